@@ -1,0 +1,557 @@
+//! The descriptor that a transfer's submission entry points to: endpoints, extents, parameters.
+//!
+//! A descriptor is one piece of memory: a header, then extents and parameter blocks, which the header places by
+//! offset. [`Descriptor::parse`] takes bytes that were already copied out of shared memory and checks every offset,
+//! count and sum before anything uses them.
+
+use crate::entry::LENGTH_TO_END;
+use crate::layout::Constant;
+use crate::wire::wire_struct;
+use crate::{ABI_VERSION, CHAIN_MAX, Wire, WireError};
+
+/// Largest descriptor that an engine fetches, in bytes.
+pub const DESCRIPTOR_MAX: usize = 64 * 1024;
+
+wire_struct! {
+    /// A run of bytes of a file, a block device or memory.
+    Extent, ExtentPacket, EXTENT, "dcs_extent", 16 {
+        /// First byte: file offset, device offset (LBA times block size) or bus address.
+        offset: u64 = 0,
+        /// Bytes.
+        length: u64 = 8,
+    }
+}
+
+wire_struct! {
+    /// Where bytes come from or go to.
+    Endpoint, EndpointPacket, ENDPOINT, "dcs_endpoint", 32 {
+        /// DCS_ENDPOINT_*.
+        kind: u8 = 0,
+        /// Page cache: DCS_MODE_AUTO, _ON (through the page cache) or _OFF (O_DIRECT).
+        cache: u8 = 1,
+        /// Zero copy and peer-to-peer: DCS_MODE_AUTO, _ON or _OFF.
+        zero_copy: u8 = 2,
+        /// Handle that the session was given for the file, device, socket or memory.
+        handle: u32 = 4,
+        /// Offset in the descriptor of the first struct dcs_extent; FILE, BLOCK, MEMORY and DEVICE_MEMORY.
+        extents_offset: u32 = 8,
+        /// Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW and STREAM.
+        extents_count: u32 = 12,
+    }
+}
+
+wire_struct! {
+    /// Where an operator's parameter block is. [FlexCSV direct_param and file_param]
+    Parameter, ParameterPacket, PARAMETER, "dcs_parameter", 16 {
+        /// DCS_PARAMETER_*: none, direct (in the descriptor).
+        kind: u32 = 0,
+        /// Bytes.
+        length: u32 = 4,
+        /// Offset in the descriptor.
+        offset: u64 = 8,
+    }
+}
+
+wire_struct! {
+    /// Header of a descriptor.
+    DescriptorHeader, DescriptorPacket, DESCRIPTOR, "dcs_descriptor", 256 {
+        /// DCS_ABI_VERSION.
+        version: u16 = 0,
+        /// Bytes of this header, 256.
+        header_length: u16 = 2,
+        /// Bytes of header, extents and parameters together.
+        total_length: u32 = 4,
+        /// Bytes that come before the source's, kind MEMORY or NONE: what the caller had already read off a socket.
+        prefix: Endpoint = 16,
+        /// Where the bytes come from.
+        source: Endpoint = 48,
+        /// Where they go.
+        destination: Endpoint = 80,
+        /// Parameters of the operator at the same place of the chain.
+        parameters: [Parameter; 8] = 112,
+    }
+}
+
+/// What an endpoint is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EndpointKind {
+    /// No endpoint.
+    #[default]
+    None = 0,
+    /// Extents of a file, by file offset.
+    File = 1,
+    /// Extents of a block device, by byte offset.
+    Block = 2,
+    /// A flow: a connected stream socket.
+    Flow = 3,
+    /// Memory of the host, by bus address.
+    Memory = 4,
+    /// Memory of a device (an NVMe memory range set).
+    DeviceMemory = 5,
+    /// An ordered stream without position: a pipe, a character device.
+    Stream = 6,
+}
+
+/// Endpoint kinds, for generators.
+pub const ENDPOINT_KINDS: &[Constant] = &[
+    Constant { name: "NONE", value: 0, doc: "no endpoint" },
+    Constant { name: "FILE", value: 1, doc: "extents of a file, by file offset" },
+    Constant { name: "BLOCK", value: 2, doc: "extents of a block device, by byte offset" },
+    Constant { name: "FLOW", value: 3, doc: "a connected stream socket" },
+    Constant { name: "MEMORY", value: 4, doc: "host memory, by bus address" },
+    Constant { name: "DEVICE_MEMORY", value: 5, doc: "device memory [NVMe SLM memory range set]" },
+    Constant {
+        name: "STREAM",
+        value: 6,
+        doc: "an ordered stream without position: a pipe, a character device",
+    },
+];
+
+impl EndpointKind {
+    /// The kind of that number.
+    pub fn from_number(number: u8) -> Option<EndpointKind> {
+        use EndpointKind::*;
+        [None, File, Block, Flow, Memory, DeviceMemory, Stream].into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// True where bytes have a position, so that they may be read or written in any order.
+    pub fn is_positional(self) -> bool {
+        matches!(
+            self,
+            EndpointKind::File | EndpointKind::Block | EndpointKind::Memory | EndpointKind::DeviceMemory
+        )
+    }
+}
+
+/// Whether a path is to be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// The engine decides.
+    #[default]
+    Auto = 0,
+    /// It must be taken.
+    On = 1,
+    /// It must not be taken.
+    Off = 2,
+}
+
+/// Modes, for generators.
+pub const MODES: &[Constant] = &[
+    Constant { name: "AUTO", value: 0, doc: "the engine decides; the result says what it did" },
+    Constant { name: "ON", value: 1, doc: "must be taken" },
+    Constant { name: "OFF", value: 2, doc: "must not be taken" },
+];
+
+impl Mode {
+    /// The mode of that number.
+    pub fn from_number(number: u8) -> Option<Mode> {
+        [Mode::Auto, Mode::On, Mode::Off].into_iter().find(|mode| *mode as u8 == number)
+    }
+}
+
+/// A parameter block that is not there.
+pub const PARAMETER_NONE: u32 = 0;
+/// A parameter block inside the descriptor.
+pub const PARAMETER_DIRECT: u32 = 1;
+
+/// Kinds of parameter, for generators.
+pub const PARAMETER_KINDS: &[Constant] = &[
+    Constant { name: "NONE", value: PARAMETER_NONE as u64, doc: "no parameters" },
+    Constant {
+        name: "DIRECT",
+        value: PARAMETER_DIRECT as u64,
+        doc: "in the descriptor [FlexCSV direct_param]",
+    },
+];
+
+/// What is wrong with a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DescriptorError {
+    /// The header is not one.
+    Wire(WireError),
+    /// Another version of the command set, or another header length.
+    Version,
+    /// `total_length` is not the length of the descriptor that was fetched.
+    Length,
+    /// An endpoint's kind or mode is not defined, or not allowed in its place.
+    Endpoint,
+    /// Extents or parameters lie outside the descriptor or inside its header, or are not aligned to 8 bytes.
+    Bounds,
+    /// Extents are missing, surplus, empty, or overflow.
+    Extents,
+    /// A parameter's kind is not defined.
+    Parameter,
+}
+
+impl core::fmt::Display for DescriptorError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            DescriptorError::Wire(error) => write!(f, "descriptor header: {error}"),
+            DescriptorError::Version => f.write_str("descriptor of another version"),
+            DescriptorError::Length => f.write_str("total_length is not the descriptor's length"),
+            DescriptorError::Endpoint => f.write_str("endpoint of an undefined or misplaced kind or mode"),
+            DescriptorError::Bounds => f.write_str("extents or parameters outside the descriptor"),
+            DescriptorError::Extents => f.write_str("extents missing, surplus, empty or overflowing"),
+            DescriptorError::Parameter => f.write_str("parameter of an undefined kind"),
+        }
+    }
+}
+
+impl core::error::Error for DescriptorError {}
+
+impl From<WireError> for DescriptorError {
+    fn from(error: WireError) -> Self {
+        DescriptorError::Wire(error)
+    }
+}
+
+/// A checked view of a whole descriptor: every offset in it is inside, every kind is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'a> {
+    bytes: &'a [u8],
+    header: DescriptorHeader,
+}
+
+/// One endpoint of a checked descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointView<'a> {
+    /// What it is.
+    pub kind: EndpointKind,
+    /// Page cache.
+    pub cache: Mode,
+    /// Zero copy, peer-to-peer.
+    pub zero_copy: Mode,
+    /// The session's handle for it.
+    pub handle: u32,
+    extents: &'a [u8],
+}
+
+impl<'a> EndpointView<'a> {
+    /// Its extents, in order. None is empty and their lengths add up to less than 2^64.
+    pub fn extents(&self) -> impl ExactSizeIterator<Item = Extent> + use<'a> {
+        self.extents.chunks_exact(Extent::SIZE).map(Extent::get)
+    }
+
+    /// Bytes of all extents together; [`LENGTH_TO_END`] for a stream.
+    pub fn length(&self) -> u64 {
+        if self.kind.is_positional() {
+            self.extents().map(|extent| extent.length).sum()
+        } else {
+            LENGTH_TO_END
+        }
+    }
+}
+
+impl<'a> Descriptor<'a> {
+    /// Checks a descriptor that was copied to `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`DescriptorError`] for anything that would make a later access fail or mean two things.
+    pub fn parse(bytes: &'a [u8]) -> Result<Descriptor<'a>, DescriptorError> {
+        let header = DescriptorHeader::parse(&DescriptorPacket::new_checked(bytes)?)?;
+        if header.version != ABI_VERSION || header.header_length as usize != DescriptorHeader::SIZE {
+            return Err(DescriptorError::Version);
+        }
+        if header.total_length as usize != bytes.len() || bytes.len() > DESCRIPTOR_MAX {
+            return Err(DescriptorError::Length);
+        }
+        let descriptor = Descriptor { bytes, header };
+        for endpoint in [&header.prefix, &header.source, &header.destination] {
+            descriptor.view(endpoint)?;
+        }
+        let prefix = descriptor.view(&header.prefix)?.kind;
+        let missing = header.source.kind == 0 || header.destination.kind == 0;
+        if missing || !matches!(prefix, EndpointKind::None | EndpointKind::Memory) {
+            return Err(DescriptorError::Endpoint);
+        }
+        for at in 0..CHAIN_MAX {
+            descriptor.checked_parameter(at)?;
+        }
+        Ok(descriptor)
+    }
+
+    /// The bytes before the source's; kind [`EndpointKind::None`] where there are none.
+    pub fn prefix(&self) -> EndpointView<'a> {
+        self.known(&self.header.prefix)
+    }
+
+    /// Where the bytes come from.
+    pub fn source(&self) -> EndpointView<'a> {
+        self.known(&self.header.source)
+    }
+
+    /// Where they go.
+    pub fn destination(&self) -> EndpointView<'a> {
+        self.known(&self.header.destination)
+    }
+
+    /// The parameter block of the operator at that place of the chain; empty where it has none.
+    pub fn parameter(&self, at: usize) -> &'a [u8] {
+        self.checked_parameter(at).unwrap_or(&[])
+    }
+
+    fn checked_parameter(&self, at: usize) -> Result<&'a [u8], DescriptorError> {
+        let parameter = self.header.parameters.get(at).ok_or(DescriptorError::Parameter)?;
+        match parameter.kind {
+            PARAMETER_NONE if parameter.length == 0 && parameter.offset == 0 => Ok(&[]),
+            PARAMETER_DIRECT => self.inside(parameter.offset, u64::from(parameter.length)),
+            _ => Err(DescriptorError::Parameter),
+        }
+    }
+
+    fn known(&self, endpoint: &Endpoint) -> EndpointView<'a> {
+        let none = EndpointView {
+            kind: EndpointKind::None,
+            cache: Mode::Auto,
+            zero_copy: Mode::Auto,
+            handle: 0,
+            extents: &[],
+        };
+        // parse() has seen all three endpoints: this does not fail.
+        self.view(endpoint).unwrap_or(none)
+    }
+
+    fn view(&self, endpoint: &Endpoint) -> Result<EndpointView<'a>, DescriptorError> {
+        let kind = EndpointKind::from_number(endpoint.kind).ok_or(DescriptorError::Endpoint)?;
+        let cache = Mode::from_number(endpoint.cache).ok_or(DescriptorError::Endpoint)?;
+        let zero_copy = Mode::from_number(endpoint.zero_copy).ok_or(DescriptorError::Endpoint)?;
+        let count = u64::from(endpoint.extents_count);
+        if kind.is_positional() != (count > 0) || (kind == EndpointKind::None && endpoint.handle != 0) {
+            return Err(DescriptorError::Extents);
+        }
+        let extents = match count {
+            0 if endpoint.extents_offset == 0 => &[],
+            0 => return Err(DescriptorError::Extents),
+            _ => self.inside(u64::from(endpoint.extents_offset), count * Extent::SIZE as u64)?,
+        };
+        let mut total = 0u64;
+        for extent in extents.chunks_exact(Extent::SIZE).map(Extent::get) {
+            let end = extent.offset.checked_add(extent.length);
+            total = total
+                .checked_add(extent.length)
+                .filter(|sum| *sum < LENGTH_TO_END)
+                .ok_or(DescriptorError::Extents)?;
+            if end.is_none() || (extent.length == 0 && count > 1) {
+                return Err(DescriptorError::Extents);
+            }
+        }
+        Ok(EndpointView { kind, cache, zero_copy, handle: endpoint.handle, extents })
+    }
+
+    fn inside(&self, offset: u64, length: u64) -> Result<&'a [u8], DescriptorError> {
+        let end = offset.checked_add(length).ok_or(DescriptorError::Bounds)?;
+        if offset < DescriptorHeader::SIZE as u64 || offset % 8 != 0 || end > self.bytes.len() as u64 {
+            return Err(DescriptorError::Bounds);
+        }
+        Ok(&self.bytes[offset as usize..end as usize])
+    }
+}
+
+/// Writes a descriptor into a buffer: endpoints first, then [`Builder::finish`].
+#[derive(Debug)]
+pub struct Builder<'a> {
+    bytes: &'a mut [u8],
+    used: usize,
+    header: DescriptorHeader,
+}
+
+/// The buffer is too small for the descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl core::fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the buffer is too small for the descriptor")
+    }
+}
+
+impl core::error::Error for NoRoom {}
+
+/// Which of the three endpoints a [`Builder`] writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Bytes before the source's.
+    Prefix,
+    /// The source.
+    Source,
+    /// The destination.
+    Destination,
+}
+
+impl<'a> Builder<'a> {
+    /// Starts a descriptor in `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] where not even the header fits.
+    pub fn new(bytes: &'a mut [u8]) -> Result<Builder<'a>, NoRoom> {
+        if bytes.len() < DescriptorHeader::SIZE {
+            return Err(NoRoom);
+        }
+        let header = DescriptorHeader {
+            version: ABI_VERSION,
+            header_length: DescriptorHeader::SIZE as u16,
+            ..Default::default()
+        };
+        Ok(Builder { bytes, used: DescriptorHeader::SIZE, header })
+    }
+
+    /// Writes an endpoint and its extents; `endpoint`'s own extents fields are filled in.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`].
+    pub fn endpoint(
+        &mut self,
+        place: Place,
+        mut endpoint: Endpoint,
+        extents: &[Extent],
+    ) -> Result<&mut Self, NoRoom> {
+        if !extents.is_empty() {
+            let to = self.take(extents.len() * Extent::SIZE)?;
+            for (chunk, extent) in self.bytes[to..].chunks_exact_mut(Extent::SIZE).zip(extents) {
+                extent.put(chunk);
+            }
+            endpoint.extents_offset = to as u32;
+            endpoint.extents_count = extents.len() as u32;
+        }
+        match place {
+            Place::Prefix => self.header.prefix = endpoint,
+            Place::Source => self.header.source = endpoint,
+            Place::Destination => self.header.destination = endpoint,
+        }
+        Ok(self)
+    }
+
+    /// Writes the parameter block of the operator at place `at` of the chain; nothing where it is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`], also where `at` is beyond the longest chain.
+    pub fn parameter(&mut self, at: usize, block: &[u8]) -> Result<&mut Self, NoRoom> {
+        if at >= CHAIN_MAX {
+            return Err(NoRoom);
+        }
+        if !block.is_empty() {
+            let to = self.take(block.len())?;
+            self.bytes[to..to + block.len()].copy_from_slice(block);
+            self.header.parameters[at] =
+                Parameter { kind: PARAMETER_DIRECT, length: block.len() as u32, offset: to as u64 };
+        }
+        Ok(self)
+    }
+
+    /// Writes the header and tells how many bytes the descriptor has.
+    pub fn finish(mut self) -> usize {
+        self.header.total_length = self.used as u32;
+        self.bytes[..DescriptorHeader::SIZE].copy_from_slice(&self.header.to_bytes());
+        self.used
+    }
+
+    /// Takes room for `length` bytes, padded with zeros to 8.
+    fn take(&mut self, length: usize) -> Result<usize, NoRoom> {
+        let (from, padded) = (self.used, length.next_multiple_of(8));
+        let end = from
+            .checked_add(padded)
+            .filter(|end| *end <= self.bytes.len().min(DESCRIPTOR_MAX))
+            .ok_or(NoRoom)?;
+        self.bytes[from..end].fill(0);
+        self.used = end;
+        Ok(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(handle: u32) -> Endpoint {
+        Endpoint { kind: EndpointKind::File as u8, handle, ..Default::default() }
+    }
+
+    fn socket(handle: u32) -> Endpoint {
+        Endpoint { kind: EndpointKind::Flow as u8, handle, ..Default::default() }
+    }
+
+    fn sample(buffer: &mut [u8]) -> usize {
+        let mut builder = Builder::new(buffer).unwrap();
+        let extents = [Extent { offset: 4096, length: 100 }, Extent { offset: 0, length: 50 }];
+        builder.endpoint(Place::Source, file(3), &extents).unwrap();
+        builder.endpoint(Place::Destination, socket(4), &[]).unwrap();
+        builder.parameter(1, &[7; 48]).unwrap();
+        builder.finish()
+    }
+
+    #[test]
+    fn what_is_built_parses_to_the_same() {
+        let mut buffer = [0xee; 1024];
+        let used = sample(&mut buffer);
+        let descriptor = Descriptor::parse(&buffer[..used]).unwrap();
+        assert_eq!(descriptor.prefix().kind, EndpointKind::None);
+        assert_eq!(descriptor.source().handle, 3);
+        assert_eq!(descriptor.source().length(), 150);
+        assert_eq!(descriptor.source().extents().len(), 2);
+        assert_eq!(descriptor.destination().kind, EndpointKind::Flow);
+        assert_eq!(descriptor.destination().length(), LENGTH_TO_END);
+        assert_eq!(descriptor.parameter(0), &[] as &[u8]);
+        assert_eq!(descriptor.parameter(1), &[7; 48]);
+    }
+
+    #[test]
+    fn every_single_broken_field_has_its_error() {
+        let mut buffer = [0; 1024];
+        let used = sample(&mut buffer);
+        type Case = (&'static str, fn(&mut DescriptorHeader), DescriptorError);
+        let cases: &[Case] = &[
+            ("version", |h| h.version = 9, DescriptorError::Version),
+            ("total", |h| h.total_length -= 8, DescriptorError::Length),
+            ("kind", |h| h.source.kind = 77, DescriptorError::Endpoint),
+            ("mode", |h| h.source.cache = 3, DescriptorError::Endpoint),
+            ("no source", |h| h.source = Endpoint::default(), DescriptorError::Endpoint),
+            ("socket as prefix", |h| h.prefix = h.destination, DescriptorError::Endpoint),
+            ("extents on a socket", |h| h.destination.extents_count = 1, DescriptorError::Extents),
+            ("file without extents", |h| h.source.extents_count = 0, DescriptorError::Extents),
+            ("extents in the header", |h| h.source.extents_offset = 0, DescriptorError::Bounds),
+            ("extents past the end", |h| h.source.extents_count = 1 << 30, DescriptorError::Bounds),
+            ("unaligned", |h| h.source.extents_offset += 1, DescriptorError::Bounds),
+            ("parameter past the end", |h| h.parameters[1].length = u32::MAX, DescriptorError::Bounds),
+            ("parameter overflow", |h| h.parameters[1].offset = u64::MAX - 7, DescriptorError::Bounds),
+            ("parameter kind", |h| h.parameters[1].kind = 9, DescriptorError::Parameter),
+        ];
+        for (what, damage, error) in cases {
+            let mut damaged = buffer;
+            let mut header = DescriptorHeader::get(&damaged[..256]);
+            damage(&mut header);
+            header.put(&mut damaged[..256]);
+            assert_eq!(Descriptor::parse(&damaged[..used]).unwrap_err(), *error, "{what}");
+        }
+        assert!(matches!(Descriptor::parse(&buffer[..100]), Err(DescriptorError::Wire(_))));
+        let mut damaged = buffer;
+        damaged[48 + 3] = 1;
+        let reserved = DescriptorError::Wire(WireError::Reserved { offset: 51 });
+        assert_eq!(Descriptor::parse(&damaged[..used]).unwrap_err(), reserved, "inside a nested endpoint");
+    }
+
+    #[test]
+    fn lengths_that_overflow_are_refused() {
+        let mut buffer = [0; 1024];
+        let mut builder = Builder::new(&mut buffer).unwrap();
+        let extents = [Extent { offset: 0, length: u64::MAX - 1 }, Extent { offset: 0, length: 2 }];
+        builder.endpoint(Place::Source, file(1), &extents).unwrap();
+        builder.endpoint(Place::Destination, socket(2), &[]).unwrap();
+        let used = builder.finish();
+        assert_eq!(Descriptor::parse(&buffer[..used]).unwrap_err(), DescriptorError::Extents);
+    }
+
+    #[test]
+    fn a_buffer_that_is_too_small_is_said() {
+        assert_eq!(Builder::new(&mut [0; 255]).unwrap_err(), NoRoom);
+        let mut buffer = [0; 300];
+        let mut builder = Builder::new(&mut buffer).unwrap();
+        assert_eq!(builder.parameter(0, &[1; 64]).unwrap_err(), NoRoom);
+        assert_eq!(builder.parameter(8, &[1; 4]).unwrap_err(), NoRoom);
+    }
+}

@@ -1,0 +1,243 @@
+//! The operators: numbers, names, kinds and the layout of their parameters.
+//!
+//! An operator stands in a chain by its number, one byte (FlexCSV section 4.3.1, `op_chain`). The table
+//! [`OPERATORS`] is the one place that knows them; the engine validates against it, the NDP pool implements it,
+//! and `dcs.h` and the command line are made from it.
+
+use crate::layout::Constant;
+
+/// An operator of the table below. The number is what stands in a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Operator {
+    /// MD5 (RFC 1321).
+    Md5 = 0x01,
+    /// SHA-1 (FIPS 180-4).
+    Sha1 = 0x02,
+    /// SHA-256 (FIPS 180-4).
+    Sha256 = 0x03,
+    /// SHA-512 (FIPS 180-4).
+    Sha512 = 0x04,
+    /// CRC-32 of Ethernet, gzip and zip (CRC-32/ISO-HDLC).
+    Crc32 = 0x08,
+    /// CRC-32C of iSCSI, NVMe and ext4 (RFC 3720; CRC-32/ISCSI).
+    Crc32c = 0x09,
+    /// CRC-64 of NVMe (NVM Command Set Specification 1.1; CRC-64/NVME).
+    Crc64Nvme = 0x0a,
+    /// AES-256 in counter mode (SP 800-38A section 6.5); its own inverse.
+    Aes256Ctr = 0x10,
+    /// AES-256 in XTS mode, encryption (IEEE 1619, SP 800-38E).
+    Aes256Xts = 0x12,
+    /// AES-256 in XTS mode, decryption.
+    Aes256XtsDecrypt = 0x13,
+    /// gzip (RFC 1952), compression.
+    Gzip = 0x20,
+    /// gzip, decompression; several members in a row are one stream.
+    Gunzip = 0x21,
+    /// Zstandard (RFC 8878), compression.
+    Zstd = 0x22,
+    /// Zstandard, decompression; several frames in a row are one stream.
+    Unzstd = 0x23,
+}
+
+/// What an operator does to the data that pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorKind {
+    /// Data pass unchanged; a value of so many bytes comes out at the end.
+    Digest {
+        /// Bytes of the value, most significant first for CRCs.
+        size: usize,
+    },
+    /// Data change in place; their length does not.
+    InPlace {
+        /// True where a block must hold whole data units (XTS): blocks are then filled before they are processed.
+        whole_units: bool,
+    },
+    /// Data change and so does their length.
+    Resize,
+}
+
+/// One operator, as generators, validators and people are told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperatorInfo {
+    /// Which one.
+    pub operator: Operator,
+    /// The name that people type: `aes256-ctr`.
+    pub name: &'static str,
+    /// The name of its constant in C: `AES256_CTR`.
+    pub constant: &'static str,
+    /// What it does to the data.
+    pub kind: OperatorKind,
+    /// Bytes of its parameter block: fewest and most. `(0, 0)`: it takes none.
+    pub parameter: (usize, usize),
+    /// What the parameter block holds, field by field.
+    pub parameter_doc: &'static str,
+    /// What it is, with its source.
+    pub doc: &'static str,
+}
+
+const fn digest(
+    operator: Operator,
+    name: &'static str,
+    constant: &'static str,
+    size: usize,
+    doc: &'static str,
+) -> OperatorInfo {
+    let kind = OperatorKind::Digest { size };
+    OperatorInfo { operator, name, constant, kind, parameter: (0, 0), parameter_doc: "none", doc }
+}
+
+const XTS_PARAMETER: &str = "key[64] (data key, then tweak key), unit_size u32 (bytes of a data unit: 16 to 65536, a power of two), reserved u32, first_unit u64";
+const LEVEL_PARAMETER: &str = "none, or level u8";
+
+const fn transform(
+    operator: Operator,
+    name: &'static str,
+    constant: &'static str,
+    kind: OperatorKind,
+    parameter: (usize, usize),
+    parameter_doc: &'static str,
+    doc: &'static str,
+) -> OperatorInfo {
+    OperatorInfo { operator, name, constant, kind, parameter, parameter_doc, doc }
+}
+
+/// Every operator, by rising number.
+pub const OPERATORS: &[OperatorInfo] = &[
+    digest(Operator::Md5, "md5", "MD5", 16, "MD5 (RFC 1321)"),
+    digest(Operator::Sha1, "sha1", "SHA1", 20, "SHA-1 (FIPS 180-4)"),
+    digest(Operator::Sha256, "sha256", "SHA256", 32, "SHA-256 (FIPS 180-4)"),
+    digest(Operator::Sha512, "sha512", "SHA512", 64, "SHA-512 (FIPS 180-4)"),
+    digest(Operator::Crc32, "crc32", "CRC32", 4, "CRC-32/ISO-HDLC, as in Ethernet and gzip (RFC 1952)"),
+    digest(Operator::Crc32c, "crc32c", "CRC32C", 4, "CRC-32/ISCSI (RFC 3720 section 12.1)"),
+    digest(
+        Operator::Crc64Nvme,
+        "crc64-nvme",
+        "CRC64_NVME",
+        8,
+        "CRC-64/NVME (NVM Command Set Specification 1.1)",
+    ),
+    transform(
+        Operator::Aes256Ctr,
+        "aes256-ctr",
+        "AES256_CTR",
+        OperatorKind::InPlace { whole_units: false },
+        (48, 48),
+        "key[32], counter[16] (the initial counter block, big-endian, counted up over all 128 bits)",
+        "AES-256 in counter mode (SP 800-38A section 6.5); encryption and decryption are the same",
+    ),
+    transform(
+        Operator::Aes256Xts,
+        "aes256-xts",
+        "AES256_XTS",
+        OperatorKind::InPlace { whole_units: true },
+        (80, 80),
+        XTS_PARAMETER,
+        "AES-256 in XTS mode, encryption (IEEE 1619, SP 800-38E)",
+    ),
+    transform(
+        Operator::Aes256XtsDecrypt,
+        "aes256-xts-decrypt",
+        "AES256_XTS_DECRYPT",
+        OperatorKind::InPlace { whole_units: true },
+        (80, 80),
+        XTS_PARAMETER,
+        "AES-256 in XTS mode, decryption (IEEE 1619, SP 800-38E)",
+    ),
+    transform(
+        Operator::Gzip,
+        "gzip",
+        "GZIP",
+        OperatorKind::Resize,
+        (0, 1),
+        LEVEL_PARAMETER,
+        "gzip compression (RFC 1952), level 0 to 9, 1 where none is given",
+    ),
+    transform(
+        Operator::Gunzip,
+        "gunzip",
+        "GUNZIP",
+        OperatorKind::Resize,
+        (0, 0),
+        "none",
+        "gzip decompression (RFC 1952), of one or more members",
+    ),
+    transform(
+        Operator::Zstd,
+        "zstd",
+        "ZSTD",
+        OperatorKind::Resize,
+        (0, 1),
+        LEVEL_PARAMETER,
+        "Zstandard compression (RFC 8878), level 1 to 19, 3 where none is given",
+    ),
+    transform(
+        Operator::Unzstd,
+        "unzstd",
+        "UNZSTD",
+        OperatorKind::Resize,
+        (0, 0),
+        "none",
+        "Zstandard decompression (RFC 8878), of one or more frames",
+    ),
+];
+
+impl Operator {
+    /// The operator of that number.
+    pub fn from_number(number: u8) -> Option<Operator> {
+        OPERATORS.iter().map(|info| info.operator).find(|operator| *operator as u8 == number)
+    }
+
+    /// The operator of that name, as in [`OperatorInfo::name`].
+    pub fn from_name(name: &str) -> Option<Operator> {
+        OPERATORS.iter().find(|info| info.name == name).map(|info| info.operator)
+    }
+
+    /// Its row of the table.
+    pub fn info(self) -> &'static OperatorInfo {
+        OPERATORS.iter().find(|info| info.operator == self).unwrap_or(&OPERATORS[0])
+    }
+
+    /// The name that people type.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// What it does to the data.
+    pub fn kind(self) -> OperatorKind {
+        self.info().kind
+    }
+
+    /// Bytes of its digest; 0 for a transform.
+    pub fn digest_size(self) -> usize {
+        match self.kind() {
+            OperatorKind::Digest { size } => size,
+            _ => 0,
+        }
+    }
+}
+
+/// The constant of an operator, for generators.
+pub const fn constant(info: &OperatorInfo) -> Constant {
+    Constant { name: info.constant, value: info.operator as u64, doc: info.doc }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_holds_each_operator_once_by_rising_number() {
+        for pair in OPERATORS.windows(2) {
+            assert!((pair[0].operator as u8) < pair[1].operator as u8);
+        }
+        for info in OPERATORS {
+            assert_eq!(Operator::from_number(info.operator as u8), Some(info.operator));
+            assert_eq!(Operator::from_name(info.name), Some(info.operator));
+            assert_eq!(info.operator.info(), info, "every operator has its own row");
+            assert!(info.parameter.0 <= info.parameter.1);
+        }
+        assert_eq!(Operator::from_number(0), None);
+        assert_eq!(Operator::from_number(0xff), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! The result area: what a command says when it is done, beyond the sixteen bytes of its completion entry.
+
+use crate::CHAIN_MAX;
+use crate::layout::Constant;
+use crate::wire::wire_struct;
+
+/// Bytes of the longest digest.
+pub const DIGEST_MAX: usize = 64;
+
+/// Places in [`ResultArea::stages`]: the source, the destination, then the operators.
+pub const STAGE_SOURCE: usize = 0;
+/// See [`STAGE_SOURCE`].
+pub const STAGE_DESTINATION: usize = 1;
+/// The first operator's place; see [`STAGE_SOURCE`].
+pub const STAGE_OPERATORS: usize = 2;
+/// Places in all.
+pub const STAGE_SLOTS: usize = STAGE_OPERATORS + CHAIN_MAX;
+
+wire_struct! {
+    /// The value of one digest operator.
+    DigestSlot, DigestSlotPacket, DIGEST_SLOT, "dcs_digest", 80 {
+        /// The operator, DCS_OP_*; 0: this place of the chain is no digest.
+        operator: u8 = 0,
+        /// Bytes of the value.
+        size: u8 = 1,
+        /// Bytes that went into the digest: after a failure it may be more than was delivered.
+        covered: u64 = 8,
+        /// The value; CRCs most significant byte first.
+        value: [u8; 64] = 16,
+    }
+}
+
+wire_struct! {
+    /// Times of one stage, in nanoseconds of the engine's clock.
+    StageTimes, StageTimesPacket, STAGE_TIMES, "dcs_stage_times", 32 {
+        /// When its first device operation was issued; 0: never.
+        first_issue: u64 = 0,
+        /// When its last device operation was done.
+        last_done: u64 = 8,
+        /// Sum of the times from issue to done of all its operations.
+        busy: u64 = 16,
+        /// Device operations.
+        operations: u64 = 24,
+    }
+}
+
+wire_struct! {
+    /// Result area.
+    ResultArea, ResultPacket, RESULT, "dcs_result", 1088 {
+        /// The status again: bits 14:0 as in the completion entry's bits 15:1.
+        status: u16 = 0,
+        /// Stage that failed, DCS_STAGE_*.
+        stage: u8 = 2,
+        /// Which operator failed, where stage is OPERATOR.
+        stage_index: u8 = 3,
+        /// errno of the system call that failed, 0 where there is none.
+        errno: u32 = 4,
+        /// DCS_PATH_*: which paths the bytes took.
+        path: u32 = 8,
+        /// Bytes read from prefix and source.
+        bytes_in: u64 = 16,
+        /// Bytes the destination took, in order, from the first one.
+        bytes_out: u64 = 24,
+        /// When the entry was fetched, nanoseconds of the engine's clock.
+        queued: u64 = 32,
+        /// When the command was let start.
+        started: u64 = 40,
+        /// When it was finished.
+        finished: u64 = 48,
+        /// Times: source, destination, then each operator of the chain.
+        stages: [StageTimes; 10] = 64,
+        /// Digests, at the place of their operator in the chain.
+        digests: [DigestSlot; 8] = 384,
+    }
+}
+
+/// Source bytes came through the page cache.
+pub const PATH_SOURCE_CACHED: u32 = 1 << 0;
+/// Source bytes were read with O_DIRECT, past the page cache.
+pub const PATH_SOURCE_DIRECT: u32 = 1 << 1;
+/// Bytes were written through the page cache.
+pub const PATH_DESTINATION_CACHED: u32 = 1 << 2;
+/// Bytes were written with O_DIRECT.
+pub const PATH_DESTINATION_DIRECT: u32 = 1 << 3;
+/// The kernel moved the bytes itself (sendfile, splice, copy_file_range): no block of the engine held them.
+pub const PATH_KERNEL_COPY: u32 = 1 << 4;
+/// Bytes were sent without a copy into socket buffers.
+pub const PATH_ZERO_COPY: u32 = 1 << 5;
+/// io_uring carried at least one operation.
+pub const PATH_IO_URING: u32 = 1 << 6;
+/// Plain system calls carried at least one operation.
+pub const PATH_SYSCALL: u32 = 1 << 7;
+/// Bytes went device to device over the bus, past host memory.
+pub const PATH_PEER_TO_PEER: u32 = 1 << 8;
+
+/// Paths, for generators.
+pub const PATHS: &[Constant] = &[
+    Constant {
+        name: "SOURCE_CACHED",
+        value: PATH_SOURCE_CACHED as u64,
+        doc: "source bytes came through the page cache",
+    },
+    Constant {
+        name: "SOURCE_DIRECT",
+        value: PATH_SOURCE_DIRECT as u64,
+        doc: "source bytes were read with O_DIRECT",
+    },
+    Constant {
+        name: "DESTINATION_CACHED",
+        value: PATH_DESTINATION_CACHED as u64,
+        doc: "bytes were written through the page cache",
+    },
+    Constant {
+        name: "DESTINATION_DIRECT",
+        value: PATH_DESTINATION_DIRECT as u64,
+        doc: "bytes were written with O_DIRECT",
+    },
+    Constant {
+        name: "KERNEL_COPY",
+        value: PATH_KERNEL_COPY as u64,
+        doc: "the kernel moved the bytes itself (sendfile, splice, copy_file_range)",
+    },
+    Constant {
+        name: "ZERO_COPY",
+        value: PATH_ZERO_COPY as u64,
+        doc: "bytes were sent without a copy into socket buffers",
+    },
+    Constant {
+        name: "IO_URING",
+        value: PATH_IO_URING as u64,
+        doc: "io_uring carried at least one operation",
+    },
+    Constant {
+        name: "SYSCALL",
+        value: PATH_SYSCALL as u64,
+        doc: "plain system calls carried at least one operation",
+    },
+    Constant {
+        name: "PEER_TO_PEER",
+        value: PATH_PEER_TO_PEER as u64,
+        doc: "bytes went device to device over the bus",
+    },
+];

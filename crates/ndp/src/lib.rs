@@ -1,0 +1,1 @@
+//! Near-device processing units.
