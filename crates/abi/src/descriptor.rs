@@ -343,7 +343,7 @@ impl<'a> Descriptor<'a> {
 
     fn inside(&self, offset: u64, length: u64) -> Result<&'a [u8], DescriptorError> {
         let end = offset.checked_add(length).ok_or(DescriptorError::Bounds)?;
-        if offset < DescriptorHeader::SIZE as u64 || offset % 8 != 0 || end > self.bytes.len() as u64 {
+        if offset < DescriptorHeader::SIZE as u64 || !offset.is_multiple_of(8) || end > self.bytes.len() as u64 {
             return Err(DescriptorError::Bounds);
         }
         Ok(&self.bytes[offset as usize..end as usize])

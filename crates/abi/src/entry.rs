@@ -47,7 +47,7 @@ wire_struct! {
         descriptor_address: u64 = 24,
         /// The operator chain in the order in which data pass, DCS_OP_*; 0 ends it. [CDW10-11; FlexCSV op_chain]
         op_chain: [u8; 8] = 40,
-        /// Source bytes to move, or DCS_LENGTH_TO_END. [CDW12-13]
+        /// Bytes to move, those of the prefix included, or DCS_LENGTH_TO_END: until the source ends or, where it has extents, all of them. [CDW12-13]
         length: u64 = 48,
         /// Milliseconds after which the command fails with TIMEOUT; 0: never. [CDW14]
         timeout_ms: u32 = 56,
@@ -60,7 +60,7 @@ wire_struct! {
     /// Completion queue entry.
     /// Shaped as NVMe's (NVMe Base 2.1 figure 96); DW0 and DW1 say how far the command came, success or not.
     CompletionEntry, CompletionPacket, COMPLETION, "dcs_cqe", 16 {
-        /// Bytes that the destination took, in order, from the first one; at most 2^48 - 1. Cancel: commands to be aborted. [DW0-1 bits 47:0]
+        /// Bytes that the destination took, in order, from the first one; at most 2^48 - 1. Cancel: commands aborted later in bits 31:16, at once in bits 15:0. [DW0-1 bits 47:0; NVMe Cancel DW0]
         delivered: U48 = 0,
         /// Stage that failed, DCS_STAGE_*; 0 on success. [DW1 bits 23:16]
         stage: u8 = 6,
@@ -77,7 +77,7 @@ wire_struct! {
     }
 }
 
-/// `length` that means: until the source ends. For streams (sockets, pipes) only.
+/// `length` that means: until the source ends; for a source with extents, all of them.
 pub const LENGTH_TO_END: u64 = u64::MAX;
 
 /// The destination is made durable (fdatasync, NVMe flush) before the completion.

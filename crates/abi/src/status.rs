@@ -23,8 +23,6 @@ pub enum Status {
     Cancelled,
     /// The queue was deleted or the engine stopped before the command was done.
     QueueDeleted,
-    /// Nothing to cancel: no such command in flight.
-    NotFound,
     /// The range lies outside its file, device or memory.
     OutOfRange,
     /// The destination is full: disk, quota, or the memory that was given.
@@ -125,7 +123,6 @@ pub const STATUSES: &[StatusInfo] = &[
     row(Status::OutOfResources, "OUT_OF_RESOURCES", 7, 0x09, true, "the engine was made too small for this command"),
     row(Status::DeviceReset, "DEVICE_RESET", 7, 0x0a, false, "the device was reset or removed meanwhile"),
     row(Status::Timeout, "TIMEOUT", 7, 0x0b, false, "the time given ran out"),
-    row(Status::NotFound, "NOT_FOUND", 7, 0x0c, true, "nothing to cancel: no such command in flight"),
     row(Status::PathUnavailable, "PATH_UNAVAILABLE", 7, 0x0d, true, "the path that was demanded is not to be had here"),
 ];
 

@@ -1,0 +1,175 @@
+//! A command's start: entry, descriptor, order, blocks, binding.
+
+use crate::command::{Phase, SEGMENTS_MAX, Segment};
+use crate::engine::Engine;
+use crate::message::{Action, Binding, CommandId, Fault, QueueId};
+use crate::position::Position;
+use crate::spec::{Refusal, TransferSpec};
+use alloc::sync::Arc;
+use dcs_abi::descriptor::DESCRIPTOR_MAX;
+use dcs_abi::entry::{OPCODE_CANCEL, OPCODE_TRANSFER, SubmissionEntry, SubmissionPacket};
+use dcs_abi::operator::OperatorKind;
+use dcs_abi::status::{Stage, Status};
+
+impl Engine {
+    pub(crate) fn on_entry(&mut self, queue: QueueId, bytes: &[u8; 64]) {
+        if !self.frontend.fetched(queue) {
+            self.counters.stale_events += 1;
+            return;
+        }
+        self.counters.entries += 1;
+        let parsed = SubmissionPacket::new_checked(bytes).and_then(|packet| SubmissionEntry::parse(&packet));
+        // A malformed entry is answered under the cid that it carries: bytes 2 and 3 always mean that.
+        let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
+        let entry = parsed.unwrap_or(SubmissionEntry { cid, ..Default::default() });
+        let known = self.frontend.find(queue, cid);
+        let id = self.commands.add(queue, entry, self.now);
+        let deleting = self.frontend.get(queue).is_some_and(|queue| queue.deleting);
+        let refusal = match (parsed, known) {
+            _ if deleting => Some(Status::QueueDeleted),
+            (Err(_), _) => Some(Status::InvalidField),
+            (Ok(_), Some(_)) => Some(Status::CommandIdConflict),
+            (Ok(entry), None) => opcode_refusal(&entry),
+        };
+        if let Some(status) = refusal {
+            return self.fail(id, Stage::Frontend, 0, Fault::new(status));
+        }
+        if let Some(queue) = self.frontend.get_mut(queue) {
+            queue.in_flight.push((cid, id));
+        }
+        if entry.opcode == OPCODE_CANCEL {
+            return self.on_cancel(id, &entry);
+        }
+        if entry.timeout_ms > 0 {
+            let deadline = self.now.saturating_add(u64::from(entry.timeout_ms) * 1_000_000);
+            self.deadlines.insert((deadline, id));
+            self.commands.at(id.index).deadline = Some(deadline);
+        }
+        self.order.join(self.tenant(queue), entry.rid, id);
+        self.commands.at(id.index).awaiting = true;
+        let (address, length) = (entry.descriptor_address, entry.descriptor_length);
+        self.actions.push_back(Action::FetchDescriptor { command: id, queue, address, length });
+    }
+
+    pub(crate) fn on_descriptor(&mut self, id: CommandId, bytes: Option<&[u8]>) {
+        let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Fetch) else {
+            self.counters.stale_events += 1;
+            return;
+        };
+        command.awaiting = false;
+        if command.failure.is_some() {
+            return self.conclude(id);
+        }
+        let refusal = (Stage::Frontend, 0, Fault::new(Status::DataTransferError));
+        let whole =
+            bytes.filter(|bytes| bytes.len() == command.entry.descriptor_length as usize).ok_or(refusal);
+        match whole.and_then(|bytes| TransferSpec::new(&command.entry, bytes, &self.units)) {
+            Ok(spec) => {
+                let (queue, rid) = (command.queue, command.entry.rid);
+                prepare(command, spec);
+                command.phase = Phase::Order;
+                if self.order.may_start(self.tenant(queue), rid, id) {
+                    self.enter_admission(id);
+                }
+            }
+            Err((stage, index, fault)) => self.fail(id, stage, index, fault),
+        }
+    }
+
+    /// An ordered command's turn has come, or it needs no order.
+    pub(crate) fn enter_admission(&mut self, id: CommandId) {
+        if let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Order) {
+            command.phase = Phase::Admission;
+            self.admission.push_back(id);
+        }
+    }
+
+    /// Lets commands start for which there are blocks: in order within a queue; a queue that must wait does not
+    /// hold up the others.
+    pub(crate) fn admit(&mut self) {
+        let mut blocked = [u16::MAX; 8];
+        let mut blocked_count = 0;
+        let mut at = 0;
+        while at < self.admission.len() {
+            let id = self.admission[at];
+            let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Admission)
+            else {
+                self.admission.remove(at);
+                continue;
+            };
+            let queue = command.queue.0;
+            let needed = u32::from(command.segment_count);
+            if blocked[..blocked_count].contains(&queue) || !self.blocks.quota.take(queue as usize, needed) {
+                // Past eight waiting queues the rest wait for the next event: work per step stays bounded.
+                if blocked_count == blocked.len() {
+                    break;
+                }
+                blocked[blocked_count] = queue;
+                blocked_count += 1;
+                at += 1;
+                continue;
+            }
+            command.charged = needed;
+            command.phase = Phase::Bind;
+            command.awaiting = true;
+            let (queue, spec) = (command.queue, Arc::clone(command.spec()));
+            self.admission.remove(at);
+            self.actions.push_back(Action::Bind { command: id, queue, spec });
+        }
+    }
+
+    pub(crate) fn on_bound(&mut self, id: CommandId, binding: Result<Binding, Refusal>) {
+        let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Bind) else {
+            self.counters.stale_events += 1;
+            return;
+        };
+        command.awaiting = false;
+        command.bound = binding.is_ok();
+        if command.failure.is_some() {
+            return self.conclude(id);
+        }
+        match binding {
+            Ok(binding) => {
+                command.phase = Phase::Run;
+                command.result.started = self.now;
+                command.direct = binding.direct && command.spec().chain.is_empty();
+                self.plan(id.index);
+            }
+            Err((stage, index, fault)) => self.fail(id, stage, index, fault),
+        }
+    }
+
+    pub(crate) fn tenant(&self, queue: QueueId) -> u16 {
+        self.frontend.get(queue).map_or(0, |queue| queue.config.tenant)
+    }
+}
+
+fn opcode_refusal(entry: &SubmissionEntry) -> Option<Status> {
+    let length = entry.descriptor_length as usize;
+    match entry.opcode {
+        OPCODE_TRANSFER if length > DESCRIPTOR_MAX => Some(Status::InvalidField),
+        OPCODE_TRANSFER | OPCODE_CANCEL => None,
+        _ => Some(Status::InvalidOpcode),
+    }
+}
+
+/// Sets a command up for its data.
+fn prepare(command: &mut crate::command::Command, spec: TransferSpec) {
+    command.segments = [Segment::default(); SEGMENTS_MAX];
+    command.segment_count = 1;
+    for (at, operator) in spec.chain.iter().enumerate() {
+        let segment = &mut command.segments[command.segment_count as usize - 1];
+        segment.end = at as u8 + 1;
+        if operator.operator.kind() == OperatorKind::Resize {
+            let next = &mut command.segments[command.segment_count as usize];
+            (next.first, next.end) = (at as u8 + 1, at as u8 + 1);
+            command.segment_count += 1;
+        }
+    }
+    command.read_at = Position::first_in(&spec);
+    command.write_at = Position::first_out();
+    command.parallel_reads = spec.source.kind.is_positional();
+    command.parallel_writes = spec.destination.kind.is_positional();
+    command.gather = spec.gathers();
+    command.spec = Some(Arc::new(spec));
+}

@@ -1,0 +1,113 @@
+//! Sizes of an engine. All memory that it uses follows from them.
+
+use alloc::vec::Vec;
+use dcs_abi::CHAIN_MAX;
+use dcs_abi::operator::{OPERATORS, Operator};
+
+/// Fewest blocks of an engine: a chain of eight resizing operators has nine segments.
+pub const BLOCKS_MIN: u32 = (CHAIN_MAX as u32 + 1) * 2;
+
+/// Sizes of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of a block: a multiple of 4096.
+    pub block_size: u32,
+    /// Block buffers.
+    pub blocks: u32,
+    /// Blocks that one segment of a command may hold at once: how far reading runs ahead of writing.
+    pub window: u16,
+    /// Commands in flight.
+    pub commands: u16,
+    /// Queue pairs.
+    pub queues: u16,
+    /// Physical units of each operator. An operator that is not named is not there.
+    pub units: Vec<(Operator, u16)>,
+    /// Bytes that one direct copy moves at most, so that commands take turns.
+    pub direct_chunk: u64,
+    /// How long a failed command waits for its aborted operations before it completes without them.
+    pub abort_grace: u64,
+}
+
+impl Default for Config {
+    /// 128 blocks of 256 KiB, 256 commands, 64 queues, one unit of each operator.
+    fn default() -> Self {
+        Config {
+            block_size: 256 * 1024,
+            blocks: 128,
+            window: 4,
+            commands: 256,
+            queues: 64,
+            units: OPERATORS.iter().map(|info| (info.operator, 1)).collect(),
+            direct_chunk: 1 << 20,
+            abort_grace: 5_000_000_000,
+        }
+    }
+}
+
+/// Why an engine cannot have these sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// `block_size` is 0, not a multiple of 4096, or over 1 GiB.
+    BlockSize,
+    /// Fewer than [`BLOCKS_MIN`] blocks, or more than 2^20.
+    Blocks,
+    /// `window`, `commands`, `queues` or `direct_chunk` is 0, or there are fewer commands than queues.
+    Zero,
+}
+
+impl core::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            ConfigError::BlockSize => f.write_str("block_size must be a multiple of 4096, up to 1 GiB"),
+            ConfigError::Blocks => write!(f, "blocks must be {BLOCKS_MIN} to {}", 1 << 20),
+            ConfigError::Zero => f.write_str(
+                "window, commands, queues and direct_chunk must not be 0, nor commands fewer than queues",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl Config {
+    /// Checks the sizes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.block_size == 0 || !self.block_size.is_multiple_of(4096) || self.block_size > 1 << 30 {
+            return Err(ConfigError::BlockSize);
+        }
+        if !(BLOCKS_MIN..=1 << 20).contains(&self.blocks) {
+            return Err(ConfigError::Blocks);
+        }
+        let zero = self.window == 0 || self.queues == 0 || self.direct_chunk == 0;
+        if zero || self.commands < self.queues {
+            return Err(ConfigError::Zero);
+        }
+        Ok(())
+    }
+
+    /// Scoreboard entries: a full row for each block, and a few for commands that hold none.
+    pub(crate) fn scoreboard(&self) -> usize {
+        self.blocks as usize * (CHAIN_MAX + 2) + self.commands as usize * CHAIN_MAX
+    }
+}
+
+/// Sizes of one queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Whose commands these are: request ids (`rid`) order commands of one tenant.
+    pub tenant: u16,
+    /// Entries of the submission and of the completion ring: 2 to 32768.
+    pub depth: u16,
+    /// Entries that are fetched in a row before it is the next queue's turn: 1 to 256.
+    pub weight: u16,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        QueueConfig { tenant: 0, depth: 64, weight: 1 }
+    }
+}

@@ -1,0 +1,172 @@
+//! The engine itself: what it owns, and its step.
+
+use crate::blocks::Blocks;
+use crate::command::Commands;
+use crate::config::{Config, ConfigError, QueueConfig};
+use crate::frontend::Frontend;
+use crate::message::{Action, CommandId, Event, Nanos, OperationId, QueueId};
+use crate::order::Order;
+use crate::renaming::Renaming;
+use crate::scoreboard::Scoreboard;
+use alloc::collections::{BTreeSet, VecDeque};
+
+/// What an engine counted since it was made. All of it is diagnosis: nothing of it changes what the engine does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Submission entries fetched.
+    pub entries: u64,
+    /// Completions posted.
+    pub completions: u64,
+    /// Completions that told of a failure.
+    pub failures: u64,
+    /// Operations issued to devices.
+    pub operations: u64,
+    /// Doorbell writes that made no sense and were ignored.
+    pub bad_doorbells: u64,
+    /// Events that belong to nothing in flight (late or double answers of devices) and were ignored.
+    pub stale_events: u64,
+    /// Most commands that were in flight at once.
+    pub commands_peak: u64,
+    /// Most blocks that were in use at once.
+    pub blocks_peak: u64,
+}
+
+/// The engine core. See the crate's documentation.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) config: Config,
+    pub(crate) frontend: Frontend,
+    pub(crate) commands: Commands,
+    pub(crate) board: Scoreboard,
+    pub(crate) units: Renaming,
+    pub(crate) blocks: Blocks,
+    pub(crate) order: Order,
+    /// Commands that wait for the blocks that they need at least.
+    pub(crate) admission: VecDeque<CommandId>,
+    /// Segments that wait for a block on credit.
+    pub(crate) hungry: VecDeque<(CommandId, u8)>,
+    /// Entries that wait for nothing and are to be dispatched.
+    pub(crate) ready: VecDeque<OperationId>,
+    pub(crate) deadlines: BTreeSet<(Nanos, CommandId)>,
+    pub(crate) actions: VecDeque<Action>,
+    pub(crate) counters: Counters,
+    pub(crate) now: Nanos,
+}
+
+impl Engine {
+    /// Makes an engine of these sizes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] where the sizes make no engine.
+    pub fn new(config: Config) -> Result<Engine, ConfigError> {
+        config.check()?;
+        Ok(Engine {
+            frontend: Frontend::new(config.queues, config.commands),
+            commands: Commands::new(config.commands),
+            board: Scoreboard::new(config.scoreboard()),
+            units: Renaming::new(&config.units),
+            blocks: Blocks::new(config.blocks, config.queues),
+            order: Order::default(),
+            admission: VecDeque::new(),
+            hungry: VecDeque::new(),
+            ready: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            actions: VecDeque::new(),
+            counters: Counters::default(),
+            now: 0,
+            config,
+        })
+    }
+
+    /// Adds a queue pair; `None` where all are in use or its sizes are out of range ([`QueueConfig`]).
+    pub fn add_queue(&mut self, config: QueueConfig) -> Option<QueueId> {
+        self.frontend.add(config)
+    }
+
+    /// The engine's sizes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Command slots in use.
+    pub fn commands_in_flight(&self) -> usize {
+        self.commands.in_use()
+    }
+
+    /// Blocks that are free now.
+    pub fn blocks_free(&self) -> u32 {
+        self.blocks.free()
+    }
+
+    /// Scoreboard entries in use, and in all.
+    pub fn scoreboard_occupancy(&self) -> (usize, usize) {
+        self.board.occupancy()
+    }
+
+    /// Takes in one event. Its work is bounded by the window of one command, except when a command fails: then it
+    /// is bounded by the size of the scoreboard.
+    pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
+        self.now = self.now.max(now);
+        match event {
+            Event::SubmissionDoorbell { queue, tail } => {
+                let sound = self.frontend.submission_doorbell(queue, tail);
+                self.counters.bad_doorbells += u64::from(!sound);
+            }
+            Event::CompletionDoorbell { queue, head } => {
+                let sound = self.frontend.completion_doorbell(queue, head);
+                self.counters.bad_doorbells += u64::from(!sound);
+                self.post_completions(queue);
+            }
+            Event::Entry { queue, bytes } => self.on_entry(queue, bytes),
+            Event::Descriptor { command, bytes } => self.on_descriptor(command, bytes),
+            Event::Bound { command, binding } => self.on_bound(command, binding),
+            Event::Done { operation, outcome } => self.on_done(operation, outcome),
+            Event::Released { block } => self.on_released(block),
+            Event::DeleteQueue { queue } => self.on_delete_queue(queue),
+        }
+        self.settle();
+    }
+
+    /// The next thing to do, if there is any. Call it until there is none, after each event or after several.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front().or_else(|| self.frontend.pick())
+    }
+
+    /// When [`Engine::handle_timeout`] is to be called, if ever.
+    pub fn next_timeout(&self) -> Option<Nanos> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Fails what has run out of time.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        while let Some((_, command)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).copied() {
+            self.deadlines.pop_first();
+            self.on_deadline(command);
+        }
+        self.settle();
+    }
+
+    /// Dispatches ready entries, admits commands and feeds hungry segments until nothing more can be done now.
+    fn settle(&mut self) {
+        loop {
+            while let Some(entry) = self.ready.pop_front() {
+                self.dispatch(entry);
+            }
+            self.admit();
+            self.feed();
+            if self.ready.is_empty() {
+                break;
+            }
+        }
+        self.counters.commands_peak = self.counters.commands_peak.max(self.commands.in_use() as u64);
+        let used = u64::from(self.config.blocks - self.blocks.free());
+        self.counters.blocks_peak = self.counters.blocks_peak.max(used);
+    }
+}

@@ -1,0 +1,251 @@
+//! A command's end: success, failure, cancel, timeout, deletion of its queue.
+
+use crate::command::Phase;
+use crate::engine::Engine;
+use crate::frontend::Posting;
+use crate::message::{Action, CommandId, Fault, OperationId, Outcome, QueueId};
+use crate::scoreboard::{Device, Entry, State};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use dcs_abi::U48;
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
+use dcs_abi::operator::OperatorKind;
+use dcs_abi::status::{Stage, Status};
+
+impl Engine {
+    /// Fails a command; the first failure counts. Nothing more is issued for it, what is in flight is aborted, and
+    /// when all of that has come back the command completes.
+    pub(crate) fn fail(&mut self, id: CommandId, stage: Stage, at: u8, fault: Fault) {
+        let Some(command) = self.commands.find(id) else { return };
+        if command.failure.is_some() {
+            return;
+        }
+        command.failure = Some((stage, at, fault));
+        if command.awaiting {
+            return;
+        }
+        command.phase = Phase::Drain;
+        let mine: Vec<(OperationId, Entry)> =
+            self.board.of_command(id.index).map(|(operation, entry)| (operation, *entry)).collect();
+        for (operation, entry) in mine {
+            match entry.state {
+                State::Issue => self.actions.push_back(Action::Abort { operation }),
+                State::Wait | State::Ready => {
+                    self.board.remove(operation);
+                    self.return_unit(&entry, entry.unit);
+                }
+                // Writes that are done still count as delivered if those before them come through.
+                State::Done | State::Free => {}
+            }
+        }
+        if self.commands.at(id.index).in_flight > 0 {
+            self.start_grace(id);
+        }
+        self.conclude(id);
+    }
+
+    /// From now a failed command waits so long for its devices, and no longer.
+    fn start_grace(&mut self, id: CommandId) {
+        let grace = self.now.saturating_add(self.config.abort_grace);
+        if let Some(old) = self.commands.at(id.index).grace.replace(grace) {
+            self.deadlines.remove(&(old, id));
+        }
+        self.deadlines.insert((grace, id));
+    }
+
+    /// An operation of a failed command came back. What it did is still told; then it is forgotten.
+    pub(crate) fn drained(&mut self, id: OperationId, entry: Entry, outcome: Outcome) {
+        let index = entry.command;
+        let command = self.commands.at(index);
+        match (entry.device, outcome) {
+            (Device::Snapshot(at), Outcome::Digest(slot)) => command.digests[at as usize] = Some(slot),
+            (Device::Operator(at), Outcome::Digest(slot)) => command.digests[at as usize] = Some(slot),
+            (Device::Destination, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
+                let length = entry.block.map_or(0, |block| self.blocks.get(block).length);
+                if command.writes.front() == Some(&id) {
+                    command.result.bytes_out += bytes;
+                }
+                let state = self.board.get(id);
+                state.start += bytes as u32;
+                if state.start == length {
+                    state.state = State::Done;
+                }
+                self.retire_writes(index);
+            }
+            (Device::Direct, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
+                command.result.bytes_in += bytes;
+                command.result.bytes_out += bytes;
+            }
+            (Device::Source, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
+                command.result.bytes_in += bytes;
+            }
+            _ => {}
+        }
+        if self.board.find(id).is_some_and(|entry| entry.state != State::Done) {
+            self.board.remove(id);
+            self.retire_writes(index);
+        }
+        let id = self.commands.id(index);
+        self.conclude(id);
+    }
+
+    /// Completes a failed command once nothing of it is in flight and its digests have told their values.
+    pub(crate) fn conclude(&mut self, id: CommandId) {
+        let Some(command) = self.commands.find(id) else { return };
+        if command.awaiting || command.in_flight > 0 || command.failure.is_none() {
+            return;
+        }
+        if command.phase != Phase::Collect && command.bound {
+            command.phase = Phase::Collect;
+            let missing: Vec<u8> = (0..command.spec().chain.len() as u8)
+                .filter(|at| command.digests[*at as usize].is_none())
+                .filter(|at| {
+                    matches!(command.spec().chain[*at as usize].operator.kind(), OperatorKind::Digest { .. })
+                })
+                .collect();
+            for at in &missing {
+                let snapshot = self.board.add(id.index, Device::Snapshot(*at), None);
+                self.dispatch(snapshot);
+            }
+            if !missing.is_empty() {
+                return self.start_grace(id);
+            }
+        }
+        self.finish(id);
+    }
+
+    /// Gives back all that a command has and posts its completion.
+    pub(crate) fn finish(&mut self, id: CommandId) {
+        self.drop_entries(id.index);
+        let orphans = self.drop_blocks(id.index);
+        let now = self.now;
+        let command = self.commands.at(id.index);
+        let (queue, rid, cid) = (command.queue, command.entry.rid, command.entry.cid);
+        let (stage, at, fault) = command.failure.unwrap_or((Stage::None, 0, Fault::new(Status::Success)));
+        let result = &mut command.result;
+        (result.status, result.errno) = (fault.status.code(), fault.errno);
+        (result.stage, result.stage_index) = (stage as u8, at);
+        result.finished = now;
+        for (slot, digest) in result.digests.iter_mut().zip(command.digests) {
+            *slot = digest.unwrap_or_default();
+        }
+        let mut entry = CompletionEntry {
+            delivered: U48::saturating(result.bytes_out),
+            stage: stage as u8,
+            stage_index: at,
+            cid,
+            ..Default::default()
+        };
+        entry.set_status(fault.status, false);
+        let address = command.entry.result_address;
+        let result = (address != 0).then(|| (address, Box::new(command.result)));
+        let (charged, bound) = (command.charged, command.bound);
+        for at in [command.deadline, command.grace].into_iter().flatten() {
+            self.deadlines.remove(&(at, id));
+        }
+        self.blocks.quota.give(queue.0 as usize, charged - orphans);
+        self.commands.remove(id.index);
+        if bound {
+            self.actions.push_back(Action::Unbind { command: id });
+        }
+        if let Some(queue) = self.frontend.get_mut(queue) {
+            queue.in_flight.retain(|(_, command)| *command != id);
+        }
+        if let Some(next) = self.order.leave(self.tenant(queue), rid, id) {
+            self.enter_admission(next);
+        }
+        self.counters.failures += u64::from(!fault.status.is_success());
+        self.frontend.post(queue, Posting { entry, result });
+        self.post_completions(queue);
+    }
+
+    /// Removes a finished command's entries. One that is still with its device (it outlived the abort grace) stays
+    /// until it is answered, and with it its blocks and its unit.
+    fn drop_entries(&mut self, index: u16) {
+        let mine: Vec<(OperationId, State)> =
+            self.board.of_command(index).map(|(operation, entry)| (operation, entry.state)).collect();
+        for (operation, state) in mine {
+            match state {
+                State::Issue => self.board.get(operation).orphan = true,
+                _ => self.board.remove(operation),
+            }
+        }
+    }
+
+    /// Frees a finished command's blocks; those that devices still use are orphans. Tells how many these are.
+    fn drop_blocks(&mut self, index: u16) -> u32 {
+        let mine: Vec<_> = self.blocks.of_command(index).collect();
+        let mut orphans = 0;
+        for id in mine {
+            let block = self.blocks.get_mut(id);
+            if block.busy > 0 || block.holds > 0 {
+                (block.orphan, block.retired) = (true, true);
+                orphans += 1;
+            } else {
+                self.blocks.put(id);
+            }
+        }
+        orphans
+    }
+
+    pub(crate) fn post_completions(&mut self, queue: QueueId) {
+        while let Some(action) = self.frontend.next_posting(queue) {
+            self.counters.completions += 1;
+            self.actions.push_back(action);
+        }
+        if self.frontend.remove_if_drained(queue) {
+            self.actions.push_back(Action::QueueDeleted { queue });
+        }
+    }
+
+    /// NVMe's Cancel: of one command, of the same queue only. It is done once the command is on its way out.
+    pub(crate) fn on_cancel(&mut self, id: CommandId, entry: &SubmissionEntry) {
+        let command = self.commands.at(id.index);
+        let (sq_id, cid) = entry.cancel_target();
+        let queue = command.queue;
+        if sq_id != queue.0 || cid == entry.cid {
+            return self.fail(id, Stage::Frontend, 0, Fault::new(Status::InvalidField));
+        }
+        if let Some(target) = self.frontend.find(queue, cid) {
+            self.commands.at(id.index).result.bytes_out = 1 << 16;
+            let (stage, at) = self.held_up_at(target);
+            self.fail(target, stage, at, Fault::new(Status::Cancelled));
+        }
+        self.finish(id);
+    }
+
+    /// A command's time, or the time that its aborted operations were given, is over.
+    pub(crate) fn on_deadline(&mut self, id: CommandId) {
+        let Some(command) = self.commands.find(id) else { return };
+        if command.grace.is_some_and(|grace| grace <= self.now) {
+            // The devices hang: their answers will find orphans. A digest in such a device has no value to tell.
+            command.in_flight = 0;
+            return self.finish(id);
+        }
+        let (stage, at) = self.held_up_at(id);
+        self.fail(id, stage, at, Fault::new(Status::Timeout));
+    }
+
+    /// The stage that a command is waiting for: of its operations in flight, the one farthest down its chain.
+    fn held_up_at(&mut self, id: CommandId) -> (Stage, u8) {
+        let issued = self.board.of_command(id.index).filter(|(_, entry)| entry.state == State::Issue);
+        issued
+            .map(|(_, entry)| entry.device.stage())
+            .max()
+            .map_or((Stage::Queue, 0), |(stage, at)| (stage, at))
+    }
+
+    pub(crate) fn on_delete_queue(&mut self, id: QueueId) {
+        let Some(queue) = self.frontend.get_mut(id) else {
+            self.counters.stale_events += 1;
+            return;
+        };
+        queue.deleting = true;
+        let commands: Vec<CommandId> = queue.in_flight.iter().map(|(_, command)| *command).collect();
+        for command in commands {
+            let (stage, at) = self.held_up_at(command);
+            self.fail(command, stage, at, Fault::new(Status::QueueDeleted));
+        }
+        self.post_completions(id);
+    }
+}

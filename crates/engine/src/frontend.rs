@@ -1,0 +1,186 @@
+//! The frontend: queue pairs, weighted round robin, phase bits.
+
+use crate::config::QueueConfig;
+use crate::message::{Action, CommandId, QueueId};
+use crate::quota::Quota;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use dcs_abi::entry::CompletionEntry;
+use dcs_abi::result::ResultArea;
+
+/// A completion that is ready to be posted. Its command slot stays taken until it is.
+#[derive(Debug)]
+pub(crate) struct Posting {
+    pub entry: CompletionEntry,
+    pub result: Option<(u64, Box<ResultArea>)>,
+}
+
+/// One queue pair.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub config: QueueConfig,
+    sq_tail: u16,
+    /// The next entry to fetch.
+    sq_fetch: u16,
+    /// Entries before it may be reused by the host.
+    pub sq_head: u16,
+    cq_tail: u16,
+    cq_head: u16,
+    phase: bool,
+    /// Entries on their way; they come in the order in which they were asked for.
+    fetching: u16,
+    /// Entries that may still be fetched in this turn.
+    turn: u16,
+    /// Command identifiers in flight.
+    pub in_flight: Vec<(u16, CommandId)>,
+    /// Completions for which the ring has no room yet.
+    postings: VecDeque<Posting>,
+    /// No new entries; goes when its commands are finished.
+    pub deleting: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Frontend {
+    queues: Vec<Option<Queue>>,
+    /// The queue whose turn it is.
+    turn: usize,
+    /// Command slots.
+    pub slots: Quota,
+}
+
+impl Frontend {
+    pub fn new(queues: u16, commands: u16) -> Frontend {
+        Frontend {
+            queues: (0..queues).map(|_| None).collect(),
+            turn: 0,
+            slots: Quota::new(u32::from(commands), queues),
+        }
+    }
+
+    pub fn add(&mut self, config: QueueConfig) -> Option<QueueId> {
+        let sound = (2..=32768).contains(&config.depth) && (1..=256).contains(&config.weight);
+        let at = self.queues.iter().position(Option::is_none).filter(|_| sound)?;
+        self.queues[at] = Some(Queue {
+            config,
+            sq_tail: 0,
+            sq_fetch: 0,
+            sq_head: 0,
+            cq_tail: 0,
+            cq_head: 0,
+            phase: true,
+            fetching: 0,
+            turn: config.weight,
+            in_flight: Vec::new(),
+            postings: VecDeque::new(),
+            deleting: false,
+        });
+        Some(QueueId(at as u16))
+    }
+
+    pub fn get(&self, id: QueueId) -> Option<&Queue> {
+        self.queues.get(id.0 as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
+        self.queues.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// The submission doorbell: false where the value is not a slot of the queue.
+    pub fn submission_doorbell(&mut self, id: QueueId, tail: u32) -> bool {
+        match self.get_mut(id) {
+            Some(queue) if tail < u32::from(queue.config.depth) => {
+                queue.sq_tail = tail as u16;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The completion doorbell: false where the head would pass what was posted.
+    pub fn completion_doorbell(&mut self, id: QueueId, head: u32) -> bool {
+        let Some(queue) = self.get_mut(id) else { return false };
+        let depth = u32::from(queue.config.depth);
+        let distance = |from: u32, to: u32| (to + depth - from) % depth;
+        let (old, tail) = (u32::from(queue.cq_head), u32::from(queue.cq_tail));
+        if head >= depth || distance(old, head) > distance(old, tail) {
+            return false;
+        }
+        queue.cq_head = head as u16;
+        true
+    }
+
+    /// Picks the next entry to fetch: each queue in turn, `weight` entries a turn. Takes a command slot for it.
+    pub fn pick(&mut self) -> Option<Action> {
+        for _ in 0..self.queues.len() + 1 {
+            let at = self.turn;
+            if let Some(queue) = &mut self.queues[at] {
+                let wants = !queue.deleting && queue.sq_fetch != queue.sq_tail && queue.turn > 0;
+                if wants && self.slots.take(at, 1) {
+                    let slot = queue.sq_fetch;
+                    queue.turn -= 1;
+                    queue.fetching += 1;
+                    queue.sq_fetch = (slot + 1) % queue.config.depth;
+                    return Some(Action::FetchEntry { queue: QueueId(at as u16), slot });
+                }
+                // Its turn ends: the weight is spent, or it wants nothing, or has no slot now.
+                queue.turn = queue.config.weight;
+            }
+            self.turn = (at + 1) % self.queues.len();
+        }
+        None
+    }
+
+    /// An entry was fetched: false where none was asked for.
+    pub fn fetched(&mut self, id: QueueId) -> bool {
+        let Some(queue) = self.get_mut(id) else { return false };
+        if queue.fetching == 0 {
+            return false;
+        }
+        queue.fetching -= 1;
+        queue.sq_head = (queue.sq_head + 1) % queue.config.depth;
+        true
+    }
+
+    pub fn find(&self, id: QueueId, cid: u16) -> Option<CommandId> {
+        self.get(id)?.in_flight.iter().find(|(other, _)| *other == cid).map(|(_, command)| *command)
+    }
+
+    /// Hands a completion to its queue, to be posted when the ring has room.
+    pub fn post(&mut self, id: QueueId, posting: Posting) {
+        if let Some(queue) = self.get_mut(id) {
+            queue.postings.push_back(posting);
+        }
+    }
+
+    /// The next completion for which there is room.
+    pub fn next_posting(&mut self, id: QueueId) -> Option<Action> {
+        let queue = self.get_mut(id)?;
+        let slot = queue.cq_tail;
+        let next = (slot + 1) % queue.config.depth;
+        if next == queue.cq_head && !queue.deleting {
+            return None;
+        }
+        let Posting { mut entry, result } = queue.postings.pop_front()?;
+        entry.sq_head = queue.sq_head;
+        entry.sq_id = id.0;
+        entry.set_status(entry.status(), queue.phase);
+        queue.cq_tail = next;
+        if next == 0 {
+            queue.phase = !queue.phase;
+        }
+        self.slots.give(id.0 as usize, 1);
+        Some(Action::Complete { queue: id, slot, entry, result })
+    }
+
+    /// Removes a queue that is to be deleted and has nothing in flight.
+    pub fn remove_if_drained(&mut self, id: QueueId) -> bool {
+        let drained = self.get(id).is_some_and(|queue| {
+            queue.deleting && queue.fetching == 0 && queue.in_flight.is_empty() && queue.postings.is_empty()
+        });
+        if drained {
+            self.queues[id.0 as usize] = None;
+        }
+        drained
+    }
+}

@@ -1,0 +1,342 @@
+//! The engine's whole interface: events go in, actions come out.
+
+use crate::spec::TransferSpec;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use dcs_abi::entry::CompletionEntry;
+use dcs_abi::result::{DigestSlot, ResultArea};
+use dcs_abi::status::Status;
+
+/// Nanoseconds since a moment of the owner's choice. Never goes back.
+pub type Nanos = u64;
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u16);
+
+/// A command inside the engine, from the fetch of its entry to its completion. Never reused for another command
+/// while an owner may still hold it: the generation tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommandId {
+    pub(crate) index: u16,
+    pub(crate) generation: u32,
+}
+
+impl CommandId {
+    /// The slot of the command: below [`Config::commands`](crate::Config), unique among commands in flight.
+    pub fn slot(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// A device operation: a scoreboard entry that was issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl OperationId {
+    /// As one number, for a device that carries 64 bits of context.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// From [`OperationId::to_bits`]. Any number may be given: the engine ignores operations it does not know.
+    pub fn from_bits(bits: u64) -> Self {
+        OperationId { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+
+    /// The slot of the operation: below the size of the scoreboard, unique among operations in flight.
+    pub fn slot(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// A block buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+impl BlockId {
+    /// Its number, below [`Config::blocks`](crate::Config).
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which of a command's endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The bytes that come before the source's.
+    Prefix,
+    /// The source.
+    Source,
+    /// The destination.
+    Destination,
+}
+
+/// Why something failed: a status, and the errno behind it where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What the completion will say.
+    pub status: Status,
+    /// errno of the system call, or 0.
+    pub errno: u32,
+}
+
+impl Fault {
+    /// A fault without errno.
+    pub fn new(status: Status) -> Fault {
+        Fault { status, errno: 0 }
+    }
+}
+
+/// What the owner found when it bound a command's endpoints to devices and loaded its operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Binding {
+    /// Source and destination have a path between them that needs no block (sendfile, splice). Used where the chain
+    /// is empty.
+    pub direct: bool,
+}
+
+/// What the owner tells the engine.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The submission tail doorbell of a queue was written. Untrusted: a value out of range is ignored and counted.
+    SubmissionDoorbell {
+        /// Which queue.
+        queue: QueueId,
+        /// The new tail.
+        tail: u32,
+    },
+    /// The completion head doorbell of a queue was written. Untrusted.
+    CompletionDoorbell {
+        /// Which queue.
+        queue: QueueId,
+        /// The new head.
+        head: u32,
+    },
+    /// [`Action::FetchEntry`] is done: a copy of the entry. Those of one queue come in the order of their actions.
+    Entry {
+        /// Which queue.
+        queue: QueueId,
+        /// The 64 bytes.
+        bytes: &'a [u8; 64],
+    },
+    /// [`Action::FetchDescriptor`] is done: a copy of the descriptor, or nothing where it could not be read.
+    Descriptor {
+        /// Whose.
+        command: CommandId,
+        /// The bytes.
+        bytes: Option<&'a [u8]>,
+    },
+    /// [`Action::Bind`] is done. On failure nothing is bound.
+    Bound {
+        /// Whose.
+        command: CommandId,
+        /// What was found; or which place (a stage: frontend, source, operator and its index, destination) failed and why.
+        binding: Result<Binding, (dcs_abi::status::Stage, u8, Fault)>,
+    },
+    /// [`Action::Issue`] is done, or failed, or was aborted.
+    Done {
+        /// Which operation.
+        operation: OperationId,
+        /// What came of it.
+        outcome: Outcome,
+    },
+    /// A block that an [`Outcome::Moved`] with `held` left with a device is free again.
+    Released {
+        /// Which block.
+        block: BlockId,
+    },
+    /// A queue pair is to go: its commands are aborted, then [`Action::QueueDeleted`] follows.
+    DeleteQueue {
+        /// Which queue.
+        queue: QueueId,
+    },
+}
+
+/// What came of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A read, write or direct copy moved so many bytes: from 1 up to what was asked for; a read that moved 0 is at
+    /// the end of its source.
+    Moved {
+        /// Bytes.
+        bytes: u64,
+        /// `PATH_*` bits of the path that they took.
+        path: u32,
+        /// The device still reads the block; [`Event::Released`] will follow once for each such outcome.
+        held: bool,
+    },
+    /// A unit processed its input.
+    Processed {
+        /// Input bytes used up.
+        consumed: u32,
+        /// Output bytes made; 0 for digests and transforms in place.
+        produced: u32,
+        /// A resizing transform has put out all of its last block.
+        finished: bool,
+    },
+    /// The value of a digest: after its last block, or on [`OperationKind::Snapshot`].
+    Digest(DigestSlot),
+    /// A flush is done.
+    Flushed,
+    /// It failed.
+    Failed(Fault),
+}
+
+/// What the owner is to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Copy a submission entry out of its queue and hand it in with [`Event::Entry`].
+    FetchEntry {
+        /// Which queue.
+        queue: QueueId,
+        /// Which slot of it.
+        slot: u16,
+    },
+    /// Copy a descriptor out of memory and hand it in with [`Event::Descriptor`]. The address is untrusted.
+    FetchDescriptor {
+        /// For which command.
+        command: CommandId,
+        /// The queue whose memory the address is in.
+        queue: QueueId,
+        /// Bus address.
+        address: u64,
+        /// Bytes, at most [`DESCRIPTOR_MAX`](dcs_abi::descriptor::DESCRIPTOR_MAX).
+        length: u32,
+    },
+    /// Find the devices behind the endpoints, check access and ranges, load the operators; answer with [`Event::Bound`].
+    Bind {
+        /// Which command.
+        command: CommandId,
+        /// Of which queue: handles are the queue's own.
+        queue: QueueId,
+        /// What it asks for.
+        spec: Arc<TransferSpec>,
+    },
+    /// Let go of a command's endpoints and operators. No operation of it is in flight, unless it hung past the
+    /// abort grace.
+    Unbind {
+        /// Which command.
+        command: CommandId,
+    },
+    /// Perform a device operation; answer with [`Event::Done`], once.
+    Issue(Operation),
+    /// Stop an operation soon if that can be done. It is still answered by [`Event::Done`], once.
+    Abort {
+        /// Which operation.
+        operation: OperationId,
+    },
+    /// Write the result area, then the completion entry into its slot of the queue, then tell the host.
+    Complete {
+        /// Which queue.
+        queue: QueueId,
+        /// Which slot of its completion ring.
+        slot: u16,
+        /// The entry, phase bit set.
+        entry: CompletionEntry,
+        /// Where the result area goes (untrusted bus address), and what is in it.
+        result: Option<(u64, Box<ResultArea>)>,
+    },
+    /// The queue pair that [`Event::DeleteQueue`] named is gone.
+    QueueDeleted {
+        /// Which queue.
+        queue: QueueId,
+    },
+}
+
+/// A device operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Its identifier.
+    pub id: OperationId,
+    /// Its command.
+    pub command: CommandId,
+    /// What to do.
+    pub kind: OperationKind,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationKind {
+    /// Read from prefix or source into a block.
+    Read {
+        /// Prefix or source.
+        place: Place,
+        /// Position on the device; 0 for a stream.
+        offset: u64,
+        /// Into this block,
+        block: BlockId,
+        /// from this byte of it,
+        start: u32,
+        /// so many bytes at most.
+        length: u32,
+    },
+    /// Write from a block to the destination.
+    Write {
+        /// Position on the device; 0 for a stream.
+        offset: u64,
+        /// From this block,
+        block: BlockId,
+        /// from this byte of it,
+        start: u32,
+        /// so many bytes.
+        length: u32,
+        /// More bytes of the same stream follow soon (MSG_MORE).
+        more: bool,
+    },
+    /// Move bytes from source to destination without a block.
+    Direct {
+        /// Position at the source; 0 for a stream.
+        source: u64,
+        /// Position at the destination; 0 for a stream.
+        destination: u64,
+        /// So many bytes at most.
+        length: u64,
+        /// More bytes follow soon.
+        more: bool,
+    },
+    /// Let a physical unit process a block: a digest reads it, a transform in place changes it.
+    Process {
+        /// The unit, of its operator's pool.
+        unit: u16,
+        /// The operator's place in the chain.
+        operator: u8,
+        /// The block,
+        block: BlockId,
+        /// so many bytes of it from its first one.
+        length: u32,
+        /// This is the stream's last block (its length may be 0). A digest answers with [`Outcome::Digest`].
+        last: bool,
+    },
+    /// Let a physical unit process a block into another one.
+    Resize {
+        /// The unit, of its operator's pool.
+        unit: u16,
+        /// The operator's place in the chain.
+        operator: u8,
+        /// Input block,
+        block: BlockId,
+        /// from this byte,
+        start: u32,
+        /// so many bytes.
+        length: u32,
+        /// Output block,
+        output: BlockId,
+        /// from this byte,
+        output_start: u32,
+        /// room for so many bytes.
+        output_length: u32,
+        /// The input block is the stream's last one.
+        last: bool,
+    },
+    /// Tell a digest's value as it stands: its command failed.
+    Snapshot {
+        /// The operator's place in the chain.
+        operator: u8,
+    },
+    /// Make the destination durable.
+    Flush,
+}

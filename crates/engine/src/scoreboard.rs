@@ -1,0 +1,151 @@
+//! The scoreboard: every device operation of every command, and what it waits for (DCS-ctrl section 3.3.2).
+
+use crate::message::{BlockId, Nanos, OperationId};
+use crate::position::Position;
+use alloc::vec::Vec;
+
+/// State of an entry. Done is the state of an entry whose row goes on without it, just before it is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not in use.
+    Free,
+    /// Waits for other entries.
+    Wait,
+    /// Waits for nothing but its device, a unit or a block.
+    Ready,
+    /// With its device.
+    Issue,
+    /// Done, but entries before it, whose order counts, are not.
+    Done,
+}
+
+/// The device of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// Read from prefix or source.
+    Source,
+    /// The operator at that place of the chain.
+    Operator(u8),
+    /// Write to the destination.
+    Destination,
+    /// Copy from source to destination without a block.
+    Direct,
+    /// Make the destination durable.
+    Flush,
+    /// Ask a digest for its value.
+    Snapshot(u8),
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    generation: u32,
+    /// Slot of the command.
+    pub command: u16,
+    /// Device, and with it read or write.
+    pub device: Device,
+    pub state: State,
+    /// Other entries that must be done first.
+    pub waits: u8,
+    /// Source (of a read) or destination (of a write) on the device.
+    pub position: Position,
+    /// The block, except for Direct, Flush and Snapshot.
+    pub block: Option<BlockId>,
+    /// The block that a resizing operator fills.
+    pub output: Option<BlockId>,
+    /// Auxiliary: first byte of the block that is not yet done.
+    pub start: u32,
+    /// Auxiliary: byte of the block to stop at (reads: how far to fill it).
+    pub end: u32,
+    /// Auxiliary: bytes asked for by the operation in flight.
+    pub asked: u64,
+    /// Auxiliary: the physical unit,
+    pub unit: Option<u16>,
+    /// of this pool.
+    pub pool: u8,
+    /// When it was issued.
+    pub issued: Nanos,
+    /// Same block, next stage.
+    pub next_stage: Option<OperationId>,
+    /// Same stage, next block, where order counts.
+    pub next_block: Option<OperationId>,
+    /// Its command finished without it: it was hung when it was aborted.
+    pub orphan: bool,
+}
+
+const FREE: Entry = Entry {
+    generation: 1,
+    command: 0,
+    device: Device::Flush,
+    state: State::Free,
+    waits: 0,
+    position: Position::START,
+    block: None,
+    output: None,
+    start: 0,
+    end: 0,
+    asked: 0,
+    unit: None,
+    pool: 0,
+    issued: 0,
+    next_stage: None,
+    next_block: None,
+    orphan: false,
+};
+
+#[derive(Debug)]
+pub(crate) struct Scoreboard {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+impl Scoreboard {
+    pub fn new(size: usize) -> Scoreboard {
+        Scoreboard { entries: alloc::vec![FREE; size], free: (0..size as u32).rev().collect() }
+    }
+
+    /// Adds an entry in state Wait that waits for nothing yet.
+    ///
+    /// The scoreboard has room for a full row of every block and all snapshots of every command, so it is never full.
+    pub fn add(&mut self, command: u16, device: Device, block: Option<BlockId>) -> OperationId {
+        let index = self.free.pop().expect("the scoreboard has room for every block's row");
+        let entry = &mut self.entries[index as usize];
+        let generation = entry.generation;
+        *entry = Entry { generation, command, device, block, state: State::Wait, ..FREE };
+        OperationId { index, generation }
+    }
+
+    /// The entry of that identifier, unless it is gone.
+    pub fn find(&mut self, id: OperationId) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(id.index as usize)?;
+        (entry.generation == id.generation && entry.state != State::Free).then_some(entry)
+    }
+
+    /// An entry that is known to be there.
+    pub fn get(&mut self, id: OperationId) -> &mut Entry {
+        debug_assert_eq!(self.entries[id.index as usize].generation, id.generation);
+        &mut self.entries[id.index as usize]
+    }
+
+    /// Frees an entry; its identifier is never valid again (until the generation wraps, 2^32 uses of the slot later).
+    pub fn remove(&mut self, id: OperationId) {
+        let entry = &mut self.entries[id.index as usize];
+        debug_assert!(entry.state != State::Free);
+        let generation = entry.generation.wrapping_add(1);
+        *entry = Entry { generation, ..FREE };
+        self.free.push(id.index);
+    }
+
+    /// Every entry of a command.
+    pub fn of_command(&self, command: u16) -> impl Iterator<Item = (OperationId, &Entry)> + '_ {
+        self.entries.iter().enumerate().filter_map(move |(index, entry)| {
+            let mine = entry.state != State::Free && !entry.orphan && entry.command == command;
+            mine.then_some((OperationId { index: index as u32, generation: entry.generation }, entry))
+        })
+    }
+
+    /// Entries in use, and in all.
+    pub fn occupancy(&self) -> (usize, usize) {
+        (self.entries.len() - self.free.len(), self.entries.len())
+    }
+}

@@ -1,0 +1,180 @@
+//! From a submission entry and a descriptor, both copied, to a transfer that is checked as far as the core can.
+
+use crate::message::Fault;
+use crate::renaming::Renaming;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use dcs_abi::CHAIN_MAX;
+use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView, Extent, Mode};
+use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
+use dcs_abi::operator::{Operator, OperatorKind};
+use dcs_abi::status::{Stage, Status};
+
+/// What a command asks for.
+#[derive(Debug)]
+pub struct TransferSpec {
+    /// Bytes before the source's.
+    pub prefix: Option<EndpointSpec>,
+    /// Where bytes come from.
+    pub source: EndpointSpec,
+    /// Where they go.
+    pub destination: EndpointSpec,
+    /// What happens on the way.
+    pub chain: Vec<OperatorSpec>,
+    /// Bytes in all, or [`LENGTH_TO_END`] for a source that ends by itself.
+    pub length: u64,
+    /// Make the destination durable.
+    pub durable: bool,
+    /// More data follow on the destination after this transfer.
+    pub more: bool,
+}
+
+/// One endpoint.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EndpointSpec {
+    /// What it is.
+    pub kind: EndpointKind,
+    /// Page cache.
+    pub cache: Mode,
+    /// Zero copy, peer-to-peer.
+    pub zero_copy: Mode,
+    /// The queue's handle.
+    pub handle: u32,
+    /// Its extents; none for a stream.
+    pub extents: Box<[Extent]>,
+}
+
+/// One operator of a chain. The parameter block may hold a key: it is wiped when dropped and not printed.
+pub struct OperatorSpec {
+    /// Which operator.
+    pub operator: Operator,
+    /// The pool of physical units that implement it.
+    pub(crate) pool: u8,
+    /// Its parameter block, of a length that the operator takes.
+    pub parameter: Box<[u8]>,
+}
+
+impl core::fmt::Debug for OperatorSpec {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} ({} bytes of parameters)", self.operator.name(), self.parameter.len())
+    }
+}
+
+impl Drop for OperatorSpec {
+    fn drop(&mut self) {
+        self.parameter.fill(0);
+        // Keeps the compiler from leaving the fill out.
+        core::hint::black_box(&self.parameter);
+    }
+}
+
+/// What is wrong with a command, and at which stage.
+pub(crate) type Refusal = (Stage, u8, Fault);
+
+fn refuse<T>(status: Status) -> Result<T, Refusal> {
+    Err((Stage::Frontend, 0, Fault::new(status)))
+}
+
+impl EndpointSpec {
+    fn new(view: EndpointView<'_>) -> EndpointSpec {
+        let EndpointView { kind, cache, zero_copy, handle, .. } = view;
+        EndpointSpec { kind, cache, zero_copy, handle, extents: view.extents().collect() }
+    }
+
+    /// Bytes of its extents; [`LENGTH_TO_END`] for a stream.
+    pub fn length(&self) -> u64 {
+        if self.kind.is_positional() {
+            self.extents.iter().map(|extent| extent.length).sum()
+        } else {
+            LENGTH_TO_END
+        }
+    }
+}
+
+impl TransferSpec {
+    /// Checks an entry and its descriptor.
+    pub(crate) fn new(
+        entry: &SubmissionEntry,
+        bytes: &[u8],
+        units: &Renaming,
+    ) -> Result<TransferSpec, Refusal> {
+        let Ok(descriptor) = Descriptor::parse(bytes) else { return refuse(Status::InvalidField) };
+        if entry.flags & !FLAGS_ALL != 0 || entry.nsid != 0 || entry.nvme_flags != 0 {
+            return refuse(Status::InvalidField);
+        }
+        let prefix = Some(descriptor.prefix()).filter(|view| view.kind != EndpointKind::None);
+        let mut spec = TransferSpec {
+            prefix: prefix.map(EndpointSpec::new),
+            source: EndpointSpec::new(descriptor.source()),
+            destination: EndpointSpec::new(descriptor.destination()),
+            chain: chain(entry, &descriptor, units)?,
+            length: entry.length,
+            durable: entry.flags & FLAG_DURABLE != 0,
+            more: entry.flags & FLAG_MORE != 0,
+        };
+        spec.length = spec.checked_length()?;
+        Ok(spec)
+    }
+
+    fn checked_length(&self) -> Result<u64, Refusal> {
+        let prefix = self.prefix.as_ref().map_or(0, EndpointSpec::length);
+        let available = match self.source.length() {
+            LENGTH_TO_END => LENGTH_TO_END,
+            source => match prefix.checked_add(source) {
+                Some(sum) if sum < LENGTH_TO_END => sum,
+                _ => return refuse(Status::InvalidField),
+            },
+        };
+        let length = if self.length == LENGTH_TO_END { available } else { self.length };
+        if length < prefix {
+            return refuse(Status::InvalidField);
+        }
+        if length > available {
+            return Err((Stage::Source, 0, Fault::new(Status::OutOfRange)));
+        }
+        if !self.resizes() && length != LENGTH_TO_END && length > self.destination.length() {
+            return Err((Stage::Destination, 0, Fault::new(Status::OutOfRange)));
+        }
+        Ok(length)
+    }
+
+    /// True where an operator changes the length of the data.
+    pub fn resizes(&self) -> bool {
+        self.chain.iter().any(|spec| spec.operator.kind() == OperatorKind::Resize)
+    }
+
+    /// True where blocks are filled before they go on: the destination has positions, or an operator needs whole
+    /// data units (the papers' packet gathering).
+    pub(crate) fn gathers(&self) -> bool {
+        let whole = |spec: &OperatorSpec| spec.operator.kind() == OperatorKind::InPlace { whole_units: true };
+        self.destination.kind.is_positional() || self.chain.iter().any(whole)
+    }
+}
+
+fn chain(
+    entry: &SubmissionEntry,
+    descriptor: &Descriptor<'_>,
+    units: &Renaming,
+) -> Result<Vec<OperatorSpec>, Refusal> {
+    let length = entry.op_chain.iter().position(|number| *number == 0).unwrap_or(CHAIN_MAX);
+    if entry.op_chain[length..].iter().any(|number| *number != 0) {
+        return refuse(Status::InvalidField);
+    }
+    let mut chain = Vec::with_capacity(length);
+    for (at, number) in entry.op_chain[..length].iter().enumerate() {
+        let refuse = |status| (Stage::Operator, at as u8, Fault::new(status));
+        let operator = Operator::from_number(*number).ok_or(refuse(Status::UnknownOperator))?;
+        let pool = units.pool(operator).ok_or(refuse(Status::UnknownOperator))?;
+        let parameter = descriptor.parameter(at);
+        let (fewest, most) = operator.info().parameter;
+        if !(fewest..=most).contains(&parameter.len()) {
+            return Err(refuse(Status::BadParameter));
+        }
+        chain.push(OperatorSpec { operator, pool, parameter: parameter.into() });
+    }
+    // A parameter for an operator that is not there is a mistake worth naming.
+    if (length..CHAIN_MAX).any(|at| !descriptor.parameter(at).is_empty()) {
+        return refuse(Status::InvalidField);
+    }
+    Ok(chain)
+}
