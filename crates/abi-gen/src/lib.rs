@@ -1,0 +1,115 @@
+//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, the tables of `docs/abi.md`, the named fuzz seeds.
+//!
+//! ```text
+//! cargo run -p dcs-abi-gen              writes what has changed
+//! cargo run -p dcs-abi-gen -- --check   writes nothing; says which files are stale, and fails if any is
+//! ```
+//!
+//! # Architecture
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`model`] | what every output language is told: structures without holes, groups of named numbers |
+//! | [`c`] | the C header, from the model and the hand-written pieces in `src/header/` |
+//! | [`api`] | the header's function section: cbindgen over the C API's sources, and how it is configured |
+//! | [`markdown`] | the tables of `docs/abi.md`, put between markers; the prose around them is hand-written |
+//! | [`example`] | the worked example of `docs/abi.md`, as bytes and as a listing |
+//! | [`seeds`] | `fuzz/corpus/*/*.bin`: inputs with names, one for each case that a parser distinguishes |
+//!
+//! A further language is a further module over [`model`] and a further line in [`outputs`].
+//!
+//! # What it doesn't implement
+//!
+//! * No layout of its own: offsets, values and texts come from `dcs-abi`.
+//! * No deletion: a seed whose name is gone stays until somebody removes it.
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod c;
+pub mod example;
+pub mod markdown;
+pub mod model;
+pub mod seeds;
+
+use std::path::{Path, PathBuf};
+
+/// The command that brings every generated file up to date.
+pub const COMMAND: &str = "cargo run -p dcs-abi-gen";
+
+const HEADER: &str = "include/dcs.h";
+const DOCUMENT: &str = "docs/abi.md";
+
+/// Why a file could not be made.
+#[derive(Debug)]
+pub enum Error {
+    /// A file or folder could not be read or written.
+    Io(PathBuf, std::io::Error),
+    /// cbindgen could not make something of the C API's sources.
+    Api(String),
+    /// A marker of a document has no table, or has no end.
+    Marker(String),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Error::Api(error) => write!(f, "C API: {error}"),
+            Error::Marker(error) => write!(f, "{DOCUMENT}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A generated file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Where it belongs, from the repository's root.
+    pub path: String,
+    /// What it must hold.
+    pub content: Vec<u8>,
+}
+
+impl Output {
+    /// True where the file in the repository holds something else, or is not there.
+    pub fn is_stale(&self, root: &Path) -> bool {
+        std::fs::read(root.join(&self.path)).ok().as_ref() != Some(&self.content)
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn write(&self, root: &Path) -> Result<(), Error> {
+        let path = root.join(&self.path);
+        let folder = path.parent().unwrap_or(root);
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&path, &self.content))
+            .map_err(|error| Error::Io(path, error))
+    }
+}
+
+/// Every generated file, made in memory from the tables and from the hand-written parts below `root`.
+///
+/// # Errors
+///
+/// [`Error`] where a hand-written part is missing or not understood.
+pub fn outputs(root: &Path) -> Result<Vec<Output>, Error> {
+    let api = api::section(&api::sources(root)?)?;
+    let document = root.join(DOCUMENT);
+    let document = std::fs::read_to_string(&document).map_err(|error| Error::Io(document, error))?;
+    let mut outputs = vec![
+        Output { path: HEADER.into(), content: c::header(api.as_deref()).into_bytes() },
+        Output { path: DOCUMENT.into(), content: markdown::fill(&document)?.into_bytes() },
+    ];
+    outputs.extend(seeds::all().into_iter().map(|seed| Output { path: seed.path(), content: seed.bytes }));
+    Ok(outputs)
+}
+
+/// The repository's root: the nearest folder above the current one that has the command set's crate.
+pub fn root() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().find(|folder| folder.join("crates/abi/src/lib.rs").is_file()).map(Path::to_path_buf)
+}

@@ -1,0 +1,648 @@
+/*
+ * dcs.h - commands that move bytes from device to device, with operators in between.
+ *
+ * One command says where bytes are, what happens to them on the way, and where they go:
+ *
+ *     file -> md5, aes256-ctr -> socket
+ *
+ * An engine runs it and answers with one completion: status, bytes delivered, digests, times.
+ * The first part of this file is the command set, byte for byte as it lies in memory (docs/abi.md
+ * explains it); it needs no library. Functions, where there are any, are in libdcs:
+ *
+ *     cc -I include program.c -ldcs
+ *
+ * All integers are little-endian. Bytes named reserved_NN are zero; an engine refuses others.
+ *
+ * Generated. Do not edit: change the tables in crates/abi, then run `cargo run -p dcs-abi-gen`.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef DCS_H
+#define DCS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "dcs.h: the structures are little-endian and this machine is not"
+#endif
+
+#ifdef __cplusplus
+#define DCS_STATIC_ASSERT(condition, what) static_assert(condition, what)
+extern "C" {
+#else
+#define DCS_STATIC_ASSERT(condition, what) _Static_assert(condition, what)
+#endif
+
+/* ---- Version and limits ---- */
+
+/** version of this command set, in every descriptor */
+#define DCS_ABI_VERSION 1
+/** most operators in one chain [FlexCSV 4.3.1, op_chain] */
+#define DCS_CHAIN_MAX 8
+/** most bytes of a descriptor, extents and parameters included */
+#define DCS_DESCRIPTOR_MAX 65536
+/** bytes of the longest digest */
+#define DCS_DIGEST_MAX 64
+
+/* ---- Bytes of the structures ---- */
+
+/** bytes of struct dcs_sqe */
+#define DCS_SQE_SIZE 64
+/** bytes of struct dcs_cqe */
+#define DCS_CQE_SIZE 16
+/** bytes of struct dcs_extent */
+#define DCS_EXTENT_SIZE 16
+/** bytes of struct dcs_endpoint */
+#define DCS_ENDPOINT_SIZE 32
+/** bytes of struct dcs_parameter */
+#define DCS_PARAMETER_SIZE 16
+/** bytes of struct dcs_descriptor */
+#define DCS_DESCRIPTOR_SIZE 256
+/** bytes of struct dcs_digest */
+#define DCS_DIGEST_SIZE 80
+/** bytes of struct dcs_stage_times */
+#define DCS_STAGE_TIMES_SIZE 32
+/** bytes of struct dcs_result */
+#define DCS_RESULT_SIZE 1088
+
+/* ---- Opcodes ---- */
+
+/** D2D transfer: source, operator chain, destination (struct dcs_sqe) */
+#define DCS_OPCODE_TRANSFER 0x81u
+/**
+ * cancel a command of the same queue [NVMe I/O command 18h]: op_chain[0..2] = SQID, op_chain[2..4]
+ * = CID (CDW10)
+ */
+#define DCS_OPCODE_CANCEL 0x18u
+
+/* ---- Flags of a submission entry ---- */
+
+/** make the destination durable (fdatasync, NVMe Flush) before the completion */
+#define DCS_FLAG_DURABLE 0x0001u
+/** more data follow on the destination socket soon (MSG_MORE on the last block) */
+#define DCS_FLAG_MORE 0x0002u
+
+/* ---- Special lengths ---- */
+
+/** until the source ends; for a source with extents, all of them */
+#define DCS_LENGTH_TO_END UINT64_C(0xffffffffffffffff)
+
+/* ---- Operators ---- */
+
+/** md5: MD5 (RFC 1321). Digest of 16 bytes. Parameter: none */
+#define DCS_OP_MD5 0x01u
+/** sha1: SHA-1 (FIPS 180-4). Digest of 20 bytes. Parameter: none */
+#define DCS_OP_SHA1 0x02u
+/** sha256: SHA-256 (FIPS 180-4). Digest of 32 bytes. Parameter: none */
+#define DCS_OP_SHA256 0x03u
+/** sha512: SHA-512 (FIPS 180-4). Digest of 64 bytes. Parameter: none */
+#define DCS_OP_SHA512 0x04u
+/**
+ * crc32: CRC-32/ISO-HDLC, as in Ethernet and gzip (RFC 1952). Digest of 4 bytes. Parameter: none
+ */
+#define DCS_OP_CRC32 0x08u
+/** crc32c: CRC-32/ISCSI (RFC 3720 section 12.1). Digest of 4 bytes. Parameter: none */
+#define DCS_OP_CRC32C 0x09u
+/**
+ * crc64-nvme: CRC-64/NVME (NVM Command Set Specification 1.1). Digest of 8 bytes. Parameter: none
+ */
+#define DCS_OP_CRC64_NVME 0x0au
+/**
+ * aes256-ctr: AES-256 in counter mode (SP 800-38A section 6.5); encryption and decryption are the
+ * same. Same length. Parameter: key[32], counter[16] (the initial counter block, big-endian,
+ * counted up over all 128 bits)
+ */
+#define DCS_OP_AES256_CTR 0x10u
+/**
+ * aes256-xts: AES-256 in XTS mode, encryption (IEEE 1619, SP 800-38E). Same length, whole units.
+ * Parameter: key[64] (data key, then tweak key), unit_size u32 (bytes of a data unit: 16 to 65536,
+ * a power of two), reserved u32, first_unit u64
+ */
+#define DCS_OP_AES256_XTS 0x12u
+/**
+ * aes256-xts-decrypt: AES-256 in XTS mode, decryption (IEEE 1619, SP 800-38E). Same length, whole
+ * units. Parameter: key[64] (data key, then tweak key), unit_size u32 (bytes of a data unit: 16 to
+ * 65536, a power of two), reserved u32, first_unit u64
+ */
+#define DCS_OP_AES256_XTS_DECRYPT 0x13u
+/**
+ * gzip: gzip compression (RFC 1952), level 0 to 9, 1 where none is given. Other length. Parameter:
+ * none, or level u8
+ */
+#define DCS_OP_GZIP 0x20u
+/** gunzip: gzip decompression (RFC 1952), of one or more members. Other length. Parameter: none */
+#define DCS_OP_GUNZIP 0x21u
+/**
+ * zstd: Zstandard compression (RFC 8878), level 1 to 19, 3 where none is given. Other length.
+ * Parameter: none, or level u8
+ */
+#define DCS_OP_ZSTD 0x22u
+/**
+ * unzstd: Zstandard decompression (RFC 8878), of one or more frames. Other length. Parameter: none
+ */
+#define DCS_OP_UNZSTD 0x23u
+
+/* ---- Kinds of endpoint ---- */
+
+/** no endpoint */
+#define DCS_ENDPOINT_NONE 0
+/** extents of a file, by file offset */
+#define DCS_ENDPOINT_FILE 1
+/** extents of a block device, by byte offset */
+#define DCS_ENDPOINT_BLOCK 2
+/** a connected stream socket */
+#define DCS_ENDPOINT_FLOW 3
+/** host memory, by bus address */
+#define DCS_ENDPOINT_MEMORY 4
+/** device memory [NVMe SLM memory range set] */
+#define DCS_ENDPOINT_DEVICE_MEMORY 5
+/** an ordered stream without position: a pipe, a character device */
+#define DCS_ENDPOINT_STREAM 6
+
+/* ---- Whether a path is taken ---- */
+
+/** the engine decides; the result says what it did */
+#define DCS_MODE_AUTO 0
+/** must be taken */
+#define DCS_MODE_ON 1
+/** must not be taken */
+#define DCS_MODE_OFF 2
+
+/* ---- Kinds of parameter ---- */
+
+/** no parameters */
+#define DCS_PARAMETER_NONE 0
+/** in the descriptor [FlexCSV direct_param] */
+#define DCS_PARAMETER_DIRECT 1
+
+/* ---- Statuses, 15 bits ---- */
+
+/** all of it was done [NVMe generic 00h] */
+#define DCS_STATUS_SUCCESS 0x0000u
+/** the opcode is not one of this command set [NVMe generic 01h] */
+#define DCS_STATUS_INVALID_OPCODE 0x4001u
+/** a field of entry or descriptor has a value that is not allowed [NVMe generic 02h] */
+#define DCS_STATUS_INVALID_FIELD 0x4002u
+/** this command identifier is still in flight in this queue [NVMe generic 03h] */
+#define DCS_STATUS_COMMAND_ID_CONFLICT 0x4003u
+/** the descriptor lies outside the registered memory or could not be fetched [NVMe generic 04h] */
+#define DCS_STATUS_DATA_TRANSFER_ERROR 0x4004u
+/** the engine or a device broke a rule [NVMe generic 06h] */
+#define DCS_STATUS_INTERNAL_ERROR 0x0006u
+/** the command was cancelled [NVMe generic 07h, Command Abort Requested] */
+#define DCS_STATUS_CANCELLED 0x4007u
+/** queue deleted or engine stopped first [NVMe generic 08h] */
+#define DCS_STATUS_QUEUE_DELETED 0x4008u
+/** the range lies outside its file, device or memory [NVMe generic 80h, LBA Out of Range] */
+#define DCS_STATUS_OUT_OF_RANGE 0x4080u
+/** the destination is full [NVMe generic 81h] */
+#define DCS_STATUS_CAPACITY_EXCEEDED 0x4081u
+/** the destination could not be written [NVMe media 80h, Write Fault] */
+#define DCS_STATUS_WRITE_ERROR 0x0280u
+/** the source could not be read [NVMe media 81h, Unrecovered Read Error] */
+#define DCS_STATUS_READ_ERROR 0x0281u
+/** the descriptor is not open for this access [NVMe media 86h] */
+#define DCS_STATUS_ACCESS_DENIED 0x4286u
+/** a number in the chain is no operator of this engine */
+#define DCS_STATUS_UNKNOWN_OPERATOR 0x4701u
+/** an operator's parameters have the wrong length or value */
+#define DCS_STATUS_BAD_PARAMETER 0x4702u
+/** the handle or file descriptor is not open */
+#define DCS_STATUS_BAD_HANDLE 0x4703u
+/** this kind of endpoint cannot be driven, or not in this direction */
+#define DCS_STATUS_UNSUPPORTED_ENDPOINT 0x4704u
+/** the source ended before the length that was asked for */
+#define DCS_STATUS_END_OF_SOURCE 0x0705u
+/** the peer reset or closed the connection */
+#define DCS_STATUS_PEER_RESET 0x0706u
+/** the data are not what the operator takes */
+#define DCS_STATUS_CORRUPT_DATA 0x4707u
+/** the data ended inside a unit that the operator needs whole */
+#define DCS_STATUS_TRUNCATED_DATA 0x4708u
+/** the engine was made too small for this command */
+#define DCS_STATUS_OUT_OF_RESOURCES 0x4709u
+/** the device was reset or removed meanwhile */
+#define DCS_STATUS_DEVICE_RESET 0x070au
+/** the time given ran out */
+#define DCS_STATUS_TIMEOUT 0x070bu
+/** the path that was demanded is not to be had here */
+#define DCS_STATUS_PATH_UNAVAILABLE 0x470du
+
+/* ---- Stages that can fail ---- */
+
+/** no stage: the command did not fail */
+#define DCS_STAGE_NONE 0
+/** fetching, checking, binding to devices */
+#define DCS_STAGE_FRONTEND 1
+/** waiting for its turn, for a slot, or for an earlier command of the same rid */
+#define DCS_STAGE_QUEUE 2
+/** the source device */
+#define DCS_STAGE_SOURCE 3
+/** an operator of the chain; stage_index says which */
+#define DCS_STAGE_OPERATOR 4
+/** the destination device */
+#define DCS_STAGE_DESTINATION 5
+
+/* ---- Places in dcs_result.stages ---- */
+
+/** the source's times */
+#define DCS_SLOT_SOURCE 0
+/** the destination's times */
+#define DCS_SLOT_DESTINATION 1
+/** the first operator's times; the others follow */
+#define DCS_SLOT_OPERATORS 2
+
+/* ---- Paths that bytes took ---- */
+
+/** source bytes came through the page cache */
+#define DCS_PATH_SOURCE_CACHED 0x00000001u
+/** source bytes were read with O_DIRECT */
+#define DCS_PATH_SOURCE_DIRECT 0x00000002u
+/** bytes were written through the page cache */
+#define DCS_PATH_DESTINATION_CACHED 0x00000004u
+/** bytes were written with O_DIRECT */
+#define DCS_PATH_DESTINATION_DIRECT 0x00000008u
+/** the kernel moved the bytes itself (sendfile, splice, copy_file_range) */
+#define DCS_PATH_KERNEL_COPY 0x00000010u
+/** bytes were sent without a copy into socket buffers */
+#define DCS_PATH_ZERO_COPY 0x00000020u
+/** io_uring carried at least one operation */
+#define DCS_PATH_IO_URING 0x00000040u
+/** plain system calls carried at least one operation */
+#define DCS_PATH_SYSCALL 0x00000080u
+/** bytes went device to device over the bus */
+#define DCS_PATH_PEER_TO_PEER 0x00000100u
+
+/* ---- Parts of BAR0 ---- */
+
+/** where the engine's own registers start */
+#define DCS_ENGINE_BLOCK 0x0f00u
+/** where doorbells start [NVMe over PCIe Transport 1.1 3.1.2] */
+#define DCS_DOORBELL_BASE 0x1000u
+
+/* ---- Registers, by offset in BAR0 ---- */
+
+/**
+ * controller capabilities: MQES 15:0, CQR 16, TO 31:24, DSTRD 35:32, CSS 44:37, MPSMIN 51:48,
+ * MPSMAX 55:52 [NVMe CAP]
+ */
+#define DCS_REG_CAP 0x0000u
+/** version, 0x00020100 [NVMe VS] */
+#define DCS_REG_VS 0x0008u
+/** interrupt mask set [NVMe INTMS] */
+#define DCS_REG_INTMS 0x000cu
+/** interrupt mask clear [NVMe INTMC] */
+#define DCS_REG_INTMC 0x0010u
+/**
+ * controller configuration: EN 0, CSS 6:4, MPS 10:7, AMS 13:11, SHN 15:14, IOSQES 19:16 (6: 64
+ * bytes), IOCQES 23:20 (4: 16 bytes) [NVMe CC]
+ */
+#define DCS_REG_CC 0x0014u
+/** controller status: RDY 0, CFS 1, SHST 3:2 [NVMe CSTS] */
+#define DCS_REG_CSTS 0x001cu
+/** admin queue attributes: ASQS 11:0, ACQS 27:16, zero-based [NVMe AQA] */
+#define DCS_REG_AQA 0x0024u
+/** admin submission queue base address [NVMe ASQ] */
+#define DCS_REG_ASQ 0x0028u
+/** admin completion queue base address [NVMe ACQ] */
+#define DCS_REG_ACQ 0x0030u
+/** 0x44435331: the ASCII letters 'DCS1', most significant first */
+#define DCS_REG_ENGINE_ID 0x0f00u
+/** version of this command set, DCS_ABI_VERSION */
+#define DCS_REG_ENGINE_ABI 0x0f04u
+/** bytes of a block buffer */
+#define DCS_REG_ENGINE_BLOCK_SIZE 0x0f08u
+/** block buffers in all (the credits of the D2D protocol's Rx Base Credit) */
+#define DCS_REG_ENGINE_BLOCKS 0x0f0cu
+/** block buffers that are free now */
+#define DCS_REG_ENGINE_BLOCKS_FREE 0x0f10u
+/** commands that may be active at once */
+#define DCS_REG_ENGINE_COMMANDS 0x0f14u
+/** scoreboard entries: in use 15:0, in all 31:16 */
+#define DCS_REG_ENGINE_SCOREBOARD 0x0f18u
+/** bit n: operator number n (below 64) is there */
+#define DCS_REG_ENGINE_OPERATORS 0x0f20u
+
+/* ---- Doorbells, by offset in BAR0, where CAP.DSTRD is 0 ---- */
+
+/** Where the new tail of submission queue `queue` is written: entries up to it may be fetched. */
+#define DCS_SQ_TAIL_DOORBELL(queue) (DCS_DOORBELL_BASE + 8u * (queue))
+/** Where the new head of completion queue `queue` is written: entries before it may be reused. */
+#define DCS_CQ_HEAD_DOORBELL(queue) (DCS_DOORBELL_BASE + 8u * (queue) + 4u)
+
+/* ---- Structures ---- */
+
+/**
+ * Submission queue entry: one D2D command. Shaped as an NVMe common command (NVMe Base 2.1 figure
+ * 89); FlexCSV (section 4.3.1) names op_chain and rid.
+ */
+struct dcs_sqe {
+    /** What to do: DCS_OPCODE_*. [NVMe CDW0 bits 7:0] */
+    uint8_t opcode;
+    /** Zero. [NVMe CDW0 bits 15:8: no fused commands, PRPs] */
+    uint8_t nvme_flags;
+    /**
+     * Command identifier, the submitter's choice, unique among the commands in flight of this
+     * queue. [NVMe CDW0 bits 31:16]
+     */
+    uint16_t cid;
+    /** Namespace: 0 for the engine itself. [NVMe NSID] */
+    uint32_t nsid;
+    /**
+     * Request id: a command does not start before the earlier ones of this tenant with the same rid
+     * are finished; 0: no such order. [CDW2; FlexCSV request_id]
+     */
+    uint32_t rid;
+    /** Bytes of the descriptor. [CDW3] */
+    uint32_t descriptor_length;
+    /** Bus address of the result area, DCS_RESULT_SIZE bytes; 0: none wanted. [NVMe MPTR] */
+    uint64_t result_address;
+    /** Bus address of the descriptor. [NVMe DPTR, PRP entry 1] */
+    uint64_t descriptor_address;
+    /** Reserved, zero. */
+    uint8_t reserved_32[8];
+    /**
+     * The operator chain in the order in which data pass, DCS_OP_*; 0 ends it. [CDW10-11; FlexCSV
+     * op_chain]
+     */
+    uint8_t op_chain[8];
+    /**
+     * Bytes to move, those of the prefix included, or DCS_LENGTH_TO_END: until the source ends or,
+     * where it has extents, all of them. [CDW12-13]
+     */
+    uint64_t length;
+    /** Milliseconds after which the command fails with TIMEOUT; 0: never. [CDW14] */
+    uint32_t timeout_ms;
+    /** DCS_FLAG_*. [CDW15 bits 15:0] */
+    uint16_t flags;
+    /** Reserved, zero. */
+    uint8_t reserved_62[2];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_sqe) == 64, "dcs_sqe");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, opcode) == 0, "dcs_sqe.opcode");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, nvme_flags) == 1, "dcs_sqe.nvme_flags");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, cid) == 2, "dcs_sqe.cid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, nsid) == 4, "dcs_sqe.nsid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, rid) == 8, "dcs_sqe.rid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, descriptor_length) == 12, "dcs_sqe.descriptor_length");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, result_address) == 16, "dcs_sqe.result_address");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, descriptor_address) == 24, "dcs_sqe.descriptor_address");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, reserved_32) == 32, "dcs_sqe.reserved_32");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, op_chain) == 40, "dcs_sqe.op_chain");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, length) == 48, "dcs_sqe.length");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, timeout_ms) == 56, "dcs_sqe.timeout_ms");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, flags) == 60, "dcs_sqe.flags");
+DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, reserved_62) == 62, "dcs_sqe.reserved_62");
+
+/**
+ * Completion queue entry. Shaped as NVMe's (NVMe Base 2.1 figure 96); DW0 and DW1 say how far the
+ * command came, success or not.
+ */
+struct dcs_cqe {
+    /**
+     * Bytes that the destination took, in order, from the first one; at most 2^48 - 1. Cancel:
+     * commands aborted later in bits 31:16, at once in bits 15:0. [DW0-1 bits 47:0; NVMe Cancel
+     * DW0]
+     */
+    uint8_t delivered[6];
+    /** Stage that failed, DCS_STAGE_*; 0 on success. [DW1 bits 23:16] */
+    uint8_t stage;
+    /** Which operator of the chain failed, where stage is OPERATOR. [DW1 bits 31:24] */
+    uint8_t stage_index;
+    /** Submission queue head: entries before it may be reused. [DW2 bits 15:0] */
+    uint16_t sq_head;
+    /** Submission queue of the command. [DW2 bits 31:16] */
+    uint16_t sq_id;
+    /** Command identifier. [DW3 bits 15:0] */
+    uint16_t cid;
+    /**
+     * Bit 0: phase, inverted each time the queue wraps. Bits 15:1: status, DCS_STATUS_*. [DW3 bits
+     * 31:16]
+     */
+    uint16_t status;
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_cqe) == 16, "dcs_cqe");
+DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, delivered) == 0, "dcs_cqe.delivered");
+DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, stage) == 6, "dcs_cqe.stage");
+DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, stage_index) == 7, "dcs_cqe.stage_index");
+DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, sq_head) == 8, "dcs_cqe.sq_head");
+DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, sq_id) == 10, "dcs_cqe.sq_id");
+DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, cid) == 12, "dcs_cqe.cid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, status) == 14, "dcs_cqe.status");
+
+/** A run of bytes of a file, a block device or memory. */
+struct dcs_extent {
+    /** First byte: file offset, device offset (LBA times block size) or bus address. */
+    uint64_t offset;
+    /** Bytes. */
+    uint64_t length;
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_extent) == 16, "dcs_extent");
+DCS_STATIC_ASSERT(offsetof(struct dcs_extent, offset) == 0, "dcs_extent.offset");
+DCS_STATIC_ASSERT(offsetof(struct dcs_extent, length) == 8, "dcs_extent.length");
+
+/** Where bytes come from or go to. */
+struct dcs_endpoint {
+    /** DCS_ENDPOINT_*. */
+    uint8_t kind;
+    /** Page cache: DCS_MODE_AUTO, _ON (through the page cache) or _OFF (O_DIRECT). */
+    uint8_t cache;
+    /** Zero copy and peer-to-peer: DCS_MODE_AUTO, _ON or _OFF. */
+    uint8_t zero_copy;
+    /** Reserved, zero. */
+    uint8_t reserved_3;
+    /** Handle that the session was given for the file, device, socket or memory. */
+    uint32_t handle;
+    /**
+     * Offset in the descriptor of the first struct dcs_extent; FILE, BLOCK, MEMORY and
+     * DEVICE_MEMORY.
+     */
+    uint32_t extents_offset;
+    /**
+     * Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW and
+     * STREAM.
+     */
+    uint32_t extents_count;
+    /** Reserved, zero. */
+    uint8_t reserved_16[16];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_endpoint) == 32, "dcs_endpoint");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, kind) == 0, "dcs_endpoint.kind");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, cache) == 1, "dcs_endpoint.cache");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, zero_copy) == 2, "dcs_endpoint.zero_copy");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, reserved_3) == 3, "dcs_endpoint.reserved_3");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, handle) == 4, "dcs_endpoint.handle");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, extents_offset) == 8, "dcs_endpoint.extents_offset");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, extents_count) == 12, "dcs_endpoint.extents_count");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, reserved_16) == 16, "dcs_endpoint.reserved_16");
+
+/** Where an operator's parameter block is. [FlexCSV direct_param and file_param] */
+struct dcs_parameter {
+    /** DCS_PARAMETER_*: none, direct (in the descriptor). */
+    uint32_t kind;
+    /** Bytes. */
+    uint32_t length;
+    /** Offset in the descriptor. */
+    uint64_t offset;
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_parameter) == 16, "dcs_parameter");
+DCS_STATIC_ASSERT(offsetof(struct dcs_parameter, kind) == 0, "dcs_parameter.kind");
+DCS_STATIC_ASSERT(offsetof(struct dcs_parameter, length) == 4, "dcs_parameter.length");
+DCS_STATIC_ASSERT(offsetof(struct dcs_parameter, offset) == 8, "dcs_parameter.offset");
+
+/** Header of a descriptor. */
+struct dcs_descriptor {
+    /** DCS_ABI_VERSION. */
+    uint16_t version;
+    /** Bytes of this header, 256. */
+    uint16_t header_length;
+    /** Bytes of header, extents and parameters together. */
+    uint32_t total_length;
+    /** Reserved, zero. */
+    uint8_t reserved_8[8];
+    /**
+     * Bytes that come before the source's, kind MEMORY or NONE: what the caller had already read
+     * off a socket.
+     */
+    struct dcs_endpoint prefix;
+    /** Where the bytes come from. */
+    struct dcs_endpoint source;
+    /** Where they go. */
+    struct dcs_endpoint destination;
+    /** Parameters of the operator at the same place of the chain. */
+    struct dcs_parameter parameters[8];
+    /** Reserved, zero. */
+    uint8_t reserved_240[16];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_descriptor) == 256, "dcs_descriptor");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, version) == 0, "dcs_descriptor.version");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, header_length) == 2, "dcs_descriptor.header_length");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, total_length) == 4, "dcs_descriptor.total_length");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, reserved_8) == 8, "dcs_descriptor.reserved_8");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, prefix) == 16, "dcs_descriptor.prefix");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, source) == 48, "dcs_descriptor.source");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, destination) == 80, "dcs_descriptor.destination");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, parameters) == 112, "dcs_descriptor.parameters");
+DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, reserved_240) == 240, "dcs_descriptor.reserved_240");
+
+/** The value of one digest operator. */
+struct dcs_digest {
+    /** The operator, DCS_OP_*; 0: this place of the chain is no digest. */
+    uint8_t operator_;
+    /** Bytes of the value. */
+    uint8_t size;
+    /** Reserved, zero. */
+    uint8_t reserved_2[6];
+    /** Bytes that went into the digest: after a failure it may be more than was delivered. */
+    uint64_t covered;
+    /** The value; CRCs most significant byte first. */
+    uint8_t value[64];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_digest) == 80, "dcs_digest");
+DCS_STATIC_ASSERT(offsetof(struct dcs_digest, operator_) == 0, "dcs_digest.operator_");
+DCS_STATIC_ASSERT(offsetof(struct dcs_digest, size) == 1, "dcs_digest.size");
+DCS_STATIC_ASSERT(offsetof(struct dcs_digest, reserved_2) == 2, "dcs_digest.reserved_2");
+DCS_STATIC_ASSERT(offsetof(struct dcs_digest, covered) == 8, "dcs_digest.covered");
+DCS_STATIC_ASSERT(offsetof(struct dcs_digest, value) == 16, "dcs_digest.value");
+
+/** Times of one stage, in nanoseconds of the engine's clock. */
+struct dcs_stage_times {
+    /** When its first device operation was issued; 0: never. */
+    uint64_t first_issue;
+    /** When its last device operation was done. */
+    uint64_t last_done;
+    /** Sum of the times from issue to done of all its operations. */
+    uint64_t busy;
+    /** Device operations. */
+    uint64_t operations;
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_stage_times) == 32, "dcs_stage_times");
+DCS_STATIC_ASSERT(offsetof(struct dcs_stage_times, first_issue) == 0, "dcs_stage_times.first_issue");
+DCS_STATIC_ASSERT(offsetof(struct dcs_stage_times, last_done) == 8, "dcs_stage_times.last_done");
+DCS_STATIC_ASSERT(offsetof(struct dcs_stage_times, busy) == 16, "dcs_stage_times.busy");
+DCS_STATIC_ASSERT(offsetof(struct dcs_stage_times, operations) == 24, "dcs_stage_times.operations");
+
+/** Result area. */
+struct dcs_result {
+    /** The status again: bits 14:0 as in the completion entry's bits 15:1. */
+    uint16_t status;
+    /** Stage that failed, DCS_STAGE_*. */
+    uint8_t stage;
+    /** Which operator failed, where stage is OPERATOR. */
+    uint8_t stage_index;
+    /** errno of the system call that failed, 0 where there is none. */
+    uint32_t errno_;
+    /** DCS_PATH_*: which paths the bytes took. */
+    uint32_t path;
+    /** Reserved, zero. */
+    uint8_t reserved_12[4];
+    /** Bytes read from prefix and source. */
+    uint64_t bytes_in;
+    /** Bytes the destination took, in order, from the first one. */
+    uint64_t bytes_out;
+    /** When the entry was fetched, nanoseconds of the engine's clock. */
+    uint64_t queued;
+    /** When the command was let start. */
+    uint64_t started;
+    /** When it was finished. */
+    uint64_t finished;
+    /** Reserved, zero. */
+    uint8_t reserved_56[8];
+    /** Times: source, destination, then each operator of the chain. */
+    struct dcs_stage_times stages[10];
+    /** Digests, at the place of their operator in the chain. */
+    struct dcs_digest digests[8];
+    /** Reserved, zero. */
+    uint8_t reserved_1024[64];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_result) == 1088, "dcs_result");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, status) == 0, "dcs_result.status");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, stage) == 2, "dcs_result.stage");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, stage_index) == 3, "dcs_result.stage_index");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, errno_) == 4, "dcs_result.errno_");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, path) == 8, "dcs_result.path");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, reserved_12) == 12, "dcs_result.reserved_12");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, bytes_in) == 16, "dcs_result.bytes_in");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, bytes_out) == 24, "dcs_result.bytes_out");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, queued) == 32, "dcs_result.queued");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, started) == 40, "dcs_result.started");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, finished) == 48, "dcs_result.finished");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, reserved_56) == 56, "dcs_result.reserved_56");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, stages) == 64, "dcs_result.stages");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, digests) == 384, "dcs_result.digests");
+DCS_STATIC_ASSERT(offsetof(struct dcs_result, reserved_1024) == 1024, "dcs_result.reserved_1024");
+
+/* ---- Reading a completion entry ---- */
+
+/** The phase bit: the entry is new where it equals the phase that the reader expects. */
+static inline bool dcs_cqe_phase(const struct dcs_cqe *cqe) {
+    return (cqe->status & 1u) != 0;
+}
+
+/** The status, DCS_STATUS_*. */
+static inline uint16_t dcs_cqe_status(const struct dcs_cqe *cqe) {
+    return (uint16_t)(cqe->status >> 1);
+}
+
+/** Bytes that the destination took. */
+static inline uint64_t dcs_cqe_delivered(const struct dcs_cqe *cqe) {
+    uint64_t value = 0;
+    for (int i = 5; i >= 0; i--) {
+        value = value << 8 | cqe->delivered[i];
+    }
+    return value;
+}
+
+/** Do Not Retry: the same command would fail again. */
+static inline bool dcs_status_do_not_retry(uint16_t status) {
+    return (status & 0x4000u) != 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DCS_H */
