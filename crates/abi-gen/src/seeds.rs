@@ -90,7 +90,7 @@ fn descriptors() -> Vec<Named> {
     let (file, flow) = (endpoint(File, 3), endpoint(Flow, 4));
     let to_flow = |extents: &[Extent]| between((file, extents), (flow, &[]), &[]);
     let forced = Endpoint { cache: 2, zero_copy: 1, ..file };
-    let mut valid = vec![
+    let mut seeds = vec![
         ("file_to_flow_chain", example::descriptor()),
         ("three_extents", to_flow(&three)),
         ("empty_file", to_flow(&[Extent::default()])),
@@ -101,12 +101,13 @@ fn descriptors() -> Vec<Named> {
         ("device_memory_to_flow", between((endpoint(DeviceMemory, 1), &one), (flow, &[]), &[])),
         ("longest_extent", to_flow(&[Extent { offset: 0, length: u64::MAX - 1 }])),
     ];
-    valid.extend(refused(&example::descriptor()));
+    seeds.extend(refused(&example::descriptor()));
     let far = Extent { offset: u64::MAX, length: 2 };
-    valid.push(("extent_overflows", to_flow(&[far])));
-    valid.push(("sum_overflows", to_flow(&[Extent { offset: 0, length: u64::MAX - 1 }, three[1]])));
-    valid.push(("empty_among_others", to_flow(&[one[0], Extent::default()])));
-    valid
+    seeds.push(("extent_overflows", to_flow(&[far])));
+    seeds.push(("length_is_to_end", to_flow(&[Extent { offset: 0, length: LENGTH_TO_END }])));
+    seeds.push(("sum_overflows", to_flow(&[Extent { offset: 0, length: u64::MAX - 1 }, three[1]])));
+    seeds.push(("empty_among_others", to_flow(&[one[0], Extent::default()])));
+    seeds
 }
 
 /// The example with one field wrong each.

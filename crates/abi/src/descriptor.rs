@@ -229,17 +229,16 @@ pub struct EndpointView<'a> {
 }
 
 impl<'a> EndpointView<'a> {
-    /// Its extents, in order. None is empty and their lengths add up to less than 2^64.
+    /// Its extents, in order. Only a single one may be empty, and their lengths add up to less than 2^64 - 1.
     pub fn extents(&self) -> impl ExactSizeIterator<Item = Extent> + use<'a> {
         self.extents.chunks_exact(Extent::SIZE).map(Extent::get)
     }
 
-    /// Bytes of all extents together; [`LENGTH_TO_END`] for a stream.
+    /// Bytes of all extents together; [`LENGTH_TO_END`] for a flow or a stream, 0 where there is no endpoint.
     pub fn length(&self) -> u64 {
-        if self.kind.is_positional() {
-            self.extents().map(|extent| extent.length).sum()
-        } else {
-            LENGTH_TO_END
+        match self.kind {
+            EndpointKind::Flow | EndpointKind::Stream => LENGTH_TO_END,
+            _ => self.extents().map(|extent| extent.length).sum(),
         }
     }
 }
@@ -343,7 +342,10 @@ impl<'a> Descriptor<'a> {
 
     fn inside(&self, offset: u64, length: u64) -> Result<&'a [u8], DescriptorError> {
         let end = offset.checked_add(length).ok_or(DescriptorError::Bounds)?;
-        if offset < DescriptorHeader::SIZE as u64 || !offset.is_multiple_of(8) || end > self.bytes.len() as u64 {
+        if offset < DescriptorHeader::SIZE as u64
+            || !offset.is_multiple_of(8)
+            || end > self.bytes.len() as u64
+        {
             return Err(DescriptorError::Bounds);
         }
         Ok(&self.bytes[offset as usize..end as usize])

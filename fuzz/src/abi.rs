@@ -1,0 +1,124 @@
+//! Targets for the parsers of `dcs-abi`.
+
+use dcs_abi::descriptor::{
+    Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, EndpointView, Extent,
+    NoRoom, Place,
+};
+use dcs_abi::entry::{
+    COMPLETION, CompletionEntry, CompletionPacket, LENGTH_TO_END, SUBMISSION, SubmissionEntry,
+    SubmissionPacket,
+};
+use dcs_abi::layout::Layout;
+use dcs_abi::{CHAIN_MAX, Wire, WireError};
+
+/// What parses is emitted to the same bytes; what does not has the fault that the error names.
+pub fn entry(data: &[u8]) {
+    submission(data);
+    completion(data);
+}
+
+fn submission(data: &[u8]) {
+    match SubmissionPacket::new_checked(data).and_then(|packet| SubmissionEntry::parse(&packet)) {
+        Err(error) => refused(&SUBMISSION, data, error),
+        Ok(entry) => {
+            let mut emitted = [0xee; 64];
+            entry.emit(&mut SubmissionPacket::new_checked(&mut emitted[..]).unwrap());
+            assert_eq!(emitted, data[..64]);
+            assert_eq!(entry.to_bytes(), emitted);
+            let (sq_id, cid) = entry.cancel_target();
+            assert_eq!(SubmissionEntry::cancel(entry.cid, sq_id, cid).cancel_target(), (sq_id, cid));
+        }
+    }
+}
+
+fn completion(data: &[u8]) {
+    match CompletionPacket::new_checked(data).and_then(|packet| CompletionEntry::parse(&packet)) {
+        Err(error) => refused(&COMPLETION, data, error),
+        Ok(entry) => {
+            assert_eq!(entry.to_bytes(), data[..16]);
+            let mut same = entry;
+            same.set_status(entry.status(), entry.phase());
+            assert_eq!(same, entry, "a status comes back, known or not");
+            assert_eq!(CompletionEntry::if_new(data, entry.phase()), Ok(Some(entry)));
+            assert_eq!(CompletionEntry::if_new(data, !entry.phase()), Ok(None));
+        }
+    }
+}
+
+fn refused(layout: &Layout, data: &[u8], error: WireError) {
+    match error {
+        WireError::Truncated { needed, given } => {
+            assert_eq!((needed, given), (layout.size, data.len()));
+            assert!(given < needed);
+        }
+        WireError::Reserved { offset } => {
+            assert!(!layout.covers(offset) && data[offset] != 0, "byte {offset} of {}", layout.name);
+        }
+    }
+}
+
+/// What parses lies inside the bytes, adds up, and is the same after being built anew.
+pub fn descriptor(data: &[u8]) {
+    let Ok(parsed) = Descriptor::parse(data) else { return };
+    for view in endpoints(&parsed) {
+        check_endpoint(&view);
+    }
+    assert_ne!(parsed.source().kind, EndpointKind::None);
+    assert_ne!(parsed.destination().kind, EndpointKind::None);
+    assert!((0..CHAIN_MAX).all(|at| parsed.parameter(at).len() <= data.len() - DescriptorHeader::SIZE));
+    assert_eq!(parsed.parameter(CHAIN_MAX), b"");
+    check_rebuilt(&parsed);
+}
+
+fn endpoints<'a>(parsed: &Descriptor<'a>) -> [EndpointView<'a>; 3] {
+    [parsed.prefix(), parsed.source(), parsed.destination()]
+}
+
+fn check_endpoint(view: &EndpointView<'_>) {
+    let total: u128 = view.extents().map(|extent| u128::from(extent.length)).sum();
+    assert!(total < u128::from(LENGTH_TO_END));
+    assert_eq!(view.extents().len() > 0, view.kind.is_positional());
+    let endless = matches!(view.kind, EndpointKind::Flow | EndpointKind::Stream);
+    assert_eq!(u128::from(view.length()), if endless { u128::from(LENGTH_TO_END) } else { total });
+    for extent in view.extents() {
+        assert!(extent.offset.checked_add(extent.length).is_some());
+        assert!(extent.length > 0 || view.extents().len() == 1);
+    }
+}
+
+fn check_rebuilt(parsed: &Descriptor<'_>) {
+    let mut buffer = vec![0xee; DESCRIPTOR_MAX];
+    match rebuild(parsed, &mut buffer) {
+        Ok(used) => {
+            assert_eq!(used, rebuilt_size(parsed));
+            let again = Descriptor::parse(&buffer[..used]).expect("what the builder wrote parses");
+            for (one, other) in endpoints(parsed).into_iter().zip(endpoints(&again)) {
+                assert_eq!(one, other);
+                assert!(one.extents().eq(other.extents()));
+            }
+            assert!((0..CHAIN_MAX).all(|at| parsed.parameter(at) == again.parameter(at)));
+        }
+        // Blocks may share bytes in a descriptor, but not in the builder's.
+        Err(NoRoom) => assert!(rebuilt_size(parsed) > DESCRIPTOR_MAX),
+    }
+}
+
+fn rebuild(parsed: &Descriptor<'_>, buffer: &mut [u8]) -> Result<usize, NoRoom> {
+    let mut builder = Builder::new(buffer)?;
+    let places = [Place::Prefix, Place::Source, Place::Destination];
+    for (place, view) in places.into_iter().zip(endpoints(parsed)) {
+        let (kind, cache, zero_copy) = (view.kind as u8, view.cache as u8, view.zero_copy as u8);
+        let endpoint = Endpoint { kind, cache, zero_copy, handle: view.handle, ..Endpoint::ZERO };
+        builder.endpoint(place, endpoint, &view.extents().collect::<Vec<_>>())?;
+    }
+    for at in 0..CHAIN_MAX {
+        builder.parameter(at, parsed.parameter(at))?;
+    }
+    Ok(builder.finish())
+}
+
+fn rebuilt_size(parsed: &Descriptor<'_>) -> usize {
+    let extents: usize = endpoints(parsed).iter().map(|view| view.extents().len() * Extent::SIZE).sum();
+    let parameters: usize = (0..CHAIN_MAX).map(|at| parsed.parameter(at).len().next_multiple_of(8)).sum();
+    DescriptorHeader::SIZE + extents + parameters
+}
