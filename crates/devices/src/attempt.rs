@@ -1,0 +1,47 @@
+//! What trying an operation once can come to.
+
+use dcs_engine::{BlockId, Outcome};
+use rustix::fd::RawFd;
+
+/// What came of trying an operation without waiting.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// It is done, or failed.
+    Done(Outcome),
+    /// A socket or pipe is not ready: try again when it is.
+    NotReady(RawFd, Interest),
+    /// The kernel still has the block, from a zero-copy send that came short: try again when it is back.
+    BlockIsLent(BlockId),
+    /// It would wait for a disk: let the ring do it, or, without one, a plain system call that waits.
+    Disk(DiskRequest),
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interest {
+    Readable,
+    Writable,
+}
+
+/// A request that the kernel carries out while the engine goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DiskRequest {
+    /// Read `length` bytes at `offset`, of which `wanted` count.
+    Read { fd: RawFd, offset: u64, start: u32, length: u32, wanted: u32, path: u32 },
+    /// Write `length` bytes at `offset`.
+    Write { fd: RawFd, offset: u64, start: u32, length: u32, path: u32 },
+    /// Send with zero copy.
+    SendZeroCopy { fd: RawFd, start: u32, length: u32, more: bool },
+    /// fdatasync.
+    Sync { fd: RawFd },
+}
+
+impl Attempt {
+    pub fn moved(bytes: usize, path: u32) -> Attempt {
+        Attempt::Done(Outcome::Moved { bytes: bytes as u64, path, held: false })
+    }
+
+    pub fn failed(fault: dcs_engine::Fault) -> Attempt {
+        Attempt::Done(Outcome::Failed(fault))
+    }
+}

@@ -1,0 +1,441 @@
+//! The controller: starts operations, remembers those that wait, reaps what is done, sleeps.
+
+use crate::attempt::{Attempt, DiskRequest, Interest};
+use crate::buffer::BlockPool;
+use crate::endpoint::{Endpoint, Object};
+use crate::fault;
+use crate::ring::{Reply, Ring};
+use crate::route::Route;
+use crate::{copy, file, flow};
+use dcs_abi::result::{PATH_IO_URING, PATH_SYSCALL, PATH_ZERO_COPY};
+use dcs_abi::status::Status;
+use dcs_engine::{BlockId, Fault, Operation, OperationId, OperationKind, Outcome, Place};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How the kernel is asked to do what takes time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Io {
+    /// io_uring where it is to be had, plain system calls otherwise.
+    #[default]
+    Auto,
+    /// io_uring; an error where it is not to be had.
+    Uring,
+    /// Plain system calls: disk reads and writes make the engine wait.
+    Plain,
+}
+
+/// How a controller is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Blocks, as the engine counts them.
+    pub blocks: u32,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// io_uring or not.
+    pub io: Io,
+}
+
+/// What a controller has to tell.
+#[derive(Debug)]
+pub enum Event {
+    /// An operation is done.
+    Done(OperationId, Outcome),
+    /// An operation can go on: give it to [`Controller::start`] again, with its route.
+    Retry(Operation),
+    /// The kernel has let go of a block that a zero-copy send left with it.
+    Released(BlockId),
+}
+
+/// An operation that was started and is not done.
+#[derive(Debug)]
+enum Pending {
+    /// Waits for a descriptor to be ready.
+    Ready { operation: Operation, fd: RawFd, interest: Interest, aborted: bool },
+    /// With the ring.
+    Disk { request: DiskRequest, flow: Option<Arc<Endpoint>> },
+    /// Waits until the kernel has let go of its block.
+    Block { operation: Operation, block: BlockId },
+    /// Was given back as [`Event::Retry`] and is awaited.
+    Retry { aborted: bool },
+}
+
+/// The controller of all devices of one engine. It lives on one thread at a time.
+#[derive(Debug)]
+pub struct Controller {
+    // Dropped before the pool: the kernel lets go of registered blocks first.
+    ring: Option<Ring>,
+    /// The blocks.
+    pub pool: BlockPool,
+    pending: HashMap<OperationId, Pending>,
+    /// Zero-copy sends whose buffers the kernel still has, with their sockets.
+    held: HashMap<OperationId, Arc<Endpoint>>,
+    wake: Arc<OwnedFd>,
+    replies: Vec<Reply>,
+    events: Vec<Event>,
+    registered: bool,
+}
+
+/// Wakes a controller that sleeps in [`Controller::wait`], from any thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Wakes it, or makes its next sleep end at once.
+    pub fn wake(&self) {
+        // EAGAIN: the counter is full of wake-ups already.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Controller {
+    /// Makes a controller.
+    ///
+    /// # Errors
+    ///
+    /// Where [`Io::Uring`] is demanded and not to be had, or an eventfd cannot be made.
+    pub fn new(setup: Setup) -> std::io::Result<Controller> {
+        let ring = match setup.io {
+            Io::Plain => None,
+            Io::Auto => Ring::new().ok(),
+            Io::Uring => Some(Ring::new()?),
+        };
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Controller {
+            ring,
+            pool: BlockPool::new(setup.blocks, setup.block_size),
+            pending: HashMap::new(),
+            held: HashMap::new(),
+            wake: Arc::new(wake),
+            replies: Vec::new(),
+            events: Vec::new(),
+            registered: false,
+        })
+    }
+
+    /// Whether io_uring carries what takes time.
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// What wakes it.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.wake))
+    }
+
+    /// Starts a device operation; `None` where its outcome comes later as an [`Event`]. Operations of NDP units are
+    /// not for this controller: they fail.
+    pub fn start(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
+        if let Some(Pending::Retry { aborted: true }) = self.pending.remove(&operation.id) {
+            return Some(Outcome::Failed(Fault::new(Status::Cancelled)));
+        }
+        match self.attempt(operation, route) {
+            Attempt::Done(outcome) => Some(outcome),
+            Attempt::BlockIsLent(block) => {
+                self.pending.insert(operation.id, Pending::Block { operation: *operation, block });
+                None
+            }
+            Attempt::NotReady(fd, interest) => {
+                if let Some(ring) = &mut self.ring {
+                    ring.poll(operation.id, fd, interest);
+                }
+                let pending = Pending::Ready { operation: *operation, fd, interest, aborted: false };
+                self.pending.insert(operation.id, pending);
+                None
+            }
+            Attempt::Disk(request) => self.disk(operation, request, route),
+        }
+    }
+
+    fn attempt(&mut self, operation: &Operation, route: &mut Route) -> Attempt {
+        let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
+        match operation.kind {
+            OperationKind::Read { place, offset, block, start, length } => {
+                let Some(buffer) = self.pool.get_mut(block) else { return Attempt::BlockIsLent(block) };
+                let side = route.side(place);
+                let bytes = buffer.bytes_mut();
+                let range = start as usize..(start + length) as usize;
+                match &side.endpoint.object {
+                    Object::File(file) => file::read(file, side.direct_io, offset, bytes, start, length),
+                    Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
+                    Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
+                    Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
+                }
+            }
+            OperationKind::Write { offset, block, start, length, more } => {
+                let Some(buffer) = self.pool.get_mut(block) else { return Attempt::BlockIsLent(block) };
+                let side = route.side(Place::Destination);
+                let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
+                match &side.endpoint.object {
+                    Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
+                    Object::Flow(flow) => flow::send(flow, bytes, start, more, side.zero_copy, ring),
+                    Object::Stream(stream) => flow::write(stream, bytes),
+                    Object::Memory(memory) => match memory.write(offset, bytes) {
+                        0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
+                        written => Attempt::moved(written, 0),
+                    },
+                }
+            }
+            OperationKind::Direct { source, destination, length, more } => {
+                copy::copy(route, source, destination, length, more)
+            }
+            OperationKind::Flush => match &route.side(Place::Destination).endpoint.object {
+                Object::File(file) => Attempt::Disk(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
+                _ => Attempt::Done(Outcome::Flushed),
+            },
+            OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
+                Attempt::failed(Fault::new(Status::InternalError))
+            }
+        }
+    }
+
+    /// Hands a request to the ring; without one, does it now and waits.
+    fn disk(&mut self, operation: &Operation, request: DiskRequest, route: &Route) -> Option<Outcome> {
+        let block = match operation.kind {
+            OperationKind::Read { block, .. } | OperationKind::Write { block, .. } => Some(block),
+            _ => None,
+        };
+        if self.ring.is_none() {
+            return Some(self.disk_now(request, block));
+        }
+        self.register_once();
+        let buffer = block.and_then(|block| self.pool.take(block).map(|buffer| (block, buffer)));
+        let zero_copy = matches!(request, DiskRequest::SendZeroCopy { .. });
+        let flow = zero_copy.then(|| Arc::clone(&route.side(Place::Destination).endpoint));
+        self.pending.insert(operation.id, Pending::Disk { request, flow });
+        if let Some(ring) = &mut self.ring {
+            ring.start(operation.id, request, buffer);
+        }
+        None
+    }
+
+    /// Blocks are registered when the first request needs one: an engine that only moves cached files and sockets
+    /// pins no memory.
+    fn register_once(&mut self) {
+        if !std::mem::replace(&mut self.registered, true)
+            && let Some(ring) = &mut self.ring
+        {
+            ring.register(&self.pool);
+        }
+    }
+
+    fn disk_now(&mut self, request: DiskRequest, block: Option<BlockId>) -> Outcome {
+        let buffer = block.and_then(|block| self.pool.get_mut(block));
+        let (result, path) = match (request, buffer) {
+            (DiskRequest::Read { fd, offset, start, length, path, .. }, Some(buffer)) => {
+                let into = &mut buffer.bytes_mut()[start as usize..(start + length) as usize];
+                (rustix::io::retry_on_intr(|| rustix::io::pread(borrow(fd), &mut *into, offset)), path)
+            }
+            (DiskRequest::Write { fd, offset, start, length, path }, Some(buffer)) => {
+                let from = &buffer.bytes()[start as usize..(start + length) as usize];
+                (rustix::io::retry_on_intr(|| rustix::io::pwrite(borrow(fd), from, offset)), path)
+            }
+            (DiskRequest::Sync { fd }, _) => (rustix::fs::fdatasync(borrow(fd)).map(|()| 0), 0),
+            _ => (Err(Errno::INVAL), 0),
+        };
+        outcome(request, result, path | PATH_SYSCALL)
+    }
+
+    /// Stops an operation soon. Its outcome still comes, once.
+    pub fn abort(&mut self, id: OperationId) {
+        match self.pending.get_mut(&id) {
+            Some(Pending::Ready { aborted, .. }) => {
+                *aborted = true;
+                match &mut self.ring {
+                    Some(ring) => ring.cancel(id),
+                    None => self.finish_aborted(id),
+                }
+            }
+            Some(Pending::Disk { .. }) => {
+                if let Some(ring) = &mut self.ring {
+                    ring.cancel(id);
+                }
+            }
+            Some(Pending::Block { .. }) => self.finish_aborted(id),
+            Some(Pending::Retry { aborted }) => *aborted = true,
+            None => {}
+        }
+    }
+
+    fn retry(&mut self, operation: Operation) {
+        self.pending.insert(operation.id, Pending::Retry { aborted: false });
+        self.events.push(Event::Retry(operation));
+    }
+
+    fn finish_aborted(&mut self, id: OperationId) {
+        self.pending.remove(&id);
+        self.events.push(Event::Done(id, Outcome::Failed(Fault::new(Status::Cancelled))));
+    }
+
+    /// Hands what was started to the kernel, and tells what is done by now.
+    pub fn poll(&mut self, events: &mut Vec<Event>) {
+        if self.ring.is_some() {
+            self.reap();
+        } else if !self.pending.is_empty() {
+            self.poll_plain(Some(Duration::ZERO));
+        }
+        events.append(&mut self.events);
+    }
+
+    /// Sleeps until something is done, the waker is used, or the time is up.
+    pub fn wait(&mut self, timeout: Option<Duration>) {
+        if !self.events.is_empty() {
+            return;
+        }
+        match &mut self.ring {
+            Some(ring) => ring.wait(self.wake.as_raw_fd(), timeout),
+            None => self.poll_plain(timeout),
+        }
+    }
+
+    /// True where operations are under way whose end the kernel will tell.
+    pub fn is_busy(&self) -> bool {
+        !self.pending.is_empty() || self.ring.as_ref().is_some_and(Ring::is_busy)
+    }
+
+    fn clear_wake(&self) {
+        let mut count = [0; 8];
+        // EAGAIN: nobody woke us.
+        let _ = rustix::io::read(&*self.wake, &mut count);
+    }
+
+    fn reap(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        ring.submit();
+        let mut replies = std::mem::take(&mut self.replies);
+        let woken = ring.reap(&mut replies);
+        if woken {
+            self.clear_wake();
+        }
+        for reply in replies.drain(..) {
+            self.on_reply(reply);
+        }
+        self.replies = replies;
+    }
+
+    fn on_reply(&mut self, reply: Reply) {
+        match reply {
+            Reply::Ready(id) => match self.pending.remove(&id) {
+                Some(Pending::Ready { aborted: true, .. }) => self.finish_aborted(id),
+                Some(Pending::Ready { operation, .. }) => self.retry(operation),
+                Some(other) => drop(self.pending.insert(id, other)),
+                None => {}
+            },
+            Reply::Done { operation, result, buffer, held } => {
+                if let Some((block, buffer)) = buffer {
+                    self.pool.put(block, buffer);
+                }
+                self.disk_done(operation, result, held);
+            }
+            Reply::Released { operation, block, buffer, copied } => {
+                self.pool.put(block, buffer);
+                if let Some(endpoint) = self.held.remove(&operation)
+                    && let Object::Flow(flow) = &endpoint.object
+                {
+                    flow.note_zero_copy(copied);
+                }
+                self.events.push(Event::Released(block));
+                self.retry_block(block);
+            }
+        }
+    }
+
+    fn disk_done(&mut self, id: OperationId, result: i32, held: bool) {
+        let Some(Pending::Disk { request, flow }) = self.pending.remove(&id) else { return };
+        let errno = || Errno::from_raw_os_error(-result);
+        let result = if result < 0 { Err(errno()) } else { Ok(result as usize) };
+        let mut path = PATH_IO_URING;
+        match request {
+            DiskRequest::Read { path: bits, .. } | DiskRequest::Write { path: bits, .. } => path |= bits,
+            DiskRequest::SendZeroCopy { .. } => {
+                let works = |endpoint: &Arc<Endpoint>| match &endpoint.object {
+                    Object::Flow(flow) => flow.zero_copy_works.load(std::sync::atomic::Ordering::Relaxed),
+                    _ => false,
+                };
+                if flow.as_ref().is_some_and(works) {
+                    path |= PATH_ZERO_COPY;
+                }
+            }
+            DiskRequest::Sync { .. } => {}
+        }
+        if held && let Some(flow) = flow {
+            self.held.insert(id, flow);
+        }
+        let mut outcome = outcome(request, result, path);
+        if let Outcome::Moved { held: is_held, .. } = &mut outcome {
+            *is_held = held;
+        }
+        self.events.push(Event::Done(id, outcome));
+    }
+
+    /// Operations that waited for this block can go on.
+    fn retry_block(&mut self, released: BlockId) {
+        let waiting: Vec<OperationId> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| matches!(pending, Pending::Block { block, .. } if *block == released))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in waiting {
+            if let Some(Pending::Block { operation, .. }) = self.pending.remove(&id) {
+                self.retry(operation);
+            }
+        }
+    }
+
+    /// Without a ring: poll(2) on all that waits, and on the waker.
+    fn poll_plain(&mut self, timeout: Option<Duration>) {
+        let mut ids = Vec::with_capacity(self.pending.len());
+        let mut fds = Vec::with_capacity(self.pending.len() + 1);
+        let wake = Arc::clone(&self.wake);
+        fds.push(PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN));
+        for (id, pending) in &self.pending {
+            if let Pending::Ready { fd, interest, .. } = pending {
+                let flags = if *interest == Interest::Readable { PollFlags::IN } else { PollFlags::OUT };
+                fds.push(PollFd::from_borrowed_fd(borrow(*fd), flags));
+                ids.push(*id);
+            }
+        }
+        let timespec = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        if !matches!(rustix::event::poll(&mut fds, timespec.as_ref()), Ok(1..)) {
+            return;
+        }
+        if !fds[0].revents().is_empty() {
+            self.clear_wake();
+        }
+        let ready: Vec<OperationId> =
+            ids.iter().zip(&fds[1..]).filter(|(_, fd)| !fd.revents().is_empty()).map(|(id, _)| *id).collect();
+        for id in ready {
+            if let Some(Pending::Ready { operation, .. }) = self.pending.remove(&id) {
+                self.retry(operation);
+            }
+        }
+    }
+}
+
+/// The outcome of a disk request.
+fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: u32) -> Outcome {
+    match (request, result) {
+        (DiskRequest::Read { wanted, .. }, Ok(bytes)) => {
+            Outcome::Moved { bytes: bytes.min(wanted as usize) as u64, path, held: false }
+        }
+        (DiskRequest::Read { .. }, Err(errno)) => Outcome::Failed(fault::reading(errno)),
+        (DiskRequest::Sync { .. }, Ok(_)) => Outcome::Flushed,
+        (_, Ok(bytes)) => Outcome::Moved { bytes: bytes as u64, path, held: false },
+        (_, Err(errno)) => Outcome::Failed(fault::writing(errno)),
+    }
+}
+
+/// A descriptor of a pending operation.
+fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the descriptor belongs to an endpoint of the operation's route, which its owner keeps until the
+    // operation is answered (the engine unbinds a command after its operations).
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}

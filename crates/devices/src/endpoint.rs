@@ -1,0 +1,330 @@
+//! What a session was given a handle for: a file, a block device, a socket, a pipe, memory.
+//!
+//! An endpoint owns a duplicate of its descriptor. Closing the original, or reusing its number, cannot redirect a
+//! transfer; whoever holds a descriptor open for reading or writing may use it so, nobody else (the papers' model).
+
+use crate::buffer::ALIGNMENT;
+use dcs_abi::descriptor::EndpointKind;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Why a descriptor cannot be an endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// It is not open.
+    #[error("the file descriptor is not open")]
+    NotOpen,
+    /// It is of a kind that cannot be read or written as a stream of bytes.
+    #[error("{0} cannot be the source or destination of a transfer")]
+    Unsupported(&'static str),
+    /// A system call failed.
+    #[error("the file descriptor could not be examined: {0}")]
+    System(std::io::Error),
+}
+
+impl From<Errno> for EndpointError {
+    fn from(errno: Errno) -> Self {
+        if errno == Errno::BADF { EndpointError::NotOpen } else { EndpointError::System(errno.into()) }
+    }
+}
+
+/// A source or destination.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(crate) object: Object,
+    readable: bool,
+    writable: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Object {
+    File(File),
+    Flow(Flow),
+    Stream(Stream),
+    Memory(Memory),
+}
+
+/// A regular file or a block device.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub fd: OwnedFd,
+    pub is_block_device: bool,
+    /// Opened with O_APPEND: positional writes would go to the end instead.
+    pub appends: bool,
+    /// The file system answers RWF_NOWAIT.
+    pub nowait: AtomicBool,
+    /// The same file opened with O_DIRECT, made when it is first wanted; its alignment for offsets and lengths.
+    direct: OnceLock<Result<(OwnedFd, u64), Errno>>,
+}
+
+/// A connected stream socket.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub fd: OwnedFd,
+    /// O_NONBLOCK, so that sendfile(2) does not wait.
+    pub nonblocking: bool,
+    /// The peer may be reached through a NIC: not loopback, not a Unix socket.
+    pub remote: bool,
+    /// The kernel reported that it had to copy what was sent with zero copy.
+    pub zero_copy_copies: AtomicBool,
+    /// The kernel reported a send without a copy.
+    pub zero_copy_works: AtomicBool,
+}
+
+/// A pipe, a FIFO, a character device.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub fd: OwnedFd,
+    pub is_pipe: bool,
+    pub nowait: AtomicBool,
+}
+
+/// Memory of this process.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    Shared(Arc<[u8]>),
+    Sink(Arc<Mutex<Vec<u8>>>),
+    Foreign(ForeignMemory),
+}
+
+/// Memory that a caller vouches for: see [`Endpoint::foreign`].
+#[derive(Debug)]
+pub(crate) struct ForeignMemory {
+    address: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the maker of a foreign endpoint promised that any thread may access the memory.
+unsafe impl Send for ForeignMemory {}
+// SAFETY: as above; concurrent writes to one range are excluded by the same promise.
+unsafe impl Sync for ForeignMemory {}
+
+impl Endpoint {
+    /// Duplicates a descriptor and finds out what it is.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`]; nothing is kept open then.
+    pub fn from_fd(fd: BorrowedFd<'_>) -> Result<Endpoint, EndpointError> {
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        if flags.contains(OFlags::PATH) {
+            return Err(EndpointError::Unsupported("a descriptor opened with O_PATH"));
+        }
+        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+        let access = flags & OFlags::RWMODE;
+        let object = match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+            FileType::RegularFile => Object::File(File::new(fd, false, flags)),
+            FileType::BlockDevice => Object::File(File::new(fd, true, flags)),
+            FileType::Socket => Object::Flow(Flow::new(fd, flags)?),
+            FileType::Fifo => Object::Stream(Stream { fd, is_pipe: true, nowait: AtomicBool::new(true) }),
+            FileType::CharacterDevice => {
+                Object::Stream(Stream { fd, is_pipe: false, nowait: AtomicBool::new(true) })
+            }
+            FileType::Directory => return Err(EndpointError::Unsupported("a directory")),
+            _ => return Err(EndpointError::Unsupported("this kind of descriptor")),
+        };
+        Ok(Endpoint { object, readable: access != OFlags::WRONLY, writable: access != OFlags::RDONLY })
+    }
+
+    /// Memory to read from.
+    pub fn shared(bytes: Arc<[u8]>) -> Endpoint {
+        Endpoint { object: Object::Memory(Memory::Shared(bytes)), readable: true, writable: false }
+    }
+
+    /// Memory to write to; its length is its capacity.
+    pub fn sink(bytes: Arc<Mutex<Vec<u8>>>) -> Endpoint {
+        Endpoint { object: Object::Memory(Memory::Sink(bytes)), readable: false, writable: true }
+    }
+
+    /// Memory of a caller in another language.
+    ///
+    /// # Safety
+    ///
+    /// Until the endpoint is dropped, `length` bytes at `address` must be valid for reads and, where the endpoint is
+    /// used as a destination, for writes, from any thread, and nobody else may change them meanwhile.
+    pub unsafe fn foreign(address: *mut u8, length: usize) -> Endpoint {
+        let memory = Memory::Foreign(ForeignMemory { address, length });
+        Endpoint { object: Object::Memory(memory), readable: true, writable: true }
+    }
+
+    /// What kind of endpoint a command may name it as.
+    pub fn kind(&self) -> EndpointKind {
+        match &self.object {
+            Object::File(file) if file.is_block_device => EndpointKind::Block,
+            Object::File(_) => EndpointKind::File,
+            Object::Flow(_) => EndpointKind::Flow,
+            Object::Stream(_) => EndpointKind::Stream,
+            Object::Memory(_) => EndpointKind::Memory,
+        }
+    }
+
+    /// It may be read from.
+    pub fn readable(&self) -> bool {
+        self.readable
+    }
+
+    /// It may be written to.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Bytes that it has now; `None` for streams.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system call.
+    pub fn size(&self) -> std::io::Result<Option<u64>> {
+        Ok(match &self.object {
+            Object::File(file) => Some(file.size()?),
+            Object::Flow(_) | Object::Stream(_) => None,
+            Object::Memory(memory) => Some(memory.length() as u64),
+        })
+    }
+}
+
+impl File {
+    fn new(fd: OwnedFd, is_block_device: bool, flags: OFlags) -> File {
+        let appends = flags.contains(OFlags::APPEND);
+        File { fd, is_block_device, appends, nowait: AtomicBool::new(true), direct: OnceLock::new() }
+    }
+
+    pub fn size(&self) -> Result<u64, Errno> {
+        if !self.is_block_device {
+            return Ok(rustix::fs::fstat(&self.fd)?.st_size as u64);
+        }
+        // BLKGETSIZE64: _IOR(0x12, 114, size_t), the size of a block device in bytes.
+        const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
+        // SAFETY: BLKGETSIZE64 writes a u64 and nothing else (linux/fs.h, block/ioctl.c).
+        unsafe { rustix::ioctl::ioctl(&self.fd, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
+    }
+
+    /// The file opened with O_DIRECT, and the alignment that offsets and lengths need.
+    pub fn direct(&self) -> Result<(BorrowedFd<'_>, u64), Errno> {
+        match self.direct.get_or_init(|| self.open_direct()) {
+            Ok((fd, alignment)) => Ok((fd.as_fd(), *alignment)),
+            Err(errno) => Err(*errno),
+        }
+    }
+
+    /// Opens the file again: O_DIRECT set on the caller's own open file would change it for the caller too.
+    fn open_direct(&self) -> Result<(OwnedFd, u64), Errno> {
+        use rustix::fd::AsRawFd;
+        let access = rustix::fs::fcntl_getfl(&self.fd)? & OFlags::RWMODE;
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+        let alignment = match rustix::fs::statx(
+            &fd,
+            "",
+            rustix::fs::AtFlags::EMPTY_PATH,
+            rustix::fs::StatxFlags::DIOALIGN,
+        ) {
+            Ok(stat) if stat.stx_dio_offset_align > 0 => u64::from(stat.stx_dio_offset_align),
+            _ => ALIGNMENT as u64,
+        };
+        // Blocks are aligned to ALIGNMENT in memory: a device that wants more cannot be served.
+        if alignment > ALIGNMENT as u64 { Err(Errno::INVAL) } else { Ok((fd, alignment)) }
+    }
+}
+
+impl Flow {
+    fn new(fd: OwnedFd, flags: OFlags) -> Result<Flow, EndpointError> {
+        if rustix::net::sockopt::socket_type(&fd)? != SocketType::STREAM {
+            return Err(EndpointError::Unsupported("a socket that is not a stream socket"));
+        }
+        if rustix::net::sockopt::socket_acceptconn(&fd)? {
+            return Err(EndpointError::Unsupported("a listening socket"));
+        }
+        let remote =
+            rustix::net::getpeername(&fd).is_ok_and(|peer| peer.is_some_and(|peer| is_remote(&peer)));
+        Ok(Flow {
+            fd,
+            nonblocking: flags.contains(OFlags::NONBLOCK),
+            remote,
+            zero_copy_copies: AtomicBool::new(false),
+            zero_copy_works: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes note of what the kernel reported of a zero-copy send.
+    pub fn note_zero_copy(&self, copied: bool) {
+        let which = if copied { &self.zero_copy_copies } else { &self.zero_copy_works };
+        which.store(true, Ordering::Relaxed);
+    }
+}
+
+fn is_remote(peer: &rustix::net::SocketAddrAny) -> bool {
+    match std::net::SocketAddr::try_from(peer.clone()) {
+        Ok(address) => !address.ip().to_canonical().is_loopback(),
+        Err(_) => false,
+    }
+}
+
+impl Memory {
+    pub fn length_u64(&self) -> u64 {
+        self.length() as u64
+    }
+
+    fn length(&self) -> usize {
+        match self {
+            Memory::Shared(bytes) => bytes.len(),
+            Memory::Sink(bytes) => bytes.lock().unwrap_or_else(|error| error.into_inner()).len(),
+            Memory::Foreign(memory) => memory.length,
+        }
+    }
+
+    /// Copies bytes out; tells how many there were.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> usize {
+        let range = |length: usize| {
+            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
+            from..length.min(from.saturating_add(into.len()))
+        };
+        match self {
+            Memory::Shared(bytes) => copy(&bytes[range(bytes.len())], into),
+            Memory::Sink(bytes) => {
+                let bytes = bytes.lock().unwrap_or_else(|error| error.into_inner());
+                copy(&bytes[range(bytes.len())], into)
+            }
+            Memory::Foreign(memory) => {
+                let range = range(memory.length);
+                // SAFETY: the range lies inside the memory, which is valid for reads by `Endpoint::foreign`'s promise.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts(memory.address.add(range.start), range.len()) };
+                copy(bytes, into)
+            }
+        }
+    }
+
+    /// Copies bytes in; tells how many there was room for.
+    pub fn write(&self, offset: u64, from: &[u8]) -> usize {
+        let range = |length: usize| {
+            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
+            start..length.min(start.saturating_add(from.len()))
+        };
+        match self {
+            Memory::Shared(_) => 0,
+            Memory::Sink(bytes) => {
+                let mut bytes = bytes.lock().unwrap_or_else(|error| error.into_inner());
+                let range = range(bytes.len());
+                copy(from, &mut bytes[range])
+            }
+            Memory::Foreign(memory) => {
+                let range = range(memory.length);
+                // SAFETY: the range lies inside the memory, which is valid for writes by `Endpoint::foreign`'s promise.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts_mut(memory.address.add(range.start), range.len()) };
+                copy(from, bytes)
+            }
+        }
+    }
+}
+
+fn copy(from: &[u8], into: &mut [u8]) -> usize {
+    let length = from.len().min(into.len());
+    into[..length].copy_from_slice(&from[..length]);
+    length
+}

@@ -1,0 +1,48 @@
+//! From errno to status.
+
+use dcs_abi::status::Status;
+use dcs_engine::{Fault, Outcome};
+use rustix::io::Errno;
+
+/// The fault of a system call that failed while it read from a source.
+pub(crate) fn reading(errno: Errno) -> Fault {
+    let status = match errno {
+        Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::CONNABORTED => {
+            Status::PeerReset
+        }
+        other => common(other).unwrap_or(Status::ReadError),
+    };
+    fault(status, errno)
+}
+
+/// The fault of a system call that failed while it wrote to a destination.
+pub(crate) fn writing(errno: Errno) -> Fault {
+    let status = match errno {
+        Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::CONNABORTED => {
+            Status::PeerReset
+        }
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Status::CapacityExceeded,
+        other => common(other).unwrap_or(Status::WriteError),
+    };
+    fault(status, errno)
+}
+
+fn common(errno: Errno) -> Option<Status> {
+    match errno {
+        Errno::BADF => Some(Status::BadHandle),
+        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY => Some(Status::AccessDenied),
+        Errno::CANCELED | Errno::INTR => Some(Status::Cancelled),
+        Errno::NODEV | Errno::NXIO => Some(Status::DeviceReset),
+        _ => None,
+    }
+}
+
+/// A fault with its errno.
+pub(crate) fn fault(status: Status, errno: Errno) -> Fault {
+    Fault { status, errno: errno.raw_os_error() as u32 }
+}
+
+/// A failed outcome.
+pub(crate) fn failed(fault: Fault) -> Outcome {
+    Outcome::Failed(fault)
+}

@@ -1,0 +1,81 @@
+//! Regular files and block devices: the page cache by plain calls that do not wait, the disk by the ring.
+//!
+//! A cached read is cheapest as a plain `preadv2` with RWF_NOWAIT (it copies, and that is all); what is not cached,
+//! and all O_DIRECT, goes to the ring, so that the engine does not wait for a disk. A buffered write is a plain
+//! `pwrite`: it copies into the page cache; under memory pressure the kernel may make it wait.
+
+use crate::attempt::{Attempt, DiskRequest};
+use crate::endpoint::File;
+use crate::fault;
+use dcs_abi::result::{
+    PATH_DESTINATION_CACHED, PATH_DESTINATION_DIRECT, PATH_SOURCE_CACHED, PATH_SOURCE_DIRECT, PATH_SYSCALL,
+};
+use rustix::fd::AsRawFd;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+
+/// Reads into `block[start..start + length]`.
+pub(crate) fn read(
+    file: &File,
+    direct: bool,
+    offset: u64,
+    block: &mut [u8],
+    start: u32,
+    length: u32,
+) -> Attempt {
+    if direct && let Some(request) = direct_read(file, offset, block.len(), start, length) {
+        return Attempt::Disk(request);
+    }
+    let cached = PATH_SOURCE_CACHED;
+    let uncached =
+        DiskRequest::Read { fd: file.fd.as_raw_fd(), offset, start, length, wanted: length, path: cached };
+    if !file.nowait.load(Ordering::Relaxed) {
+        return Attempt::Disk(uncached);
+    }
+    let into = &mut block[start as usize..(start + length) as usize];
+    match rustix::io::preadv2(&file.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
+        Ok(bytes) => Attempt::moved(bytes, cached | PATH_SYSCALL),
+        Err(Errno::AGAIN | Errno::INTR) => Attempt::Disk(uncached),
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+            file.nowait.store(false, Ordering::Relaxed);
+            Attempt::Disk(uncached)
+        }
+        Err(errno) => Attempt::failed(fault::reading(errno)),
+    }
+}
+
+/// An O_DIRECT read, where offset and memory are aligned. It may read past what was asked for, up to alignment.
+fn direct_read(file: &File, offset: u64, block: usize, start: u32, length: u32) -> Option<DiskRequest> {
+    let (fd, alignment) = file.direct().ok()?;
+    let padded = u64::from(length).next_multiple_of(alignment);
+    let aligned = offset.is_multiple_of(alignment) && u64::from(start).is_multiple_of(alignment);
+    if !aligned || u64::from(start) + padded > block as u64 {
+        return None;
+    }
+    let path = PATH_SOURCE_DIRECT;
+    Some(DiskRequest::Read { fd: fd.as_raw_fd(), offset, start, length: padded as u32, wanted: length, path })
+}
+
+/// Writes `bytes`, which are `block[start..]`.
+pub(crate) fn write(file: &File, direct: bool, offset: u64, bytes: &[u8], start: u32) -> Attempt {
+    if direct && let Some(request) = direct_write(file, offset, start, bytes.len()) {
+        return Attempt::Disk(request);
+    }
+    match rustix::io::retry_on_intr(|| rustix::io::pwrite(&file.fd, bytes, offset)) {
+        Ok(bytes) => Attempt::moved(bytes, PATH_DESTINATION_CACHED | PATH_SYSCALL),
+        Err(errno) => Attempt::failed(fault::writing(errno)),
+    }
+}
+
+/// An O_DIRECT write of the aligned part; the engine comes again with the rest, which goes through the page cache.
+fn direct_write(file: &File, offset: u64, start: u32, length: usize) -> Option<DiskRequest> {
+    let (fd, alignment) = file.direct().ok()?;
+    let whole = length as u64 / alignment * alignment;
+    let aligned = offset.is_multiple_of(alignment) && u64::from(start).is_multiple_of(alignment);
+    if !aligned || whole == 0 {
+        return None;
+    }
+    let path = PATH_DESTINATION_DIRECT;
+    Some(DiskRequest::Write { fd: fd.as_raw_fd(), offset, start, length: whole as u32, path })
+}

@@ -1,0 +1,116 @@
+//! Sockets, pipes and character devices: plain calls that do not wait, whatever the descriptor's own mode is.
+
+use crate::attempt::{Attempt, DiskRequest, Interest};
+use crate::endpoint::{Flow, Stream};
+use crate::fault;
+use dcs_abi::descriptor::Mode;
+use dcs_abi::result::PATH_SYSCALL;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::io::{Errno, ReadWriteFlags};
+use rustix::net::{RecvFlags, SendFlags};
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering;
+
+/// Sends shorter than this are cheaper copied than pinned.
+const ZERO_COPY_MIN: usize = 32 * 1024;
+
+/// Receives what there is.
+pub(crate) fn receive(flow: &Flow, into: &mut [u8]) -> Attempt {
+    match rustix::io::retry_on_intr(|| rustix::net::recv(&flow.fd, &mut *into, RecvFlags::DONTWAIT)) {
+        Ok((bytes, _)) => Attempt::moved(bytes, PATH_SYSCALL),
+        Err(Errno::AGAIN) => Attempt::NotReady(flow.fd.as_raw_fd(), Interest::Readable),
+        Err(errno) => Attempt::failed(fault::reading(errno)),
+    }
+}
+
+/// Sends what there is room for. `zero_copy`: as the command asked; `ring`: the ring can send with zero copy.
+pub(crate) fn send(
+    flow: &Flow,
+    bytes: &[u8],
+    start: u32,
+    more: bool,
+    zero_copy: Mode,
+    ring: bool,
+) -> Attempt {
+    if ring && wants_zero_copy(flow, bytes.len(), zero_copy) {
+        let length = bytes.len() as u32;
+        return Attempt::Disk(DiskRequest::SendZeroCopy { fd: flow.fd.as_raw_fd(), start, length, more });
+    }
+    let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    flags.set(SendFlags::MORE, more);
+    match rustix::io::retry_on_intr(|| rustix::net::send(&flow.fd, bytes, flags)) {
+        Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
+        Err(Errno::AGAIN) => Attempt::NotReady(flow.fd.as_raw_fd(), Interest::Writable),
+        Err(errno) => Attempt::failed(fault::writing(errno)),
+    }
+}
+
+/// AUTO: only through a NIC (loopback copies all the same, later), for sends that are worth it, until the kernel
+/// reports that it copied.
+fn wants_zero_copy(flow: &Flow, length: usize, zero_copy: Mode) -> bool {
+    match zero_copy {
+        Mode::On => true,
+        Mode::Off => false,
+        Mode::Auto => {
+            flow.remote && length >= ZERO_COPY_MIN && !flow.zero_copy_copies.load(Ordering::Relaxed)
+        }
+    }
+}
+
+/// Reads what there is.
+pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
+    let not_ready = Attempt::NotReady(stream.fd.as_raw_fd(), Interest::Readable);
+    if stream.nowait.load(Ordering::Relaxed) {
+        let mut slices = [IoSliceMut::new(into)];
+        match rustix::io::preadv2(&stream.fd, &mut slices, u64::MAX, ReadWriteFlags::NOWAIT) {
+            Ok(bytes) => return Attempt::moved(bytes, PATH_SYSCALL),
+            Err(Errno::AGAIN | Errno::INTR) => return not_ready,
+            Err(errno) if lacks_nowait(errno) => stream.nowait.store(false, Ordering::Relaxed),
+            Err(errno) => return Attempt::failed(fault::reading(errno)),
+        }
+    }
+    // A stream that is ready gives what it has without waiting for more.
+    if !is_ready(&stream.fd, PollFlags::IN) {
+        return not_ready;
+    }
+    match rustix::io::read(&stream.fd, &mut *into) {
+        Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
+        Err(Errno::AGAIN | Errno::INTR) => not_ready,
+        Err(errno) => Attempt::failed(fault::reading(errno)),
+    }
+}
+
+/// Bytes that a pipe that is ready for writing takes without waiting (POSIX PIPE_BUF on Linux).
+const PIPE_BUF: usize = 4096;
+
+/// Writes what there is room for.
+pub(crate) fn write(stream: &Stream, bytes: &[u8]) -> Attempt {
+    let not_ready = Attempt::NotReady(stream.fd.as_raw_fd(), Interest::Writable);
+    if stream.nowait.load(Ordering::Relaxed) {
+        match rustix::io::pwritev2(&stream.fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
+            Ok(bytes) => return Attempt::moved(bytes, PATH_SYSCALL),
+            Err(Errno::AGAIN | Errno::INTR) => return not_ready,
+            Err(errno) if lacks_nowait(errno) => stream.nowait.store(false, Ordering::Relaxed),
+            Err(errno) => return Attempt::failed(fault::writing(errno)),
+        }
+    }
+    if !is_ready(&stream.fd, PollFlags::OUT) {
+        return not_ready;
+    }
+    match rustix::io::write(&stream.fd, &bytes[..bytes.len().min(PIPE_BUF)]) {
+        Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
+        Err(Errno::AGAIN | Errno::INTR) => not_ready,
+        Err(errno) => Attempt::failed(fault::writing(errno)),
+    }
+}
+
+fn lacks_nowait(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE)
+}
+
+fn is_ready(fd: impl AsFd, flags: PollFlags) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), flags)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..))
+}

@@ -1,0 +1,48 @@
+//! Device controllers of the kernel backend: files, block devices, sockets, pipes, memory.
+//!
+//! The engine says *read this block from there*; a [`Controller`] does it: at once, where that needs no waiting, or
+//! over io_uring, or when a socket is ready. It answers each operation once.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   Operation --> Controller::start --+--> file    preadv2(RWF_NOWAIT), pwrite      \
+//!                                     +--> flow    recv, send (MSG_DONTWAIT), pipes  > done at once: Outcome
+//!                                     +--> memory  copy                             /
+//!                                     +--> copy    sendfile, splice, copy_file_range
+//!                                     |
+//!                                     +--> not ready: ring (poll) or poll(2), then again
+//!                                     +--> disk:      ring (read, write, fsync, zero-copy send), or a plain call
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`endpoint`] | what a handle stands for; owns a duplicate of the descriptor |
+//! | [`route`] | one command's endpoints, checked, and the path between them |
+//! | [`buffer`] | block buffers, owned by pool, operation or kernel, never two of them |
+//! | [`controller`] | starts, aborts, reaps, waits |
+//! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
+//! | `ring` | io_uring, and all that is unsafe about it |
+//!
+//! # What it doesn't implement
+//!
+//! * NVMe and NIC controllers over a bus, GPUs: these drive devices themselves; here the kernel does.
+//! * Datagram sockets, and writing to files that are open for appending: a position would mean nothing.
+//! * Retries of failed disks. Short reads and writes are carried on by the engine.
+
+pub mod buffer;
+pub mod controller;
+pub mod endpoint;
+pub mod route;
+
+mod attempt;
+mod copy;
+mod fault;
+mod file;
+mod flow;
+mod ring;
+
+pub use buffer::{BlockPool, Buffer};
+pub use controller::{Controller, Event, Io, Setup};
+pub use endpoint::{Endpoint, EndpointError};
+pub use route::Route;

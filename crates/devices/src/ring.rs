@@ -1,0 +1,268 @@
+//! io_uring: requests that the kernel carries out while the engine goes on.
+//!
+//! This module is where buffers are lent to the kernel. The rule that makes it sound: a request owns its buffer
+//! (it was taken out of the pool) from its submission until the kernel's last word on it, and if the ring must go
+//! before that, the buffers stay (they are leaked, never freed under the kernel).
+
+use crate::attempt::{DiskRequest, Interest};
+use crate::buffer::{BlockPool, Buffer};
+use dcs_engine::{BlockId, OperationId};
+use io_uring::types::Fd;
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use rustix::fd::RawFd;
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+/// user_data of the wake-up's poll; no operation has it (generations start at 1 and an index is below 2^24).
+const WAKE: u64 = u64::MAX;
+/// user_data of requests whose completion says nothing (cancels).
+const IGNORE: u64 = u64::MAX - 1;
+
+const ENTRIES: u32 = 256;
+
+/// IORING_SEND_ZC_REPORT_USAGE: the notification tells whether the kernel had to copy.
+const SEND_ZC_REPORT_USAGE: u16 = 1 << 3;
+/// IORING_NOTIF_USAGE_ZC_COPIED.
+const NOTIF_COPIED: i32 = i32::MIN;
+
+const POLLIN: u32 = 0x1;
+const POLLOUT: u32 = 0x4;
+
+/// What a completed request has to say.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// A poll: the descriptor is ready (or the poll was cancelled).
+    Ready(OperationId),
+    /// A disk request: its result, and its block's buffer. For a zero-copy send the buffer comes later.
+    Done { operation: OperationId, result: i32, buffer: Option<(BlockId, Buffer)>, held: bool },
+    /// The kernel has let go of a zero-copy send's buffer; whether it had copied.
+    Released { operation: OperationId, block: BlockId, buffer: Buffer, copied: bool },
+}
+
+struct Lent {
+    block: Option<(BlockId, Buffer)>,
+    /// The send is done, its notification is awaited.
+    awaits_release: bool,
+}
+
+pub(crate) struct Ring {
+    ring: IoUring,
+    lent: HashMap<u64, Lent>,
+    /// Requests in the kernel that will be answered.
+    in_flight: usize,
+    wake_armed: bool,
+    /// Blocks are registered: index is the block's number.
+    fixed: bool,
+    pub zero_copy: bool,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({} in flight)", self.in_flight)
+    }
+}
+
+impl Ring {
+    /// Sets a ring up. Fails where the kernel has none, or it is forbidden (sysctl, seccomp), or lacks an operation.
+    pub fn new() -> io::Result<Ring> {
+        let ring = IoUring::builder()
+            .setup_coop_taskrun()
+            .build(ENTRIES)
+            // Kernels before 5.19 do not know the flag.
+            .or_else(|_| IoUring::new(ENTRIES))?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::Fsync::CODE,
+            opcode::PollAdd::CODE,
+            opcode::AsyncCancel::CODE,
+        ];
+        let has_all = needed.iter().all(|code| probe.is_supported(*code));
+        if !has_all || !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
+        let zero_copy = probe.is_supported(opcode::SendZc::CODE);
+        Ok(Ring { ring, lent: HashMap::new(), in_flight: 0, wake_armed: false, fixed: false, zero_copy })
+    }
+
+    /// Registers all blocks, so that the kernel need not look their pages up for each request. It pins them; where
+    /// RLIMIT_MEMLOCK forbids that, requests go without. Returns whether it worked.
+    pub fn register(&mut self, pool: &BlockPool) -> bool {
+        let Some(regions) = pool.regions() else { return false };
+        let vector = |(start, length): &(*const u8, usize)| libc::iovec {
+            iov_base: start.cast_mut().cast(),
+            iov_len: *length,
+        };
+        let vectors: Vec<libc::iovec> = regions.iter().map(vector).collect();
+        // SAFETY: the regions are the pool's blocks. They are freed only when the pool is dropped; the controller
+        // drops the ring, and with it the registration, before.
+        self.fixed = unsafe { self.ring.submitter().register_buffers(&vectors) }.is_ok();
+        self.fixed
+    }
+
+    /// Starts a disk request. `buffer` is what it reads into or writes from.
+    pub fn start(&mut self, id: OperationId, request: DiskRequest, buffer: Option<(BlockId, Buffer)>) {
+        let mut block = buffer;
+        let (pointer, index) = match &mut block {
+            Some((block, buffer)) => (buffer.bytes_mut().as_mut_ptr(), block.index() as u16),
+            None => (std::ptr::null_mut(), 0),
+        };
+        let fixed = self.fixed && block.as_ref().is_some_and(|(block, _)| block.index() <= u16::MAX as usize);
+        let at = |start: u32| pointer.wrapping_add(start as usize);
+        let entry = match request {
+            DiskRequest::Read { fd, offset, start, length, .. } if fixed => {
+                opcode::ReadFixed::new(Fd(fd), at(start), length, index).offset(offset).build()
+            }
+            DiskRequest::Read { fd, offset, start, length, .. } => {
+                opcode::Read::new(Fd(fd), at(start), length).offset(offset).build()
+            }
+            DiskRequest::Write { fd, offset, start, length, .. } if fixed => {
+                opcode::WriteFixed::new(Fd(fd), at(start), length, index).offset(offset).build()
+            }
+            DiskRequest::Write { fd, offset, start, length, .. } => {
+                opcode::Write::new(Fd(fd), at(start), length).offset(offset).build()
+            }
+            DiskRequest::SendZeroCopy { fd, start, length, more } => {
+                let mut flags = rustix::net::SendFlags::NOSIGNAL;
+                flags.set(rustix::net::SendFlags::MORE, more);
+                opcode::SendZc::new(Fd(fd), at(start), length)
+                    .buf_index(fixed.then_some(index))
+                    .flags(flags.bits() as i32)
+                    .zc_flags(SEND_ZC_REPORT_USAGE)
+                    .build()
+            }
+            DiskRequest::Sync { fd } => opcode::Fsync::new(Fd(fd)).flags(types::FsyncFlags::DATASYNC).build(),
+        };
+        self.lent.insert(id.to_bits(), Lent { block, awaits_release: false });
+        self.push(entry.user_data(id.to_bits()));
+        self.in_flight += 1;
+    }
+
+    /// Asks to be told when a descriptor is ready.
+    pub fn poll(&mut self, id: OperationId, fd: RawFd, interest: Interest) {
+        let flags = match interest {
+            Interest::Readable => POLLIN,
+            Interest::Writable => POLLOUT,
+        };
+        self.push(opcode::PollAdd::new(Fd(fd), flags).build().user_data(id.to_bits()));
+        self.in_flight += 1;
+    }
+
+    /// Cancels a request; its reply still comes.
+    pub fn cancel(&mut self, id: OperationId) {
+        self.push(opcode::AsyncCancel::new(id.to_bits()).build().user_data(IGNORE));
+        self.in_flight += 1;
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        loop {
+            // SAFETY: the buffer of the entry, if it has one, is owned by `self.lent` until the kernel's last word;
+            // its descriptor is kept open by the operation's route.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            // The queue is full: the kernel takes its entries at once.
+            if let Err(error) = self.ring.submit()
+                && error.raw_os_error() != Some(rustix::io::Errno::INTR.raw_os_error())
+                && error.raw_os_error() != Some(rustix::io::Errno::BUSY.raw_os_error())
+            {
+                // EAGAIN: out of memory for requests. It passes.
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Hands requests to the kernel without waiting.
+    pub fn submit(&mut self) {
+        if !self.ring.submission().is_empty() {
+            // What fails here (EAGAIN, EBUSY, EINTR) is tried again with the next call.
+            let _ = self.ring.submit();
+        }
+    }
+
+    /// Hands requests over and waits until something is done, `wake` is written to, or the time is up.
+    pub fn wait(&mut self, wake: RawFd, timeout: Option<Duration>) {
+        if !self.wake_armed {
+            self.push(opcode::PollAdd::new(Fd(wake), POLLIN).build().user_data(WAKE));
+            self.wake_armed = true;
+        }
+        let timespec = timeout.map(types::Timespec::from);
+        let mut arguments = types::SubmitArgs::new();
+        if let Some(timespec) = &timespec {
+            arguments = arguments.timespec(timespec);
+        }
+        // ETIME and EINTR say that nothing came: the caller looks for itself.
+        let _ = self.ring.submitter().submit_with_args(1, &arguments);
+    }
+
+    /// Takes in what the kernel has completed; tells whether the waker was used.
+    pub fn reap(&mut self, replies: &mut Vec<Reply>) -> bool {
+        let mut woken = false;
+        let Ring { ring, lent, in_flight, wake_armed, .. } = self;
+        for entry in ring.completion() {
+            let (bits, result, flags) = (entry.user_data(), entry.result(), entry.flags());
+            match bits {
+                WAKE => (*wake_armed, woken) = (false, true),
+                IGNORE => *in_flight -= 1,
+                _ => replies.extend(reply(lent, in_flight, bits, result, flags)),
+            }
+        }
+        woken
+    }
+
+    /// Whether any request awaits its completion.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight > 0
+    }
+}
+
+fn reply(
+    lent: &mut HashMap<u64, Lent>,
+    in_flight: &mut usize,
+    bits: u64,
+    result: i32,
+    flags: u32,
+) -> Option<Reply> {
+    let operation = OperationId::from_bits(bits);
+    let more = io_uring::cqueue::more(flags);
+    *in_flight -= usize::from(!more);
+    let Some(mut request) = lent.remove(&bits) else {
+        return Some(Reply::Ready(operation));
+    };
+    if io_uring::cqueue::notif(flags) {
+        let (block, buffer) = request.block.take()?;
+        return Some(Reply::Released { operation, block, buffer, copied: result & NOTIF_COPIED != 0 });
+    }
+    if more {
+        request.awaits_release = true;
+        lent.insert(bits, request);
+        return Some(Reply::Done { operation, result, buffer: None, held: true });
+    }
+    Some(Reply::Done { operation, result, buffer: request.block, held: false })
+}
+
+impl Drop for Ring {
+    /// Cancels what is in flight and waits for the kernel's last word on it, a while; a buffer whose request does
+    /// not come back is leaked.
+    fn drop(&mut self) {
+        let requests: Vec<u64> = self.lent.keys().copied().collect();
+        for bits in requests {
+            self.cancel(OperationId::from_bits(bits));
+        }
+        let mut replies = Vec::new();
+        for _ in 0..100 {
+            if self.lent.is_empty() {
+                return;
+            }
+            let timespec = types::Timespec::from(Duration::from_millis(20));
+            let _ = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&timespec));
+            self.reap(&mut replies);
+        }
+        for (_, request) in self.lent.drain() {
+            std::mem::forget(request);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A route: one command's endpoints, checked, with the paths that were chosen between them.
+
+use crate::endpoint::{Endpoint, Object};
+use crate::fault;
+use dcs_abi::descriptor::Mode;
+use dcs_abi::status::{Stage, Status};
+use dcs_engine::{Binding, EndpointSpec, Fault, Place, TransferSpec};
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Why a route cannot be: which stage, and why.
+pub type Refusal = (Stage, Fault);
+
+/// One command's endpoints.
+#[derive(Debug)]
+pub struct Route {
+    prefix: Option<Side>,
+    source: Side,
+    destination: Side,
+    pub(crate) kernel_copy: Option<KernelCopy>,
+    pub(crate) staging: Option<Staging>,
+}
+
+/// One endpoint with what the command asked of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    pub endpoint: Arc<Endpoint>,
+    pub direct_io: bool,
+    pub zero_copy: Mode,
+}
+
+/// How the kernel moves bytes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KernelCopy {
+    /// sendfile(2): file to a socket that does not block.
+    SendFile,
+    /// copy_file_range(2): file to file.
+    CopyFileRange,
+    /// splice(2) from or to a pipe that is an endpoint itself.
+    Splice,
+    /// splice(2) twice, through a pipe of our own: with sockets that block, which sendfile would wait for.
+    StagedSplice,
+}
+
+/// The pipe of a staged splice, and how many bytes are in it.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    pub reader: OwnedFd,
+    pub writer: OwnedFd,
+    pub held: u64,
+}
+
+impl Route {
+    /// Finds a command's endpoints and checks them: kind, access, range.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]; nothing is bound then.
+    pub fn bind(
+        spec: &TransferSpec,
+        find: impl Fn(u32) -> Option<Arc<Endpoint>>,
+    ) -> Result<(Route, Binding), Refusal> {
+        let side = |endpoint: &EndpointSpec, stage| -> Result<Side, Refusal> {
+            let found = find(endpoint.handle).ok_or((stage, Fault::new(Status::BadHandle)))?;
+            check(endpoint, &found, stage).map_err(|fault| (stage, fault))
+        };
+        let prefix = spec.prefix.as_ref().map(|prefix| side(prefix, Stage::Source)).transpose()?;
+        let source = side(&spec.source, Stage::Source)?;
+        let destination = side(&spec.destination, Stage::Destination)?;
+        let kernel_copy = KernelCopy::choose(spec, &source, &destination);
+        let binding = Binding { direct: kernel_copy.is_some() };
+        Ok((Route { prefix, source, destination, kernel_copy, staging: None }, binding))
+    }
+
+    pub(crate) fn side(&self, place: Place) -> &Side {
+        match place {
+            Place::Prefix => self.prefix.as_ref().unwrap_or(&self.source),
+            Place::Source => &self.source,
+            Place::Destination => &self.destination,
+        }
+    }
+}
+
+fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<Side, Fault> {
+    if spec.kind != endpoint.kind() {
+        return Err(Fault::new(Status::UnsupportedEndpoint));
+    }
+    let is_source = stage == Stage::Source;
+    if !(if is_source { endpoint.readable() } else { endpoint.writable() }) {
+        return Err(Fault::new(Status::AccessDenied));
+    }
+    let end = spec.extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0);
+    let mut direct_io = false;
+    match &endpoint.object {
+        Object::File(file) => {
+            if file.appends && !is_source {
+                return Err(Fault::new(Status::UnsupportedEndpoint));
+            }
+            // A regular file grows when it is written; everything else has a fixed end.
+            if is_source || file.is_block_device {
+                let size = file.size().map_err(fault::reading)?;
+                if end > size {
+                    return Err(Fault::new(Status::OutOfRange));
+                }
+            }
+            if spec.cache == Mode::Off {
+                file.direct().map_err(|errno| fault::fault(Status::PathUnavailable, errno))?;
+                direct_io = true;
+            }
+        }
+        Object::Memory(memory) => {
+            if end > memory.length_u64() {
+                return Err(Fault::new(Status::OutOfRange));
+            }
+        }
+        Object::Flow(_) | Object::Stream(_) => {}
+    }
+    Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
+}
+
+impl KernelCopy {
+    fn choose(spec: &TransferSpec, source: &Side, destination: &Side) -> Option<KernelCopy> {
+        let forbidden = [&spec.source, &spec.destination].iter().any(|spec| spec.zero_copy == Mode::Off);
+        if !spec.chain.is_empty() || forbidden || source.direct_io || destination.direct_io {
+            return None;
+        }
+        match (&source.endpoint.object, &destination.endpoint.object) {
+            (Object::File(_), Object::File(to)) if !to.is_block_device => Some(KernelCopy::CopyFileRange),
+            (Object::File(_), Object::Flow(to)) if to.nonblocking => Some(KernelCopy::SendFile),
+            (Object::Stream(from), Object::File(_) | Object::Flow(_)) if from.is_pipe => {
+                Some(KernelCopy::Splice)
+            }
+            (Object::File(_) | Object::Flow(_), Object::Stream(to)) if to.is_pipe => Some(KernelCopy::Splice),
+            (Object::Stream(from), Object::Stream(to)) if from.is_pipe && to.is_pipe => {
+                Some(KernelCopy::Splice)
+            }
+            (Object::File(_), Object::Flow(_)) | (Object::Flow(_), Object::File(_) | Object::Flow(_)) => {
+                Some(KernelCopy::StagedSplice)
+            }
+            _ => None,
+        }
+    }
+}
