@@ -58,14 +58,11 @@ fn structure(layout: &Layout) -> String {
     let mut out = format!("{}\n\n", model::join(layout.doc));
     let rows = model::members(layout).into_iter().map(|member| {
         let (meaning, source) = model::split_source(&member.doc);
-        let end = member.offset + member.kind.size() - 1;
-        [
-            format!("{}..{end}", member.offset),
-            code(&member.name),
-            kind(&member.kind),
-            meaning.into(),
-            source.into(),
-        ]
+        let bytes = match member.kind.size() {
+            1 => member.offset.to_string(),
+            size => format!("{}..{}", member.offset, member.offset + size - 1),
+        };
+        [bytes, code(&member.name), kind(&member.kind), meaning.into(), source.into()]
     });
     table(&mut out, ["bytes", "field", "type", "meaning", "source"], rows);
     out
