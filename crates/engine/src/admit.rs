@@ -5,11 +5,58 @@ use crate::engine::Engine;
 use crate::message::{Action, Binding, CommandId, Fault, QueueId};
 use crate::position::Position;
 use crate::spec::{Refusal, TransferSpec};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use dcs_abi::descriptor::DESCRIPTOR_MAX;
 use dcs_abi::entry::{OPCODE_CANCEL, OPCODE_TRANSFER, SubmissionEntry, SubmissionPacket};
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
+
+/// Commands that wait for the blocks that they need at least, a line for each queue.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    lines: Vec<VecDeque<CommandId>>,
+    /// Queues whose line is not empty; the first one's turn it is.
+    round: VecDeque<u16>,
+}
+
+impl Admission {
+    pub fn new(queues: u16) -> Admission {
+        Admission { lines: (0..queues).map(|_| VecDeque::new()).collect(), round: VecDeque::new() }
+    }
+
+    fn is_waiting(&self, queue: QueueId) -> bool {
+        !self.lines[queue.0 as usize].is_empty()
+    }
+
+    fn queues_waiting(&self) -> usize {
+        self.round.len()
+    }
+
+    fn join(&mut self, queue: QueueId, id: CommandId) {
+        if !self.is_waiting(queue) {
+            self.round.push_back(queue.0);
+        }
+        self.lines[queue.0 as usize].push_back(id);
+    }
+
+    /// The first command of the queue whose turn it is; the turn passes on.
+    fn next(&mut self) -> Option<(QueueId, CommandId)> {
+        let queue = self.round.pop_front()?;
+        self.round.push_back(queue);
+        Some((QueueId(queue), *self.lines[queue as usize].front()?))
+    }
+
+    /// Takes a command out of its line: it has started, or failed.
+    pub fn leave(&mut self, queue: QueueId, id: CommandId) {
+        let line = &mut self.lines[queue.0 as usize];
+        line.retain(|other| *other != id);
+        if line.is_empty() {
+            self.round.retain(|other| *other != queue.0);
+        }
+    }
+}
 
 impl Engine {
     pub(crate) fn on_entry(&mut self, queue: QueueId, bytes: &[u8; 64]) {
@@ -76,46 +123,45 @@ impl Engine {
         }
     }
 
-    /// An ordered command's turn has come, or it needs no order.
+    /// An ordered command's turn has come, or it needs no order: it starts, or gets in its queue's line for blocks.
     pub(crate) fn enter_admission(&mut self, id: CommandId) {
         if let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Order) {
             command.phase = Phase::Admission;
-            self.admission.push_back(id);
+            let queue = command.queue;
+            if self.admission.is_waiting(queue) || !self.start(id) {
+                self.admission.join(queue, id);
+            }
         }
     }
 
-    /// Lets commands start for which there are blocks: in order within a queue; a queue that must wait does not
-    /// hold up the others.
+    /// Starts commands for which there are blocks now: each queue in turn, its commands in order. A queue that must
+    /// wait does not hold up the others.
     pub(crate) fn admit(&mut self) {
-        let mut blocked = [u16::MAX; 8];
-        let mut blocked_count = 0;
-        let mut at = 0;
-        while at < self.admission.len() {
-            let id = self.admission[at];
-            let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Admission)
-            else {
-                self.admission.remove(at);
-                continue;
-            };
-            let queue = command.queue.0;
-            let needed = u32::from(command.segment_count);
-            if blocked[..blocked_count].contains(&queue) || !self.blocks.quota.take(queue as usize, needed) {
-                // Past eight waiting queues the rest wait for the next event: work per step stays bounded.
-                if blocked_count == blocked.len() {
-                    break;
-                }
-                blocked[blocked_count] = queue;
-                blocked_count += 1;
-                at += 1;
-                continue;
+        let mut in_vain = 0;
+        while in_vain < self.admission.queues_waiting() && self.blocks.quota.free() > 0 {
+            let Some((queue, id)) = self.admission.next() else { return };
+            if self.start(id) {
+                self.admission.leave(queue, id);
+                in_vain = 0;
+            } else {
+                in_vain += 1;
             }
-            command.charged = needed;
-            command.phase = Phase::Bind;
-            command.awaiting = true;
-            let (queue, spec) = (command.queue, Arc::clone(command.spec()));
-            self.admission.remove(at);
-            self.actions.push_back(Action::Bind { command: id, queue, spec });
         }
+    }
+
+    /// Takes a block for each segment of a command's chain, all or none, and has its endpoints bound.
+    fn start(&mut self, id: CommandId) -> bool {
+        let command = self.commands.at(id.index);
+        let (queue, needed) = (command.queue, u32::from(command.segment_count));
+        if !self.blocks.quota.take(queue.0 as usize, needed) {
+            return false;
+        }
+        command.charged = needed;
+        command.phase = Phase::Bind;
+        command.awaiting = true;
+        let spec = Arc::clone(command.spec());
+        self.actions.push_back(Action::Bind { command: id, queue, spec });
+        true
     }
 
     pub(crate) fn on_bound(&mut self, id: CommandId, binding: Result<Binding, Refusal>) {

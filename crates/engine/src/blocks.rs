@@ -22,7 +22,7 @@ pub(crate) struct Block {
     /// Issued operations that use it.
     pub busy: u8,
     /// Devices that still read it after their operation was done.
-    pub holds: u8,
+    pub holds: u32,
     /// Its row of entries is done: it is free as soon as nothing uses it.
     pub retired: bool,
     /// Its command is finished.

@@ -1,7 +1,8 @@
 //! One command's state, from the fetch of its entry to its completion.
 
-use crate::message::{BlockId, CommandId, Fault, Nanos, OperationId, QueueId};
+use crate::message::{BlockId, CommandId, Fault, Nanos, QueueId};
 use crate::position::Position;
+use crate::scoreboard::EntryId;
 use crate::spec::TransferSpec;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) enum Phase {
     Drain,
     /// It failed; its digests are asked for their values.
     Collect,
+    /// Finished. Its slot stays taken until its completion is posted and no device has an operation of it.
+    Over,
 }
 
 /// The part of a chain between two operators that change the length of the data.
@@ -48,7 +51,7 @@ pub(crate) struct Segment {
     /// It is in the line for a block.
     pub hungry: bool,
     /// The entry that waits to fill a block of this segment.
-    pub stalled: Option<OperationId>,
+    pub stalled: Option<EntryId>,
     /// Sequence number of its next block.
     pub sequence: u64,
 }
@@ -91,11 +94,13 @@ pub(crate) struct Command {
     /// Where writing is planned to.
     pub write_at: Position,
     /// Writes by order, until those before them are done.
-    pub writes: VecDeque<OperationId>,
+    pub writes: VecDeque<EntryId>,
     /// The newest entry of each operator, and of the destination (last).
-    pub tails: [Option<OperationId>; CHAIN_MAX + 1],
+    pub tails: [Option<EntryId>; CHAIN_MAX + 1],
     /// Issued operations.
     pub in_flight: u32,
+    /// Its completion is in the ring.
+    pub posted: bool,
     /// Blocks that count against its queue's quota.
     pub charged: u32,
     pub deadline: Option<Nanos>,
@@ -133,6 +138,7 @@ impl Command {
             writes: VecDeque::new(),
             tails: [None; CHAIN_MAX + 1],
             in_flight: 0,
+            posted: false,
             charged: 0,
             deadline: None,
             grace: None,
@@ -171,9 +177,11 @@ impl Commands {
         CommandId { index, generation }
     }
 
+    /// The command of that identifier, unless it is finished.
     pub fn find(&mut self, id: CommandId) -> Option<&mut Command> {
         let command = self.slots.get_mut(id.index as usize)?;
-        (command.generation == id.generation && command.phase != Phase::Free).then_some(command)
+        let live = !matches!(command.phase, Phase::Free | Phase::Over);
+        (command.generation == id.generation && live).then_some(command)
     }
 
     /// The command in that slot.
@@ -189,7 +197,6 @@ impl Commands {
         let command = &mut self.slots[index as usize];
         command.generation = command.generation.wrapping_add(1);
         command.phase = Phase::Free;
-        command.spec = None;
         command.writes.clear();
         self.free.push(index);
     }

@@ -1,13 +1,14 @@
 //! The engine itself: what it owns, and its step.
 
+use crate::admit::Admission;
 use crate::blocks::Blocks;
 use crate::command::Commands;
 use crate::config::{Config, ConfigError, QueueConfig};
 use crate::frontend::Frontend;
-use crate::message::{Action, CommandId, Event, Nanos, OperationId, QueueId};
+use crate::message::{Action, CommandId, Event, Nanos, QueueId};
 use crate::order::Order;
 use crate::renaming::Renaming;
-use crate::scoreboard::Scoreboard;
+use crate::scoreboard::{EntryId, Scoreboard};
 use alloc::collections::{BTreeSet, VecDeque};
 
 /// What an engine counted since it was made. All of it is diagnosis: nothing of it changes what the engine does.
@@ -17,6 +18,8 @@ pub struct Counters {
     pub entries: u64,
     /// Completions posted.
     pub completions: u64,
+    /// Completions that a queue had no room for when it was deleted.
+    pub dropped: u64,
     /// Completions that told of a failure.
     pub failures: u64,
     /// Operations issued to devices.
@@ -42,11 +45,11 @@ pub struct Engine {
     pub(crate) blocks: Blocks,
     pub(crate) order: Order,
     /// Commands that wait for the blocks that they need at least.
-    pub(crate) admission: VecDeque<CommandId>,
+    pub(crate) admission: Admission,
     /// Segments that wait for a block on credit.
     pub(crate) hungry: VecDeque<(CommandId, u8)>,
     /// Entries that wait for nothing and are to be dispatched.
-    pub(crate) ready: VecDeque<OperationId>,
+    pub(crate) ready: VecDeque<EntryId>,
     pub(crate) deadlines: BTreeSet<(Nanos, CommandId)>,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) counters: Counters,
@@ -68,7 +71,7 @@ impl Engine {
             units: Renaming::new(&config.units),
             blocks: Blocks::new(config.blocks, config.queues),
             order: Order::default(),
-            admission: VecDeque::new(),
+            admission: Admission::new(config.queues),
             hungry: VecDeque::new(),
             ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -109,8 +112,13 @@ impl Engine {
         self.board.occupancy()
     }
 
-    /// Takes in one event. Its work is bounded by the window of one command, except when a command fails: then it
-    /// is bounded by the size of the scoreboard.
+    /// Units that are free, and operations that wait for one.
+    pub fn units_free(&self) -> (usize, usize) {
+        self.units.occupancy()
+    }
+
+    /// Takes in one event. Its work is bounded by the windows of one command and by the blocks that it gives back
+    /// to those who wait; where a command fails or a queue is deleted, by the size of the scoreboard.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.now = self.now.max(now);
         match event {
@@ -153,17 +161,17 @@ impl Engine {
         self.settle();
     }
 
-    /// Dispatches ready entries, admits commands and feeds hungry segments until nothing more can be done now.
+    /// Dispatches ready entries; hands blocks that came back to those who wait for them.
     fn settle(&mut self) {
         loop {
             while let Some(entry) = self.ready.pop_front() {
                 self.dispatch(entry);
             }
-            self.admit();
-            self.feed();
-            if self.ready.is_empty() {
+            if !self.blocks.quota.was_given() {
                 break;
             }
+            self.admit();
+            self.feed();
         }
         self.counters.commands_peak = self.counters.commands_peak.max(self.commands.in_use() as u64);
         let used = u64::from(self.config.blocks - self.blocks.free());

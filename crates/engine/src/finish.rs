@@ -3,45 +3,62 @@
 use crate::command::Phase;
 use crate::engine::Engine;
 use crate::frontend::Posting;
-use crate::message::{Action, CommandId, Fault, OperationId, Outcome, QueueId};
-use crate::scoreboard::{Device, Entry, State};
+use crate::message::{Action, CommandId, Fault, Outcome, QueueId};
+use crate::scoreboard::{Device, Entry, EntryId, State};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use dcs_abi::U48;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
-use dcs_abi::operator::OperatorKind;
+use dcs_abi::operator::{Operator, OperatorKind};
+use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{Stage, Status};
 
 impl Engine {
     /// Fails a command; the first failure counts. Nothing more is issued for it, what is in flight is aborted, and
     /// when all of that has come back the command completes.
     pub(crate) fn fail(&mut self, id: CommandId, stage: Stage, at: u8, fault: Fault) {
-        let Some(command) = self.commands.find(id) else { return };
-        if command.failure.is_some() {
+        let Some(command) = self.commands.find(id).filter(|command| command.failure.is_none()) else {
             return;
-        }
-        command.failure = Some((stage, at, fault));
+        };
+        command.failure = Some(named(stage, at, fault));
         if command.awaiting {
             return;
         }
+        let (phase, queue) = (command.phase, command.queue);
         command.phase = Phase::Drain;
-        let mine: Vec<(OperationId, Entry)> =
-            self.board.of_command(id.index).map(|(operation, entry)| (operation, *entry)).collect();
-        for (operation, entry) in mine {
-            match entry.state {
-                State::Issue => self.actions.push_back(Action::Abort { operation }),
-                State::Wait | State::Ready => {
-                    self.board.remove(operation);
-                    self.return_unit(&entry, entry.unit);
-                }
-                // Writes that are done still count as delivered if those before them come through.
-                State::Done | State::Free => {}
-            }
+        if phase == Phase::Admission {
+            self.admission.leave(queue, id);
+        }
+        if self.commands.at(id.index).bound {
+            self.stop_entries(id.index);
         }
         if self.commands.at(id.index).in_flight > 0 {
             self.start_grace(id);
         }
         self.conclude(id);
+    }
+
+    /// Aborts what is in flight and forgets what is not. Writes that are done stay: they still count as delivered
+    /// if those before them come through.
+    fn stop_entries(&mut self, index: u16) {
+        let mine: Vec<EntryId> = self.board.of_command(index).map(|(id, _)| id).collect();
+        for id in mine {
+            // Looked up now: a unit may have been passed on to this entry by the one before.
+            let entry = *self.board.get(id);
+            match entry.state {
+                State::Issue => {
+                    self.actions.push_back(Action::Abort { operation: self.board.operation(id) });
+                }
+                State::Wait | State::Ready => {
+                    self.board.remove(id);
+                    if entry.state == State::Ready && matches!(entry.device, Device::Operator(_)) {
+                        self.units.forget(entry.pool, id);
+                    }
+                    self.return_unit(entry.pool, entry.unit);
+                }
+                State::Done | State::Free => {}
+            }
+        }
     }
 
     /// From now a failed command waits so long for its devices, and no longer.
@@ -54,23 +71,18 @@ impl Engine {
     }
 
     /// An operation of a failed command came back. What it did is still told; then it is forgotten.
-    pub(crate) fn drained(&mut self, id: OperationId, entry: Entry, outcome: Outcome) {
+    pub(crate) fn drained(&mut self, id: EntryId, entry: Entry, outcome: Outcome) {
         let index = entry.command;
         let command = self.commands.at(index);
         match (entry.device, outcome) {
-            (Device::Snapshot(at), Outcome::Digest(slot)) => command.digests[at as usize] = Some(slot),
-            (Device::Operator(at), Outcome::Digest(slot)) => command.digests[at as usize] = Some(slot),
+            (Device::Snapshot(at) | Device::Operator(at), Outcome::Digest(slot)) => {
+                if is_sound(command.spec().chain[at as usize].operator, &slot) {
+                    command.digests[at as usize] = Some(slot);
+                }
+            }
             (Device::Destination, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
-                let length = entry.block.map_or(0, |block| self.blocks.get(block).length);
-                if command.writes.front() == Some(&id) {
-                    command.result.bytes_out += bytes;
-                }
-                let state = self.board.get(id);
-                state.start += bytes as u32;
-                if state.start == length {
-                    state.state = State::Done;
-                }
-                self.retire_writes(index);
+                self.board.get(id).start += bytes as u32;
+                self.count_delivered(id, entry, bytes);
             }
             (Device::Direct, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
                 command.result.bytes_in += bytes;
@@ -81,10 +93,13 @@ impl Engine {
             }
             _ => {}
         }
-        if self.board.find(id).is_some_and(|entry| entry.state != State::Done) {
+        let length = entry.block.map_or(0, |block| self.blocks.get(block).length);
+        if entry.device == Device::Destination && self.board.get(id).start == length {
+            self.board.get(id).state = State::Done;
+        } else {
             self.board.remove(id);
-            self.retire_writes(index);
         }
+        self.retire_writes(index);
         let id = self.commands.id(index);
         self.conclude(id);
     }
@@ -116,11 +131,37 @@ impl Engine {
 
     /// Gives back all that a command has and posts its completion.
     pub(crate) fn finish(&mut self, id: CommandId) {
-        self.drop_entries(id.index);
-        let orphans = self.drop_blocks(id.index);
-        let now = self.now;
+        let orphans = self.drop_resources(id.index);
+        let posting = self.posting(id.index);
         let command = self.commands.at(id.index);
-        let (queue, rid, cid) = (command.queue, command.entry.rid, command.entry.cid);
+        let (queue, rid, bound) = (command.queue, command.entry.rid, command.bound);
+        self.blocks.quota.give(queue.0 as usize, command.charged - orphans);
+        for at in [command.deadline, command.grace].into_iter().flatten() {
+            self.deadlines.remove(&(at, id));
+        }
+        // The specification may hold keys: it goes now, not when the slot is used again.
+        command.spec = None;
+        command.phase = Phase::Over;
+        if bound {
+            self.actions.push_back(Action::Unbind { command: id });
+        }
+        if let Some(queue) = self.frontend.get_mut(queue)
+            && let Some(at) = queue.in_flight.iter().position(|(_, command)| *command == id)
+        {
+            queue.in_flight.swap_remove(at);
+        }
+        if let Some(next) = self.order.leave(self.tenant(queue), rid, id) {
+            self.enter_admission(next);
+        }
+        self.counters.failures += u64::from(!posting.entry.status().is_success());
+        self.frontend.post(queue, posting);
+        self.post_completions(queue);
+    }
+
+    /// What a finished command's completion says.
+    fn posting(&mut self, index: u16) -> Posting {
+        let now = self.now;
+        let command = self.commands.at(index);
         let (stage, at, fault) = command.failure.unwrap_or((Stage::None, 0, Fault::new(Status::Success)));
         let result = &mut command.result;
         (result.status, result.errno) = (fault.status.code(), fault.errno);
@@ -133,41 +174,49 @@ impl Engine {
             delivered: U48::saturating(result.bytes_out),
             stage: stage as u8,
             stage_index: at,
-            cid,
+            cid: command.entry.cid,
             ..Default::default()
         };
         entry.set_status(fault.status, false);
         let address = command.entry.result_address;
         let result = (address != 0).then(|| (address, Box::new(command.result)));
-        let (charged, bound) = (command.charged, command.bound);
-        for at in [command.deadline, command.grace].into_iter().flatten() {
-            self.deadlines.remove(&(at, id));
+        Posting { command: index, entry, result }
+    }
+
+    /// Frees a finished command's slot, once its completion is posted and no device has an operation of it any
+    /// more: a tenant whose devices hang runs out of its own slots, not of everybody's scoreboard.
+    pub(crate) fn release_slot(&mut self, index: u16) {
+        let command = self.commands.at(index);
+        if command.posted && command.in_flight == 0 {
+            let queue = command.queue;
+            self.commands.remove(index);
+            self.frontend.slots.give(queue.0 as usize, 1);
         }
-        self.blocks.quota.give(queue.0 as usize, charged - orphans);
-        self.commands.remove(id.index);
-        if bound {
-            self.actions.push_back(Action::Unbind { command: id });
+    }
+
+    /// Lets go of a finished command's entries and blocks; tells how many blocks devices still have. A command that
+    /// succeeded has no entries, and no blocks but those.
+    fn drop_resources(&mut self, index: u16) -> u32 {
+        let command = self.commands.at(index);
+        if command.failure.is_some() && command.bound {
+            self.drop_entries(index);
         }
-        if let Some(queue) = self.frontend.get_mut(queue) {
-            queue.in_flight.retain(|(_, command)| *command != id);
+        let command = self.commands.at(index);
+        if command.segments.iter().all(|segment| segment.held == 0) {
+            return 0;
         }
-        if let Some(next) = self.order.leave(self.tenant(queue), rid, id) {
-            self.enter_admission(next);
-        }
-        self.counters.failures += u64::from(!fault.status.is_success());
-        self.frontend.post(queue, Posting { entry, result });
-        self.post_completions(queue);
+        self.drop_blocks(index)
     }
 
     /// Removes a finished command's entries. One that is still with its device (it outlived the abort grace) stays
     /// until it is answered, and with it its blocks and its unit.
     fn drop_entries(&mut self, index: u16) {
-        let mine: Vec<(OperationId, State)> =
-            self.board.of_command(index).map(|(operation, entry)| (operation, entry.state)).collect();
-        for (operation, state) in mine {
+        let mine: Vec<(EntryId, State)> =
+            self.board.of_command(index).map(|(id, entry)| (id, entry.state)).collect();
+        for (id, state) in mine {
             match state {
-                State::Issue => self.board.get(operation).orphan = true,
-                _ => self.board.remove(operation),
+                State::Issue => self.board.get(id).orphan = true,
+                _ => self.board.remove(id),
             }
         }
     }
@@ -189,9 +238,16 @@ impl Engine {
     }
 
     pub(crate) fn post_completions(&mut self, queue: QueueId) {
-        while let Some(action) = self.frontend.next_posting(queue) {
-            self.counters.completions += 1;
-            self.actions.push_back(action);
+        while let Some((command, action)) = self.frontend.next_posting(queue) {
+            match action {
+                Some(action) => {
+                    self.counters.completions += 1;
+                    self.actions.push_back(action);
+                }
+                None => self.counters.dropped += 1,
+            }
+            self.commands.at(command).posted = true;
+            self.release_slot(command);
         }
         if self.frontend.remove_if_drained(queue) {
             self.actions.push_back(Action::QueueDeleted { queue });
@@ -219,7 +275,6 @@ impl Engine {
         let Some(command) = self.commands.find(id) else { return };
         if command.grace.is_some_and(|grace| grace <= self.now) {
             // The devices hang: their answers will find orphans. A digest in such a device has no value to tell.
-            command.in_flight = 0;
             return self.finish(id);
         }
         let (stage, at) = self.held_up_at(id);
@@ -248,4 +303,18 @@ impl Engine {
         }
         self.post_completions(id);
     }
+}
+
+/// A failure as it is told: one without a stage is the frontend's, and success is none.
+fn named(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
+    let stage = if stage == Stage::None { Stage::Frontend } else { stage };
+    let at = if stage == Stage::Operator { at } else { 0 };
+    let status = if fault.status.code() == 0 { Status::InternalError } else { fault.status };
+    (stage, at, Fault { status, ..fault })
+}
+
+/// True where a digest's value is one that this operator can have.
+pub(crate) fn is_sound(operator: Operator, slot: &DigestSlot) -> bool {
+    let size = operator.digest_size();
+    size > 0 && slot.operator == operator as u8 && slot.size as usize == size
 }

@@ -9,9 +9,11 @@ use alloc::vec::Vec;
 use dcs_abi::entry::CompletionEntry;
 use dcs_abi::result::ResultArea;
 
-/// A completion that is ready to be posted. Its command slot stays taken until it is.
+/// A completion that is ready to be posted.
 #[derive(Debug)]
 pub(crate) struct Posting {
+    /// Slot of its command, which stays taken until this is posted.
+    pub command: u16,
     pub entry: CompletionEntry,
     pub result: Option<(u64, Box<ResultArea>)>,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Queue {
     fetching: u16,
     /// Entries that may still be fetched in this turn.
     turn: u16,
+    /// It is in the round of those that have entries to fetch.
+    listed: bool,
     /// Command identifiers in flight.
     pub in_flight: Vec<(u16, CommandId)>,
     /// Completions for which the ring has no room yet.
@@ -43,8 +47,8 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 pub(crate) struct Frontend {
     queues: Vec<Option<Queue>>,
-    /// The queue whose turn it is.
-    turn: usize,
+    /// Queues with entries to fetch; the first one's turn it is.
+    round: VecDeque<u16>,
     /// Command slots.
     pub slots: Quota,
 }
@@ -53,7 +57,7 @@ impl Frontend {
     pub fn new(queues: u16, commands: u16) -> Frontend {
         Frontend {
             queues: (0..queues).map(|_| None).collect(),
-            turn: 0,
+            round: VecDeque::new(),
             slots: Quota::new(u32::from(commands), queues),
         }
     }
@@ -71,6 +75,7 @@ impl Frontend {
             phase: true,
             fetching: 0,
             turn: config.weight,
+            listed: false,
             in_flight: Vec::new(),
             postings: VecDeque::new(),
             deleting: false,
@@ -88,13 +93,14 @@ impl Frontend {
 
     /// The submission doorbell: false where the value is not a slot of the queue.
     pub fn submission_doorbell(&mut self, id: QueueId, tail: u32) -> bool {
-        match self.get_mut(id) {
-            Some(queue) if tail < u32::from(queue.config.depth) => {
-                queue.sq_tail = tail as u16;
-                true
-            }
-            _ => false,
+        let Some(queue) = self.get_mut(id).filter(|queue| tail < u32::from(queue.config.depth)) else {
+            return false;
+        };
+        queue.sq_tail = tail as u16;
+        if !core::mem::replace(&mut queue.listed, true) {
+            self.round.push_back(id.0);
         }
+        true
     }
 
     /// The completion doorbell: false where the head would pass what was posted.
@@ -112,23 +118,41 @@ impl Frontend {
 
     /// Picks the next entry to fetch: each queue in turn, `weight` entries a turn. Takes a command slot for it.
     pub fn pick(&mut self) -> Option<Action> {
-        for _ in 0..self.queues.len() + 1 {
-            let at = self.turn;
-            if let Some(queue) = &mut self.queues[at] {
-                let wants = !queue.deleting && queue.sq_fetch != queue.sq_tail && queue.turn > 0;
-                if wants && self.slots.take(at, 1) {
-                    let slot = queue.sq_fetch;
-                    queue.turn -= 1;
-                    queue.fetching += 1;
-                    queue.sq_fetch = (slot + 1) % queue.config.depth;
-                    return Some(Action::FetchEntry { queue: QueueId(at as u16), slot });
-                }
-                // Its turn ends: the weight is spent, or it wants nothing, or has no slot now.
-                queue.turn = queue.config.weight;
+        // Once more than there are queues: the first may come round again after its turn.
+        for _ in 0..=self.round.len() {
+            let at = *self.round.front()?;
+            if let Some(slot) = self.fetch_next(at) {
+                return Some(Action::FetchEntry { queue: QueueId(at), slot });
             }
-            self.turn = (at + 1) % self.queues.len();
         }
         None
+    }
+
+    /// Takes the next entry of the queue whose turn it is, or ends its turn.
+    fn fetch_next(&mut self, at: u16) -> Option<u16> {
+        let queue = self.queues[at as usize].as_mut().filter(|queue| !queue.deleting);
+        let Some(queue) = queue.filter(|queue| queue.sq_fetch != queue.sq_tail) else {
+            self.unlist(at);
+            return None;
+        };
+        if queue.turn == 0 || !self.slots.take(at as usize, 1) {
+            // Its weight is spent, or it has no command slot now.
+            queue.turn = queue.config.weight;
+            self.round.rotate_left(1);
+            return None;
+        }
+        let slot = queue.sq_fetch;
+        queue.turn -= 1;
+        queue.fetching += 1;
+        queue.sq_fetch = (slot + 1) % queue.config.depth;
+        Some(slot)
+    }
+
+    fn unlist(&mut self, at: u16) {
+        self.round.retain(|other| *other != at);
+        if let Some(queue) = &mut self.queues[at as usize] {
+            (queue.listed, queue.turn) = (false, queue.config.weight);
+        }
     }
 
     /// An entry was fetched: false where none was asked for.
@@ -153,15 +177,20 @@ impl Frontend {
         }
     }
 
-    /// The next completion for which there is room.
-    pub fn next_posting(&mut self, id: QueueId) -> Option<Action> {
+    /// The next completion for which there is room, and the slot of its command. Of a queue that is being deleted
+    /// those without room are dropped: nobody would make room any more.
+    pub fn next_posting(&mut self, id: QueueId) -> Option<(u16, Option<Action>)> {
         let queue = self.get_mut(id)?;
         let slot = queue.cq_tail;
         let next = (slot + 1) % queue.config.depth;
-        if next == queue.cq_head && !queue.deleting {
+        let full = next == queue.cq_head;
+        if full && !queue.deleting {
             return None;
         }
-        let Posting { mut entry, result } = queue.postings.pop_front()?;
+        let Posting { command, mut entry, result } = queue.postings.pop_front()?;
+        if full {
+            return Some((command, None));
+        }
         entry.sq_head = queue.sq_head;
         entry.sq_id = id.0;
         entry.set_status(entry.status(), queue.phase);
@@ -169,8 +198,7 @@ impl Frontend {
         if next == 0 {
             queue.phase = !queue.phase;
         }
-        self.slots.give(id.0 as usize, 1);
-        Some(Action::Complete { queue: id, slot, entry, result })
+        Some((command, Some(Action::Complete { queue: id, slot, entry, result })))
     }
 
     /// Removes a queue that is to be deleted and has nothing in flight.
@@ -179,6 +207,7 @@ impl Frontend {
             queue.deleting && queue.fetching == 0 && queue.in_flight.is_empty() && queue.postings.is_empty()
         });
         if drained {
+            self.unlist(id.0);
             self.queues[id.0 as usize] = None;
         }
         drained

@@ -38,7 +38,9 @@
 //! | `spec` | from entry and descriptor to a checked transfer |
 //! | `command`, `position` | one command's state; where in its extents it is |
 //! | `scoreboard`, `renaming`, `blocks`, `order` | the four resources |
-//! | `engine`, `admit`, `flow`, `finish` | the state machine: its step, a command's start, its data, its end |
+//! | `engine` | the state machine's step |
+//! | `admit`, `finish` | a command's start, its end |
+//! | `plan`, `credit`, `dispatch`, `done` | its data: blocks get their entries, ready ones go to devices and come back |
 //!
 //! # What it doesn't implement
 //!
@@ -54,12 +56,15 @@ mod admit;
 mod blocks;
 mod command;
 pub mod config;
+mod credit;
+mod dispatch;
+mod done;
 mod engine;
 mod finish;
-mod flow;
 mod frontend;
 pub mod message;
 mod order;
+mod plan;
 mod position;
 mod quota;
 mod renaming;

@@ -18,7 +18,9 @@ impl Position {
 
     /// The first byte that comes in.
     pub fn first_in(spec: &TransferSpec) -> Position {
-        let place = if spec.prefix.is_some() { Place::Prefix } else { Place::Source };
+        // A prefix may be empty; its end is the source's start.
+        let prefixed = spec.prefix.as_ref().is_some_and(|prefix| prefix.length() > 0);
+        let place = if prefixed { Place::Prefix } else { Place::Source };
         Position { place, extent: 0, offset: 0 }
     }
 

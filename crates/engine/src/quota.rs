@@ -12,12 +12,15 @@ pub(crate) struct Quota {
     used: Vec<u32>,
     /// Sum over all queues of what they have not taken of their guarantees.
     owed: u32,
+    /// Something was given back since this was last asked: who waits may try again.
+    given: bool,
 }
 
 impl Quota {
     pub fn new(total: u32, queues: u16) -> Quota {
         let guarantee = total / 2 / u32::from(queues);
-        Quota { free: total, guarantee, used: vec![0; queues as usize], owed: guarantee * u32::from(queues) }
+        let owed = guarantee * u32::from(queues);
+        Quota { free: total, guarantee, used: vec![0; queues as usize], owed, given: false }
     }
 
     /// Takes `count` for a queue, all or nothing.
@@ -36,6 +39,12 @@ impl Quota {
         debug_assert!(self.used[queue] >= count);
         self.set(queue, self.used[queue].saturating_sub(count));
         self.free += count;
+        self.given |= count > 0;
+    }
+
+    /// True once after something was given back.
+    pub fn was_given(&mut self) -> bool {
+        core::mem::take(&mut self.given)
     }
 
     fn set(&mut self, queue: usize, used: u32) {

@@ -3,7 +3,7 @@
 //! A chain names an operator; which unit works on a block is decided block by block, by whichever is free. The
 //! stream's state is the command's, not the unit's: a unit is loaded with it for one block.
 
-use crate::message::OperationId;
+use crate::scoreboard::EntryId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use dcs_abi::operator::Operator;
@@ -12,7 +12,7 @@ use dcs_abi::operator::Operator;
 struct Pool {
     operator: Operator,
     free: Vec<u16>,
-    waiting: VecDeque<OperationId>,
+    waiting: VecDeque<EntryId>,
 }
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Renaming {
     }
 
     /// Maps an entry onto a free unit, or lets it wait its turn.
-    pub fn rename(&mut self, pool: u8, entry: OperationId) -> Option<u16> {
+    pub fn rename(&mut self, pool: u8, entry: EntryId) -> Option<u16> {
         let pool = &mut self.pools[pool as usize];
         let unit = pool.free.pop();
         if unit.is_none() {
@@ -45,13 +45,23 @@ impl Renaming {
         unit
     }
 
-    /// The entry that has waited longest for a unit of this pool. It may be gone by now.
-    pub fn next_waiting(&mut self, pool: u8) -> Option<OperationId> {
-        self.pools[pool as usize].waiting.pop_front()
+    /// Frees a unit: for the entry that has waited longest for one of this pool, if any does.
+    pub fn release(&mut self, pool: u8, unit: u16) -> Option<EntryId> {
+        let pool = &mut self.pools[pool as usize];
+        let next = pool.waiting.pop_front();
+        if next.is_none() {
+            pool.free.push(unit);
+        }
+        next
     }
 
-    /// Frees a unit for which nobody waits.
-    pub fn release(&mut self, pool: u8, unit: u16) {
-        self.pools[pool as usize].free.push(unit);
+    /// Takes an entry out of the line of its pool: its command failed.
+    pub fn forget(&mut self, pool: u8, entry: EntryId) {
+        self.pools[pool as usize].waiting.retain(|other| *other != entry);
+    }
+
+    /// Free units, and entries that wait for one.
+    pub fn occupancy(&self) -> (usize, usize) {
+        self.pools.iter().fold((0, 0), |sum, pool| (sum.0 + pool.free.len(), sum.1 + pool.waiting.len()))
     }
 }

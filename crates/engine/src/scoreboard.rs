@@ -3,6 +3,8 @@
 use crate::message::{BlockId, Nanos, OperationId};
 use crate::position::Position;
 use alloc::vec::Vec;
+use dcs_abi::result::{STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE};
+use dcs_abi::status::Stage;
 
 /// State of an entry. Done is the state of an entry whose row goes on without it, just before it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +38,40 @@ pub(crate) enum Device {
     Snapshot(u8),
 }
 
+impl Device {
+    /// The stage, and the operator's place, that a failure names.
+    pub fn stage(self) -> (Stage, u8) {
+        match self {
+            Device::Source => (Stage::Source, 0),
+            Device::Operator(at) | Device::Snapshot(at) => (Stage::Operator, at),
+            Device::Destination | Device::Direct | Device::Flush => (Stage::Destination, 0),
+        }
+    }
+
+    /// The place of its times in the result.
+    pub fn slot(self) -> usize {
+        match self {
+            Device::Source => STAGE_SOURCE,
+            Device::Operator(at) | Device::Snapshot(at) => STAGE_OPERATORS + at as usize,
+            Device::Destination | Device::Direct | Device::Flush => STAGE_DESTINATION,
+        }
+    }
+}
+
+/// Names an entry inside the engine. A device knows an [`OperationId`] instead, a new one each time the entry is
+/// issued: an answer that comes twice is never taken for the answer to the next issue of the same entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryId {
+    index: u32,
+    generation: u32,
+}
+
 /// One entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     generation: u32,
+    /// How often this slot was issued: what makes operation identifiers unique.
+    serial: u32,
     /// Slot of the command.
     pub command: u16,
     /// Device, and with it read or write.
@@ -66,15 +98,16 @@ pub(crate) struct Entry {
     /// When it was issued.
     pub issued: Nanos,
     /// Same block, next stage.
-    pub next_stage: Option<OperationId>,
+    pub next_stage: Option<EntryId>,
     /// Same stage, next block, where order counts.
-    pub next_block: Option<OperationId>,
+    pub next_block: Option<EntryId>,
     /// Its command finished without it: it was hung when it was aborted.
     pub orphan: bool,
 }
 
 const FREE: Entry = Entry {
     generation: 1,
+    serial: 0,
     command: 0,
     device: Device::Flush,
     state: State::Free,
@@ -106,41 +139,63 @@ impl Scoreboard {
 
     /// Adds an entry in state Wait that waits for nothing yet.
     ///
-    /// The scoreboard has room for a full row of every block and all snapshots of every command, so it is never full.
-    pub fn add(&mut self, command: u16, device: Device, block: Option<BlockId>) -> OperationId {
+    /// There is room for a full row of every block, blocks live until their row is done, and a command without
+    /// blocks has at most a snapshot for each operator: the scoreboard is never full.
+    pub fn add(&mut self, command: u16, device: Device, block: Option<BlockId>) -> EntryId {
         let index = self.free.pop().expect("the scoreboard has room for every block's row");
         let entry = &mut self.entries[index as usize];
-        let generation = entry.generation;
-        *entry = Entry { generation, command, device, block, state: State::Wait, ..FREE };
-        OperationId { index, generation }
+        let (generation, serial) = (entry.generation, entry.serial);
+        *entry = Entry { generation, serial, command, device, block, state: State::Wait, ..FREE };
+        EntryId { index, generation }
     }
 
     /// The entry of that identifier, unless it is gone.
-    pub fn find(&mut self, id: OperationId) -> Option<&mut Entry> {
-        let entry = self.entries.get_mut(id.index as usize)?;
+    pub fn find(&mut self, id: EntryId) -> Option<&mut Entry> {
+        let entry = &mut self.entries[id.index as usize];
         (entry.generation == id.generation && entry.state != State::Free).then_some(entry)
     }
 
     /// An entry that is known to be there.
-    pub fn get(&mut self, id: OperationId) -> &mut Entry {
+    pub fn get(&mut self, id: EntryId) -> &mut Entry {
         debug_assert_eq!(self.entries[id.index as usize].generation, id.generation);
         &mut self.entries[id.index as usize]
     }
 
-    /// Frees an entry; its identifier is never valid again (until the generation wraps, 2^32 uses of the slot later).
-    pub fn remove(&mut self, id: OperationId) {
+    /// Notes that an entry goes to its device, under the identifier that is returned.
+    pub fn issue(&mut self, id: EntryId, asked: u64, now: Nanos) -> OperationId {
+        let entry = self.get(id);
+        (entry.state, entry.asked, entry.issued) = (State::Issue, asked, now);
+        entry.serial = entry.serial.wrapping_add(1);
+        OperationId { index: id.index, generation: entry.serial }
+    }
+
+    /// The entry that a device has under that identifier, which may be any number. (A number comes again after 2^32
+    /// issues of its slot.)
+    pub fn issued(&self, operation: OperationId) -> Option<EntryId> {
+        let entry = self.entries.get(operation.index as usize)?;
+        let known = entry.state == State::Issue && entry.serial == operation.generation;
+        known.then_some(EntryId { index: operation.index, generation: entry.generation })
+    }
+
+    /// The identifier under which a device has this entry.
+    pub fn operation(&self, id: EntryId) -> OperationId {
+        OperationId { index: id.index, generation: self.entries[id.index as usize].serial }
+    }
+
+    /// Frees an entry; its identifier is not valid any more.
+    pub fn remove(&mut self, id: EntryId) {
         let entry = &mut self.entries[id.index as usize];
-        debug_assert!(entry.state != State::Free);
-        let generation = entry.generation.wrapping_add(1);
-        *entry = Entry { generation, ..FREE };
+        debug_assert!(entry.state != State::Free && entry.generation == id.generation);
+        let (generation, serial) = (entry.generation.wrapping_add(1), entry.serial);
+        *entry = Entry { generation, serial, ..FREE };
         self.free.push(id.index);
     }
 
-    /// Every entry of a command.
-    pub fn of_command(&self, command: u16) -> impl Iterator<Item = (OperationId, &Entry)> + '_ {
+    /// Every entry of a command that is not finished.
+    pub fn of_command(&self, command: u16) -> impl Iterator<Item = (EntryId, &Entry)> + '_ {
         self.entries.iter().enumerate().filter_map(move |(index, entry)| {
             let mine = entry.state != State::Free && !entry.orphan && entry.command == command;
-            mine.then_some((OperationId { index: index as u32, generation: entry.generation }, entry))
+            mine.then_some((EntryId { index: index as u32, generation: entry.generation }, entry))
         })
     }
 

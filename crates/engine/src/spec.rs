@@ -143,6 +143,12 @@ impl TransferSpec {
         self.chain.iter().any(|spec| spec.operator.kind() == OperatorKind::Resize)
     }
 
+    /// True where it is certain, before the last block is there, that more bytes follow a block: only then may a
+    /// socket be told to wait for them.
+    pub(crate) fn surely_goes_on(&self) -> bool {
+        self.length != LENGTH_TO_END && !self.resizes()
+    }
+
     /// True where blocks are filled before they go on: the destination has positions, or an operator needs whole
     /// data units (the papers' packet gathering).
     pub(crate) fn gathers(&self) -> bool {
