@@ -1,1 +1,160 @@
-//! Near-device processing units.
+//! The operators of `dcs`: what near-device processing (NDP) units do to the bytes that pass through them.
+//!
+//! A [`Context`] is the state of one operator of one chain. It is fed block by block, by whoever has the blocks: it
+//! does no I/O, owns no thread and keeps no block. The operators, their numbers and their parameters are those of
+//! [`dcs_abi::operator`].
+//!
+//! # Architecture
+//!
+//! ```text
+//!   operator + parameter block
+//!              |
+//!              v
+//!     +---- Context ----+
+//!     |  Digest         |  absorb(data)  ->  value()           md5 sha1 sha256 sha512 crc32 crc32c crc64-nvme
+//!     |  Cipher         |  in_place(data, last)                aes256-ctr aes256-xts aes256-xts-decrypt
+//!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd
+//!     +-----------------+
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `digest` | digests and CRCs; [`DigestValue`] |
+//! | `cipher` | counter mode; XTS with ciphertext stealing |
+//! | `resize` | the loop that all compressors and decompressors share |
+//! | `gzip`, `zstd` | their libraries, one call a step |
+//! | [`parameter`] | building and checking parameter blocks |
+//! | [`sequential`] | a chain over bytes in memory: the plain program |
+//!
+//! How the input is cut into blocks and how large the output blocks are changes neither output nor digests, but for
+//! `gzip` at level 0, where only the decompressed data are the same.
+//!
+//! # What it doesn't implement
+//!
+//! * No authenticated encryption: `docs/operators.md` says why, and what to use instead.
+//! * No limit on what a decompressor produces: the destination is the limit.
+//! * No dictionaries, no zlib or raw deflate streams, no Zstandard windows over 128 MiB, no legacy Zstandard formats.
+//! * No query operators.
+//! * No parallelism inside a stream: chains run beside each other, each on its own context.
+#![forbid(unsafe_code)]
+
+mod cipher;
+mod digest;
+mod error;
+mod gzip;
+pub mod parameter;
+mod resize;
+pub mod sequential;
+mod zstd;
+
+use dcs_abi::operator::Operator;
+
+use cipher::{Cipher, Direction};
+use digest::Digest;
+use resize::Resize;
+
+pub use digest::DigestValue;
+pub use error::OperatorError;
+
+/// Stream state of one operator of one chain: what a physical unit is loaded with.
+pub struct Context {
+    operator: Operator,
+    unit: Unit,
+}
+
+/// The state by kind of operator.
+enum Unit {
+    Digest(Box<Digest>),
+    Cipher { cipher: Cipher, ended: bool },
+    Resize(Resize),
+}
+
+/// What one call of [`Context::resize`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input that need not be given again.
+    pub consumed: usize,
+    /// Bytes of the output that were filled.
+    pub produced: usize,
+    /// `last` was given, everything is consumed and everything is out.
+    pub finished: bool,
+}
+
+impl Context {
+    /// The operator at the beginning of its stream. `parameter` is the parameter block as
+    /// [`dcs_abi::operator::OperatorInfo::parameter_doc`] describes it.
+    pub fn new(operator: Operator, parameter: &[u8]) -> Result<Context, OperatorError> {
+        let cipher = |cipher| Unit::Cipher { cipher, ended: false };
+        let unit = match operator {
+            Operator::Aes256Ctr => cipher(Cipher::ctr(parameter)?),
+            Operator::Aes256Xts => cipher(Cipher::xts(parameter, Direction::Encrypt)?),
+            Operator::Aes256XtsDecrypt => cipher(Cipher::xts(parameter, Direction::Decrypt)?),
+            Operator::Gzip => Unit::Resize(Resize::new(gzip::Gzip::new(parameter)?)),
+            Operator::Zstd => Unit::Resize(Resize::new(zstd::Zstd::new(parameter)?)),
+            _ => {
+                parameter::parse_none(parameter)?;
+                match operator {
+                    Operator::Gunzip => Unit::Resize(Resize::new(gzip::Gunzip::default())),
+                    Operator::Unzstd => Unit::Resize(Resize::new(zstd::Unzstd::new()?)),
+                    digest => {
+                        Unit::Digest(Box::new(Digest::new(digest).ok_or(OperatorError::InternalError)?))
+                    }
+                }
+            }
+        };
+        Ok(Context { operator, unit })
+    }
+
+    /// Which operator it is.
+    pub fn operator(&self) -> Operator {
+        self.operator
+    }
+
+    /// Digests: takes in the next bytes. A transform has nothing to take them into; its [`Context::value`] stays
+    /// `None`.
+    pub fn absorb(&mut self, data: &[u8]) {
+        if let Unit::Digest(digest) = &mut self.unit {
+            digest.absorb(data);
+        }
+    }
+
+    /// Digests: the value over all that was absorbed so far; the state goes on. `None` for a transform.
+    pub fn value(&self) -> Option<DigestValue> {
+        match &self.unit {
+            Unit::Digest(digest) => Some(digest.value()),
+            _ => None,
+        }
+    }
+
+    /// Operators of kind [`dcs_abi::operator::OperatorKind::InPlace`]: the next bytes of the stream, changed in
+    /// place. With `whole_units` every call but the last takes whole data units. `last` ends the stream. When it
+    /// fails, `data` are unchanged.
+    pub fn in_place(&mut self, data: &mut [u8], last: bool) -> Result<(), OperatorError> {
+        match &mut self.unit {
+            Unit::Cipher { cipher, ended: ended @ false } => {
+                *ended = last;
+                cipher.apply(data, last)
+            }
+            _ => Err(OperatorError::InternalError),
+        }
+    }
+
+    /// Operators of kind [`dcs_abi::operator::OperatorKind::Resize`]: consumes from `input` and fills `output`, as
+    /// far as either goes.
+    ///
+    /// `last` says that nothing follows `input`. It is then called again with what is left of the input, which may
+    /// be nothing, until `finished`; the last of these calls may produce nothing. Where `output` has room and there
+    /// is input or `last`, every call consumes, produces, finishes or fails. An error comes after all that was
+    /// produced before it has been handed out, and stays.
+    pub fn resize(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Progress, OperatorError> {
+        match &mut self.unit {
+            Unit::Resize(resize) => resize.run(input, output, last),
+            _ => Err(OperatorError::InternalError),
+        }
+    }
+}
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Context>();
+};

@@ -1,0 +1,103 @@
+//! Digests: the data pass unchanged, a value comes out.
+
+use core::fmt;
+
+use crc_fast::CrcAlgorithm;
+use dcs_abi::operator::Operator;
+use md5::Md5;
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256, Sha512};
+
+/// Bytes of the longest value.
+const SIZE_MAX: usize = 64;
+
+/// The value of a digest operator: as many bytes as [`Operator::digest_size`] says. A CRC stands most significant
+/// byte first. `Display` prints hexadecimal digits, as `md5sum` does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DigestValue {
+    size: u8,
+    /// Zero beyond `size`, so that the derived comparison is right.
+    bytes: [u8; SIZE_MAX],
+}
+
+impl DigestValue {
+    fn new(value: &[u8]) -> DigestValue {
+        let mut bytes = [0; SIZE_MAX];
+        bytes[..value.len()].copy_from_slice(value);
+        DigestValue { size: value.len() as u8, bytes }
+    }
+
+    /// The value.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.size)]
+    }
+}
+
+impl AsRef<[u8]> for DigestValue {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Display for DigestValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for DigestValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DigestValue({self})")
+    }
+}
+
+/// The running state of one digest.
+pub(crate) enum Digest {
+    Md5(Md5),
+    Sha1(Sha1),
+    Sha256(Sha256),
+    Sha512(Sha512),
+    Crc { state: crc_fast::Digest, size: usize },
+}
+
+impl Digest {
+    /// The digest of that operator, or `None` where it is a transform.
+    pub(crate) fn new(operator: Operator) -> Option<Digest> {
+        let crc =
+            |algorithm| Digest::Crc { state: crc_fast::Digest::new(algorithm), size: operator.digest_size() };
+        Some(match operator {
+            Operator::Md5 => Digest::Md5(Md5::new()),
+            Operator::Sha1 => Digest::Sha1(Sha1::new()),
+            Operator::Sha256 => Digest::Sha256(Sha256::new()),
+            Operator::Sha512 => Digest::Sha512(Sha512::new()),
+            Operator::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc),
+            Operator::Crc32c => crc(CrcAlgorithm::Crc32Iscsi),
+            Operator::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn absorb(&mut self, data: &[u8]) {
+        match self {
+            Digest::Md5(state) => state.update(data),
+            Digest::Sha1(state) => state.update(data),
+            Digest::Sha256(state) => state.update(data),
+            Digest::Sha512(state) => state.update(data),
+            Digest::Crc { state, .. } => state.update(data),
+        }
+    }
+
+    /// The value over all that was absorbed; more may follow.
+    pub(crate) fn value(&self) -> DigestValue {
+        match self {
+            Digest::Md5(state) => DigestValue::new(&state.clone().finalize()),
+            Digest::Sha1(state) => DigestValue::new(&state.clone().finalize()),
+            Digest::Sha256(state) => DigestValue::new(&state.clone().finalize()),
+            Digest::Sha512(state) => DigestValue::new(&state.clone().finalize()),
+            Digest::Crc { state, size } => {
+                let value = state.finalize().to_be_bytes();
+                DigestValue::new(&value[value.len() - size..])
+            }
+        }
+    }
+}

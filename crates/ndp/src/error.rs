@@ -1,0 +1,33 @@
+//! What can go wrong in an operator, and the status that says so in a completion.
+
+use dcs_abi::status::Status;
+
+/// Why an operator could not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperatorError {
+    /// The parameter block has the wrong length or a value that is not allowed.
+    #[error("the parameters have the wrong length or value")]
+    BadParameter,
+    /// The data are not what the operator takes, or a checksum in them does not match.
+    #[error("the data are corrupt or not of the format")]
+    CorruptData,
+    /// The data ended inside a unit that the operator needs whole.
+    #[error("the data ended too early")]
+    TruncatedData,
+    /// The context was used for what it is not (resizing with a digest, data after the last), or its library
+    /// could not get memory.
+    #[error("the operator was misused or out of memory")]
+    InternalError,
+}
+
+impl OperatorError {
+    /// The status of a command that failed for this.
+    pub fn status(&self) -> Status {
+        match self {
+            OperatorError::BadParameter => Status::BadParameter,
+            OperatorError::CorruptData => Status::CorruptData,
+            OperatorError::TruncatedData => Status::TruncatedData,
+            OperatorError::InternalError => Status::InternalError,
+        }
+    }
+}

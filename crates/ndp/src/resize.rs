@@ -1,0 +1,79 @@
+//! What every operator that changes the length has in common: one loop around the steps of its library.
+
+use crate::{OperatorError, Progress};
+
+/// What one call of a library did.
+pub(crate) struct Step {
+    pub(crate) consumed: usize,
+    pub(crate) produced: usize,
+    pub(crate) end: End,
+}
+
+/// How a step left the stream.
+pub(crate) enum End {
+    /// It may go on.
+    Open,
+    /// Everything was consumed and everything is out.
+    Finished,
+    /// It cannot go on; what the step consumed and produced counts.
+    Failed(OperatorError),
+}
+
+/// A library, called step by step.
+pub(crate) trait Codec: Send {
+    /// Does something if it can. `output` is never empty.
+    fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step;
+}
+
+/// A codec in the middle of its stream.
+pub(crate) struct Resize {
+    codec: Box<dyn Codec>,
+    finished: bool,
+    /// Reported once all that was produced before it has been handed out.
+    failed: Option<OperatorError>,
+}
+
+impl Resize {
+    pub(crate) fn new(codec: impl Codec + 'static) -> Resize {
+        Resize { codec: Box::new(codec), finished: false, failed: None }
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        last: bool,
+    ) -> Result<Progress, OperatorError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut done = Progress { finished: self.finished, ..Progress::default() };
+        if self.finished {
+            return if input.is_empty() { Ok(done) } else { Err(OperatorError::InternalError) };
+        }
+        while done.produced < output.len() {
+            let rest = &input[done.consumed..];
+            let step = self.codec.step(rest, &mut output[done.produced..], last);
+            done.consumed += step.consumed;
+            done.produced += step.produced;
+            let stalled = step.consumed == 0 && step.produced == 0;
+            match step.end {
+                End::Open if !stalled => continue,
+                End::Open if rest.is_empty() && !last => break,
+                // There was room, and all the input there will ever be.
+                End::Open if rest.is_empty() => self.failed = Some(OperatorError::TruncatedData),
+                End::Open => self.failed = Some(OperatorError::InternalError),
+                End::Failed(error) => self.failed = Some(error),
+                End::Finished => {
+                    self.finished = true;
+                    done.finished = true;
+                }
+            }
+            break;
+        }
+        match self.failed {
+            Some(error) if done.produced == 0 => Err(error),
+            _ => Ok(done),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Zstandard (RFC 8878) over the reference library.
+
+use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode, InBuffer, OutBuffer};
+
+use crate::resize::{Codec, End, Step};
+use crate::{OperatorError, parameter};
+
+/// Compression into one frame, with a content checksum, so that damage is found as it is in gzip.
+pub(crate) struct Zstd(CCtx<'static>);
+
+impl Zstd {
+    pub(crate) fn new(parameter: &[u8]) -> Result<Zstd, OperatorError> {
+        let level = parameter::parse_level(parameter, 3, 1..=19)?;
+        let mut context = CCtx::try_create().ok_or(OperatorError::InternalError)?;
+        for setting in [CParameter::CompressionLevel(level.into()), CParameter::ChecksumFlag(true)] {
+            context.set_parameter(setting).map_err(|_| OperatorError::InternalError)?;
+        }
+        Ok(Zstd(context))
+    }
+}
+
+impl Codec for Zstd {
+    fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
+        let (mut input, mut output) = (InBuffer::around(input), OutBuffer::around(output));
+        // Ending the frame waits until the input is used up: then the bytes that come out do not depend on how
+        // the input was cut.
+        let end = if !input.src.is_empty() {
+            self.0.compress_stream(&mut output, &mut input).map(|_| End::Open)
+        } else if last {
+            self.0.end_stream(&mut output).map(|left| if left == 0 { End::Finished } else { End::Open })
+        } else {
+            Ok(End::Open)
+        };
+        let end = end.unwrap_or(End::Failed(OperatorError::InternalError));
+        Step { consumed: input.pos(), produced: output.pos(), end }
+    }
+}
+
+/// Bytes of the longest frame header (RFC 8878 section 3.1.1.1).
+const HEADER_MAX: usize = 18;
+
+/// Bytes of a block header, which the library counts into the input that it asks for next.
+const BLOCK_HEADER: usize = 3;
+
+/// Code of the library's error for want of memory (`ZSTD_error_memory_allocation`).
+const OUT_OF_MEMORY: usize = 64;
+
+/// Decompression of one or more frames. Skippable frames are passed over.
+///
+/// The library drops what a call produced when the same call fails later on. So each call gets the input of one
+/// unit (a block, a block header, a checksum) and never that of the next one.
+pub(crate) struct Unzstd {
+    context: DCtx<'static>,
+    /// Bytes of this frame that were read; 0 between frames.
+    in_frame: usize,
+    /// A frame was read to its end.
+    any: bool,
+    /// Bytes to give to the next call.
+    unit: usize,
+    /// The last call filled its output: the library may hold more.
+    full: bool,
+}
+
+impl Unzstd {
+    pub(crate) fn new() -> Result<Unzstd, OperatorError> {
+        let context = DCtx::try_create().ok_or(OperatorError::InternalError)?;
+        Ok(Unzstd { context, in_frame: 0, any: false, unit: 1, full: false })
+    }
+
+    /// One call of the library.
+    fn call(&mut self, input: &[u8], output: &mut [u8]) -> Step {
+        let room = output.len();
+        let (mut input, mut output) = (InBuffer::around(input), OutBuffer::around(output));
+        let result = self.context.decompress_stream(&mut output, &mut input);
+        let (consumed, produced) = (input.pos(), output.pos());
+        let end = match result {
+            Err(code) => End::Failed(failure(code)),
+            // The frame is decoded and all of it is out.
+            Ok(0) => {
+                (self.in_frame, self.any, self.unit, self.full) = (0, true, 1, false);
+                End::Open
+            }
+            Ok(hint) => {
+                self.in_frame += consumed;
+                self.unit = self.next_unit(hint);
+                self.full = produced == room;
+                End::Open
+            }
+        };
+        Step { consumed, produced, end }
+    }
+
+    /// Bytes to give to the next call, where the library asked for `hint`. The header goes byte by byte: with more
+    /// of it at hand the library looks for a whole frame in it.
+    fn next_unit(&self, hint: usize) -> usize {
+        match hint {
+            _ if self.in_frame < HEADER_MAX => 1,
+            0..=BLOCK_HEADER => hint.max(1),
+            // A block is asked for together with the header of the next one.
+            _ => hint - BLOCK_HEADER,
+        }
+    }
+}
+
+impl Codec for Unzstd {
+    fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
+        if self.full {
+            // What the library holds comes out in a call of its own: an error must not take it along.
+            let step = self.call(&[], output);
+            if step.produced > 0 || !matches!(step.end, End::Open) {
+                return step;
+            }
+        }
+        let unit = self.unit.min(input.len());
+        let step = match unit {
+            0 => Step { consumed: 0, produced: 0, end: End::Open },
+            _ => self.call(&input[..unit], output),
+        };
+        let between_frames = self.any && self.in_frame == 0;
+        match step.end {
+            End::Open if last && between_frames && step.consumed == input.len() => {
+                Step { end: End::Finished, ..step }
+            }
+            _ => step,
+        }
+    }
+}
+
+fn failure(code: ErrorCode) -> OperatorError {
+    match code.wrapping_neg() {
+        OUT_OF_MEMORY => OperatorError::InternalError,
+        _ => OperatorError::CorruptData,
+    }
+}
