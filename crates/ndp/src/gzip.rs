@@ -11,34 +11,80 @@ const WINDOW_BITS: u8 = 15;
 /// The first byte of a member.
 const MAGIC: u8 = 0x1f;
 
+/// Input that goes through the library at a time.
+const STAGE: usize = 64 * 1024;
+
+/// Room for output of one call of the library.
+const ROOM: usize = 2 * STAGE;
+
 /// Compression into one member.
-pub(crate) struct Gzip(Compress);
+///
+/// What zlib-rs writes depends on where its input is cut and where its output is full. So it is called with whole
+/// stages and the same room each time: then the same data give the same bytes, however they come and go.
+pub(crate) struct Gzip {
+    deflate: Compress,
+    /// Input of the next call, of which the first `read` bytes are used up.
+    stage: Vec<u8>,
+    read: usize,
+    /// Output of the last call, of which `taken..filled` is still to be handed out.
+    room: Vec<u8>,
+    taken: usize,
+    filled: usize,
+    /// The member is complete in `room`.
+    ended: bool,
+}
 
 impl Gzip {
     pub(crate) fn new(parameter: &[u8]) -> Result<Gzip, OperatorError> {
         let level = parameter::parse_level(parameter, 1, 0..=9)?;
-        Ok(Gzip(Compress::new_gzip(Compression::new(level.into()), WINDOW_BITS)))
+        Ok(Gzip {
+            deflate: Compress::new_gzip(Compression::new(level.into()), WINDOW_BITS),
+            stage: Vec::with_capacity(STAGE),
+            read: 0,
+            room: vec![0; ROOM],
+            taken: 0,
+            filled: 0,
+            ended: false,
+        })
+    }
+
+    /// One call of the library, when everything it produced before has been handed out.
+    fn deflate(&mut self) -> Result<(), OperatorError> {
+        let input = &self.stage[self.read..];
+        let flush = if input.is_empty() { FlushCompress::Finish } else { FlushCompress::None };
+        let (before_in, before_out) = (self.deflate.total_in(), self.deflate.total_out());
+        let status = self.deflate.compress(input, &mut self.room, flush);
+        let consumed = (self.deflate.total_in() - before_in) as usize;
+        let produced = (self.deflate.total_out() - before_out) as usize;
+        self.ended = matches!(status, Ok(Status::StreamEnd));
+        if status.is_err() || consumed + produced == 0 && !self.ended {
+            return Err(OperatorError::InternalError);
+        }
+        (self.taken, self.filled) = (0, produced);
+        self.read += consumed;
+        if self.read == self.stage.len() {
+            self.stage.clear();
+            self.read = 0;
+        }
+        Ok(())
     }
 }
 
 impl Codec for Gzip {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
-        // Finishing waits until the input is used up: then the bytes that come out do not depend on how the input
-        // was cut.
-        let flush = match (input.is_empty(), last) {
-            (false, _) => FlushCompress::None,
-            (true, true) => FlushCompress::Finish,
-            (true, false) => return Step { consumed: 0, produced: 0, end: End::Open },
-        };
-        let (before_in, before_out) = (self.0.total_in(), self.0.total_out());
-        let result = self.0.compress(input, output, flush);
-        let consumed = (self.0.total_in() - before_in) as usize;
-        let produced = (self.0.total_out() - before_out) as usize;
-        let end = match result {
-            Ok(Status::StreamEnd) => End::Finished,
-            Ok(_) if consumed + produced > 0 => End::Open,
-            Ok(_) | Err(_) => End::Failed(OperatorError::InternalError),
-        };
+        let consumed = input.len().min(STAGE - self.stage.len());
+        self.stage.extend_from_slice(&input[..consumed]);
+        let all = last && consumed == input.len();
+        while self.taken == self.filled && !self.ended && (all || self.stage.len() == STAGE) {
+            if let Err(error) = self.deflate() {
+                return Step { consumed, produced: 0, end: End::Failed(error) };
+            }
+        }
+        let ready = &self.room[self.taken..self.filled];
+        let produced = ready.len().min(output.len());
+        output[..produced].copy_from_slice(&ready[..produced]);
+        self.taken += produced;
+        let end = if self.ended && self.taken == self.filled { End::Finished } else { End::Open };
         Step { consumed, produced, end }
     }
 }

@@ -26,8 +26,7 @@
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
-//! How the input is cut into blocks and how large the output blocks are changes neither output nor digests, but for
-//! `gzip` at level 0, where only the decompressed data are the same.
+//! How the input is cut into blocks and how large the output blocks are changes neither output nor digests.
 //!
 //! # What it doesn't implement
 //!
