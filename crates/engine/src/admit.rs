@@ -34,6 +34,10 @@ impl Admission {
         self.round.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.round.is_empty()
+    }
+
     fn join(&mut self, queue: QueueId, id: CommandId) {
         if !self.is_waiting(queue) {
             self.round.push_back(queue.0);

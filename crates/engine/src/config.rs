@@ -51,8 +51,11 @@ pub enum ConfigError {
     BlockSize,
     /// Fewer than [`BLOCKS_MIN`] blocks, or more than 2^20.
     Blocks,
-    /// `window`, `commands`, `queues` or `direct_chunk` is 0, or there are fewer commands than queues.
+    /// `window`, `commands`, `queues` or `direct_chunk` is 0.
     Zero,
+    /// Fewer than two blocks or two commands for each queue: half of each is for guarantees, and a queue without one
+    /// could be kept out by the others for ever.
+    Guarantee,
 }
 
 impl core::fmt::Display for ConfigError {
@@ -60,9 +63,8 @@ impl core::fmt::Display for ConfigError {
         match self {
             ConfigError::BlockSize => f.write_str("block_size must be a multiple of 4096, up to 1 GiB"),
             ConfigError::Blocks => write!(f, "blocks must be {BLOCKS_MIN} to {}", 1 << 20),
-            ConfigError::Zero => f.write_str(
-                "window, commands, queues and direct_chunk must not be 0, nor commands fewer than queues",
-            ),
+            ConfigError::Zero => f.write_str("window, commands, queues and direct_chunk must not be 0"),
+            ConfigError::Guarantee => f.write_str("there must be two blocks and two commands for each queue"),
         }
     }
 }
@@ -83,8 +85,11 @@ impl Config {
             return Err(ConfigError::Blocks);
         }
         let zero = self.window == 0 || self.queues == 0 || self.direct_chunk == 0;
-        if zero || self.commands < self.queues {
+        if zero || self.commands == 0 {
             return Err(ConfigError::Zero);
+        }
+        if self.blocks.min(u32::from(self.commands)) / 2 < u32::from(self.queues) {
+            return Err(ConfigError::Guarantee);
         }
         Ok(())
     }

@@ -112,9 +112,19 @@ impl Engine {
         self.board.occupancy()
     }
 
-    /// Units that are free, and operations that wait for one.
-    pub fn units_free(&self) -> (usize, usize) {
-        self.units.occupancy()
+    /// True where no command is in flight and all that commands had has come back: blocks, credits, slots, units,
+    /// scoreboard entries. An owner that stops waits for it.
+    pub fn is_idle(&self) -> bool {
+        let pools_full = self.blocks.quota.free() == self.config.blocks
+            && self.blocks.free() == self.config.blocks
+            && self.frontend.slots.free() == u32::from(self.config.commands)
+            && self.units.all_free();
+        let nobody_waits = self.order.is_empty()
+            && self.admission.is_empty()
+            && self.hungry.is_empty()
+            && self.ready.is_empty()
+            && self.deadlines.is_empty();
+        pools_full && nobody_waits && self.board.occupancy().0 == 0 && self.commands.in_use() == 0
     }
 
     /// Takes in one event. Its work is bounded by the windows of one command and by the blocks that it gives back

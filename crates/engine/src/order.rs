@@ -22,6 +22,11 @@ impl Order {
         rid == 0 || self.lines.get(&(tenant, rid)).and_then(VecDeque::front) == Some(&command)
     }
 
+    /// True where nobody is in any line.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     /// Takes a finished command out of its line; tells who is first now, if that changed.
     pub fn leave(&mut self, tenant: u16, rid: u32, command: CommandId) -> Option<CommandId> {
         let line = self.lines.get_mut(&(tenant, rid))?;

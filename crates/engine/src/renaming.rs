@@ -11,6 +11,7 @@ use dcs_abi::operator::Operator;
 #[derive(Debug)]
 struct Pool {
     operator: Operator,
+    count: u16,
     free: Vec<u16>,
     waiting: VecDeque<EntryId>,
 }
@@ -24,6 +25,7 @@ impl Renaming {
     pub fn new(units: &[(Operator, u16)]) -> Renaming {
         let pool = |(operator, count): &(Operator, u16)| Pool {
             operator: *operator,
+            count: *count,
             free: (0..*count).rev().collect(),
             waiting: VecDeque::new(),
         };
@@ -60,8 +62,8 @@ impl Renaming {
         self.pools[pool as usize].waiting.retain(|other| *other != entry);
     }
 
-    /// Free units, and entries that wait for one.
-    pub fn occupancy(&self) -> (usize, usize) {
-        self.pools.iter().fold((0, 0), |sum, pool| (sum.0 + pool.free.len(), sum.1 + pool.waiting.len()))
+    /// True where no unit works and nobody waits for one.
+    pub fn all_free(&self) -> bool {
+        self.pools.iter().all(|pool| pool.free.len() == pool.count as usize && pool.waiting.is_empty())
     }
 }

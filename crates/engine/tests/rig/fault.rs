@@ -1,0 +1,127 @@
+//! The fault injector.
+
+use super::random::Random;
+use dcs_abi::status::Status;
+use dcs_engine::{Fault as Failure, OperationKind, Outcome, QueueId};
+
+/// Whose operations go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    Source,
+    Operator(u8),
+    Destination,
+    Direct,
+    Flush,
+}
+
+impl Where {
+    pub fn of(kind: &OperationKind) -> Option<Where> {
+        match kind {
+            OperationKind::Read { .. } => Some(Where::Source),
+            OperationKind::Write { .. } => Some(Where::Destination),
+            OperationKind::Direct { .. } => Some(Where::Direct),
+            OperationKind::Process { operator, .. } | OperationKind::Resize { operator, .. } => {
+                Some(Where::Operator(*operator))
+            }
+            OperationKind::Flush => Some(Where::Flush),
+            OperationKind::Snapshot { .. } => None,
+        }
+    }
+}
+
+/// How.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Never answers, not even when aborted; until much later.
+    Drop,
+    /// Answers late.
+    Delay,
+    /// Answers twice, at once and again later.
+    Duplicate,
+    /// Fails.
+    BadStatus,
+    /// Fails, and says that this is success.
+    FalseSuccess,
+    /// Moves less than it could.
+    Short,
+    /// Says that it moved more than it was asked for, or something else that cannot be.
+    Lie,
+    /// The device is reset: all its operations fail.
+    Reset,
+    /// The file is cut off at the operation's position.
+    Truncate,
+}
+
+/// Every kind.
+pub const KINDS: [Kind; 9] = [
+    Kind::Drop,
+    Kind::Delay,
+    Kind::Duplicate,
+    Kind::BadStatus,
+    Kind::FalseSuccess,
+    Kind::Short,
+    Kind::Lie,
+    Kind::Reset,
+    Kind::Truncate,
+];
+
+/// The `nth` operation (from 0) of that stage of that queue's commands goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub queue: QueueId,
+    pub place: Where,
+    pub nth: u32,
+    pub kind: Kind,
+    /// Operations of the stage so far.
+    pub seen: u32,
+    /// It has happened.
+    pub struck: bool,
+}
+
+impl Fault {
+    pub fn new(queue: QueueId, place: Where, nth: u32, kind: Kind) -> Fault {
+        Fault { queue, place, nth, kind, seen: 0, struck: false }
+    }
+
+    /// Counts an operation; true where this is the one.
+    pub fn strikes(&mut self, queue: QueueId, place: Option<Where>) -> bool {
+        if self.queue != queue || place != Some(self.place) {
+            return false;
+        }
+        let now = self.seen == self.nth;
+        self.seen += 1;
+        self.struck |= now;
+        now
+    }
+}
+
+/// An answer that cannot be.
+pub fn lie(kind: &OperationKind, random: &mut Random) -> Outcome {
+    let moved = |bytes| Outcome::Moved { bytes, path: 0, held: false };
+    match kind {
+        OperationKind::Read { length, .. } | OperationKind::Write { length, .. } => {
+            moved(u64::from(*length) + random.range(1, 5000))
+        }
+        OperationKind::Direct { length, .. } => moved(*length + random.range(1, 5000)),
+        OperationKind::Process { length, .. } => {
+            Outcome::Processed { consumed: length + 1, produced: 0, finished: false }
+        }
+        OperationKind::Resize { length, output_length, .. } => match random.range(0, 3) {
+            0 => Outcome::Processed { consumed: length + 1, produced: 0, finished: false },
+            1 => Outcome::Processed { consumed: 0, produced: output_length + 1, finished: false },
+            2 => Outcome::Processed { consumed: 0, produced: 0, finished: false },
+            _ => Outcome::Flushed,
+        },
+        OperationKind::Snapshot { .. } | OperationKind::Flush => moved(1),
+    }
+}
+
+/// The status of a plain failure at that place.
+pub fn failure(place: Where) -> Failure {
+    let status = match place {
+        Where::Source => Status::ReadError,
+        Where::Operator(_) => Status::CorruptData,
+        Where::Destination | Where::Direct | Where::Flush => Status::WriteError,
+    };
+    Failure { status, errno: 5 }
+}

@@ -1,0 +1,381 @@
+//! The engine's actions, served; what it promised in its interface is checked with each of them.
+
+use super::fault::{self, Kind, Where};
+use super::{Due, LATE, Rig};
+use dcs_abi::descriptor::EndpointKind;
+use dcs_abi::operator::Operator;
+use dcs_abi::status::{Stage, Status};
+use dcs_engine::{
+    Action, Binding, BlockId, CommandId, EndpointSpec, Event, Fault, Operation, OperationId, OperationKind,
+    Outcome, Place, QueueId, TransferSpec,
+};
+use dcs_ndp::Context;
+use std::sync::Arc;
+
+/// A block's memory, and who has it.
+#[derive(Debug)]
+pub struct Block {
+    pub bytes: Vec<u8>,
+    user: Option<OperationId>,
+    /// Zero-copy sends that still read it.
+    pub holds: u32,
+}
+
+impl Block {
+    pub fn new(size: u32) -> Block {
+        Block { bytes: vec![0xdb; size as usize], user: None, holds: 0 }
+    }
+}
+
+/// A command that was bound.
+pub struct Bound {
+    pub queue: QueueId,
+    pub spec: Arc<TransferSpec>,
+    pub contexts: Vec<Context>,
+    /// Bytes that went into each operator.
+    pub covered: Vec<u64>,
+}
+
+/// An operation with its device.
+#[derive(Clone, Debug)]
+pub struct Flight {
+    pub operation: Operation,
+    /// The physical unit that works on it, with its operator.
+    pub unit: Option<(Operator, u16)>,
+    pub kind: Option<Kind>,
+    /// It will be answered, when its time comes or when it is aborted.
+    pub hangs: bool,
+    pub aborted: bool,
+    /// The device was reset under it.
+    pub reset: bool,
+}
+
+impl Rig {
+    pub(super) fn serve(&mut self, action: Action) {
+        match action {
+            Action::FetchEntry { queue, slot } => self.fetch_entry(queue, slot),
+            Action::FetchDescriptor { command, queue: _, address, length } => {
+                self.soon(Due::Descriptor { command, address, length });
+            }
+            Action::Bind { command, queue, spec } => self.soon(Due::Bind { command, queue, spec }),
+            Action::Unbind { command } => self.unbind(command),
+            Action::Issue(operation) => self.issue(operation),
+            Action::Abort { operation } => self.abort(operation),
+            Action::Complete { queue, slot, entry, result } => {
+                self.on_completion(queue, slot, entry, result);
+                if self.options.consume {
+                    self.consume(queue);
+                }
+            }
+            Action::QueueDeleted { queue } => self.queue_deleted(queue),
+        }
+    }
+
+    /// At once or after a while.
+    fn soon(&mut self, due: Due) {
+        if self.options.immediate {
+            return self.hand_in(due);
+        }
+        let delay = self.random.range(1, self.options.latency);
+        self.later(delay, due);
+    }
+
+    fn fetch_entry(&mut self, queue: QueueId, slot: u16) {
+        if self.options.immediate {
+            return self.hand_in(Due::Entry { queue, slot });
+        }
+        // Entries of one queue come in order.
+        let latency = self.random.range(1, self.options.latency);
+        let state = self.queues.get_mut(&queue).expect("entries are fetched of queues that are there");
+        state.fetch_at = state.fetch_at.max(self.now) + latency;
+        let delay = state.fetch_at - self.now;
+        self.later(delay, Due::Entry { queue, slot });
+    }
+
+    fn queue_deleted(&mut self, queue: QueueId) {
+        assert!(self.bound.values().all(|bound| bound.queue != queue), "its commands are finished first");
+        self.queues.remove(&queue).expect("a queue is deleted once");
+        for command in self.submitted.iter_mut().filter(|command| command.queue == queue) {
+            command.excused = true;
+        }
+        self.deleted.push(queue);
+    }
+
+    pub(super) fn happen(&mut self, due: Due) {
+        self.hand_in(due);
+        self.act();
+    }
+
+    fn hand_in(&mut self, due: Due) {
+        match due {
+            Due::Entry { queue, slot } => {
+                let state = self.queues.get_mut(&queue).expect("a queue with fetches under way stays");
+                assert_eq!(u64::from(slot), state.fetched % u64::from(state.config.depth), "in order");
+                state.fetched += 1;
+                let bytes = state.ring[slot as usize];
+                self.engine.handle(self.now, Event::Entry { queue, bytes: &bytes });
+            }
+            Due::Descriptor { command, address, length } => {
+                let bytes = self.memory.read(address, length);
+                self.engine.handle(self.now, Event::Descriptor { command, bytes });
+                self.memory.remove(address);
+            }
+            Due::Bind { command, queue, spec } => {
+                let binding = self.bind(command, queue, spec);
+                self.engine.handle(self.now, Event::Bound { command, binding });
+            }
+            Due::Answer { operation } => self.answer(operation),
+            Due::Again { operation, outcome } => {
+                self.engine.handle(self.now, Event::Done { operation, outcome });
+            }
+            Due::Release { block, content } => {
+                let state = &mut self.blocks[block.index()];
+                assert!(state.bytes.starts_with(&content), "a block that a device still reads was changed");
+                state.holds -= 1;
+                self.engine.handle(self.now, Event::Released { block });
+            }
+        }
+    }
+
+    fn bind(
+        &mut self,
+        command: CommandId,
+        queue: QueueId,
+        spec: Arc<TransferSpec>,
+    ) -> Result<Binding, (Stage, u8, Fault)> {
+        let ends = [(Stage::Source, Some(&spec.source)), (Stage::Destination, Some(&spec.destination))];
+        for (stage, end) in ends.into_iter().chain([(Stage::Source, spec.prefix.as_ref())]) {
+            if let Some(end) = end {
+                self.check_end(stage, end).map_err(|status| (stage, 0, Fault::new(status)))?;
+            }
+        }
+        let mut contexts = Vec::new();
+        for (at, operator) in spec.chain.iter().enumerate() {
+            let context = Context::new(operator.operator, &operator.parameter);
+            contexts.push(context.map_err(|error| (Stage::Operator, at as u8, Fault::new(error.status())))?);
+        }
+        let direct = self.options.direct;
+        let covered = vec![0; spec.chain.len()];
+        let bound = Bound { queue, spec, contexts, covered };
+        assert!(self.bound.insert(command, bound).is_none(), "a command is bound once");
+        Ok(Binding { direct })
+    }
+
+    fn check_end(&self, stage: Stage, end: &EndpointSpec) -> Result<(), Status> {
+        let device = self.devices.get(end.handle as usize).ok_or(Status::BadHandle)?;
+        if !device.is(end.kind) {
+            return Err(Status::UnsupportedEndpoint);
+        }
+        let file = matches!(device, super::device::Device::File { .. });
+        let inside = end.extents.iter().all(|at| at.offset + at.length <= device.bytes().len() as u64);
+        if stage == Stage::Source && file && !inside { Err(Status::OutOfRange) } else { Ok(()) }
+    }
+
+    fn unbind(&mut self, command: CommandId) {
+        self.bound.remove(&command).expect("what is let go of was bound");
+        let mut mine = self.flights.values().filter(|flight| flight.operation.command == command);
+        assert!(
+            mine.all(|flight| flight.kind == Some(Kind::Drop)),
+            "only hung operations outlive their command"
+        );
+    }
+
+    fn issue(&mut self, operation: Operation) {
+        let bound = self.bound.get(&operation.command).expect("operations are those of bound commands");
+        let (queue, spec) = (bound.queue, Arc::clone(&bound.spec));
+        let unit = self.check_operation(&operation, &spec);
+        self.trace.push((queue, operation.kind));
+        let place = Where::of(&operation.kind);
+        let struck =
+            self.faults.iter_mut().find_map(|fault| fault.strikes(queue, place).then_some(fault.kind));
+        let hangs = self.device_hangs(&operation.kind, &spec);
+        if struck == Some(Kind::Reset) {
+            self.reset_device(place);
+        }
+        if let (Some(Kind::Truncate), OperationKind::Read { place: Place::Source, offset, .. }) =
+            (struck, operation.kind)
+            && let super::device::Device::File { bytes, .. } = &mut self.devices[spec.source.handle as usize]
+        {
+            bytes.truncate(offset as usize);
+        }
+        let reset = struck == Some(Kind::Reset);
+        let flight = Flight { operation, unit, kind: struck, hangs, aborted: false, reset };
+        let known = self.flights.insert(operation.id, flight);
+        assert!(known.is_none(), "an operation's identifier is its own");
+        let delay = match struck {
+            Some(Kind::Drop) => LATE,
+            Some(Kind::Delay) => self.random.range(1, 1000) * self.options.latency,
+            _ => self.random.range(1, self.options.latency),
+        };
+        if !hangs || struck == Some(Kind::Drop) {
+            self.later(delay, Due::Answer { operation: operation.id });
+        }
+    }
+
+    fn device_hangs(&self, kind: &OperationKind, spec: &TransferSpec) -> bool {
+        let hangs = |end: &EndpointSpec| self.devices[end.handle as usize].hangs();
+        match kind {
+            OperationKind::Read { place: Place::Source, .. } => hangs(&spec.source),
+            OperationKind::Write { .. } | OperationKind::Flush => hangs(&spec.destination),
+            OperationKind::Direct { .. } => hangs(&spec.source) || hangs(&spec.destination),
+            _ => false,
+        }
+    }
+
+    fn reset_device(&mut self, place: Option<Where>) {
+        for flight in self.flights.values_mut().filter(|flight| Where::of(&flight.operation.kind) == place) {
+            flight.reset = true;
+        }
+    }
+
+    fn abort(&mut self, operation: OperationId) {
+        let flight = self.flights.get_mut(&operation).expect("only what is in flight is aborted");
+        assert!(!flight.aborted, "an operation is aborted once");
+        flight.aborted = true;
+        if flight.kind != Some(Kind::Drop) {
+            let delay = self.random.range(1, self.options.latency);
+            self.later(delay, Due::Answer { operation });
+        }
+    }
+
+    fn answer(&mut self, operation: OperationId) {
+        // An aborted operation is due twice; the first time counts.
+        let Some(flight) = self.flights.remove(&operation) else { return };
+        let outcome = self.outcome(&flight);
+        self.give_back(&flight);
+        self.engine.handle(self.now, Event::Done { operation, outcome });
+        if flight.kind == Some(Kind::Duplicate) {
+            let delay = self.random.range(1, 10 * self.options.latency);
+            self.later(delay, Due::Again { operation, outcome });
+            self.act();
+            self.engine.handle(self.now, Event::Done { operation, outcome });
+        }
+    }
+
+    fn outcome(&mut self, flight: &Flight) -> Outcome {
+        let kind = flight.operation.kind;
+        let failed = |status| Outcome::Failed(Fault::new(status));
+        match flight.kind {
+            _ if flight.reset => failed(Status::DeviceReset),
+            Some(Kind::BadStatus) => {
+                Outcome::Failed(fault::failure(Where::of(&kind).expect("snapshots are not hit")))
+            }
+            Some(Kind::FalseSuccess) => failed(Status::Success),
+            Some(Kind::Lie) => fault::lie(&kind, &mut self.random),
+            // Late: the world has gone on.
+            Some(Kind::Drop) => failed(Status::DeviceReset),
+            _ if flight.aborted && (flight.hangs || self.random.one_in(2)) => failed(Status::Cancelled),
+            _ => self.carry_out(flight),
+        }
+    }
+
+    /// The blocks and the unit of an operation are the engine's again.
+    fn give_back(&mut self, flight: &Flight) {
+        for block in blocks_of(&flight.operation.kind).into_iter().flatten() {
+            assert_eq!(self.blocks[block.index()].user.take(), Some(flight.operation.id));
+        }
+        if let Some(unit) = &flight.unit {
+            assert!(self.units.remove(unit));
+        }
+    }
+}
+
+/// The blocks that an operation uses.
+pub(super) fn blocks_of(kind: &OperationKind) -> [Option<BlockId>; 2] {
+    match *kind {
+        OperationKind::Read { block, .. }
+        | OperationKind::Write { block, .. }
+        | OperationKind::Process { block, .. } => [Some(block), None],
+        OperationKind::Resize { block, output, .. } => [Some(block), Some(output)],
+        _ => [None, None],
+    }
+}
+
+// What the engine promises of each operation.
+impl Rig {
+    fn check_operation(&mut self, operation: &Operation, spec: &TransferSpec) -> Option<(Operator, u16)> {
+        let size = u64::from(self.engine.config().block_size);
+        match operation.kind {
+            OperationKind::Read { place, offset, start, length, .. } => {
+                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+                granted(end.expect("there is a prefix"), offset, u64::from(length));
+                self.check_alone(operation, place);
+                assert!(u64::from(start) + u64::from(length) <= size);
+            }
+            OperationKind::Write { offset, start, length, .. } => {
+                granted(&spec.destination, offset, u64::from(length));
+                self.check_alone(operation, Place::Destination);
+                assert!(u64::from(start) + u64::from(length) <= size);
+            }
+            OperationKind::Direct { source, destination, length, .. } => {
+                granted(&spec.source, source, length);
+                granted(&spec.destination, destination, length);
+                assert!(spec.chain.is_empty(), "a direct path has no operators");
+            }
+            OperationKind::Process { length, .. } => assert!(u64::from(length) <= size),
+            OperationKind::Resize { start, length, output_start, output_length, .. } => {
+                assert!(u64::from(start) + u64::from(length) <= size && output_length > 0);
+                assert!(u64::from(output_start) + u64::from(output_length) <= size);
+            }
+            OperationKind::Snapshot { .. } | OperationKind::Flush => {}
+        }
+        self.check_blocks(operation);
+        self.check_unit(operation, spec)
+    }
+
+    /// No block is given to two operations; what a device still reads is only read.
+    fn check_blocks(&mut self, operation: &Operation) {
+        let reads_only = matches!(operation.kind, OperationKind::Write { .. });
+        for id in blocks_of(&operation.kind).into_iter().flatten() {
+            let block = &mut self.blocks[id.index()];
+            assert_eq!(block.user.replace(operation.id), None, "block {id:?} has two users: {operation:?}");
+            assert!(block.holds == 0 || reads_only, "block {id:?} is still being sent: {operation:?}");
+        }
+    }
+
+    fn check_unit(&mut self, operation: &Operation, spec: &TransferSpec) -> Option<(Operator, u16)> {
+        let (OperationKind::Process { unit, operator, .. } | OperationKind::Resize { unit, operator, .. }) =
+            operation.kind
+        else {
+            return None;
+        };
+        let operator = spec.chain[operator as usize].operator;
+        let units = &self.engine.config().units;
+        assert!(units.iter().any(|(other, count)| *other == operator && unit < *count));
+        assert!(self.units.insert((operator, unit)), "one block at a time in a unit");
+        Some((operator, unit))
+    }
+
+    /// A stream has one operation at a time of each command, or its bytes would be in no order.
+    fn check_alone(&self, operation: &Operation, place: Place) {
+        let bound = &self.bound[&operation.command];
+        let kind =
+            if place == Place::Destination { bound.spec.destination.kind } else { bound.spec.source.kind };
+        if place == Place::Prefix || kind.is_positional() {
+            return;
+        }
+        let same = |other: &OperationKind| {
+            matches!(
+                (place, other),
+                (Place::Source, OperationKind::Read { .. })
+                    | (Place::Destination, OperationKind::Write { .. })
+            )
+        };
+        let mut mine = self.flights.values().filter(|flight| flight.operation.command == operation.command);
+        assert!(!mine.any(|flight| same(&flight.operation.kind)), "a stream is in order");
+    }
+}
+
+/// Inside one extent of the endpoint, and not empty.
+pub(super) fn granted(end: &EndpointSpec, offset: u64, length: u64) {
+    assert!(length > 0, "an operation moves something");
+    if end.kind.is_positional() {
+        let inside = |at: &dcs_abi::descriptor::Extent| {
+            at.offset <= offset && offset + length <= at.offset + at.length
+        };
+        assert!(end.extents.iter().any(inside), "{offset}+{length} is outside of {:?}", end.extents);
+    } else {
+        assert_eq!(offset, 0);
+        assert!(matches!(end.kind, EndpointKind::Flow | EndpointKind::Stream));
+    }
+}

@@ -1,0 +1,133 @@
+//! What must be true of a completed command, however it ended.
+
+use super::Rig;
+use super::device::Device;
+use super::host::{Chain, Completed, Submitted, Transfer};
+use super::work::slot;
+use dcs_abi::entry::FLAG_DURABLE;
+use dcs_abi::operator::{Operator, OperatorKind};
+use dcs_abi::result::DigestSlot;
+use dcs_abi::status::{Stage, Status};
+use dcs_ndp::sequential;
+
+impl Rig {
+    /// How a command ended.
+    pub fn done(&self, ticket: usize) -> &Completed {
+        let command = &self.submitted[ticket];
+        command.done.as_ref().unwrap_or_else(|| panic!("not completed: {command:?}"))
+    }
+
+    /// How a command ended: its status, the stage that failed and the operator's place.
+    pub fn end(&self, ticket: usize) -> (Status, Stage, u8) {
+        let entry = &self.done(ticket).entry;
+        (entry.status(), entry.stage(), entry.stage_index)
+    }
+
+    /// Checks a transfer that has its destination to itself against the plain sequential program; tells its status.
+    pub fn verify(&self, ticket: usize) -> Status {
+        let (command, done) = (&self.submitted[ticket], self.done(ticket));
+        let transfer = command.transfer.as_ref().expect("only transfers are verified");
+        let result = done.result.as_ref().expect("a result was asked for");
+        let written = self.written(command, transfer, result.bytes_out);
+        assert_eq!(done.entry.delivered.value(), result.bytes_out);
+        let status = done.entry.status();
+        assert!(!matches!(status, Status::Unknown(_)), "{status:?} is not defined");
+        if status.is_success() {
+            self.verify_success(command, transfer, done, &written);
+        } else {
+            self.verify_failure(command, transfer, done, &written);
+        }
+        status
+    }
+
+    /// The first bytes that a command put at its destination; of a stream, all that it put there, and it says so.
+    fn written(&self, command: &Submitted, transfer: &Transfer, delivered: u64) -> Vec<u8> {
+        let Some(device) = self.devices.get(transfer.destination.handle as usize) else { return Vec::new() };
+        if !transfer.destination.kind.is_positional() {
+            let written = device.bytes()[command.already..].to_vec();
+            assert_eq!(written.len() as u64, delivered, "what is delivered is what a stream took");
+            return written;
+        }
+        let mut written = Vec::new();
+        for extent in &transfer.destination.extents {
+            let from = (extent.offset as usize).min(device.bytes().len());
+            let to = from + (device.bytes().len() - from).min(extent.length as usize);
+            written.extend_from_slice(&device.bytes()[from..to]);
+        }
+        assert!(written.len() as u64 >= delivered, "delivered is never more than what is there");
+        written.truncate(delivered as usize);
+        written
+    }
+
+    fn verify_success(&self, command: &Submitted, transfer: &Transfer, done: &Completed, written: &[u8]) {
+        let plain = sequential::run(&transfer.chain, &command.input);
+        let plain = plain.expect("the plain program succeeds where the engine does");
+        assert!(written == plain.output, "other bytes than the plain program's");
+        let result = done.result.as_ref().expect("verify looked");
+        assert_eq!(result.bytes_in, command.input.len() as u64);
+        assert_eq!((result.stage, result.stage_index, result.errno), (0, 0, 0));
+        for (at, digest) in result.digests.iter().enumerate() {
+            let expected =
+                plain.digests.get(at).copied().flatten().map_or_else(DigestSlot::default, |value| {
+                    slot(transfer.chain[at].0 as u8, &value, covered(&transfer.chain[..at], &command.input))
+                });
+            assert_eq!(*digest, expected, "digest {at}");
+        }
+        if transfer.flags & FLAG_DURABLE != 0
+            && let Device::File { flushes, .. } = &self.devices[transfer.destination.handle as usize]
+        {
+            assert!(*flushes > 0, "durable means flushed");
+        }
+    }
+
+    fn verify_failure(&self, command: &Submitted, transfer: &Transfer, done: &Completed, written: &[u8]) {
+        let (stage, index) = (done.entry.stage(), done.entry.stage_index as usize);
+        assert_ne!(stage, Stage::None, "every failure names its stage");
+        assert!(if stage == Stage::Operator { index < transfer.chain.len() } else { index == 0 });
+        let result = done.result.as_ref().expect("verify looked");
+        // A source that was cut off on the way makes another stream of some operators; what it held is a prefix.
+        let cut = self.input_now(transfer, &command.input);
+        let programs: Vec<_> = [&command.input, &cut]
+            .into_iter()
+            .filter_map(|input| sequential::run(&transfer.chain, input).ok())
+            .collect();
+        let right = programs.iter().any(|plain| plain.output.starts_with(written));
+        assert!(right || programs.is_empty(), "what was delivered is a right prefix");
+        for (at, digest) in result.digests.iter().enumerate() {
+            verify_partial(&transfer.chain, at, &command.input, digest);
+        }
+    }
+
+    /// The part of the input that a file still holds.
+    fn input_now(&self, transfer: &Transfer, input: &[u8]) -> Vec<u8> {
+        let prefix: u64 = transfer.prefix.iter().flat_map(|end| &end.extents).map(|at| at.length).sum();
+        let held = self.devices.get(transfer.source.handle as usize).map_or(0, |device| device.bytes().len());
+        let in_extent =
+            |at: &dcs_abi::descriptor::Extent| at.length.min((held as u64).saturating_sub(at.offset));
+        let length = prefix + transfer.source.extents.iter().map(in_extent).sum::<u64>();
+        input[..input.len().min(length as usize)].to_vec()
+    }
+}
+
+/// Bytes that reach the operator after `chain`.
+fn covered(chain: &[(Operator, Vec<u8>)], input: &[u8]) -> u64 {
+    sequential::run(chain, input).map_or(0, |plain| plain.output.len() as u64)
+}
+
+/// A digest that a failed command tells is that of the bytes it says it covers.
+fn verify_partial(chain: &Chain, at: usize, input: &[u8], digest: &DigestSlot) {
+    if digest.operator == 0 {
+        return;
+    }
+    assert_eq!(digest.operator, chain[at].0 as u8);
+    let resizes = chain[..at].iter().any(|(operator, _)| operator.kind() == OperatorKind::Resize);
+    let covered = digest.covered as usize;
+    if resizes || covered > input.len() {
+        return;
+    }
+    if let Ok(plain) = sequential::run(&chain[..=at], &input[..covered])
+        && let Some(value) = plain.digests[at]
+    {
+        assert_eq!(*digest, slot(digest.operator, &value, digest.covered), "digest {at} of a failed command");
+    }
+}

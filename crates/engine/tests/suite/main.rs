@@ -1,0 +1,6 @@
+//! The engine under test, in virtual time. See the rig's documentation.
+
+mod chains;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod transfers;
