@@ -81,7 +81,7 @@ fn crc_bit_by_bit(polynomial: u64, width: u32, data: &[u8]) -> String {
     let reflected = polynomial.reverse_bits() >> (64 - width);
     let ones = u64::MAX >> (64 - width);
     let value = data.iter().fold(ones, |value, byte| {
-        (0..8).fold(value ^ u64::from(*byte), |value, _| value >> 1 ^ (value & 1) * reflected)
+        (0..8).fold(value ^ u64::from(*byte), |value, _| (value >> 1) ^ ((value & 1) * reflected))
     });
     format!("{:0digits$x}", value ^ ones, digits = width as usize / 4)
 }

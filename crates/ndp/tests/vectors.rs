@@ -290,6 +290,12 @@ fn gunzip_takes_members_in_a_row_and_zero_padding() {
     assert_eq!(gunzip(b"BZh9"), Err(OperatorError::CorruptData));
 }
 
+/// RFC 1952: no flags, no time.
+#[test]
+fn gzip_header_tells_nothing() {
+    assert_eq!(resized(Operator::Gzip, &[], b"some data")[..8], hex!("1f8b08 00 00000000"));
+}
+
 #[test]
 fn gunzip_checks_crc_and_length() {
     let stream = resized(Operator::Gzip, &[], b"some data");
@@ -334,7 +340,11 @@ fn unzstd_takes_frames_in_a_row_and_skippable_ones() {
 fn unzstd_reads_a_frame_made_by_hand() {
     let frame = hex!("28b52ffd 20 08 180000 616263 2b0000 7a");
     assert_eq!(unzstd(&frame), Ok(b"abczzzzz".to_vec()));
-    // Its content size is a lie now.
+    // The largest window that is accepted, and the next.
+    let window = |descriptor: u8| [&hex!("28b52ffd 00")[..], &[descriptor], &hex!("190000 616263")].concat();
+    assert_eq!(unzstd(&window(17 << 3)), Ok(b"abc".to_vec()));
+    assert_eq!(unzstd(&window(18 << 3)), Err(OperatorError::CorruptData));
+    // Its content size is a lie.
     let frame = hex!("28b52ffd 20 07 180000 616263 2b0000 7a");
     assert_eq!(unzstd(&frame), Err(OperatorError::CorruptData));
 }
