@@ -1,5 +1,6 @@
 //! The engine's actions, served; what it promised in its interface is checked with each of them.
 
+use super::device::Device;
 use super::fault::{self, Kind, Where};
 use super::{Due, LATE, Rig};
 use dcs_abi::descriptor::EndpointKind;
@@ -166,7 +167,7 @@ impl Rig {
         if !device.is(end.kind) {
             return Err(Status::UnsupportedEndpoint);
         }
-        let file = matches!(device, super::device::Device::File { .. });
+        let file = matches!(device, Device::File { .. });
         let inside = end.extents.iter().all(|at| at.offset + at.length <= device.bytes().len() as u64);
         if stage == Stage::Source && file && !inside { Err(Status::OutOfRange) } else { Ok(()) }
     }
@@ -190,13 +191,10 @@ impl Rig {
             self.faults.iter_mut().find_map(|fault| fault.strikes(queue, place).then_some(fault.kind));
         let hangs = self.device_hangs(&operation.kind, &spec);
         if struck == Some(Kind::Reset) {
-            self.reset_device(place);
+            self.reset_device(operation.command, place);
         }
-        if let (Some(Kind::Truncate), OperationKind::Read { place: Place::Source, offset, .. }) =
-            (struck, operation.kind)
-            && let super::device::Device::File { bytes, .. } = &mut self.devices[spec.source.handle as usize]
-        {
-            bytes.truncate(offset as usize);
+        if struck == Some(Kind::Truncate) {
+            self.truncate(&operation.kind, &spec);
         }
         let reset = struck == Some(Kind::Reset);
         let flight = Flight { operation, unit, kind: struck, hangs, aborted: false, reset };
@@ -222,9 +220,23 @@ impl Rig {
         }
     }
 
-    fn reset_device(&mut self, place: Option<Where>) {
-        for flight in self.flights.values_mut().filter(|flight| Where::of(&flight.operation.kind) == place) {
+    /// The other operations that the device has of the command fail with this one.
+    fn reset_device(&mut self, command: CommandId, place: Option<Where>) {
+        let mine = self.flights.values_mut().filter(|flight| flight.operation.command == command);
+        for flight in mine.filter(|flight| Where::of(&flight.operation.kind) == place) {
             flight.reset = true;
+        }
+    }
+
+    /// The source is cut off where this operation reads it.
+    fn truncate(&mut self, kind: &OperationKind, spec: &TransferSpec) {
+        let (OperationKind::Read { place: Place::Source, offset, .. }
+        | OperationKind::Direct { source: offset, .. }) = *kind
+        else {
+            return;
+        };
+        if let Device::File { bytes, .. } = &mut self.devices[spec.source.handle as usize] {
+            bytes.truncate(offset as usize);
         }
     }
 

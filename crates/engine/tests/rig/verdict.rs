@@ -98,13 +98,17 @@ impl Rig {
         }
     }
 
-    /// The part of the input that a file still holds.
+    /// The part of the input before the first byte that a file no longer holds.
     fn input_now(&self, transfer: &Transfer, input: &[u8]) -> Vec<u8> {
-        let prefix: u64 = transfer.prefix.iter().flat_map(|end| &end.extents).map(|at| at.length).sum();
         let held = self.devices.get(transfer.source.handle as usize).map_or(0, |device| device.bytes().len());
-        let in_extent =
-            |at: &dcs_abi::descriptor::Extent| at.length.min((held as u64).saturating_sub(at.offset));
-        let length = prefix + transfer.source.extents.iter().map(in_extent).sum::<u64>();
+        let mut length: u64 = transfer.prefix.iter().flat_map(|end| &end.extents).map(|at| at.length).sum();
+        for extent in &transfer.source.extents {
+            let there = extent.length.min((held as u64).saturating_sub(extent.offset));
+            length += there;
+            if there < extent.length {
+                break;
+            }
+        }
         input[..input.len().min(length as usize)].to_vec()
     }
 }

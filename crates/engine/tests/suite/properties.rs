@@ -1,0 +1,172 @@
+//! Any interleaving gives the bytes and digests of the plain sequential program.
+
+use crate::chains::chain;
+use crate::rig::device::Device;
+use crate::rig::host::{End, Transfer};
+use crate::rig::{Options, Rig};
+use dcs_abi::entry::{FLAG_DURABLE, LENGTH_TO_END};
+use dcs_abi::operator::Operator::{self, *};
+use dcs_abi::operator::{OPERATORS, OperatorKind};
+use dcs_abi::status::{Stage, Status};
+use dcs_engine::{Config, QueueConfig, QueueId};
+use dcs_ndp::sequential;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct Plan {
+    queue: usize,
+    length: usize,
+    prefix: Option<usize>,
+    from_stream: bool,
+    to_stream: bool,
+    /// How often the extents are cut, and where.
+    cuts: Vec<u16>,
+    chain: Vec<Operator>,
+    to_end: bool,
+    durable: bool,
+    rid: u32,
+    holds: bool,
+}
+
+fn operators() -> impl Strategy<Value = Vec<Operator>> {
+    let one = prop_oneof![
+        6 => prop::sample::select(vec![Md5, Sha1, Sha256, Sha512, Crc32, Crc32c, Crc64Nvme]).prop_map(|op| vec![op]),
+        4 => Just(vec![Aes256Ctr]),
+        2 => Just(vec![Aes256Xts]),
+        2 => Just(vec![Aes256Xts, Aes256XtsDecrypt]),
+        2 => Just(vec![Gzip]),
+        2 => Just(vec![Zstd]),
+        2 => Just(vec![Gzip, Gunzip]),
+        2 => Just(vec![Zstd, Unzstd]),
+        1 => Just(vec![Gunzip]),
+    ];
+    prop::collection::vec(one, 0..6).prop_map(|parts| {
+        let mut chain = parts.concat();
+        chain.truncate(8);
+        chain
+    })
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let lengths = prop_oneof![0usize..40_000, Just(0), Just(4096), Just(16_384)];
+    let ends = (prop::option::weighted(0.3, 0usize..9000), any::<bool>(), any::<bool>(), any::<bool>());
+    let rest =
+        (operators(), any::<bool>(), any::<bool>(), 0u32..3, prop::collection::vec(any::<u16>(), 0..4));
+    (0usize..4, lengths, ends, rest).prop_map(|(queue, length, ends, rest)| {
+        let (prefix, from_stream, to_stream, holds) = ends;
+        let (chain, to_end, durable, rid, cuts) = rest;
+        Plan { queue, length, prefix, from_stream, to_stream, cuts, chain, to_end, durable, rid, holds }
+    })
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let sizes = (prop::sample::select(vec![4096u32, 8192, 20_480]), 18u32..60, 1u16..5, 8u16..40);
+    (sizes, 1u16..4, 1u64..20_000).prop_map(
+        |((block_size, blocks, window, commands), units, direct_chunk)| {
+            let units = OPERATORS.iter().map(|info| (info.operator, units)).collect();
+            let queues = 4;
+            Config { block_size, blocks, window, commands, queues, units, direct_chunk, ..Config::default() }
+        },
+    )
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let bools = (any::<bool>(), any::<bool>(), any::<bool>());
+    let direct_lasts = prop_oneof![Just(u32::MAX), 0u32..10];
+    (any::<u64>(), bools, 1u64..1_000_000, direct_lasts).prop_map(|(seed, bools, latency, direct_lasts)| {
+        let (immediate, direct, pieces) = bools;
+        Options { seed, immediate, direct, pieces, latency, direct_lasts, consume: true }
+    })
+}
+
+/// Cuts `length` bytes into extents with gaps between them, in an order that is not theirs.
+fn extents(length: usize, cuts: &[u16]) -> Vec<(u64, u64)> {
+    let mut places: Vec<usize> = cuts.iter().map(|cut| *cut as usize % length.max(1)).collect();
+    places.extend([0, length]);
+    places.sort_unstable();
+    places.dedup();
+    let mut extents: Vec<_> = places
+        .windows(2)
+        .enumerate()
+        .map(|(at, pair)| ((pair[0] + at * 100) as u64, (pair[1] - pair[0]) as u64))
+        .collect();
+    extents.reverse();
+    if extents.is_empty() { vec![(0, 0)] } else { extents }
+}
+
+fn transfer(rig: &mut Rig, plan: &Plan) -> Transfer {
+    let bytes = rig.random.bytes(plan.length + 500);
+    let source = if plan.from_stream {
+        End::stream(rig.device(Device::source(bytes[..plan.length].to_vec(), 6000)))
+    } else {
+        End::file(rig.device(Device::file(bytes)), &extents(plan.length, &plan.cuts))
+    };
+    let prefix_bytes = plan.prefix.map(|length| rig.random.bytes(length));
+    let prefix = prefix_bytes.map(|bytes| {
+        let length = bytes.len() as u64;
+        End::memory(rig.device(Device::file(bytes)), length)
+    });
+    let input = plan.length + plan.prefix.unwrap_or(0);
+    let resizes = plan.chain.iter().any(|operator| operator.kind() == OperatorKind::Resize);
+    let room = if resizes { input * 2 + 10_000 } else { input };
+    let destination = if plan.to_stream {
+        let (bytes, more) = (Vec::new(), Vec::new());
+        End::stream(rig.device(Device::Sink { bytes, piece: 7000, holds: plan.holds, more }))
+    } else {
+        End::file(rig.device(Device::file(Vec::new())), &extents(room, &plan.cuts))
+    };
+    Transfer {
+        prefix,
+        source,
+        destination,
+        chain: chain(&plan.chain),
+        length: if plan.to_end { LENGTH_TO_END } else { input as u64 },
+        rid: plan.rid,
+        timeout_ms: 0,
+        flags: if plan.durable { FLAG_DURABLE } else { 0 },
+    }
+}
+
+/// How the plain program ends.
+fn plain_end(rig: &Rig, ticket: usize) -> (Status, Stage, u8) {
+    let command = &rig.submitted[ticket];
+    let chain = &command.transfer.as_ref().expect("a transfer").chain;
+    match sequential::run(chain, &command.input) {
+        Ok(_) => (Status::Success, Stage::None, 0),
+        Err((at, error)) => (error.status(), Stage::Operator, at as u8),
+    }
+}
+
+fn check(config: Config, options: Options, plans: &[Plan]) {
+    let blocks = u64::from(config.blocks);
+    let mut rig = Rig::new(config, options);
+    let queues: Vec<QueueId> =
+        (0..4).map(|at| rig.queue(QueueConfig { tenant: at % 2, depth: 16, weight: 1 + at })).collect();
+    let mut tickets = Vec::new();
+    for plan in plans {
+        let transfer = transfer(&mut rig, plan);
+        tickets.push(rig.submit(queues[plan.queue], &transfer));
+        let pause = rig.random.range(0, 300_000);
+        rig.run_for(pause);
+    }
+    rig.settle();
+    for ticket in tickets {
+        rig.verify(ticket);
+        assert_eq!(rig.end(ticket), plain_end(&rig, ticket));
+    }
+    let counters = rig.engine.counters();
+    assert!(counters.blocks_peak <= blocks && counters.stale_events == 0 && counters.bad_doorbells == 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_interleaving_gives_the_plain_programs_bytes(
+        config in config(),
+        options in options(),
+        plans in prop::collection::vec(plan(), 1..10),
+    ) {
+        check(config, options, &plans);
+    }
+}
