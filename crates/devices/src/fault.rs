@@ -1,7 +1,7 @@
 //! From errno to status.
 
 use dcs_abi::status::Status;
-use dcs_engine::{Fault, Outcome};
+use dcs_engine::Fault;
 use rustix::io::Errno;
 
 /// The fault of a system call that failed while it read from a source.
@@ -40,9 +40,4 @@ fn common(errno: Errno) -> Option<Status> {
 /// A fault with its errno.
 pub(crate) fn fault(status: Status, errno: Errno) -> Fault {
     Fault { status, errno: errno.raw_os_error() as u32 }
-}
-
-/// A failed outcome.
-pub(crate) fn failed(fault: Fault) -> Outcome {
-    Outcome::Failed(fault)
 }

@@ -1,0 +1,172 @@
+//! What a transfer says when it is done.
+
+use dcs_abi::operator::Operator;
+use dcs_abi::result::{self, DigestSlot, ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE};
+use std::time::Duration;
+
+/// What a transfer did.
+#[derive(Clone, Debug, Default)]
+pub struct Completion {
+    /// Bytes that came from prefix and source.
+    pub bytes_in: u64,
+    /// Bytes that the destination took, in order, from the first one.
+    pub bytes_out: u64,
+    /// The digests, in the order of their operators in the chain.
+    pub digests: Vec<Digest>,
+    /// Where the time went.
+    pub breakdown: Breakdown,
+    /// Which paths the bytes took.
+    pub path: Path,
+    /// The bytes, where the sink was [`Sink::memory`](crate::Sink::memory).
+    pub memory: Option<Vec<u8>>,
+}
+
+/// The value of one digest operator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    /// Which operator.
+    pub operator: Operator,
+    /// Its place in the chain, from 0.
+    pub place: usize,
+    /// Bytes that it covers: after a failure, perhaps more than were delivered.
+    pub covered: u64,
+    size: usize,
+    value: [u8; result::DIGEST_MAX],
+}
+
+impl Digest {
+    fn new(place: usize, slot: &DigestSlot) -> Option<Digest> {
+        let operator = Operator::from_number(slot.operator)?;
+        let size = slot.size as usize;
+        (size > 0 && size <= slot.value.len()).then_some(Digest {
+            operator,
+            place,
+            covered: slot.covered,
+            size,
+            value: slot.value,
+        })
+    }
+
+    /// Its bytes; CRCs most significant byte first.
+    pub fn bytes(&self) -> &[u8] {
+        &self.value[..self.size]
+    }
+}
+
+/// Lower-case hexadecimal, as md5sum prints it.
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {self} over {} bytes", self.operator.name(), self.covered)
+    }
+}
+
+/// Where the time went (the papers' latency breakdown).
+#[derive(Clone, Debug, Default)]
+pub struct Breakdown {
+    /// From the fetch of the command to its start: order, blocks, binding.
+    pub queued: Duration,
+    /// From the start to the completion.
+    pub run: Duration,
+    /// Source, each operator, destination.
+    pub stages: Vec<StageTime>,
+}
+
+/// The time of one stage.
+#[derive(Clone, Debug)]
+pub struct StageTime {
+    /// `source`, an operator's name, or `destination`.
+    pub name: &'static str,
+    /// From the start to its first device operation.
+    pub first: Duration,
+    /// From the start to the end of its last device operation.
+    pub last: Duration,
+    /// Sum over its operations of the time from issue to done. Operations may overlap: it can exceed `run`.
+    pub busy: Duration,
+    /// Device operations.
+    pub operations: u64,
+}
+
+/// Which paths the bytes of a transfer took: `PATH_*` bits of the command set.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Path(pub u32);
+
+const PATH_NAMES: &[(u32, &str)] = &[
+    (result::PATH_SOURCE_CACHED, "source through the page cache"),
+    (result::PATH_SOURCE_DIRECT, "source by O_DIRECT"),
+    (result::PATH_DESTINATION_CACHED, "destination through the page cache"),
+    (result::PATH_DESTINATION_DIRECT, "destination by O_DIRECT"),
+    (result::PATH_KERNEL_COPY, "the kernel's own copy"),
+    (result::PATH_ZERO_COPY, "zero-copy send"),
+    (result::PATH_IO_URING, "io_uring"),
+    (result::PATH_SYSCALL, "system calls"),
+    (result::PATH_PEER_TO_PEER, "peer-to-peer"),
+];
+
+impl Path {
+    /// True where all bits of `path` are set.
+    pub fn has(self, path: u32) -> bool {
+        self.0 & path == path
+    }
+
+    /// The paths in words.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        PATH_NAMES.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
+    }
+}
+
+impl std::fmt::Debug for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.names().collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Completion {
+    pub(crate) fn new(area: &ResultArea, chain: &[u8]) -> Completion {
+        let digests =
+            area.digests.iter().enumerate().filter_map(|(place, slot)| Digest::new(place, slot)).collect();
+        Completion {
+            bytes_in: area.bytes_in,
+            bytes_out: area.bytes_out,
+            digests,
+            breakdown: Breakdown::new(area, chain),
+            path: Path(area.path),
+            memory: None,
+        }
+    }
+}
+
+impl Breakdown {
+    fn new(area: &ResultArea, chain: &[u8]) -> Breakdown {
+        let started = if area.started == 0 { area.finished } else { area.started };
+        let stage = |slot: usize, name| {
+            let times = &area.stages[slot];
+            (times.operations > 0).then(|| StageTime {
+                name,
+                first: Duration::from_nanos(times.first_issue.saturating_sub(started)),
+                last: Duration::from_nanos(times.last_done.saturating_sub(started)),
+                busy: Duration::from_nanos(times.busy),
+                operations: times.operations,
+            })
+        };
+        let operator = |(at, number): (usize, &u8)| {
+            stage(STAGE_OPERATORS + at, Operator::from_number(*number).map_or("operator", Operator::name))
+        };
+        let operators = chain.iter().enumerate().filter_map(operator);
+        let stages = stage(STAGE_SOURCE, "source")
+            .into_iter()
+            .chain(operators)
+            .chain(stage(STAGE_DESTINATION, "destination"))
+            .collect();
+        Breakdown {
+            queued: Duration::from_nanos(started.saturating_sub(area.queued)),
+            run: Duration::from_nanos(area.finished.saturating_sub(started)),
+            stages,
+        }
+    }
+}

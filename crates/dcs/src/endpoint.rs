@@ -1,0 +1,176 @@
+//! Sources and sinks, as an application names them.
+
+use crate::error::Error;
+use dcs_abi::descriptor::{EndpointKind, Extent, Mode};
+use dcs_devices::{Endpoint, EndpointError};
+use std::ops::{Bound, RangeBounds};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+
+/// Where bytes come from. It holds a duplicate of its descriptor: the original may be closed any time.
+#[derive(Debug)]
+pub struct Source(pub(crate) Side);
+
+/// Where bytes go. It holds a duplicate of its descriptor.
+#[derive(Debug)]
+pub struct Sink(pub(crate) Side);
+
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub endpoint: Result<Arc<Endpoint>, EndpointError>,
+    pub range: Range,
+    pub cache: Mode,
+    pub zero_copy: Mode,
+    /// The memory of a memory sink, to be handed back.
+    pub memory: Option<Arc<Mutex<Vec<u8>>>>,
+}
+
+/// Which bytes of an endpoint.
+#[derive(Clone, Debug)]
+pub(crate) enum Range {
+    /// From here to there, or to the end.
+    Span(Bound<u64>, Bound<u64>),
+    /// These extents.
+    Extents(Vec<Extent>),
+    /// As far as it goes: a stream, or a file that is written.
+    From(u64),
+}
+
+impl Side {
+    fn new(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Side {
+        let endpoint = endpoint.map(Arc::new);
+        Side { endpoint, range, cache: Mode::Auto, zero_copy: Mode::Auto, memory: None }
+    }
+
+    fn fd(fd: &impl AsFd, range: Range) -> Side {
+        Side::new(Endpoint::from_fd(fd.as_fd()), range)
+    }
+
+    /// The extents that a descriptor names; none for a stream.
+    pub fn extents(&self, endpoint: &Endpoint) -> Result<Vec<Extent>, Error> {
+        if !endpoint.kind().is_positional() {
+            return Ok(Vec::new());
+        }
+        let span = |from: u64, to: u64| {
+            to.checked_sub(from).map(|length| vec![Extent { offset: from, length }]).ok_or(Error::Range)
+        };
+        match &self.range {
+            Range::Extents(extents) => Ok(extents.clone()),
+            // A regular file grows when it is written; its largest offset is 2^63 - 1 (off_t).
+            Range::From(offset) if endpoint.kind() == EndpointKind::File => {
+                span((*offset).min(i64::MAX as u64), i64::MAX as u64)
+            }
+            Range::From(offset) => span(*offset, endpoint.size().map_err(Error::Size)?.unwrap_or(0)),
+            Range::Span(from, to) => {
+                let from = match from {
+                    Bound::Included(from) => *from,
+                    Bound::Excluded(before) => before.saturating_add(1),
+                    Bound::Unbounded => 0,
+                };
+                let to = match to {
+                    Bound::Included(last) => last.saturating_add(1),
+                    Bound::Excluded(to) => *to,
+                    Bound::Unbounded => endpoint.size().map_err(Error::Size)?.unwrap_or(0).max(from),
+                };
+                span(from, to)
+            }
+        }
+    }
+}
+
+impl Source {
+    /// A range of a file or block device: `..` for all of it as it is now.
+    pub fn file(file: &impl AsFd, range: impl RangeBounds<u64>) -> Source {
+        let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
+        Source(Side::fd(file, range))
+    }
+
+    /// Several runs of bytes of a file or block device, one after the other: (offset, length) each.
+    pub fn extents(file: &impl AsFd, extents: &[(u64, u64)]) -> Source {
+        let extents =
+            extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
+        Source(Side::fd(file, Range::Extents(extents)))
+    }
+
+    /// What a socket receives, until its peer stops sending (or the request's length is reached).
+    pub fn socket(socket: &impl AsFd) -> Source {
+        Source::fd(socket)
+    }
+
+    /// Any descriptor: a file from its start, else a stream until its end.
+    pub fn fd(fd: &impl AsFd) -> Source {
+        Source(Side::fd(fd, Range::Span(Bound::Unbounded, Bound::Unbounded)))
+    }
+
+    /// Bytes in memory.
+    pub fn memory(bytes: impl Into<Arc<[u8]>>) -> Source {
+        let range = Range::Span(Bound::Unbounded, Bound::Unbounded);
+        Source(Side::new(Ok(Endpoint::shared(bytes.into())), range))
+    }
+
+    pub(crate) fn endpoint(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Source {
+        Source(Side::new(endpoint, range))
+    }
+
+    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT).
+    pub fn cache(mut self, mode: Mode) -> Source {
+        self.0.cache = mode;
+        self
+    }
+
+    /// The kernel's own copy, where the chain is empty: [`Mode::Off`] forbids it.
+    pub fn zero_copy(mut self, mode: Mode) -> Source {
+        self.0.zero_copy = mode;
+        self
+    }
+}
+
+impl Sink {
+    /// A file, from this offset on; it grows as needed and is not truncated.
+    pub fn file(file: &impl AsFd, offset: u64) -> Sink {
+        Sink(Side::fd(file, Range::From(offset)))
+    }
+
+    /// Several runs of bytes of a file or block device, one after the other: (offset, length) each.
+    pub fn extents(file: &impl AsFd, extents: &[(u64, u64)]) -> Sink {
+        let extents =
+            extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
+        Sink(Side::fd(file, Range::Extents(extents)))
+    }
+
+    /// A socket.
+    pub fn socket(socket: &impl AsFd) -> Sink {
+        Sink::fd(socket)
+    }
+
+    /// Any descriptor: a file from its start, a block device, a stream.
+    pub fn fd(fd: &impl AsFd) -> Sink {
+        Sink::file(fd, 0)
+    }
+
+    /// Memory of so many bytes, handed back in [`Completion::memory`](crate::Completion::memory), as long as what
+    /// was written.
+    pub fn memory(capacity: usize) -> Sink {
+        let memory = Arc::new(Mutex::new(vec![0; capacity]));
+        let mut side = Side::new(Ok(Endpoint::sink(Arc::clone(&memory))), Range::From(0));
+        side.memory = Some(memory);
+        Sink(side)
+    }
+
+    pub(crate) fn endpoint(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Sink {
+        Sink(Side::new(endpoint, range))
+    }
+
+    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT).
+    pub fn cache(mut self, mode: Mode) -> Sink {
+        self.0.cache = mode;
+        self
+    }
+
+    /// Zero-copy send, and the kernel's own copy where the chain is empty: [`Mode::On`] demands the former,
+    /// [`Mode::Off`] forbids both.
+    pub fn zero_copy(mut self, mode: Mode) -> Sink {
+        self.0.zero_copy = mode;
+        self
+    }
+}

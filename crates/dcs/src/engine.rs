@@ -1,0 +1,361 @@
+//! The engine as an application holds it: builder, threads, shutdown.
+
+use crate::error::Error;
+use crate::kernel::{Control, Core};
+use crate::queue::QueuePair;
+use crate::session::{DEPTH_MAX, Session};
+use dcs_devices::Io;
+use dcs_devices::controller::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What runs the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// This machine's kernel: files, sockets, memory through io_uring and plain system calls.
+    #[default]
+    Kernel,
+}
+
+/// Who drives the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// A thread of its own: it spins while there is work, and sleeps when there is none.
+    #[default]
+    Thread,
+    /// Whoever waits for a transfer: no hand-over between threads. Nothing moves while nobody waits.
+    Caller,
+}
+
+/// How an engine is to be made. Every setting has a default.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    backend: Backend,
+    driver: Driver,
+    io: Io,
+    config: dcs_engine::Config,
+    spin: Duration,
+    core: Option<usize>,
+}
+
+/// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What sessions share with the engine.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    driver: Driver,
+    /// The engine's thread holds it for good; without one, whoever drives.
+    core: Mutex<Core>,
+    control: Mutex<Vec<Control>>,
+    /// The driver sleeps, or is about to: it wants to be woken.
+    asleep: AtomicBool,
+    stopping: AtomicBool,
+    waker: Waker,
+    spin: Duration,
+    /// Queues whose threads may be waiting for their turn to drive.
+    waiting: Mutex<Vec<Arc<QueuePair>>>,
+    has_ring: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        // Spinning takes a core from those who could make work; with one core there is nothing to spin for.
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let spin = if cores > 1 { Duration::from_micros(20) } else { Duration::ZERO };
+        Builder {
+            backend: Backend::Kernel,
+            driver: Driver::Thread,
+            io: Io::Auto,
+            config: dcs_engine::Config::default(),
+            spin,
+            core: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Which backend.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// Who drives the engine.
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = driver;
+        self
+    }
+
+    /// io_uring, plain system calls, or whichever is to be had. The environment variable `DCS_IO` (`auto`, `uring`,
+    /// `plain`) overrides [`Io::Auto`].
+    pub fn io(mut self, io: Io) -> Self {
+        self.io = io;
+        self
+    }
+
+    /// Bytes of a block buffer: a multiple of 4096.
+    pub fn block_size(mut self, bytes: u32) -> Self {
+        self.config.block_size = bytes;
+        self
+    }
+
+    /// Block buffers.
+    pub fn blocks(mut self, blocks: u32) -> Self {
+        self.config.blocks = blocks;
+        self
+    }
+
+    /// Blocks that one transfer may hold: how far reading runs ahead of writing.
+    pub fn window(mut self, blocks: u16) -> Self {
+        self.config.window = blocks;
+        self
+    }
+
+    /// Transfers that may be in flight in all.
+    pub fn commands(mut self, commands: u16) -> Self {
+        self.config.commands = commands;
+        self
+    }
+
+    /// Sessions that may be open.
+    pub fn sessions(mut self, sessions: u16) -> Self {
+        self.config.queues = sessions;
+        self
+    }
+
+    /// How long the engine looks for work before it sleeps.
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Binds the engine's thread to a CPU: one engine per core.
+    pub fn core(mut self, core: usize) -> Self {
+        self.core = Some(core);
+        self
+    }
+
+    /// Starts the engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] where the system has not what it needs.
+    pub fn start(self) -> Result<Engine, Error> {
+        let Backend::Kernel = self.backend;
+        let core = Core::new(self.config, io_from_environment(self.io)?)?;
+        let shared = Arc::new(Shared {
+            driver: self.driver,
+            waker: core.waker(),
+            has_ring: core.has_ring(),
+            core: Mutex::new(core),
+            control: Mutex::new(Vec::new()),
+            asleep: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            spin: self.spin,
+            waiting: Mutex::new(Vec::new()),
+        });
+        let thread = match self.driver {
+            Driver::Caller => None,
+            Driver::Thread => Some(spawn(&shared, self.core)?),
+        };
+        Ok(Engine { shared, thread })
+    }
+}
+
+fn io_from_environment(io: Io) -> Result<Io, Error> {
+    match (io, std::env::var("DCS_IO").as_deref()) {
+        (Io::Auto, Ok("uring")) => Ok(Io::Uring),
+        (Io::Auto, Ok("plain")) => Ok(Io::Plain),
+        (Io::Auto, Ok(other)) if !matches!(other, "" | "auto") => {
+            let text = format!("DCS_IO is {other:?}; it may be auto, uring or plain");
+            Err(Error::Start(std::io::Error::new(std::io::ErrorKind::InvalidInput, text)))
+        }
+        (io, _) => Ok(io),
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, core: Option<usize>) -> Result<JoinHandle<()>, Error> {
+    let shared = Arc::clone(shared);
+    let run = move || {
+        crate::kernel::thread::prepare(core);
+        shared.run();
+    };
+    std::thread::Builder::new().name("dcs-engine".into()).spawn(run).map_err(Error::Start)
+}
+
+impl Engine {
+    /// How an engine is to be made.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Opens a session with room for 64 transfers in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSessions`].
+    pub fn session(&self) -> Result<Session, Error> {
+        self.session_with_depth(64)
+    }
+
+    /// Opens a session with room for `depth` transfers in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSessions`], [`Error::Depth`].
+    pub fn session_with_depth(&self, depth: u16) -> Result<Session, Error> {
+        if !(1..=DEPTH_MAX).contains(&depth) {
+            return Err(Error::Depth);
+        }
+        let queue = Arc::new(QueuePair::new(depth));
+        self.shared.push(Control::AddQueue(Arc::clone(&queue)));
+        self.shared.drive_once();
+        queue.wait_for_id().ok_or(Error::NoSessions)?;
+        Ok(Session::new(Arc::clone(&self.shared), queue))
+    }
+
+    /// Whether io_uring carries what takes time; otherwise plain system calls do, and a disk makes the engine wait.
+    pub fn uses_io_uring(&self) -> bool {
+        self.shared.has_ring
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.push(Control::Stop);
+        match self.thread.take() {
+            Some(thread) => drop(thread.join()),
+            None => self.shared.run(),
+        }
+    }
+}
+
+impl Shared {
+    pub fn is_caller_driven(&self) -> bool {
+        self.driver == Driver::Caller
+    }
+
+    /// There is something new in a queue.
+    pub fn ring_doorbell(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    fn push(&self, control: Control) {
+        self.control.lock().unwrap_or_else(|error| error.into_inner()).push(control);
+        self.ring_doorbell();
+    }
+
+    pub fn delete_queue(&self, queue: &Arc<QueuePair>) {
+        if let Some(id) = queue.id.get() {
+            self.push(Control::DeleteQueue(*id));
+            self.drive_once();
+        }
+    }
+
+    /// The engine's thread, or the last drive of an engine without one: until all queues are gone.
+    fn run(&self) {
+        let mut core = self.core.lock().unwrap_or_else(|error| error.into_inner());
+        let stopped =
+            |core: &Core| self.stopping.load(Ordering::SeqCst) && core.is_empty() && !self.has_control();
+        while !stopped(&core) {
+            self.round(&mut core, stopped);
+        }
+        core.close();
+    }
+
+    /// Drives the engine until that transfer is done; or, where another thread drives it, waits.
+    pub fn wait(&self, queue: &Arc<QueuePair>, cid: u16) {
+        if self.driver == Driver::Thread {
+            return queue.wait(cid, || false);
+        }
+        match self.try_core() {
+            Some(mut core) => {
+                while !queue.is_done(cid) && !core.is_closed() {
+                    self.round(&mut core, |_| queue.is_done(cid));
+                }
+                drop(core);
+                // Whoever waits for a turn to drive takes over.
+                let waiting = std::mem::take(&mut *self.waiting());
+                waiting.iter().for_each(|queue| queue.nudge());
+            }
+            None => {
+                self.waiting().push(Arc::clone(queue));
+                queue.wait(cid, || self.try_core().is_some());
+            }
+        }
+    }
+
+    /// One round without waiting, where nobody else drives.
+    pub fn drive_once(&self) {
+        if self.driver == Driver::Caller
+            && let Some(mut core) = self.try_core()
+        {
+            self.take_control(&mut core);
+            while core.step() {}
+        }
+    }
+
+    /// Works until there is nothing to do; then spins a while, then sleeps once.
+    fn round(&self, core: &mut Core, done: impl Fn(&Core) -> bool) {
+        let mut idle_since = None;
+        loop {
+            let controlled = self.take_control(core);
+            if core.step() || controlled {
+                idle_since = None;
+                if done(core) {
+                    return;
+                }
+                continue;
+            }
+            if done(core) {
+                return;
+            }
+            let now = Instant::now();
+            if core.is_busy() && now - *idle_since.get_or_insert(now) < self.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            break;
+        }
+        self.asleep.store(true, Ordering::SeqCst);
+        // Whoever rang before this line was not seen to sleep: look once more.
+        if !core.has_doorbell() && !self.has_control() {
+            core.sleep();
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    fn take_control(&self, core: &mut Core) -> bool {
+        let control = std::mem::take(&mut *self.control.lock().unwrap_or_else(|error| error.into_inner()));
+        let any = !control.is_empty();
+        control.into_iter().for_each(|control| core.control(control));
+        any
+    }
+
+    fn has_control(&self) -> bool {
+        !self.control.lock().unwrap_or_else(|error| error.into_inner()).is_empty()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<QueuePair>>> {
+        self.waiting.lock().unwrap_or_else(|error| error.into_inner())
+    }
+
+    fn try_core(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}

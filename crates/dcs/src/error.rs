@@ -1,0 +1,108 @@
+//! What goes wrong, and how it is said.
+
+use crate::completion::Completion;
+use dcs_abi::operator::Operator;
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::EndpointError;
+
+/// A command could not be submitted, or an engine not be started. Nothing was moved.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The engine cannot have these sizes.
+    #[error("the engine cannot be made so: {0}")]
+    Config(#[from] dcs_engine::ConfigError),
+    /// io_uring was demanded and is not to be had, or a thread or descriptor could not be made.
+    #[error("the engine could not be started: {0}")]
+    Start(#[source] std::io::Error),
+    /// The engine has all the sessions that it was made for.
+    #[error("the engine has no room for another session (Builder::sessions)")]
+    NoSessions,
+    /// The session's depth is out of range.
+    #[error("a session may have 1 to {} transfers in flight", crate::session::DEPTH_MAX)]
+    Depth,
+    /// As many transfers are in flight as the session has room for.
+    #[error("the session is full: wait for a transfer, or make the session deeper")]
+    SessionFull,
+    /// The engine was dropped.
+    #[error("the engine has stopped")]
+    Stopped,
+    /// More operators than a chain can have.
+    #[error("a chain has at most {} operators", dcs_abi::CHAIN_MAX)]
+    ChainTooLong,
+    /// More extents than a descriptor of this session has room for.
+    #[error("too many extents for one command (at most about {})", crate::queue::EXTENTS_MAX)]
+    TooManyExtents,
+    /// A source or sink cannot be one.
+    #[error("{0}")]
+    Endpoint(#[from] EndpointError),
+    /// The size of a source could not be found out.
+    #[error("the size of the source could not be read: {0}")]
+    Size(#[source] std::io::Error),
+    /// The range begins after its end.
+    #[error("the range begins after it ends")]
+    Range,
+    /// Futures and eventfds need an engine with a thread of its own: nobody would drive this one.
+    #[error("this engine is driven by the caller that waits: use wait(), or start it with Driver::Thread")]
+    CallerDriven,
+}
+
+/// A transfer that failed. What it had done by then is in [`TransferError::completion`].
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.sentence())]
+pub struct TransferError {
+    /// What went wrong.
+    pub status: Status,
+    /// Where.
+    pub stage: Stage,
+    /// Which operator of the chain, where the stage is [`Stage::Operator`].
+    pub operator: Option<(u8, Operator)>,
+    /// errno of the system call behind it; 0 where there was none.
+    pub errno: i32,
+    /// Bytes, digests and times up to the failure. `completion.bytes_out` bytes had been delivered.
+    pub completion: Box<Completion>,
+}
+
+impl TransferError {
+    /// One line: stage, status, errno, bytes delivered.
+    fn sentence(&self) -> String {
+        let stage = match self.operator {
+            Some((at, operator)) => format!("operator {} ({})", at + 1, operator.name()),
+            None => self.stage.name().to_string(),
+        };
+        let errno = match self.errno {
+            0 => String::new(),
+            errno => format!(" ({})", std::io::Error::from_raw_os_error(errno)),
+        };
+        format!("{stage}: {}{errno}; {} bytes had been delivered", self.status, self.completion.bytes_out)
+    }
+
+    /// What the user of the transfer can do about it, in one line.
+    pub fn advice(&self) -> &'static str {
+        match self.status {
+            Status::UnknownOperator => "use operators that this engine has (dcs ops)",
+            Status::BadParameter => "check the operator's key, counter or level (docs/operators.md)",
+            Status::BadHandle => "keep file descriptors open until the transfer is submitted",
+            Status::AccessDenied => "open the source for reading and the destination for reading and writing",
+            Status::OutOfRange => "ask for a range that lies inside the file, or grow the destination",
+            Status::CapacityExceeded => "make room at the destination and send the rest again",
+            Status::EndOfSource => "the file shrank or the peer stopped early: check the sender",
+            Status::PeerReset => "the peer closed the connection: look at its log, then send again",
+            Status::CorruptData => "the input is damaged or of another format: fetch it again",
+            Status::TruncatedData => "the input is cut: fetch all of it",
+            Status::Timeout => "give more time, or find out why the named stage is slow",
+            Status::Cancelled => "it was cancelled as asked",
+            Status::QueueDeleted => "the engine stopped first: keep it until its transfers are done",
+            Status::UnsupportedEndpoint => {
+                "use a regular file not opened for appending, a block device, a stream socket, a pipe or memory"
+            }
+            Status::PathUnavailable => {
+                "leave the path to the engine (AUTO), or use a file system that has it"
+            }
+            Status::OutOfResources => "start the engine with more blocks",
+            Status::ReadError | Status::WriteError | Status::DeviceReset => {
+                "look for device errors in the kernel log"
+            }
+            _ => "this is a defect of the engine or of the program that made the command: please report it",
+        }
+    }
+}

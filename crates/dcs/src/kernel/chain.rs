@@ -1,0 +1,110 @@
+//! The NDP pool of the kernel backend: operators run on the engine's own core, one block at a time.
+
+use dcs_abi::operator::OperatorKind;
+use dcs_abi::result::DigestSlot;
+use dcs_abi::status::Status;
+use dcs_devices::BlockPool;
+use dcs_engine::{Fault, OperationKind, Outcome, TransferSpec};
+use dcs_ndp::{Context, OperatorError};
+
+/// The operators of one command, with their stream states.
+#[derive(Debug)]
+pub(crate) struct Chain(Vec<Loaded>);
+
+struct Loaded {
+    context: Context,
+    /// Bytes that went through it.
+    covered: u64,
+}
+
+/// Stream states, which hold keys, are not printed.
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} after {} bytes", self.context.operator().name(), self.covered)
+    }
+}
+
+impl Chain {
+    /// Loads the operators; on failure tells which one and why.
+    pub fn load(spec: &TransferSpec) -> Result<Chain, (u8, Fault)> {
+        let load = |(at, spec): (usize, &dcs_engine::OperatorSpec)| {
+            let context =
+                Context::new(spec.operator, &spec.parameter).map_err(|error| (at as u8, fault(&error)))?;
+            Ok(Loaded { context, covered: 0 })
+        };
+        spec.chain.iter().enumerate().map(load).collect::<Result<_, _>>().map(Chain)
+    }
+
+    /// Processes a block.
+    pub fn process(&mut self, kind: &OperationKind, pool: &mut BlockPool) -> Outcome {
+        self.try_process(kind, pool).unwrap_or_else(Outcome::Failed)
+    }
+
+    fn try_process(&mut self, kind: &OperationKind, pool: &mut BlockPool) -> Result<Outcome, Fault> {
+        let broken = Fault::new(Status::InternalError);
+        match *kind {
+            OperationKind::Process { operator, block, length, last, .. } => {
+                let loaded = self.0.get_mut(operator as usize).ok_or(broken)?;
+                let buffer = pool.get_mut(block).ok_or(broken)?;
+                loaded.process(&mut buffer.bytes_mut()[..length as usize], last)
+            }
+            OperationKind::Resize {
+                operator,
+                block,
+                start,
+                length,
+                output,
+                output_start,
+                output_length,
+                last,
+                ..
+            } => {
+                let loaded = self.0.get_mut(operator as usize).ok_or(broken)?;
+                let (input, output) = pool.pair_mut(block, output).ok_or(broken)?;
+                let input = &input.bytes()[start as usize..(start + length) as usize];
+                let output =
+                    &mut output.bytes_mut()[output_start as usize..(output_start + output_length) as usize];
+                let progress = loaded.context.resize(input, output, last).map_err(|error| fault(&error))?;
+                Ok(Outcome::Processed {
+                    consumed: progress.consumed as u32,
+                    produced: progress.produced as u32,
+                    finished: progress.finished,
+                })
+            }
+            OperationKind::Snapshot { operator } => {
+                self.0.get(operator as usize).and_then(Loaded::digest).ok_or(broken)
+            }
+            _ => Err(broken),
+        }
+    }
+}
+
+impl Loaded {
+    fn process(&mut self, bytes: &mut [u8], last: bool) -> Result<Outcome, Fault> {
+        let done = Outcome::Processed { consumed: bytes.len() as u32, produced: 0, finished: false };
+        self.covered += bytes.len() as u64;
+        if !matches!(self.context.operator().kind(), OperatorKind::Digest { .. }) {
+            self.context.in_place(bytes, last).map_err(|error| fault(&error))?;
+            return Ok(done);
+        }
+        self.context.absorb(bytes);
+        if last { self.digest().ok_or(Fault::new(Status::InternalError)) } else { Ok(done) }
+    }
+
+    fn digest(&self) -> Option<Outcome> {
+        let digest = self.context.value()?;
+        let bytes = digest.as_bytes();
+        let mut slot = DigestSlot {
+            operator: self.context.operator() as u8,
+            size: bytes.len() as u8,
+            covered: self.covered,
+            ..Default::default()
+        };
+        slot.value[..bytes.len()].copy_from_slice(bytes);
+        Some(Outcome::Digest(slot))
+    }
+}
+
+fn fault(error: &OperatorError) -> Fault {
+    Fault::new(error.status())
+}

@@ -1,0 +1,278 @@
+//! The kernel backend: joins the engine core, the device controller and the operators into one loop.
+//!
+//! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
+//! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
+
+mod chain;
+pub(crate) mod thread;
+
+use crate::error::Error;
+use crate::queue::QueuePair;
+use chain::Chain;
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::controller::Waker;
+use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
+use dcs_engine::{
+    Action, Binding, CommandId, Config, Event, Fault, Operation, OperationKind, Outcome, QueueConfig,
+    QueueId, TransferSpec,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
+const ACTIONS_A_ROUND: usize = 64;
+
+/// What sessions and the engine's handle ask of the loop, beside commands.
+#[derive(Debug)]
+pub(crate) enum Control {
+    AddQueue(Arc<QueuePair>),
+    DeleteQueue(QueueId),
+    Stop,
+}
+
+/// A bound command.
+#[derive(Debug)]
+struct Bound {
+    route: Route,
+    chain: Chain,
+}
+
+#[derive(Debug)]
+struct Queue {
+    pair: Arc<QueuePair>,
+    seen_tail: u32,
+    seen_head: u32,
+}
+
+/// The loop's state.
+#[derive(Debug)]
+pub(crate) struct Core {
+    engine: dcs_engine::Engine,
+    controller: Controller,
+    bound: Vec<Option<Bound>>,
+    queues: Vec<Option<Queue>>,
+    clock: Instant,
+    device_events: Vec<DeviceEvent>,
+    descriptor: Vec<u8>,
+    stopping: bool,
+    closed: bool,
+}
+
+impl Core {
+    pub fn new(config: Config, io: Io) -> Result<Core, Error> {
+        let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
+        let (commands, queues) = (config.commands as usize, config.queues as usize);
+        let engine = dcs_engine::Engine::new(config)?;
+        Ok(Core {
+            engine,
+            controller: Controller::new(setup).map_err(Error::Start)?,
+            bound: (0..commands).map(|_| None).collect(),
+            queues: (0..queues).map(|_| None).collect(),
+            clock: Instant::now(),
+            device_events: Vec::new(),
+            descriptor: Vec::new(),
+            stopping: false,
+            closed: false,
+        })
+    }
+
+    pub fn waker(&self) -> Waker {
+        self.controller.waker()
+    }
+
+    pub fn has_ring(&self) -> bool {
+        self.controller.has_ring()
+    }
+
+    /// No queue is open.
+    pub fn is_empty(&self) -> bool {
+        self.queues.iter().all(Option::is_none)
+    }
+
+    /// Commands are under way.
+    pub fn is_busy(&self) -> bool {
+        self.engine.commands_in_flight() > 0
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub fn control(&mut self, control: Control) {
+        match control {
+            Control::AddQueue(pair) => self.add_queue(pair),
+            Control::DeleteQueue(queue) => self.handle(Event::DeleteQueue { queue }),
+            Control::Stop => {
+                self.stopping = true;
+                for at in 0..self.queues.len() {
+                    if self.queues[at].is_some() {
+                        self.handle(Event::DeleteQueue { queue: QueueId(at as u16) });
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_queue(&mut self, pair: Arc<QueuePair>) {
+        let config = QueueConfig { tenant: 0, depth: pair.ring_depth(), weight: 1 };
+        let id = if self.stopping { None } else { self.engine.add_queue(config) };
+        match id {
+            Some(id) => {
+                let _ = pair.id.set(id);
+                pair.nudge();
+                self.queues[id.0 as usize] = Some(Queue { pair, seen_tail: 0, seen_head: 0 });
+            }
+            None => pair.close(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        self.engine.handle(self.now(), event);
+    }
+
+    /// One round; false where there was nothing to do.
+    pub fn step(&mut self) -> bool {
+        let mut any = self.take_doorbells();
+        for _ in 0..ACTIONS_A_ROUND {
+            let Some(action) = self.engine.poll_action() else { break };
+            self.perform(action);
+            any = true;
+        }
+        any |= self.take_device_events();
+        if self.engine.next_timeout().is_some_and(|at| at <= self.now()) {
+            self.engine.handle_timeout(self.now());
+            any = true;
+        }
+        any
+    }
+
+    /// True where a session has rung since the last round.
+    pub fn has_doorbell(&self) -> bool {
+        self.queues.iter().flatten().any(|queue| queue.pair.sq_tail.load(Ordering::SeqCst) != queue.seen_tail)
+    }
+
+    fn take_doorbells(&mut self) -> bool {
+        let mut any = false;
+        for at in 0..self.queues.len() {
+            let Some(queue) = &mut self.queues[at] else { continue };
+            let id = QueueId(at as u16);
+            let (tail, head) =
+                (queue.pair.sq_tail.load(Ordering::SeqCst), queue.pair.cq_head.load(Ordering::Acquire));
+            let (new_tail, new_head) = (tail != queue.seen_tail, head != queue.seen_head);
+            (queue.seen_tail, queue.seen_head) = (tail, head);
+            if new_head {
+                self.handle(Event::CompletionDoorbell { queue: id, head });
+            }
+            if new_tail {
+                self.handle(Event::SubmissionDoorbell { queue: id, tail });
+            }
+            any |= new_tail || new_head;
+        }
+        any
+    }
+
+    fn take_device_events(&mut self) -> bool {
+        let mut events = std::mem::take(&mut self.device_events);
+        self.controller.poll(&mut events);
+        let any = !events.is_empty();
+        for event in events.drain(..) {
+            match event {
+                DeviceEvent::Done(operation, outcome) => self.handle(Event::Done { operation, outcome }),
+                DeviceEvent::Released(block) => self.handle(Event::Released { block }),
+                DeviceEvent::Retry(operation) => self.issue(&operation),
+            }
+        }
+        self.device_events = events;
+        any
+    }
+
+    /// Sleeps until a device, a session or a deadline has something to do.
+    pub fn sleep(&mut self) {
+        let timeout =
+            self.engine.next_timeout().map(|at| Duration::from_nanos(at.saturating_sub(self.now())));
+        self.controller.wait(timeout);
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::FetchEntry { queue, slot } => {
+                let bytes = self.pair(queue).map_or([0; 64], |pair| pair.read_submission(slot));
+                self.handle(Event::Entry { queue, bytes: &bytes });
+            }
+            Action::FetchDescriptor { command, queue, address, length } => {
+                let mut descriptor = std::mem::take(&mut self.descriptor);
+                let fetched =
+                    self.pair(queue).and_then(|pair| pair.read_bus(address, length, &mut descriptor));
+                let bytes = fetched.map(|()| descriptor.as_slice());
+                self.engine.handle(self.now(), Event::Descriptor { command, bytes });
+                // Keys may have been in it.
+                descriptor.fill(0);
+                self.descriptor = descriptor;
+            }
+            Action::Bind { command, queue, spec } => {
+                let binding = self.bind(command, queue, &spec);
+                self.handle(Event::Bound { command, binding });
+            }
+            Action::Unbind { command } => self.bound[command.slot()] = None,
+            Action::Issue(operation) => self.issue(&operation),
+            Action::Abort { operation } => self.controller.abort(operation),
+            Action::Complete { queue, slot, entry, result } => {
+                if let Some(pair) = self.pair(queue) {
+                    if let Some((address, area)) = result {
+                        pair.write_bus(address, &area.to_bytes());
+                    }
+                    pair.write_completion(slot, &entry);
+                    pair.interrupt();
+                }
+            }
+            Action::QueueDeleted { queue } => {
+                if let Some(queue) = self.queues.get_mut(queue.0 as usize).and_then(Option::take) {
+                    queue.pair.close();
+                }
+            }
+        }
+    }
+
+    fn pair(&self, queue: QueueId) -> Option<Arc<QueuePair>> {
+        self.queues.get(queue.0 as usize)?.as_ref().map(|queue| Arc::clone(&queue.pair))
+    }
+
+    fn bind(
+        &mut self,
+        command: CommandId,
+        queue: QueueId,
+        spec: &TransferSpec,
+    ) -> Result<Binding, (Stage, u8, Fault)> {
+        let pair = self.pair(queue).ok_or((Stage::Frontend, 0, Fault::new(Status::QueueDeleted)))?;
+        let (route, binding) =
+            Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, fault)| (stage, 0, fault))?;
+        let chain = Chain::load(spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
+        self.bound[command.slot()] = Some(Bound { route, chain });
+        Ok(binding)
+    }
+
+    fn issue(&mut self, operation: &Operation) {
+        let Some(bound) = self.bound[operation.command.slot()].as_mut() else {
+            let outcome = Outcome::Failed(Fault::new(Status::InternalError));
+            return self.handle(Event::Done { operation: operation.id, outcome });
+        };
+        let outcome = match operation.kind {
+            OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
+                Some(bound.chain.process(&operation.kind, &mut self.controller.pool))
+            }
+            _ => self.controller.start(operation, &mut bound.route),
+        };
+        if let Some(outcome) = outcome {
+            self.handle(Event::Done { operation: operation.id, outcome });
+        }
+    }
+}

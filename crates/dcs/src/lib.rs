@@ -1,0 +1,69 @@
+//! `dcs`: one command says where bytes are, what happens to them on the way, and where they go.
+//!
+//! ```no_run
+//! use dcs::{Engine, Op, Sink, Source};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = std::fs::File::open("video.mp4")?;
+//! let socket = std::net::TcpStream::connect("127.0.0.1:9000")?;
+//!
+//! let engine = Engine::builder().start()?;
+//! let session = engine.session()?;
+//! let done = session.transfer(Source::file(&file, ..), [Op::Md5], Sink::socket(&socket))?.wait()?;
+//! println!("{} bytes, md5 {}", done.bytes_out, done.digests[0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Architecture
+//!
+//! ```text
+//!   your threads                                the engine's thread (or the caller that waits)
+//!   Session --- submission queue, doorbell ---> kernel::Core: dcs_engine::Engine, no I/O
+//!      ^        descriptors (memory)               |  operations        ^ outcomes
+//!      |                                           v                    |
+//!   Transfer <- completion queue, results -------- dcs_devices::Controller (io_uring, system calls)
+//!                                                  dcs_ndp::Context (digests, ciphers, compression)
+//! ```
+//!
+//! A [`Session`] is a queue pair in memory, byte for byte as `dcs_abi` defines it: submissions are 64-byte entries,
+//! the engine copies and checks them, completions come back with a phase bit. A session may be shared by threads.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`engine`] | [`Engine`], its [`Builder`](engine::Builder), threads |
+//! | [`session`] | [`Session`], [`Request`](session::Request), [`Transfer`] |
+//! | [`endpoint`] | [`Source`] and [`Sink`] |
+//! | [`op`] | [`Op`]: operators with their keys |
+//! | [`completion`] | [`Completion`]: digests, bytes, [`Breakdown`](completion::Breakdown), paths |
+//! | [`error`] | what goes wrong, and how it is said |
+//! | `queue` | the queue pair's memory |
+//! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
+//! | `capi` | the C API, `dcs.h` |
+//!
+//! # What it doesn't implement
+//!
+//! * Other backends than the kernel's: a PCIe card and the RTL come later behind the same API.
+//! * Multi-lane digest units: each operator runs one stream at a time on the engine's core.
+//! * TLS, HTTP, datagrams: endpoints are byte streams, files and memory.
+
+pub mod completion;
+pub mod endpoint;
+pub mod engine;
+pub mod error;
+pub mod op;
+pub mod session;
+
+mod capi;
+mod kernel;
+mod queue;
+
+pub use completion::{Completion, Digest};
+pub use dcs_abi::descriptor::Mode;
+pub use dcs_abi::operator::Operator;
+pub use dcs_abi::status::{Stage, Status};
+pub use dcs_devices::Io;
+pub use endpoint::{Sink, Source};
+pub use engine::{Backend, Driver, Engine};
+pub use error::{Error, TransferError};
+pub use op::Op;
+pub use session::{Session, Transfer};

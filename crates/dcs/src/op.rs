@@ -1,0 +1,118 @@
+//! Operators with their parameters, as an application names them.
+
+use dcs_abi::operator::Operator;
+
+/// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one after
+/// it the encrypted data.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Op {
+    /// MD5 of the data (RFC 1321), 16 bytes.
+    Md5,
+    /// SHA-1 (FIPS 180-4), 20 bytes.
+    Sha1,
+    /// SHA-256 (FIPS 180-4), 32 bytes.
+    Sha256,
+    /// SHA-512 (FIPS 180-4), 64 bytes.
+    Sha512,
+    /// CRC-32 of Ethernet and gzip, 4 bytes.
+    Crc32,
+    /// CRC-32C of iSCSI (RFC 3720), 4 bytes.
+    Crc32c,
+    /// CRC-64 of NVMe, 8 bytes.
+    Crc64Nvme,
+    /// AES-256 in counter mode (SP 800-38A); encrypts and decrypts. Never use a counter block twice with a key.
+    Aes256Ctr {
+        /// The key.
+        key: [u8; 32],
+        /// The first counter block.
+        counter: [u8; 16],
+    },
+    /// AES-256 in XTS mode (IEEE 1619), encryption.
+    Aes256Xts {
+        /// Data key, then tweak key.
+        key: [u8; 64],
+        /// Bytes of a data unit.
+        unit_size: u32,
+        /// Number of the first data unit.
+        first_unit: u64,
+    },
+    /// AES-256 in XTS mode, decryption.
+    Aes256XtsDecrypt {
+        /// Data key, then tweak key.
+        key: [u8; 64],
+        /// Bytes of a data unit.
+        unit_size: u32,
+        /// Number of the first data unit.
+        first_unit: u64,
+    },
+    /// gzip compression (RFC 1952), level 0 to 9.
+    Gzip {
+        /// Level.
+        level: u8,
+    },
+    /// gzip decompression.
+    Gunzip,
+    /// Zstandard compression (RFC 8878), level 1 to 19.
+    Zstd {
+        /// Level.
+        level: u8,
+    },
+    /// Zstandard decompression.
+    Unzstd,
+    /// An operator by its number with a parameter block as it is, unchecked: for tools that know operators that
+    /// this library does not.
+    Raw {
+        /// Its number in the chain.
+        number: u8,
+        /// Its parameter block.
+        parameter: Vec<u8>,
+    },
+}
+
+impl Op {
+    /// Its number in a chain.
+    pub fn number(&self) -> u8 {
+        match self {
+            Op::Md5 => Operator::Md5 as u8,
+            Op::Sha1 => Operator::Sha1 as u8,
+            Op::Sha256 => Operator::Sha256 as u8,
+            Op::Sha512 => Operator::Sha512 as u8,
+            Op::Crc32 => Operator::Crc32 as u8,
+            Op::Crc32c => Operator::Crc32c as u8,
+            Op::Crc64Nvme => Operator::Crc64Nvme as u8,
+            Op::Aes256Ctr { .. } => Operator::Aes256Ctr as u8,
+            Op::Aes256Xts { .. } => Operator::Aes256Xts as u8,
+            Op::Aes256XtsDecrypt { .. } => Operator::Aes256XtsDecrypt as u8,
+            Op::Gzip { .. } => Operator::Gzip as u8,
+            Op::Gunzip => Operator::Gunzip as u8,
+            Op::Zstd { .. } => Operator::Zstd as u8,
+            Op::Unzstd => Operator::Unzstd as u8,
+            Op::Raw { number, .. } => *number,
+        }
+    }
+
+    /// Its parameter block, as `docs/abi.md` lays it out.
+    pub fn parameter(&self) -> Vec<u8> {
+        match self {
+            Op::Aes256Ctr { key, counter } => dcs_ndp::parameter::aes256_ctr(key, counter).to_vec(),
+            Op::Aes256Xts { key, unit_size, first_unit }
+            | Op::Aes256XtsDecrypt { key, unit_size, first_unit } => {
+                dcs_ndp::parameter::aes256_xts(key, *unit_size, *first_unit).to_vec()
+            }
+            Op::Gzip { level } | Op::Zstd { level } => dcs_ndp::parameter::level(*level).to_vec(),
+            Op::Raw { parameter, .. } => parameter.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Keys are not printed.
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match Operator::from_number(self.number()) {
+            Some(operator) => f.write_str(operator.name()),
+            None => write!(f, "operator {:#04x}", self.number()),
+        }
+    }
+}

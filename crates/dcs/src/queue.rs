@@ -1,0 +1,446 @@
+//! The memory of a queue pair: rings, doorbells, descriptors, results. Both sides copy; neither trusts.
+//!
+//! Everything that the engine reads here is plain atomics, so that a session may write to it at any time without
+//! undefined behaviour, just as a host may to memory that a card reads. What the engine makes of it is checked after
+//! it was copied.
+
+use crate::completion::Completion;
+use dcs_abi::Wire;
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
+use dcs_abi::result::ResultArea;
+use dcs_abi::status::Status;
+use dcs_devices::Endpoint;
+use dcs_engine::QueueId;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::task::Waker;
+
+/// Bytes of memory for one command: its descriptor, then its result area.
+const SLOT_SIZE: usize = 4096;
+/// Where in its slot the result area is.
+const RESULT_AT: usize = SLOT_SIZE - ResultArea::SIZE;
+/// Bus address of the first slot: 0 would mean "none".
+const BASE: u64 = SLOT_SIZE as u64;
+/// Room for a descriptor.
+pub(crate) const DESCRIPTOR_ROOM: usize = RESULT_AT;
+/// About how many extents a descriptor has room for, beside the parameters of a full chain.
+pub(crate) const EXTENTS_MAX: usize = (DESCRIPTOR_ROOM - 256 - 8 * 80) / 16;
+
+/// One queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub id: OnceLock<QueueId>,
+    /// Transfers that may be in flight; each may have a Cancel beside it.
+    depth: u16,
+    submissions: Ring<8>,
+    completions: Ring<2>,
+    /// Doorbells.
+    pub sq_tail: AtomicU32,
+    pub cq_head: AtomicU32,
+    memory: Box<[AtomicU64]>,
+    state: Mutex<State>,
+    finished: Condvar,
+    event: OnceLock<OwnedFd>,
+}
+
+/// A ring of entries of N 64-bit words.
+#[derive(Debug)]
+struct Ring<const N: usize>(Box<[[AtomicU64; N]]>);
+
+/// The session's side of a queue pair.
+#[derive(Debug)]
+struct State {
+    sq_tail: u16,
+    cq_head: u16,
+    phase: bool,
+    /// Free command identifiers of transfers.
+    free: Vec<u16>,
+    slots: Vec<Slot>,
+    handles: HashMap<u32, Arc<Endpoint>>,
+    next_handle: u32,
+    closed: bool,
+}
+
+/// A transfer in flight or done, by its command identifier.
+#[derive(Debug, Default)]
+struct Slot {
+    busy: bool,
+    /// A Cancel was submitted and its completion is awaited: the identifier is not free before.
+    cancelling: bool,
+    /// Nobody waits for it any more.
+    detached: bool,
+    handles: Vec<u32>,
+    chain: Vec<u8>,
+    done: Option<Finished>,
+    waker: Option<Waker>,
+}
+
+/// A completion, as it was read from the ring and the result area.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    pub entry: CompletionEntry,
+    pub errno: i32,
+    pub chain: Vec<u8>,
+    pub completion: Completion,
+}
+
+/// A command to be submitted.
+pub(crate) struct Command<'a> {
+    pub entry: SubmissionEntry,
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// Writes the descriptor, given the handles of `endpoints`.
+    pub describe: &'a dyn Fn(&mut [u8], &[u32]) -> Option<usize>,
+}
+
+/// Why a command was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Full,
+    Closed,
+    NoRoom,
+}
+
+impl<const N: usize> Ring<N> {
+    fn new(depth: usize) -> Self {
+        Ring((0..depth).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect())
+    }
+
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        for (word, chunk) in self.0[at % self.0.len()].iter().zip(bytes.chunks_exact_mut(8)) {
+            chunk.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+        }
+    }
+
+    /// The last word is written last: in a completion it carries the phase bit.
+    fn write(&self, at: usize, bytes: &[u8]) {
+        for (word, chunk) in self.0[at % self.0.len()].iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::get(chunk), Ordering::Release);
+        }
+    }
+}
+
+impl QueuePair {
+    pub fn new(depth: u16) -> QueuePair {
+        let ring = 2 * depth as usize + 1;
+        let words = depth as usize * SLOT_SIZE / 8;
+        QueuePair {
+            id: OnceLock::new(),
+            depth,
+            submissions: Ring::new(ring),
+            completions: Ring::new(ring),
+            sq_tail: AtomicU32::new(0),
+            cq_head: AtomicU32::new(0),
+            memory: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            state: Mutex::new(State {
+                sq_tail: 0,
+                cq_head: 0,
+                phase: true,
+                free: (0..depth).rev().collect(),
+                slots: (0..depth).map(|_| Slot::default()).collect(),
+                handles: HashMap::new(),
+                next_handle: 1,
+                closed: false,
+            }),
+            finished: Condvar::new(),
+            event: OnceLock::new(),
+        }
+    }
+
+    /// Entries of each ring: one more than can be in them, so that a full ring differs from an empty one.
+    pub fn ring_depth(&self) -> u16 {
+        2 * self.depth + 1
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|error| error.into_inner())
+    }
+}
+
+// The session's side.
+impl QueuePair {
+    /// Writes descriptor and entry, and rings the doorbell. Tells the command identifier.
+    pub fn submit(&self, mut command: Command<'_>) -> Result<u16, Refused> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(Refused::Closed);
+        }
+        let cid = *state.free.last().ok_or(Refused::Full)?;
+        let handles: Vec<u32> = (0..command.endpoints.len()).map(|_| state.new_handle()).collect();
+        let mut descriptor = [0; DESCRIPTOR_ROOM];
+        let length = (command.describe)(&mut descriptor, &handles).ok_or(Refused::NoRoom)?;
+        let slot = cid as usize * SLOT_SIZE;
+        self.write_memory(slot, &descriptor[..length]);
+        // Keys may have been in it.
+        descriptor.fill(0);
+        std::hint::black_box(&descriptor);
+        command.entry.cid = cid;
+        command.entry.descriptor_address = BASE + slot as u64;
+        command.entry.descriptor_length = length as u32;
+        command.entry.result_address = BASE + (slot + RESULT_AT) as u64;
+        state.free.pop();
+        state.handles.extend(handles.iter().copied().zip(command.endpoints));
+        let chain = command.entry.op_chain.iter().copied().take_while(|number| *number != 0).collect();
+        state.slots[cid as usize] = Slot { busy: true, handles, chain, ..Slot::default() };
+        self.push(&mut state, &command.entry);
+        Ok(cid)
+    }
+
+    /// Asks the engine to abort a transfer, unless it is done or was asked to already.
+    pub fn cancel(&self, cid: u16) -> bool {
+        let Some(id) = self.id.get() else { return false };
+        let mut state = self.state();
+        let slot = &mut state.slots[cid as usize];
+        if !slot.busy || slot.done.is_some() || slot.cancelling {
+            return false;
+        }
+        slot.cancelling = true;
+        let entry = SubmissionEntry::cancel(self.depth + cid, id.0, cid);
+        self.push(&mut state, &entry);
+        true
+    }
+
+    fn push(&self, state: &mut State, entry: &SubmissionEntry) {
+        self.submissions.write(state.sq_tail as usize, &entry.to_bytes());
+        state.sq_tail = (state.sq_tail + 1) % self.ring_depth();
+        self.sq_tail.store(u32::from(state.sq_tail), Ordering::SeqCst);
+    }
+
+    /// Takes a finished transfer's completion.
+    pub fn take(&self, cid: u16) -> Option<Finished> {
+        let mut state = self.state();
+        let done = state.slots[cid as usize].done.take()?;
+        state.slots[cid as usize].detached = true;
+        state.release(cid);
+        Some(done)
+    }
+
+    /// As [`QueuePair::take`]; else remembers whom to wake.
+    pub fn take_or_wake(&self, cid: u16, waker: &Waker) -> Option<Finished> {
+        let mut state = self.state();
+        let slot = &mut state.slots[cid as usize];
+        match slot.done.take() {
+            Some(done) => {
+                slot.detached = true;
+                state.release(cid);
+                Some(done)
+            }
+            None => {
+                slot.waker = Some(waker.clone());
+                None
+            }
+        }
+    }
+
+    /// Nobody will take this transfer's completion.
+    pub fn detach(&self, cid: u16) {
+        let mut state = self.state();
+        let slot = &mut state.slots[cid as usize];
+        slot.detached = true;
+        slot.waker = None;
+        if slot.done.take().is_some() {
+            state.release(cid);
+        }
+    }
+
+    /// True where a transfer's completion can be taken.
+    pub fn is_done(&self, cid: u16) -> bool {
+        self.state().slots[cid as usize].done.is_some()
+    }
+
+    /// Waits until a transfer is done, or `other` says that there is something else to do.
+    pub fn wait(&self, cid: u16, other: impl Fn() -> bool) {
+        let mut state = self.state();
+        while state.slots[cid as usize].done.is_none() && !other() {
+            state = self.finished.wait(state).unwrap_or_else(|error| error.into_inner());
+        }
+    }
+
+    /// Wakes those who wait, so that they look at what else there is to do.
+    pub fn nudge(&self) {
+        // Taken and dropped: whoever has looked but does not wait yet holds the lock.
+        drop(self.state());
+        self.finished.notify_all();
+    }
+
+    /// Waits until the engine has given the queue its identifier.
+    pub fn wait_for_id(&self) -> Option<QueueId> {
+        let mut state = self.state();
+        loop {
+            if let Some(id) = self.id.get() {
+                return Some(*id);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.finished.wait(state).unwrap_or_else(|error| error.into_inner());
+        }
+    }
+
+    /// An eventfd that is readable after each completion.
+    pub fn event(&self) -> std::io::Result<&OwnedFd> {
+        if self.event.get().is_none() {
+            use rustix::event::EventfdFlags;
+            let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let _ = self.event.set(event);
+        }
+        self.event.get().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::Other))
+    }
+}
+
+// The engine's side.
+impl QueuePair {
+    pub fn read_submission(&self, slot: u16) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        self.submissions.read(slot as usize, &mut bytes);
+        bytes
+    }
+
+    pub fn write_completion(&self, slot: u16, entry: &CompletionEntry) {
+        self.completions.write(slot as usize, &entry.to_bytes());
+    }
+
+    pub fn find(&self, handle: u32) -> Option<Arc<Endpoint>> {
+        self.state().handles.get(&handle).cloned()
+    }
+
+    /// Copies memory out; `None` where the range is not all inside.
+    pub fn read_bus(&self, address: u64, length: u32, into: &mut Vec<u8>) -> Option<()> {
+        let range = self.range(address, u64::from(length))?;
+        into.clear();
+        for word in &self.memory[range.start / 8..range.end.div_ceil(8)] {
+            into.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        into.truncate(length as usize);
+        Some(())
+    }
+
+    /// Copies memory in; false where the range is not all inside.
+    pub fn write_bus(&self, address: u64, bytes: &[u8]) -> bool {
+        match self.range(address, bytes.len() as u64) {
+            Some(range) => {
+                self.write_memory(range.start, bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Addresses are multiples of 8: words are the unit of this memory.
+    fn range(&self, address: u64, length: u64) -> Option<std::ops::Range<usize>> {
+        let start = address.checked_sub(BASE).filter(|start| start.is_multiple_of(8))?;
+        let end = start.checked_add(length).filter(|end| *end <= self.memory.len() as u64 * 8)?;
+        Some(start as usize..end as usize)
+    }
+
+    fn write_memory(&self, at: usize, bytes: &[u8]) {
+        for (word, chunk) in self.memory[at / 8..].iter().zip(bytes.chunks(8)) {
+            let mut raw = [0; 8];
+            raw[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+        }
+    }
+
+    /// The interrupt: takes all new completions off the ring and wakes whoever waits.
+    pub fn interrupt(&self) {
+        let mut state = self.state();
+        let mut wakers = Vec::new();
+        let mut bytes = [0; 16];
+        loop {
+            self.completions.read(state.cq_head as usize, &mut bytes);
+            let Ok(Some(entry)) = CompletionEntry::if_new(&bytes, state.phase) else { break };
+            state.cq_head = (state.cq_head + 1) % self.ring_depth();
+            if state.cq_head == 0 {
+                state.phase = !state.phase;
+            }
+            self.complete(&mut state, entry, &mut wakers);
+        }
+        self.cq_head.store(u32::from(state.cq_head), Ordering::Release);
+        drop(state);
+        self.tell(wakers);
+    }
+
+    fn tell(&self, wakers: Vec<Waker>) {
+        self.finished.notify_all();
+        if let Some(event) = self.event.get() {
+            // EAGAIN: the counter is full, so it is readable.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn complete(&self, state: &mut State, entry: CompletionEntry, wakers: &mut Vec<Waker>) {
+        if entry.cid >= self.depth {
+            // A Cancel is done.
+            let cid = entry.cid - self.depth;
+            state.slots[cid as usize].cancelling = false;
+            return state.release(cid);
+        }
+        let mut area = Vec::new();
+        let slot = entry.cid as usize * SLOT_SIZE;
+        let address = BASE + (slot + RESULT_AT) as u64;
+        let result =
+            self.read_bus(address, ResultArea::SIZE as u32, &mut area).map(|()| ResultArea::get(&area));
+        let result = result.unwrap_or_default();
+        // The parameters are of no more use, and keys may be among them.
+        self.write_memory(slot, &[0; DESCRIPTOR_ROOM]);
+        state.finish(entry, &result, wakers);
+    }
+
+    /// The queue is gone: what was never fetched fails, and nothing can be submitted any more.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        let mut wakers = Vec::new();
+        for cid in 0..self.depth {
+            let slot = &mut state.slots[cid as usize];
+            slot.cancelling = false;
+            if slot.busy && slot.done.is_none() {
+                let mut entry = CompletionEntry { cid, stage: 1, ..Default::default() };
+                entry.set_status(Status::QueueDeleted, false);
+                let mut result = ResultArea { status: Status::QueueDeleted.code(), ..Default::default() };
+                result.stage = 1;
+                state.finish(entry, &result, &mut wakers);
+            }
+        }
+        drop(state);
+        self.tell(wakers);
+    }
+}
+
+impl State {
+    fn new_handle(&mut self) -> u32 {
+        loop {
+            let handle = self.next_handle;
+            self.next_handle = self.next_handle.wrapping_add(1).max(1);
+            if !self.handles.contains_key(&handle) {
+                return handle;
+            }
+        }
+    }
+
+    fn finish(&mut self, entry: CompletionEntry, result: &ResultArea, wakers: &mut Vec<Waker>) {
+        let slot = &mut self.slots[entry.cid as usize];
+        for handle in slot.handles.drain(..) {
+            self.handles.remove(&handle);
+        }
+        let chain = std::mem::take(&mut slot.chain);
+        let completion = Completion::new(result, &chain);
+        slot.done = Some(Finished { entry, errno: result.errno as i32, chain, completion });
+        wakers.extend(slot.waker.take());
+        if slot.detached {
+            slot.done = None;
+            self.release(entry.cid);
+        }
+    }
+
+    /// Frees an identifier once its completion was taken and no Cancel of it is under way.
+    fn release(&mut self, cid: u16) {
+        let slot = &mut self.slots[cid as usize];
+        if slot.busy && slot.detached && slot.done.is_none() && slot.handles.is_empty() && !slot.cancelling {
+            slot.busy = false;
+            self.free.push(cid);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Sessions, requests, transfers.
+
+use crate::completion::Completion;
+use crate::endpoint::{Side, Sink, Source};
+use crate::engine::Shared;
+use crate::error::{Error, TransferError};
+use crate::op::Op;
+use crate::queue::{Command, Finished, QueuePair, Refused};
+use dcs_abi::CHAIN_MAX;
+use dcs_abi::descriptor::{self, Builder, EndpointKind, Extent, Place};
+use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::operator::Operator;
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::Endpoint;
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Most transfers in flight of one session.
+pub const DEPTH_MAX: u16 = 4096;
+
+/// A queue pair to an engine. It may be shared by threads. Dropping it aborts its transfers.
+#[derive(Debug)]
+pub struct Session {
+    engine: Arc<Shared>,
+    queue: Arc<QueuePair>,
+}
+
+/// A transfer that is being put together: see [`Session::request`].
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is submitted"]
+pub struct Request<'a> {
+    session: &'a Session,
+    source: Source,
+    chain: Vec<Op>,
+    sink: Sink,
+    prefix: Option<Side>,
+    length: u64,
+    timeout: Duration,
+    rid: u32,
+    flags: u16,
+}
+
+/// A transfer in flight. Wait for it, await it, or poll it; dropping it cancels it.
+#[derive(Debug)]
+#[must_use = "dropping a transfer cancels it: wait for it, or detach it"]
+pub struct Transfer {
+    engine: Arc<Shared>,
+    queue: Arc<QueuePair>,
+    cid: u16,
+    memory: Option<Arc<Mutex<Vec<u8>>>>,
+    taken: bool,
+}
+
+impl Session {
+    pub(crate) fn new(engine: Arc<Shared>, queue: Arc<QueuePair>) -> Session {
+        Session { engine, queue }
+    }
+
+    /// Submits a transfer: source, operators, sink, and nothing special.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: nothing was moved.
+    pub fn transfer(
+        &self,
+        source: Source,
+        chain: impl IntoIterator<Item = Op>,
+        sink: Sink,
+    ) -> Result<Transfer, Error> {
+        self.request(source, chain, sink).submit()
+    }
+
+    /// Puts a transfer together that needs more: prefix bytes, a length, a timeout, an order.
+    pub fn request(&self, source: Source, chain: impl IntoIterator<Item = Op>, sink: Sink) -> Request<'_> {
+        Request {
+            session: self,
+            source,
+            chain: chain.into_iter().collect(),
+            sink,
+            prefix: None,
+            length: LENGTH_TO_END,
+            timeout: Duration::ZERO,
+            rid: 0,
+            flags: 0,
+        }
+    }
+
+    /// An eventfd that becomes readable whenever a transfer of this session is done: read it, then ask the transfers
+    /// by [`Transfer::try_wait`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CallerDriven`] where no thread would run the transfers meanwhile; [`Error::Start`] where the
+    /// process has no descriptor left.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        if self.engine.is_caller_driven() {
+            return Err(Error::CallerDriven);
+        }
+        self.queue.event().map(|event| event.as_fd()).map_err(Error::Start)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.delete_queue(&self.queue);
+    }
+}
+
+impl Request<'_> {
+    /// Bytes that come first: what was already read off the source socket, or a header for the destination.
+    pub fn prefix(mut self, bytes: impl Into<Arc<[u8]>>) -> Self {
+        self.prefix = Some(Source::memory(bytes).0);
+        self
+    }
+
+    pub(crate) fn prefix_source(mut self, source: Source) -> Self {
+        self.prefix = Some(source.0);
+        self
+    }
+
+    /// Bytes to move in all, those of the prefix included; without it, all that the source has. A source that ends
+    /// before fails with [`Status::EndOfSource`].
+    pub fn length(mut self, bytes: u64) -> Self {
+        self.length = bytes;
+        self
+    }
+
+    /// Fails the transfer with [`Status::Timeout`] after so long, rounded up to milliseconds.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Request id: a transfer does not start before the earlier ones with the same id, of this engine's sessions,
+    /// are finished. 0: no order.
+    pub fn rid(mut self, rid: u32) -> Self {
+        self.rid = rid;
+        self
+    }
+
+    /// Makes the destination durable (fdatasync) before the transfer is done.
+    pub fn durable(mut self) -> Self {
+        self.flags |= FLAG_DURABLE;
+        self
+    }
+
+    /// More data follow on the destination socket soon: its last segment may be held back (MSG_MORE).
+    pub fn more(mut self) -> Self {
+        self.flags |= FLAG_MORE;
+        self
+    }
+
+    /// Submits it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: nothing was moved.
+    pub fn submit(self) -> Result<Transfer, Error> {
+        if self.chain.len() > CHAIN_MAX {
+            return Err(Error::ChainTooLong);
+        }
+        let memory = self.sink.0.memory.clone();
+        let mut sides = vec![(Place::Source, self.source.0), (Place::Destination, self.sink.0)];
+        // A prefix of no bytes is no prefix.
+        let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
+        sides.extend(self.prefix.filter(|side| !is_empty(side)).map(|side| (Place::Prefix, side)));
+        let mut described = Vec::with_capacity(sides.len());
+        let mut endpoints = Vec::with_capacity(sides.len());
+        for (place, side) in sides {
+            let (endpoint, what) = describe(side)?;
+            endpoints.push(endpoint);
+            described.push((place, what));
+        }
+        let parameters: Vec<Vec<u8>> = self.chain.iter().map(Op::parameter).collect();
+        let mut op_chain = [0; CHAIN_MAX];
+        op_chain.iter_mut().zip(&self.chain).for_each(|(number, op)| *number = op.number());
+        let timeout_ms = u32::try_from(self.timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        let entry = SubmissionEntry {
+            opcode: OPCODE_TRANSFER,
+            rid: self.rid,
+            op_chain,
+            length: self.length,
+            timeout_ms,
+            flags: self.flags,
+            ..Default::default()
+        };
+        let write =
+            |bytes: &mut [u8], handles: &[u32]| write_descriptor(bytes, handles, &described, &parameters);
+        let (engine, queue) = (&self.session.engine, &self.session.queue);
+        let cid =
+            queue.submit(Command { entry, endpoints, describe: &write }).map_err(
+                |refused| match refused {
+                    Refused::Full => Error::SessionFull,
+                    Refused::Closed => Error::Stopped,
+                    Refused::NoRoom => Error::TooManyExtents,
+                },
+            )?;
+        engine.ring_doorbell();
+        Ok(Transfer { engine: Arc::clone(engine), queue: Arc::clone(queue), cid, memory, taken: false })
+    }
+}
+
+/// An endpoint as the descriptor will have it, but for its handle.
+type Described = (descriptor::Endpoint, Vec<Extent>);
+
+fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
+    let endpoint = match side.endpoint {
+        Ok(ref endpoint) => Arc::clone(endpoint),
+        Err(error) => return Err(Error::Endpoint(error)),
+    };
+    let extents = side.extents(&endpoint)?;
+    let kind = endpoint.kind();
+    debug_assert_ne!(kind, EndpointKind::None);
+    let wire = descriptor::Endpoint {
+        kind: kind as u8,
+        cache: side.cache as u8,
+        zero_copy: side.zero_copy as u8,
+        ..Default::default()
+    };
+    Ok((endpoint, (wire, extents)))
+}
+
+fn write_descriptor(
+    bytes: &mut [u8],
+    handles: &[u32],
+    endpoints: &[(Place, Described)],
+    parameters: &[Vec<u8>],
+) -> Option<usize> {
+    let mut builder = Builder::new(bytes).ok()?;
+    for ((place, (wire, extents)), handle) in endpoints.iter().zip(handles) {
+        builder.endpoint(*place, descriptor::Endpoint { handle: *handle, ..*wire }, extents).ok()?;
+    }
+    for (at, parameter) in parameters.iter().enumerate() {
+        builder.parameter(at, parameter).ok()?;
+    }
+    Some(builder.finish())
+}
+
+impl Transfer {
+    /// Waits until it is done. On an engine without a thread of its own this drives the engine.
+    ///
+    /// # Errors
+    ///
+    /// [`TransferError`]: stage, status, and what had been done.
+    pub fn wait(mut self) -> Result<Completion, TransferError> {
+        loop {
+            if let Some(finished) = self.queue.take(self.cid) {
+                return self.conclude(finished);
+            }
+            self.engine.wait(&self.queue, self.cid);
+        }
+    }
+
+    /// Its completion if it is done, else the transfer again. On an engine without a thread of its own this does
+    /// what can be done without waiting.
+    pub fn try_wait(mut self) -> Result<Result<Completion, TransferError>, Transfer> {
+        self.engine.drive_once();
+        match self.queue.take(self.cid) {
+            Some(finished) => Ok(self.conclude(finished)),
+            None => Err(self),
+        }
+    }
+
+    /// True where [`Transfer::wait`] would return at once.
+    pub fn is_done(&self) -> bool {
+        self.queue.is_done(self.cid)
+    }
+
+    /// Asks the engine to abort it. It is done soon after, with [`Status::Cancelled`] unless it was faster.
+    pub fn cancel(&self) {
+        if self.queue.cancel(self.cid) {
+            self.engine.ring_doorbell();
+        }
+    }
+
+    /// Lets it go on without anybody waiting for it.
+    pub fn detach(mut self) {
+        self.taken = true;
+        self.queue.detach(self.cid);
+    }
+
+    fn conclude(&mut self, finished: Finished) -> Result<Completion, TransferError> {
+        self.taken = true;
+        let Finished { entry, errno, chain, mut completion } = finished;
+        completion.memory = self.memory.take().map(|memory| {
+            let mut bytes = std::mem::take(&mut *memory.lock().unwrap_or_else(|error| error.into_inner()));
+            bytes.truncate(usize::try_from(completion.bytes_out).unwrap_or(usize::MAX));
+            bytes
+        });
+        let status = entry.status();
+        if status == Status::Success {
+            return Ok(completion);
+        }
+        let stage = entry.stage();
+        let number = chain.get(entry.stage_index as usize).copied().unwrap_or(0);
+        let operator = Operator::from_number(number)
+            .filter(|_| stage == Stage::Operator)
+            .map(|operator| (entry.stage_index, operator));
+        Err(TransferError { status, stage, operator, errno, completion: Box::new(completion) })
+    }
+}
+
+impl Future for Transfer {
+    type Output = Result<Completion, TransferError>;
+
+    /// # Panics
+    ///
+    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)): nobody would wake the task.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);
+        match self.queue.take_or_wake(self.cid, context.waker()) {
+            Some(finished) => Poll::Ready(self.conclude(finished)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if !self.taken {
+            self.cancel();
+            self.queue.detach(self.cid);
+        }
+    }
+}
