@@ -336,8 +336,8 @@ extern "C" {
 /* ---- Structures ---- */
 
 /**
- * Submission queue entry: one D2D command. Shaped as an NVMe common command (NVMe Base 2.1 figure
- * 89); FlexCSV (section 4.3.1) names op_chain and rid.
+ * Submission queue entry: one D2D command. Shaped as an NVMe common command (NVMe Base 2.1, Common
+ * Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
  */
 struct dcs_sqe {
     /** What to do: DCS_OPCODE_*. [NVMe CDW0 bits 7:0] */
@@ -398,8 +398,8 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, flags) == 60, "dcs_sqe.flags");
 DCS_STATIC_ASSERT(offsetof(struct dcs_sqe, reserved_62) == 62, "dcs_sqe.reserved_62");
 
 /**
- * Completion queue entry. Shaped as NVMe's (NVMe Base 2.1 figure 96); DW0 and DW1 say how far the
- * command came, success or not.
+ * Completion queue entry. Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout);
+ * DW0 and DW1 say how far the command came, success or not.
  */
 struct dcs_cqe {
     /**
@@ -640,6 +640,10 @@ static inline uint64_t dcs_cqe_delivered(const struct dcs_cqe *cqe) {
 static inline bool dcs_status_do_not_retry(uint16_t status) {
     return (status & 0x4000u) != 0;
 }
+
+/* ---- Functions ---- */
+
+
 
 #ifdef __cplusplus
 }

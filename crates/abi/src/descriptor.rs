@@ -181,7 +181,7 @@ pub enum DescriptorError {
     Bounds,
     /// Extents are missing, surplus, empty, or overflow.
     Extents,
-    /// A parameter's kind is not defined.
+    /// A parameter's kind is not defined, or its length does not go with it.
     Parameter,
 }
 
@@ -250,10 +250,12 @@ impl<'a> Descriptor<'a> {
     ///
     /// [`DescriptorError`] for anything that would make a later access fail or mean two things.
     pub fn parse(bytes: &'a [u8]) -> Result<Descriptor<'a>, DescriptorError> {
-        let header = DescriptorHeader::parse(&DescriptorPacket::new_checked(bytes)?)?;
-        if header.version != ABI_VERSION || header.header_length as usize != DescriptorHeader::SIZE {
+        let packet = DescriptorPacket::new_checked(bytes)?;
+        // The version first: a newer descriptor may use what is reserved here.
+        if packet.version() != ABI_VERSION || packet.header_length() as usize != DescriptorHeader::SIZE {
             return Err(DescriptorError::Version);
         }
+        let header = DescriptorHeader::parse(&packet)?;
         if header.total_length as usize != bytes.len() || bytes.len() > DESCRIPTOR_MAX {
             return Err(DescriptorError::Length);
         }
@@ -296,7 +298,9 @@ impl<'a> Descriptor<'a> {
         let parameter = self.header.parameters.get(at).ok_or(DescriptorError::Parameter)?;
         match parameter.kind {
             PARAMETER_NONE if parameter.length == 0 && parameter.offset == 0 => Ok(&[]),
-            PARAMETER_DIRECT => self.inside(parameter.offset, u64::from(parameter.length)),
+            PARAMETER_DIRECT if parameter.length > 0 => {
+                self.inside(parameter.offset, u64::from(parameter.length))
+            }
             _ => Err(DescriptorError::Parameter),
         }
     }
@@ -317,8 +321,11 @@ impl<'a> Descriptor<'a> {
         let kind = EndpointKind::from_number(endpoint.kind).ok_or(DescriptorError::Endpoint)?;
         let cache = Mode::from_number(endpoint.cache).ok_or(DescriptorError::Endpoint)?;
         let zero_copy = Mode::from_number(endpoint.zero_copy).ok_or(DescriptorError::Endpoint)?;
+        if kind == EndpointKind::None && *endpoint != Endpoint::default() {
+            return Err(DescriptorError::Endpoint);
+        }
         let count = u64::from(endpoint.extents_count);
-        if kind.is_positional() != (count > 0) || (kind == EndpointKind::None && endpoint.handle != 0) {
+        if kind.is_positional() != (count > 0) {
             return Err(DescriptorError::Extents);
         }
         let extents = match count {

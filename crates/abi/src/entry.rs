@@ -6,9 +6,9 @@ use crate::wire::wire_struct;
 use crate::{CHAIN_MAX, U48, Wire, WireError};
 
 /// Opcode of a D2D transfer. Vendor specific; bits 1:0 = 01b: the controller reads the command's data buffer, which
-/// holds the descriptor (NVMe Base 2.1 figure 88).
+/// holds the descriptor (NVMe Base 2.1, Opcode field of Command Dword 0).
 pub const OPCODE_TRANSFER: u8 = 0x81;
-/// Opcode of NVMe's Cancel command (NVMe Base 2.1 section 7.1, I/O command 18h).
+/// Opcode of NVMe's Cancel command (NVMe Base 2.1, I/O command 18h).
 pub const OPCODE_CANCEL: u8 = 0x18;
 
 /// Opcodes, for generators.
@@ -27,7 +27,7 @@ pub const OPCODES: &[Constant] = &[
 
 wire_struct! {
     /// Submission queue entry: one D2D command.
-    /// Shaped as an NVMe common command (NVMe Base 2.1 figure 89); FlexCSV (section 4.3.1) names op_chain and rid.
+    /// Shaped as an NVMe common command (NVMe Base 2.1, Common Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
     SubmissionEntry, SubmissionPacket, SUBMISSION, "dcs_sqe", 64 {
         /// What to do: DCS_OPCODE_*. [NVMe CDW0 bits 7:0]
         opcode: u8 = 0,
@@ -58,7 +58,7 @@ wire_struct! {
 
 wire_struct! {
     /// Completion queue entry.
-    /// Shaped as NVMe's (NVMe Base 2.1 figure 96); DW0 and DW1 say how far the command came, success or not.
+    /// Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout); DW0 and DW1 say how far the command came, success or not.
     CompletionEntry, CompletionPacket, COMPLETION, "dcs_cqe", 16 {
         /// Bytes that the destination took, in order, from the first one; at most 2^48 - 1. Cancel: commands aborted later in bits 31:16, at once in bits 15:0. [DW0-1 bits 47:0; NVMe Cancel DW0]
         delivered: U48 = 0,

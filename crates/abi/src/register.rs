@@ -1,6 +1,6 @@
 //! Registers and doorbells of an engine that is a PCIe function.
 //!
-//! The controller registers are NVMe's (NVMe Base 2.1 section 3.1.4) at NVMe's offsets, so that a stock NVMe driver
+//! The controller registers are NVMe's (NVMe Base 2.1, Controller Properties) at NVMe's offsets, so that a stock NVMe driver
 //! finds what it expects. What NVMe has no register for lies in a block of its own, at [`ENGINE_BLOCK`]. An engine
 //! in the same process has the same doorbells as plain variables and the rest as methods.
 
@@ -32,7 +32,7 @@ pub struct Register {
 
 /// Where the engine's own registers start in BAR0. NVMe Base 2.1 reserves 0E1Ch to 0FFFh.
 pub const ENGINE_BLOCK: usize = 0xf00;
-/// Where doorbells start (NVMe over PCIe Transport 1.1 section 3.1.2).
+/// Where doorbells start (NVMe over PCIe Transport 1.1, doorbell properties).
 pub const DOORBELL_BASE: usize = 0x1000;
 
 const fn register(
