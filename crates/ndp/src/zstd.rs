@@ -36,9 +36,6 @@ impl Codec for Zstd {
     }
 }
 
-/// Bytes of the longest frame header (RFC 8878 section 3.1.1.1).
-const HEADER_MAX: usize = 18;
-
 /// Bytes of a block header, which the library counts into the input that it asks for next.
 const BLOCK_HEADER: usize = 3;
 
@@ -51,8 +48,8 @@ const OUT_OF_MEMORY: usize = 64;
 /// unit (a block, a block header, a checksum) and never that of the next one.
 pub(crate) struct Unzstd {
     context: DCtx<'static>,
-    /// Bytes of this frame that were read; 0 between frames.
-    in_frame: usize,
+    /// Some of a frame was read and not yet all of it.
+    in_frame: bool,
     /// A frame was read to its end.
     any: bool,
     /// Bytes to give to the next call.
@@ -64,7 +61,7 @@ pub(crate) struct Unzstd {
 impl Unzstd {
     pub(crate) fn new() -> Result<Unzstd, OperatorError> {
         let context = DCtx::try_create().ok_or(OperatorError::InternalError)?;
-        Ok(Unzstd { context, in_frame: 0, any: false, unit: 1, full: false })
+        Ok(Unzstd { context, in_frame: false, any: false, unit: 1, full: false })
     }
 
     /// One call of the library.
@@ -77,28 +74,18 @@ impl Unzstd {
             Err(code) => End::Failed(failure(code)),
             // The frame is decoded and all of it is out.
             Ok(0) => {
-                (self.in_frame, self.any, self.unit, self.full) = (0, true, 1, false);
+                (self.in_frame, self.any, self.unit, self.full) = (false, true, 1, false);
                 End::Open
             }
             Ok(hint) => {
-                self.in_frame += consumed;
-                self.unit = self.next_unit(hint);
+                self.in_frame = true;
+                // A block is asked for together with the header of the next one.
+                self.unit = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint };
                 self.full = produced == room;
                 End::Open
             }
         };
         Step { consumed, produced, end }
-    }
-
-    /// Bytes to give to the next call, where the library asked for `hint`. The header goes byte by byte: with more
-    /// of it at hand the library looks for a whole frame in it.
-    fn next_unit(&self, hint: usize) -> usize {
-        match hint {
-            _ if self.in_frame < HEADER_MAX => 1,
-            0..=BLOCK_HEADER => hint.max(1),
-            // A block is asked for together with the header of the next one.
-            _ => hint - BLOCK_HEADER,
-        }
     }
 }
 
@@ -116,7 +103,7 @@ impl Codec for Unzstd {
             0 => Step { consumed: 0, produced: 0, end: End::Open },
             _ => self.call(&input[..unit], output),
         };
-        let between_frames = self.any && self.in_frame == 0;
+        let between_frames = self.any && !self.in_frame;
         match step.end {
             End::Open if last && between_frames && step.consumed == input.len() => {
                 Step { end: End::Finished, ..step }

@@ -366,6 +366,31 @@ fn output_before_an_error_is_kept() {
     }
 }
 
+/// A raw block of 100 bytes, then a block of the reserved type: the library fails in a call that could also have
+/// handed out the first block.
+#[test]
+fn output_before_a_bad_block_is_kept() {
+    let block = [7; 100];
+    let stream = [&hex!("28b52ffd 00 58 200300")[..], &block, &hex!("060000 0000")].concat();
+    for room in [1, 7, 99, 100, 101, 1 << 20] {
+        let (output, result) = resize(Operator::Unzstd, &[], &stream, &Cut { room, ..whole() });
+        assert_eq!((output, result), (block.to_vec(), Err(OperatorError::CorruptData)), "room {room}");
+    }
+}
+
+/// Data of which whole blocks vanish: the libraries take input and give nothing.
+#[test]
+fn long_runs_are_restored() {
+    let data = vec![0; 1_000_000];
+    for level in 1..=9 {
+        for (compress, decompress) in [(Operator::Gzip, Operator::Gunzip), (Operator::Zstd, Operator::Unzstd)]
+        {
+            let stream = resized(compress, &parameter::level(level), &data);
+            assert!(stream.len() < 10_000 && resized(decompress, &[], &stream) == data, "level {level}");
+        }
+    }
+}
+
 #[test]
 fn sequential_says_which_operator_failed() {
     let xts = parameter::aes256_xts(&XTS_KEY, 512, 0).to_vec();
