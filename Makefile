@@ -1,0 +1,39 @@
+# The commands of dcs. `make help` lists them. Each sets up what it needs (tools/setup).
+
+CARGO ?= cargo
+FUZZ_SECONDS ?= 60
+
+.PHONY: help build demo test lint fuzz bench generate clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+build: ## the dcs command, libdcs.so and libdcs.a, in target/release
+	@tools/setup
+	$(CARGO) build --release --locked
+
+demo: build ## the main job on real sockets, checked byte for byte, with figures side by side
+	target/release/dcs demo
+
+test: ## every test
+	@tools/setup
+	tools/check-core
+	$(CARGO) test --workspace --locked
+
+lint: ## formatting, clippy, dependency licences and advisories
+	@tools/setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	tools/deny
+
+fuzz: ## each fuzz target for FUZZ_SECONDS seconds (needs a nightly toolchain and cargo-fuzz)
+	tools/fuzz $(FUZZ_SECONDS)
+
+bench: build ## the demo's figures alone, as JSON
+	target/release/dcs demo --json
+
+generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi
+	$(CARGO) run -q -p dcs-abi-gen
+
+clean: ## remove what was built
+	$(CARGO) clean
