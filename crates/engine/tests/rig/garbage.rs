@@ -1,4 +1,418 @@
 //! Arbitrary event streams: whatever the bytes say, the engine neither panics nor breaks its promises.
+//!
+//! [`run`] is what a fuzz target calls. The bytes decide which events come: right answers, wrong answers, answers to
+//! nothing, doorbells, entries and descriptors. At the end every device answers, and the engine must be idle.
 
-/// Placeholder until written.
-pub fn run(_data: &[u8]) {}
+use super::serve::{blocks_of, granted};
+use dcs_abi::descriptor::{Builder, Endpoint, Extent, Place as At};
+use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::operator::OPERATORS;
+use dcs_abi::result::DigestSlot;
+use dcs_abi::status::{STATUSES, Stage};
+use dcs_engine::{
+    Action, Binding, BlockId, CommandId, Config, Engine, Event, Fault, Operation, OperationId, OperationKind,
+    Outcome, Place, QueueConfig, QueueId, TransferSpec,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Runs an engine on the events that `data` spells.
+pub fn run(data: &[u8]) {
+    let mut world = World::new(data);
+    while !world.bytes.is_empty() {
+        world.event();
+        world.act();
+    }
+    world.end();
+}
+
+const QUEUES: u16 = 3;
+const BLOCK: u32 = 4096;
+
+struct World<'a> {
+    bytes: &'a [u8],
+    engine: Engine,
+    now: u64,
+    /// What the engine waits for.
+    fetches: VecDeque<QueueId>,
+    descriptors: Vec<(CommandId, u32)>,
+    binds: Vec<(CommandId, Arc<TransferSpec>)>,
+    flights: Vec<Operation>,
+    /// What is bound.
+    bound: BTreeMap<CommandId, Arc<TransferSpec>>,
+    /// What was in flight once.
+    past: Vec<OperationId>,
+    users: BTreeMap<BlockId, OperationId>,
+    holds: BTreeMap<BlockId, u32>,
+    /// A finished command may leave operations behind where its grace has run out.
+    expired: bool,
+}
+
+impl<'a> World<'a> {
+    fn new(bytes: &'a [u8]) -> World<'a> {
+        let units = OPERATORS.iter().map(|info| (info.operator, 1)).collect();
+        let config = Config {
+            block_size: BLOCK,
+            blocks: 20,
+            window: 2,
+            commands: 8,
+            queues: QUEUES,
+            units,
+            direct_chunk: 5000,
+            abort_grace: 1000,
+        };
+        let mut world = World {
+            bytes,
+            engine: Engine::new(config).expect("sound sizes"),
+            now: 0,
+            fetches: VecDeque::new(),
+            descriptors: Vec::new(),
+            binds: Vec::new(),
+            flights: Vec::new(),
+            bound: BTreeMap::new(),
+            past: Vec::new(),
+            users: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            expired: false,
+        };
+        world.add_queue();
+        world
+    }
+
+    /// The next byte; 0 after the end.
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        *first
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::from(self.byte()) % n.max(1)
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_le_bytes(core::array::from_fn(|_| self.byte()))
+    }
+
+    fn tell(&mut self, event: Event<'_>) {
+        self.now += 10;
+        self.engine.handle(self.now, event);
+    }
+
+    fn add_queue(&mut self) {
+        let (tenant, weight) = (u16::from(self.byte() & 1), 1 + u16::from(self.byte() & 3));
+        self.engine.add_queue(QueueConfig { tenant, depth: 8, weight });
+    }
+
+    fn event(&mut self) {
+        let queue = QueueId(self.below(QUEUES as usize + 1) as u16);
+        match self.byte() % 16 {
+            0 => self.add_queue(),
+            1 => {
+                let tail = u32::from(self.byte() % 10);
+                self.tell(Event::SubmissionDoorbell { queue, tail });
+            }
+            2 => {
+                let head = u32::from(self.byte() % 10);
+                self.tell(Event::CompletionDoorbell { queue, head });
+            }
+            3 => self.tell(Event::DeleteQueue { queue }),
+            4 => {
+                let block = BlockId(u32::from(self.byte() % 24));
+                self.release(block);
+            }
+            5 => {
+                let operation = OperationId::from_bits(u64::from(self.word()) << 32 | u64::from(self.byte()));
+                if !self.flights.iter().any(|flight| flight.id == operation) {
+                    self.stale_done(operation);
+                }
+            }
+            6 if !self.past.is_empty() => {
+                let at = self.below(self.past.len());
+                self.stale_done(self.past[at]);
+            }
+            7 => {
+                let at = self.now.max(self.engine.next_timeout().unwrap_or(0));
+                self.expired = true;
+                self.now = at;
+                self.engine.handle_timeout(at);
+            }
+            8 | 9 => self.entry(),
+            10 | 11 => self.descriptor(),
+            12 => self.bind(),
+            _ => self.done(),
+        }
+    }
+
+    /// An answer to what is not in flight changes nothing.
+    fn stale_done(&mut self, operation: OperationId) {
+        let outcome = self.any_outcome();
+        let before = self.engine.counters().stale_events;
+        self.tell(Event::Done { operation, outcome });
+        assert_eq!(self.engine.counters().stale_events, before + 1);
+    }
+
+    fn release(&mut self, block: BlockId) {
+        if let Some(holds) = self.holds.get_mut(&block) {
+            *holds -= 1;
+            if *holds == 0 {
+                self.holds.remove(&block);
+            }
+        }
+        self.tell(Event::Released { block });
+    }
+
+    /// An entry: a transfer for the most part, or anything.
+    fn entry(&mut self) {
+        let Some(queue) = self.fetches.pop_front() else { return };
+        let mut entry = SubmissionEntry {
+            opcode: OPCODE_TRANSFER,
+            cid: u16::from(self.byte() % 16),
+            rid: u32::from(self.byte() % 3),
+            descriptor_length: 600,
+            length: LENGTH_TO_END,
+            timeout_ms: u32::from(self.byte() % 3),
+            flags: u16::from(self.byte() % 4),
+            result_address: u64::from(self.byte() & 1),
+            ..Default::default()
+        };
+        for at in 0..self.below(9) {
+            entry.op_chain[at] = OPERATORS[self.below(OPERATORS.len())].operator as u8;
+        }
+        match self.byte() % 8 {
+            0 => entry = SubmissionEntry::cancel(entry.cid, queue.0, u16::from(self.byte() % 16)),
+            1 => entry.length = u64::from(self.word() % 50_000),
+            _ => {}
+        }
+        let mut bytes = entry.to_bytes();
+        if self.byte().is_multiple_of(8) {
+            let at = self.below(64);
+            bytes[at] ^= self.byte();
+        }
+        self.tell(Event::Entry { queue, bytes: &bytes });
+    }
+
+    /// A descriptor: a sound one for the most part.
+    fn descriptor(&mut self) {
+        if self.descriptors.is_empty() {
+            return;
+        }
+        let at = self.below(self.descriptors.len());
+        let (command, length) = self.descriptors.swap_remove(at);
+        let mut bytes = vec![0; 4096];
+        let mut builder = Builder::new(&mut bytes).expect("a header fits");
+        for place in [At::Prefix, At::Source, At::Destination] {
+            let kind = if place == At::Prefix { [0, 4][self.below(2)] } else { [1, 3, 4, 6][self.below(4)] };
+            let endpoint = Endpoint { kind, ..Default::default() };
+            let count = if matches!(kind, 1 | 4) { 1 + self.below(3) } else { 0 };
+            let extents: Vec<Extent> = (0..count)
+                .map(|_| Extent {
+                    offset: u64::from(self.word()),
+                    length: 1 + u64::from(self.word() % 20_000),
+                })
+                .collect();
+            builder.endpoint(place, endpoint, &extents).expect("there is room");
+        }
+        for at in 0..self.below(9) {
+            let length = [0, 1, 48, 80][self.below(4)];
+            builder.parameter(at, &vec![9; length]).expect("there is room");
+        }
+        builder.finish();
+        bytes.truncate(length as usize);
+        bytes.resize(length as usize, 0);
+        let total = length.min(4096);
+        bytes.get_mut(4..8).into_iter().for_each(|field| field.copy_from_slice(&total.to_le_bytes()));
+        if self.byte().is_multiple_of(8) && !bytes.is_empty() {
+            let at = self.below(bytes.len());
+            bytes[at] ^= self.byte();
+        }
+        let bytes = (!self.byte().is_multiple_of(16)).then_some(bytes);
+        self.tell(Event::Descriptor { command, bytes: bytes.as_deref() });
+    }
+
+    fn bind(&mut self) {
+        if self.binds.is_empty() {
+            return;
+        }
+        let at = self.below(self.binds.len());
+        let (command, spec) = self.binds.swap_remove(at);
+        let binding = match self.byte() % 8 {
+            0 => Err((Stage::from_number(self.byte() % 6), self.byte() % 9, self.fault())),
+            direct => Ok(Binding { direct: direct & 1 == 1 }),
+        };
+        if binding.is_ok() {
+            self.bound.insert(command, spec);
+        }
+        self.tell(Event::Bound { command, binding });
+        self.tell(Event::Bound { command, binding: Ok(Binding::default()) });
+    }
+
+    fn fault(&mut self) -> Fault {
+        Fault::new(STATUSES[self.below(STATUSES.len())].status)
+    }
+
+    fn done(&mut self) {
+        if self.flights.is_empty() {
+            return;
+        }
+        let at = self.below(self.flights.len());
+        let operation = self.flights.swap_remove(at);
+        let outcome = self.outcome(&operation);
+        self.answer(&operation, outcome);
+    }
+
+    fn answer(&mut self, operation: &Operation, outcome: Outcome) {
+        for block in blocks_of(&operation.kind).into_iter().flatten() {
+            assert_eq!(self.users.remove(&block), Some(operation.id));
+        }
+        if let (Outcome::Moved { held: true, .. }, [Some(block), _]) = (outcome, blocks_of(&operation.kind)) {
+            *self.holds.entry(block).or_default() += 1;
+        }
+        self.past.push(operation.id);
+        self.tell(Event::Done { operation: operation.id, outcome });
+    }
+
+    /// A right outcome for the most part, or any.
+    fn outcome(&mut self, operation: &Operation) -> Outcome {
+        let sound = self.byte() % 8;
+        if sound == 0 {
+            return self.any_outcome();
+        }
+        let part = |length: u32, byte: u8| if byte & 3 == 0 { length.div_ceil(2) } else { length };
+        let shape = self.byte();
+        let command = operation.command;
+        match operation.kind {
+            OperationKind::Read { length, .. } => {
+                let bytes = if shape.is_multiple_of(16) { 0 } else { u64::from(part(length, shape)) };
+                Outcome::Moved { bytes, path: 1, held: false }
+            }
+            OperationKind::Write { length, .. } => {
+                Outcome::Moved { bytes: u64::from(part(length, shape)), path: 4, held: shape & 16 != 0 }
+            }
+            OperationKind::Direct { length, .. } => {
+                let bytes = if shape.is_multiple_of(4) { 0 } else { length };
+                Outcome::Moved { bytes, path: 16, held: false }
+            }
+            OperationKind::Process { length, last, operator, .. } => {
+                match self.digest_of(command, operator) {
+                    Some(digest) if last => Outcome::Digest(digest),
+                    _ => Outcome::Processed { consumed: length, produced: 0, finished: false },
+                }
+            }
+            OperationKind::Resize { length, output_length, last, .. } => {
+                let produced = part(output_length, shape).min(length + 1);
+                Outcome::Processed { consumed: length, produced, finished: last }
+            }
+            OperationKind::Snapshot { operator } => {
+                self.digest_of(command, operator).map_or(Outcome::Flushed, Outcome::Digest)
+            }
+            OperationKind::Flush => Outcome::Flushed,
+        }
+    }
+
+    /// A digest that the operator at that place of a command's chain could tell, if it is one.
+    fn digest_of(&self, command: CommandId, at: u8) -> Option<DigestSlot> {
+        let operator = self.bound.get(&command)?.chain[at as usize].operator;
+        let (size, operator) = (operator.digest_size() as u8, operator as u8);
+        (size > 0).then_some(DigestSlot { operator, size, ..Default::default() })
+    }
+
+    fn any_outcome(&mut self) -> Outcome {
+        match self.byte() % 5 {
+            0 => {
+                let held = self.byte() & 1 == 1;
+                Outcome::Moved { bytes: u64::from(self.word()), path: self.word(), held }
+            }
+            1 => Outcome::Processed {
+                consumed: self.word() % 9000,
+                produced: self.word() % 9000,
+                finished: self.byte() & 1 == 1,
+            },
+            2 => {
+                Outcome::Digest(DigestSlot { operator: self.byte(), size: self.byte(), ..Default::default() })
+            }
+            3 => Outcome::Flushed,
+            _ => Outcome::Failed(self.fault()),
+        }
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.engine.poll_action() {
+            match action {
+                Action::FetchEntry { queue, .. } => self.fetches.push_back(queue),
+                Action::FetchDescriptor { command, length, .. } => self.descriptors.push((command, length)),
+                Action::Bind { command, spec, .. } => self.binds.push((command, spec)),
+                Action::Issue(operation) => self.issue(operation),
+                Action::Unbind { command } => {
+                    assert!(self.bound.remove(&command).is_some(), "what is let go of was bound");
+                    let left = self.flights.iter().any(|flight| flight.command == command);
+                    assert!(!left || self.expired, "nothing is in flight but what hung");
+                }
+                Action::Abort { operation } => {
+                    assert!(self.flights.iter().any(|flight| flight.id == operation));
+                }
+                Action::Complete { entry, .. } => {
+                    assert_eq!(entry.status().is_success(), entry.stage() == Stage::None);
+                }
+                Action::QueueDeleted { .. } => {}
+            }
+        }
+        let (used, all) = self.engine.scoreboard_occupancy();
+        assert!(used < all);
+    }
+
+    fn issue(&mut self, operation: Operation) {
+        let spec = Arc::clone(&self.bound[&operation.command]);
+        match operation.kind {
+            OperationKind::Read { place, offset, length, start, .. } => {
+                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+                granted(end.expect("there is a prefix"), offset, u64::from(length));
+                assert!(start + length <= BLOCK);
+            }
+            OperationKind::Write { offset, length, start, .. } => {
+                granted(&spec.destination, offset, u64::from(length));
+                assert!(start + length <= BLOCK);
+            }
+            OperationKind::Direct { source, destination, length, .. } => {
+                granted(&spec.source, source, length);
+                granted(&spec.destination, destination, length);
+            }
+            _ => {}
+        }
+        let reads_only = matches!(operation.kind, OperationKind::Write { .. });
+        for block in blocks_of(&operation.kind).into_iter().flatten() {
+            assert_eq!(self.users.insert(block, operation.id), None, "two users: {operation:?}");
+            assert!(reads_only || !self.holds.contains_key(&block), "still read: {operation:?}");
+        }
+        self.flights.push(operation);
+    }
+
+    /// Everything is answered, everything is read; then nothing may be left.
+    fn end(&mut self) {
+        for _ in 0..10_000 {
+            (0..QUEUES).for_each(|queue| self.tell(Event::DeleteQueue { queue: QueueId(queue) }));
+            self.act();
+            while let Some(queue) = self.fetches.pop_front() {
+                self.tell(Event::Entry { queue, bytes: &[0; 64] });
+            }
+            for (command, _) in std::mem::take(&mut self.descriptors) {
+                self.tell(Event::Descriptor { command, bytes: None });
+            }
+            for (command, spec) in std::mem::take(&mut self.binds) {
+                self.bound.insert(command, spec);
+                self.tell(Event::Bound { command, binding: Ok(Binding::default()) });
+            }
+            for operation in std::mem::take(&mut self.flights) {
+                let fault = self.fault();
+                self.answer(&operation, Outcome::Failed(fault));
+            }
+            let holds: Vec<_> = self.holds.keys().copied().collect();
+            holds.into_iter().for_each(|block| self.release(block));
+            self.act();
+            if self.engine.is_idle() {
+                return;
+            }
+        }
+        panic!("a leak: {:#?}", self.engine);
+    }
+}

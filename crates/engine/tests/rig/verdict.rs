@@ -17,6 +17,11 @@ impl Rig {
         command.done.as_ref().unwrap_or_else(|| panic!("not completed: {command:?}"))
     }
 
+    /// How a command ended, if it has.
+    pub fn done_yet(&self, ticket: usize) -> Option<&Completed> {
+        self.submitted[ticket].done.as_ref()
+    }
+
     /// How a command ended: its status, the stage that failed and the operator's place.
     pub fn end(&self, ticket: usize) -> (Status, Stage, u8) {
         let entry = &self.done(ticket).entry;

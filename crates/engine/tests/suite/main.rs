@@ -1,7 +1,12 @@
 //! The engine under test, in virtual time. See the rig's documentation.
 
 mod chains;
+mod control;
+mod fairness;
 mod faults;
+mod frontend;
+mod garbage;
+mod order;
 mod properties;
 #[path = "../rig/mod.rs"]
 mod rig;
