@@ -114,7 +114,9 @@ impl Engine {
         let refusal = (Stage::Frontend, 0, Fault::new(Status::DataTransferError));
         let whole =
             bytes.filter(|bytes| bytes.len() == command.entry.descriptor_length as usize).ok_or(refusal);
-        match whole.and_then(|bytes| TransferSpec::new(&command.entry, bytes, &self.units)) {
+        match whole
+            .and_then(|bytes| TransferSpec::new(&command.entry, bytes, &self.units, self.config.block_size))
+        {
             Ok(spec) => {
                 let (queue, rid) = (command.queue, command.entry.rid);
                 prepare(command, spec);

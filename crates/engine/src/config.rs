@@ -116,3 +116,30 @@ impl Default for QueueConfig {
         QueueConfig { tenant: 0, depth: 64, weight: 1 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_make_no_engine_are_told_apart() {
+        let good = Config::default();
+        assert_eq!(good.check(), Ok(()));
+        let block_sizes = [0, 1, 4095, (1 << 30) + 4096];
+        for block_size in block_sizes {
+            assert_eq!(Config { block_size, ..good.clone() }.check(), Err(ConfigError::BlockSize));
+        }
+        for blocks in [0, BLOCKS_MIN - 1, (1 << 20) + 1] {
+            assert_eq!(Config { blocks, ..good.clone() }.check(), Err(ConfigError::Blocks));
+        }
+        let zeros = [
+            Config { window: 0, ..good.clone() },
+            Config { queues: 0, ..good.clone() },
+            Config { commands: 0, ..good.clone() },
+            Config { direct_chunk: 0, ..good.clone() },
+        ];
+        assert!(zeros.iter().all(|config| config.check() == Err(ConfigError::Zero)));
+        assert_eq!(Config { queues: 65, ..good.clone() }.check(), Err(ConfigError::Guarantee));
+        assert_eq!(Config { commands: 127, ..good }.check(), Err(ConfigError::Guarantee));
+    }
+}

@@ -75,10 +75,10 @@ impl Engine {
         let index = entry.command;
         let command = self.commands.at(index);
         match (entry.device, outcome) {
-            (Device::Snapshot(at) | Device::Operator(at), Outcome::Digest(slot)) => {
-                if is_sound(command.spec().chain[at as usize].operator, &slot) {
-                    command.digests[at as usize] = Some(slot);
-                }
+            (Device::Snapshot(at) | Device::Operator(at), Outcome::Digest(slot))
+                if is_sound(command.spec().chain[at as usize].operator, &slot) =>
+            {
+                command.digests[at as usize] = Some(slot);
             }
             (Device::Destination, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
                 self.board.get(id).start += bytes as u32;

@@ -213,3 +213,76 @@ impl Frontend {
         drained
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frontend(weights: &[u16], commands: u16) -> Frontend {
+        let mut frontend = Frontend::new(weights.len() as u16, commands);
+        for weight in weights {
+            let config = QueueConfig { weight: *weight, depth: 128, ..QueueConfig::default() };
+            frontend.add(config).expect("there is room");
+        }
+        frontend
+    }
+
+    /// The queues of the next entries to fetch.
+    fn picks(frontend: &mut Frontend, count: usize) -> Vec<u16> {
+        (0..count)
+            .map_while(|_| match frontend.pick()? {
+                Action::FetchEntry { queue, .. } => Some(queue.0),
+                other => panic!("not a fetch: {other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn queues_take_turns_by_their_weights() {
+        let mut frontend = frontend(&[1, 3, 2], 1000);
+        for queue in 0..3 {
+            assert!(frontend.submission_doorbell(QueueId(queue), 100));
+        }
+        assert_eq!(picks(&mut frontend, 12), [0, 1, 1, 1, 2, 2, 0, 1, 1, 1, 2, 2]);
+        // Queue 1 runs dry; the others keep their ratio.
+        let rest = picks(&mut frontend, 288);
+        let share = |queue| rest.iter().filter(|other| **other == queue).count();
+        assert_eq!([share(0), share(1), share(2)], [98, 94, 96]);
+        assert!(frontend.pick().is_none());
+    }
+
+    #[test]
+    fn a_queue_without_slots_passes_its_turn_and_comes_back() {
+        let mut frontend = frontend(&[4, 1], 8); // two slots guaranteed to each
+        assert!(frontend.submission_doorbell(QueueId(0), 100));
+        assert_eq!(picks(&mut frontend, 100), [0; 6], "all but the other's guarantee");
+        assert!(frontend.submission_doorbell(QueueId(1), 100));
+        assert_eq!(picks(&mut frontend, 100), [1, 1]);
+        frontend.slots.give(0, 1);
+        assert_eq!(picks(&mut frontend, 100), [0]);
+    }
+
+    #[test]
+    fn sizes_out_of_range_make_no_queue() {
+        let mut frontend = Frontend::new(1, 2);
+        for (depth, weight) in [(0, 1), (1, 1), (32_769, 1), (2, 0), (2, 257)] {
+            assert_eq!(frontend.add(QueueConfig { tenant: 0, depth, weight }), None);
+        }
+        let largest = QueueConfig { tenant: 0, depth: 32_768, weight: 256 };
+        assert_eq!(frontend.add(largest), Some(QueueId(0)));
+        assert_eq!(frontend.add(largest), None, "all are in use");
+    }
+
+    #[test]
+    fn a_completion_head_never_passes_the_tail() {
+        let mut frontend = frontend(&[1], 8);
+        let id = QueueId(0);
+        for command in 0..3 {
+            frontend.post(id, Posting { command, entry: CompletionEntry::default(), result: None });
+            assert!(matches!(frontend.next_posting(id), Some((posted, Some(_))) if posted == command));
+        }
+        assert!(!frontend.completion_doorbell(id, 4) && !frontend.completion_doorbell(id, 128));
+        assert!(frontend.completion_doorbell(id, 2) && frontend.completion_doorbell(id, 3));
+        assert!(!frontend.completion_doorbell(id, 2), "and never goes back");
+    }
+}

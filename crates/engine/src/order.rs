@@ -39,3 +39,31 @@ impl Order {
         first.filter(|_| was_first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(index: u16) -> CommandId {
+        CommandId { index, generation: 1 }
+    }
+
+    #[test]
+    fn each_line_lets_its_front_run_and_rid_zero_has_none() {
+        let mut order = Order::default();
+        for (tenant, rid, index) in [(1, 5, 0), (1, 5, 1), (1, 5, 2), (2, 5, 3), (1, 6, 4), (1, 0, 5)] {
+            order.join(tenant, rid, command(index));
+        }
+        let runs = [(1, 5, 0), (2, 5, 3), (1, 6, 4), (1, 0, 5), (1, 0, 9)];
+        assert!(runs.iter().all(|(tenant, rid, index)| order.may_start(*tenant, *rid, command(*index))));
+        assert!(!order.may_start(1, 5, command(1)) && !order.may_start(1, 5, command(2)));
+        assert_eq!(order.leave(1, 5, command(1)), None, "who leaves from the middle moves nobody up");
+        assert_eq!(order.leave(1, 5, command(0)), Some(command(2)));
+        assert_eq!(order.leave(1, 0, command(5)), None);
+        assert_eq!(
+            [(1, 5, 2), (2, 5, 3), (1, 6, 4)].map(|(t, r, c)| order.leave(t, r, command(c))),
+            [None; 3]
+        );
+        assert!(order.is_empty(), "no empty line is kept");
+    }
+}

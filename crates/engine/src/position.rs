@@ -76,3 +76,57 @@ impl Position {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use dcs_abi::descriptor::{EndpointKind, Extent, Mode};
+
+    fn endpoint(kind: EndpointKind, extents: &[(u64, u64)]) -> EndpointSpec {
+        let extents = extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length });
+        EndpointSpec { kind, cache: Mode::Auto, zero_copy: Mode::Auto, handle: 0, extents: extents.collect() }
+    }
+
+    fn spec(prefix: Option<EndpointSpec>, source: EndpointSpec, destination: EndpointSpec) -> TransferSpec {
+        let (chain, durable, more) = (Vec::new(), false, false);
+        TransferSpec { prefix, source, destination, chain, length: 0, durable, more }
+    }
+
+    /// Walks on by `step` until the end; tells each place and how many bytes follow.
+    fn walk(spec: &TransferSpec, mut at: Position, step: u64) -> Vec<(Place, u64, u64)> {
+        let mut walked = Vec::new();
+        loop {
+            let (offset, run) = at.run(spec);
+            walked.push((at.place, offset, run));
+            if run == 0 {
+                return walked;
+            }
+            at = at.advance(spec, step.min(run));
+        }
+    }
+
+    #[test]
+    fn prefix_then_extents_in_their_order() {
+        let prefix = endpoint(EndpointKind::Memory, &[(7, 3)]);
+        let source = endpoint(EndpointKind::File, &[(100, 5), (0, 1)]);
+        let spec = spec(Some(prefix), source, endpoint(EndpointKind::Flow, &[]));
+        let (prefix, source) = (Place::Prefix, Place::Source);
+        let all = [(prefix, 7, 3), (source, 100, 5), (source, 0, 1), (source, 0, 0)];
+        assert_eq!(walk(&spec, Position::first_in(&spec), 10), all);
+        let twos = [(prefix, 7, 3), (prefix, 9, 1), (source, 100, 5), (source, 102, 3), (source, 104, 1)];
+        assert_eq!(walk(&spec, Position::first_in(&spec), 2)[..5], twos);
+        let at_once = Position::first_in(&spec).advance(&spec, 9);
+        assert_eq!(at_once.run(&spec), (0, 0), "over all of them in one step");
+    }
+
+    #[test]
+    fn an_empty_prefix_is_passed_over_and_a_stream_never_ends() {
+        let prefix = endpoint(EndpointKind::Memory, &[(7, 0)]);
+        let flow = || endpoint(EndpointKind::Flow, &[]);
+        let spec = spec(Some(prefix), flow(), flow());
+        let first = Position::first_in(&spec);
+        assert_eq!((first.place, first.run(&spec)), (Place::Source, (0, u64::MAX)));
+        assert_eq!(first.advance(&spec, 12345), first);
+    }
+}

@@ -67,3 +67,26 @@ impl Renaming {
         self.pools.iter().all(|pool| pool.free.len() == pool.count as usize && pool.waiting.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scoreboard::{Device, Scoreboard};
+
+    #[test]
+    fn a_freed_unit_goes_to_who_waited_longest() {
+        let mut board = Scoreboard::new(5);
+        let entries: [EntryId; 5] = core::array::from_fn(|_| board.add(0, Device::Operator(0), None));
+        let mut renaming = Renaming::new(&[(Operator::Md5, 2), (Operator::Gzip, 0)]);
+        assert_eq!(renaming.pool(Operator::Gzip), None, "no units, no pool");
+        let pool = renaming.pool(Operator::Md5).expect("it has units");
+        let units: [Option<u16>; 5] = entries.map(|entry| renaming.rename(pool, entry));
+        assert_eq!(units, [Some(0), Some(1), None, None, None]);
+        renaming.forget(pool, entries[2]);
+        assert_eq!(renaming.release(pool, 1), Some(entries[3]));
+        assert_eq!(renaming.release(pool, 0), Some(entries[4]));
+        assert!(!renaming.all_free());
+        assert_eq!([renaming.release(pool, 0), renaming.release(pool, 1)], [None; 2]);
+        assert!(renaming.all_free());
+    }
+}

@@ -204,3 +204,42 @@ impl Scoreboard {
         (self.entries.len() - self.free.len(), self.entries.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_taken_for_no_other_issue_of_its_entry_or_slot() {
+        let mut board = Scoreboard::new(1);
+        let entry = board.add(3, Device::Source, None);
+        let first = board.issue(entry, 100, 5);
+        assert_eq!(board.issued(first), Some(entry));
+        board.get(entry).state = State::Ready;
+        assert_eq!(board.issued(first), None, "it is answered");
+        let second = board.issue(entry, 60, 9);
+        assert_eq!((board.issued(first), board.issued(second)), (None, Some(entry)));
+        board.remove(entry);
+        let other = board.add(4, Device::Flush, None);
+        assert!(board.find(entry).is_none() && board.issued(second).is_none());
+        let third = board.issue(other, 0, 10);
+        assert_eq!(
+            [first, second, third].map(|operation| board.issued(operation)),
+            [None, None, Some(other)]
+        );
+        assert_eq!(board.issued(OperationId::from_bits(u64::MAX)), None);
+        assert_eq!(OperationId::from_bits(third.to_bits()), third);
+    }
+
+    #[test]
+    fn a_command_owns_its_entries_until_they_are_orphans() {
+        let mut board = Scoreboard::new(8);
+        let mine: Vec<EntryId> = (0..3).map(|at| board.add(1, Device::Operator(at), None)).collect();
+        board.add(2, Device::Source, None);
+        assert_eq!(board.of_command(1).map(|(id, _)| id).collect::<Vec<_>>(), mine);
+        board.get(mine[1]).orphan = true;
+        board.remove(mine[0]);
+        assert_eq!(board.of_command(1).count(), 1);
+        assert_eq!(board.occupancy(), (3, 8));
+    }
+}

@@ -54,6 +54,20 @@ pub struct OperatorSpec {
     pub parameter: Box<[u8]>,
 }
 
+impl OperatorSpec {
+    /// True where a block holds whole data units of an operator that needs them. Their size stands behind XTS's two
+    /// keys; whether it is one that the operator takes is for the operator to say.
+    fn fits(&self, block_size: u32) -> bool {
+        let unit = self.parameter.get(64..68).and_then(|field| field.try_into().ok()).map(u32::from_le_bytes);
+        match (self.operator.kind(), unit) {
+            (OperatorKind::InPlace { whole_units: true }, Some(unit)) => {
+                unit == 0 || block_size.is_multiple_of(unit)
+            }
+            _ => true,
+        }
+    }
+}
+
 impl core::fmt::Debug for OperatorSpec {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{} ({} bytes of parameters)", self.operator.name(), self.parameter.len())
@@ -97,6 +111,7 @@ impl TransferSpec {
         entry: &SubmissionEntry,
         bytes: &[u8],
         units: &Renaming,
+        block_size: u32,
     ) -> Result<TransferSpec, Refusal> {
         let Ok(descriptor) = Descriptor::parse(bytes) else { return refuse(Status::InvalidField) };
         if entry.flags & !FLAGS_ALL != 0 || entry.nsid != 0 || entry.nvme_flags != 0 {
@@ -113,7 +128,10 @@ impl TransferSpec {
             more: entry.flags & FLAG_MORE != 0,
         };
         spec.length = spec.checked_length()?;
-        Ok(spec)
+        match spec.chain.iter().position(|operator| !operator.fits(block_size)) {
+            Some(at) => Err((Stage::Operator, at as u8, Fault::new(Status::OutOfResources))),
+            None => Ok(spec),
+        }
     }
 
     fn checked_length(&self) -> Result<u64, Refusal> {

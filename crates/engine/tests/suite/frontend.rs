@@ -169,6 +169,11 @@ fn each_refusal_has_its_status_and_its_stage() {
         transfer.chain = vec![(Md5, Vec::new()), (Aes256Ctr, vec![0; 47])];
     });
     check(operator(Status::BadParameter, 0), &|_, transfer| transfer.chain = vec![(Aes256Xts, vec![0; 80])]);
+    check(operator(Status::OutOfResources, 1), &|_, transfer| {
+        let units_of_two_blocks =
+            dcs_ndp::parameter::aes256_xts(&core::array::from_fn(|at| at as u8), 8192, 0);
+        transfer.chain = vec![(Md5, Vec::new()), (Aes256Xts, units_of_two_blocks.to_vec())];
+    });
     check(operator(Status::CorruptData, 1), &|_, transfer| transfer.chain = chain(&[Md5, Gunzip]));
     check(operator(Status::TruncatedData, 0), &|_, transfer| {
         (transfer.chain, transfer.length) = (chain(&[Aes256Xts]), 4096 + 7);
