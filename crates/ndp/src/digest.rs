@@ -4,9 +4,10 @@ use core::fmt;
 
 use crc_fast::CrcAlgorithm;
 use dcs_abi::operator::Operator;
-use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha512};
+
+use crate::md5::Md5;
 
 /// Bytes of the longest value.
 const SIZE_MAX: usize = 64;
@@ -79,7 +80,7 @@ impl Digest {
 
     pub(crate) fn absorb(&mut self, data: &[u8]) {
         match self {
-            Digest::Md5(state) => state.update(data),
+            Digest::Md5(state) => state.absorb(data),
             Digest::Sha1(state) => state.update(data),
             Digest::Sha256(state) => state.update(data),
             Digest::Sha512(state) => state.update(data),
@@ -90,7 +91,7 @@ impl Digest {
     /// The value over all that was absorbed; more may follow.
     pub(crate) fn value(&self) -> DigestValue {
         match self {
-            Digest::Md5(state) => DigestValue::new(&state.clone().finalize()),
+            Digest::Md5(state) => DigestValue::new(&state.value()),
             Digest::Sha1(state) => DigestValue::new(&state.clone().finalize()),
             Digest::Sha256(state) => DigestValue::new(&state.clone().finalize()),
             Digest::Sha512(state) => DigestValue::new(&state.clone().finalize()),

@@ -1,0 +1,367 @@
+//! The compression function on x86 vector units: one stream a lane, two sets of lanes interleaved, since the chain
+//! of one set leaves half of the unit idle.
+//!
+//! The only unsafe code of this crate: vector loads from the streams' blocks, and calls of functions that need a
+//! feature of the processor. Both kinds stand here, and nowhere else.
+#![allow(unsafe_code)]
+
+use super::BLOCK;
+use super::lanes::{Job, LANES_MAX};
+use std::arch::x86_64::*;
+
+/// The 64 steps of RFC 1321 section 3.4: round function, registers, message word, rotation, constant.
+macro_rules! steps {
+    ($step:ident) => {
+        $step!(F, 0, 1, 2, 3, 0, 7, 0xd76aa478);
+        $step!(F, 3, 0, 1, 2, 1, 12, 0xe8c7b756);
+        $step!(F, 2, 3, 0, 1, 2, 17, 0x242070db);
+        $step!(F, 1, 2, 3, 0, 3, 22, 0xc1bdceee);
+        $step!(F, 0, 1, 2, 3, 4, 7, 0xf57c0faf);
+        $step!(F, 3, 0, 1, 2, 5, 12, 0x4787c62a);
+        $step!(F, 2, 3, 0, 1, 6, 17, 0xa8304613);
+        $step!(F, 1, 2, 3, 0, 7, 22, 0xfd469501);
+        $step!(F, 0, 1, 2, 3, 8, 7, 0x698098d8);
+        $step!(F, 3, 0, 1, 2, 9, 12, 0x8b44f7af);
+        $step!(F, 2, 3, 0, 1, 10, 17, 0xffff5bb1);
+        $step!(F, 1, 2, 3, 0, 11, 22, 0x895cd7be);
+        $step!(F, 0, 1, 2, 3, 12, 7, 0x6b901122);
+        $step!(F, 3, 0, 1, 2, 13, 12, 0xfd987193);
+        $step!(F, 2, 3, 0, 1, 14, 17, 0xa679438e);
+        $step!(F, 1, 2, 3, 0, 15, 22, 0x49b40821);
+        $step!(G, 0, 1, 2, 3, 1, 5, 0xf61e2562);
+        $step!(G, 3, 0, 1, 2, 6, 9, 0xc040b340);
+        $step!(G, 2, 3, 0, 1, 11, 14, 0x265e5a51);
+        $step!(G, 1, 2, 3, 0, 0, 20, 0xe9b6c7aa);
+        $step!(G, 0, 1, 2, 3, 5, 5, 0xd62f105d);
+        $step!(G, 3, 0, 1, 2, 10, 9, 0x02441453);
+        $step!(G, 2, 3, 0, 1, 15, 14, 0xd8a1e681);
+        $step!(G, 1, 2, 3, 0, 4, 20, 0xe7d3fbc8);
+        $step!(G, 0, 1, 2, 3, 9, 5, 0x21e1cde6);
+        $step!(G, 3, 0, 1, 2, 14, 9, 0xc33707d6);
+        $step!(G, 2, 3, 0, 1, 3, 14, 0xf4d50d87);
+        $step!(G, 1, 2, 3, 0, 8, 20, 0x455a14ed);
+        $step!(G, 0, 1, 2, 3, 13, 5, 0xa9e3e905);
+        $step!(G, 3, 0, 1, 2, 2, 9, 0xfcefa3f8);
+        $step!(G, 2, 3, 0, 1, 7, 14, 0x676f02d9);
+        $step!(G, 1, 2, 3, 0, 12, 20, 0x8d2a4c8a);
+        $step!(H, 0, 1, 2, 3, 5, 4, 0xfffa3942);
+        $step!(H, 3, 0, 1, 2, 8, 11, 0x8771f681);
+        $step!(H, 2, 3, 0, 1, 11, 16, 0x6d9d6122);
+        $step!(H, 1, 2, 3, 0, 14, 23, 0xfde5380c);
+        $step!(H, 0, 1, 2, 3, 1, 4, 0xa4beea44);
+        $step!(H, 3, 0, 1, 2, 4, 11, 0x4bdecfa9);
+        $step!(H, 2, 3, 0, 1, 7, 16, 0xf6bb4b60);
+        $step!(H, 1, 2, 3, 0, 10, 23, 0xbebfbc70);
+        $step!(H, 0, 1, 2, 3, 13, 4, 0x289b7ec6);
+        $step!(H, 3, 0, 1, 2, 0, 11, 0xeaa127fa);
+        $step!(H, 2, 3, 0, 1, 3, 16, 0xd4ef3085);
+        $step!(H, 1, 2, 3, 0, 6, 23, 0x04881d05);
+        $step!(H, 0, 1, 2, 3, 9, 4, 0xd9d4d039);
+        $step!(H, 3, 0, 1, 2, 12, 11, 0xe6db99e5);
+        $step!(H, 2, 3, 0, 1, 15, 16, 0x1fa27cf8);
+        $step!(H, 1, 2, 3, 0, 2, 23, 0xc4ac5665);
+        $step!(I, 0, 1, 2, 3, 0, 6, 0xf4292244);
+        $step!(I, 3, 0, 1, 2, 7, 10, 0x432aff97);
+        $step!(I, 2, 3, 0, 1, 14, 15, 0xab9423a7);
+        $step!(I, 1, 2, 3, 0, 5, 21, 0xfc93a039);
+        $step!(I, 0, 1, 2, 3, 12, 6, 0x655b59c3);
+        $step!(I, 3, 0, 1, 2, 3, 10, 0x8f0ccc92);
+        $step!(I, 2, 3, 0, 1, 10, 15, 0xffeff47d);
+        $step!(I, 1, 2, 3, 0, 1, 21, 0x85845dd1);
+        $step!(I, 0, 1, 2, 3, 8, 6, 0x6fa87e4f);
+        $step!(I, 3, 0, 1, 2, 15, 10, 0xfe2ce6e0);
+        $step!(I, 2, 3, 0, 1, 6, 15, 0xa3014314);
+        $step!(I, 1, 2, 3, 0, 13, 21, 0x4e0811a1);
+        $step!(I, 0, 1, 2, 3, 4, 6, 0xf7537e82);
+        $step!(I, 3, 0, 1, 2, 11, 10, 0xbd3af235);
+        $step!(I, 2, 3, 0, 1, 2, 15, 0x2ad7d2bb);
+        $step!(I, 1, 2, 3, 0, 9, 21, 0xeb86d391);
+    };
+}
+
+/// Lanes without a stream of their own read here.
+static IDLE: [u8; BLOCK] = [0; BLOCK];
+
+/// States by register, then by lane; and where each lane's next block is. Idle lanes stay on [`IDLE`].
+struct Loaded {
+    states: [[u32; LANES_MAX]; 4],
+    at: [*const u8; LANES_MAX],
+    /// Bytes from one block to the next: 0 in an idle lane.
+    stride: [usize; LANES_MAX],
+}
+
+impl Loaded {
+    fn new(jobs: &[Job<'_>]) -> Loaded {
+        let mut loaded =
+            Loaded { states: [[0; LANES_MAX]; 4], at: [IDLE.as_ptr(); LANES_MAX], stride: [0; LANES_MAX] };
+        for (lane, job) in jobs.iter().enumerate() {
+            for (register, word) in loaded.states.iter_mut().zip(*job.state) {
+                register[lane] = word;
+            }
+            loaded.at[lane] = job.blocks.as_ptr();
+            loaded.stride[lane] = BLOCK;
+        }
+        loaded
+    }
+
+    fn store(&self, jobs: &mut [Job<'_>]) {
+        for (lane, job) in jobs.iter_mut().enumerate() {
+            *job.state = std::array::from_fn(|register| self.states[register][lane]);
+        }
+    }
+
+    /// The next block of every lane.
+    #[inline(always)]
+    fn advance(&mut self) {
+        for (at, stride) in self.at.iter_mut().zip(self.stride) {
+            *at = at.wrapping_add(stride);
+        }
+    }
+}
+
+/// Moves up to 32 streams on by `blocks` blocks, which each of them has.
+///
+/// # Panics
+///
+/// Where there are more than 32 streams, or one of them has fewer blocks.
+pub(super) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
+    check(jobs, blocks, 32);
+    let mut loaded = Loaded::new(jobs);
+    // SAFETY: `Lanes::detect` found avx512f; every lane that is in use has `blocks` blocks, as was checked.
+    unsafe {
+        if jobs.len() <= 16 {
+            avx512_sets::<1>(&mut loaded, blocks)
+        } else {
+            avx512_sets::<2>(&mut loaded, blocks)
+        }
+    }
+    loaded.store(jobs);
+}
+
+/// Moves up to 16 streams on by `blocks` blocks, which each of them has.
+///
+/// # Panics
+///
+/// Where there are more than 16 streams, or one of them has fewer blocks.
+pub(super) fn avx2(jobs: &mut [Job<'_>], blocks: usize) {
+    check(jobs, blocks, 16);
+    let mut loaded = Loaded::new(jobs);
+    // SAFETY: `Lanes::detect` found avx2; every lane that is in use has `blocks` blocks, as was checked.
+    unsafe {
+        if jobs.len() <= 8 {
+            avx2_sets::<1>(&mut loaded, blocks)
+        } else {
+            avx2_sets::<2>(&mut loaded, blocks)
+        }
+    }
+    loaded.store(jobs);
+}
+
+fn check(jobs: &[Job<'_>], blocks: usize, lanes: usize) {
+    assert!(jobs.len() <= lanes, "more streams than lanes");
+    assert!(jobs.iter().all(|job| job.blocks.len() >= blocks * BLOCK), "a stream has too few blocks");
+}
+
+/// # Safety
+///
+/// The processor has avx512f, and `blocks` blocks may be read at each lane's position.
+#[target_feature(enable = "avx512f")]
+unsafe fn avx512_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
+    let load = |register: &[u32; LANES_MAX], set: usize| {
+        // SAFETY: 16 words from `16 * set` lie inside the 32 of the array.
+        unsafe { _mm512_loadu_si512(register.as_ptr().add(16 * set).cast()) }
+    };
+    let mut state: [[__m512i; SETS]; 4] =
+        std::array::from_fn(|register| std::array::from_fn(|set| load(&loaded.states[register], set)));
+    let mut words = [[_mm512_setzero_si512(); SETS]; 16];
+    for _ in 0..blocks {
+        for set in 0..SETS {
+            // SAFETY: each lane's position has a block to be read, by this function's own contract.
+            let rows =
+                std::array::from_fn(|lane| unsafe { _mm512_loadu_si512(loaded.at[16 * set + lane].cast()) });
+            for (word, row) in words.iter_mut().zip(transpose16(rows)) {
+                word[set] = row;
+            }
+        }
+        loaded.advance();
+        let mut registers = state;
+        macro_rules! function {
+            (F, $b:expr, $c:expr, $d:expr) => {
+                _mm512_ternarylogic_epi32::<0xca>($b, $c, $d)
+            };
+            (G, $b:expr, $c:expr, $d:expr) => {
+                _mm512_ternarylogic_epi32::<0xca>($d, $b, $c)
+            };
+            (H, $b:expr, $c:expr, $d:expr) => {
+                _mm512_ternarylogic_epi32::<0x96>($b, $c, $d)
+            };
+            (I, $b:expr, $c:expr, $d:expr) => {
+                _mm512_ternarylogic_epi32::<0x39>($b, $c, $d)
+            };
+        }
+        macro_rules! step {
+            ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
+                for set in 0..SETS {
+                    // Off the chain: constant, message word and the oldest register.
+                    let early = _mm512_add_epi32(
+                        registers[$a][set],
+                        _mm512_add_epi32(
+                            words[$word][set],
+                            _mm512_set1_epi32(($constant as u32).cast_signed()),
+                        ),
+                    );
+                    let sum = _mm512_add_epi32(
+                        early,
+                        function!($f, registers[$b][set], registers[$c][set], registers[$d][set]),
+                    );
+                    registers[$a][set] =
+                        _mm512_add_epi32(registers[$b][set], _mm512_rol_epi32::<$rotation>(sum));
+                }
+            };
+        }
+        steps!(step);
+        for set in 0..SETS {
+            for (register, new) in state.iter_mut().zip(registers) {
+                register[set] = _mm512_add_epi32(register[set], new[set]);
+            }
+        }
+    }
+    for (register, words) in loaded.states.iter_mut().zip(state) {
+        for (set, word) in words.into_iter().enumerate() {
+            // SAFETY: 16 words from `16 * set` lie inside the 32 of the array.
+            unsafe { _mm512_storeu_si512(register.as_mut_ptr().add(16 * set).cast(), word) };
+        }
+    }
+}
+
+/// Sixteen rows of sixteen words to sixteen columns.
+#[target_feature(enable = "avx512f")]
+fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
+    let mut pairs = rows;
+    for at in (0..16).step_by(2) {
+        pairs[at] = _mm512_unpacklo_epi32(rows[at], rows[at + 1]);
+        pairs[at + 1] = _mm512_unpackhi_epi32(rows[at], rows[at + 1]);
+    }
+    let mut fours = pairs;
+    for at in (0..16).step_by(4) {
+        fours[at] = _mm512_unpacklo_epi64(pairs[at], pairs[at + 2]);
+        fours[at + 1] = _mm512_unpackhi_epi64(pairs[at], pairs[at + 2]);
+        fours[at + 2] = _mm512_unpacklo_epi64(pairs[at + 1], pairs[at + 3]);
+        fours[at + 3] = _mm512_unpackhi_epi64(pairs[at + 1], pairs[at + 3]);
+    }
+    // `fours[4 * r + c]` holds, in its quarter q, word 4 * q + c of the rows 4 * r to 4 * r + 3.
+    let mut columns = rows;
+    for column in 0..4 {
+        let [r0, r1, r2, r3] = [fours[column], fours[4 + column], fours[8 + column], fours[12 + column]];
+        let low01 = _mm512_shuffle_i32x4::<0x44>(r0, r1);
+        let high01 = _mm512_shuffle_i32x4::<0xee>(r0, r1);
+        let low23 = _mm512_shuffle_i32x4::<0x44>(r2, r3);
+        let high23 = _mm512_shuffle_i32x4::<0xee>(r2, r3);
+        columns[column] = _mm512_shuffle_i32x4::<0x88>(low01, low23);
+        columns[4 + column] = _mm512_shuffle_i32x4::<0xdd>(low01, low23);
+        columns[8 + column] = _mm512_shuffle_i32x4::<0x88>(high01, high23);
+        columns[12 + column] = _mm512_shuffle_i32x4::<0xdd>(high01, high23);
+    }
+    columns
+}
+
+/// # Safety
+///
+/// The processor has avx2, and `blocks` blocks may be read at each lane's position.
+#[target_feature(enable = "avx2")]
+unsafe fn avx2_sets<const SETS: usize>(loaded: &mut Loaded, blocks: usize) {
+    let load = |register: &[u32; LANES_MAX], set: usize| {
+        // SAFETY: 8 words from `8 * set` lie inside the 32 of the array.
+        unsafe { _mm256_loadu_si256(register.as_ptr().add(8 * set).cast()) }
+    };
+    let mut state: [[__m256i; SETS]; 4] =
+        std::array::from_fn(|register| std::array::from_fn(|set| load(&loaded.states[register], set)));
+    let mut words = [[_mm256_setzero_si256(); SETS]; 16];
+    let ones = _mm256_set1_epi32(-1);
+    for _ in 0..blocks {
+        for set in 0..SETS {
+            for half in 0..2 {
+                // SAFETY: half of a block at each lane's position, by this function's own contract.
+                let rows = std::array::from_fn(|lane| unsafe {
+                    _mm256_loadu_si256(loaded.at[8 * set + lane].add(32 * half).cast())
+                });
+                for (word, row) in words[8 * half..].iter_mut().zip(transpose8(rows)) {
+                    word[set] = row;
+                }
+            }
+        }
+        loaded.advance();
+        let mut registers = state;
+        macro_rules! function {
+            (F, $b:expr, $c:expr, $d:expr) => {
+                _mm256_xor_si256($d, _mm256_and_si256($b, _mm256_xor_si256($c, $d)))
+            };
+            (G, $b:expr, $c:expr, $d:expr) => {
+                _mm256_xor_si256($c, _mm256_and_si256($d, _mm256_xor_si256($b, $c)))
+            };
+            (H, $b:expr, $c:expr, $d:expr) => {
+                _mm256_xor_si256($b, _mm256_xor_si256($c, $d))
+            };
+            (I, $b:expr, $c:expr, $d:expr) => {
+                _mm256_xor_si256($c, _mm256_or_si256($b, _mm256_xor_si256($d, ones)))
+            };
+        }
+        macro_rules! step {
+            ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
+                for set in 0..SETS {
+                    let early = _mm256_add_epi32(
+                        registers[$a][set],
+                        _mm256_add_epi32(
+                            words[$word][set],
+                            _mm256_set1_epi32(($constant as u32).cast_signed()),
+                        ),
+                    );
+                    let sum = _mm256_add_epi32(
+                        early,
+                        function!($f, registers[$b][set], registers[$c][set], registers[$d][set]),
+                    );
+                    let rotated = _mm256_or_si256(
+                        _mm256_slli_epi32::<$rotation>(sum),
+                        _mm256_srli_epi32::<{ 32 - $rotation }>(sum),
+                    );
+                    registers[$a][set] = _mm256_add_epi32(registers[$b][set], rotated);
+                }
+            };
+        }
+        steps!(step);
+        for set in 0..SETS {
+            for (register, new) in state.iter_mut().zip(registers) {
+                register[set] = _mm256_add_epi32(register[set], new[set]);
+            }
+        }
+    }
+    for (register, words) in loaded.states.iter_mut().zip(state) {
+        for (set, word) in words.into_iter().enumerate() {
+            // SAFETY: 8 words from `8 * set` lie inside the 32 of the array.
+            unsafe { _mm256_storeu_si256(register.as_mut_ptr().add(8 * set).cast(), word) };
+        }
+    }
+}
+
+/// Eight rows of eight words to eight columns.
+#[target_feature(enable = "avx2")]
+fn transpose8(rows: [__m256i; 8]) -> [__m256i; 8] {
+    let mut pairs = rows;
+    for at in (0..8).step_by(2) {
+        pairs[at] = _mm256_unpacklo_epi32(rows[at], rows[at + 1]);
+        pairs[at + 1] = _mm256_unpackhi_epi32(rows[at], rows[at + 1]);
+    }
+    let mut fours = pairs;
+    for at in (0..8).step_by(4) {
+        fours[at] = _mm256_unpacklo_epi64(pairs[at], pairs[at + 2]);
+        fours[at + 1] = _mm256_unpackhi_epi64(pairs[at], pairs[at + 2]);
+        fours[at + 2] = _mm256_unpacklo_epi64(pairs[at + 1], pairs[at + 3]);
+        fours[at + 3] = _mm256_unpackhi_epi64(pairs[at + 1], pairs[at + 3]);
+    }
+    let mut columns = rows;
+    for column in 0..4 {
+        columns[column] = _mm256_permute2x128_si256::<0x20>(fours[column], fours[4 + column]);
+        columns[4 + column] = _mm256_permute2x128_si256::<0x31>(fours[column], fours[4 + column]);
+    }
+    columns
+}
