@@ -45,6 +45,11 @@ impl BlockPool {
     }
 
     /// The buffer of a block, unless the kernel has it.
+    pub fn get(&self, block: BlockId) -> Option<&Buffer> {
+        self.buffers.get(block.index())?.as_ref()
+    }
+
+    /// The buffer of a block, to be changed, unless the kernel has it.
     pub fn get_mut(&mut self, block: BlockId) -> Option<&mut Buffer> {
         self.buffers.get_mut(block.index())?.as_mut()
     }

@@ -1,6 +1,7 @@
-//! The NDP pool of the kernel backend: operators run on the engine's own core, one block at a time.
+//! The NDP pool of the kernel backend: operators run on the engine's own core, one block at a time;
+//! MD5 by passes of many ([`super::pass`]).
 
-use dcs_abi::operator::OperatorKind;
+use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
 use dcs_devices::BlockPool;
@@ -11,10 +12,10 @@ use dcs_ndp::{Context, OperatorError};
 #[derive(Debug)]
 pub(crate) struct Chain(Vec<Loaded>);
 
-struct Loaded {
-    context: Context,
+pub(super) struct Loaded {
+    pub context: Context,
     /// Bytes that went through it.
-    covered: u64,
+    pub covered: u64,
 }
 
 /// Stream states, which hold keys, are not printed.
@@ -33,6 +34,23 @@ impl Chain {
             Ok(Loaded { context, covered: 0 })
         };
         spec.chain.iter().enumerate().map(load).collect::<Result<_, _>>().map(Chain)
+    }
+
+    /// The operator at that place.
+    pub fn operator(&self, at: u8) -> Option<Operator> {
+        self.0.get(at as usize).map(|loaded| loaded.context.operator())
+    }
+
+    /// All operators, with their places.
+    pub fn loaded_mut(&mut self) -> impl Iterator<Item = (u8, &mut Loaded)> {
+        self.0.iter_mut().enumerate().map(|(at, loaded)| (at as u8, loaded))
+    }
+
+    /// What came of a digest's block that a pass has processed.
+    pub fn after_pass(&self, at: u8, length: u32, last: bool) -> Outcome {
+        let done = Outcome::Processed { consumed: length, produced: 0, finished: false };
+        let broken = Outcome::Failed(Fault::new(Status::InternalError));
+        if last { self.0.get(at as usize).and_then(Loaded::digest).unwrap_or(broken) } else { done }
     }
 
     /// Processes a block.

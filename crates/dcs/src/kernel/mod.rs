@@ -1,21 +1,25 @@
 //! The kernel backend: joins the engine core, the device controller and the operators into one loop.
 //!
 //! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
-//! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
+//! deadlines, then a pass of the multi-lane unit if it is due. Nothing in a round waits, but for disks where there is no io_uring.
 
 mod chain;
+mod pass;
 pub(crate) mod thread;
 
 use crate::error::Error;
 use crate::queue::QueuePair;
 use chain::Chain;
+use pass::Pass;
+use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
-    Action, Binding, CommandId, Config, Event, Fault, Operation, OperationKind, Outcome, QueueConfig,
+    Action, Binding, CommandId, Config, Event, Fault, Operation, OperationId, OperationKind, Outcome, QueueConfig,
     QueueId, TransferSpec,
 };
+use dcs_ndp::Lanes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -51,6 +55,8 @@ pub(crate) struct Core {
     engine: dcs_engine::Engine,
     controller: Controller,
     bound: Vec<Option<Bound>>,
+    pass: Pass,
+    passed: Vec<(OperationId, Outcome)>,
     queues: Vec<Option<Queue>>,
     clock: Instant,
     device_events: Vec<DeviceEvent>,
@@ -60,13 +66,22 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(config: Config, io: Io) -> Result<Core, Error> {
+    pub fn new(mut config: Config, io: Io) -> Result<Core, Error> {
+        let lanes = Lanes::detect();
+        // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
+        for (operator, units) in &mut config.units {
+            if *operator == Operator::Md5 {
+                *units = lanes.count() as u16;
+            }
+        }
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
         let engine = dcs_engine::Engine::new(config)?;
         Ok(Core {
             engine,
             controller: Controller::new(setup).map_err(Error::Start)?,
+            pass: Pass::new(lanes),
+            passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
             queues: (0..queues).map(|_| None).collect(),
             clock: Instant::now(),
@@ -152,7 +167,20 @@ impl Core {
             self.engine.handle_timeout(self.now());
             any = true;
         }
+        if self.pass.is_due(!any) {
+            self.run_pass();
+            any = true;
+        }
         any
+    }
+
+    fn run_pass(&mut self) {
+        let mut passed = std::mem::take(&mut self.passed);
+        self.pass.run(&mut self.bound, &self.controller.pool, &mut passed);
+        for (operation, outcome) in passed.drain(..) {
+            self.handle(Event::Done { operation, outcome });
+        }
+        self.passed = passed;
     }
 
     /// True where a session has rung since the last round.
@@ -224,6 +252,10 @@ impl Core {
             }
             Action::Unbind { command } => self.bound[command.slot()] = None,
             Action::Issue(operation) => self.issue(&operation),
+            Action::Abort { operation } if self.pass.abort(operation) => {
+                let outcome = Outcome::Failed(Fault::new(Status::Cancelled));
+                self.handle(Event::Done { operation, outcome });
+            }
             Action::Abort { operation } => self.controller.abort(operation),
             Action::Complete { queue, slot, entry, result } => {
                 if let Some(pair) = self.pair(queue) {
@@ -265,6 +297,9 @@ impl Core {
             let outcome = Outcome::Failed(Fault::new(Status::InternalError));
             return self.handle(Event::Done { operation: operation.id, outcome });
         };
+        if self.pass.take(operation, bound) {
+            return;
+        }
         let outcome = match operation.kind {
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
                 Some(bound.chain.process(&operation.kind, &mut self.controller.pool))
