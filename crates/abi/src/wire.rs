@@ -112,39 +112,53 @@ impl<T: Wire, const N: usize> Wire for [T; N] {
     }
 }
 
-/// Refuses a reserved byte that is not zero, also inside nested structures.
-///
-/// `bytes` has at least `layout.size` bytes: the packet that they come from was checked.
-pub(crate) fn check_reserved(layout: &Layout, bytes: &[u8]) -> Result<(), WireError> {
-    check_layout(layout, bytes, 0)
+/// Which bytes of a structure are reserved, also inside nested structures: 0xff there, 0 in fields.
+pub(crate) const fn reserved_mask<const SIZE: usize>(layout: &Layout) -> [u8; SIZE] {
+    let mut mask = [0xff; SIZE];
+    clear_fields(layout, &mut mask, 0);
+    mask
 }
 
-fn check_layout(layout: &Layout, bytes: &[u8], base: usize) -> Result<(), WireError> {
-    let mut from = 0;
-    for field in layout.fields {
-        zero(bytes, base + from, base + field.offset)?;
-        check_kind(&field.kind, bytes, base + field.offset)?;
-        from = field.offset + field.kind.size();
+const fn clear_fields(layout: &Layout, mask: &mut [u8], base: usize) {
+    let mut at = 0;
+    while at < layout.fields.len() {
+        let field = &layout.fields[at];
+        clear_kind(&field.kind, mask, base + field.offset);
+        at += 1;
     }
-    zero(bytes, base + from, base + layout.size)
 }
 
-fn check_kind(kind: &Kind, bytes: &[u8], base: usize) -> Result<(), WireError> {
+const fn clear_kind(kind: &Kind, mask: &mut [u8], base: usize) {
     match kind {
-        Kind::Unsigned(_) => Ok(()),
-        Kind::Struct(layout) => check_layout(layout, bytes, base),
-        Kind::Array(Kind::Unsigned(_), _) => Ok(()),
+        Kind::Unsigned(size) => {
+            let mut at = 0;
+            while at < *size {
+                mask[base + at] = 0;
+                at += 1;
+            }
+        }
+        Kind::Struct(layout) => clear_fields(layout, mask, base),
         Kind::Array(element, count) => {
-            (0..*count).try_for_each(|at| check_kind(element, bytes, base + at * element.size()))
+            let mut at = 0;
+            while at < *count {
+                clear_kind(element, mask, base + at * element.size());
+                at += 1;
+            }
         }
     }
 }
 
-fn zero(bytes: &[u8], from: usize, to: usize) -> Result<(), WireError> {
-    match bytes[from..to].iter().position(|byte| *byte != 0) {
-        Some(at) => Err(WireError::Reserved { offset: from + at }),
-        None => Ok(()),
+/// Refuses a reserved byte that is not zero.
+pub(crate) fn check_reserved<const SIZE: usize>(
+    mask: &[u8; SIZE],
+    bytes: &[u8; SIZE],
+) -> Result<(), WireError> {
+    // The common case without a branch a byte; where it is depends on nothing that matters then.
+    if bytes.iter().zip(mask).fold(0, |set, (byte, mask)| set | byte & mask) == 0 {
+        return Ok(());
     }
+    let offset = bytes.iter().zip(mask).position(|(byte, mask)| byte & mask != 0).unwrap_or(0);
+    Err(WireError::Reserved { offset })
 }
 
 /// Defines a structure once: packet (checked view), repr (value), layout table.
@@ -205,9 +219,11 @@ macro_rules! wire_struct {
             ///
             /// [`WireError::Reserved`](crate::WireError::Reserved).
             pub fn parse<T: AsRef<[u8]>>(packet: &$packet<T>) -> Result<Self, $crate::WireError> {
-                let bytes = &packet.0.as_ref()[..$size];
-                $crate::wire::check_reserved(&$table, bytes)?;
-                Ok(<Self as $crate::Wire>::get(bytes))
+                const MASK: [u8; $size] = $crate::wire::reserved_mask(&$table);
+                let mut bytes = [0; $size];
+                bytes.copy_from_slice(&packet.0.as_ref()[..$size]);
+                $crate::wire::check_reserved(&MASK, &bytes)?;
+                Ok(<Self as $crate::Wire>::get(&bytes))
             }
 
             /// Writes the value; reserved bytes become zero.
