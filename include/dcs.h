@@ -643,7 +643,646 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 
 /* ---- Functions ---- */
 
+/**
+ * A thread of the engine's own runs it: it spins while there is work, and sleeps when there is none.
+ */
+#define DCS_DRIVER_THREAD 0
 
+/**
+ * Whoever waits for a transfer runs it: no hand-over between threads. Nothing moves while nobody waits.
+ */
+#define DCS_DRIVER_CALLER 1
+
+/**
+ * io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring, plain) may
+ * override this.
+ */
+#define DCS_IO_AUTO 0
+
+/**
+ * io_uring; an error where it is not to be had.
+ */
+#define DCS_IO_URING 1
+
+/**
+ * Plain system calls: a disk makes the engine wait.
+ */
+#define DCS_IO_PLAIN 2
+
+/**
+ * In dcs_engine_options.flags: bind the engine's thread to dcs_engine_options.cpu.
+ */
+#define DCS_ENGINE_BIND_CPU 1
+
+/**
+ * In dcs_engine_options.spin_us: sleep at once.
+ */
+#define DCS_SPIN_NEVER 4294967295
+
+/**
+ * Bytes of the parameters of DCS_OP_AES256_CTR.
+ */
+#define DCS_AES256_CTR_PARAMETERS 48
+
+/**
+ * Bytes of the parameters of DCS_OP_AES256_XTS and DCS_OP_AES256_XTS_DECRYPT.
+ */
+#define DCS_AES256_XTS_PARAMETERS 80
+
+/**
+ * Data pass unchanged, and a value comes out.
+ */
+#define DCS_KIND_DIGEST 1
+
+/**
+ * Data change; their length does not.
+ */
+#define DCS_KIND_IN_PLACE 2
+
+/**
+ * Data change, and so does their length.
+ */
+#define DCS_KIND_RESIZE 3
+
+/**
+ * Prefixes of up to so many bytes are copied when the transfer is submitted.
+ */
+#define DCS_PREFIX_COPIED 65536
+
+/**
+ * An engine. Any thread may use it.
+ */
+struct dcs_engine;
+
+/**
+ * A queue pair to an engine, with its transfers. Threads may share it.
+ */
+struct dcs_session;
+
+/**
+ * A transfer, in flight or done. Threads may share it.
+ */
+struct dcs_transfer;
+
+/**
+ * What a transfer did, whether it succeeded or not.
+ */
+struct dcs_completion {
+    /**
+     * Status, stage that failed, errno, bytes in and out, paths, times, digests. A digest has the place of its
+     * operator in the chain: that of the first one is digests[0]. After a failure, the digests cover what passed
+     * their operators.
+     */
+    struct dcs_result result;
+    /**
+     * The chain: DCS_OP_*, then zeros.
+     */
+    uint8_t chain[8];
+    /**
+     * Zero.
+     */
+    uint8_t reserved[56];
+};
+
+/**
+ * How an engine is made. Members that are 0 stand for the default.
+ */
+struct dcs_engine_options {
+    /**
+     * sizeof(struct dcs_engine_options).
+     */
+    size_t size;
+    /**
+     * Who runs the engine: DCS_DRIVER_*.
+     */
+    uint8_t driver;
+    /**
+     * How the kernel is asked: DCS_IO_*.
+     */
+    uint8_t io;
+    /**
+     * DCS_ENGINE_*.
+     */
+    uint16_t flags;
+    /**
+     * Bytes of a block buffer: a multiple of 4096; 262144 by default.
+     */
+    uint32_t block_size;
+    /**
+     * Block buffers, at least two for each session; 128 by default.
+     */
+    uint32_t blocks;
+    /**
+     * Transfers in flight in all, at least two for each session; 256 by default.
+     */
+    uint16_t commands;
+    /**
+     * Sessions that may be open; 64 by default.
+     */
+    uint16_t sessions;
+    /**
+     * Blocks that one transfer may hold: how far reading runs ahead of writing; 4 by default.
+     */
+    uint16_t window;
+    /**
+     * The CPU, where DCS_ENGINE_BIND_CPU is set.
+     */
+    uint16_t cpu;
+    /**
+     * Microseconds for which the engine looks for work before it sleeps; 20 by default.
+     */
+    uint32_t spin_us;
+};
+
+/**
+ * What there is to know of an operator.
+ */
+struct dcs_operator_info {
+    /**
+     * Its number in a chain: DCS_OP_*.
+     */
+    uint8_t op;
+    /**
+     * DCS_KIND_*.
+     */
+    uint8_t kind;
+    /**
+     * Bytes of its digest; 0 where it is none.
+     */
+    uint8_t digest_size;
+    /**
+     * Fewest bytes of its parameters.
+     */
+    uint16_t parameter_min;
+    /**
+     * Most bytes of its parameters.
+     */
+    uint16_t parameter_max;
+    /**
+     * The name that people type: `aes256-ctr`.
+     */
+    const char *name;
+    /**
+     * What it is, in one line, with its source.
+     */
+    const char *summary;
+    /**
+     * What its parameters hold.
+     */
+    const char *parameter;
+};
+
+/**
+ * One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one behind
+ * it the encrypted data. Parameters are copied when the transfer is submitted.
+ */
+struct dcs_op {
+    /**
+     * Which operator: DCS_OP_*.
+     */
+    uint8_t op;
+    /**
+     * Its parameters (key, level; see DCS_OP_*), or NULL where it takes none.
+     */
+    const void *parameter;
+    /**
+     * Bytes of its parameters.
+     */
+    size_t parameter_length;
+};
+
+/**
+ * One end of a transfer: a descriptor, or memory.
+ */
+struct dcs_side {
+    /**
+     * A file, block device, stream socket, pipe, FIFO or character device. The transfer has its own duplicate: this
+     * one may be closed once the transfer is submitted. Whether it is non-blocking makes no difference.
+     */
+    int fd;
+    /**
+     * The page cache: DCS_MODE_ON through it, DCS_MODE_OFF past it (O_DIRECT).
+     */
+    uint8_t cache;
+    /**
+     * Zero-copy send, and the kernel's own copy where the chain is empty: DCS_MODE_OFF forbids both; DCS_MODE_ON
+     * demands the former of a destination.
+     */
+    uint8_t zero_copy;
+    /**
+     * Zero.
+     */
+    uint16_t reserved;
+    /**
+     * Where in the file or block device. 0 for everything else. The file's own position is not used, nor changed.
+     */
+    uint64_t offset;
+    /**
+     * Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the transfer is
+     * done: until dcs_transfer_wait or dcs_transfer_poll has said so, or dcs_transfer_free, dcs_session_close or
+     * dcs_engine_stop has returned.
+     */
+    void *memory;
+    /**
+     * Bytes of the memory: what there is to read, or the room that there is.
+     */
+    size_t memory_length;
+};
+
+/**
+ * A transfer. Set all of it to zero first, then what is to be different.
+ */
+struct dcs_request {
+    /**
+     * sizeof(struct dcs_request).
+     */
+    size_t size;
+    /**
+     * Where bytes come from.
+     */
+    struct dcs_side source;
+    /**
+     * Where they go. A file grows as needed and is not truncated.
+     */
+    struct dcs_side destination;
+    /**
+     * Bytes to move in all, those of the prefix included; a source that ends before fails with
+     * DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now.
+     */
+    uint64_t length;
+    /**
+     * Bytes that come before the source's: what was already read off a socket, or a header. As many as
+     * DCS_PREFIX_COPIED are copied; more must stay valid and untouched until the transfer is done.
+     */
+    const void *prefix;
+    /**
+     * Bytes of the prefix.
+     */
+    size_t prefix_length;
+    /**
+     * What happens on the way; NULL for nothing.
+     */
+    const struct dcs_op *chain;
+    /**
+     * Operators of the chain: 0 to DCS_CHAIN_MAX.
+     */
+    size_t operators;
+    /**
+     * Request id: the transfer does not start before the earlier ones of this engine with the same id are finished.
+     * 0: no such order.
+     */
+    uint32_t rid;
+    /**
+     * Milliseconds after which it fails with DCS_STATUS_TIMEOUT; 0: never.
+     */
+    uint32_t timeout_ms;
+    /**
+     * DCS_FLAG_*.
+     */
+    uint32_t flags;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The version of this library, for example `0.1.0`.
+ */
+const char *dcs_version(void);
+
+/**
+ * Says in one line what a transfer did: stage, status, errno and bytes delivered where it failed.
+ *
+ * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as snprintf(3)
+ * does; 0 where `completion` is NULL.
+ *
+ * # Safety
+ *
+ * `completion` is NULL or points to a completion; `line` is NULL or valid for `size` bytes.
+ */
+size_t dcs_completion_sentence(const struct dcs_completion *completion,
+                               char *line,
+                               size_t size);
+
+/**
+ * Writes a digest in lower-case hexadecimal, as md5sum(1) prints it: 2 * size + 1 bytes, at most 129.
+ *
+ * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole text, as snprintf(3)
+ * does; 0 where there is no digest.
+ *
+ * # Safety
+ *
+ * `digest` is NULL or points to a digest; `text` is NULL or valid for `size` bytes.
+ */
+size_t dcs_digest_text(const struct dcs_digest *digest,
+                       char *text,
+                       size_t size);
+
+/**
+ * Starts an engine.
+ *
+ * `options` may be NULL for all defaults. The engine is stored in `*engine`; stop it with dcs_engine_stop.
+ *
+ * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
+ * (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
+ * demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left).
+ *
+ * # Safety
+ *
+ * `options` is NULL or points to as many bytes as its `size` says; `engine` is NULL or valid for a write.
+ */
+int dcs_engine_start(const struct dcs_engine_options *options,
+                     struct dcs_engine **engine);
+
+/**
+ * 1 where io_uring carries what takes time, 0 where plain system calls do (a disk then makes the engine wait); -1
+ * and EFAULT for NULL.
+ *
+ * # Safety
+ *
+ * `engine` is NULL or an engine that was not stopped.
+ */
+int dcs_engine_uses_io_uring(const struct dcs_engine *engine);
+
+/**
+ * Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
+ *
+ * Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay, and are
+ * to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No other thread may
+ * use the engine meanwhile or later; its sessions and transfers they may.
+ *
+ * # Safety
+ *
+ * `engine` is NULL or an engine that was not stopped.
+ */
+void dcs_engine_stop(struct dcs_engine *engine);
+
+/**
+ * Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is freed.
+ *
+ * Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many sessions
+ * are open as the engine was made for).
+ *
+ * # Safety
+ *
+ * `engine` is NULL or an engine that was not stopped; `session` is NULL or valid for a write.
+ */
+int dcs_session_open(struct dcs_engine *engine,
+                     uint16_t depth,
+                     struct dcs_session **session);
+
+/**
+ * Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and closes it.
+ *
+ * The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as ever,
+ * before or after. NULL is ignored. No other thread may use the session meanwhile or later; its transfers they may.
+ *
+ * # Safety
+ *
+ * `session` is NULL or a session that was not closed.
+ */
+void dcs_session_close(struct dcs_session *session);
+
+/**
+ * An eventfd that is readable after a transfer of this session was done: read its 8 bytes, then poll the transfers
+ * (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
+ *
+ * Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller that waits:
+ * nobody would drive it meanwhile), EMFILE.
+ *
+ * # Safety
+ *
+ * `session` is NULL or a session that was not closed.
+ */
+int dcs_session_eventfd(const struct dcs_session *session);
+
+/**
+ * The number of the operator of that name (`md5`, `aes256-ctr`); 0 where there is none.
+ *
+ * # Safety
+ *
+ * `name` is NULL or a string.
+ */
+uint8_t dcs_op_from_name(const char *name);
+
+/**
+ * Every operator that there is: points `table` at them, and returns how many there are. The table is static.
+ *
+ * # Safety
+ *
+ * `table` is NULL or points to a pointer.
+ */
+size_t dcs_operators(const struct dcs_operator_info **table);
+
+/**
+ * Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block of 16
+ * bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice with a key.
+ *
+ * # Safety
+ *
+ * The pointers are NULL or valid for so many bytes, and do not overlap.
+ */
+size_t dcs_parameter_aes256_ctr(uint8_t *block,
+                                const uint8_t *key,
+                                const uint8_t *counter);
+
+/**
+ * Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key), the
+ * bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their number; 0
+ * where a pointer is NULL.
+ *
+ * # Safety
+ *
+ * The pointers are NULL or valid for so many bytes, and do not overlap.
+ */
+size_t dcs_parameter_aes256_xts(uint8_t *block,
+                                const uint8_t *key,
+                                uint32_t unit_size,
+                                uint64_t first_unit);
+
+/**
+ * Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and returns 1;
+ * 0 where the pointer is NULL.
+ *
+ * # Safety
+ *
+ * The pointer is NULL or valid.
+ */
+size_t dcs_parameter_level(uint8_t *block,
+                           uint8_t level);
+
+/**
+ * Sends bytes of a file through operators; the shape of sendfile(2).
+ *
+ * Moves up to `count` bytes from `in_fd` through the `operators` operators at `through` (NULL and 0 for none) to
+ * `out_fd`, and waits until that is done. A file that has fewer gives fewer. A `count` over SSIZE_MAX stands for all
+ * that there is.
+ *
+ * `offset` says where in the file to begin, and the file's own position does not change; where it is NULL, the
+ * position says it, and is moved. `in_fd` may be a stream too (socket, pipe); `offset` is then NULL. An `out_fd` that
+ * is a file is written at its position, which is moved. Unlike in sendfile(2), non-blocking descriptors are waited
+ * for, and signals do not interrupt.
+ *
+ * Returns the bytes that were read from `in_fd` and moved, all of which arrived; fewer than `count` where the source
+ * has no more. How many came out of the chain is in `done->result.bytes_out`, digests are in `done->result.digests`.
+ * `*offset` is moved by as many as are returned.
+ *
+ * Returns -1 and errno on failure: that of the system call behind it, else dcs_status_errno of
+ * `done->result.status`; EFAULT, EINVAL, EBADF, ESPIPE, ENOBUFS, EAGAIN (the session is full), ESHUTDOWN among them.
+ * `done->result.bytes_out` bytes had been delivered then. `*offset` is moved behind them, so that another call can
+ * send the rest; where the chain changes the length (gzip) it stays.
+ *
+ * `done` may be NULL. It is filled in on failure too. Threads may share a session.
+ *
+ * # Safety
+ *
+ * `session` is NULL or a session that was not closed; `offset` and `done` are NULL or valid for reads and writes;
+ * `through` is NULL or points to `operators` operators.
+ */
+ssize_t dcs_sendfile(struct dcs_session *session,
+                     int out_fd,
+                     int in_fd,
+                     off_t *offset,
+                     size_t count,
+                     const struct dcs_op *through,
+                     size_t operators,
+                     struct dcs_completion *done);
+
+/**
+ * Receives bytes into a file through operators; the counterpart of dcs_sendfile.
+ *
+ * Moves `count` bytes to `out_fd`: first the `prefix_length` bytes at `prefix` (what was already read off the socket;
+ * NULL and 0 for none), which count, then what `in_sock` receives; all of them through the `operators` operators at
+ * `through`; and waits until that is done. A peer that stops sending before gives fewer. A `count` over SSIZE_MAX
+ * stands for all that it sends.
+ *
+ * `offset` says where in the file to write, and the file's own position does not change; where it is NULL, the
+ * position says it, and is moved. Both are moved by the bytes that were written, `done->result.bytes_out`, on failure
+ * too. The file grows as needed and is not truncated. `out_fd` may be a stream too; `offset` is then NULL.
+ *
+ * Returns the bytes of prefix and socket that went in, all of which arrived; fewer than `count` where the peer stopped
+ * sending. Returns -1 and errno on failure, as dcs_sendfile; what was received and not delivered is lost then, and
+ * `done->result.bytes_in` says how much was received.
+ *
+ * `done` may be NULL. It is filled in on failure too. Threads may share a session.
+ *
+ * # Safety
+ *
+ * As for dcs_sendfile; `prefix` is NULL or valid for `prefix_length` bytes.
+ */
+ssize_t dcs_recvfile(struct dcs_session *session,
+                     int in_sock,
+                     int out_fd,
+                     off_t *offset,
+                     size_t count,
+                     const void *prefix,
+                     size_t prefix_length,
+                     const struct dcs_op *through,
+                     size_t operators,
+                     struct dcs_completion *done);
+
+/**
+ * The name of a status: `END_OF_SOURCE` for DCS_STATUS_END_OF_SOURCE, `UNKNOWN` for a number that is none.
+ *
+ * The text is static. Any thread may call this any time.
+ */
+const char *dcs_status_name(uint16_t status);
+
+/**
+ * What a status means, in one line. The text is static.
+ */
+const char *dcs_status_meaning(uint16_t status);
+
+/**
+ * What can be done about a status, in one line. The text is static.
+ */
+const char *dcs_status_advice(uint16_t status);
+
+/**
+ * The errno that a function leaves where a transfer ends with this status and no system call is behind it; 0 for
+ * DCS_STATUS_SUCCESS.
+ */
+int dcs_status_errno(uint16_t status);
+
+/**
+ * Submits a transfer, which is stored in `*transfer`; free it with dcs_transfer_free.
+ *
+ * Everything that `request` points to is read now, but for memory, and prefixes longer than DCS_PREFIX_COPIED.
+ * What is wrong with the transfer itself (a descriptor that is not open, an unknown operator, a wrong key length) is
+ * told by its completion, with its stage, as everything that goes wrong later.
+ *
+ * Returns 0; or -1 and errno, and there is no transfer: EFAULT (a pointer is NULL), EINVAL (`size`), E2BIG (a request
+ * of a newer version of this library), EAGAIN (as many transfers are in flight or not freed as the session has room
+ * for), ESHUTDOWN (the engine was stopped).
+ *
+ * # Safety
+ *
+ * `session` is NULL or a session that was not closed; `request` is NULL or points to as many bytes as its `size`
+ * says, and what it points to is valid; `transfer` is NULL or valid for a write.
+ */
+int dcs_transfer_submit(struct dcs_session *session,
+                        const struct dcs_request *request,
+                        struct dcs_transfer **transfer);
+
+/**
+ * Waits until a transfer is done, and stores in `*done` what it did, whether it succeeded or not; `done` may be NULL.
+ *
+ * It may be asked again, with the same answer. On an engine that is driven by its callers this drives it. Signals do
+ * not interrupt it; dcs_transfer_cancel from another thread, or a timeout in the request, ends it.
+ *
+ * Returns 0 where the transfer succeeded; -1 and errno where it failed: that of the system call behind it, else
+ * dcs_status_errno of its status; or EFAULT (`transfer` is NULL).
+ *
+ * # Safety
+ *
+ * `transfer` is NULL or a transfer that was not freed; `done` is NULL or valid for a write.
+ */
+int dcs_transfer_wait(const struct dcs_transfer *transfer,
+                      struct dcs_completion *done);
+
+/**
+ * Whether a transfer is done, without waiting: for loops around poll(2) and dcs_session_eventfd.
+ *
+ * Returns 1 where it is done and succeeded; 0 where it is not done; -1 and errno, as dcs_transfer_wait, where it is
+ * done and failed. `*done` is stored in the first and last case. It may be asked again, with the same answer.
+ *
+ * # Safety
+ *
+ * As for dcs_transfer_wait.
+ */
+int dcs_transfer_poll(const struct dcs_transfer *transfer,
+                      struct dcs_completion *done);
+
+/**
+ * Asks the engine to abort a transfer; another thread may be waiting for it. It is done soon after, with
+ * DCS_STATUS_CANCELLED unless it was faster: wait for it, or free it.
+ *
+ * Returns 0; or -1 and EFAULT (NULL).
+ *
+ * # Safety
+ *
+ * `transfer` is NULL or a transfer that was not freed.
+ */
+int dcs_transfer_cancel(const struct dcs_transfer *transfer);
+
+/**
+ * Frees a transfer. One that is not done is cancelled first, and waited for: when this returns, the engine uses none
+ * of its memory and descriptors any more. NULL is ignored. No other thread may use the transfer meanwhile or later.
+ *
+ * # Safety
+ *
+ * `transfer` is NULL or a transfer that was not freed.
+ */
+void dcs_transfer_free(struct dcs_transfer *transfer);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
 
 #ifdef __cplusplus
 }

@@ -1,1 +1,125 @@
-//! The C API.
+//! The C API, `dcs.h`.
+//!
+//! Every function here checks what it is given, says `-1` and `errno` where something is wrong, and lets no panic
+//! out. The header is made from these sources: a doc comment here is what a C programmer reads.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `engine` | engines and sessions |
+//! | `sendfile` | [`dcs_sendfile`](sendfile::dcs_sendfile), [`dcs_recvfile`](sendfile::dcs_recvfile) |
+//! | `transfer` | submit, wait, poll, cancel, free |
+//! | `request` | what a transfer is to do, checked |
+//! | `completion` | what it did |
+//! | `operators` | operators and their parameters |
+//! | `status` | statuses as errno, and in words |
+//!
+//! # Memory of the caller
+//!
+//! [`Endpoint::foreign`](dcs_devices::Endpoint::foreign) needs a promise: the memory stays valid until the endpoint is
+//! dropped. What the C programmer promises (`dcs.h`) is less: until the transfer is done, or freed, or its session or
+//! engine is closed. Both are the same, because the engine drops a command's endpoints before it posts its completion,
+//! and because freeing a transfer, closing a session and stopping an engine each wait for those completions.
+
+// C's names.
+#![allow(non_camel_case_types)]
+
+mod completion;
+mod engine;
+mod operators;
+mod request;
+mod sendfile;
+mod status;
+mod transfer;
+
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs the body of a function; `-1` and errno where it fails or panics.
+fn call<T: From<i8>>(body: impl FnOnce() -> Result<T, c_int>) -> T {
+    // A panic is a defect. What the body had borrowed is guarded by locks, or dropped while it unwinds.
+    let errno = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(errno)) => errno,
+        Err(_) => libc::EIO,
+    };
+    set_errno(errno);
+    T::from(-1)
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: the pointer is to this thread's errno, valid as long as the thread.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// What the calling thread's last system call left.
+fn last_errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// A structure that begins with its own size, so that later versions can add members: those that this version does
+/// not know must be zero.
+///
+/// # Safety
+///
+/// `pointer` is NULL, or valid for reads of as many bytes as the `size_t` says that it points to.
+unsafe fn read_sized<T: Copy>(pointer: *const T) -> Result<T, c_int> {
+    const SIZE_MAX: usize = 4096;
+    let known = size_of::<T>();
+    if pointer.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: every structure that is read so begins with a size_t.
+    let size = unsafe { pointer.cast::<usize>().read() };
+    match size {
+        _ if size < known => return Err(libc::EINVAL),
+        _ if size > SIZE_MAX => return Err(libc::E2BIG),
+        _ => {}
+    }
+    // SAFETY: `size` bytes are valid, and it is at least `known`.
+    let (value, tail) = unsafe {
+        (pointer.read(), std::slice::from_raw_parts(pointer.cast::<u8>().add(known), size - known))
+    };
+    if tail.iter().any(|byte| *byte != 0) { Err(libc::E2BIG) } else { Ok(value) }
+}
+
+/// A slice of the caller's; `EFAULT` for NULL with a length, `EINVAL` for more than there can be.
+///
+/// # Safety
+///
+/// `pointer` is NULL, or valid for reads of `length` values until the slice is dropped.
+unsafe fn slice<'a, T>(pointer: *const T, length: usize) -> Result<&'a [T], c_int> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(libc::EFAULT);
+    }
+    if length > isize::MAX as usize / size_of::<T>() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: not NULL, so valid by the caller's promise, and no larger than objects can be.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, length) })
+}
+
+/// Copies a text as snprintf does: cut to `size` with a NUL at the end; tells its whole length.
+///
+/// # Safety
+///
+/// `into` is NULL, or valid for writes of `size` bytes.
+unsafe fn copy_text(text: &str, into: *mut c_char, size: usize) -> usize {
+    if !into.is_null() && size > 0 {
+        let length = text.len().min(size - 1);
+        // SAFETY: `length + 1` bytes fit into `size`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), into.cast::<u8>(), length);
+            into.add(length).write(0);
+        }
+    }
+    text.len()
+}
+
+/// The version of this library, for example `0.1.0`.
+#[unsafe(no_mangle)]
+pub extern "C" fn dcs_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

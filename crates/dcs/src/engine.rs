@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::kernel::{Control, Core};
-use crate::queue::QueuePair;
+use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
@@ -274,15 +274,15 @@ impl Shared {
         core.close();
     }
 
-    /// Drives the engine until that transfer is done; or, where another thread drives it, waits.
-    pub fn wait(&self, queue: &Arc<QueuePair>, cid: u16) {
+    /// Drives the engine until that is so; or, where another thread drives it, waits.
+    pub fn wait(&self, queue: &Arc<QueuePair>, awaited: Awaited) {
         if self.driver == Driver::Thread {
-            return queue.wait(cid, || false);
+            return queue.wait(awaited, || false);
         }
         match self.try_core() {
             Some(mut core) => {
-                while !queue.is_done(cid) && !core.is_closed() {
-                    self.round(&mut core, |_| queue.is_done(cid));
+                while !queue.has(awaited) && !core.is_closed() {
+                    self.round(&mut core, |_| queue.has(awaited));
                 }
                 drop(core);
                 // Whoever waits for a turn to drive takes over.
@@ -291,7 +291,7 @@ impl Shared {
             }
             None => {
                 self.waiting().push(Arc::clone(queue));
-                queue.wait(cid, || self.try_core().is_some());
+                queue.wait(awaited, || self.try_core().is_some());
             }
         }
     }

@@ -65,44 +65,58 @@ pub struct TransferError {
 impl TransferError {
     /// One line: stage, status, errno, bytes delivered.
     fn sentence(&self) -> String {
-        let stage = match self.operator {
-            Some((at, operator)) => format!("operator {} ({})", at + 1, operator.name()),
-            None => self.stage.name().to_string(),
-        };
-        let errno = match self.errno {
-            0 => String::new(),
-            errno => format!(" ({})", std::io::Error::from_raw_os_error(errno)),
-        };
-        format!("{stage}: {}{errno}; {} bytes had been delivered", self.status, self.completion.bytes_out)
+        sentence(self.status, self.stage, self.operator, self.errno, self.completion.bytes_out)
     }
 
     /// What the user of the transfer can do about it, in one line.
     pub fn advice(&self) -> &'static str {
-        match self.status {
-            Status::UnknownOperator => "use operators that this engine has (dcs ops)",
-            Status::BadParameter => "check the operator's key, counter or level (docs/operators.md)",
-            Status::BadHandle => "keep file descriptors open until the transfer is submitted",
-            Status::AccessDenied => "open the source for reading and the destination for reading and writing",
-            Status::OutOfRange => "ask for a range that lies inside the file, or grow the destination",
-            Status::CapacityExceeded => "make room at the destination and send the rest again",
-            Status::EndOfSource => "the file shrank or the peer stopped early: check the sender",
-            Status::PeerReset => "the peer closed the connection: look at its log, then send again",
-            Status::CorruptData => "the input is damaged or of another format: fetch it again",
-            Status::TruncatedData => "the input is cut: fetch all of it",
-            Status::Timeout => "give more time, or find out why the named stage is slow",
-            Status::Cancelled => "it was cancelled as asked",
-            Status::QueueDeleted => "the engine stopped first: keep it until its transfers are done",
-            Status::UnsupportedEndpoint => {
-                "use a regular file not opened for appending, a block device, a stream socket, a pipe or memory"
-            }
-            Status::PathUnavailable => {
-                "leave the path to the engine (AUTO), or use a file system that has it"
-            }
-            Status::OutOfResources => "start the engine with more blocks",
-            Status::ReadError | Status::WriteError | Status::DeviceReset => {
-                "look for device errors in the kernel log"
-            }
-            _ => "this is a defect of the engine or of the program that made the command: please report it",
+        advice(self.status)
+    }
+}
+
+pub(crate) fn sentence(
+    status: Status,
+    stage: Stage,
+    operator: Option<(u8, Operator)>,
+    errno: i32,
+    delivered: u64,
+) -> String {
+    let stage = match operator {
+        Some((at, operator)) => format!("operator {} ({})", at + 1, operator.name()),
+        None => stage.name().to_string(),
+    };
+    let errno = match errno {
+        0 => String::new(),
+        errno => format!(" ({})", std::io::Error::from_raw_os_error(errno)),
+    };
+    format!("{stage}: {status}{errno}; {delivered} bytes had been delivered")
+}
+
+pub(crate) fn advice(status: Status) -> &'static str {
+    match status {
+        Status::Success => "nothing: it succeeded",
+        Status::InvalidField => "check lengths, offsets, modes and flags of the command",
+        Status::UnknownOperator => "use operators that this engine has (dcs ops)",
+        Status::BadParameter => "check the operator's key, counter or level (docs/operators.md)",
+        Status::BadHandle => "keep file descriptors open until the transfer is submitted",
+        Status::AccessDenied => "open the source for reading and the destination for reading and writing",
+        Status::OutOfRange => "ask for a range that lies inside the file, or grow the destination",
+        Status::CapacityExceeded => "make room at the destination and send the rest again",
+        Status::EndOfSource => "the file shrank or the peer stopped early: check the sender",
+        Status::PeerReset => "the peer closed the connection: look at its log, then send again",
+        Status::CorruptData => "the input is damaged or of another format: fetch it again",
+        Status::TruncatedData => "the input is cut: fetch all of it",
+        Status::Timeout => "give more time, or find out why the named stage is slow",
+        Status::Cancelled => "it was cancelled as asked",
+        Status::QueueDeleted => "the engine stopped first: keep it until its transfers are done",
+        Status::UnsupportedEndpoint => {
+            "use a regular file not opened for appending, a block device, a stream socket, a pipe or memory"
         }
+        Status::PathUnavailable => "leave the path to the engine (AUTO), or use a file system that has it",
+        Status::OutOfResources => "start the engine with more blocks",
+        Status::ReadError | Status::WriteError | Status::DeviceReset => {
+            "look for device errors in the kernel log"
+        }
+        _ => "this is a defect of the engine or of the program that made the command: please report it",
     }
 }

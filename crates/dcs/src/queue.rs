@@ -4,7 +4,6 @@
 //! undefined behaviour, just as a host may to memory that a card reads. What the engine makes of it is checked after
 //! it was copied.
 
-use crate::completion::Completion;
 use dcs_abi::Wire;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::ResultArea;
@@ -81,17 +80,27 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub entry: CompletionEntry,
-    pub errno: i32,
     pub chain: Vec<u8>,
-    pub completion: Completion,
+    pub result: Box<ResultArea>,
 }
+
+/// What can be waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited {
+    /// This transfer is done.
+    Done(u16),
+    /// The queue is gone, and with it all that was in flight.
+    Closed,
+}
+
+/// Writes a descriptor, given the handles of its endpoints; tells its length, or that there is no room.
+type Describe<'a> = dyn Fn(&mut [u8], &[u32]) -> Option<usize> + 'a;
 
 /// A command to be submitted.
 pub(crate) struct Command<'a> {
     pub entry: SubmissionEntry,
     pub endpoints: Vec<Arc<Endpoint>>,
-    /// Writes the descriptor, given the handles of `endpoints`.
-    pub describe: &'a dyn Fn(&mut [u8], &[u32]) -> Option<usize>,
+    pub describe: &'a Describe<'a>,
 }
 
 /// Why a command was not taken.
@@ -244,15 +253,20 @@ impl QueuePair {
         }
     }
 
-    /// True where a transfer's completion can be taken.
-    pub fn is_done(&self, cid: u16) -> bool {
-        self.state().slots[cid as usize].done.is_some()
+    /// A finished transfer's completion, which stays to be taken.
+    pub fn peek(&self, cid: u16) -> Option<Finished> {
+        self.state().slots[cid as usize].done.clone()
     }
 
-    /// Waits until a transfer is done, or `other` says that there is something else to do.
-    pub fn wait(&self, cid: u16, other: impl Fn() -> bool) {
+    /// True where a transfer's completion can be taken, or the queue is gone.
+    pub fn has(&self, awaited: Awaited) -> bool {
+        self.state().has(awaited)
+    }
+
+    /// Waits for that, or until `other` says that there is something else to do.
+    pub fn wait(&self, awaited: Awaited, other: impl Fn() -> bool) {
         let mut state = self.state();
-        while state.slots[cid as usize].done.is_none() && !other() {
+        while !state.has(awaited) && !other() {
             state = self.finished.wait(state).unwrap_or_else(|error| error.into_inner());
         }
     }
@@ -284,6 +298,10 @@ impl QueuePair {
             use rustix::event::EventfdFlags;
             let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             let _ = self.event.set(event);
+            // What was done before there was an eventfd: nobody would tell of it any more.
+            if self.state().slots.iter().any(|slot| slot.done.is_some()) {
+                self.signal();
+            }
         }
         self.event.get().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::Other))
     }
@@ -361,12 +379,17 @@ impl QueuePair {
         self.tell(wakers);
     }
 
-    fn tell(&self, wakers: Vec<Waker>) {
-        self.finished.notify_all();
+    /// Makes the eventfd readable, where there is one.
+    pub fn signal(&self) {
         if let Some(event) = self.event.get() {
             // EAGAIN: the counter is full, so it is readable.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
+    }
+
+    fn tell(&self, wakers: Vec<Waker>) {
+        self.finished.notify_all();
+        self.signal();
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -410,6 +433,13 @@ impl QueuePair {
 }
 
 impl State {
+    fn has(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::Done(cid) => self.slots[cid as usize].done.is_some(),
+            Awaited::Closed => self.closed,
+        }
+    }
+
     fn new_handle(&mut self) -> u32 {
         loop {
             let handle = self.next_handle;
@@ -426,8 +456,7 @@ impl State {
             self.handles.remove(&handle);
         }
         let chain = std::mem::take(&mut slot.chain);
-        let completion = Completion::new(result, &chain);
-        slot.done = Some(Finished { entry, errno: result.errno as i32, chain, completion });
+        slot.done = Some(Finished { entry, chain, result: Box::new(*result) });
         wakers.extend(slot.waker.take());
         if slot.detached {
             slot.done = None;

@@ -5,7 +5,7 @@ use crate::endpoint::{Side, Sink, Source};
 use crate::engine::Shared;
 use crate::error::{Error, TransferError};
 use crate::op::Op;
-use crate::queue::{Command, Finished, QueuePair, Refused};
+use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::descriptor::{self, Builder, EndpointKind, Extent, Place};
 use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
@@ -101,6 +101,18 @@ impl Session {
             return Err(Error::CallerDriven);
         }
         self.queue.event().map(|event| event.as_fd()).map_err(Error::Start)
+    }
+
+    /// Makes the eventfd readable, where there is one: something is done that the engine was not asked for.
+    pub(crate) fn signal(&self) {
+        self.queue.signal();
+    }
+
+    /// Closes it, and waits until the engine has let go of all that its transfers were given.
+    pub(crate) fn close(self) {
+        let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
+        drop(self);
+        engine.wait(&queue, Awaited::Closed);
     }
 }
 
@@ -251,7 +263,7 @@ impl Transfer {
             if let Some(finished) = self.queue.take(self.cid) {
                 return self.conclude(finished);
             }
-            self.engine.wait(&self.queue, self.cid);
+            self.engine.wait(&self.queue, Awaited::Done(self.cid));
         }
     }
 
@@ -265,9 +277,25 @@ impl Transfer {
         }
     }
 
+    /// Its completion if it is done, which stays to be taken; else does what can be done without waiting.
+    pub(crate) fn peek(&self) -> Option<Finished> {
+        self.engine.drive_once();
+        self.queue.peek(self.cid)
+    }
+
+    /// Waits until it is done, and leaves its completion to be taken.
+    pub(crate) fn wait_done(&self) -> Finished {
+        loop {
+            if let Some(finished) = self.queue.peek(self.cid) {
+                return finished;
+            }
+            self.engine.wait(&self.queue, Awaited::Done(self.cid));
+        }
+    }
+
     /// True where [`Transfer::wait`] would return at once.
     pub fn is_done(&self) -> bool {
-        self.queue.is_done(self.cid)
+        self.queue.has(Awaited::Done(self.cid))
     }
 
     /// Asks the engine to abort it. It is done soon after, with [`Status::Cancelled`] unless it was faster.
@@ -285,7 +313,8 @@ impl Transfer {
 
     fn conclude(&mut self, finished: Finished) -> Result<Completion, TransferError> {
         self.taken = true;
-        let Finished { entry, errno, chain, mut completion } = finished;
+        let Finished { entry, chain, result } = finished;
+        let mut completion = Completion::new(&result, &chain);
         completion.memory = self.memory.take().map(|memory| {
             let mut bytes = std::mem::take(&mut *memory.lock().unwrap_or_else(|error| error.into_inner()));
             bytes.truncate(usize::try_from(completion.bytes_out).unwrap_or(usize::MAX));
@@ -300,6 +329,7 @@ impl Transfer {
         let operator = Operator::from_number(number)
             .filter(|_| stage == Stage::Operator)
             .map(|operator| (entry.stage_index, operator));
+        let errno = result.errno as i32;
         Err(TransferError { status, stage, operator, errno, completion: Box::new(completion) })
     }
 }

@@ -1,0 +1,253 @@
+//! Engines and sessions.
+
+use super::{call, read_sized};
+use crate::engine::{Builder, Driver, Engine};
+use crate::error::Error;
+use crate::session::Session;
+use dcs_devices::Io;
+use std::ffi::c_int;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// A thread of the engine's own runs it: it spins while there is work, and sleeps when there is none.
+pub const DCS_DRIVER_THREAD: u8 = 0;
+/// Whoever waits for a transfer runs it: no hand-over between threads. Nothing moves while nobody waits.
+pub const DCS_DRIVER_CALLER: u8 = 1;
+
+/// io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring, plain) may
+/// override this.
+pub const DCS_IO_AUTO: u8 = 0;
+/// io_uring; an error where it is not to be had.
+pub const DCS_IO_URING: u8 = 1;
+/// Plain system calls: a disk makes the engine wait.
+pub const DCS_IO_PLAIN: u8 = 2;
+
+/// In dcs_engine_options.flags: bind the engine's thread to dcs_engine_options.cpu.
+pub const DCS_ENGINE_BIND_CPU: u16 = 1;
+
+/// In dcs_engine_options.spin_us: sleep at once.
+pub const DCS_SPIN_NEVER: u32 = 0xffff_ffff;
+
+/// How an engine is made. Members that are 0 stand for the default.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dcs_engine_options {
+    /// sizeof(struct dcs_engine_options).
+    pub size: usize,
+    /// Who runs the engine: DCS_DRIVER_*.
+    pub driver: u8,
+    /// How the kernel is asked: DCS_IO_*.
+    pub io: u8,
+    /// DCS_ENGINE_*.
+    pub flags: u16,
+    /// Bytes of a block buffer: a multiple of 4096; 262144 by default.
+    pub block_size: u32,
+    /// Block buffers, at least two for each session; 128 by default.
+    pub blocks: u32,
+    /// Transfers in flight in all, at least two for each session; 256 by default.
+    pub commands: u16,
+    /// Sessions that may be open; 64 by default.
+    pub sessions: u16,
+    /// Blocks that one transfer may hold: how far reading runs ahead of writing; 4 by default.
+    pub window: u16,
+    /// The CPU, where DCS_ENGINE_BIND_CPU is set.
+    pub cpu: u16,
+    /// Microseconds for which the engine looks for work before it sleeps; 20 by default.
+    pub spin_us: u32,
+}
+
+/// An engine. Any thread may use it.
+pub struct dcs_engine {
+    engine: Engine,
+}
+
+/// A queue pair to an engine, with its transfers. Threads may share it.
+pub struct dcs_session {
+    pub(super) session: Session,
+}
+
+/// Starts an engine.
+///
+/// `options` may be NULL for all defaults. The engine is stored in `*engine`; stop it with dcs_engine_stop.
+///
+/// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
+/// (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
+/// demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left).
+///
+/// # Safety
+///
+/// `options` is NULL or points to as many bytes as its `size` says; `engine` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_engine_start(
+    options: *const dcs_engine_options,
+    engine: *mut *mut dcs_engine,
+) -> c_int {
+    call(|| {
+        if engine.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the caller's promise.
+        let started = unsafe { start(options) }?;
+        // SAFETY: not NULL, so valid for a write.
+        unsafe { engine.write(Box::into_raw(Box::new(dcs_engine { engine: started }))) };
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// As for `dcs_engine_start`.
+unsafe fn start(options: *const dcs_engine_options) -> Result<Engine, c_int> {
+    let mut builder = Engine::builder();
+    if !options.is_null() {
+        // SAFETY: the caller's promise.
+        builder = configure(builder, &unsafe { read_sized(options) }?)?;
+    }
+    builder.start().map_err(|error| errno(&error))
+}
+
+fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, c_int> {
+    let driver = match options.driver {
+        DCS_DRIVER_THREAD => Driver::Thread,
+        DCS_DRIVER_CALLER => Driver::Caller,
+        _ => return Err(libc::EINVAL),
+    };
+    let io = match options.io {
+        DCS_IO_AUTO => Io::Auto,
+        DCS_IO_URING => Io::Uring,
+        DCS_IO_PLAIN => Io::Plain,
+        _ => return Err(libc::EINVAL),
+    };
+    let mut builder = builder.driver(driver).io(io);
+    builder = match options.flags {
+        0 => builder,
+        DCS_ENGINE_BIND_CPU => builder.core(options.cpu.into()),
+        _ => return Err(libc::EINVAL),
+    };
+    builder = match options.spin_us {
+        0 => builder,
+        DCS_SPIN_NEVER => builder.spin(Duration::ZERO),
+        spin => builder.spin(Duration::from_micros(spin.into())),
+    };
+    if options.block_size != 0 {
+        builder = builder.block_size(options.block_size);
+    }
+    if options.blocks != 0 {
+        builder = builder.blocks(options.blocks);
+    }
+    if options.commands != 0 {
+        builder = builder.commands(options.commands);
+    }
+    if options.sessions != 0 {
+        builder = builder.sessions(options.sessions);
+    }
+    if options.window != 0 {
+        builder = builder.window(options.window);
+    }
+    Ok(builder)
+}
+
+/// errno of what happened outside of any transfer.
+fn errno(error: &Error) -> c_int {
+    match error {
+        Error::Start(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
+        Error::NoSessions => libc::EMFILE,
+        Error::Stopped => libc::ESHUTDOWN,
+        Error::CallerDriven => libc::EOPNOTSUPP,
+        _ => libc::EINVAL,
+    }
+}
+
+/// 1 where io_uring carries what takes time, 0 where plain system calls do (a disk then makes the engine wait); -1
+/// and EFAULT for NULL.
+///
+/// # Safety
+///
+/// `engine` is NULL or an engine that was not stopped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_engine_uses_io_uring(engine: *const dcs_engine) -> c_int {
+    // SAFETY: NULL or an engine, by the caller's promise.
+    call(|| unsafe { engine.as_ref() }.map(|engine| engine.engine.uses_io_uring().into()).ok_or(libc::EFAULT))
+}
+
+/// Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
+///
+/// Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay, and are
+/// to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No other thread may
+/// use the engine meanwhile or later; its sessions and transfers they may.
+///
+/// # Safety
+///
+/// `engine` is NULL or an engine that was not stopped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_engine_stop(engine: *mut dcs_engine) {
+    call(|| {
+        if !engine.is_null() {
+            // SAFETY: from Box::into_raw in `dcs_engine_start`, and never used again.
+            drop(unsafe { Box::from_raw(engine) });
+        }
+        Ok(0)
+    });
+}
+
+/// Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is freed.
+///
+/// Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many sessions
+/// are open as the engine was made for).
+///
+/// # Safety
+///
+/// `engine` is NULL or an engine that was not stopped; `session` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_session_open(
+    engine: *mut dcs_engine,
+    depth: u16,
+    session: *mut *mut dcs_session,
+) -> c_int {
+    call(|| {
+        // SAFETY: NULL or an engine, by the caller's promise.
+        let engine = unsafe { engine.as_ref() }.filter(|_| !session.is_null()).ok_or(libc::EFAULT)?;
+        let depth = if depth == 0 { 64 } else { depth };
+        let opened = engine.engine.session_with_depth(depth).map_err(|error| errno(&error))?;
+        // SAFETY: not NULL, so valid for a write.
+        unsafe { session.write(Box::into_raw(Box::new(dcs_session { session: opened }))) };
+        Ok(0)
+    })
+}
+
+/// Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and closes it.
+///
+/// The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as ever,
+/// before or after. NULL is ignored. No other thread may use the session meanwhile or later; its transfers they may.
+///
+/// # Safety
+///
+/// `session` is NULL or a session that was not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_session_close(session: *mut dcs_session) {
+    call(|| {
+        if !session.is_null() {
+            // SAFETY: from Box::into_raw in `dcs_session_open`, and never used again.
+            unsafe { Box::from_raw(session) }.session.close();
+        }
+        Ok(0)
+    });
+}
+
+/// An eventfd that is readable after a transfer of this session was done: read its 8 bytes, then poll the transfers
+/// (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
+///
+/// Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller that waits:
+/// nobody would drive it meanwhile), EMFILE.
+///
+/// # Safety
+///
+/// `session` is NULL or a session that was not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_session_eventfd(session: *const dcs_session) -> c_int {
+    call(|| {
+        // SAFETY: NULL or a session, by the caller's promise.
+        let session = unsafe { session.as_ref() }.ok_or(libc::EFAULT)?;
+        session.session.event_fd().map(|event| event.as_raw_fd()).map_err(|error| errno(&error))
+    })
+}

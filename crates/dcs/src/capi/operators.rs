@@ -1,0 +1,230 @@
+//! Operators and their parameters.
+
+use super::slice;
+use super::status::{Failure, text};
+use crate::op::Op;
+use dcs_abi::CHAIN_MAX;
+use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
+use dcs_abi::status::{Stage, Status};
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::LazyLock;
+
+/// Bytes of the parameters of DCS_OP_AES256_CTR.
+pub const DCS_AES256_CTR_PARAMETERS: usize = 48;
+/// Bytes of the parameters of DCS_OP_AES256_XTS and DCS_OP_AES256_XTS_DECRYPT.
+pub const DCS_AES256_XTS_PARAMETERS: usize = 80;
+
+/// Data pass unchanged, and a value comes out.
+pub const DCS_KIND_DIGEST: u8 = 1;
+/// Data change; their length does not.
+pub const DCS_KIND_IN_PLACE: u8 = 2;
+/// Data change, and so does their length.
+pub const DCS_KIND_RESIZE: u8 = 3;
+
+/// Parameters longer than those of any operator: no need to copy them to find that they are wrong.
+const PARAMETERS_MAX: usize = 256;
+
+/// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one behind
+/// it the encrypted data. Parameters are copied when the transfer is submitted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dcs_op {
+    /// Which operator: DCS_OP_*.
+    pub op: u8,
+    /// Its parameters (key, level; see DCS_OP_*), or NULL where it takes none.
+    pub parameter: *const c_void,
+    /// Bytes of its parameters.
+    pub parameter_length: usize,
+}
+
+/// What there is to know of an operator.
+#[repr(C)]
+pub struct dcs_operator_info {
+    /// Its number in a chain: DCS_OP_*.
+    pub op: u8,
+    /// DCS_KIND_*.
+    pub kind: u8,
+    /// Bytes of its digest; 0 where it is none.
+    pub digest_size: u8,
+    /// Fewest bytes of its parameters.
+    pub parameter_min: u16,
+    /// Most bytes of its parameters.
+    pub parameter_max: u16,
+    /// The name that people type: `aes256-ctr`.
+    pub name: *const c_char,
+    /// What it is, in one line, with its source.
+    pub summary: *const c_char,
+    /// What its parameters hold.
+    pub parameter: *const c_char,
+}
+
+/// The table, made once; never changed.
+struct Table(Vec<dcs_operator_info>);
+
+// SAFETY: its pointers are to static texts.
+unsafe impl Send for Table {}
+// SAFETY: as above; nobody writes to it.
+unsafe impl Sync for Table {}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let row = |info: &dcs_abi::operator::OperatorInfo| dcs_operator_info {
+        op: info.operator as u8,
+        kind: match info.kind {
+            OperatorKind::Digest { .. } => DCS_KIND_DIGEST,
+            OperatorKind::InPlace { .. } => DCS_KIND_IN_PLACE,
+            OperatorKind::Resize => DCS_KIND_RESIZE,
+        },
+        digest_size: info.operator.digest_size() as u8,
+        parameter_min: info.parameter.0 as u16,
+        parameter_max: info.parameter.1 as u16,
+        name: text(info.name),
+        summary: text(info.doc),
+        parameter: text(info.parameter_doc),
+    };
+    Table(OPERATORS.iter().map(row).collect())
+});
+
+/// The chain, copied.
+///
+/// # Safety
+///
+/// `chain` is NULL, or points to `operators` operators whose parameters are valid for reads.
+pub(super) unsafe fn copy_chain(chain: *const dcs_op, operators: usize) -> Result<Vec<Op>, Failure> {
+    if operators > CHAIN_MAX {
+        return Err(Failure::invalid(libc::EINVAL));
+    }
+    // SAFETY: the caller's promise.
+    let chain = unsafe { slice(chain, operators) }.map_err(Failure::invalid)?;
+    let copy = |(at, op): (usize, &dcs_op)| {
+        let failure = |status| Failure { at: at as u8, ..Failure::new(status, Stage::Operator) };
+        // On the wire 0 ends a chain: it would be left out in silence, and with it a digest or a cipher.
+        if op.op == 0 {
+            return Err(failure(Status::UnknownOperator));
+        }
+        if op.parameter_length > PARAMETERS_MAX {
+            return Err(failure(Status::BadParameter));
+        }
+        // SAFETY: the caller's promise.
+        let parameter = unsafe { slice(op.parameter.cast::<u8>(), op.parameter_length) };
+        let parameter =
+            parameter.map_err(|errno| Failure { errno, ..failure(Status::BadParameter) })?.to_vec();
+        Ok(Op::Raw { number: op.op, parameter })
+    };
+    chain.iter().enumerate().map(copy).collect()
+}
+
+/// The chain's numbers, for what is said of a transfer that was refused; of a chain that is too long, its beginning.
+///
+/// # Safety
+///
+/// As for `copy_chain`.
+pub(super) unsafe fn numbers(chain: *const dcs_op, operators: usize) -> [u8; CHAIN_MAX] {
+    let mut numbers = [0; CHAIN_MAX];
+    // SAFETY: the caller's promise.
+    if let Ok(chain) = unsafe { slice(chain, operators.min(CHAIN_MAX)) } {
+        numbers.iter_mut().zip(chain).for_each(|(number, op)| *number = op.op);
+    }
+    numbers
+}
+
+/// True where what comes out of the chain is as long as what goes in.
+pub(super) fn keeps_length(chain: &[Op]) -> bool {
+    let resizes = |op: &Op| {
+        Operator::from_number(op.number()).is_some_and(|operator| operator.kind() == OperatorKind::Resize)
+    };
+    !chain.iter().any(resizes)
+}
+
+/// The number of the operator of that name (`md5`, `aes256-ctr`); 0 where there is none.
+///
+/// # Safety
+///
+/// `name` is NULL or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_op_from_name(name: *const c_char) -> u8 {
+    if name.is_null() {
+        return 0;
+    }
+    // SAFETY: a string, by the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) };
+    name.to_str().ok().and_then(Operator::from_name).map_or(0, |operator| operator as u8)
+}
+
+/// Every operator that there is: points `table` at them, and returns how many there are. The table is static.
+///
+/// # Safety
+///
+/// `table` is NULL or points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_operators(table: *mut *const dcs_operator_info) -> usize {
+    if !table.is_null() {
+        // SAFETY: valid for a write, by the caller's promise.
+        unsafe { table.write(TABLE.0.as_ptr()) };
+    }
+    TABLE.0.len()
+}
+
+/// Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block of 16
+/// bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice with a key.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid for so many bytes, and do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_aes256_ctr(
+    block: *mut u8,
+    key: *const u8,
+    counter: *const u8,
+) -> usize {
+    if block.is_null() || key.is_null() || counter.is_null() {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid by the caller's promise; bytes have no alignment.
+    unsafe {
+        let (key, counter) = (&*key.cast::<[u8; 32]>(), &*counter.cast::<[u8; 16]>());
+        block.cast::<[u8; DCS_AES256_CTR_PARAMETERS]>().write(dcs_ndp::parameter::aes256_ctr(key, counter));
+    }
+    DCS_AES256_CTR_PARAMETERS
+}
+
+/// Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key), the
+/// bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their number; 0
+/// where a pointer is NULL.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid for so many bytes, and do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_aes256_xts(
+    block: *mut u8,
+    key: *const u8,
+    unit_size: u32,
+    first_unit: u64,
+) -> usize {
+    if block.is_null() || key.is_null() {
+        return 0;
+    }
+    // SAFETY: as in `dcs_parameter_aes256_ctr`.
+    unsafe {
+        let key = &*key.cast::<[u8; 64]>();
+        let parameters = dcs_ndp::parameter::aes256_xts(key, unit_size, first_unit);
+        block.cast::<[u8; DCS_AES256_XTS_PARAMETERS]>().write(parameters);
+    }
+    DCS_AES256_XTS_PARAMETERS
+}
+
+/// Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and returns 1;
+/// 0 where the pointer is NULL.
+///
+/// # Safety
+///
+/// The pointer is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_level(block: *mut u8, level: u8) -> usize {
+    if block.is_null() {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid by the caller's promise.
+    unsafe { block.write(level) };
+    1
+}

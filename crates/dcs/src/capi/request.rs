@@ -1,0 +1,256 @@
+//! What a transfer is to do: read from the caller, checked, and submitted.
+
+use super::operators::{copy_chain, dcs_op};
+use super::slice;
+use super::status::Failure;
+use crate::endpoint::{Range, Sink, Source};
+use crate::error::Error;
+use crate::op::Op;
+use crate::session::{Session, Transfer};
+use dcs_abi::descriptor::{EndpointKind, Mode};
+use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END};
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::{Endpoint, EndpointError};
+use std::ffi::{c_int, c_void};
+use std::ops::Bound;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// Prefixes of up to so many bytes are copied when the transfer is submitted.
+pub const DCS_PREFIX_COPIED: usize = 65536;
+
+/// One end of a transfer: a descriptor, or memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dcs_side {
+    /// A file, block device, stream socket, pipe, FIFO or character device. The transfer has its own duplicate: this
+    /// one may be closed once the transfer is submitted. Whether it is non-blocking makes no difference.
+    pub fd: c_int,
+    /// The page cache: DCS_MODE_ON through it, DCS_MODE_OFF past it (O_DIRECT).
+    pub cache: u8,
+    /// Zero-copy send, and the kernel's own copy where the chain is empty: DCS_MODE_OFF forbids both; DCS_MODE_ON
+    /// demands the former of a destination.
+    pub zero_copy: u8,
+    /// Zero.
+    pub reserved: u16,
+    /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor changed.
+    pub offset: u64,
+    /// Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the transfer is
+    /// done: until dcs_transfer_wait or dcs_transfer_poll has said so, or dcs_transfer_free, dcs_session_close or
+    /// dcs_engine_stop has returned.
+    pub memory: *mut c_void,
+    /// Bytes of the memory: what there is to read, or the room that there is.
+    pub memory_length: usize,
+}
+
+/// A transfer. Set all of it to zero first, then what is to be different.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dcs_request {
+    /// sizeof(struct dcs_request).
+    pub size: usize,
+    /// Where bytes come from.
+    pub source: dcs_side,
+    /// Where they go. A file grows as needed and is not truncated.
+    pub destination: dcs_side,
+    /// Bytes to move in all, those of the prefix included; a source that ends before fails with
+    /// DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now.
+    pub length: u64,
+    /// Bytes that come before the source's: what was already read off a socket, or a header. As many as
+    /// DCS_PREFIX_COPIED are copied; more must stay valid and untouched until the transfer is done.
+    pub prefix: *const c_void,
+    /// Bytes of the prefix.
+    pub prefix_length: usize,
+    /// What happens on the way; NULL for nothing.
+    pub chain: *const dcs_op,
+    /// Operators of the chain: 0 to DCS_CHAIN_MAX.
+    pub operators: usize,
+    /// Request id: the transfer does not start before the earlier ones of this engine with the same id are finished.
+    /// 0: no such order.
+    pub rid: u32,
+    /// Milliseconds after which it fails with DCS_STATUS_TIMEOUT; 0: never.
+    pub timeout_ms: u32,
+    /// DCS_FLAG_*.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// One end, checked as far as it can be without the other.
+pub(super) struct End {
+    pub endpoint: Endpoint,
+    pub offset: u64,
+    pub cache: Mode,
+    pub zero_copy: Mode,
+}
+
+/// A request, checked likewise.
+pub(super) struct Command {
+    pub source: End,
+    pub destination: End,
+    pub prefix: Option<Endpoint>,
+    pub prefix_length: u64,
+    pub length: u64,
+    pub chain: Vec<Op>,
+    pub rid: u32,
+    pub timeout: Duration,
+    pub flags: u16,
+}
+
+impl End {
+    /// A descriptor, at an offset where it has positions.
+    pub fn fd(fd: c_int, offset: u64, stage: Stage) -> Result<End, Failure> {
+        let endpoint = endpoint(fd).map_err(|error| refused(&error, stage))?;
+        let end = End { endpoint, offset, cache: Mode::Auto, zero_copy: Mode::Auto };
+        if offset != 0 && !end.has_positions() {
+            return Err(Failure { errno: libc::ESPIPE, ..Failure::new(Status::InvalidField, stage) });
+        }
+        Ok(end)
+    }
+
+    /// # Safety
+    ///
+    /// Memory, where there is any, is as [`Endpoint::foreign`] wants it.
+    unsafe fn new(side: &dcs_side, stage: Stage) -> Result<End, Failure> {
+        let invalid = Failure::new(Status::InvalidField, stage);
+        let mode = |number| Mode::from_number(number).ok_or(invalid);
+        let (cache, zero_copy) = (mode(side.cache)?, mode(side.zero_copy)?);
+        if side.reserved != 0 {
+            return Err(invalid);
+        }
+        if side.memory.is_null() {
+            return Ok(End { cache, zero_copy, ..End::fd(side.fd, side.offset, stage)? });
+        }
+        if side.offset != 0 || isize::try_from(side.memory_length).is_err() {
+            return Err(invalid);
+        }
+        // SAFETY: the caller's promise.
+        let endpoint = unsafe { Endpoint::foreign(side.memory.cast(), side.memory_length) };
+        Ok(End { endpoint, offset: 0, cache, zero_copy })
+    }
+
+    /// A file or block device: it has offsets.
+    pub fn has_positions(&self) -> bool {
+        matches!(self.endpoint.kind(), EndpointKind::File | EndpointKind::Block)
+    }
+}
+
+fn endpoint(fd: c_int) -> Result<Endpoint, EndpointError> {
+    if fd < 0 {
+        return Err(EndpointError::NotOpen);
+    }
+    // SAFETY: not -1. It is used at once, for system calls that answer EBADF where it is not open.
+    Endpoint::from_fd(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Bytes that come first; copied where they are few.
+///
+/// # Safety
+///
+/// `prefix` is NULL or valid for `length` bytes, and stays so until the endpoint is dropped.
+pub(super) unsafe fn prefix(prefix: *const c_void, length: usize) -> Result<Option<Endpoint>, Failure> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { slice(prefix.cast::<u8>(), length) }.map_err(Failure::invalid)?;
+    Ok(match length {
+        0 => None,
+        1..=DCS_PREFIX_COPIED => Some(Endpoint::shared(bytes.into())),
+        // SAFETY: the caller's promise; nothing is ever written to a prefix.
+        _ => Some(unsafe { Endpoint::foreign(prefix.cast::<u8>().cast_mut(), length) }),
+    })
+}
+
+impl Command {
+    /// # Safety
+    ///
+    /// What `request` points to is valid as `dcs.h` says.
+    pub unsafe fn new(request: &dcs_request) -> Result<Command, Failure> {
+        // SAFETY: the caller's promise, for each of them.
+        let (chain, source, destination, prefix) = unsafe {
+            (
+                copy_chain(request.chain, request.operators)?,
+                End::new(&request.source, Stage::Source)?,
+                End::new(&request.destination, Stage::Destination)?,
+                prefix(request.prefix, request.prefix_length)?,
+            )
+        };
+        let flags = u16::try_from(request.flags).ok().filter(|flags| flags & !FLAGS_ALL == 0);
+        let invalid = Failure::invalid(libc::EINVAL);
+        Ok(Command {
+            source,
+            destination,
+            prefix,
+            prefix_length: request.prefix_length as u64,
+            length: request.length,
+            chain,
+            rid: request.rid,
+            timeout: Duration::from_millis(request.timeout_ms.into()),
+            flags: flags.filter(|_| request.reserved == 0).ok_or(invalid)?,
+        })
+    }
+
+    pub fn submit(self, session: &Session) -> Result<Transfer, Failure> {
+        let source = self.source_range().map(|range| {
+            let End { endpoint, cache, zero_copy, .. } = self.source;
+            Source::endpoint(Ok(endpoint), range).cache(cache).zero_copy(zero_copy)
+        })?;
+        let End { endpoint, offset, cache, zero_copy } = self.destination;
+        let sink = Sink::endpoint(Ok(endpoint), Range::From(offset)).cache(cache).zero_copy(zero_copy);
+        let mut request =
+            session.request(source, self.chain, sink).length(self.length).timeout(self.timeout).rid(self.rid);
+        if let Some(prefix) = self.prefix {
+            let all = Range::Span(Bound::Unbounded, Bound::Unbounded);
+            request = request.prefix_source(Source::endpoint(Ok(prefix), all));
+        }
+        if self.flags & FLAG_DURABLE != 0 {
+            request = request.durable();
+        }
+        if self.flags & FLAG_MORE != 0 {
+            request = request.more();
+        }
+        request.submit().map_err(|error| failure(&error))
+    }
+
+    /// Exactly the bytes that are wanted: a file may shrink behind them and the transfer does not care.
+    fn source_range(&self) -> Result<Range, Failure> {
+        if self.length < self.prefix_length {
+            return Err(Failure::invalid(libc::EINVAL));
+        }
+        if !self.source.has_positions() {
+            return Ok(Range::Span(Bound::Unbounded, Bound::Unbounded));
+        }
+        let from = self.source.offset;
+        let to = match self.length {
+            LENGTH_TO_END => Bound::Unbounded,
+            length => Bound::Excluded(from.saturating_add(length - self.prefix_length)),
+        };
+        Ok(Range::Span(Bound::Included(from), to))
+    }
+}
+
+/// A descriptor that cannot be an end.
+fn refused(error: &EndpointError, stage: Stage) -> Failure {
+    let (status, errno) = match error {
+        EndpointError::NotOpen => (Status::BadHandle, libc::EBADF),
+        EndpointError::Unsupported(_) => (Status::UnsupportedEndpoint, libc::EINVAL),
+        EndpointError::System(error) => (Status::OutOfResources, error.raw_os_error().unwrap_or(libc::EIO)),
+    };
+    Failure { errno, ..Failure::new(status, stage) }
+}
+
+/// A command that was not submitted.
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::SessionFull => {
+            Failure { errno: libc::EAGAIN, ..Failure::new(Status::OutOfResources, Stage::Queue) }
+        }
+        Error::Stopped => {
+            Failure { errno: libc::ESHUTDOWN, ..Failure::new(Status::QueueDeleted, Stage::Queue) }
+        }
+        Error::Range => Failure::new(Status::OutOfRange, Stage::Source),
+        Error::Size(error) => Failure {
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+            ..Failure::new(Status::ReadError, Stage::Source)
+        },
+        _ => Failure::invalid(libc::EINVAL),
+    }
+}

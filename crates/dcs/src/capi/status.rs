@@ -1,0 +1,98 @@
+//! Statuses as errno, and in words.
+
+use crate::error;
+use dcs_abi::status::{Stage, Status};
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_int};
+use std::sync::Mutex;
+
+/// Why a transfer failed, or was never one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure {
+    pub status: Status,
+    pub stage: Stage,
+    /// Which operator, where the stage is [`Stage::Operator`].
+    pub at: u8,
+    /// errno of the system call behind it; 0 where there was none.
+    pub errno: c_int,
+}
+
+impl Failure {
+    pub fn new(status: Status, stage: Stage) -> Failure {
+        Failure { status, stage, at: 0, errno: 0 }
+    }
+
+    /// A call that is wrong in itself.
+    pub fn invalid(errno: c_int) -> Failure {
+        Failure { errno, ..Failure::new(Status::InvalidField, Stage::Frontend) }
+    }
+
+    pub fn panicked() -> Failure {
+        Failure::new(Status::InternalError, Stage::Frontend)
+    }
+
+    /// What errno says of it.
+    pub fn errno(&self) -> c_int {
+        errno(self.status, self.errno)
+    }
+}
+
+/// errno for a status: that of the system call behind it, else the nearest in meaning.
+pub(super) fn errno(status: Status, system: c_int) -> c_int {
+    if system != 0 {
+        return system;
+    }
+    match status {
+        Status::Success => 0,
+        Status::InvalidOpcode | Status::InvalidField | Status::BadParameter => libc::EINVAL,
+        Status::UnsupportedEndpoint => libc::EINVAL,
+        Status::UnknownOperator | Status::PathUnavailable => libc::EOPNOTSUPP,
+        Status::BadHandle | Status::AccessDenied => libc::EBADF,
+        Status::OutOfRange => libc::ERANGE,
+        Status::CapacityExceeded => libc::ENOSPC,
+        Status::EndOfSource => libc::ENODATA,
+        Status::PeerReset => libc::ECONNRESET,
+        Status::CorruptData | Status::TruncatedData => libc::EBADMSG,
+        Status::OutOfResources => libc::ENOBUFS,
+        Status::DeviceReset => libc::ENODEV,
+        Status::Timeout => libc::ETIMEDOUT,
+        Status::Cancelled => libc::ECANCELED,
+        Status::QueueDeleted => libc::ESHUTDOWN,
+        _ => libc::EIO,
+    }
+}
+
+/// A static text with a NUL at its end, made once.
+pub(super) fn text(text: &'static str) -> *const c_char {
+    static TEXTS: Mutex<BTreeMap<&'static str, CString>> = Mutex::new(BTreeMap::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(|error| error.into_inner());
+    // A text with a NUL inside there is not; a CString's bytes stay where they are when the map moves it.
+    texts.entry(text).or_insert_with(|| CString::new(text).unwrap_or_default()).as_ptr()
+}
+
+/// The name of a status: `END_OF_SOURCE` for DCS_STATUS_END_OF_SOURCE, `UNKNOWN` for a number that is none.
+///
+/// The text is static. Any thread may call this any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn dcs_status_name(status: u16) -> *const c_char {
+    text(Status::from_code(status).name())
+}
+
+/// What a status means, in one line. The text is static.
+#[unsafe(no_mangle)]
+pub extern "C" fn dcs_status_meaning(status: u16) -> *const c_char {
+    text(Status::from_code(status).meaning())
+}
+
+/// What can be done about a status, in one line. The text is static.
+#[unsafe(no_mangle)]
+pub extern "C" fn dcs_status_advice(status: u16) -> *const c_char {
+    text(error::advice(Status::from_code(status)))
+}
+
+/// The errno that a function leaves where a transfer ends with this status and no system call is behind it; 0 for
+/// DCS_STATUS_SUCCESS.
+#[unsafe(no_mangle)]
+pub extern "C" fn dcs_status_errno(status: u16) -> c_int {
+    errno(Status::from_code(status), 0)
+}
