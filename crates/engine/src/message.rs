@@ -123,7 +123,7 @@ pub enum Event<'a> {
         /// The 64 bytes.
         bytes: &'a [u8; 64],
     },
-    /// [`Action::FetchDescriptor`] is done: a copy of the descriptor, or nothing where it could not be read.
+    /// [`Action::FetchDescriptor`] is done (it always must be, and [`Action::Bind`] too: no timeout cuts them short): a copy of the descriptor, or nothing where it could not be read.
     Descriptor {
         /// Whose.
         command: CommandId,
@@ -149,7 +149,8 @@ pub enum Event<'a> {
         /// Which block.
         block: BlockId,
     },
-    /// A queue pair is to go: its commands are aborted, then [`Action::QueueDeleted`] follows.
+    /// A queue pair is to go: its commands are aborted, then [`Action::QueueDeleted`] follows. Completions for which its
+    /// ring has no room by then are dropped.
     DeleteQueue {
         /// Which queue.
         queue: QueueId,

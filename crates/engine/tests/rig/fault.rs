@@ -1,6 +1,7 @@
 //! The fault injector.
 
 use super::random::Random;
+use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
 use dcs_engine::{Fault as Failure, OperationKind, Outcome, QueueId};
 
@@ -12,19 +13,20 @@ pub enum Where {
     Destination,
     Direct,
     Flush,
+    Snapshot(u8),
 }
 
 impl Where {
-    pub fn of(kind: &OperationKind) -> Option<Where> {
+    pub fn of(kind: &OperationKind) -> Where {
         match kind {
-            OperationKind::Read { .. } => Some(Where::Source),
-            OperationKind::Write { .. } => Some(Where::Destination),
-            OperationKind::Direct { .. } => Some(Where::Direct),
+            OperationKind::Read { .. } => Where::Source,
+            OperationKind::Write { .. } => Where::Destination,
+            OperationKind::Direct { .. } => Where::Direct,
             OperationKind::Process { operator, .. } | OperationKind::Resize { operator, .. } => {
-                Some(Where::Operator(*operator))
+                Where::Operator(*operator)
             }
-            OperationKind::Flush => Some(Where::Flush),
-            OperationKind::Snapshot { .. } => None,
+            OperationKind::Flush => Where::Flush,
+            OperationKind::Snapshot { operator } => Where::Snapshot(*operator),
         }
     }
 }
@@ -50,10 +52,12 @@ pub enum Kind {
     Reset,
     /// The file is cut off at the operation's position.
     Truncate,
+    /// One read finds the end of the file; those of later bytes do not (it was cut off and has grown again).
+    Hole,
 }
 
 /// Every kind.
-pub const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 10] = [
     Kind::Drop,
     Kind::Delay,
     Kind::Duplicate,
@@ -63,6 +67,7 @@ pub const KINDS: [Kind; 9] = [
     Kind::Lie,
     Kind::Reset,
     Kind::Truncate,
+    Kind::Hole,
 ];
 
 /// The `nth` operation (from 0) of that stage of that queue's commands goes wrong.
@@ -84,8 +89,8 @@ impl Fault {
     }
 
     /// Counts an operation; true where this is the one.
-    pub fn strikes(&mut self, queue: QueueId, place: Option<Where>) -> bool {
-        if self.queue != queue || place != Some(self.place) {
+    pub fn strikes(&mut self, queue: QueueId, place: Where) -> bool {
+        if self.queue != queue || place != self.place {
             return false;
         }
         let now = self.seen == self.nth;
@@ -112,7 +117,10 @@ pub fn lie(kind: &OperationKind, random: &mut Random) -> Outcome {
             2 => Outcome::Processed { consumed: 0, produced: 0, finished: false },
             _ => Outcome::Flushed,
         },
-        OperationKind::Snapshot { .. } | OperationKind::Flush => moved(1),
+        OperationKind::Snapshot { .. } => {
+            Outcome::Digest(DigestSlot { operator: 99, size: 64, ..Default::default() })
+        }
+        OperationKind::Flush => moved(1),
     }
 }
 
@@ -120,7 +128,7 @@ pub fn lie(kind: &OperationKind, random: &mut Random) -> Outcome {
 pub fn failure(place: Where) -> Failure {
     let status = match place {
         Where::Source => Status::ReadError,
-        Where::Operator(_) => Status::CorruptData,
+        Where::Operator(_) | Where::Snapshot(_) => Status::CorruptData,
         Where::Destination | Where::Direct | Where::Flush => Status::WriteError,
     };
     Failure { status, errno: 5 }

@@ -221,7 +221,7 @@ impl Rig {
     }
 
     /// The other operations that the device has of the command fail with this one.
-    fn reset_device(&mut self, command: CommandId, place: Option<Where>) {
+    fn reset_device(&mut self, command: CommandId, place: Where) {
         let mine = self.flights.values_mut().filter(|flight| flight.operation.command == command);
         for flight in mine.filter(|flight| Where::of(&flight.operation.kind) == place) {
             flight.reset = true;
@@ -269,10 +269,9 @@ impl Rig {
         let failed = |status| Outcome::Failed(Fault::new(status));
         match flight.kind {
             _ if flight.reset => failed(Status::DeviceReset),
-            Some(Kind::BadStatus) => {
-                Outcome::Failed(fault::failure(Where::of(&kind).expect("snapshots are not hit")))
-            }
+            Some(Kind::BadStatus) => Outcome::Failed(fault::failure(Where::of(&kind))),
             Some(Kind::FalseSuccess) => failed(Status::Success),
+            Some(Kind::Hole) => Outcome::Moved { bytes: 0, path: 0, held: false },
             Some(Kind::Lie) => fault::lie(&kind, &mut self.random),
             // Late: the world has gone on.
             Some(Kind::Drop) => failed(Status::DeviceReset),
