@@ -1,15 +1,20 @@
 //! The engine as an application holds it: builder, threads, shutdown.
 
 use crate::error::Error;
+use crate::kernel::thread::Shield;
 use crate::kernel::{Control, Core};
 use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
+use crate::statistics::Statistics;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// Steps of the engine that are taken for a caller who does not want to wait.
+const STEPS_AT_ONCE: usize = 4;
 
 /// What runs the devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +65,11 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     waker: Waker,
     spin: Duration,
+    /// Somebody drives.
+    driven: AtomicBool,
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
+    statistics: Arc<Mutex<Statistics>>,
     has_ring: bool,
 }
 
@@ -154,12 +162,14 @@ impl Builder {
         let shared = Arc::new(Shared {
             driver: self.driver,
             waker: core.waker(),
+            statistics: core.statistics(),
             has_ring: core.has_ring(),
             core: Mutex::new(core),
             control: Mutex::new(Vec::new()),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             spin: self.spin,
+            driven: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         });
         let thread = match self.driver {
@@ -186,7 +196,9 @@ fn spawn(shared: &Arc<Shared>, core: Option<usize>) -> Result<JoinHandle<()>, Er
     let shared = Arc::clone(shared);
     let run = move || {
         crate::kernel::thread::prepare(core);
-        shared.run();
+        // After a panic, which is a defect, it goes on only to refuse what is asked of it: nobody waits for ever.
+        let run = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.run()));
+        let _ = run().or_else(|_| run());
     };
     std::thread::Builder::new().name("dcs-engine".into()).spawn(run).map_err(Error::Start)
 }
@@ -217,14 +229,19 @@ impl Engine {
         }
         let queue = Arc::new(QueuePair::new(depth));
         self.shared.push(Control::AddQueue(Arc::clone(&queue)));
-        self.shared.drive_once();
-        queue.wait_for_id().ok_or(Error::NoSessions)?;
+        self.shared.wait(&queue, Awaited::Opened);
+        queue.id.get().ok_or(Error::NoSessions)?;
         Ok(Session::new(Arc::clone(&self.shared), queue))
     }
 
     /// Whether io_uring carries what takes time; otherwise plain system calls do, and a disk makes the engine wait.
     pub fn uses_io_uring(&self) -> bool {
         self.shared.has_ring
+    }
+
+    /// What it counts, as of its last step.
+    pub fn statistics(&self) -> Statistics {
+        *self.shared.statistics.lock().unwrap_or_else(|error| error.into_inner())
     }
 }
 
@@ -265,13 +282,13 @@ impl Shared {
 
     /// The engine's thread, or the last drive of an engine without one: until all queues are gone.
     fn run(&self) {
-        let mut core = self.core.lock().unwrap_or_else(|error| error.into_inner());
+        let mut turn = self.turn(self.core.lock());
         let stopped =
             |core: &Core| self.stopping.load(Ordering::SeqCst) && core.is_empty() && !self.has_control();
-        while !stopped(&core) {
-            self.round(&mut core, stopped);
+        while !stopped(&turn.core) {
+            self.round(&mut turn.core, stopped);
         }
-        core.close();
+        turn.core.close();
     }
 
     /// Drives the engine until that is so; or, where another thread drives it, waits.
@@ -279,31 +296,39 @@ impl Shared {
         if self.driver == Driver::Thread {
             return queue.wait(awaited, || false);
         }
-        match self.try_core() {
-            Some(mut core) => {
-                while !queue.has(awaited) && !core.is_closed() {
-                    self.round(&mut core, |_| queue.has(awaited));
+        match self.try_turn() {
+            Some(mut turn) => {
+                while !queue.has(awaited) && !turn.core.is_closed() {
+                    self.round(&mut turn.core, |_| queue.has(awaited));
                 }
-                drop(core);
-                // Whoever waits for a turn to drive takes over.
-                let waiting = std::mem::take(&mut *self.waiting());
-                waiting.iter().for_each(|queue| queue.nudge());
             }
-            None => {
-                self.waiting().push(Arc::clone(queue));
-                queue.wait(awaited, || self.try_core().is_some());
+            None => queue.wait(awaited, || self.may_drive(queue)),
+        }
+    }
+
+    /// A bounded piece of work without waiting, where nobody else drives.
+    pub fn drive_once(&self) {
+        if self.driver == Driver::Caller
+            && let Some(mut turn) = self.try_turn()
+        {
+            self.take_control(&mut turn.core);
+            for _ in 0..STEPS_AT_ONCE {
+                if !turn.core.step() {
+                    break;
+                }
             }
         }
     }
 
-    /// One round without waiting, where nobody else drives.
-    pub fn drive_once(&self) {
-        if self.driver == Driver::Caller
-            && let Some(mut core) = self.try_core()
-        {
-            self.take_control(&mut core);
-            while core.step() {}
+    /// Whether nobody drives; if somebody does, this queue will be told when its turn is over. Asked under the
+    /// queue's lock, so that the word cannot come before its thread listens.
+    fn may_drive(&self, queue: &Arc<QueuePair>) -> bool {
+        let mut waiting = self.waiting();
+        if !waiting.iter().any(|other| Arc::ptr_eq(other, queue)) {
+            waiting.push(Arc::clone(queue));
         }
+        drop(waiting);
+        !self.driven.load(Ordering::SeqCst)
     }
 
     /// Works until there is nothing to do; then spins a while, then sleeps once.
@@ -351,11 +376,47 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(|error| error.into_inner())
     }
 
-    fn try_core(&self) -> Option<MutexGuard<'_, Core>> {
+    fn try_turn(&self) -> Option<Turn<'_>> {
         match self.core.try_lock() {
-            Ok(core) => Some(core),
-            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Ok(core) => Some(self.turn(Ok(core))),
+            Err(TryLockError::Poisoned(error)) => Some(self.turn(Err(error))),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    fn turn<'a>(&'a self, core: LockResult<MutexGuard<'a, Core>>) -> Turn<'a> {
+        self.driven.store(true, Ordering::SeqCst);
+        let core = core.unwrap_or_else(|error| {
+            // Whoever drove before panicked half-way: nothing that the core knows can be relied on.
+            let mut core = error.into_inner();
+            core.abandon();
+            core
+        });
+        let shield = (self.driver == Driver::Caller).then(Shield::raise);
+        Turn { core, end: End(self), _shield: shield }
+    }
+}
+
+/// The right to drive the engine. When it ends, those who wait for theirs are told.
+struct Turn<'a> {
+    // Fields are dropped in this order: the core is free when the others are told.
+    core: MutexGuard<'a, Core>,
+    end: End<'a>,
+    _shield: Option<Shield>,
+}
+
+struct End<'a>(&'a Shared);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Before the core is free: afterwards it would be a lie about whoever drives next.
+        self.end.0.driven.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let waiting = std::mem::take(&mut *self.0.waiting());
+        waiting.iter().for_each(|queue| queue.nudge());
     }
 }

@@ -36,6 +36,7 @@
 //! | [`op`] | [`Op`]: operators with their keys |
 //! | [`completion`] | [`Completion`]: digests, bytes, [`Breakdown`](completion::Breakdown), paths |
 //! | [`error`] | what goes wrong, and how it is said |
+//! | [`statistics`] | what an engine counts |
 //! | `queue` | the queue pair's memory |
 //! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
 //! | `capi` | the C API, `dcs.h` |
@@ -52,6 +53,7 @@ pub mod engine;
 pub mod error;
 pub mod op;
 pub mod session;
+pub mod statistics;
 
 mod capi;
 mod kernel;
@@ -67,3 +69,4 @@ pub use engine::{Backend, Driver, Engine};
 pub use error::{Error, TransferError};
 pub use op::Op;
 pub use session::{Session, Transfer};
+pub use statistics::Statistics;

@@ -87,6 +87,8 @@ pub(crate) struct Finished {
 /// What can be waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
+    /// The engine has taken the queue in, or refused it.
+    Opened,
     /// This transfer is done.
     Done(u16),
     /// The queue is gone, and with it all that was in flight.
@@ -109,6 +111,13 @@ pub(crate) enum Refused {
     Full,
     Closed,
     NoRoom,
+}
+
+impl Slot {
+    /// Submitted, and its completion has not come.
+    fn is_in_flight(&self) -> bool {
+        !self.handles.is_empty()
+    }
 }
 
 impl<const N: usize> Ring<N> {
@@ -260,13 +269,21 @@ impl QueuePair {
 
     /// True where a transfer's completion can be taken, or the queue is gone.
     pub fn has(&self, awaited: Awaited) -> bool {
-        self.state().has(awaited)
+        self.is_so(&self.state(), awaited)
+    }
+
+    fn is_so(&self, state: &State, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::Opened => self.id.get().is_some() || state.closed,
+            Awaited::Done(cid) => state.slots[cid as usize].done.is_some(),
+            Awaited::Closed => state.closed,
+        }
     }
 
     /// Waits for that, or until `other` says that there is something else to do.
     pub fn wait(&self, awaited: Awaited, other: impl Fn() -> bool) {
         let mut state = self.state();
-        while !state.has(awaited) && !other() {
+        while !self.is_so(&state, awaited) && !other() {
             state = self.finished.wait(state).unwrap_or_else(|error| error.into_inner());
         }
     }
@@ -276,20 +293,6 @@ impl QueuePair {
         // Taken and dropped: whoever has looked but does not wait yet holds the lock.
         drop(self.state());
         self.finished.notify_all();
-    }
-
-    /// Waits until the engine has given the queue its identifier.
-    pub fn wait_for_id(&self) -> Option<QueueId> {
-        let mut state = self.state();
-        loop {
-            if let Some(id) = self.id.get() {
-                return Some(*id);
-            }
-            if state.closed {
-                return None;
-            }
-            state = self.finished.wait(state).unwrap_or_else(|error| error.into_inner());
-        }
     }
 
     /// An eventfd that is readable after each completion.
@@ -394,11 +397,16 @@ impl QueuePair {
     }
 
     fn complete(&self, state: &mut State, entry: CompletionEntry, wakers: &mut Vec<Waker>) {
-        if entry.cid >= self.depth {
+        if let Some(cid) = entry.cid.checked_sub(self.depth) {
             // A Cancel is done.
-            let cid = entry.cid - self.depth;
-            state.slots[cid as usize].cancelling = false;
-            return state.release(cid);
+            if let Some(slot) = state.slots.get_mut(cid as usize) {
+                slot.cancelling = false;
+                state.release(cid);
+            }
+            return;
+        }
+        if !state.slots[entry.cid as usize].is_in_flight() {
+            return;
         }
         let mut area = Vec::new();
         let slot = entry.cid as usize * SLOT_SIZE;
@@ -419,7 +427,7 @@ impl QueuePair {
         for cid in 0..self.depth {
             let slot = &mut state.slots[cid as usize];
             slot.cancelling = false;
-            if slot.busy && slot.done.is_none() {
+            if slot.is_in_flight() {
                 let mut entry = CompletionEntry { cid, stage: 1, ..Default::default() };
                 entry.set_status(Status::QueueDeleted, false);
                 let mut result = ResultArea { status: Status::QueueDeleted.code(), ..Default::default() };
@@ -433,13 +441,6 @@ impl QueuePair {
 }
 
 impl State {
-    fn has(&self, awaited: Awaited) -> bool {
-        match awaited {
-            Awaited::Done(cid) => self.slots[cid as usize].done.is_some(),
-            Awaited::Closed => self.closed,
-        }
-    }
-
     fn new_handle(&mut self) -> u32 {
         loop {
             let handle = self.next_handle;
@@ -467,7 +468,7 @@ impl State {
     /// Frees an identifier once its completion was taken and no Cancel of it is under way.
     fn release(&mut self, cid: u16) {
         let slot = &mut self.slots[cid as usize];
-        if slot.busy && slot.detached && slot.done.is_none() && slot.handles.is_empty() && !slot.cancelling {
+        if slot.busy && slot.detached && slot.done.is_none() && !slot.is_in_flight() && !slot.cancelling {
             slot.busy = false;
             self.free.push(cid);
         }

@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// Most transfers in flight of one session.
 pub const DEPTH_MAX: u16 = 4096;
@@ -187,7 +188,8 @@ impl Request<'_> {
             endpoints.push(endpoint);
             described.push((place, what));
         }
-        let parameters: Vec<Vec<u8>> = self.chain.iter().map(Op::parameter).collect();
+        let parameters: Vec<Zeroizing<Vec<u8>>> =
+            self.chain.iter().map(|op| Zeroizing::new(op.parameter())).collect();
         let mut op_chain = [0; CHAIN_MAX];
         op_chain.iter_mut().zip(&self.chain).for_each(|(number, op)| *number = op.number());
         let timeout_ms = u32::try_from(self.timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
@@ -240,7 +242,7 @@ fn write_descriptor(
     bytes: &mut [u8],
     handles: &[u32],
     endpoints: &[(Place, Described)],
-    parameters: &[Vec<u8>],
+    parameters: &[Zeroizing<Vec<u8>>],
 ) -> Option<usize> {
     let mut builder = Builder::new(bytes).ok()?;
     for ((place, (wire, extents)), handle) in endpoints.iter().zip(handles) {
@@ -267,8 +269,8 @@ impl Transfer {
         }
     }
 
-    /// Its completion if it is done, else the transfer again. On an engine without a thread of its own this does
-    /// what can be done without waiting.
+    /// Its completion if it is done, else the transfer again. On an engine without a thread of its own this does a
+    /// bounded piece of what can be done without waiting.
     pub fn try_wait(mut self) -> Result<Result<Completion, TransferError>, Transfer> {
         self.engine.drive_once();
         match self.queue.take(self.cid) {
@@ -295,12 +297,12 @@ impl Transfer {
 
     /// True where [`Transfer::wait`] would return at once.
     pub fn is_done(&self) -> bool {
-        self.queue.has(Awaited::Done(self.cid))
+        self.taken || self.queue.has(Awaited::Done(self.cid))
     }
 
     /// Asks the engine to abort it. It is done soon after, with [`Status::Cancelled`] unless it was faster.
     pub fn cancel(&self) {
-        if self.queue.cancel(self.cid) {
+        if !self.taken && self.queue.cancel(self.cid) {
             self.engine.ring_doorbell();
         }
     }
@@ -339,9 +341,12 @@ impl Future for Transfer {
 
     /// # Panics
     ///
-    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)): nobody would wake the task.
+    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nobody would wake the
+    /// task; and when it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);
+        // Its identifier may be another transfer's by now.
+        assert!(!self.taken, "polled after it was done");
         match self.queue.take_or_wake(self.cid, context.waker()) {
             Some(finished) => Poll::Ready(self.conclude(finished)),
             None => Poll::Pending,

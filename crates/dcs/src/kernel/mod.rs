@@ -9,19 +9,20 @@ pub(crate) mod thread;
 
 use crate::error::Error;
 use crate::queue::QueuePair;
+use crate::statistics::Statistics;
 use chain::Chain;
-use pass::Pass;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
-    Action, Binding, CommandId, Config, Event, Fault, Operation, OperationId, OperationKind, Outcome, QueueConfig,
-    QueueId, TransferSpec,
+    Action, Binding, CommandId, Config, Event, Fault, Operation, OperationId, OperationKind, Outcome,
+    QueueConfig, QueueId, TransferSpec,
 };
 use dcs_ndp::Lanes;
-use std::sync::Arc;
+use pass::Pass;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
@@ -47,6 +48,7 @@ struct Queue {
     pair: Arc<QueuePair>,
     seen_tail: u32,
     seen_head: u32,
+    deleting: bool,
 }
 
 /// The loop's state.
@@ -58,11 +60,14 @@ pub(crate) struct Core {
     pass: Pass,
     passed: Vec<(OperationId, Outcome)>,
     queues: Vec<Option<Queue>>,
+    /// Queue pairs that are to be added.
+    opening: Vec<Arc<QueuePair>>,
     clock: Instant,
     device_events: Vec<DeviceEvent>,
     descriptor: Vec<u8>,
     stopping: bool,
     closed: bool,
+    statistics: Arc<Mutex<Statistics>>,
 }
 
 impl Core {
@@ -77,6 +82,7 @@ impl Core {
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
         let engine = dcs_engine::Engine::new(config)?;
+        let statistics = Arc::new(Mutex::new(Statistics::of(&engine)));
         Ok(Core {
             engine,
             controller: Controller::new(setup).map_err(Error::Start)?,
@@ -84,11 +90,13 @@ impl Core {
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
             queues: (0..queues).map(|_| None).collect(),
+            opening: Vec::new(),
             clock: Instant::now(),
             device_events: Vec::new(),
             descriptor: Vec::new(),
             stopping: false,
             closed: false,
+            statistics,
         })
     }
 
@@ -100,9 +108,14 @@ impl Core {
         self.controller.has_ring()
     }
 
+    /// What it counts is written here after each step.
+    pub fn statistics(&self) -> Arc<Mutex<Statistics>> {
+        Arc::clone(&self.statistics)
+    }
+
     /// No queue is open.
     pub fn is_empty(&self) -> bool {
-        self.queues.iter().all(Option::is_none)
+        self.opening.is_empty() && self.queues.iter().all(Option::is_none)
     }
 
     /// Commands are under way.
@@ -118,32 +131,53 @@ impl Core {
         self.closed = true;
     }
 
+    /// Gives everything up: whoever waits for a transfer is told that the queue is gone.
+    pub fn abandon(&mut self) {
+        self.closed = true;
+        let open = self.queues.iter_mut().filter_map(Option::take).map(|queue| queue.pair);
+        open.chain(self.opening.drain(..)).for_each(|pair| pair.close());
+    }
+
     pub fn control(&mut self, control: Control) {
         match control {
-            Control::AddQueue(pair) => self.add_queue(pair),
-            Control::DeleteQueue(queue) => self.handle(Event::DeleteQueue { queue }),
+            Control::AddQueue(pair) if self.stopping || self.closed => pair.close(),
+            Control::AddQueue(pair) => self.opening.push(pair),
+            Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Stop => {
                 self.stopping = true;
-                for at in 0..self.queues.len() {
-                    if self.queues[at].is_some() {
-                        self.handle(Event::DeleteQueue { queue: QueueId(at as u16) });
-                    }
-                }
+                self.opening.drain(..).for_each(|pair| pair.close());
+                (0..self.queues.len() as u16).for_each(|at| self.delete_queue(QueueId(at)));
             }
         }
     }
 
-    fn add_queue(&mut self, pair: Arc<QueuePair>) {
-        let config = QueueConfig { tenant: 0, depth: pair.ring_depth(), weight: 1 };
-        let id = if self.stopping { None } else { self.engine.add_queue(config) };
-        match id {
-            Some(id) => {
-                let _ = pair.id.set(id);
-                pair.nudge();
-                self.queues[id.0 as usize] = Some(Queue { pair, seen_tail: 0, seen_head: 0 });
-            }
-            None => pair.close(),
+    fn delete_queue(&mut self, queue: QueueId) {
+        if let Some(Some(open)) = self.queues.get_mut(queue.0 as usize)
+            && !std::mem::replace(&mut open.deleting, true)
+        {
+            self.handle(Event::DeleteQueue { queue });
         }
+    }
+
+    /// Adds queues, but not while one is being deleted: the engine may give its number away before the last actions
+    /// for it were performed.
+    fn open_queues(&mut self) -> bool {
+        if self.opening.is_empty() || self.queues.iter().flatten().any(|queue| queue.deleting) {
+            return false;
+        }
+        for pair in std::mem::take(&mut self.opening) {
+            let config = QueueConfig { tenant: 0, depth: pair.ring_depth(), weight: 1 };
+            match self.engine.add_queue(config) {
+                Some(id) => {
+                    let _ = pair.id.set(id);
+                    pair.nudge();
+                    let queue = Queue { pair, seen_tail: 0, seen_head: 0, deleting: false };
+                    self.queues[id.0 as usize] = Some(queue);
+                }
+                None => pair.close(),
+            }
+        }
+        true
     }
 
     fn now(&self) -> u64 {
@@ -156,7 +190,11 @@ impl Core {
 
     /// One round; false where there was nothing to do.
     pub fn step(&mut self) -> bool {
-        let mut any = self.take_doorbells();
+        if self.closed {
+            return false;
+        }
+        let mut any = self.open_queues();
+        any |= self.take_doorbells();
         for _ in 0..ACTIONS_A_ROUND {
             let Some(action) = self.engine.poll_action() else { break };
             self.perform(action);
@@ -170,6 +208,9 @@ impl Core {
         if self.pass.is_due(!any) {
             self.run_pass();
             any = true;
+        }
+        if any {
+            *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
         }
         any
     }

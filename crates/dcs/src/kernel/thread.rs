@@ -30,3 +30,48 @@ fn bind_to(core: usize) {
         }
     }
 }
+
+/// While it stands, SIGPIPE and SIGXFSZ do not reach the thread that drives an engine: a pipe without a reader and a
+/// file over its limit are errors of one transfer. Those that an engine's own system calls raised are taken away
+/// again.
+pub(crate) struct Shield {
+    before: libc::sigset_t,
+    /// What was pending before is not ours to take.
+    ours: libc::sigset_t,
+}
+
+impl Shield {
+    pub fn raise() -> Shield {
+        // SAFETY: sigset_t is plain bits and each set is initialised by sigemptyset, pthread_sigmask or sigpending
+        // before it is read; pthread_sigmask changes only this thread.
+        unsafe {
+            let mut shield = Shield { before: std::mem::zeroed(), ours: std::mem::zeroed() };
+            let (mut both, mut pending) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed());
+            libc::sigemptyset(&mut both);
+            libc::sigemptyset(&mut shield.ours);
+            for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+                libc::sigaddset(&mut both, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &both, &mut shield.before);
+            libc::sigpending(&mut pending);
+            for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+                if libc::sigismember(&pending, signal) == 0 {
+                    libc::sigaddset(&mut shield.ours, signal);
+                }
+            }
+            shield
+        }
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the sets were initialised by `raise`; sigtimedwait with a time of zero takes a pending signal or
+        // returns at once, and the mask that is restored is this thread's own.
+        unsafe {
+            while libc::sigtimedwait(&self.ours, std::ptr::null_mut(), &now) > 0 {}
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
+        }
+    }
+}

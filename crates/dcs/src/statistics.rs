@@ -1,0 +1,43 @@
+//! What an engine counts.
+
+/// What an engine has, and what it has done since it was started: see [`Engine::statistics`](crate::Engine).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Transfers (and cancels) in flight in all sessions.
+    pub transfers: usize,
+    /// Block buffers.
+    pub blocks: u32,
+    /// Block buffers that are free now.
+    pub blocks_free: u32,
+    /// Nothing is in flight, and all that transfers were lent has come back: blocks, units, scoreboard entries.
+    pub is_idle: bool,
+    /// Commands that were fetched, cancels included.
+    pub fetched: u64,
+    /// Completions that were posted.
+    pub completed: u64,
+    /// Completions that told of a failure.
+    pub failed: u64,
+    /// Operations that devices and operators were given.
+    pub operations: u64,
+    /// Doorbells and device answers that made no sense and were ignored.
+    pub ignored: u64,
+}
+
+impl Statistics {
+    pub(crate) fn of(engine: &dcs_engine::Engine) -> Statistics {
+        let counters = engine.counters();
+        let transfers = engine.commands_in_flight();
+        Statistics {
+            transfers,
+            blocks: engine.config().blocks,
+            blocks_free: engine.blocks_free(),
+            is_idle: transfers == 0 && engine.is_idle(),
+            fetched: counters.entries,
+            completed: counters.completions,
+            failed: counters.failures,
+            operations: counters.operations,
+            ignored: counters.bad_doorbells + counters.stale_events,
+        }
+    }
+}
