@@ -1,1 +1,56 @@
-fn main() {}
+//! The `dcs` command: moves bytes through an engine, from a shell.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `args`, `units` | the command line and its help |
+//! | `send`, `recv`, `copy`, `ops`, `demo` | one subcommand each |
+//! | `chain`, `keys` | operators, keys and counters as people give them |
+//! | `input`, `target`, `address` | files, pipes and sockets as people name them |
+//! | `transfer` | runs one transfer: progress, Ctrl-C |
+//! | `failure`, `report` | what went wrong, what was done; for people and as JSON |
+//! | `operate` | a chain of operators without an engine |
+#![deny(unsafe_code)]
+
+mod address;
+mod args;
+mod chain;
+mod copy;
+mod demo;
+mod expect;
+mod failure;
+mod input;
+mod interrupt;
+mod keys;
+mod operate;
+mod ops;
+mod recv;
+mod report;
+mod send;
+mod target;
+mod transfer;
+mod units;
+mod watch;
+
+use args::{Arguments, Command};
+use clap::Parser;
+use report::Report;
+
+fn main() -> std::process::ExitCode {
+    let arguments = Arguments::parse();
+    let report = Report::new(&arguments);
+    let result = match &arguments.command {
+        Command::Send(send) => send::run(send, &report),
+        Command::Recv(recv) => recv::run(recv, &report),
+        Command::Copy(copy) => copy::run(copy, &report),
+        Command::Ops(ops) => ops::run(ops, &report),
+        Command::Demo(demo) => demo::run(demo, &report),
+        Command::DemoWorker => demo::worker::run(),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(failure) => {
+            report.failure(&failure);
+            std::process::ExitCode::from(failure.exit as u8)
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The command line. Help teaches by example: every subcommand ends with commands that work as they stand.
+
+use crate::units;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Move bytes between files and sockets through digests, ciphers and compression, with one command per transfer.
+#[derive(Debug, Parser)]
+#[command(name = "dcs", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct Arguments {
+    /// Print results as JSON, one object per line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print no progress, no summary: only digests, counters and errors
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Send a file, a pipe or a block device to a socket
+    Send(Send),
+    /// Wait for one connection and receive it into a file
+    Recv(Recv),
+    /// Copy a file or a pipe
+    Copy(Copy),
+    /// List the operators, and measure them here
+    Ops(Ops),
+    /// Run the main job on generated data, check every byte, and compare with the ordinary loop
+    Demo(Demo),
+    #[command(hide = true)]
+    DemoWorker,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SEND_HELP)]
+pub struct Send {
+    /// File, FIFO or block device; - for standard input
+    pub file: String,
+    /// HOST:PORT, unix:PATH, or - for standard output
+    pub to: String,
+    #[command(flatten)]
+    pub moving: Moving,
+    /// First byte to send (files and block devices)
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "0")]
+    pub offset: u64,
+    /// Bytes to send; without it, all there are
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub length: Option<u64>,
+    /// Zero-copy send: on demands it, off also forbids the kernel's own copy
+    #[arg(long, value_enum, default_value = "auto")]
+    pub zero_copy: Choice,
+    /// How long to try to connect
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
+    pub connect_timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = RECV_HELP)]
+pub struct Recv {
+    /// PORT (on all addresses), HOST:PORT (on that one), or unix:PATH; port 0 is any free one
+    pub from: String,
+    /// File to receive into; - for standard output
+    pub file: String,
+    #[command(flatten)]
+    pub moving: Moving,
+    #[command(flatten)]
+    pub target: TargetOptions,
+    /// Bytes to receive; without it, all until the sender ends
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub length: Option<u64>,
+    /// How long to wait for a connection; without it, for ever
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub accept_timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = COPY_HELP)]
+pub struct Copy {
+    /// File, FIFO or block device; - for standard input
+    pub from: String,
+    /// File or folder; - for standard output
+    pub to: String,
+    #[command(flatten)]
+    pub moving: Moving,
+    #[command(flatten)]
+    pub target: TargetOptions,
+    /// Fail where the destination exists, instead of replacing it
+    #[arg(long, short)]
+    pub no_clobber: bool,
+}
+
+/// What every transfer has.
+#[derive(Debug, Args)]
+pub struct Moving {
+    /// Operators that the data pass, in order: md5,aes256-ctr,gzip:9 (dcs ops lists them)
+    #[arg(long, value_name = "OPERATORS", value_delimiter = ',')]
+    pub through: Vec<String>,
+    #[command(flatten)]
+    pub ciphers: CipherOptions,
+    /// Page cache: off goes past it (O_DIRECT)
+    #[arg(long, value_enum, default_value = "auto")]
+    pub cache: Choice,
+    /// Fail where the transfer takes longer
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub timeout: Option<Duration>,
+    /// How the kernel is asked: io_uring, plain system calls, or whichever is to be had
+    #[arg(long, value_enum, default_value = "auto")]
+    pub io: IoChoice,
+}
+
+/// Keys and counters.
+#[derive(Debug, Args)]
+pub struct CipherOptions {
+    /// Key of the next cipher of the chain: raw bytes or hexadecimal digits; else DCS_KEY, DCS_KEY_2, ...
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Vec<PathBuf>,
+    /// First counter block of the next aes256-ctr: 32 hexadecimal digits, or random
+    #[arg(long, value_name = "HEX")]
+    pub iv: Vec<String>,
+}
+
+/// How a file is written.
+#[derive(Debug, Args)]
+pub struct TargetOptions {
+    /// Write into the file itself, not into a temporary one that takes its place when all is well
+    #[arg(long)]
+    pub in_place: bool,
+    /// Make the file durable (fdatasync, and fsync of its folder) before it is done
+    #[arg(long)]
+    pub durable: bool,
+    /// Fail unless a digest of the chain has this value: md5=HEX
+    #[arg(long, value_name = "DIGEST=HEX")]
+    pub expect: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = OPS_HELP)]
+pub struct Ops {
+    /// Only list them
+    #[arg(long)]
+    pub no_measure: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = DEMO_HELP)]
+pub struct Demo {
+    /// Bytes of the data set
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "256MiB")]
+    pub size: u64,
+    /// Folder for the data; it needs about 2.5 times the size
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
+    /// Measured runs of each contender, of which the median counts
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub runs: u32,
+    /// Succeed even where python3 or openssl is missing, so that not all could be checked
+    #[arg(long)]
+    pub unverified: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Choice {
+    Auto,
+    On,
+    Off,
+}
+
+impl From<Choice> for dcs::Mode {
+    fn from(choice: Choice) -> dcs::Mode {
+        match choice {
+            Choice::Auto => dcs::Mode::Auto,
+            Choice::On => dcs::Mode::On,
+            Choice::Off => dcs::Mode::Off,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum IoChoice {
+    Auto,
+    Uring,
+    Plain,
+}
+
+impl From<IoChoice> for dcs::Io {
+    fn from(choice: IoChoice) -> dcs::Io {
+        match choice {
+            IoChoice::Auto => dcs::Io::Auto,
+            IoChoice::Uring => dcs::Io::Uring,
+            IoChoice::Plain => dcs::Io::Plain,
+        }
+    }
+}
+
+macro_rules! exit_codes {
+    () => {
+        "\
+Exit codes:
+  0 done              3 peer or network      6 not permitted
+  1 failed            4 no space             7 not found
+  2 usage, bad key,   5 input corrupt, cut,  8 timeout
+    range outside       or not as expected   130 interrupted"
+    };
+}
+
+const EXAMPLES: &str = concat!(
+    "\
+Examples:
+  dcs recv 9000 video.mp4 --through md5               # on the one machine
+  dcs send video.mp4 there:9000 --through md5         # on the other
+  dcs copy log log.gz --through sha256,gzip
+  dcs ops
+  dcs demo
+
+",
+    exit_codes!()
+);
+
+const SEND_HELP: &str = concat!(
+    "\
+Examples:
+  dcs send video.mp4 there:9000 --through md5
+  tar c src | dcs send - there:9000 --through sha256,zstd:3
+  dcs send disk.img unix:/run/backup.sock --offset 1GiB --length 64MiB --cache off
+
+  openssl rand -hex 32 > key; chmod 600 key; iv=$(openssl rand -hex 16)
+  dcs send secret there:9000 --through md5,aes256-ctr --key-file key --iv $iv
+
+A digest covers the data at its place in the chain: md5,aes256-ctr is the MD5 of the plain data.
+Without --iv a cipher draws a random counter and says which. Never use a counter twice with one key.
+The n-th cipher takes the n-th --key-file; without one, DCS_KEY, DCS_KEY_2, ... (hexadecimal digits).
+Bytes are delivered when the kernel has taken them; only the receiver knows that they arrived.
+
+",
+    exit_codes!()
+);
+
+const RECV_HELP: &str = concat!(
+    "\
+Examples:
+  dcs recv 9000 video.mp4 --through md5
+  dcs recv 127.0.0.1:9000 log --through gunzip,sha256 --durable
+  dcs recv 9000 secret --through aes256-ctr,md5 --key-file key --iv $iv --expect md5=$sum
+  dcs recv unix:/run/backup.sock - --through crc32c > disk.img
+
+A PORT alone listens on all addresses; 127.0.0.1:PORT takes connections of this machine only.
+One connection is accepted. FILE appears, or is replaced, only when all has been received and is as
+expected; until then the data are in a temporary file beside it. A FILE that is a pipe or a device,
+- and --in-place are written directly.
+
+",
+    exit_codes!()
+);
+
+const COPY_HELP: &str = concat!(
+    "\
+Examples:
+  dcs copy log log.gz --through gzip:9
+  dcs copy log.gz - --through gunzip | less
+  dcs copy disk.img /backup/ --through sha256 --durable
+  dcs copy plain sealed --through aes256-xts:512 --key-file key     # undo: aes256-xts-decrypt:512
+  dcs copy download.iso . --through md5 --expect md5=$sum
+
+As cp does, it replaces B (--no-clobber: it fails instead), keeps A's mode, and copies into B where B
+is a folder. Unlike cp it never leaves half a file: B changes at once, when all is well.
+aes256-ctr without --iv draws a random counter; to decrypt, give the one that was printed.
+
+",
+    exit_codes!()
+);
+
+const OPS_HELP: &str = "\
+Examples:
+  dcs ops
+  dcs ops --no-measure
+  dcs ops --json | jq -r 'select(.gib_per_s > 1) | .name'
+
+Rates are of one stream on one core, in blocks of 64 KiB, about 0.2 s each: of a decompressor what it
+writes, of all others what they read.";
+
+const DEMO_HELP: &str = "\
+Examples:
+  dcs demo
+  dcs demo --size 1GiB --dir /mnt/nvme
+  dcs demo --json > demo.jsonl
+
+Sends a generated data set over TCP through md5, through md5,aes256-ctr and through gzip, and receives
+one with md5. Python's hashlib and gzip and the openssl command check every byte and every digest
+(where they are missing the demo fails, unless --unverified). Then the engine and the ordinary loop
+run side by side. Fair comparison needs a release build.
+
+Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no space; 130 interrupted";

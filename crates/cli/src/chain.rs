@@ -1,0 +1,174 @@
+//! Operator chains as people write them: `md5,aes256-ctr,gzip:9`.
+
+use crate::failure::Failure;
+use crate::keys::{Counters, Keys};
+use crate::units;
+use dcs::{Op, Operator};
+use dcs_abi::CHAIN_MAX;
+use dcs_abi::operator::{OPERATORS, OperatorKind};
+
+/// Bytes of an XTS data unit where none is given.
+const XTS_UNIT: u32 = 4096;
+
+/// One operator as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Spec {
+    operator: Operator,
+    numbers: Vec<u64>,
+}
+
+/// A chain with its keys and counters.
+#[derive(Debug)]
+pub struct Chain {
+    pub ops: Vec<Op>,
+    pub names: Vec<&'static str>,
+    pub counters: Vec<Counter>,
+}
+
+/// The first counter block of a cipher, which the other side needs. It is not secret.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Counter {
+    pub place: usize,
+    pub operator: &'static str,
+    pub value: String,
+    pub random: bool,
+}
+
+impl Chain {
+    /// Reads a chain and gives its ciphers their keys and counters, in order.
+    pub fn new(words: &[String], keys: &Keys, mut counters: Counters) -> Result<Chain, Failure> {
+        let specs = words.iter().map(|word| Spec::parse(word)).collect::<Result<Vec<_>, _>>()?;
+        if specs.len() > CHAIN_MAX {
+            let line = format!("--through names {} operators; a chain has at most {CHAIN_MAX}", specs.len());
+            return Err(Failure::usage(line).advise("do it in two steps, with a pipe between them"));
+        }
+        let mut chain = Chain { ops: Vec::new(), names: Vec::new(), counters: Vec::new() };
+        let mut ciphers = 0;
+        for (place, spec) in specs.iter().enumerate() {
+            ciphers += usize::from(spec.takes_key());
+            let op = spec.op(ciphers, keys, &mut || {
+                let (value, random) = counters.next()?;
+                let operator = spec.operator.name();
+                chain.counters.push(Counter { place, operator, value: units::to_hex(&value), random });
+                Ok(value)
+            })?;
+            chain.names.push(spec.operator.name());
+            chain.ops.push(op);
+        }
+        keys.all_used(ciphers)?;
+        counters.all_used()?;
+        Ok(chain)
+    }
+
+    /// As many bytes come out as go in.
+    pub fn keeps_length(&self) -> bool {
+        let resizes = |name: &&str| {
+            Operator::from_name(name).is_some_and(|operator| operator.kind() == OperatorKind::Resize)
+        };
+        !self.names.iter().any(resizes)
+    }
+}
+
+impl Spec {
+    fn parse(word: &str) -> Result<Spec, Failure> {
+        let mut parts = word.trim().split([':', '=']);
+        let name = parts.next().unwrap_or("");
+        let operator = Operator::from_name(name).ok_or_else(|| {
+            let names: Vec<_> = OPERATORS.iter().map(|info| info.name).collect();
+            let all = format!("one of: {} (see dcs ops)", names.join(", "));
+            Failure::usage(format!("--through: there is no operator {name:?}")).advise(all)
+        })?;
+        let numbers = parts.map(|part| part.parse::<u64>()).collect::<Result<Vec<_>, _>>().map_err(|_| {
+            Failure::usage(format!("--through: the parameters of {name} must be numbers"))
+                .advise(usage_of(operator))
+        })?;
+        let spec = Spec { operator, numbers };
+        if spec.numbers.len() > spec.most_numbers() {
+            let line = format!("--through: too many parameters for {name}");
+            return Err(Failure::usage(line).advise(usage_of(operator)));
+        }
+        Ok(spec)
+    }
+
+    fn most_numbers(&self) -> usize {
+        match self.operator {
+            Operator::Gzip | Operator::Zstd => 1,
+            Operator::Aes256Xts | Operator::Aes256XtsDecrypt => 2,
+            _ => 0,
+        }
+    }
+
+    fn takes_key(&self) -> bool {
+        matches!(self.operator, Operator::Aes256Ctr | Operator::Aes256Xts | Operator::Aes256XtsDecrypt)
+    }
+
+    fn op(
+        &self,
+        cipher: usize,
+        keys: &Keys,
+        counter: &mut dyn FnMut() -> Result<[u8; 16], Failure>,
+    ) -> Result<Op, Failure> {
+        let name = self.operator.name();
+        Ok(match self.operator {
+            Operator::Md5 => Op::Md5,
+            Operator::Sha1 => Op::Sha1,
+            Operator::Sha256 => Op::Sha256,
+            Operator::Sha512 => Op::Sha512,
+            Operator::Crc32 => Op::Crc32,
+            Operator::Crc32c => Op::Crc32c,
+            Operator::Crc64Nvme => Op::Crc64Nvme,
+            Operator::Gunzip => Op::Gunzip,
+            Operator::Unzstd => Op::Unzstd,
+            Operator::Gzip => Op::Gzip { level: self.level(0..=9, 1)? },
+            Operator::Zstd => Op::Zstd { level: self.level(1..=19, 3)? },
+            Operator::Aes256Ctr => Op::Aes256Ctr { key: keys.key(cipher, name)?, counter: counter()? },
+            Operator::Aes256Xts | Operator::Aes256XtsDecrypt => self.xts(keys.xts_key(cipher, name)?)?,
+        })
+    }
+
+    fn level(&self, allowed: std::ops::RangeInclusive<u64>, default: u8) -> Result<u8, Failure> {
+        match self.numbers.first() {
+            None => Ok(default),
+            Some(level) if allowed.contains(level) => Ok(*level as u8),
+            Some(level) => {
+                let name = self.operator.name();
+                Err(Failure::usage(format!("--through: {name} has no level {level}"))
+                    .advise(usage_of(self.operator)))
+            }
+        }
+    }
+
+    fn xts(&self, key: [u8; 64]) -> Result<Op, Failure> {
+        let unit = self.numbers.first().copied().unwrap_or(u64::from(XTS_UNIT));
+        let unit_size = u32::try_from(unit)
+            .ok()
+            .filter(|unit| (16..=65536).contains(unit) && unit.is_power_of_two())
+            .ok_or_else(|| {
+                Failure::usage(format!(
+                    "--through: {} has no data unit of {unit} bytes",
+                    self.operator.name()
+                ))
+                .advise(usage_of(self.operator))
+            })?;
+        let first_unit = self.numbers.get(1).copied().unwrap_or(0);
+        Ok(match self.operator {
+            Operator::Aes256Xts => Op::Aes256Xts { key, unit_size, first_unit },
+            _ => Op::Aes256XtsDecrypt { key, unit_size, first_unit },
+        })
+    }
+}
+
+/// How an operator is written, with its parameters.
+pub fn usage_of(operator: Operator) -> String {
+    let name = operator.name();
+    match operator {
+        Operator::Gzip => format!("{name}[:LEVEL], LEVEL 0 to 9, 1 where none is given"),
+        Operator::Zstd => format!("{name}[:LEVEL], LEVEL 1 to 19, 3 where none is given"),
+        Operator::Aes256Xts | Operator::Aes256XtsDecrypt => format!(
+            "{name}[:UNIT[:FIRST]], bytes of a data unit (16 to 65536, a power of two; {XTS_UNIT}) and number \
+             of the first (0); key of 64 bytes"
+        ),
+        Operator::Aes256Ctr => format!("{name}; key of 32 bytes, first counter block by --iv"),
+        _ => format!("{name}; it takes no parameters"),
+    }
+}

@@ -1,0 +1,101 @@
+//! Runs tasks in processes of their own, and makes figures of what they tell.
+
+use super::process::Helper;
+use super::task::{Direction, Order, Outcome, Peer, Task};
+use std::io;
+use std::path::Path;
+
+/// One run: the measured process and the one at the other end.
+pub struct Run {
+    pub outcome: Outcome,
+    pub peer: Outcome,
+    /// Where they were counted.
+    pub system_calls: Option<nix::Result<u64>>,
+}
+
+/// The figures of one contender at one job: medians.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    pub gib_per_s: f64,
+    pub cpu_s_per_gib: f64,
+    pub client_cpu_s_per_gib: f64,
+    /// Of a smaller pass; `None` where they could not be counted.
+    pub system_calls_per_gib: Option<f64>,
+    pub runs: usize,
+}
+
+/// Runs a task. What is sent is forgotten.
+pub fn run(task: &Task, traced: bool) -> io::Result<Run> {
+    match task.direction {
+        Direction::Send => {
+            let peer = Peer::Discard { connections: task.streams.len() };
+            send_to(task, Helper::start(&Order::Peer(peer))?, traced)
+        }
+        Direction::Receive => receive(task, traced),
+    }
+}
+
+/// Runs a task. What is sent is stored, by Python where there is one.
+pub fn run_stored(task: &Task, folder: &Path, python: bool) -> io::Result<Run> {
+    let connections = task.streams.len();
+    match task.direction {
+        Direction::Send if python => send_to(task, Helper::python_receiver(connections, folder)?, false),
+        Direction::Send => {
+            let peer = Peer::Store { connections, folder: folder.to_path_buf() };
+            send_to(task, Helper::start(&Order::Peer(peer))?, false)
+        }
+        Direction::Receive => receive(task, false),
+    }
+}
+
+fn start(task: Task, traced: bool) -> io::Result<Helper> {
+    let order = Order::Task(task);
+    if traced { Helper::start_traced(&order) } else { Helper::start(&order) }
+}
+
+fn send_to(task: &Task, mut peer: Helper, traced: bool) -> io::Result<Run> {
+    let address = Some(peer.address()?);
+    let mut worker = start(Task { address, ..task.clone() }, traced)?;
+    finish(task, &mut worker, &mut peer)
+}
+
+fn receive(task: &Task, traced: bool) -> io::Result<Run> {
+    let mut worker = start(task.clone(), traced)?;
+    let address = worker.address()?;
+    let mut peer = Helper::start(&Order::Peer(Peer::Feed { address, streams: task.streams.clone() }))?;
+    finish(task, &mut worker, &mut peer)
+}
+
+/// Both ends must tell of the same bytes.
+fn finish(task: &Task, worker: &mut Helper, peer: &mut Helper) -> io::Result<Run> {
+    let outcome = worker.outcome()?;
+    let peer = peer.outcome()?;
+    let over_the_wire = if task.direction == Direction::Send { outcome.bytes_out } else { outcome.bytes_in };
+    if peer.bytes_in != over_the_wire || outcome.bytes_in != task.bytes() {
+        let text = format!("{} bytes of {} left, {} arrived", over_the_wire, task.bytes(), peer.bytes_in);
+        return Err(io::Error::other(text));
+    }
+    Ok(Run { outcome, peer, system_calls: worker.system_calls() })
+}
+
+impl Figures {
+    pub fn new(runs: &[Run], system_calls_per_gib: Option<f64>) -> Figures {
+        let gib = |run: &Run| run.outcome.bytes_in as f64 / (1u64 << 30) as f64;
+        let median_of = |value: &dyn Fn(&Run) -> f64| median(runs.iter().map(value).collect());
+        Figures {
+            gib_per_s: median_of(&|run| gib(run) / run.outcome.wall_s.max(1e-9)),
+            cpu_s_per_gib: median_of(&|run| run.outcome.cpu_s / gib(run)),
+            client_cpu_s_per_gib: median_of(&|run| run.peer.cpu_s / gib(run)),
+            system_calls_per_gib,
+            runs: runs.len(),
+        }
+    }
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
+    }
+}

@@ -1,0 +1,247 @@
+//! `dcs demo`: the main job on real input, checked byte for byte, and compared with the ordinary loop.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `dataset` | the generated files |
+//! | `task`, `worker`, `peer`, `process` | helper processes, and what they are told |
+//! | `contenders` | the loop and the engine |
+//! | `verify` | the check against Python and OpenSSL |
+//! | `measure`, `syscalls`, `table` | figures, system calls counted by ptrace, the tables |
+
+mod contenders;
+mod dataset;
+mod measure;
+pub mod peer;
+mod process;
+mod syscalls;
+mod table;
+mod task;
+mod verify;
+pub mod worker;
+
+use crate::args;
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::report::Report;
+use crate::units::human;
+use measure::{Figures, Run};
+use serde_json::json;
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+use task::{Contender, Direction, FileOutcome, Item, Task};
+use verify::Tools;
+
+const STREAMS: [usize; 2] = [1, 8];
+const CONTENDERS: [Contender; 3] =
+    [Contender::Loop { buffer: 64 << 10 }, Contender::Loop { buffer: 1 << 20 }, Contender::Engine];
+/// The system calls are counted on about so many bytes: a traced process is slow.
+const SAMPLE: u64 = 64 << 20;
+/// The key of SP 800-38A, F.5.5. It is no secret, and the openssl command takes keys on its command line only.
+const KEY: [u8; 32] = [
+    0x60, 0x3d, 0xeb, 0x10, 0x15, 0xca, 0x71, 0xbe, 0x2b, 0x73, 0xae, 0xf0, 0x85, 0x7d, 0x77, 0x81, 0x1f,
+    0x35, 0x2c, 0x07, 0x3b, 0x61, 0x08, 0xd7, 0x2d, 0x98, 0x10, 0xa3, 0x09, 0x14, 0xdf, 0xf4,
+];
+
+/// Everything that the steps share.
+struct Demo<'a> {
+    options: &'a args::Demo,
+    report: &'a Report,
+    items: Vec<Item>,
+    tools: Tools,
+    /// A job, and what a correct run of it tells of each file when 8 streams carry them.
+    verified: Vec<(String, Vec<(Item, FileOutcome)>)>,
+    problems: Vec<String>,
+}
+
+pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let start = Instant::now();
+    let failed = |what: &'static str| move |error| Failure::io(what, &error);
+    let parent = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    has_room(&parent, options.size)?;
+    let folder =
+        tempfile::Builder::new().prefix("dcs-demo.").tempdir_in(&parent).map_err(failed("data folder"))?;
+    let _leftover = interrupt::leftover(folder.path());
+    let (data, copies, stored) =
+        (folder.path().join("data"), folder.path().join("copies"), folder.path().join("stored"));
+    for new in [&data, &copies, &stored] {
+        std::fs::create_dir(new).map_err(failed("data folder"))?;
+    }
+    let items = dataset::generate(&data, &copies, options.size).map_err(failed("generating the data"))?;
+    let (problems, verified) = (Vec::new(), Vec::new());
+    let mut demo = Demo { options, report, items, tools: Tools::find(), verified, problems };
+    demo.introduce();
+    for (direction, chain) in jobs() {
+        demo.check(direction, chain, &stored).map_err(failed("checking"))?;
+    }
+    for (direction, chain) in jobs() {
+        for streams in STREAMS {
+            demo.compare(direction, chain, streams).map_err(failed("measuring"))?;
+        }
+    }
+    demo.conclude(start)
+}
+
+fn jobs() -> [(Direction, &'static [&'static str]); 4] {
+    [
+        (Direction::Send, &["md5"]),
+        (Direction::Send, &["md5", "aes256-ctr"]),
+        (Direction::Send, &["gzip"]),
+        (Direction::Receive, &["md5"]),
+    ]
+}
+
+/// The data, their received copies, and room to breathe.
+fn has_room(folder: &Path, size: u64) -> Result<(), Failure> {
+    let what = folder.display();
+    let room = nix::sys::statvfs::statvfs(folder).map_err(|errno| Failure::io(&what, &errno.into()))?;
+    let (free, needed) = (room.blocks_available() * room.fragment_size(), size / 2 * 5 + (1 << 20));
+    if free >= needed {
+        return Ok(());
+    }
+    let line = format!("{what} has {} free; the demo needs {}", human(free), human(needed));
+    Err(Failure::new(Exit::NoSpace, line).advise("choose another folder by --dir, or fewer bytes by --size"))
+}
+
+fn new_task(direction: Direction, contender: Contender, chain: &[&str], streams: Vec<Vec<Item>>) -> Task {
+    let chain = chain.iter().map(ToString::to_string).collect();
+    Task { direction, contender, chain, key: KEY, streams, address: None }
+}
+
+impl Demo<'_> {
+    fn introduce(&self) {
+        let bytes: u64 = self.items.iter().map(|item| item.size).sum();
+        self.report.text(format_args!(
+            "{} files, {}: logs, media, images with holes, small files. Over TCP (127.0.0.1), {} cores.",
+            self.items.len(),
+            human(bytes),
+            std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+        ));
+        if cfg!(debug_assertions) {
+            self.report.text("This is a DEBUG build: the comparison says nothing. Use make demo.");
+        }
+    }
+
+    /// Does a job once, on 8 streams, and has every byte and digest checked.
+    fn check(&mut self, direction: Direction, chain: &[&str], stored: &Path) -> io::Result<()> {
+        let task = new_task(direction, Contender::Engine, chain, dataset::deal(&self.items, 8));
+        let run = measure::run_stored(&task, stored, self.tools.python)?;
+        let (job, missing) = (task.job(), self.tools.missing(&task));
+        if let Some(tool) = missing {
+            self.report.text(format_args!("NOT CHECKED  {job}: there is no {tool} here"));
+            self.report.object(&json!({ "event": "check", "job": job, "ok": null, "missing": tool }));
+            self.problems.push(format!("{job} could not be checked without {tool}"));
+        } else {
+            let verdict = verify::verify(&task, &run.outcome, stored)?;
+            let ok = verdict.errors.is_empty();
+            self.report.text(format_args!(
+                "{}  {job}: {} files, {} bytes and {} digests against {}",
+                if ok { "checked" } else { "WRONG" },
+                verdict.files,
+                verdict.bytes,
+                verdict.digests,
+                judge(chain),
+            ));
+            self.report.object(&json!({
+                "event": "check", "job": job, "ok": ok, "files": verdict.files, "bytes": verdict.bytes,
+                "digests": verdict.digests, "by": judge(chain), "errors": verdict.errors,
+            }));
+            self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job}: {error}")));
+        }
+        let files = task.streams.into_iter().flatten().zip(run.outcome.files.into_iter().flatten());
+        self.verified.push((job, files.collect()));
+        Ok(())
+    }
+
+    /// Runs the contenders in turns, so that all of them see the same machine; then counts their system calls.
+    fn compare(&mut self, direction: Direction, chain: &[&str], streams: usize) -> io::Result<()> {
+        let task =
+            |contender, items: &[Item]| new_task(direction, contender, chain, dataset::deal(items, streams));
+        let mut runs: Vec<Vec<Run>> = CONTENDERS.iter().map(|_| Vec::new()).collect();
+        for _ in 0..self.options.runs {
+            for (contender, runs) in CONTENDERS.iter().zip(&mut runs) {
+                let task = task(*contender, &self.items);
+                let run = measure::run(&task, false)?;
+                self.same_results(&task, &run);
+                runs.push(run);
+            }
+        }
+        let sample = dataset::sample(&self.items, SAMPLE);
+        let mut rows = Vec::new();
+        for (contender, runs) in CONTENDERS.iter().zip(&runs) {
+            let calls = self.count(&task(*contender, &sample))?;
+            rows.push((*contender, Figures::new(runs, calls)));
+        }
+        let task = task(Contender::Engine, &self.items);
+        table::figures(&task, &rows, self.report);
+        if let Some(run) = runs.last().and_then(|runs| runs.last()).filter(|_| streams == 1) {
+            self.draw_largest(&task, run);
+        }
+        Ok(())
+    }
+
+    /// System calls per GiB, in a traced pass; `None` where this machine does not allow that.
+    fn count(&self, task: &Task) -> io::Result<Option<f64>> {
+        let calls = measure::run(task, true)?.system_calls.and_then(Result::ok);
+        Ok(calls.map(|calls| calls as f64 * (1u64 << 30) as f64 / task.bytes().max(1) as f64))
+    }
+
+    /// Every measured run must tell of the digests and lengths that were checked.
+    fn same_results(&mut self, task: &Task, run: &Run) {
+        let job = task.job();
+        let Some((_, verified)) = self.verified.iter().find(|(name, _)| *name == job) else { return };
+        for (item, file) in task.streams.iter().flatten().zip(run.outcome.files.iter().flatten()) {
+            let is_same = verified.iter().any(|(other, good)| {
+                other.path == item.path && good.digests == file.digests && good.bytes_out == file.bytes_out
+            });
+            if !is_same {
+                let name = item.path.display();
+                self.problems.push(format!("{job}, {}: {name} came out differently", task.contender.name()));
+            }
+        }
+    }
+
+    fn draw_largest(&self, task: &Task, run: &Run) {
+        let files = task.streams.iter().flatten().zip(run.outcome.files.iter().flatten());
+        if let Some((item, file)) = files.max_by_key(|(item, _)| item.size) {
+            table::breakdown(task, &item.path, file, self.report);
+        }
+    }
+
+    fn conclude(self, start: Instant) -> Result<(), Failure> {
+        self.report.text(format_args!(
+            "\nAll contenders use the same operators (dcs-ndp): control and data path are compared, not libraries.\n\
+             loop: read + operators + send with 64 KiB, a thread for each stream; loop-1m: with 1 MiB. engine: one\n\
+             thread for all streams. Medians of {} runs in turns; CPU time of all threads, set-up left out. System\n\
+             calls: counted by ptrace in a pass of their own on about {}, where timing differs.",
+            self.options.runs,
+            human(SAMPLE.min(self.options.size)),
+        ));
+        let seconds = start.elapsed().as_secs_f64();
+        let ok = self.problems.is_empty();
+        self.report
+            .object(&json!({ "event": "done", "ok": ok, "problems": self.problems, "seconds": seconds }));
+        let wrong =
+            self.problems.iter().filter(|problem| !problem.contains("could not be checked without")).count();
+        if wrong == 0 && (ok || self.options.unverified) {
+            self.report.text(format_args!("\nDone in {seconds:.0} s."));
+            return Ok(());
+        }
+        let shown = self.problems.iter().take(5).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let failure = Failure::new(Exit::Failed, format!("{} problems: {shown}", self.problems.len()));
+        Err(match wrong {
+            0 => failure.advise("install python3 and openssl, or accept it with --unverified"),
+            _ => failure.advise("this is a defect: please report it"),
+        })
+    }
+}
+
+/// Who checks such a chain.
+fn judge(chain: &[&str]) -> &'static str {
+    match chain {
+        ["md5"] => "Python's hashlib",
+        ["gzip"] => "Python's gzip",
+        _ => "Python's hashlib and OpenSSL",
+    }
+}

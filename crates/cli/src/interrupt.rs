@@ -1,0 +1,87 @@
+//! Ctrl-C and SIGTERM: a transfer under way is cancelled; without one the process cleans up and ends.
+
+use crate::failure::Exit;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+static PRESSED: AtomicBool = AtomicBool::new(false);
+static EVENT: OnceLock<EventFd> = OnceLock::new();
+static STATE: Mutex<State> = Mutex::new(State { transferring: false, leftovers: Vec::new() });
+
+struct State {
+    transferring: bool,
+    /// What must not outlive the process: half files, socket files, the demo's folder.
+    leftovers: Vec<PathBuf>,
+}
+
+/// Listens for signals from now on.
+pub fn install() {
+    let Ok(event) = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else {
+        // Without it, a signal ends the process as it always does.
+        return;
+    };
+    if EVENT.set(event).is_ok() {
+        let _ = ctrlc::set_handler(on_signal);
+    }
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(|error| error.into_inner())
+}
+
+/// On a thread of its own, so it may lock and allocate.
+fn on_signal() {
+    let again = PRESSED.swap(true, Ordering::SeqCst);
+    let state = state();
+    if state.transferring && !again {
+        let _ = EVENT.get().map(|event| event.write(1));
+        return;
+    }
+    for path in &state.leftovers {
+        let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    }
+    let _ = writeln!(std::io::stderr(), "dcs: interrupted; no transfer was under way");
+    std::process::exit(Exit::Interrupted as i32);
+}
+
+/// A signal came.
+pub fn pressed() -> bool {
+    PRESSED.load(Ordering::SeqCst)
+}
+
+/// Readable once a signal came that a transfer has to answer.
+pub fn event() -> Option<BorrowedFd<'static>> {
+    EVENT.get().map(|event| event.as_fd())
+}
+
+/// While this lives, a first signal cancels the transfer instead of ending the process.
+pub struct Transferring(());
+
+pub fn transferring() -> Transferring {
+    state().transferring = true;
+    Transferring(())
+}
+
+impl Drop for Transferring {
+    fn drop(&mut self) {
+        state().transferring = false;
+    }
+}
+
+/// While this lives, a signal that ends the process removes the path first.
+pub struct Leftover(PathBuf);
+
+pub fn leftover(path: &Path) -> Leftover {
+    state().leftovers.push(path.to_path_buf());
+    Leftover(path.to_path_buf())
+}
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        state().leftovers.retain(|path| *path != self.0);
+    }
+}

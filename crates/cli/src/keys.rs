@@ -1,0 +1,148 @@
+//! Keys from files and the environment, never from the command line; counters, which are not secret.
+//!
+//! The n-th cipher of a chain takes the n-th `--key-file`; where there are fewer files, the environment: `DCS_KEY`
+//! for the first cipher, `DCS_KEY_2` for the second, and so on.
+
+use crate::args::CipherOptions;
+use crate::failure::Failure;
+use crate::units;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// No key is longer, even in digits with white space around.
+const FILE_MAX: u64 = 4096;
+
+/// Where keys come from.
+pub struct Keys {
+    files: Vec<PathBuf>,
+}
+
+/// What to do for a counter that was not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Draw one: this side encrypts.
+    Random,
+    /// Refuse: this side likely decrypts, and a counter of its own would give noise.
+    Refuse,
+}
+
+/// First counter blocks, in the order of the ciphers that take one.
+pub struct Counters {
+    given: VecDeque<String>,
+    missing: Missing,
+}
+
+impl Keys {
+    pub fn new(options: &CipherOptions) -> Keys {
+        Keys { files: options.key_file.clone() }
+    }
+
+    /// The key of the n-th cipher (from 1), which is `operator`.
+    pub fn key<const N: usize>(&self, nth: usize, operator: &str) -> Result<[u8; N], Failure> {
+        let (from, bytes) = match self.files.get(nth - 1) {
+            Some(path) => (path.display().to_string(), read_file(path, N)?),
+            None => from_environment(nth, operator)?,
+        };
+        let length = bytes.len();
+        bytes.try_into().map_err(|_| {
+            let line = format!("the key in {from} has {length} bytes; {operator} takes {N}");
+            Failure::usage(line)
+                .advise(format!("make one: openssl rand -hex {N} > KEYFILE; chmod 600 KEYFILE"))
+        })
+    }
+
+    /// A key for XTS: its halves differ.
+    pub fn xts_key(&self, nth: usize, operator: &str) -> Result<[u8; 64], Failure> {
+        let key: [u8; 64] = self.key(nth, operator)?;
+        if key[..32] == key[32..] {
+            let line = format!("the two halves of the key of {operator} are the same");
+            return Err(Failure::usage(line).advise("make a new one: openssl rand -hex 64"));
+        }
+        Ok(key)
+    }
+
+    /// Fails where a key file was given that no cipher takes.
+    pub fn all_used(&self, ciphers: usize) -> Result<(), Failure> {
+        if self.files.len() <= ciphers {
+            return Ok(());
+        }
+        let line = format!("{} key files for {ciphers} ciphers in --through", self.files.len());
+        Err(Failure::usage(line).advise("give one --key-file for each cipher, in their order"))
+    }
+}
+
+fn from_environment(nth: usize, operator: &str) -> Result<(String, Vec<u8>), Failure> {
+    let name = if nth == 1 { "DCS_KEY".to_string() } else { format!("DCS_KEY_{nth}") };
+    let Some(value) = std::env::var_os(&name) else {
+        let line = format!("no key for {operator} (cipher {nth} of the chain)");
+        let advice =
+            format!("give --key-file FILE once for each cipher, or its hexadecimal digits in {name}");
+        return Err(Failure::usage(line).advise(advice));
+    };
+    let value = value.to_string_lossy();
+    let bytes = units::from_hex(value.trim().as_bytes()).ok_or_else(|| {
+        Failure::usage(format!("{name} does not hold hexadecimal digits (two for each byte)"))
+    })?;
+    Ok((name, bytes))
+}
+
+/// Raw bytes, or hexadecimal digits with white space around them.
+fn read_file(path: &Path, wanted: usize) -> Result<Vec<u8>, Failure> {
+    let what = format!("key file {}", path.display());
+    let failed = |error| Failure::io(&what, &error);
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
+        let name = path.display();
+        let _ = writeln!(std::io::stderr(), "dcs: warning: others may read {what}: chmod 600 {name}");
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    let text = bytes.trim_ascii();
+    // A key of digits only is text: no random key of 32 bytes looks so.
+    match units::from_hex(text).filter(|_| text.len() >= wanted) {
+        Some(decoded) => Ok(decoded),
+        None => Ok(bytes),
+    }
+}
+
+impl Counters {
+    pub fn new(options: &CipherOptions, missing: Missing) -> Counters {
+        Counters { given: options.iv.iter().cloned().collect(), missing }
+    }
+
+    /// The next one, and whether it was drawn at random.
+    pub fn next(&mut self) -> Result<([u8; 16], bool), Failure> {
+        match self.given.pop_front().as_deref() {
+            Some("random") => random(),
+            Some(digits) => {
+                let value = units::from_hex(digits.as_bytes()).and_then(|bytes| bytes.try_into().ok());
+                let line = "--iv must be 32 hexadecimal digits, or random";
+                value.map(|value| (value, false)).ok_or_else(|| Failure::usage(line))
+            }
+            None if self.missing == Missing::Random => random(),
+            None => {
+                let line = "aes256-ctr on the receiving side needs the sender's counter: --iv HEX";
+                Err(Failure::usage(line).advise("the sender prints it; to encrypt here, say --iv random"))
+            }
+        }
+    }
+
+    /// Fails where a counter was given that no cipher takes.
+    pub fn all_used(&self) -> Result<(), Failure> {
+        match self.given.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::usage("more --iv than aes256-ctr operators in --through")
+                .advise("aes256-xts has no --iv: its units are numbered, aes256-xts:UNIT:FIRST")),
+        }
+    }
+}
+
+fn random() -> Result<([u8; 16], bool), Failure> {
+    let mut value = [0; 16];
+    let failed = |error| Failure::new(crate::failure::Exit::Failed, format!("no random numbers: {error}"));
+    getrandom::fill(&mut value).map_err(failed)?;
+    Ok((value, true))
+}

@@ -1,0 +1,126 @@
+//! `dcs ops`: the operators, and their rates on one core of this machine.
+
+use crate::args;
+use crate::chain::usage_of;
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::operate::Operators;
+use crate::report::Report;
+use crate::units::gib_per_s;
+use dcs::{Op, Operator};
+use dcs_abi::operator::{OPERATORS, OperatorInfo, OperatorKind};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::io;
+use std::time::{Duration, Instant};
+
+const BLOCK: usize = 64 * 1024;
+const SAMPLE: usize = 4 << 20;
+/// How long each is measured.
+const MEASURE: Duration = Duration::from_millis(200);
+
+pub fn run(ops: &args::Ops, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let bar = (report.shows_progress() && !ops.no_measure).then(|| ProgressBar::new(OPERATORS.len() as u64));
+    report
+        .text(format_args!("{:20} {:4} {:9} {:>6} {:>8}  what", "operator", "no", "kind", "digest", "GiB/s"));
+    for info in OPERATORS {
+        let rate = if ops.no_measure { None } else { Some(measure(info.operator).map_err(failed)?) };
+        let print = || print(info, rate, report);
+        match &bar {
+            Some(bar) => {
+                bar.suspend(print);
+                bar.inc(1);
+            }
+            None => print(),
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    if !ops.no_measure && cfg!(debug_assertions) {
+        report.remark("dcs: this is a debug build: its rates say nothing");
+    }
+    Ok(())
+}
+
+fn failed(error: io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("an operator could not be measured: {error}"))
+}
+
+fn print(info: &OperatorInfo, rate: Option<f64>, report: &Report) {
+    let (kind, digest) = match info.kind {
+        OperatorKind::Digest { size } => ("digest", size.to_string()),
+        OperatorKind::InPlace { .. } => ("in place", String::new()),
+        OperatorKind::Resize => ("resize", String::new()),
+    };
+    let shown = rate.map_or("-".into(), |rate| format!("{rate:.2}"));
+    let number = format!("{:02x}h", info.operator as u8);
+    report.text(format_args!("{:20} {number:4} {kind:9} {digest:>6} {shown:>8}  {}", info.name, info.doc));
+    report.object(&json!({
+        "name": info.name, "number": info.operator as u8, "kind": kind, "digest_bytes": info.operator.digest_size(),
+        "usage": usage_of(info.operator), "parameter_block": info.parameter_doc, "doc": info.doc, "gib_per_s": rate,
+    }));
+}
+
+/// GiB per second: of a decompressor what it writes, else what it reads.
+fn measure(operator: Operator) -> io::Result<f64> {
+    let text = text();
+    let op = sample_op(operator);
+    let mut input = match operator {
+        Operator::Gunzip => once(&Op::Gzip { level: 1 }, &mut text.clone())?.0,
+        Operator::Unzstd => once(&Op::Zstd { level: 3 }, &mut text.clone())?.0,
+        _ => text,
+    };
+    let (mut bytes, mut time) = (0, Duration::ZERO);
+    while time < MEASURE {
+        let (_, elapsed) = once(&op, &mut input)?;
+        time += elapsed;
+        bytes += SAMPLE as u64;
+    }
+    Ok(gib_per_s(bytes, time))
+}
+
+/// One pass over the data: what came of it, and how long it took. Digests and ciphers pass nothing on to keep.
+fn once(op: &Op, data: &mut [u8]) -> io::Result<(Vec<u8>, Duration)> {
+    let mut operators = Operators::new(std::slice::from_ref(op))?;
+    let resizes = Operator::from_number(op.number()).is_some_and(|op| op.kind() == OperatorKind::Resize);
+    let mut output = Vec::with_capacity(if resizes { 2 * SAMPLE } else { 0 });
+    let blocks = data.len().div_ceil(BLOCK);
+    let start = Instant::now();
+    for (at, block) in data.chunks_mut(BLOCK).enumerate() {
+        operators.pass(block, at + 1 == blocks, &mut |bytes| {
+            if resizes {
+                output.extend_from_slice(bytes);
+            }
+            Ok(())
+        })?;
+    }
+    std::hint::black_box(operators.digests());
+    Ok((output, start.elapsed()))
+}
+
+fn sample_op(operator: Operator) -> Op {
+    let mut key = [1; 64];
+    key[63] = 2;
+    match operator {
+        Operator::Aes256Ctr => Op::Aes256Ctr { key: [1; 32], counter: [0; 16] },
+        Operator::Aes256Xts => Op::Aes256Xts { key, unit_size: 4096, first_unit: 0 },
+        Operator::Aes256XtsDecrypt => Op::Aes256XtsDecrypt { key, unit_size: 4096, first_unit: 0 },
+        Operator::Gzip => Op::Gzip { level: 1 },
+        Operator::Zstd => Op::Zstd { level: 3 },
+        other => Op::Raw { number: other as u8, parameter: Vec::new() },
+    }
+}
+
+/// Words drawn at random from a few: compresses to about a third.
+fn text() -> Vec<u8> {
+    let mut state = 1u64;
+    let mut data = Vec::with_capacity(SAMPLE + 64);
+    while data.len() < SAMPLE {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        data.extend_from_slice(format!("{:x} ", (state >> 52) * 2_654_435_761).as_bytes());
+    }
+    data.truncate(SAMPLE);
+    data
+}

@@ -1,0 +1,89 @@
+//! `dcs send`: a file to a socket.
+
+use crate::address::Connection;
+use crate::args;
+use crate::chain::Chain;
+use crate::failure::Failure;
+use crate::input::Input;
+use crate::interrupt;
+use crate::keys::{Counters, Keys, Missing};
+use crate::report::{Finished, Report};
+use crate::target::{Options, Target};
+use crate::transfer::{self, Done, Job};
+use crate::watch::Watch;
+use dcs::Sink;
+
+/// Where it goes: a connection, or standard output.
+enum To {
+    Connection(Connection),
+    Stdout(Target),
+}
+
+pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let moving = &send.moving;
+    let counters = Counters::new(&moving.ciphers, Missing::Random);
+    let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
+    let mut input = Input::open(&send.file, send.offset, send.length)?;
+    let to = To::open(send)?;
+    let zero_copy = send.zero_copy.into();
+    let job = Job {
+        name: format!("{} -> {}", send.file, send.to),
+        source: input.source(moving.cache.into(), zero_copy),
+        total: input.length().or(send.length).filter(|_| chain.keeps_length()),
+        length: send.length.filter(|_| input.length().is_none()),
+        sink: to.sink().zero_copy(zero_copy),
+        watch: to.watch(),
+        ops: chain.ops,
+        timeout: moving.timeout,
+        durable: false,
+        io: moving.io.into(),
+    };
+    let done = transfer::run(job, report)?;
+    input.advance(done.completion.bytes_in);
+    to.finish(&done)?;
+    let (source, destination) = (send.file.as_str(), send.to.as_str());
+    report.finished(&Finished {
+        source,
+        destination,
+        file: source,
+        chain: &chain.names,
+        counters: &chain.counters,
+        done: &done,
+    });
+    Ok(())
+}
+
+impl To {
+    fn open(send: &args::Send) -> Result<To, Failure> {
+        if send.to != "-" {
+            return Connection::connect(&send.to, send.connect_timeout).map(To::Connection);
+        }
+        let file = &args::TargetOptions { in_place: true, durable: false, expect: Vec::new() };
+        Target::open("-", &Options { file, no_clobber: false, mode: 0 }).map(To::Stdout)
+    }
+
+    fn sink(&self) -> Sink {
+        match self {
+            To::Connection(connection) => Sink::socket(connection),
+            To::Stdout(target) => target.sink(dcs::Mode::Auto),
+        }
+    }
+
+    fn watch(&self) -> Watch {
+        match self {
+            To::Connection(connection) => Watch::sent(connection),
+            To::Stdout(_) => Watch::Nothing,
+        }
+    }
+
+    fn finish(self, done: &Done) -> Result<(), Failure> {
+        match self {
+            To::Connection(connection) => {
+                connection.finish();
+                Ok(())
+            }
+            To::Stdout(target) => target.commit(done.completion.bytes_out),
+        }
+    }
+}
