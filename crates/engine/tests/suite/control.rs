@@ -163,6 +163,23 @@ fn who_waits_for_blocks_can_be_cancelled_or_time_out_or_go_with_its_queue() {
 }
 
 #[test]
+fn commands_of_one_queue_get_blocks_in_order() {
+    let (mut rig, queues) = rig(Options::default());
+    let (holders, wide) = full(&mut rig, queues[0]);
+    let narrow = Transfer { chain: Vec::new(), ..long(&mut rig) };
+    let narrow = rig.submit(queues[0], &narrow);
+    rig.run_for(100_000_000);
+    assert!(rig.done_yet(narrow).is_none(), "it needs less, and waits behind who came first");
+    rig.cancel(queues[0], holders[7]);
+    rig.run_for(100_000_000);
+    assert!([wide, narrow].iter().all(|ticket| rig.verify(*ticket) == Status::Success));
+    for ticket in &holders[..7] {
+        rig.cancel(queues[0], *ticket);
+    }
+    rig.settle();
+}
+
+#[test]
 fn a_command_times_out_while_it_waits_for_its_turn() {
     let (mut rig, queues) = rig(Options::default());
     let first = Transfer { rid: 3, ..stalled(&mut rig) };

@@ -173,3 +173,17 @@ fn a_digest_that_cannot_be_is_not_told() {
         assert_eq!(result.digests[1].operator, if lies { 0 } else { Crc32 as u8 });
     }
 }
+
+#[test]
+fn a_unit_on_its_way_to_a_command_that_fails_is_not_lost() {
+    for seed in 0..20 {
+        let mut rig = Rig::new(small(), Options { seed, ..Options::default() });
+        let queue = rig.queue(QueueConfig::default());
+        // One unit for two operators: where the second one fails, the first one is next in line for it.
+        rig.faults.push(Fault::new(queue, Where::Operator(1), 0, Kind::BadStatus));
+        let transfer = scenario(false, true, &[Crc32, Crc32]).transfer(&mut rig);
+        let ticket = rig.submit(queue, &transfer);
+        rig.settle();
+        assert_eq!(rig.end(ticket), (Status::CorruptData, Stage::Operator, 1));
+    }
+}
