@@ -1,0 +1,114 @@
+//! Passes of the multi-lane MD5 unit: blocks of many streams wait here for each other, briefly.
+//!
+//! The engine maps MD5 operators onto lanes and issues their blocks as they come. A pass costs the same however few
+//! lanes are filled, so it is put off while there is anything else to do (other streams' reads and receives bring
+//! more blocks), and started as soon as there is not, or all lanes are filled, or it has waited for a few rounds: no
+//! timer, and a lone stream never waits for company that does not come.
+
+use dcs_devices::BlockPool;
+use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
+use dcs_ndp::{Context, Lanes};
+
+use super::Bound;
+use dcs_abi::operator::Operator;
+use dcs_abi::status::Status;
+
+/// Rounds after which a pass is started whatever else there is to do.
+const ROUNDS_MAX: u32 = 8;
+
+/// A block that waits for a pass.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    operation: OperationId,
+    command: CommandId,
+    operator: u8,
+    block: BlockId,
+    length: u32,
+    last: bool,
+}
+
+/// The next pass.
+#[derive(Debug)]
+pub(super) struct Pass {
+    lanes: Lanes,
+    waiting: Vec<Waiting>,
+    rounds: u32,
+}
+
+impl Pass {
+    pub fn new(lanes: Lanes) -> Pass {
+        Pass { lanes, waiting: Vec::new(), rounds: 0 }
+    }
+
+    /// Takes an operation in, if it is one for lanes.
+    pub fn take(&mut self, operation: &Operation, bound: &Bound) -> bool {
+        let OperationKind::Process { operator, block, length, last, .. } = operation.kind else {
+            return false;
+        };
+        if self.lanes == Lanes::Scalar || bound.chain.operator(operator) != Some(Operator::Md5) {
+            return false;
+        }
+        let (id, command) = (operation.id, operation.command);
+        self.waiting.push(Waiting { operation: id, command, operator, block, length, last });
+        true
+    }
+
+    /// Takes an aborted operation out; false where it is not here.
+    pub fn abort(&mut self, operation: OperationId) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| waiting.operation != operation);
+        self.waiting.len() < before
+    }
+
+    /// Whether to start it now. `idle`: this round found nothing else to do.
+    pub fn is_due(&mut self, idle: bool) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        self.rounds += 1;
+        idle || self.rounds >= ROUNDS_MAX || self.waiting.len() >= self.lanes.count()
+    }
+
+    /// Processes all that waits; tells what came of each operation.
+    pub fn run(
+        &mut self,
+        bound: &mut [Option<Bound>],
+        pool: &BlockPool,
+        done: &mut Vec<(OperationId, Outcome)>,
+    ) {
+        self.rounds = 0;
+        // By command and operator: so each one's context can be borrowed beside all the others'.
+        self.waiting.sort_unstable_by_key(|waiting| (waiting.command.slot(), waiting.operator));
+        let mut streams: Vec<(&mut Context, &[u8])> = Vec::with_capacity(self.waiting.len());
+        let mut next = self.waiting.iter().peekable();
+        for (slot, bound) in bound.iter_mut().enumerate() {
+            if next.peek().is_none() {
+                break;
+            }
+            let Some(bound) = bound else { continue };
+            for (at, loaded) in bound.chain.loaded_mut() {
+                let Some(waiting) =
+                    next.next_if(|waiting| (waiting.command.slot(), waiting.operator) == (slot, at))
+                else {
+                    continue;
+                };
+                let Some(buffer) = pool.get(waiting.block) else { continue };
+                loaded.covered += u64::from(waiting.length);
+                streams.push((&mut loaded.context, &buffer.bytes()[..waiting.length as usize]));
+            }
+        }
+        let complete = streams.len() == self.waiting.len();
+        Context::absorb_together(self.lanes, &mut streams);
+        drop(streams);
+        for waiting in self.waiting.drain(..) {
+            let outcome = match &bound[waiting.command.slot()] {
+                Some(bound) if complete => {
+                    bound.chain.after_pass(waiting.operator, waiting.length, waiting.last)
+                }
+                // A command or a block that is not there: the engine broke a rule, and no digest can be trusted.
+                _ => Outcome::Failed(Fault::new(Status::InternalError)),
+            };
+            done.push((waiting.operation, outcome));
+        }
+    }
+}
