@@ -1,6 +1,7 @@
 //! The fault injector.
 
 use super::random::Random;
+use dcs_abi::operator::Operator;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
 use dcs_engine::{Fault as Failure, OperationKind, Outcome, QueueId};
@@ -101,16 +102,21 @@ impl Fault {
 }
 
 /// An answer that cannot be.
-pub fn lie(kind: &OperationKind, random: &mut Random) -> Outcome {
+pub fn lie(kind: &OperationKind, operator: Option<Operator>, random: &mut Random) -> Outcome {
     let moved = |bytes| Outcome::Moved { bytes, path: 0, held: false };
     match kind {
         OperationKind::Read { length, .. } | OperationKind::Write { length, .. } => {
             moved(u64::from(*length) + random.range(1, 5000))
         }
         OperationKind::Direct { length, .. } => moved(*length + random.range(1, 5000)),
-        OperationKind::Process { length, .. } => {
-            Outcome::Processed { consumed: length + 1, produced: 0, finished: false }
-        }
+        // A value where none is due, or one of the wrong size where one is.
+        OperationKind::Process { length, last, .. } => match operator {
+            Some(operator) if operator.digest_size() > 0 => {
+                let size = operator.digest_size() as u8 + u8::from(*last);
+                Outcome::Digest(DigestSlot { operator: operator as u8, size, ..Default::default() })
+            }
+            _ => Outcome::Processed { consumed: length + 1, produced: 0, finished: false },
+        },
         OperationKind::Resize { length, output_length, .. } => match random.range(0, 3) {
             0 => Outcome::Processed { consumed: length + 1, produced: 0, finished: false },
             1 => Outcome::Processed { consumed: 0, produced: output_length + 1, finished: false },

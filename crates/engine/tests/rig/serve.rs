@@ -272,7 +272,7 @@ impl Rig {
             Some(Kind::BadStatus) => Outcome::Failed(fault::failure(Where::of(&kind))),
             Some(Kind::FalseSuccess) => failed(Status::Success),
             Some(Kind::Hole) => Outcome::Moved { bytes: 0, path: 0, held: false },
-            Some(Kind::Lie) => fault::lie(&kind, &mut self.random),
+            Some(Kind::Lie) => fault::lie(&kind, flight.unit.map(|unit| unit.0), &mut self.random),
             // Late: the world has gone on.
             Some(Kind::Drop) => failed(Status::DeviceReset),
             _ if flight.aborted && (flight.hangs || self.random.one_in(2)) => failed(Status::Cancelled),
