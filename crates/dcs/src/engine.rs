@@ -296,13 +296,15 @@ impl Shared {
         if self.driver == Driver::Thread {
             return queue.wait(awaited, || false);
         }
-        match self.try_turn() {
-            Some(mut turn) => {
-                while !queue.has(awaited) && !turn.core.is_closed() {
-                    self.round(&mut turn.core, |_| queue.has(awaited));
+        while !queue.has(awaited) {
+            match self.try_turn() {
+                Some(mut turn) => {
+                    while !queue.has(awaited) {
+                        self.round(&mut turn.core, |_| queue.has(awaited));
+                    }
                 }
+                None => queue.wait(awaited, || self.may_drive(queue)),
             }
-            None => queue.wait(awaited, || self.may_drive(queue)),
         }
     }
 

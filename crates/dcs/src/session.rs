@@ -148,8 +148,9 @@ impl Request<'_> {
         self
     }
 
-    /// Request id: a transfer does not start before the earlier ones with the same id, of this engine's sessions,
-    /// are finished. 0: no order.
+    /// Request id: a transfer does not start before the earlier ones with the same id are finished. Earlier is what
+    /// was submitted earlier to this session; and of the engine's other sessions, what it fetched earlier. 0: no
+    /// order.
     pub fn rid(mut self, rid: u32) -> Self {
         self.rid = rid;
         self

@@ -15,6 +15,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How the kernel is asked to do what takes time.
@@ -57,11 +58,19 @@ enum Pending {
     /// Waits for a descriptor to be ready.
     Ready { operation: Operation, fd: RawFd, interest: Interest, aborted: bool },
     /// With the ring.
-    Disk { request: DiskRequest, flow: Option<Arc<Endpoint>> },
+    Disk { operation: Operation, request: DiskRequest, flow: Option<Arc<Endpoint>>, aborted: bool },
     /// Waits until the kernel has let go of its block.
     Block { operation: Operation, block: BlockId },
     /// Was given back as [`Event::Retry`] and is awaited.
     Retry { aborted: bool },
+}
+
+/// A zero-copy send that is done but for its buffer.
+#[derive(Debug)]
+struct Held {
+    flow: Arc<Endpoint>,
+    /// It failed: that is told when the buffer is back, so that the block is free when its command has ended.
+    failure: Option<Fault>,
 }
 
 /// The controller of all devices of one engine. It lives on one thread at a time.
@@ -72,8 +81,8 @@ pub struct Controller {
     /// The blocks.
     pub pool: BlockPool,
     pending: HashMap<OperationId, Pending>,
-    /// Zero-copy sends whose buffers the kernel still has, with their sockets.
-    held: HashMap<OperationId, Arc<Endpoint>>,
+    /// Zero-copy sends whose buffers the kernel still has.
+    held: HashMap<OperationId, Held>,
     wake: Arc<OwnedFd>,
     replies: Vec<Reply>,
     events: Vec<Event>,
@@ -155,6 +164,11 @@ impl Controller {
         let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
         match operation.kind {
             OperationKind::Read { place, offset, block, start, length } => {
+                if place == Place::Source
+                    && let Some(errno) = route.source_error.take()
+                {
+                    return Attempt::failed(fault::reading(errno));
+                }
                 let Some(buffer) = self.pool.get_mut(block) else { return Attempt::BlockIsLent(block) };
                 let side = route.side(place);
                 let bytes = buffer.bytes_mut();
@@ -206,7 +220,8 @@ impl Controller {
         let buffer = block.and_then(|block| self.pool.take(block).map(|buffer| (block, buffer)));
         let zero_copy = matches!(request, DiskRequest::SendZeroCopy { .. });
         let flow = zero_copy.then(|| Arc::clone(&route.side(Place::Destination).endpoint));
-        self.pending.insert(operation.id, Pending::Disk { request, flow });
+        let pending = Pending::Disk { operation: *operation, request, flow, aborted: false };
+        self.pending.insert(operation.id, pending);
         if let Some(ring) = &mut self.ring {
             ring.start(operation.id, request, buffer);
         }
@@ -250,7 +265,8 @@ impl Controller {
                     None => self.finish_aborted(id),
                 }
             }
-            Some(Pending::Disk { .. }) => {
+            Some(Pending::Disk { aborted, .. }) => {
+                *aborted = true;
                 if let Some(ring) = &mut self.ring {
                     ring.cancel(id);
                 }
@@ -333,43 +349,64 @@ impl Controller {
             }
             Reply::Released { operation, block, buffer, copied } => {
                 self.pool.put(block, buffer);
-                if let Some(endpoint) = self.held.remove(&operation)
-                    && let Object::Flow(flow) = &endpoint.object
+                let held = self.held.remove(&operation);
+                if let Some(Held { flow, .. }) = &held
+                    && let Object::Flow(flow) = &flow.object
                 {
                     flow.note_zero_copy(copied);
                 }
-                self.events.push(Event::Released(block));
+                match held.and_then(|held| held.failure) {
+                    Some(fault) => self.events.push(Event::Done(operation, Outcome::Failed(fault))),
+                    None => self.events.push(Event::Released(block)),
+                }
                 self.retry_block(block);
             }
         }
     }
 
     fn disk_done(&mut self, id: OperationId, result: i32, held: bool) {
-        let Some(Pending::Disk { request, flow }) = self.pending.remove(&id) else { return };
-        let errno = || Errno::from_raw_os_error(-result);
-        let result = if result < 0 { Err(errno()) } else { Ok(result as usize) };
-        let mut path = PATH_IO_URING;
-        match request {
-            DiskRequest::Read { path: bits, .. } | DiskRequest::Write { path: bits, .. } => path |= bits,
-            DiskRequest::SendZeroCopy { .. } => {
-                let works = |endpoint: &Arc<Endpoint>| match &endpoint.object {
-                    Object::Flow(flow) => flow.zero_copy_works.load(std::sync::atomic::Ordering::Relaxed),
-                    _ => false,
+        let Some(Pending::Disk { operation, request, flow, aborted }) = self.pending.remove(&id) else {
+            return;
+        };
+        let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+        let is_send = matches!(request, DiskRequest::SendZeroCopy { .. });
+        match result {
+            // Requests of a thread that ends are cancelled, and a caller that drove may end any time.
+            Err(Errno::CANCELED | Errno::INTR) if !aborted && !held => return self.retry(operation),
+            Err(Errno::AGAIN) if is_send && !aborted && !held => return self.await_room(operation, request),
+            _ => {}
+        }
+        let mut outcome = match result {
+            // Without waiting it cannot be done (a file system without support for it, O_NONBLOCK).
+            Err(Errno::AGAIN) if !is_send && !aborted => {
+                let block = match operation.kind {
+                    OperationKind::Read { block, .. } | OperationKind::Write { block, .. } => Some(block),
+                    _ => None,
                 };
-                if flow.as_ref().is_some_and(works) {
-                    path |= PATH_ZERO_COPY;
-                }
+                self.disk_now(request, block)
             }
-            DiskRequest::Sync { .. } => {}
-        }
-        if held && let Some(flow) = flow {
-            self.held.insert(id, flow);
-        }
-        let mut outcome = outcome(request, result, path);
-        if let Outcome::Moved { held: is_held, .. } = &mut outcome {
-            *is_held = held;
+            result => outcome(request, result, path(request, &flow)),
+        };
+        if let Some(flow) = flow.filter(|_| held) {
+            match &mut outcome {
+                Outcome::Failed(fault) => {
+                    self.held.insert(id, Held { flow, failure: Some(*fault) });
+                    return;
+                }
+                Outcome::Moved { held, .. } => *held = true,
+                _ => {}
+            }
+            self.held.insert(id, Held { flow, failure: None });
         }
         self.events.push(Event::Done(id, outcome));
+    }
+
+    fn await_room(&mut self, operation: Operation, request: DiskRequest) {
+        if let (Some(ring), DiskRequest::SendZeroCopy { fd, .. }) = (&mut self.ring, request) {
+            ring.poll(operation.id, fd, Interest::Writable);
+            let pending = Pending::Ready { operation, fd, interest: Interest::Writable, aborted: false };
+            self.pending.insert(operation.id, pending);
+        }
     }
 
     /// Operations that waited for this block can go on.
@@ -420,6 +457,19 @@ impl Controller {
     }
 }
 
+/// The path that a request of the ring takes.
+fn path(request: DiskRequest, flow: &Option<Arc<Endpoint>>) -> u32 {
+    let without_copy = || match flow.as_ref().map(|endpoint| &endpoint.object) {
+        Some(Object::Flow(flow)) => flow.zero_copy_works.load(Ordering::Relaxed),
+        _ => false,
+    };
+    match request {
+        DiskRequest::Read { path, .. } | DiskRequest::Write { path, .. } => PATH_IO_URING | path,
+        DiskRequest::SendZeroCopy { .. } if without_copy() => PATH_IO_URING | PATH_ZERO_COPY,
+        DiskRequest::SendZeroCopy { .. } | DiskRequest::Sync { .. } => PATH_IO_URING,
+    }
+}
+
 /// The outcome of a disk request.
 fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: u32) -> Outcome {
     match (request, result) {
@@ -429,6 +479,10 @@ fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: u32) -> Out
         (DiskRequest::Read { .. }, Err(errno)) => Outcome::Failed(fault::reading(errno)),
         (DiskRequest::Sync { .. }, Ok(_)) => Outcome::Flushed,
         (_, Ok(bytes)) => Outcome::Moved { bytes: bytes as u64, path, held: false },
+        // A socket without zero copy: a Unix socket.
+        (DiskRequest::SendZeroCopy { .. }, Err(errno @ Errno::OPNOTSUPP)) => {
+            Outcome::Failed(fault::fault(Status::PathUnavailable, errno))
+        }
         (_, Err(errno)) => Outcome::Failed(fault::writing(errno)),
     }
 }

@@ -7,7 +7,8 @@ use crate::route::{KernelCopy, Route, Staging};
 use dcs_abi::result::{PATH_DESTINATION_CACHED, PATH_KERNEL_COPY, PATH_SOURCE_CACHED, PATH_SYSCALL};
 use dcs_abi::status::Status;
 use dcs_engine::Place;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
@@ -19,12 +20,25 @@ struct End<'a> {
     fd: BorrowedFd<'a>,
     /// Position, for files.
     offset: Option<u64>,
+    is_socket: bool,
 }
 
 impl End<'_> {
     fn cached(&self, path: u32) -> u32 {
         if self.offset.is_some() { path } else { 0 }
     }
+}
+
+/// Why a copy did not move anything.
+enum Failure {
+    /// A socket or pipe is not ready.
+    NotReady(RawFd, Interest),
+    /// Not this way. By blocks it works, or it shows which end is to blame.
+    Unavailable(Errno),
+    /// The source socket failed, and forgets it now that it has said so.
+    Source(Errno),
+    /// The destination failed.
+    Destination(Errno),
 }
 
 /// Copies up to `length` bytes without waiting for a socket or pipe.
@@ -35,37 +49,47 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
     let to = end(route, Place::Destination, destination);
     let (Some(from), Some(to)) = (from, to) else { return unavailable(Errno::INVAL) };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let attempt = match kind {
-        KernelCopy::SendFile => {
-            let mut offset = source;
-            let result = rustix::fs::sendfile(to.fd, from.fd, Some(&mut offset), length);
-            conclude(result, &from, &to)
-        }
+    let result = match kind {
+        KernelCopy::SendFile => sendfile(&from, &to, source, length),
         KernelCopy::CopyFileRange => {
             let (mut offset_in, mut offset_out) = (source, destination);
-            let result = rustix::fs::copy_file_range(
-                from.fd,
-                Some(&mut offset_in),
-                to.fd,
-                Some(&mut offset_out),
-                length,
-            );
-            conclude(result, &from, &to)
+            rustix::fs::copy_file_range(from.fd, Some(&mut offset_in), to.fd, Some(&mut offset_out), length)
+                .map_err(|errno| failure(errno, &from, &to))
         }
-        KernelCopy::Splice => conclude(splice(&from, &to, length, more), &from, &to),
+        KernelCopy::Splice => splice_ready(&from, &to, length, more),
         KernelCopy::StagedSplice => staged(&mut staging, &from, &to, length, more),
     };
+    let cached = from.cached(PATH_SOURCE_CACHED) | to.cached(PATH_DESTINATION_CACHED);
     route.staging = staging;
-    attempt
+    match result {
+        Ok(bytes) => Attempt::moved(bytes, PATH_KERNEL_COPY | PATH_SYSCALL | cached),
+        Err(Failure::NotReady(fd, interest)) => Attempt::NotReady(fd, interest),
+        Err(Failure::Unavailable(errno)) => unavailable(errno),
+        Err(Failure::Source(errno)) => {
+            // A direct copy has but one stage; the read that takes over names the right one.
+            route.source_error = Some(errno);
+            unavailable(errno)
+        }
+        Err(Failure::Destination(errno)) => Attempt::failed(fault::writing(errno)),
+    }
 }
 
 fn end(route: &Route, place: Place, offset: u64) -> Option<End<'_>> {
     match &route.side(place).endpoint.object {
-        Object::File(File { fd, .. }) => Some(End { fd: fd.as_fd(), offset: Some(offset) }),
-        Object::Flow(flow) => Some(End { fd: flow.fd.as_fd(), offset: None }),
-        Object::Stream(stream) => Some(End { fd: stream.fd.as_fd(), offset: None }),
+        Object::File(File { fd, .. }) => Some(End { fd: fd.as_fd(), offset: Some(offset), is_socket: false }),
+        Object::Flow(flow) => Some(End { fd: flow.fd.as_fd(), offset: None, is_socket: true }),
+        Object::Stream(stream) => Some(End { fd: stream.fd.as_fd(), offset: None, is_socket: false }),
         Object::Memory(_) => None,
     }
+}
+
+fn sendfile(from: &End<'_>, to: &End<'_>, mut offset: u64, length: usize) -> Result<usize, Failure> {
+    // Its owner may have made it block meanwhile: then sendfile would wait for the peer.
+    match rustix::fs::fcntl_getfl(to.fd) {
+        Ok(flags) if flags.contains(OFlags::NONBLOCK) => {}
+        _ => return Err(Failure::Unavailable(Errno::INVAL)),
+    }
+    rustix::fs::sendfile(to.fd, from.fd, Some(&mut offset), length).map_err(|errno| failure(errno, from, to))
 }
 
 fn splice(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usize, Errno> {
@@ -77,59 +101,64 @@ fn splice(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usi
     })
 }
 
-fn conclude(result: Result<usize, Errno>, from: &End<'_>, to: &End<'_>) -> Attempt {
-    match result {
-        Ok(bytes) => moved(bytes, from, to),
-        Err(Errno::AGAIN | Errno::INTR) => not_ready(from, to),
-        Err(errno) if is_unsupported(errno) => unavailable(errno),
-        Err(errno) => Attempt::failed(fault::writing(errno)),
+fn splice_ready(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usize, Failure> {
+    // A TCP socket that blocks waits for its peer, whatever splice's flags say: so it is asked first.
+    if from.is_socket && !has_input(from.fd) {
+        return Err(Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable));
+    }
+    splice(from, to, length, more).map_err(|errno| failure(errno, from, to))
+}
+
+fn failure(errno: Errno, from: &End<'_>, to: &End<'_>) -> Failure {
+    match errno {
+        Errno::AGAIN | Errno::INTR => not_ready(from, to),
+        Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Failure::Unavailable(errno),
+        Errno::PIPE => Failure::Destination(errno),
+        _ if from.is_socket => Failure::Source(errno),
+        _ if to.is_socket => Failure::Destination(errno),
+        _ => Failure::Unavailable(errno),
     }
 }
 
 /// Source to pipe, pipe to destination. Bytes that stay in the pipe are the first ones of the next call.
-fn staged(staging: &mut Option<Staging>, from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Attempt {
+fn staged(
+    staging: &mut Option<Staging>,
+    from: &End<'_>,
+    to: &End<'_>,
+    length: usize,
+    more: bool,
+) -> Result<usize, Failure> {
     let staging = match staging {
         Some(staging) => staging,
-        None => match Staging::new() {
-            Ok(new) => staging.insert(new),
-            Err(errno) => return unavailable(errno),
-        },
+        None => staging.insert(Staging::new(to).map_err(Failure::Unavailable)?),
     };
     if staging.held == 0 {
-        let pipe = End { fd: staging.writer.as_fd(), offset: None };
-        match splice(from, &pipe, length.min(STAGING_SIZE), false) {
-            Ok(0) => return moved(0, from, to),
-            Ok(bytes) => staging.held = bytes as u64,
-            Err(Errno::AGAIN) => return Attempt::NotReady(from.fd.as_raw_fd(), Interest::Readable),
-            Err(errno) if is_unsupported(errno) => return unavailable(errno),
-            Err(errno) => return Attempt::failed(fault::reading(errno)),
+        let pipe = End { fd: staging.writer.as_fd(), offset: None, is_socket: false };
+        match splice_ready(from, &pipe, length.min(STAGING_SIZE), false)? {
+            0 => return Ok(0),
+            bytes => staging.held = bytes as u64,
         }
     }
-    let pipe = End { fd: staging.reader.as_fd(), offset: None };
+    let pipe = End { fd: staging.reader.as_fd(), offset: None, is_socket: false };
     let more = more || staging.held < length as u64;
     match splice(&pipe, to, (staging.held as usize).min(length), more) {
         Ok(bytes) => {
             staging.held -= bytes as u64;
-            moved(bytes, from, to)
+            Ok(bytes)
         }
-        Err(Errno::AGAIN) => Attempt::NotReady(to.fd.as_raw_fd(), Interest::Writable),
+        Err(Errno::AGAIN) => Err(Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable)),
         // Bytes are in the pipe: there is no other path for them any more.
-        Err(errno) => Attempt::failed(fault::writing(errno)),
+        Err(errno) => Err(Failure::Destination(errno)),
     }
 }
 
-fn moved(bytes: usize, from: &End<'_>, to: &End<'_>) -> Attempt {
-    let cached = from.cached(PATH_SOURCE_CACHED) | to.cached(PATH_DESTINATION_CACHED);
-    Attempt::moved(bytes, PATH_KERNEL_COPY | PATH_SYSCALL | cached)
-}
-
 /// Which end was it? A stream source that has nothing, else a destination without room.
-fn not_ready(from: &End<'_>, to: &End<'_>) -> Attempt {
+fn not_ready(from: &End<'_>, to: &End<'_>) -> Failure {
     let source_waits = from.offset.is_none() && !has_input(from.fd);
     if source_waits {
-        Attempt::NotReady(from.fd.as_raw_fd(), Interest::Readable)
+        Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable)
     } else {
-        Attempt::NotReady(to.fd.as_raw_fd(), Interest::Writable)
+        Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable)
     }
 }
 
@@ -139,20 +168,19 @@ fn has_input(fd: BorrowedFd<'_>) -> bool {
     matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }
 
-fn is_unsupported(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV | Errno::PERM | Errno::TXTBSY
-    )
-}
-
 fn unavailable(errno: Errno) -> Attempt {
     Attempt::failed(fault::fault(Status::PathUnavailable, errno))
 }
 
 impl Staging {
-    fn new() -> Result<Staging, Errno> {
+    /// A pipe, from which the destination can take (not every file system has splice).
+    fn new(to: &End<'_>) -> Result<Staging, Errno> {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let pipe = End { fd: reader.as_fd(), offset: None, is_socket: false };
+        match splice(&pipe, to, 1, false) {
+            Err(Errno::AGAIN) => {}
+            other => return Err(other.err().unwrap_or(Errno::INVAL)),
+        }
         // Refused past the user's limit (/proc/sys/fs/pipe-user-pages-soft): then it is as large as it is.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, STAGING_SIZE);
         Ok(Staging { reader, writer, held: 0 })

@@ -53,6 +53,8 @@ pub(crate) enum Object {
 pub(crate) struct File {
     pub fd: OwnedFd,
     pub is_block_device: bool,
+    /// Equal for the same file however it was opened: device and inode, or the device itself.
+    pub identity: (u64, u64),
     /// Opened with O_APPEND: positional writes would go to the end instead.
     pub appends: bool,
     /// The file system answers RWF_NOWAIT.
@@ -116,9 +118,10 @@ impl Endpoint {
         }
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
         let access = flags & OFlags::RWMODE;
-        let object = match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
-            FileType::RegularFile => Object::File(File::new(fd, false, flags)),
-            FileType::BlockDevice => Object::File(File::new(fd, true, flags)),
+        let stat = rustix::fs::fstat(&fd)?;
+        let object = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Object::File(File::new(fd, false, (stat.st_dev, stat.st_ino), flags)),
+            FileType::BlockDevice => Object::File(File::new(fd, true, (stat.st_rdev, u64::MAX), flags)),
             FileType::Socket => Object::Flow(Flow::new(fd, flags)?),
             FileType::Fifo => Object::Stream(Stream { fd, is_pipe: true, nowait: AtomicBool::new(true) }),
             FileType::CharacterDevice => {
@@ -187,9 +190,10 @@ impl Endpoint {
 }
 
 impl File {
-    fn new(fd: OwnedFd, is_block_device: bool, flags: OFlags) -> File {
+    fn new(fd: OwnedFd, is_block_device: bool, identity: (u64, u64), flags: OFlags) -> File {
         let appends = flags.contains(OFlags::APPEND);
-        File { fd, is_block_device, appends, nowait: AtomicBool::new(true), direct: OnceLock::new() }
+        let nowait = AtomicBool::new(true);
+        File { fd, is_block_device, identity, appends, nowait, direct: OnceLock::new() }
     }
 
     pub fn size(&self) -> Result<u64, Errno> {

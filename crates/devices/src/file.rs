@@ -5,6 +5,7 @@
 //! `pwrite`: it copies into the page cache; under memory pressure the kernel may make it wait.
 
 use crate::attempt::{Attempt, DiskRequest};
+use crate::buffer::ALIGNMENT;
 use crate::endpoint::File;
 use crate::fault;
 use dcs_abi::result::{
@@ -68,11 +69,13 @@ pub(crate) fn write(file: &File, direct: bool, offset: u64, bytes: &[u8], start:
     }
 }
 
-/// An O_DIRECT write of the aligned part; the engine comes again with the rest, which goes through the page cache.
+/// An O_DIRECT write of whole pages; the engine comes again with the rest, which goes through the page cache. Whole
+/// pages, though devices take less: a page that is written both ways at once would lose one of the two.
 fn direct_write(file: &File, offset: u64, start: u32, length: usize) -> Option<DiskRequest> {
-    let (fd, alignment) = file.direct().ok()?;
-    let whole = length as u64 / alignment * alignment;
-    let aligned = offset.is_multiple_of(alignment) && u64::from(start).is_multiple_of(alignment);
+    let (fd, _) = file.direct().ok()?;
+    let page = ALIGNMENT as u64;
+    let whole = length as u64 / page * page;
+    let aligned = offset.is_multiple_of(page) && u64::from(start).is_multiple_of(page);
     if !aligned || whole == 0 {
         return None;
     }

@@ -5,6 +5,8 @@ use crate::endpoint::{Flow, Stream};
 use crate::fault;
 use dcs_abi::descriptor::Mode;
 use dcs_abi::result::PATH_SYSCALL;
+use dcs_abi::status::Status;
+use dcs_engine::Fault;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -33,6 +35,9 @@ pub(crate) fn send(
     zero_copy: Mode,
     ring: bool,
 ) -> Attempt {
+    if zero_copy == Mode::On && !ring {
+        return Attempt::failed(Fault::new(Status::PathUnavailable));
+    }
     if ring && wants_zero_copy(flow, bytes.len(), zero_copy) {
         let length = bytes.len() as u32;
         return Attempt::Disk(DiskRequest::SendZeroCopy { fd: flow.fd.as_raw_fd(), start, length, more });

@@ -49,6 +49,8 @@ struct Lent {
 pub(crate) struct Ring {
     ring: IoUring,
     lent: HashMap<u64, Lent>,
+    /// Completions that had to be taken in while requests were handed over.
+    early: Vec<(u64, i32, u32)>,
     /// Requests in the kernel that will be answered.
     in_flight: usize,
     wake_armed: bool,
@@ -85,7 +87,15 @@ impl Ring {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
         let zero_copy = probe.is_supported(opcode::SendZc::CODE);
-        Ok(Ring { ring, lent: HashMap::new(), in_flight: 0, wake_armed: false, fixed: false, zero_copy })
+        Ok(Ring {
+            ring,
+            lent: HashMap::new(),
+            early: Vec::new(),
+            in_flight: 0,
+            wake_armed: false,
+            fixed: false,
+            zero_copy,
+        })
     }
 
     /// Registers all blocks, so that the kernel need not look their pages up for each request. It pins them; where
@@ -164,12 +174,10 @@ impl Ring {
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: the kernel takes its entries at once.
-            if let Err(error) = self.ring.submit()
-                && error.raw_os_error() != Some(rustix::io::Errno::INTR.raw_os_error())
-                && error.raw_os_error() != Some(rustix::io::Errno::BUSY.raw_os_error())
-            {
-                // EAGAIN: out of memory for requests. It passes.
+            // The queue is full: the kernel takes its entries at once. It may not before completions are taken in
+            // (EBUSY), or before it has memory again (EAGAIN).
+            if self.ring.submit().is_err() {
+                self.drain();
                 std::thread::yield_now();
             }
         }
@@ -194,6 +202,9 @@ impl Ring {
         if let Some(timespec) = &timespec {
             arguments = arguments.timespec(timespec);
         }
+        if !self.early.is_empty() {
+            return self.submit();
+        }
         // ETIME and EINTR say that nothing came: the caller looks for itself.
         let _ = self.ring.submitter().submit_with_args(1, &arguments);
     }
@@ -201,9 +212,9 @@ impl Ring {
     /// Takes in what the kernel has completed; tells whether the waker was used.
     pub fn reap(&mut self, replies: &mut Vec<Reply>) -> bool {
         let mut woken = false;
-        let Ring { ring, lent, in_flight, wake_armed, .. } = self;
-        for entry in ring.completion() {
-            let (bits, result, flags) = (entry.user_data(), entry.result(), entry.flags());
+        self.drain();
+        let Ring { early, lent, in_flight, wake_armed, .. } = self;
+        for (bits, result, flags) in early.drain(..) {
             match bits {
                 WAKE => (*wake_armed, woken) = (false, true),
                 IGNORE => *in_flight -= 1,
@@ -211,6 +222,11 @@ impl Ring {
             }
         }
         woken
+    }
+
+    fn drain(&mut self) {
+        let entry = |entry: io_uring::cqueue::Entry| (entry.user_data(), entry.result(), entry.flags());
+        self.early.extend(self.ring.completion().map(entry));
     }
 
     /// Whether any request awaits its completion.

@@ -2,11 +2,12 @@
 
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
-use dcs_abi::descriptor::Mode;
+use dcs_abi::descriptor::{Extent, Mode};
 use dcs_abi::status::{Stage, Status};
 use dcs_engine::{Binding, EndpointSpec, Fault, Place, TransferSpec};
 use rustix::fd::OwnedFd;
-use std::sync::Arc;
+use rustix::io::Errno;
+use std::sync::{Arc, OnceLock};
 
 /// Why a route cannot be: which stage, and why.
 pub type Refusal = (Stage, Fault);
@@ -19,6 +20,8 @@ pub struct Route {
     destination: Side,
     pub(crate) kernel_copy: Option<KernelCopy>,
     pub(crate) staging: Option<Staging>,
+    /// What the source socket failed with in a direct copy: the next read tells it.
+    pub(crate) source_error: Option<Errno>,
 }
 
 /// One endpoint with what the command asked of it.
@@ -67,9 +70,12 @@ impl Route {
         let prefix = spec.prefix.as_ref().map(|prefix| side(prefix, Stage::Source)).transpose()?;
         let source = side(&spec.source, Stage::Source)?;
         let destination = side(&spec.destination, Stage::Destination)?;
+        if overwrites_itself(spec, &source, &destination) {
+            return Err((Stage::Destination, Fault::new(Status::InvalidField)));
+        }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
         let binding = Binding { direct: kernel_copy.is_some() };
-        Ok((Route { prefix, source, destination, kernel_copy, staging: None }, binding))
+        Ok((Route { prefix, source, destination, kernel_copy, staging: None, source_error: None }, binding))
     }
 
     pub(crate) fn side(&self, place: Place) -> &Side {
@@ -91,10 +97,17 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
     }
     let end = spec.extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0);
     let mut direct_io = false;
+    if spec.zero_copy == Mode::On && !is_source && !matches!(endpoint.object, Object::Flow(_)) {
+        return Err(Fault::new(Status::PathUnavailable));
+    }
     match &endpoint.object {
         Object::File(file) => {
             if file.appends && !is_source {
                 return Err(Fault::new(Status::UnsupportedEndpoint));
+            }
+            // No file has an offset that off_t cannot say.
+            if end > i64::MAX as u64 {
+                return Err(Fault::new(Status::OutOfRange));
             }
             // A regular file grows when it is written; everything else has a fixed end.
             if is_source || file.is_block_device {
@@ -118,6 +131,33 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
     Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
 }
 
+/// True where bytes would be written to a place of the same file that is still to be read. To write each byte where
+/// it was read (encryption in place, say) is sound.
+fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
+    let (Object::File(from), Object::File(to)) = (&source.endpoint.object, &destination.endpoint.object)
+    else {
+        return false;
+    };
+    if from.identity != to.identity {
+        return false;
+    }
+    let (read, written) = (&spec.source.extents, &spec.destination.extents);
+    let starts = |extents: &[Extent]| extents.first().map(|extent| extent.offset);
+    let in_place = spec.prefix.is_none()
+        && !spec.resizes()
+        && (read == written || read.len() == 1 && written.len() == 1 && starts(read) == starts(written));
+    // As far as the bytes go, where that is known: a file that is written has no end.
+    let mut left = if spec.resizes() { u64::MAX } else { spec.length };
+    let mut overlaps = false;
+    for extent in written {
+        let length = extent.length.min(left);
+        left -= length;
+        let end = extent.offset + length;
+        overlaps |= read.iter().any(|read| extent.offset < read.offset + read.length && read.offset < end);
+    }
+    overlaps && !in_place
+}
+
 impl KernelCopy {
     fn choose(spec: &TransferSpec, source: &Side, destination: &Side) -> Option<KernelCopy> {
         let forbidden = [&spec.source, &spec.destination].iter().any(|spec| spec.zero_copy == Mode::Off);
@@ -127,6 +167,7 @@ impl KernelCopy {
         match (&source.endpoint.object, &destination.endpoint.object) {
             (Object::File(_), Object::File(to)) if !to.is_block_device => Some(KernelCopy::CopyFileRange),
             (Object::File(_), Object::Flow(to)) if to.nonblocking => Some(KernelCopy::SendFile),
+            (_, Object::Flow(to)) if !to.nonblocking && !splice_honours_nonblock() => None,
             (Object::Stream(from), Object::File(_) | Object::Flow(_)) if from.is_pipe => {
                 Some(KernelCopy::Splice)
             }
@@ -140,4 +181,15 @@ impl KernelCopy {
             _ => None,
         }
     }
+}
+
+/// Before Linux 6.5, splice(2) waits for a socket that blocks, whatever its flags say.
+fn splice_honours_nonblock() -> bool {
+    static HONOURS: OnceLock<bool> = OnceLock::new();
+    *HONOURS.get_or_init(|| {
+        let system = rustix::system::uname();
+        let release = system.release().to_string_lossy();
+        let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 5)
+    })
 }

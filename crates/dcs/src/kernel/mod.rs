@@ -123,10 +123,6 @@ impl Core {
         self.engine.commands_in_flight() > 0
     }
 
-    pub fn is_closed(&self) -> bool {
-        self.closed
-    }
-
     pub fn close(&mut self) {
         self.closed = true;
     }
@@ -210,9 +206,13 @@ impl Core {
             any = true;
         }
         if any {
-            *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
+            self.publish();
         }
         any
+    }
+
+    fn publish(&self) {
+        *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
     }
 
     fn run_pass(&mut self) {
@@ -299,6 +299,8 @@ impl Core {
             }
             Action::Abort { operation } => self.controller.abort(operation),
             Action::Complete { queue, slot, entry, result } => {
+                // Whoever hears of a completion finds it counted.
+                self.publish();
                 if let Some(pair) = self.pair(queue) {
                     if let Some((address, area)) = result {
                         pair.write_bus(address, &area.to_bytes());

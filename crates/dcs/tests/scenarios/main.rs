@@ -7,4 +7,6 @@ mod ends;
 mod oracle;
 mod rig;
 
+mod life;
+mod many;
 mod pairs;
