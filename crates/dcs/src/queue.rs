@@ -10,7 +10,6 @@ use dcs_abi::result::ResultArea;
 use dcs_abi::status::Status;
 use dcs_devices::Endpoint;
 use dcs_engine::QueueId;
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -26,6 +25,14 @@ const BASE: u64 = SLOT_SIZE as u64;
 pub(crate) const DESCRIPTOR_ROOM: usize = RESULT_AT;
 /// About how many extents a descriptor has room for, beside the parameters of a full chain.
 pub(crate) const EXTENTS_MAX: usize = (DESCRIPTOR_ROOM - 256 - 8 * 80) / 16;
+
+/// Endpoints of a command: prefix, source, destination.
+const ENDPOINTS_MAX: usize = 3;
+
+/// The handle of a command's endpoint: valid while the command is in flight.
+fn handle(cid: u16, at: usize) -> u32 {
+    u32::from(cid) * ENDPOINTS_MAX as u32 + at as u32 + 1
+}
 
 /// One queue pair.
 #[derive(Debug)]
@@ -57,8 +64,8 @@ struct State {
     /// Free command identifiers of transfers.
     free: Vec<u16>,
     slots: Vec<Slot>,
-    handles: HashMap<u32, Arc<Endpoint>>,
-    next_handle: u32,
+    /// Where descriptors are put together.
+    scratch: Box<[u8]>,
     closed: bool,
 }
 
@@ -70,8 +77,11 @@ struct Slot {
     cancelling: bool,
     /// Nobody waits for it any more.
     detached: bool,
-    handles: Vec<u32>,
+    /// What its handles stand for: see [`handle`].
+    endpoints: Vec<Arc<Endpoint>>,
     chain: Vec<u8>,
+    /// Bytes of its descriptor.
+    descriptor: usize,
     done: Option<Finished>,
     waker: Option<Waker>,
 }
@@ -116,7 +126,7 @@ pub(crate) enum Refused {
 impl Slot {
     /// Submitted, and its completion has not come.
     fn is_in_flight(&self) -> bool {
-        !self.handles.is_empty()
+        !self.endpoints.is_empty()
     }
 }
 
@@ -157,8 +167,7 @@ impl QueuePair {
                 phase: true,
                 free: (0..depth).rev().collect(),
                 slots: (0..depth).map(|_| Slot::default()).collect(),
-                handles: HashMap::new(),
-                next_handle: 1,
+                scratch: vec![0; DESCRIPTOR_ROOM].into(),
                 closed: false,
             }),
             finished: Condvar::new(),
@@ -185,24 +194,35 @@ impl QueuePair {
             return Err(Refused::Closed);
         }
         let cid = *state.free.last().ok_or(Refused::Full)?;
-        let handles: Vec<u32> = (0..command.endpoints.len()).map(|_| state.new_handle()).collect();
-        let mut descriptor = [0; DESCRIPTOR_ROOM];
-        let length = (command.describe)(&mut descriptor, &handles).ok_or(Refused::NoRoom)?;
+        let handles: [u32; ENDPOINTS_MAX] = std::array::from_fn(|at| handle(cid, at));
         let slot = cid as usize * SLOT_SIZE;
-        self.write_memory(slot, &descriptor[..length]);
-        // Keys may have been in it.
-        descriptor.fill(0);
-        std::hint::black_box(&descriptor);
+        let length = self.write_descriptor(&mut state.scratch, slot, command.describe, &handles)?;
         command.entry.cid = cid;
         command.entry.descriptor_address = BASE + slot as u64;
         command.entry.descriptor_length = length as u32;
         command.entry.result_address = BASE + (slot + RESULT_AT) as u64;
         state.free.pop();
-        state.handles.extend(handles.iter().copied().zip(command.endpoints));
         let chain = command.entry.op_chain.iter().copied().take_while(|number| *number != 0).collect();
-        state.slots[cid as usize] = Slot { busy: true, handles, chain, ..Slot::default() };
+        state.slots[cid as usize] =
+            Slot { busy: true, endpoints: command.endpoints, chain, descriptor: length, ..Slot::default() };
         self.push(&mut state, &command.entry);
         Ok(cid)
+    }
+
+    /// Writes a descriptor into its slot; tells its length.
+    fn write_descriptor(
+        &self,
+        scratch: &mut [u8],
+        slot: usize,
+        describe: &Describe<'_>,
+        handles: &[u32],
+    ) -> Result<usize, Refused> {
+        let length = describe(scratch, handles).ok_or(Refused::NoRoom)?;
+        self.write_memory(slot, &scratch[..length]);
+        // Keys may have been in it.
+        scratch[..length].fill(0);
+        std::hint::black_box(&scratch);
+        Ok(length)
     }
 
     /// Asks the engine to abort a transfer, unless it is done or was asked to already.
@@ -323,18 +343,30 @@ impl QueuePair {
     }
 
     pub fn find(&self, handle: u32) -> Option<Arc<Endpoint>> {
-        self.state().handles.get(&handle).cloned()
+        let at = handle.checked_sub(1)? as usize;
+        let slot = at / ENDPOINTS_MAX;
+        self.state().slots.get(slot)?.endpoints.get(at % ENDPOINTS_MAX).cloned()
     }
 
     /// Copies memory out; `None` where the range is not all inside.
     pub fn read_bus(&self, address: u64, length: u32, into: &mut Vec<u8>) -> Option<()> {
         let range = self.range(address, u64::from(length))?;
         into.clear();
-        for word in &self.memory[range.start / 8..range.end.div_ceil(8)] {
-            into.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        into.truncate(length as usize);
+        into.resize(length as usize, 0);
+        self.read_memory(range.start, into);
         Some(())
+    }
+
+    fn read_memory(&self, at: usize, into: &mut [u8]) {
+        let (words, tail) = into.as_chunks_mut::<8>();
+        let memory = &self.memory[at / 8..];
+        for (chunk, word) in words.iter_mut().zip(memory) {
+            *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        if !tail.is_empty() {
+            let last = memory[words.len()].load(Ordering::Relaxed).to_le_bytes();
+            tail.copy_from_slice(&last[..tail.len()]);
+        }
     }
 
     /// Copies memory in; false where the range is not all inside.
@@ -356,10 +388,15 @@ impl QueuePair {
     }
 
     fn write_memory(&self, at: usize, bytes: &[u8]) {
-        for (word, chunk) in self.memory[at / 8..].iter().zip(bytes.chunks(8)) {
+        let (words, tail) = bytes.as_chunks::<8>();
+        let memory = &self.memory[at / 8..];
+        for (chunk, word) in words.iter().zip(memory) {
+            word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+        }
+        if !tail.is_empty() {
             let mut raw = [0; 8];
-            raw[..chunk.len()].copy_from_slice(chunk);
-            word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+            raw[..tail.len()].copy_from_slice(tail);
+            memory[words.len()].store(u64::from_le_bytes(raw), Ordering::Relaxed);
         }
     }
 
@@ -408,14 +445,15 @@ impl QueuePair {
         if !state.slots[entry.cid as usize].is_in_flight() {
             return;
         }
-        let mut area = Vec::new();
         let slot = entry.cid as usize * SLOT_SIZE;
-        let address = BASE + (slot + RESULT_AT) as u64;
-        let result =
-            self.read_bus(address, ResultArea::SIZE as u32, &mut area).map(|()| ResultArea::get(&area));
-        let result = result.unwrap_or_default();
+        let mut area = [0; ResultArea::SIZE];
+        self.read_memory(slot + RESULT_AT, &mut area);
+        let result = ResultArea::get(&area);
         // The parameters are of no more use, and keys may be among them.
-        self.write_memory(slot, &[0; DESCRIPTOR_ROOM]);
+        let used = state.slots[entry.cid as usize].descriptor;
+        self.memory[slot / 8..(slot + used).div_ceil(8)]
+            .iter()
+            .for_each(|word| word.store(0, Ordering::Relaxed));
         state.finish(entry, &result, wakers);
     }
 
@@ -441,21 +479,9 @@ impl QueuePair {
 }
 
 impl State {
-    fn new_handle(&mut self) -> u32 {
-        loop {
-            let handle = self.next_handle;
-            self.next_handle = self.next_handle.wrapping_add(1).max(1);
-            if !self.handles.contains_key(&handle) {
-                return handle;
-            }
-        }
-    }
-
     fn finish(&mut self, entry: CompletionEntry, result: &ResultArea, wakers: &mut Vec<Waker>) {
         let slot = &mut self.slots[entry.cid as usize];
-        for handle in slot.handles.drain(..) {
-            self.handles.remove(&handle);
-        }
+        slot.endpoints.clear();
         let chain = std::mem::take(&mut slot.chain);
         slot.done = Some(Finished { entry, chain, result: Box::new(*result) });
         wakers.extend(slot.waker.take());
