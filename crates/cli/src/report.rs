@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::transfer::Done;
 use crate::units;
 use dcs::Completion;
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 
@@ -31,6 +32,17 @@ pub struct Finished<'a> {
     pub done: &'a Done,
 }
 
+/// See [`Report::step`].
+pub struct Step(Option<ProgressBar>);
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if let Some(spinner) = &self.0 {
+            spinner.finish_and_clear();
+        }
+    }
+}
+
 impl Report {
     pub fn new(arguments: &Arguments) -> Report {
         let (command, stdout_is_data) = match &arguments.command {
@@ -46,6 +58,15 @@ impl Report {
 
     pub fn shows_progress(&self) -> bool {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
+    }
+
+    /// A sign of life while a step runs; gone when it is dropped.
+    pub fn step(&self, name: String) -> Step {
+        Step(self.shows_progress().then(|| {
+            let spinner = ProgressBar::new_spinner().with_message(name);
+            spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+            spinner
+        }))
     }
 
     /// A result.

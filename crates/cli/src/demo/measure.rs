@@ -71,6 +71,10 @@ fn finish(task: &Task, worker: &mut Helper, peer: &mut Helper) -> io::Result<Run
     let outcome = worker.outcome()?;
     let peer = peer.outcome()?;
     let over_the_wire = if task.direction == Direction::Send { outcome.bytes_out } else { outcome.bytes_in };
+    let files: Vec<usize> = outcome.files.iter().map(Vec::len).collect();
+    if files != task.streams.iter().map(Vec::len).collect::<Vec<_>>() {
+        return Err(io::Error::other("not every file has a result"));
+    }
     if peer.bytes_in != over_the_wire || outcome.bytes_in != task.bytes() {
         let text = format!("{} bytes of {} left, {} arrived", over_the_wire, task.bytes(), peer.bytes_in);
         return Err(io::Error::other(text));

@@ -30,7 +30,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 use task::{Contender, Direction, FileOutcome, Item, Task};
-use verify::Tools;
+use verify::{Tools, Verdict};
 
 const STREAMS: [usize; 2] = [1, 8];
 const CONTENDERS: [Contender; 3] =
@@ -51,7 +51,10 @@ struct Demo<'a> {
     tools: Tools,
     /// A job, and what a correct run of it tells of each file when 8 streams carry them.
     verified: Vec<(String, Vec<(Item, FileOutcome)>)>,
+    /// What is wrong.
     problems: Vec<String>,
+    /// What could not be checked, for want of a tool.
+    unchecked: Vec<String>,
 }
 
 pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
@@ -69,8 +72,8 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
         std::fs::create_dir(new).map_err(failed("data folder"))?;
     }
     let items = dataset::generate(&data, &copies, options.size).map_err(failed("generating the data"))?;
-    let (problems, verified) = (Vec::new(), Vec::new());
-    let mut demo = Demo { options, report, items, tools: Tools::find(), verified, problems };
+    let (verified, problems, unchecked) = (Vec::new(), Vec::new(), Vec::new());
+    let mut demo = Demo { options, report, items, tools: Tools::find(), verified, problems, unchecked };
     demo.introduce();
     for (direction, chain) in jobs() {
         demo.check(direction, chain, &stored).map_err(failed("checking"))?;
@@ -126,38 +129,49 @@ impl Demo<'_> {
     /// Does a job once, on 8 streams, and has every byte and digest checked.
     fn check(&mut self, direction: Direction, chain: &[&str], stored: &Path) -> io::Result<()> {
         let task = new_task(direction, Contender::Engine, chain, dataset::deal(&self.items, 8));
+        let step = self.report.step(format!("{}: check", task.job()));
         let run = measure::run_stored(&task, stored, self.tools.python)?;
         let (job, missing) = (task.job(), self.tools.missing(&task));
-        if let Some(tool) = missing {
-            self.report.text(format_args!("NOT CHECKED  {job}: there is no {tool} here"));
-            self.report.object(&json!({ "event": "check", "job": job, "ok": null, "missing": tool }));
-            self.problems.push(format!("{job} could not be checked without {tool}"));
-        } else {
-            let verdict = verify::verify(&task, &run.outcome, stored)?;
-            let ok = verdict.errors.is_empty();
-            self.report.text(format_args!(
-                "{}  {job}: {} files, {} bytes and {} digests against {}",
-                if ok { "checked" } else { "WRONG" },
-                verdict.files,
-                verdict.bytes,
-                verdict.digests,
-                judge(chain),
-            ));
-            self.report.object(&json!({
-                "event": "check", "job": job, "ok": ok, "files": verdict.files, "bytes": verdict.bytes,
-                "digests": verdict.digests, "by": judge(chain), "errors": verdict.errors,
-            }));
-            self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job}: {error}")));
-        }
+        let verdict = match missing {
+            None => Some(verify::verify(&task, &run.outcome, stored)?),
+            Some(_) => None,
+        };
+        drop(step);
+        self.judge(&job, chain, missing, verdict);
         let files = task.streams.into_iter().flatten().zip(run.outcome.files.into_iter().flatten());
         self.verified.push((job, files.collect()));
         Ok(())
+    }
+
+    fn judge(&mut self, job: &str, chain: &[&str], missing: Option<&str>, verdict: Option<Verdict>) {
+        if let Some(tool) = missing {
+            self.report.text(format_args!("NOT CHECKED  {job}: there is no {tool} here"));
+            self.report.object(&json!({ "event": "check", "job": job, "ok": null, "missing": tool }));
+            self.unchecked.push(format!("{job} could not be checked without {tool}"));
+        }
+        let Some(verdict) = verdict else { return };
+        let ok = verdict.errors.is_empty();
+        self.report.text(format_args!(
+            "{}  {job}: {} files, {} bytes and {} digests against {}",
+            if ok { "checked" } else { "WRONG" },
+            verdict.files,
+            verdict.bytes,
+            verdict.digests,
+            judge_of(chain),
+        ));
+        self.report.object(&json!({
+            "event": "check", "job": job, "ok": ok, "files": verdict.files, "bytes": verdict.bytes,
+            "digests": verdict.digests, "by": judge_of(chain), "errors": verdict.errors,
+        }));
+        self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job}: {error}")));
     }
 
     /// Runs the contenders in turns, so that all of them see the same machine; then counts their system calls.
     fn compare(&mut self, direction: Direction, chain: &[&str], streams: usize) -> io::Result<()> {
         let task =
             |contender, items: &[Item]| new_task(direction, contender, chain, dataset::deal(items, streams));
+        let engine = task(Contender::Engine, &self.items);
+        let step = self.report.step(format!("{}, {streams} streams: runs", engine.job()));
         let mut runs: Vec<Vec<Run>> = CONTENDERS.iter().map(|_| Vec::new()).collect();
         for _ in 0..self.options.runs {
             for (contender, runs) in CONTENDERS.iter().zip(&mut runs) {
@@ -173,10 +187,10 @@ impl Demo<'_> {
             let calls = self.count(&task(*contender, &sample))?;
             rows.push((*contender, Figures::new(runs, calls)));
         }
-        let task = task(Contender::Engine, &self.items);
-        table::figures(&task, &rows, self.report);
+        drop(step);
+        table::figures(&engine, &rows, self.report);
         if let Some(run) = runs.last().and_then(|runs| runs.last()).filter(|_| streams == 1) {
-            self.draw_largest(&task, run);
+            self.draw_largest(&engine, run);
         }
         Ok(())
     }
@@ -219,18 +233,18 @@ impl Demo<'_> {
             human(SAMPLE.min(self.options.size)),
         ));
         let seconds = start.elapsed().as_secs_f64();
-        let ok = self.problems.is_empty();
-        self.report
-            .object(&json!({ "event": "done", "ok": ok, "problems": self.problems, "seconds": seconds }));
-        let wrong =
-            self.problems.iter().filter(|problem| !problem.contains("could not be checked without")).count();
-        if wrong == 0 && (ok || self.options.unverified) {
+        let ok = self.problems.is_empty() && (self.unchecked.is_empty() || self.options.unverified);
+        self.report.object(&json!({
+            "event": "done", "ok": ok, "problems": self.problems, "unchecked": self.unchecked, "seconds": seconds,
+        }));
+        if ok {
             self.report.text(format_args!("\nDone in {seconds:.0} s."));
             return Ok(());
         }
-        let shown = self.problems.iter().take(5).map(String::as_str).collect::<Vec<_>>().join("; ");
-        let failure = Failure::new(Exit::Failed, format!("{} problems: {shown}", self.problems.len()));
-        Err(match wrong {
+        let all = [self.problems.as_slice(), &self.unchecked].concat();
+        let shown = all.iter().take(5).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let failure = Failure::new(Exit::Failed, format!("{} problems: {shown}", all.len()));
+        Err(match self.problems.len() {
             0 => failure.advise("install python3 and openssl, or accept it with --unverified"),
             _ => failure.advise("this is a defect: please report it"),
         })
@@ -238,7 +252,7 @@ impl Demo<'_> {
 }
 
 /// Who checks such a chain.
-fn judge(chain: &[&str]) -> &'static str {
+fn judge_of(chain: &[&str]) -> &'static str {
     match chain {
         ["md5"] => "Python's hashlib",
         ["gzip"] => "Python's gzip",

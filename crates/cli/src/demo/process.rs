@@ -4,6 +4,7 @@ use super::syscalls;
 use super::task::{Order, Outcome, Ready};
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
@@ -49,6 +50,8 @@ impl Helper {
     }
 
     fn spawn(command: &mut Command) -> io::Result<Helper> {
+        // A group of its own: Ctrl-C is for the demo, which ends its helpers itself.
+        command.process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(Helper { child, output: BufReader::new(output), tracer: None })

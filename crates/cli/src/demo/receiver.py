@@ -6,6 +6,9 @@ listener = socket.create_server(("127.0.0.1", 0), backlog=128)
 print(json.dumps({"address": "127.0.0.1:%d" % listener.getsockname()[1]}), flush=True)
 sizes = []
 
+# Standard input ends when the demo does: nobody will connect then.
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+
 
 def receive(connection):
     number = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little")

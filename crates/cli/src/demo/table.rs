@@ -13,13 +13,13 @@ const WIDTH: usize = 48;
 pub fn figures(task: &Task, rows: &[(Contender, Figures)], report: &Report) {
     let streams = task.streams.len();
     report.text(format_args!("\n{}, {streams} stream{}", task.job(), if streams == 1 { "" } else { "s" }));
-    report.text("  contender    GiB/s         CPU s/GiB     peer CPU s/GiB   system calls/GiB");
+    report.text("  contender           GiB/s       CPU s/GiB  peer CPU s/GiB  system calls/GiB");
     let base = rows.first().map(|(_, figures)| figures.clone()).unwrap_or_default();
     for (contender, figures) in rows {
-        let ratio = |value: f64, base: f64| format!("{value:6.3} ({:4.2}x)", value / base);
+        let ratio = |value: f64, base: f64| format!("{value:6.3} ({:5.2}x)", value / base);
         let calls = figures.system_calls_per_gib.map_or("not counted".into(), |calls| format!("{calls:.0}"));
         report.text(format_args!(
-            "  {:9} {} {} {:16.3} {calls:>18}",
+            "  {:9} {} {} {:15.3} {calls:>17}",
             contender.name(),
             ratio(figures.gib_per_s, base.gib_per_s),
             ratio(figures.cpu_s_per_gib, base.cpu_s_per_gib),

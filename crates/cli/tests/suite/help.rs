@@ -1,0 +1,47 @@
+//! Help teaches by example, and names the exit codes.
+
+use crate::run::Place;
+
+#[test]
+fn every_command_shows_examples_of_itself() {
+    let place = Place::new();
+    for command in ["send", "recv", "copy", "ops", "demo"] {
+        let help = place.run(&format!("{command} --help")).ok().stdout();
+        let (_, examples) = help.split_once("Examples:").expect("there are examples");
+        assert!(examples.matches(&format!("dcs {command}")).count() >= 3, "{command}");
+    }
+    let help = place.run("--help").ok().stdout();
+    assert!(help.contains("Exit codes:") && help.contains("130 interrupted"));
+    assert!(!help.contains("demo-worker"), "what is not for people is not shown to them");
+}
+
+/// The examples are commands that are understood: a file or peer may be missing, nothing else.
+#[test]
+fn the_examples_are_understood() {
+    let place = Place::new();
+    for command in ["send", "recv", "copy"] {
+        let help = place.run(&format!("{command} --help")).ok().stdout();
+        let examples = help.lines().filter_map(|line| line.split_once(&format!("dcs {command} ")));
+        let mut seen = 0;
+        for (_, example) in examples {
+            let words = example.split(['#', '|', '>']).next().unwrap();
+            let words = words.replace("$iv", &"0".repeat(32)).replace("$sum", &"0".repeat(32));
+            let mut run = place.dcs(&format!("{command} {words} --through aes256-gcm"));
+            let output = run.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("no operator \"aes256-gcm\""), "{example}: {said}");
+            seen += 1;
+        }
+        assert!(seen >= 4, "{command}");
+    }
+}
+
+#[test]
+fn nonsense_is_a_usage_error() {
+    let place = Place::new();
+    for line in
+        ["", "fly", "send", "copy a", "copy a b --timeout soon", "demo --runs 0", "send a b --offset -1"]
+    {
+        assert_eq!(place.run(line).code(), 2, "{line}");
+    }
+}

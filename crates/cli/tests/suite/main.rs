@@ -1,0 +1,10 @@
+//! The `dcs` command as a user has it: the built program, real files, pipes and sockets, and Python as the judge.
+
+mod copy;
+mod demo;
+mod failures;
+mod help;
+mod interrupt;
+mod keys;
+mod network;
+mod run;

@@ -1,0 +1,181 @@
+//! Running `dcs`, and what the tests need around it.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+pub const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+pub const KEY_XTS: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\
+                           f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff0";
+pub const IV: &str = "ffffffffffffffffffffffffffffff00";
+
+/// A folder of its own for each test.
+pub struct Place(tempfile::TempDir);
+
+impl Place {
+    pub fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    /// Names of all files in it, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    pub fn dcs(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dcs"));
+        command.current_dir(self.0.path()).args(line.split_whitespace());
+        command.env_remove("DCS_KEY").env_remove("DCS_KEY_2").env_remove("DCS_IO");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs to the end.
+    pub fn run(&self, line: &str) -> Done {
+        Done(self.dcs(line).output().unwrap())
+    }
+
+    /// Starts `dcs recv 0 REST`, and tells where it listens.
+    pub fn recv(&self, rest: &str, with: impl FnOnce(&mut Command)) -> Receiver {
+        let mut command = self.dcs(&format!("recv 127.0.0.1:0 {rest} --json"));
+        with(&mut command);
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let heard: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(heard["event"], "listening");
+        Receiver { child, output, address: heard["address"].as_str().unwrap().to_string() }
+    }
+}
+
+/// A `dcs recv` that listens.
+pub struct Receiver {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    pub address: String,
+}
+
+impl Receiver {
+    pub fn end(mut self) -> Done {
+        let mut stdout = Vec::new();
+        self.output.read_to_end(&mut stdout).unwrap();
+        let mut output = self.child.wait_with_output().unwrap();
+        output.stdout = stdout;
+        Done(output)
+    }
+}
+
+/// A `dcs` that has ended.
+pub struct Done(pub Output);
+
+impl Done {
+    pub fn code(&self) -> i32 {
+        self.0.status.code().expect("it ended by itself")
+    }
+
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    #[track_caller]
+    pub fn ok(self) -> Done {
+        assert_eq!(self.code(), 0, "{}{}", self.stdout(), self.stderr());
+        self
+    }
+
+    /// It failed so: the code, and each of these words in what it says. One line of error, one of advice.
+    #[track_caller]
+    pub fn fails(self, code: i32, words: &[&str]) -> Done {
+        let stderr = self.stderr();
+        assert_eq!(self.code(), code, "{stderr}");
+        let error = stderr.lines().position(|line| line.starts_with("dcs: ") && !line.contains("listening"));
+        let error = error.unwrap_or_else(|| panic!("no error in {stderr:?}"));
+        assert!(stderr.lines().count() - error <= 2, "{stderr}");
+        for word in words {
+            assert!(stderr.contains(word), "{word:?} is not in {stderr:?}");
+        }
+        self
+    }
+
+    /// The last JSON object of the output.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        self.lines().pop().expect("there is JSON")
+    }
+
+    /// Every line of the output, which must all be JSON objects.
+    #[track_caller]
+    pub fn lines(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|_| panic!("{line:?}"));
+        self.stdout().lines().map(parse).collect()
+    }
+
+    /// Values of the digests of the last JSON object.
+    pub fn digests(&self) -> Vec<String> {
+        let json = self.json();
+        json["digests"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|digest| digest["value"].as_str().unwrap().into())
+            .collect()
+    }
+}
+
+/// Data that compress somewhat, of a length that fits no block.
+pub fn data(size: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252u64;
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let word = if state & 3 == 0 { state } else { state & 0x0f0f };
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.truncate(size);
+    bytes
+}
+
+/// What a line of Python prints, given the path of a file in `sys.argv[1]`.
+pub fn python(script: &str, path: &Path) -> String {
+    let output = Command::new("python3").arg("-c").arg(script).arg(path).output().expect("python3 is needed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_string()
+}
+
+/// Feeds a child and waits for its end.
+pub fn feed(mut command: Command, bytes: &[u8]) -> Done {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Whoever fails early does not read on.
+            let _ = input.write_all(bytes);
+        });
+        Done(child.wait_with_output().unwrap())
+    })
+}
