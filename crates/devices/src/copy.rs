@@ -7,6 +7,7 @@ use crate::route::{KernelCopy, Route, Staging};
 use dcs_abi::result::{PATH_DESTINATION_CACHED, PATH_KERNEL_COPY, PATH_SOURCE_CACHED, PATH_SYSCALL};
 use dcs_abi::status::Status;
 use dcs_engine::Place;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -14,6 +15,9 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 
 /// Bytes that a staging pipe is asked to hold; the kernel may give less.
 const STAGING_SIZE: usize = 1 << 20;
+
+/// Bytes that a socket that is ready for writing has room for.
+const PIECE: usize = 2048;
 
 /// One end of a copy.
 struct End<'a> {
@@ -84,12 +88,15 @@ fn end(route: &Route, place: Place, offset: u64) -> Option<End<'_>> {
 }
 
 fn sendfile(from: &End<'_>, to: &End<'_>, mut offset: u64, length: usize) -> Result<usize, Failure> {
-    // Its owner may have made it block meanwhile: then sendfile would wait for the peer.
-    match rustix::fs::fcntl_getfl(to.fd) {
-        Ok(flags) if flags.contains(OFlags::NONBLOCK) => {}
-        _ => return Err(Failure::Unavailable(Errno::INVAL)),
+    if blocks(to) {
+        return Err(Failure::Unavailable(Errno::INVAL));
     }
     rustix::fs::sendfile(to.fd, from.fd, Some(&mut offset), length).map_err(|errno| failure(errno, from, to))
+}
+
+/// A socket's owner may have made it block meanwhile: then the kernel would wait for the peer.
+fn blocks(to: &End<'_>) -> bool {
+    to.is_socket && !rustix::fs::fcntl_getfl(to.fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 fn splice(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usize, Errno> {
@@ -102,8 +109,11 @@ fn splice(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usi
 }
 
 fn splice_ready(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Result<usize, Failure> {
-    // A TCP socket that blocks waits for its peer, whatever splice's flags say: so it is asked first.
-    if from.is_socket && !has_input(from.fd) {
+    if blocks(to) {
+        return Err(Failure::Unavailable(Errno::INVAL));
+    }
+    // A TCP socket that blocks waits for its first byte, whatever splice's flags say: so it is asked first.
+    if from.is_socket && !is_ready(from.fd, PollFlags::IN) {
         return Err(Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable));
     }
     splice(from, to, length, more).map_err(|errno| failure(errno, from, to))
@@ -132,6 +142,17 @@ fn staged(
         Some(staging) => staging,
         None => staging.insert(Staging::new(to).map_err(Failure::Unavailable)?),
     };
+    let mut piece = length;
+    if blocks(to) {
+        if staging.held == 0 {
+            return Err(Failure::Unavailable(Errno::INVAL));
+        }
+        // What is in the pipe goes in pieces that a socket that is ready takes without waiting.
+        if !is_ready(to.fd, PollFlags::OUT) {
+            return Err(Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable));
+        }
+        piece = PIECE;
+    }
     if staging.held == 0 {
         let pipe = End { fd: staging.writer.as_fd(), offset: None, is_socket: false };
         match splice_ready(from, &pipe, length.min(STAGING_SIZE), false)? {
@@ -141,7 +162,7 @@ fn staged(
     }
     let pipe = End { fd: staging.reader.as_fd(), offset: None, is_socket: false };
     let more = more || staging.held < length as u64;
-    match splice(&pipe, to, (staging.held as usize).min(length), more) {
+    match splice(&pipe, to, (staging.held as usize).min(piece), more) {
         Ok(bytes) => {
             staging.held -= bytes as u64;
             Ok(bytes)
@@ -154,7 +175,7 @@ fn staged(
 
 /// Which end was it? A stream source that has nothing, else a destination without room.
 fn not_ready(from: &End<'_>, to: &End<'_>) -> Failure {
-    let source_waits = from.offset.is_none() && !has_input(from.fd);
+    let source_waits = from.offset.is_none() && !is_ready(from.fd, PollFlags::IN);
     if source_waits {
         Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable)
     } else {
@@ -162,9 +183,8 @@ fn not_ready(from: &End<'_>, to: &End<'_>) -> Failure {
     }
 }
 
-fn has_input(fd: BorrowedFd<'_>) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
     matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }
 

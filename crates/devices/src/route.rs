@@ -7,7 +7,7 @@ use dcs_abi::status::{Stage, Status};
 use dcs_engine::{Binding, EndpointSpec, Fault, Place, TransferSpec};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Why a route cannot be: which stage, and why.
 pub type Refusal = (Stage, Fault);
@@ -35,13 +35,13 @@ pub(crate) struct Side {
 /// How the kernel moves bytes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KernelCopy {
-    /// sendfile(2): file to a socket that does not block.
+    /// sendfile(2): file to a socket.
     SendFile,
     /// copy_file_range(2): file to file.
     CopyFileRange,
     /// splice(2) from or to a pipe that is an endpoint itself.
     Splice,
-    /// splice(2) twice, through a pipe of our own: with sockets that block, which sendfile would wait for.
+    /// splice(2) twice, through a pipe of our own: from a socket.
     StagedSplice,
 }
 
@@ -165,9 +165,11 @@ impl KernelCopy {
             return None;
         }
         match (&source.endpoint.object, &destination.endpoint.object) {
+            // In a socket that blocks the kernel would wait for the peer (SPLICE_F_NONBLOCK is not for sockets), and
+            // the engine with it: such a socket is sent to by blocks.
+            (_, Object::Flow(to)) if !to.nonblocking => None,
             (Object::File(_), Object::File(to)) if !to.is_block_device => Some(KernelCopy::CopyFileRange),
-            (Object::File(_), Object::Flow(to)) if to.nonblocking => Some(KernelCopy::SendFile),
-            (_, Object::Flow(to)) if !to.nonblocking && !splice_honours_nonblock() => None,
+            (Object::File(_), Object::Flow(_)) => Some(KernelCopy::SendFile),
             (Object::Stream(from), Object::File(_) | Object::Flow(_)) if from.is_pipe => {
                 Some(KernelCopy::Splice)
             }
@@ -175,21 +177,8 @@ impl KernelCopy {
             (Object::Stream(from), Object::Stream(to)) if from.is_pipe && to.is_pipe => {
                 Some(KernelCopy::Splice)
             }
-            (Object::File(_), Object::Flow(_)) | (Object::Flow(_), Object::File(_) | Object::Flow(_)) => {
-                Some(KernelCopy::StagedSplice)
-            }
+            (Object::Flow(_), Object::File(_) | Object::Flow(_)) => Some(KernelCopy::StagedSplice),
             _ => None,
         }
     }
-}
-
-/// Before Linux 6.5, splice(2) waits for a socket that blocks, whatever its flags say.
-fn splice_honours_nonblock() -> bool {
-    static HONOURS: OnceLock<bool> = OnceLock::new();
-    *HONOURS.get_or_init(|| {
-        let system = rustix::system::uname();
-        let release = system.release().to_string_lossy();
-        let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 5)
-    })
 }

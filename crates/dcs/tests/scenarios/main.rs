@@ -10,3 +10,4 @@ mod rig;
 mod life;
 mod many;
 mod pairs;
+mod paths;
