@@ -5,11 +5,22 @@
 //! cargo +nightly fuzz run descriptor -- -max_total_time=60 -max_len=4096
 //! ```
 //!
-//! A module holds the targets of one crate and uses nothing but that crate, so that the crate's own tests can include
-//! the module and replay `corpus/` on a stable toolchain (`crates/abi/tests/corpus.rs`). A new target is a function
-//! here, four lines in `fuzz_targets/`, a `[[bin]]`, and seeds.
+//! | target | what the bytes are | replayed by |
+//! |---|---|---|
+//! | `entry` | an entry of a submission or completion queue | `crates/abi/tests/corpus.rs` |
+//! | `descriptor` | a descriptor | `crates/abi/tests/corpus.rs` |
+//! | `engine` | events for the engine core, from a host and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
+//! | `operators` | an operator, its parameters, data, and how they are cut | `crates/ndp/tests/corpus.rs` |
+//!
+//! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
+//! the module and replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in
+//! `fuzz_targets/`, a `[[bin]]`, and seeds. Those of the command set are made by `crates/abi-gen`.
 #![forbid(unsafe_code)]
 
 mod abi;
+mod engine;
+mod ndp;
 
 pub use abi::{descriptor, entry};
+pub use engine::engine;
+pub use ndp::operators;

@@ -1,4 +1,7 @@
-//! The engine on arbitrary event streams.
+//! The engine on arbitrary event streams, and the fuzz target `engine` on its corpus.
+
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 
 use crate::rig::garbage::run;
 use crate::rig::random::Random;
@@ -12,4 +15,9 @@ fn no_event_stream_breaks_the_engine() {
         println!("seed {seed}"); // shown where an assertion fails
         run(&data);
     }
+}
+
+#[test]
+fn engine_corpus() {
+    replay::replay("engine", 4_000, run);
 }

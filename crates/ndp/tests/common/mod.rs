@@ -60,6 +60,18 @@ pub fn resize(
     input: &[u8],
     cut: &Cut,
 ) -> (Vec<u8>, Result<(), OperatorError>) {
+    let (output, result) = resize_within(operator, parameter, input, cut, usize::MAX);
+    (output, result.expect("there is no such limit"))
+}
+
+/// As [`resize`], with no result where more than `most` bytes come out: then the first `most` are returned.
+pub fn resize_within(
+    operator: Operator,
+    parameter: &[u8],
+    input: &[u8],
+    cut: &Cut,
+    most: usize,
+) -> (Vec<u8>, Option<Result<(), OperatorError>>) {
     let mut context = context(operator, parameter);
     let (mut output, mut room) = (Vec::new(), vec![0; cut.room]);
     for (piece, last) in pieces(input, cut) {
@@ -69,18 +81,22 @@ pub fn resize(
                 Ok(progress) => progress,
                 Err(error) => {
                     assert_eq!(context.resize(rest, &mut room, last), Err(error), "an error stays");
-                    return (output, Err(error));
+                    return (output, Some(Err(error)));
                 }
             };
             let moved = progress.consumed > 0 || progress.produced > 0 || progress.finished;
             assert!(moved || rest.is_empty() && !last, "a call with room and something to do did nothing");
             output.extend_from_slice(&room[..progress.produced]);
             rest = &rest[progress.consumed..];
+            if output.len() > most {
+                output.truncate(most);
+                return (output, None);
+            }
             if progress.finished {
                 assert!(last && rest.is_empty());
                 assert!(context.resize(&[], &mut room, true).unwrap().finished);
                 assert_eq!(context.resize(b"x", &mut room, true), Err(OperatorError::InternalError));
-                return (output, Ok(()));
+                return (output, Some(Ok(())));
             }
             if !last && rest.is_empty() && progress.produced < room.len() {
                 break;

@@ -1,0 +1,169 @@
+//! The target for the operators of `dcs-ndp`.
+
+#[path = "../../crates/ndp/tests/common/mod.rs"]
+mod common;
+
+use common::{Cut, in_place, pieces, resize_within, whole};
+use dcs_abi::operator::{OPERATORS, Operator, OperatorInfo, OperatorKind};
+use dcs_ndp::{Context, Lanes, OperatorError};
+
+/// A stream through an operator, cut in pieces: it comes to the same as in one piece, inverses restore, what is
+/// refused changes nothing, and every call gets on.
+///
+/// | bytes | what they say |
+/// |---|---|
+/// | 1 | which row of the table of operators |
+/// | 1 | room for output: so many bytes, and one more, squared |
+/// | 1 | low 2 bits: sizes of pieces, less one; top bit: an empty piece at the end |
+/// | 1 each | a size of a piece, as the room |
+/// | 1 | length of the parameter block |
+/// | so many | the parameter block |
+/// | the rest | the data |
+pub fn operators(data: &[u8]) {
+    run(data);
+}
+
+fn run(data: &[u8]) -> Option<()> {
+    let (&[row, room, shape], rest) = data.split_first_chunk()?;
+    let info = &OPERATORS[row as usize % OPERATORS.len()];
+    let (sizes, rest) = rest.split_at_checked(1 + usize::from(shape & 3))?;
+    let (&length, rest) = rest.split_first()?;
+    let (parameter, data) = rest.split_at_checked(length.into())?;
+    let square = |byte: u8| (usize::from(byte) + 1).pow(2);
+    let cut = Cut {
+        pieces: sizes.iter().map(|byte| square(*byte)).collect(),
+        room: square(room),
+        empty_end: shape & 0x80 != 0,
+    };
+    if let Err(error) = Context::new(info.operator, parameter) {
+        assert_eq!(error, OperatorError::BadParameter);
+        assert!(!parameter.is_empty() || info.parameter.0 > 0, "empty is the default");
+        return None;
+    }
+    assert!((info.parameter.0..=info.parameter.1).contains(&parameter.len()));
+    misused(info, parameter);
+    match info.operator {
+        Operator::Gzip => compressed(Operator::Gzip, Operator::Gunzip, parameter, data, &cut),
+        Operator::Zstd => compressed(Operator::Zstd, Operator::Unzstd, parameter, data, &cut),
+        Operator::Gunzip | Operator::Unzstd => decompressed(info.operator, data, &cut),
+        Operator::Aes256Ctr => ctr(parameter, data, &cut),
+        Operator::Aes256Xts => xts(Operator::Aes256Xts, Operator::Aes256XtsDecrypt, parameter, data, &cut),
+        Operator::Aes256XtsDecrypt => {
+            xts(Operator::Aes256XtsDecrypt, Operator::Aes256Xts, parameter, data, &cut);
+        }
+        digest => digested(digest, data, &cut),
+    }
+    Some(())
+}
+
+/// Calls for another kind of operator change nothing.
+fn misused(info: &OperatorInfo, parameter: &[u8]) {
+    let mut context = common::context(info.operator, parameter);
+    let mut bytes = *b"misused";
+    if !matches!(info.kind, OperatorKind::InPlace { .. }) {
+        assert_eq!(context.in_place(&mut bytes, true), Err(OperatorError::InternalError));
+        assert_eq!(&bytes, b"misused");
+    }
+    if info.kind != OperatorKind::Resize {
+        assert_eq!(context.resize(b"misused", &mut bytes, true), Err(OperatorError::InternalError));
+    }
+    if info.operator.digest_size() == 0 {
+        context.absorb(b"misused");
+        assert_eq!(context.value(), None);
+    }
+}
+
+/// A bomb is followed so far; and no further than some thousand calls go.
+fn most(cut: &Cut) -> usize {
+    (cut.room * 4096).min(1 << 20)
+}
+
+fn decompressed(operator: Operator, stream: &[u8], cut: &Cut) {
+    let most = most(cut);
+    let (output, result) = resize_within(operator, &[], stream, cut, most);
+    let (same, same_result) = resize_within(operator, &[], stream, &whole(), most);
+    assert_eq!(result, same_result);
+    assert!(output == same, "what comes out depends on how the stream is cut");
+}
+
+fn compressed(compress: Operator, decompress: Operator, parameter: &[u8], data: &[u8], cut: &Cut) {
+    let most = data.len() + data.len() / 7 + 64;
+    let (stream, result) = resize_within(compress, parameter, data, cut, most);
+    assert_eq!(result, Some(Ok(())), "data grow by a seventh and a header at most");
+    let (same, _) = resize_within(compress, parameter, data, &whole(), most);
+    assert!(stream == same, "what comes out depends on how the data are cut");
+    let (restored, result) = resize_within(decompress, &[], &stream, cut, usize::MAX);
+    assert_eq!(result, Some(Ok(())));
+    assert!(restored == data);
+}
+
+fn ctr(parameter: &[u8], data: &[u8], cut: &Cut) {
+    let mut context = common::context(Operator::Aes256Ctr, parameter);
+    let mut output = Vec::new();
+    for (piece, last) in pieces(data, cut) {
+        let mut piece = piece.to_vec();
+        assert_eq!(context.in_place(&mut piece, last), Ok(()));
+        output.extend(piece);
+    }
+    assert_eq!(context.in_place(&mut [], true), Err(OperatorError::InternalError), "it has ended");
+    assert!(output == in_place(Operator::Aes256Ctr, parameter, data));
+    assert!(data == in_place(Operator::Aes256Ctr, parameter, &output));
+}
+
+fn xts(operator: Operator, inverse: Operator, parameter: &[u8], data: &[u8], cut: &Cut) {
+    let unit = parameter[64..68].try_into().map_or(0, u32::from_le_bytes) as usize;
+    let mut context = common::context(operator, parameter);
+    let (mut output, mut rest) = (Vec::new(), data);
+    for size in cut.pieces.iter().cycle() {
+        // A call that ends inside a data unit is refused, and as if it had not been.
+        let refused = rest.len().min(*size);
+        if refused % unit != 0 {
+            let mut piece = rest[..refused].to_vec();
+            assert_eq!(context.in_place(&mut piece, false), Err(OperatorError::InternalError));
+            assert!(piece == rest[..refused]);
+        }
+        let (piece, after) = rest.split_at(rest.len().min(size.next_multiple_of(unit)));
+        rest = after;
+        let mut piece = piece.to_vec();
+        let result = context.in_place(&mut piece, rest.is_empty());
+        if rest.is_empty() && (1..16).contains(&(data.len() % unit)) {
+            assert_eq!(result, Err(OperatorError::TruncatedData));
+            assert!(data.ends_with(&piece));
+            return;
+        }
+        assert_eq!(result, Ok(()));
+        output.extend(piece);
+        if rest.is_empty() {
+            break;
+        }
+    }
+    assert!(output == in_place(operator, parameter, data));
+    assert!(data == in_place(inverse, parameter, &output));
+}
+
+fn digested(operator: Operator, data: &[u8], cut: &Cut) {
+    let mut context = common::context(operator, &[]);
+    let pieces = pieces(data, cut);
+    pieces.iter().for_each(|(piece, _)| context.absorb(piece));
+    let value = context.value().expect("a digest has a value");
+    assert_eq!(value.as_bytes().len(), operator.digest_size());
+    assert_eq!(value.to_string(), common::digest(operator, data));
+    for lanes in Lanes::available() {
+        together(operator, lanes, &pieces);
+    }
+}
+
+/// Each piece is a stream of its own, that comes in two calls.
+fn together(operator: Operator, lanes: Lanes, pieces: &[(&[u8], bool)]) {
+    let streams = &pieces[..pieces.len().min(40)];
+    let mut contexts: Vec<_> = streams.iter().map(|_| common::context(operator, &[])).collect();
+    let halves = streams.iter().map(|(piece, _)| piece.split_at(piece.len() / 3));
+    let (first, second): (Vec<_>, Vec<_>) = halves.unzip();
+    for parts in [first, second] {
+        Context::absorb_together(lanes, &mut contexts.iter_mut().zip(parts).collect::<Vec<_>>());
+    }
+    for (context, (piece, _)) in contexts.iter().zip(streams) {
+        let value = context.value().map(|value| value.to_string());
+        assert_eq!(value, Some(common::digest(operator, piece)), "{lanes:?}");
+    }
+}
