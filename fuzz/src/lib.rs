@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `entry` | an entry of a submission or completion queue | `crates/abi/tests/corpus.rs` |
 //! | `descriptor` | a descriptor | `crates/abi/tests/corpus.rs` |
-//! | `engine` | events for the engine core, from a host and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
+//! | `engine` | events for the core, from hosts and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
 //! | `operators` | an operator, its parameters, data, and how they are cut | `crates/ndp/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include

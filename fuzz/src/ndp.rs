@@ -81,6 +81,11 @@ fn most(cut: &Cut) -> usize {
 fn decompressed(operator: Operator, stream: &[u8], cut: &Cut) {
     let most = most(cut);
     let (output, result) = resize_within(operator, &[], stream, cut, most);
+    assert_ne!(
+        result,
+        Some(Err(OperatorError::InternalError)),
+        "it is used as it should be, and never stands still"
+    );
     let (same, same_result) = resize_within(operator, &[], stream, &whole(), most);
     assert_eq!(result, same_result);
     assert!(output == same, "what comes out depends on how the stream is cut");
