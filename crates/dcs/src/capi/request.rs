@@ -143,6 +143,16 @@ fn endpoint(fd: c_int) -> Result<Endpoint, EndpointError> {
     Endpoint::from_fd(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
+/// Checks that a descriptor is open before another one is duplicated: the duplicate may get the number of one that is
+/// closed, which would then look open.
+pub(super) fn check_open(fd: c_int, stage: Stage) -> Result<(), Failure> {
+    // SAFETY: a system call that answers EBADF where the descriptor is not open.
+    match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
+        -1 => Err(refused(&EndpointError::NotOpen, stage)),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes that come first; copied where they are few.
 ///
 /// # Safety
@@ -164,6 +174,9 @@ impl Command {
     ///
     /// What `request` points to is valid as `dcs.h` says.
     pub unsafe fn new(request: &dcs_request) -> Result<Command, Failure> {
+        if request.destination.memory.is_null() {
+            check_open(request.destination.fd, Stage::Destination)?;
+        }
         // SAFETY: the caller's promise, for each of them.
         let (chain, source, destination, prefix) = unsafe {
             (

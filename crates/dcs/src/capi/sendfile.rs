@@ -3,7 +3,7 @@
 use super::completion::dcs_completion;
 use super::engine::dcs_session;
 use super::operators::{copy_chain, dcs_op, keeps_length, numbers};
-use super::request::{Command, End, prefix};
+use super::request::{Command, End, check_open, prefix};
 use super::status::Failure;
 use super::transfer::run;
 use super::{call, last_errno};
@@ -86,6 +86,7 @@ impl Call {
         // SAFETY: the caller's promise, for each of them.
         let (chain, prefix) =
             unsafe { (copy_chain(self.chain, self.operators)?, prefix(self.prefix, self.prefix_length)?) };
+        check_open(self.out_fd, Stage::Destination)?;
         let mut source = End::fd(self.in_fd, 0, Stage::Source)?;
         let mut destination = End::fd(self.out_fd, 0, Stage::Destination)?;
         // SAFETY: the caller's promise.
@@ -96,7 +97,7 @@ impl Call {
             )
         };
         (source.offset, destination.offset) = (from.start(), to.start());
-        let length = self.length(&source)?;
+        let length = self.clamp(&mut source)?;
         let keeps_length = keeps_length(&chain);
         let prefix_length = self.prefix_length as u64;
         let command = Command {
@@ -128,19 +129,16 @@ impl Call {
         Ok(completion)
     }
 
-    /// Bytes to be moved: a file's end cuts them short.
-    fn length(&self, source: &End) -> Result<u64, Failure> {
+    /// Cuts the call short where a file ends: tells the bytes to be moved, and has the source begin inside of it.
+    fn clamp(&self, source: &mut End) -> Result<u64, Failure> {
         let count = if isize::try_from(self.count).is_ok() { self.count as u64 } else { LENGTH_TO_END };
         let failure = |error: std::io::Error| Failure {
             errno: error.raw_os_error().unwrap_or(libc::EIO),
             ..Failure::new(Status::ReadError, Stage::Source)
         };
-        Ok(match source.endpoint.size().map_err(failure)? {
-            Some(size) => {
-                count.min(size.saturating_sub(source.offset).saturating_add(self.prefix_length as u64))
-            }
-            None => count,
-        })
+        let Some(size) = source.endpoint.size().map_err(failure)? else { return Ok(count) };
+        source.offset = source.offset.min(size);
+        Ok(count.min((size - source.offset).saturating_add(self.prefix_length as u64)))
     }
 
     /// Runs the call, fills in `done` whatever comes of it, and says what is to be returned.

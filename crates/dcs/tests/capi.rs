@@ -1,0 +1,191 @@
+//! The C API as C programs use it: they are compiled against `dcs.h` and `libdcs.so`, and run.
+//!
+//! The programs check what they can see; every digest and every byte that they name on their output is checked here by
+//! Python's hashlib, zlib and by openssl, which share no code with the library.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const CHECKER: &str = include_str!("c/check.py");
+const INPUT: usize = 4 << 20;
+const FLAGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", "-g"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The folder with the `libdcs.so` that was built with this test.
+fn library() -> PathBuf {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    assert!(folder.join("libdcs.so").is_file(), "no libdcs.so in {}", folder.display());
+    folder
+}
+
+fn output(command: &mut Command) -> String {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{command:?}: {}\n{out}\n{err}", done.status);
+    out.into_owned()
+}
+
+/// A program that is to be run, with the library that belongs to this test: cargo's own search path has an older copy
+/// first, where only this test was built anew.
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", library());
+    command
+}
+
+/// Compiles a C program into `folder`.
+fn compile(source: &str, folder: &Path) -> PathBuf {
+    let source = root().join(source);
+    let program = folder.join(source.file_stem().unwrap());
+    let mut cc = Command::new("cc");
+    cc.args(FLAGS).arg("-I").arg(root().join("include")).arg(&source).arg("-o").arg(&program);
+    cc.arg("-L").arg(library()).arg("-ldcs");
+    output(&mut cc);
+    program
+}
+
+/// A folder with a file of random bytes and one of text.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let input: Vec<u8> = (0..INPUT / 8).flat_map(|_| next().to_le_bytes()).collect();
+    std::fs::write(folder.path().join("input"), input).unwrap();
+    let text: String = (0..40_000).map(|line| format!("line {line} of a text, {}\n", next() % 10)).collect();
+    std::fs::write(folder.path().join("text"), text).unwrap();
+    folder
+}
+
+/// Runs one of `tests/c` in each way of driving an engine, and has at least `claims` claims of its checked.
+fn run(name: &str, claims: usize) {
+    for (driver, io) in [("thread", "auto"), ("thread", "plain"), ("caller", "auto"), ("caller", "plain")] {
+        let folder = folder();
+        let program = compile(&format!("crates/dcs/tests/c/{name}.c"), folder.path());
+        let said = output(command(&program).arg(folder.path()).args([driver, io]));
+        assert!(said.ends_with("end\n"), "{name} {driver} {io} broke off:\n{said}");
+        let log = folder.path().join("claims");
+        std::fs::write(&log, said).unwrap();
+        let checked =
+            output(Command::new("python3").args(["-c", CHECKER]).arg(&log).current_dir(folder.path()));
+        let checked: usize = checked.trim().parse().unwrap();
+        assert!(checked >= claims, "{name} {driver} {io}: {checked} claims, {claims} expected");
+    }
+}
+
+#[test]
+fn sendfile_and_recvfile() {
+    run("sendfile", 60);
+}
+
+#[test]
+fn transfers() {
+    run("transfers", 20);
+}
+
+#[test]
+fn failures() {
+    run("failures", 1);
+}
+
+/// What md5sum or sha256sum says of a file.
+fn sum(tool: &str, path: &Path) -> String {
+    output(Command::new(tool).arg(path)).split(' ').next().unwrap().to_string()
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// The first line that a child says.
+fn first_line(child: &mut Child) -> String {
+    use std::io::{BufRead, BufReader};
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    line
+}
+
+/// One of the crate's examples, built as this test was: cargo itself builds them only where all tests are run.
+fn rust_example(name: &str) -> PathBuf {
+    let profile = library().parent().unwrap().to_path_buf();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "dcs", "--example", name]).current_dir(root());
+    cargo.arg("--target-dir").arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    output(&mut cargo);
+    profile.join("examples").join(name)
+}
+
+/// Both ends of a transfer are told the same digest, which is the right one, and the file arrives.
+fn send_to_receiver(sender: &Path) {
+    let folder = folder();
+    let input = folder.path().join("input");
+    let copy = folder.path().join("copy");
+    let mut receiver = spawn(command(&compile("examples/c/recv_file.c", folder.path())).arg("0").arg(&copy));
+    let listening = first_line(&mut receiver);
+    let port = listening.trim().rsplit(' ').next().unwrap();
+    let sent = output(command(sender).arg(&input).args(["127.0.0.1", port]));
+    let received = receiver.wait_with_output().unwrap();
+    assert!(received.status.success());
+    let (received, md5) = (String::from_utf8(received.stdout).unwrap(), sum("md5sum", &input));
+    assert!(sent.contains(&md5), "{sent} is not of {md5}");
+    assert!(received.contains(&md5), "{received} is not of {md5}");
+    assert_eq!(std::fs::read(&input).unwrap(), std::fs::read(&copy).unwrap());
+}
+
+#[test]
+fn the_examples_send_and_receive_a_file() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    send_to_receiver(&compile("examples/c/send_file.c", folder.path()));
+    send_to_receiver(&rust_example("send_file"));
+}
+
+#[test]
+fn the_loop_examples_are_sha256sum() {
+    let folder = folder();
+    let c = compile("examples/c/eventfd_loop.c", folder.path());
+    for program in [c, rust_example("eventfd_loop"), rust_example("future")] {
+        let files = ["input", "text", "/dev/null"];
+        let expected = output(Command::new("sha256sum").args(files).current_dir(folder.path()));
+        let said = output(command(&program).args(files).current_dir(folder.path()));
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&said), sorted(&expected), "{}", program.display());
+        let failed = command(&program).arg("nothing").current_dir(folder.path()).output().unwrap();
+        assert!(!failed.status.success() && !failed.stderr.is_empty(), "{}", program.display());
+    }
+}
+
+/// The template that is installed names what a program needs.
+#[test]
+fn the_pkg_config_file_builds_a_program() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let template = std::fs::read_to_string(root().join("crates/dcs/dcs.pc.in")).unwrap();
+    let filled = template
+        .replace("@version@", env!("CARGO_PKG_VERSION"))
+        .replace("@prefix@", &root().display().to_string())
+        .replace("@libdir@", &library().display().to_string());
+    assert!(!filled.contains('@'), "{filled}");
+    std::fs::write(folder.path().join("dcs.pc"), filled).unwrap();
+    let make = |arguments: &[&str]| {
+        let mut make = Command::new("make");
+        make.args(arguments).env("PKG_CONFIG_PATH", folder.path()).current_dir(root().join("examples/c"));
+        make.arg(format!("OUT={}", folder.path().display()));
+        output(&mut make)
+    };
+    make(&[]);
+    let done = command(&folder.path().join("send_file")).output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "it says how it is used");
+}
