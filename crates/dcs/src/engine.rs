@@ -273,6 +273,10 @@ impl Shared {
         self.ring_doorbell();
     }
 
+    pub fn cancel(&self, queue: &Arc<QueuePair>, cid: u16) {
+        self.push(Control::Cancel(Arc::clone(queue), cid));
+    }
+
     pub fn delete_queue(&self, queue: &Arc<QueuePair>) {
         if let Some(id) = queue.id.get() {
             self.push(Control::DeleteQueue(*id));

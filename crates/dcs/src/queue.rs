@@ -7,7 +7,7 @@
 use dcs_abi::Wire;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::ResultArea;
-use dcs_abi::status::Status;
+use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
 use dcs_engine::QueueId;
 use std::os::fd::OwnedFd;
@@ -38,7 +38,7 @@ fn handle(cid: u16, at: usize) -> u32 {
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     pub id: OnceLock<QueueId>,
-    /// Transfers that may be in flight; each may have a Cancel beside it.
+    /// Transfers that may be in flight.
     depth: u16,
     submissions: Ring<8>,
     completions: Ring<2>,
@@ -73,8 +73,10 @@ struct State {
 #[derive(Debug, Default)]
 struct Slot {
     busy: bool,
-    /// A Cancel was submitted and its completion is awaited: the identifier is not free before.
+    /// The engine was asked to abort it and has not looked yet: the identifier is not free before.
     cancelling: bool,
+    /// It was cancelled before the engine fetched its entry, which is still in the ring: nor is it free before that.
+    unfetched: bool,
     /// Nobody waits for it any more.
     detached: bool,
     /// What its handles stand for: see [`handle`].
@@ -151,7 +153,7 @@ impl<const N: usize> Ring<N> {
 
 impl QueuePair {
     pub fn new(depth: u16) -> QueuePair {
-        let ring = 2 * depth as usize + 1;
+        let ring = depth as usize + 1;
         let words = depth as usize * SLOT_SIZE / 8;
         QueuePair {
             id: OnceLock::new(),
@@ -177,7 +179,7 @@ impl QueuePair {
 
     /// Entries of each ring: one more than can be in them, so that a full ring differs from an empty one.
     pub fn ring_depth(&self) -> u16 {
-        2 * self.depth + 1
+        self.depth + 1
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -225,17 +227,19 @@ impl QueuePair {
         Ok(length)
     }
 
-    /// Asks the engine to abort a transfer, unless it is done or was asked to already.
+    /// True where no command identifier is free.
+    pub fn is_full(&self) -> bool {
+        self.state().free.is_empty()
+    }
+
+    /// Notes that the engine will be asked to abort a transfer; false where it is done, or was asked already.
     pub fn cancel(&self, cid: u16) -> bool {
-        let Some(id) = self.id.get() else { return false };
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
         if !slot.busy || slot.done.is_some() || slot.cancelling {
             return false;
         }
         slot.cancelling = true;
-        let entry = SubmissionEntry::cancel(self.depth + cid, id.0, cid);
-        self.push(&mut state, &entry);
         true
     }
 
@@ -434,16 +438,11 @@ impl QueuePair {
     }
 
     fn complete(&self, state: &mut State, entry: CompletionEntry, wakers: &mut Vec<Waker>) {
-        if let Some(cid) = entry.cid.checked_sub(self.depth) {
-            // A Cancel is done.
-            if let Some(slot) = state.slots.get_mut(cid as usize) {
-                slot.cancelling = false;
-                state.release(cid);
-            }
-            return;
-        }
-        if !state.slots[entry.cid as usize].is_in_flight() {
-            return;
+        let Some(slot) = state.slots.get_mut(entry.cid as usize) else { return };
+        if !slot.is_in_flight() {
+            // Its entry was fetched at last; its transfer was told long ago.
+            slot.unfetched = false;
+            return state.release(entry.cid);
         }
         let slot = entry.cid as usize * SLOT_SIZE;
         let mut area = [0; ResultArea::SIZE];
@@ -457,6 +456,22 @@ impl QueuePair {
         state.finish(entry, &result, wakers);
     }
 
+    /// The engine has looked after a cancelled transfer; `fetched`: it had its entry. Otherwise the transfer is done
+    /// now: nothing of it was begun.
+    pub fn cancelled(&self, cid: u16, fetched: bool) {
+        let mut state = self.state();
+        let Some(slot) = state.slots.get_mut(cid as usize) else { return };
+        slot.cancelling = false;
+        let mut wakers = Vec::new();
+        if !fetched && slot.is_in_flight() {
+            slot.unfetched = true;
+            state.abandon(cid, Status::Cancelled, Stage::Queue, &mut wakers);
+        }
+        state.release(cid);
+        drop(state);
+        self.tell(wakers);
+    }
+
     /// The queue is gone: what was never fetched fails, and nothing can be submitted any more.
     pub fn close(&self) {
         let mut state = self.state();
@@ -464,13 +479,9 @@ impl QueuePair {
         let mut wakers = Vec::new();
         for cid in 0..self.depth {
             let slot = &mut state.slots[cid as usize];
-            slot.cancelling = false;
+            (slot.cancelling, slot.unfetched) = (false, false);
             if slot.is_in_flight() {
-                let mut entry = CompletionEntry { cid, stage: 1, ..Default::default() };
-                entry.set_status(Status::QueueDeleted, false);
-                let mut result = ResultArea { status: Status::QueueDeleted.code(), ..Default::default() };
-                result.stage = 1;
-                state.finish(entry, &result, &mut wakers);
+                state.abandon(cid, Status::QueueDeleted, Stage::Frontend, &mut wakers);
             }
         }
         drop(state);
@@ -491,10 +502,24 @@ impl State {
         }
     }
 
-    /// Frees an identifier once its completion was taken and no Cancel of it is under way.
+    /// Finishes a transfer that the engine never had.
+    fn abandon(&mut self, cid: u16, status: Status, stage: Stage, wakers: &mut Vec<Waker>) {
+        let mut entry = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
+        entry.set_status(status, false);
+        let result = ResultArea { status: status.code(), stage: stage as u8, ..Default::default() };
+        self.finish(entry, &result, wakers);
+    }
+
+    /// Frees an identifier once its completion was taken and the engine is through with it.
     fn release(&mut self, cid: u16) {
         let slot = &mut self.slots[cid as usize];
-        if slot.busy && slot.detached && slot.done.is_none() && !slot.is_in_flight() && !slot.cancelling {
+        if slot.busy
+            && slot.detached
+            && slot.done.is_none()
+            && !slot.is_in_flight()
+            && !slot.cancelling
+            && !slot.unfetched
+        {
             slot.busy = false;
             self.free.push(cid);
         }

@@ -206,6 +206,10 @@ impl Request<'_> {
         let write =
             |bytes: &mut [u8], handles: &[u32]| write_descriptor(bytes, handles, &described, &parameters);
         let (engine, queue) = (&self.session.engine, &self.session.queue);
+        if queue.is_full() {
+            // Where callers drive, identifiers of dropped transfers come back only when somebody does.
+            engine.drive_once();
+        }
         let cid =
             queue.submit(Command { entry, endpoints, describe: &write }).map_err(
                 |refused| match refused {
@@ -304,7 +308,7 @@ impl Transfer {
     /// Asks the engine to abort it. It is done soon after, with [`Status::Cancelled`] unless it was faster.
     pub fn cancel(&self) {
         if !self.taken && self.queue.cancel(self.cid) {
-            self.engine.ring_doorbell();
+            self.engine.cancel(&self.queue, self.cid);
         }
     }
 

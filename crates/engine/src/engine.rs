@@ -146,6 +146,7 @@ impl Engine {
             Event::Bound { command, binding } => self.on_bound(command, binding),
             Event::Done { operation, outcome } => self.on_done(operation, outcome),
             Event::Released { block } => self.on_released(block),
+            Event::Abort { queue, cid } => _ = self.abort(queue, cid),
             Event::DeleteQueue { queue } => self.on_delete_queue(queue),
         }
         self.settle();

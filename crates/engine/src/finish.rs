@@ -262,12 +262,18 @@ impl Engine {
         if sq_id != queue.0 || cid == entry.cid {
             return self.fail(id, Stage::Frontend, 0, Fault::new(Status::InvalidField));
         }
-        if let Some(target) = self.frontend.find(queue, cid) {
+        if self.abort(queue, cid) {
             self.commands.at(id.index).result.bytes_out = 1 << 16;
-            let (stage, at) = self.held_up_at(target);
-            self.fail(target, stage, at, Fault::new(Status::Cancelled));
         }
         self.finish(id);
+    }
+
+    /// Aborts a command; false where it is not in flight.
+    pub(crate) fn abort(&mut self, queue: QueueId, cid: u16) -> bool {
+        let Some(target) = self.frontend.find(queue, cid) else { return false };
+        let (stage, at) = self.held_up_at(target);
+        self.fail(target, stage, at, Fault::new(Status::Cancelled));
+        true
     }
 
     /// A command's time, or the time that its aborted operations were given, is over.

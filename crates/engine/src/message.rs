@@ -149,6 +149,14 @@ pub enum Event<'a> {
         /// Which block.
         block: BlockId,
     },
+    /// A command is to be aborted, asked for beside the queue (as NVMe's admin command Abort, 08h): it takes no
+    /// entry and no slot, so it works however full both are. Nothing happens where no such command is in flight.
+    Abort {
+        /// Of which queue.
+        queue: QueueId,
+        /// Its command identifier.
+        cid: u16,
+    },
     /// A queue pair is to go: its commands are aborted, then [`Action::QueueDeleted`] follows. Completions for which its
     /// ring has no room by then are dropped.
     DeleteQueue {

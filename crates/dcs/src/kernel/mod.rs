@@ -33,6 +33,7 @@ const ACTIONS_A_ROUND: usize = 64;
 pub(crate) enum Control {
     AddQueue(Arc<QueuePair>),
     DeleteQueue(QueueId),
+    Cancel(Arc<QueuePair>, u16),
     Stop,
 }
 
@@ -48,6 +49,10 @@ struct Queue {
     pair: Arc<QueuePair>,
     seen_tail: u32,
     seen_head: u32,
+    /// The slot of the next entry to be fetched.
+    next_fetch: u16,
+    /// Transfers that were cancelled before their entries were fetched.
+    unwanted: Vec<u16>,
     deleting: bool,
 }
 
@@ -139,6 +144,7 @@ impl Core {
             Control::AddQueue(pair) if self.stopping || self.closed => pair.close(),
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
+            Control::Cancel(pair, cid) => self.cancel(&pair, cid),
             Control::Stop => {
                 self.stopping = true;
                 self.opening.drain(..).for_each(|pair| pair.close());
@@ -155,6 +161,23 @@ impl Core {
         }
     }
 
+    /// Aborts a transfer. One whose entry was not fetched yet (every command slot may be taken) is done at once; when
+    /// its entry is fetched, it is aborted before anything of it begins.
+    fn cancel(&mut self, pair: &Arc<QueuePair>, cid: u16) {
+        let open = pair
+            .id
+            .get()
+            .and_then(|id| self.queues.get_mut(id.0 as usize)?.as_mut().map(|queue| (*id, queue)));
+        let Some((id, queue)) = open else { return pair.cancelled(cid, true) };
+        let unfetched = queue.has_unfetched(cid);
+        if unfetched {
+            queue.unwanted.push(cid);
+        } else {
+            self.handle(Event::Abort { queue: id, cid });
+        }
+        pair.cancelled(cid, !unfetched);
+    }
+
     /// Adds queues, but not while one is being deleted: the engine may give its number away before the last actions
     /// for it were performed.
     fn open_queues(&mut self) -> bool {
@@ -167,7 +190,14 @@ impl Core {
                 Some(id) => {
                     let _ = pair.id.set(id);
                     pair.nudge();
-                    let queue = Queue { pair, seen_tail: 0, seen_head: 0, deleting: false };
+                    let queue = Queue {
+                        pair,
+                        seen_tail: 0,
+                        seen_head: 0,
+                        next_fetch: 0,
+                        unwanted: Vec::new(),
+                        deleting: false,
+                    };
                     self.queues[id.0 as usize] = Some(queue);
                 }
                 None => pair.close(),
@@ -276,6 +306,7 @@ impl Core {
             Action::FetchEntry { queue, slot } => {
                 let bytes = self.pair(queue).map_or([0; 64], |pair| pair.read_submission(slot));
                 self.handle(Event::Entry { queue, bytes: &bytes });
+                self.fetched(queue, slot, &bytes);
             }
             Action::FetchDescriptor { command, queue, address, length } => {
                 let mut descriptor = std::mem::take(&mut self.descriptor);
@@ -317,6 +348,17 @@ impl Core {
         }
     }
 
+    /// An entry was fetched: if its transfer was cancelled before, it goes no further.
+    fn fetched(&mut self, id: QueueId, slot: u16, bytes: &[u8; 64]) {
+        let Some(queue) = self.queues.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        queue.next_fetch = (slot + 1) % queue.pair.ring_depth();
+        let cid = entry_cid(bytes);
+        if let Some(at) = queue.unwanted.iter().position(|unwanted| *unwanted == cid) {
+            queue.unwanted.swap_remove(at);
+            self.handle(Event::Abort { queue: id, cid });
+        }
+    }
+
     fn pair(&self, queue: QueueId) -> Option<Arc<QueuePair>> {
         self.queues.get(queue.0 as usize)?.as_ref().map(|queue| Arc::clone(&queue.pair))
     }
@@ -353,4 +395,25 @@ impl Core {
             self.handle(Event::Done { operation: operation.id, outcome });
         }
     }
+}
+
+impl Queue {
+    /// True where an entry of this command identifier is in the ring that the engine has not fetched.
+    fn has_unfetched(&self, cid: u16) -> bool {
+        let depth = self.pair.ring_depth();
+        let tail = self.pair.sq_tail.load(Ordering::SeqCst) % u32::from(depth);
+        let mut slot = self.next_fetch;
+        while u32::from(slot) != tail {
+            if entry_cid(&self.pair.read_submission(slot)) == cid {
+                return true;
+            }
+            slot = (slot + 1) % depth;
+        }
+        false
+    }
+}
+
+/// The command identifier of a submission entry (NVMe's place for it).
+fn entry_cid(bytes: &[u8; 64]) -> u16 {
+    u16::from_le_bytes([bytes[2], bytes[3]])
 }
