@@ -34,12 +34,22 @@ impl AsFd for Connection {
 
 impl Connection {
     pub fn connect(to: &str, timeout: Duration) -> Result<Connection, Failure> {
-        match to.strip_prefix("unix:") {
+        let connection = match to.strip_prefix("unix:") {
             Some(path) => {
-                UnixStream::connect(path).map(Connection::Unix).map_err(|error| Failure::io(to, &error))
+                UnixStream::connect(path).map(Connection::Unix).map_err(|error| Failure::io(to, &error))?
             }
-            None => connect_tcp(to, timeout).map(Connection::Tcp),
+            None => Connection::Tcp(connect_tcp(to, timeout)?),
+        };
+        connection.without_blocking().map_err(|error| Failure::io(to, &error))
+    }
+
+    /// The engine waits for sockets by itself; the kernel's own copies (sendfile) need sockets that do not.
+    fn without_blocking(self) -> io::Result<Connection> {
+        match &self {
+            Connection::Tcp(stream) => stream.set_nonblocking(true)?,
+            Connection::Unix(stream) => stream.set_nonblocking(true)?,
         }
+        Ok(self)
     }
 
     /// Tells the peer that nothing follows.
@@ -107,11 +117,11 @@ impl Listener {
         if let Some(timeout) = timeout {
             self.wait(timeout).map_err(failed)?;
         }
-        match &self {
+        let accepted = match &self {
             Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Connection::Tcp(stream)),
             Listener::Unix { listener, .. } => listener.accept().map(|(stream, _)| Connection::Unix(stream)),
-        }
-        .map_err(failed)
+        };
+        accepted.and_then(Connection::without_blocking).map_err(failed)
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<()> {

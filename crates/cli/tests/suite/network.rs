@@ -67,13 +67,15 @@ fn a_range_of_a_file_is_sent() {
 #[test]
 fn standard_input_goes_to_a_socket_and_a_socket_to_standard_output() {
     let place = Place::new();
-    let mut command = place.dcs("recv unix:socket - --through md5");
-    let receiver = command.spawn().unwrap();
+    let receiver = place.dcs("recv unix:socket - --through md5").spawn().unwrap();
     while !place.path("socket").exists() {
         std::thread::yield_now();
     }
-    feed(place.dcs("send - unix:socket --through crc32"), &data(SIZE)).ok();
-    let received = crate::run::Done(receiver.wait_with_output().unwrap()).ok();
+    // Both at once: the receiver's output must be read for the sender to go on.
+    let received = std::thread::scope(|scope| {
+        scope.spawn(|| feed(place.dcs("send - unix:socket --through crc32"), &data(SIZE)).ok());
+        crate::run::Done(receiver.wait_with_output().unwrap()).ok()
+    });
     assert!(received.0.stdout == data(SIZE));
     assert!(received.stderr().contains("md5  "), "{}", received.stderr());
     assert!(!place.path("socket").exists(), "the socket's file is removed");
