@@ -61,7 +61,9 @@ impl OperatorSpec {
         let unit = self.parameter.get(64..68).and_then(|field| field.try_into().ok()).map(u32::from_le_bytes);
         match (self.operator.kind(), unit) {
             (OperatorKind::InPlace { whole_units: true }, Some(unit)) => {
-                unit == 0 || block_size.is_multiple_of(unit)
+                // What is no data unit at all is the operator's to refuse, as a bad parameter.
+                let is_unit = unit.is_power_of_two() && (16..=65536).contains(&unit);
+                !is_unit || block_size.is_multiple_of(unit)
             }
             _ => true,
         }
