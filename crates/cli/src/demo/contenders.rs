@@ -1,8 +1,9 @@
 //! The contenders, over the same files and connections: the loop that everybody writes, and the engine.
 //!
-//! Both use the same operators (`dcs-ndp`), so that control and data path are compared and not libraries.
+//! Both have the same operators (`dcs-ndp`), so that libraries are not compared. That the engine has several streams
+//! before it at once, and takes their MD5 through lanes together, is its own merit.
 
-use super::task::{Contender, FileOutcome, Item, Task};
+use super::task::{Contender, Direction, FileOutcome, Item, Task};
 use crate::operate::{self, Operators};
 use crate::report;
 use dcs::{Completion, Engine, Session, Sink, Source, Transfer};
@@ -11,8 +12,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-
-use super::task::Direction;
 
 /// Transfers that each stream has in flight: while one runs the next is there already.
 const AHEAD: usize = 2;

@@ -225,10 +225,12 @@ impl Demo<'_> {
 
     fn conclude(self, start: Instant) -> Result<(), Failure> {
         self.report.text(format_args!(
-            "\nAll contenders use the same operators (dcs-ndp): control and data path are compared, not libraries.\n\
-             loop: read + operators + send with 64 KiB, a thread for each stream; loop-1m: with 1 MiB. engine: one\n\
-             thread for all streams. Medians of {} runs in turns; CPU time of all threads, set-up left out. System\n\
-             calls: counted by ptrace in a pass of their own on about {}, where timing differs.",
+            "\nAll contenders have the same operators (dcs-ndp), so libraries are not compared. But MD5 of several streams\n\
+             goes through the engine's lanes together, which a thread for each stream cannot do.\n\
+             loop: read + operators + send with 64 KiB, a thread for each stream, so on all cores; loop-1m: with 1 MiB.\n\
+             engine: one thread, so one core, for all streams. Medians of {} runs in turns; CPU time of all threads of\n\
+             the process, set-up left out. System calls: counted by ptrace in a pass of their own on about {},\n\
+             where timing differs.",
             self.options.runs,
             human(SAMPLE.min(self.options.size)),
         ));
