@@ -3,6 +3,7 @@
 //! Each scenario is written once, over [`rig::for_each_backend`]. What cannot be had on a machine (root, a loop
 //! device, network namespaces) is skipped with a printed reason.
 
+mod bad;
 mod ends;
 mod oracle;
 mod rig;
@@ -11,3 +12,6 @@ mod life;
 mod many;
 mod pairs;
 mod paths;
+mod slow;
+mod start;
+mod stress;
