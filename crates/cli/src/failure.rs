@@ -84,11 +84,11 @@ impl Failure {
             Error::ChainTooLong | Error::Range | Error::Endpoint(_) => {
                 Failure::usage(format!("{what}: {error}"))
             }
-            Error::Start(ref cause) => {
-                Failure::new(Exit::Failed, format!("{what}: {error}")).advise(match cause.kind() {
-                    io::ErrorKind::InvalidInput => "correct the environment variable",
-                    _ => "try --io plain: it needs no io_uring",
-                })
+            Error::IoUring(_) => Failure::new(Exit::Failed, format!("{what}: {error}"))
+                .advise("try --io plain: it needs no io_uring"),
+            Error::Start(ref cause) if cause.kind() == io::ErrorKind::InvalidInput => {
+                Failure::new(Exit::Failed, format!("{what}: {error}"))
+                    .advise("correct the environment variable")
             }
             _ => Failure::new(Exit::Failed, format!("{what}: {error}")),
         }

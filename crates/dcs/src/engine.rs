@@ -155,7 +155,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] where the system has not what it needs.
+    /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the system has
+    /// not what it needs.
     pub fn start(self) -> Result<Engine, Error> {
         let Backend::Kernel = self.backend;
         let core = Core::new(self.config, io_from_environment(self.io)?)?;

@@ -11,9 +11,12 @@ pub enum Error {
     /// The engine cannot have these sizes.
     #[error("the engine cannot be made so: {0}")]
     Config(#[from] dcs_engine::ConfigError),
-    /// io_uring was demanded and is not to be had, or a thread or descriptor could not be made.
+    /// A thread or descriptor could not be made, or the environment asks for what is not there.
     #[error("the engine could not be started: {0}")]
     Start(#[source] std::io::Error),
+    /// io_uring was demanded, and the kernel has none, or forbids it.
+    #[error("io_uring is not to be had here: {0} (Io::Auto and Io::Plain do without)")]
+    IoUring(#[source] std::io::Error),
     /// The engine has all the sessions that it was made for.
     #[error("the engine has no room for another session (Builder::sessions)")]
     NoSessions,

@@ -244,7 +244,17 @@ impl QueuePair {
     }
 
     fn push(&self, state: &mut State, entry: &SubmissionEntry) {
-        self.submissions.write(state.sq_tail as usize, &entry.to_bytes());
+        self.push_bytes(state, &entry.to_bytes());
+    }
+
+    /// Any bytes, as a process might write that has the ring in its memory.
+    #[cfg(test)]
+    pub fn push_raw(&self, bytes: &[u8; 64]) {
+        self.push_bytes(&mut self.state(), bytes);
+    }
+
+    fn push_bytes(&self, state: &mut State, entry: &[u8; 64]) {
+        self.submissions.write(state.sq_tail as usize, entry);
         state.sq_tail = (state.sq_tail + 1) % self.ring_depth();
         self.sq_tail.store(u32::from(state.sq_tail), Ordering::SeqCst);
     }

@@ -150,7 +150,7 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
 /// errno of what happened outside of any transfer.
 fn errno(error: &Error) -> c_int {
     match error {
-        Error::Start(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
+        Error::Start(error) | Error::IoUring(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
         Error::NoSessions => libc::EMFILE,
         Error::Stopped => libc::ESHUTDOWN,
         Error::CallerDriven => libc::EOPNOTSUPP,

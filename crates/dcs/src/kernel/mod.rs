@@ -85,12 +85,13 @@ impl Core {
             }
         }
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
+        let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
         let engine = dcs_engine::Engine::new(config)?;
         let statistics = Arc::new(Mutex::new(Statistics::of(&engine)));
         Ok(Core {
             engine,
-            controller: Controller::new(setup).map_err(Error::Start)?,
+            controller: Controller::new(setup).map_err(refused)?,
             pass: Pass::new(lanes),
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
@@ -417,3 +418,6 @@ impl Queue {
 fn entry_cid(bytes: &[u8; 64]) -> u16 {
     u16::from_le_bytes([bytes[2], bytes[3]])
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,7 +104,8 @@ fn ranges_that_are_not_there() {
         held.wait().unwrap();
         assert_eq!(verdict(&late.wait().unwrap_err()), outside(Stage::Source));
         // Caught before they are submitted.
-        let backwards = bench.session.transfer(Source::file(&file, 7..3), [], Sink::memory(9));
+        let (from, to) = (7, 3);
+        let backwards = bench.session.transfer(Source::file(&file, from..to), [], Sink::memory(9));
         assert!(matches!(backwards, Err(Error::Range)));
         let many = vec![(0, 1); 2000];
         let many = bench.session.transfer(Source::extents(&file, &many), [], Sink::memory(9000));
@@ -359,7 +360,7 @@ fn no_descriptor_is_leaked() {
 
 fn go_wrong(bench: &Bench, round: u64) {
     let (ours, mut theirs) = tcp4();
-    ours.set_nonblocking(round % 2 == 0).unwrap();
+    ours.set_nonblocking(round.is_multiple_of(2)).unwrap();
     let (writer, reader) = pipe();
     let file = file_with(&data(20 * BLOCK));
     let to_socket = bench.session.transfer(Source::file(&file, ..), [], Sink::socket(&ours)).unwrap();

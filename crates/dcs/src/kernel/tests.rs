@@ -1,0 +1,170 @@
+//! What a process could do to an engine that reads its memory: entries, descriptors and doorbells of any value.
+
+use super::*;
+use crate::queue::Command as QueueCommand;
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use std::sync::Mutex;
+
+/// The core in the hands of a test, with one queue.
+fn core() -> (Core, Arc<QueuePair>) {
+    let config = Config { block_size: 4096, ..Config::default() };
+    let mut core = Core::new(config, Io::Plain).unwrap();
+    let pair = Arc::new(QueuePair::new(16));
+    core.control(Control::AddQueue(Arc::clone(&pair)));
+    settle(&mut core);
+    assert!(pair.id.get().is_some());
+    (core, pair)
+}
+
+fn settle(core: &mut Core) {
+    for _ in 0..10_000 {
+        if !core.step() {
+            return;
+        }
+    }
+    panic!("the core does not come to rest");
+}
+
+/// A transfer from memory to memory as a well-behaved session makes it; tells its status.
+fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status {
+    let memory = Arc::new(Mutex::new(vec![0; 5]));
+    let endpoints = vec![
+        Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into())),
+        Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory))),
+    ];
+    let describe = |bytes: &mut [u8], handles: &[u32]| {
+        let all = [Extent { offset: 0, length: 5 }];
+        let endpoint = |at: usize| Endpoint {
+            kind: EndpointKind::Memory as u8,
+            handle: handles[at],
+            ..Default::default()
+        };
+        let mut builder = Builder::new(bytes).ok()?;
+        builder.endpoint(Place::Source, endpoint(0), &all).ok()?;
+        builder.endpoint(Place::Destination, endpoint(1), &all).ok()?;
+        let length = builder.finish();
+        change(&mut bytes[..length]);
+        Some(length)
+    };
+    let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: LENGTH_TO_END, ..Default::default() };
+    let cid = pair.submit(QueueCommand { entry, endpoints, describe: &describe }).unwrap();
+    settle(core);
+    let finished = pair.take(cid).expect("it is done");
+    let status = finished.entry.status();
+    let moved = memory.lock().unwrap().as_slice() == b"bytes";
+    assert_eq!(moved, status == Status::Success, "bytes are moved where success is said, and nowhere else");
+    status
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 8
+    }
+}
+
+#[test]
+fn entries_of_any_bytes_harm_nobody() {
+    let (mut core, pair) = core();
+    let mut random = Random(0x5eed);
+    for round in 0..3000u64 {
+        let mut bytes: [u8; 64] = std::array::from_fn(|_| random.next() as u8);
+        if round % 2 == 0 {
+            // Most of an entry is right, and one byte of it is not.
+            let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, cid: 900, ..Default::default() };
+            bytes = entry.to_bytes();
+            bytes[random.next() as usize % 64] = random.next() as u8;
+        }
+        // The identifier of a cancel or of none: the session must not take it for the completion of a transfer.
+        pair.push_raw(&bytes);
+        settle(&mut core);
+        if round % 100 == 0 {
+            assert_eq!(good(&mut core, &pair, |_| ()), Status::Success);
+        }
+    }
+    let statistics = Statistics::of(&core.engine);
+    assert!(statistics.is_idle, "{statistics:?}");
+    assert!(statistics.failed > 2500, "{statistics:?}");
+}
+
+#[test]
+fn an_opcode_that_is_none_is_answered() {
+    let (mut core, pair) = core();
+    let entry = SubmissionEntry { opcode: 0x33, ..Default::default() };
+    pair.push_raw(&entry.to_bytes());
+    settle(&mut core);
+    assert_eq!(core.engine.counters().failures, 1);
+    assert_eq!(good(&mut core, &pair, |_| ()), Status::Success);
+}
+
+#[test]
+fn descriptors_of_any_bytes_harm_nobody() {
+    let (mut core, pair) = core();
+    assert_eq!(good(&mut core, &pair, |_| ()), Status::Success);
+    assert_eq!(good(&mut core, &pair, |bytes| bytes[0] ^= 0x80), Status::InvalidField);
+    // Another handle than the session has given away.
+    assert_eq!(good(&mut core, &pair, |bytes| bytes[48 + 5] = 9), Status::BadHandle);
+    let random = std::cell::RefCell::new(Random(0xdead));
+    let mut refused = 0;
+    for _ in 0..3000 {
+        let damage = |bytes: &mut [u8]| {
+            let mut random = random.borrow_mut();
+            for _ in 0..1 + random.next() % 3 {
+                let at = random.next() as usize % bytes.len();
+                bytes[at] ^= 1 << (random.next() % 8);
+            }
+        };
+        refused += usize::from(good(&mut core, &pair, damage) != Status::Success);
+    }
+    assert!(refused > 2500, "{refused}");
+    assert!(core.engine.is_idle());
+}
+
+#[test]
+fn doorbells_of_any_value_are_ignored() {
+    let (mut core, pair) = core();
+    for value in [33, 1000, u32::MAX] {
+        let (tail, head) = (pair.sq_tail.load(Ordering::SeqCst), pair.cq_head.load(Ordering::SeqCst));
+        pair.sq_tail.store(value, Ordering::SeqCst);
+        pair.cq_head.store(value, Ordering::SeqCst);
+        settle(&mut core);
+        pair.sq_tail.store(tail, Ordering::SeqCst);
+        pair.cq_head.store(head, Ordering::SeqCst);
+        settle(&mut core);
+        assert_eq!(good(&mut core, &pair, |_| ()), Status::Success);
+    }
+    assert!(core.engine.counters().bad_doorbells >= 6);
+}
+
+/// A queue that comes when another one goes, in the same round, has nothing to do with it, though it may get its
+/// number.
+#[test]
+fn a_number_that_is_used_again_is_another_queue() {
+    let (mut core, first) = core();
+    let second = Arc::new(QueuePair::new(16));
+    // An entry is under way when the queue goes, so that actions for it are still to be performed.
+    first.push_raw(&SubmissionEntry { opcode: 0x33, cid: 5, ..Default::default() }.to_bytes());
+    core.control(Control::DeleteQueue(*first.id.get().unwrap()));
+    core.control(Control::AddQueue(Arc::clone(&second)));
+    settle(&mut core);
+    assert!(first.has(crate::queue::Awaited::Closed));
+    assert!(!second.has(crate::queue::Awaited::Closed));
+    assert_eq!(good(&mut core, &second, |_| ()), Status::Success);
+}
+
+#[test]
+fn a_core_that_was_given_up_tells_everybody() {
+    let (mut core, pair) = core();
+    core.abandon();
+    let late = Arc::new(QueuePair::new(1));
+    core.control(Control::AddQueue(Arc::clone(&late)));
+    assert!(!core.step());
+    for pair in [pair, late] {
+        assert!(pair.has(crate::queue::Awaited::Closed));
+    }
+}
