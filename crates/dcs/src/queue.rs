@@ -34,6 +34,11 @@ fn handle(cid: u16, at: usize) -> u32 {
     u32::from(cid) * ENDPOINTS_MAX as u32 + at as u32 + 1
 }
 
+/// Command identifiers of a queue with room for so many transfers.
+fn identifiers(depth: u16) -> u16 {
+    depth + depth.div_ceil(4)
+}
+
 /// One queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
@@ -61,7 +66,10 @@ struct State {
     sq_tail: u16,
     cq_head: u16,
     phase: bool,
-    /// Free command identifiers of transfers.
+    /// Transfers that may be submitted now.
+    room: u16,
+    /// Free command identifiers. There are more of them than room: one whose transfer was cancelled may be with the
+    /// engine a while longer.
     free: Vec<u16>,
     slots: Vec<Slot>,
     /// Where descriptors are put together.
@@ -73,6 +81,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Slot {
     busy: bool,
+    /// It takes room: in flight, or done and nobody has taken its completion.
+    counted: bool,
     /// The engine was asked to abort it and has not looked yet: the identifier is not free before.
     cancelling: bool,
     /// It was cancelled before the engine fetched its entry, which is still in the ring: nor is it free before that.
@@ -153,8 +163,9 @@ impl<const N: usize> Ring<N> {
 
 impl QueuePair {
     pub fn new(depth: u16) -> QueuePair {
-        let ring = depth as usize + 1;
-        let words = depth as usize * SLOT_SIZE / 8;
+        let identifiers = identifiers(depth);
+        let ring = identifiers as usize + 1;
+        let words = identifiers as usize * SLOT_SIZE / 8;
         QueuePair {
             id: OnceLock::new(),
             depth,
@@ -167,8 +178,9 @@ impl QueuePair {
                 sq_tail: 0,
                 cq_head: 0,
                 phase: true,
-                free: (0..depth).rev().collect(),
-                slots: (0..depth).map(|_| Slot::default()).collect(),
+                room: depth,
+                free: (0..identifiers).rev().collect(),
+                slots: (0..identifiers).map(|_| Slot::default()).collect(),
                 scratch: vec![0; DESCRIPTOR_ROOM].into(),
                 closed: false,
             }),
@@ -179,7 +191,7 @@ impl QueuePair {
 
     /// Entries of each ring: one more than can be in them, so that a full ring differs from an empty one.
     pub fn ring_depth(&self) -> u16 {
-        self.depth + 1
+        identifiers(self.depth) + 1
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -195,7 +207,7 @@ impl QueuePair {
         if state.closed {
             return Err(Refused::Closed);
         }
-        let cid = *state.free.last().ok_or(Refused::Full)?;
+        let cid = *state.free.last().filter(|_| state.room > 0).ok_or(Refused::Full)?;
         let handles: [u32; ENDPOINTS_MAX] = std::array::from_fn(|at| handle(cid, at));
         let slot = cid as usize * SLOT_SIZE;
         let length = self.write_descriptor(&mut state.scratch, slot, command.describe, &handles)?;
@@ -204,9 +216,11 @@ impl QueuePair {
         command.entry.descriptor_length = length as u32;
         command.entry.result_address = BASE + (slot + RESULT_AT) as u64;
         state.free.pop();
+        state.room -= 1;
         let chain = command.entry.op_chain.iter().copied().take_while(|number| *number != 0).collect();
+        let endpoints = command.endpoints;
         state.slots[cid as usize] =
-            Slot { busy: true, endpoints: command.endpoints, chain, descriptor: length, ..Slot::default() };
+            Slot { busy: true, counted: true, endpoints, chain, descriptor: length, ..Slot::default() };
         self.push(&mut state, &command.entry);
         Ok(cid)
     }
@@ -227,9 +241,10 @@ impl QueuePair {
         Ok(length)
     }
 
-    /// True where no command identifier is free.
+    /// True where nothing can be submitted.
     pub fn is_full(&self) -> bool {
-        self.state().free.is_empty()
+        let state = self.state();
+        state.room == 0 || state.free.is_empty()
     }
 
     /// Notes that the engine will be asked to abort a transfer; false where it is done, or was asked already.
@@ -487,7 +502,7 @@ impl QueuePair {
         let mut state = self.state();
         state.closed = true;
         let mut wakers = Vec::new();
-        for cid in 0..self.depth {
+        for cid in 0..identifiers(self.depth) {
             let slot = &mut state.slots[cid as usize];
             (slot.cancelling, slot.unfetched) = (false, false);
             if slot.is_in_flight() {
@@ -520,16 +535,15 @@ impl State {
         self.finish(entry, &result, wakers);
     }
 
-    /// Frees an identifier once its completion was taken and the engine is through with it.
+    /// Gives a transfer's room back once its completion was taken, and its identifier once the engine is through
+    /// with it as well.
     fn release(&mut self, cid: u16) {
         let slot = &mut self.slots[cid as usize];
-        if slot.busy
-            && slot.detached
-            && slot.done.is_none()
-            && !slot.is_in_flight()
-            && !slot.cancelling
-            && !slot.unfetched
-        {
+        if !slot.busy || !slot.detached || slot.done.is_some() || slot.is_in_flight() {
+            return;
+        }
+        self.room += u16::from(std::mem::take(&mut slot.counted));
+        if !slot.cancelling && !slot.unfetched {
             slot.busy = false;
             self.free.push(cid);
         }

@@ -57,6 +57,33 @@ fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status
     status
 }
 
+/// A transfer that was cancelled and whose completion was taken takes no room, though its entry is in the ring still.
+#[test]
+fn a_cancelled_transfer_takes_no_room() {
+    let (mut core, pair) = core();
+    let submit = || {
+        let endpoints = vec![Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into()))];
+        let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, ..Default::default() };
+        pair.submit(QueueCommand { entry, endpoints, describe: &|_, _| Some(8) })
+    };
+    let all: Vec<u16> = (0..16).map(|_| submit().unwrap()).collect();
+    assert!(submit().is_err() && pair.is_full());
+    // The engine hears of the cancel first.
+    assert!(pair.cancel(all[3]));
+    core.control(Control::Cancel(Arc::clone(&pair), all[3]));
+    assert_eq!(pair.take(all[3]).expect("it is done").entry.status(), Status::Cancelled);
+    let next = submit().unwrap();
+    assert!(next != all[3] && submit().is_err());
+    settle(&mut core);
+    for cid in all.into_iter().filter(|cid| pair.peek(*cid).is_some()).chain([next]) {
+        assert_eq!(pair.take(cid).unwrap().entry.status(), Status::InvalidField);
+    }
+    assert_eq!(good(&mut core, &pair, |_| ()), Status::Success);
+    let again: Vec<_> = (0..16).map(|_| submit().unwrap()).collect();
+    assert_eq!(again.len(), 16);
+    settle(&mut core);
+}
+
 struct Random(u64);
 
 impl Random {

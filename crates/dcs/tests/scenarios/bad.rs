@@ -47,6 +47,8 @@ fn operators_that_are_none_and_parameters_that_are_wrong() {
         (vec![raw(aes, &[])], Status::BadParameter, 0),
         (vec![raw(xts, &key(79))], Status::BadParameter, 0),
         (vec![unit(8)], Status::BadParameter, 0),
+        (vec![unit(24)], Status::BadParameter, 0),
+        (vec![raw(xts, &[0; 80])], Status::BadParameter, 0),
         // A data unit that no block of this engine holds.
         (vec![unit(2 * BLOCK as u32)], Status::OutOfResources, 0),
         (vec![raw(Operator::Md5 as u8, &[1])], Status::BadParameter, 0),
