@@ -102,7 +102,7 @@ pub(crate) fn advice(status: Status) -> &'static str {
         Status::UnknownOperator => "use operators that this engine has (dcs ops)",
         Status::BadParameter => "check the operator's key, counter or level (docs/operators.md)",
         Status::BadHandle => "keep file descriptors open until the transfer is submitted",
-        Status::AccessDenied => "open the source for reading and the destination for reading and writing",
+        Status::AccessDenied => "open the source for reading and the destination for writing",
         Status::OutOfRange => "ask for a range that lies inside the file, or grow the destination",
         Status::CapacityExceeded => "make room at the destination and send the rest again",
         Status::EndOfSource => "the file shrank or the peer stopped early: check the sender",
