@@ -112,7 +112,8 @@ impl Source {
         Source(Side::new(endpoint, range))
     }
 
-    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT).
+    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What does not begin on the device's
+    /// alignment goes through it all the same: [`Completion::path`](crate::Completion::path) tells.
     pub fn cache(mut self, mode: Mode) -> Source {
         self.0.cache = mode;
         self
@@ -161,7 +162,8 @@ impl Sink {
         Sink(Side::new(endpoint, range))
     }
 
-    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT).
+    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What is not a whole page goes through it
+    /// all the same: [`Completion::path`](crate::Completion::path) tells.
     pub fn cache(mut self, mode: Mode) -> Sink {
         self.0.cache = mode;
         self
