@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 const CHECKER: &str = include_str!("c/check.py");
 const INPUT: usize = 4 << 20;
@@ -14,11 +15,26 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The folder with the `libdcs.so` that was built with this test.
-fn library() -> PathBuf {
-    let folder = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    assert!(folder.join("libdcs.so").is_file(), "no libdcs.so in {}", folder.display());
-    folder
+/// The folder with the `libdcs.so` that was built with this test, once the Rust examples are built: cargo may link the
+/// library anew for them, and nobody may be using it then.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+        build_examples(folder.parent().unwrap());
+        assert!(folder.join("libdcs.so").is_file(), "no libdcs.so in {}", folder.display());
+        folder
+    })
+}
+
+fn build_examples(profile: &Path) {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "dcs", "--examples"]).current_dir(root());
+    cargo.arg("--target-dir").arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    output(&mut cargo);
 }
 
 fn output(command: &mut Command) -> String {
@@ -114,15 +130,7 @@ fn first_line(child: &mut Child) -> String {
 
 /// One of the crate's examples, built as this test was: cargo itself builds them only where all tests are run.
 fn rust_example(name: &str) -> PathBuf {
-    let profile = library().parent().unwrap().to_path_buf();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "dcs", "--example", name]).current_dir(root());
-    cargo.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    output(&mut cargo);
-    profile.join("examples").join(name)
+    library().parent().unwrap().join("examples").join(name)
 }
 
 /// Both ends of a transfer are told the same digest, which is the right one, and the file arrives.
