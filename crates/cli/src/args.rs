@@ -31,8 +31,12 @@ pub enum Command {
     Ops(Ops),
     /// Run the main job on generated data, check every byte, and compare with the ordinary loop
     Demo(Demo),
+    /// Measure what jobs cost, beside what else could do them
+    Bench(Bench),
     #[command(hide = true)]
     DemoWorker,
+    #[command(hide = true)]
+    BenchControl { contender: String, transfers: usize },
 }
 
 #[derive(Debug, Args)]
@@ -160,6 +164,14 @@ pub struct Demo {
     /// Succeed even where python3 or openssl is missing, so that not all could be checked
     #[arg(long)]
     pub unverified: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = BENCH_HELP)]
+pub struct Bench {
+    /// control: instructions and system calls of one small transfer
+    #[arg(value_name = "JOB")]
+    pub jobs: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -294,3 +306,11 @@ one with md5. Python's hashlib and gzip and the openssl command check every byte
 run side by side. Fair comparison needs a release build.
 
 Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no space; 130 interrupted";
+
+const BENCH_HELP: &str = "\
+Examples:
+  dcs bench control
+  dcs bench control --json
+  dcs bench control --json | jq .instructions_per_transfer
+
+control counts instructions one by one, by ptrace: the same every time, whatever else runs.";

@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args`, `units` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `demo` | one subcommand each |
+//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench` | one subcommand each |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
@@ -13,6 +13,7 @@
 
 mod address;
 mod args;
+mod bench;
 mod chain;
 mod copy;
 mod demo;
@@ -44,6 +45,8 @@ fn main() -> std::process::ExitCode {
         Command::Copy(copy) => copy::run(copy, &report),
         Command::Ops(ops) => ops::run(ops, &report),
         Command::Demo(demo) => demo::run(demo, &report),
+        Command::Bench(options) => bench::run(options, &report),
+        Command::BenchControl { contender, transfers } => bench::control::child(contender, *transfers),
         Command::DemoWorker => demo::worker::run(),
     };
     match result {

@@ -51,6 +51,8 @@ impl Report {
             Command::Copy(copy) => ("copy", copy.to == "-"),
             Command::Ops(_) => ("ops", false),
             Command::Demo(_) => ("demo", false),
+            Command::Bench(_) => ("bench", false),
+            Command::BenchControl { .. } => ("bench-helper", false),
             Command::DemoWorker => ("demo-helper", false),
         };
         Report { command, json: arguments.json, quiet: arguments.quiet, stdout_is_data }

@@ -13,7 +13,7 @@ mod dataset;
 mod measure;
 pub mod peer;
 mod process;
-mod syscalls;
+pub mod syscalls;
 mod table;
 mod task;
 mod verify;

@@ -17,6 +17,16 @@ pub fn mark() {
     let _ = getpgid(Some(Pid::from_raw(MARK)));
 }
 
+/// Whether a process is about to make that call.
+pub fn is_mark(pid: Pid) -> bool {
+    entry(pid).is_some_and(|(number, first)| are_mark(number, first))
+}
+
+/// Whether these are number and first argument of that call.
+pub fn are_mark(number: u64, first: u64) -> bool {
+    number == nix::libc::SYS_getpgid as u64 && first == MARK as u64
+}
+
 /// Follows a child process until it ends, and counts. The calling thread must do nothing else meanwhile.
 pub fn count(child: u32, attached: impl FnOnce()) -> nix::Result<u64> {
     let leader = Pid::from_raw(child as i32);
@@ -58,7 +68,7 @@ struct Counting {
 impl Counting {
     fn see(&mut self, pid: Pid) {
         match entry(pid) {
-            Some((number, first)) if number == nix::libc::SYS_getpgid as u64 && first == MARK as u64 => {
+            Some((number, first)) if are_mark(number, first) => {
                 self.total = self.calls;
                 self.calls = Some(0);
             }

@@ -5,14 +5,17 @@ use crate::run::Place;
 #[test]
 fn every_command_shows_examples_of_itself() {
     let place = Place::new();
-    for command in ["send", "recv", "copy", "ops", "demo"] {
+    for command in ["send", "recv", "copy", "ops", "demo", "bench"] {
         let help = place.run(&format!("{command} --help")).ok().stdout();
         let (_, examples) = help.split_once("Examples:").expect("there are examples");
         assert!(examples.matches(&format!("dcs {command}")).count() >= 3, "{command}");
     }
     let help = place.run("--help").ok().stdout();
     assert!(help.contains("Exit codes:") && help.contains("130 interrupted"));
-    assert!(!help.contains("demo-worker"), "what is not for people is not shown to them");
+    assert!(
+        !help.contains("demo-worker") && !help.contains("bench-"),
+        "what is not for people is not shown to them"
+    );
 }
 
 /// The examples are commands that are understood: a file or peer may be missing, nothing else.

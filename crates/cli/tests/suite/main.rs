@@ -1,5 +1,6 @@
 //! The `dcs` command as a user has it: the built program, real files, pipes and sockets, and Python as the judge.
 
+mod bench;
 mod copy;
 mod demo;
 mod failures;

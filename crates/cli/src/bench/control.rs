@@ -1,0 +1,174 @@
+//! `dcs bench control`: what one transfer of 64 bytes costs in instructions and system calls, on the engine that its
+//! caller drives and in the plain loop: file > crc32c > socket.
+//!
+//! Instructions are those of the process, the kernel's left out. They are counted one by one, so the figure is the
+//! same every time, whatever else the machine does.
+
+use super::names;
+use super::step::{self, Steps};
+use crate::failure::{Exit, Failure};
+use crate::report::Report;
+use dcs::{Driver, Engine, Op, Sink, Source};
+use dcs_abi::operator::Operator;
+use dcs_ndp::Context;
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::unistd::Pid;
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+/// Bytes of the file: one block.
+const SIZE: usize = 64;
+/// Transfers before the counting: by then every lazy thing is done.
+const WARM_UP: usize = 64;
+/// Transfers that are counted; a debug build takes ten times as many instructions for each.
+const COUNTED: usize = if cfg!(debug_assertions) { 2 } else { 16 };
+const CONTENDERS: [&str; 2] = ["loop", "engine"];
+
+pub fn run(report: &Report) -> Result<(), Failure> {
+    report.text(format_args!(
+        "file>crc32c>socket, {SIZE} bytes, descriptors open: of one transfer, mean of {COUNTED} after {WARM_UP}.\n\
+         Instructions of the process, counted one by one; those of the kernel are not among them."
+    ));
+    for contender in CONTENDERS {
+        let step = report.step(format!("{contender}: counting"));
+        let steps = count(contender).map_err(|error| {
+            Failure::new(Exit::Failed, format!("counting instructions: {error}"))
+                .advise("it needs x86-64, and a process that may ptrace its own child")
+        })?;
+        drop(step);
+        print(contender, &steps, report);
+    }
+    Ok(())
+}
+
+/// Who counts and who is counted share a core: a hand-over between cores would cost ten times as much, at each step.
+fn count(contender: &str) -> io::Result<Steps> {
+    let counting = || {
+        let here = Pid::from_raw(0);
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu()?)?;
+        sched_setaffinity(here, &one)?;
+        count_child(contender)
+    };
+    std::thread::scope(|scope| scope.spawn(counting).join().map_err(|_| io::Error::other("panic"))?)
+}
+
+fn count_child(contender: &str) -> io::Result<Steps> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["bench-control", contender, &COUNTED.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let steps = step::count(child.id(), || drop(child.stdin.take()));
+    let status = child.wait();
+    let steps = steps?;
+    match status {
+        // Whoever traced it has waited for it.
+        Ok(status) if !status.success() => {
+            Err(io::Error::other(format!("the counted process failed: {status}")))
+        }
+        _ => Ok(steps),
+    }
+}
+
+fn print(contender: &str, steps: &Steps, report: &Report) {
+    let per = |count: u64| count as f64 / COUNTED as f64;
+    report.text(format_args!("\n{contender}: {:.0} instructions", per(steps.instructions)));
+    for (object, count) in &steps.objects {
+        report.text(format_args!("  {:9.1}  in {object}", per(*count)));
+    }
+    let calls: u64 = steps.calls.values().sum();
+    report.text(format_args!("{contender}: {:.1} system calls", per(calls)));
+    let mut named: Vec<(String, u64)> =
+        steps.calls.iter().map(|(number, count)| (names::of(*number), *count)).collect();
+    named.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+    for (name, count) in &named {
+        report.text(format_args!("  {:9.1}  {name}", per(*count)));
+    }
+    let named: serde_json::Map<_, _> =
+        named.into_iter().map(|(name, count)| (name, per(count).into())).collect();
+    let objects: serde_json::Map<_, _> =
+        steps.objects.iter().map(|(name, count)| (name.clone(), per(*count).into())).collect();
+    report.object(&json!({
+        "event": "control", "job": "file>crc32c>socket", "contender": contender, "size": SIZE, "transfers": COUNTED,
+        "instructions_per_transfer": per(steps.instructions), "instructions_by_object": objects,
+        "system_calls_per_transfer": per(calls), "system_calls_by_name": named,
+    }));
+}
+
+/// The hidden subcommand: the counted process.
+pub fn child(contender: &str, transfers: usize) -> Result<(), Failure> {
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    // Until whoever counts is there: it closes the pipe then.
+    let done = io::stdin().read(&mut [0]).and_then(|_| match contender {
+        "engine" => engine(transfers),
+        _ => plain_loop(transfers),
+    });
+    done.map_err(|error| Failure::io("counted process", &error))
+}
+
+/// Runs it so often before the first mark, and so often between the marks.
+fn marked(
+    transfers: usize,
+    mut one: impl FnMut(&File, &UnixStream) -> io::Result<[u8; 4]>,
+) -> io::Result<()> {
+    let mut file = tempfile::tempfile()?;
+    let bytes: Vec<u8> = (0..SIZE as u8).collect();
+    file.write_all(&bytes)?;
+    let (near, mut far) = UnixStream::pair()?;
+    // As a server has them.
+    near.set_nonblocking(true)?;
+    let mut arrived = [0; SIZE];
+    let mut value = [0; 4];
+    for _ in 0..WARM_UP {
+        value = one(&file, &near)?;
+        far.read_exact(&mut arrived)?;
+    }
+    crate::demo::syscalls::mark();
+    for _ in 0..transfers {
+        value = one(&file, &near)?;
+    }
+    crate::demo::syscalls::mark();
+    let mut expected = Context::new(Operator::Crc32c, &[]).map_err(io::Error::other)?;
+    expected.absorb(&bytes);
+    let expected = expected.value().ok_or(io::ErrorKind::InvalidData)?;
+    for _ in 0..transfers {
+        far.read_exact(&mut arrived)?;
+        if arrived != bytes[..] || value != expected.as_bytes() {
+            return Err(io::Error::other("wrong bytes were delivered"));
+        }
+    }
+    Ok(())
+}
+
+fn engine(transfers: usize) -> io::Result<()> {
+    let engine = Engine::builder().driver(Driver::Caller).start().map_err(io::Error::other)?;
+    let session = engine.session().map_err(io::Error::other)?;
+    marked(transfers, |file, socket| {
+        let transfer = session.transfer(Source::file(file, ..), [Op::Crc32c], Sink::socket(socket));
+        let done = transfer.map_err(io::Error::other)?.wait().map_err(io::Error::other)?;
+        let value = done.digests.first().and_then(|digest| digest.bytes().try_into().ok());
+        value.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    })
+}
+
+/// pread, operator, send.
+fn plain_loop(transfers: usize) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    marked(transfers, |file, mut socket| {
+        let mut context = Context::new(Operator::Crc32c, &[]).map_err(io::Error::other)?;
+        let mut at = 0;
+        while at < SIZE {
+            let length = file.read_at(&mut buffer, at as u64)?;
+            context.absorb(&buffer[..length]);
+            socket.write_all(&buffer[..length])?;
+            at += length;
+        }
+        let value = context.value().and_then(|value| value.as_bytes().try_into().ok());
+        value.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    })
+}
