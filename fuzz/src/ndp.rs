@@ -5,7 +5,7 @@ mod common;
 
 use common::{Cut, in_place, pieces, resize_within, whole};
 use dcs_abi::operator::{OPERATORS, Operator, OperatorInfo, OperatorKind};
-use dcs_ndp::{Context, Lanes, OperatorError};
+use dcs_ndp::{Context, Lanes, OperatorError, Piece};
 
 /// A stream through an operator, cut in pieces: it comes to the same as in one piece, inverses restore, what is
 /// refused changes nothing, and every call gets on.
@@ -153,7 +153,7 @@ fn digested(operator: Operator, data: &[u8], cut: &Cut) {
     let value = context.value().expect("a digest has a value");
     assert_eq!(value.as_bytes().len(), operator.digest_size());
     assert_eq!(value.to_string(), common::digest(operator, data));
-    for lanes in Lanes::available() {
+    for lanes in Lanes::available(operator) {
         together(operator, lanes, &pieces);
     }
 }
@@ -164,8 +164,9 @@ fn together(operator: Operator, lanes: Lanes, pieces: &[(&[u8], bool)]) {
     let mut contexts: Vec<_> = streams.iter().map(|_| common::context(operator, &[])).collect();
     let halves = streams.iter().map(|(piece, _)| piece.split_at(piece.len() / 3));
     let (first, second): (Vec<_>, Vec<_>) = halves.unzip();
-    for parts in [first, second] {
-        Context::absorb_together(lanes, &mut contexts.iter_mut().zip(parts).collect::<Vec<_>>());
+    for (parts, last) in [(first, false), (second, true)] {
+        let pieces = contexts.iter_mut().zip(parts).map(|(context, data)| Piece { context, data, last });
+        Context::absorb_together(lanes, &mut pieces.collect::<Vec<_>>());
     }
     for (context, (piece, _)) in contexts.iter().zip(streams) {
         let value = context.value().map(|value| value.to_string());

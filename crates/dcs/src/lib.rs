@@ -44,7 +44,7 @@
 //! # What it doesn't implement
 //!
 //! * Other backends than the kernel's: a PCIe card and the RTL come later behind the same API.
-//! * Multi-lane units for other digests than MD5: these run one stream at a time on the engine's core.
+//! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
 //! * TLS, HTTP, datagrams: endpoints are byte streams, files and memory.
 
 pub mod completion;

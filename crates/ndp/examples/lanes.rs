@@ -1,32 +1,65 @@
-//! MD5 by lanes: GiB/s of one core by the number of streams, on every vector unit of this machine.
+//! Units that take several streams at once: GiB/s of one core by the number of streams, on every such unit of this
+//! machine. `cargo run --release -p dcs-ndp --example lanes [-- --json]`. The best of several rounds that take turns,
+//! so that all columns see the same machine.
 
-use dcs_abi::operator::Operator;
-use dcs_ndp::{Context, Lanes};
-use std::time::Instant;
+use dcs_abi::operator::{OPERATORS, Operator};
+use dcs_ndp::{Context, Lanes, Piece};
+use std::time::{Duration, Instant};
 
 const PIECE: usize = 64 * 1024;
+const ROUNDS: usize = 7;
 
-fn rate(lanes: Lanes, count: usize) -> f64 {
-    let data: Vec<Vec<u8>> = (0..count).map(|at| vec![at as u8; PIECE]).collect();
-    let mut contexts: Vec<Context> =
-        (0..count).filter_map(|_| Context::new(Operator::Md5, &[]).ok()).collect();
+/// The time of one round: each stream takes in so many pieces.
+fn time(operator: Operator, lanes: Lanes, data: &[Vec<u8>]) -> Duration {
+    let mut contexts: Vec<Context> = data.iter().filter_map(|_| Context::new(operator, &[]).ok()).collect();
     let start = Instant::now();
-    let mut rounds = 0;
-    while start.elapsed().as_millis() < 200 {
-        let mut work: Vec<_> = contexts.iter_mut().zip(&data).map(|(c, d)| (c, d.as_slice())).collect();
-        Context::absorb_together(lanes, &mut work);
-        rounds += 1;
+    for _ in 0..repetitions(data) {
+        let pieces = contexts.iter_mut().zip(data);
+        let mut pieces: Vec<Piece<'_>> =
+            pieces.map(|(context, data)| Piece { context, data, last: false }).collect();
+        Context::absorb_together(lanes, &mut pieces);
     }
-    let bytes = rounds * count * PIECE;
-    bytes as f64 / start.elapsed().as_secs_f64() / (1u64 << 30) as f64
+    start.elapsed()
+}
+
+fn repetitions(data: &[Vec<u8>]) -> usize {
+    128 / data.len() + 1
 }
 
 fn main() {
-    let units = Lanes::available();
-    println!("MD5, GiB/s of one core, pieces of 64 KiB\n");
-    println!("streams  {}", units.iter().map(|lanes| format!("{lanes:>8?}")).collect::<String>());
-    for count in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64] {
-        let row: String = units.iter().map(|lanes| format!("{:>8.2}", rate(*lanes, count))).collect();
-        println!("{count:>7}  {row}");
+    let json = std::env::args().any(|argument| argument == "--json");
+    for info in OPERATORS {
+        let units = Lanes::available(info.operator);
+        if units.len() < 2 {
+            continue;
+        }
+        if !json {
+            let names: String = units.iter().map(|lanes| format!("{:>12}", format!("{lanes:?}"))).collect();
+            println!("{}, GiB/s of one core, pieces of 64 KiB\n\nstreams{names}", info.name);
+        }
+        for count in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64] {
+            let data: Vec<Vec<u8>> = (0..count).map(|at| vec![at as u8; PIECE]).collect();
+            let mut best = vec![Duration::MAX; units.len()];
+            for _ in 0..ROUNDS {
+                for (best, lanes) in best.iter_mut().zip(&units) {
+                    *best = time(info.operator, *lanes, &data).min(*best);
+                }
+            }
+            let bytes = repetitions(&data) * count * PIECE;
+            let rates = best.iter().map(|best| bytes as f64 / best.as_secs_f64() / (1u64 << 30) as f64);
+            if json {
+                for (lanes, rate) in units.iter().zip(rates) {
+                    println!(
+                        r#"{{"operator":"{}","unit":"{lanes:?}","streams":{count},"gib_per_s":{rate:.3}}}"#,
+                        info.name
+                    );
+                }
+            } else {
+                println!("{count:>7}{}", rates.map(|rate| format!("{rate:>12.2}")).collect::<String>());
+            }
+        }
+        if !json {
+            println!();
+        }
     }
 }

@@ -5,9 +5,11 @@ use core::fmt;
 use crc_fast::CrcAlgorithm;
 use dcs_abi::operator::Operator;
 use sha1::Sha1;
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Digest as _, Sha512};
 
+use crate::hash::Hash;
 use crate::md5::Md5;
+use crate::sha256::Sha256;
 
 /// Bytes of the longest value.
 const SIZE_MAX: usize = 64;
@@ -54,9 +56,9 @@ impl fmt::Debug for DigestValue {
 
 /// The running state of one digest.
 pub(crate) enum Digest {
-    Md5(Md5),
+    Md5(Hash<Md5>),
     Sha1(Sha1),
-    Sha256(Sha256),
+    Sha256(Hash<Sha256>),
     Sha512(Sha512),
     Crc { state: crc_fast::Digest, size: usize },
 }
@@ -67,9 +69,9 @@ impl Digest {
         let crc =
             |algorithm| Digest::Crc { state: crc_fast::Digest::new(algorithm), size: operator.digest_size() };
         Some(match operator {
-            Operator::Md5 => Digest::Md5(Md5::new()),
+            Operator::Md5 => Digest::Md5(Hash::new()),
             Operator::Sha1 => Digest::Sha1(Sha1::new()),
-            Operator::Sha256 => Digest::Sha256(Sha256::new()),
+            Operator::Sha256 => Digest::Sha256(Hash::new()),
             Operator::Sha512 => Digest::Sha512(Sha512::new()),
             Operator::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc),
             Operator::Crc32c => crc(CrcAlgorithm::Crc32Iscsi),
@@ -82,7 +84,7 @@ impl Digest {
         match self {
             Digest::Md5(state) => state.absorb(data),
             Digest::Sha1(state) => state.update(data),
-            Digest::Sha256(state) => state.update(data),
+            Digest::Sha256(state) => state.absorb(data),
             Digest::Sha512(state) => state.update(data),
             Digest::Crc { state, .. } => state.update(data),
         }
@@ -91,9 +93,9 @@ impl Digest {
     /// The value over all that was absorbed; more may follow.
     pub(crate) fn value(&self) -> DigestValue {
         match self {
-            Digest::Md5(state) => DigestValue::new(&state.value()),
+            Digest::Md5(state) => DigestValue::new(state.value().as_ref()),
             Digest::Sha1(state) => DigestValue::new(&state.clone().finalize()),
-            Digest::Sha256(state) => DigestValue::new(&state.clone().finalize()),
+            Digest::Sha256(state) => DigestValue::new(state.value().as_ref()),
             Digest::Sha512(state) => DigestValue::new(&state.clone().finalize()),
             Digest::Crc { state, size } => {
                 let value = state.finalize().to_be_bytes();

@@ -20,7 +20,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `digest` | digests and CRCs; [`DigestValue`] |
-//! | `md5` | MD5: a scalar unit, and [`Lanes`] that take many streams at once |
+//! | `hash` | streams of hash functions: whole blocks and padding |
+//! | `lanes` | [`Lanes`] that take many streams at once, and the passes through them |
+//! | `md5`, `sha256` | their compression functions, for one stream and for many |
 //! | `cipher` | counter mode; XTS with ciphertext stealing |
 //! | `resize` | the loop that all compressors and decompressors share |
 //! | `gzip`, `zstd` | their libraries, one call a step |
@@ -35,18 +37,23 @@
 //! * No limit on what a decompressor produces: the destination is the limit.
 //! * No dictionaries, no zlib or raw deflate streams, no Zstandard windows over 128 MiB, no legacy Zstandard formats.
 //! * No query operators.
-//! * No parallelism inside a stream: streams run beside each other, each on its own context. Multi-lane units are
-//!   there for MD5 only.
+//! * No parallelism inside a stream: streams run beside each other, each on its own context; [`Lanes`] says for
+//!   which operators there are units that take several at once.
 #![deny(unsafe_code)]
 
 mod cipher;
 mod digest;
 mod error;
 mod gzip;
+mod hash;
+// Where a machine has no unit, there is nothing to run on one.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+mod lanes;
 mod md5;
 pub mod parameter;
 mod resize;
 pub mod sequential;
+mod sha256;
 mod zstd;
 
 use dcs_abi::operator::Operator;
@@ -57,7 +64,7 @@ use resize::Resize;
 
 pub use digest::DigestValue;
 pub use error::OperatorError;
-pub use md5::Lanes;
+pub use lanes::{Lanes, Piece};
 
 /// Stream state of one operator of one chain: what a physical unit is loaded with.
 pub struct Context {
@@ -119,21 +126,6 @@ impl Context {
         if let Unit::Digest(digest) = &mut self.unit {
             digest.absorb(data);
         }
-    }
-
-    /// MD5s: takes in the next bytes of many streams, side by side on the lanes of a vector unit. It comes to the
-    /// same as [`Context::absorb`] for each.
-    pub fn absorb_together(lanes: Lanes, streams: &mut [(&mut Context, &[u8])]) {
-        let mut together = Vec::with_capacity(streams.len());
-        for (context, data) in streams {
-            if let Unit::Digest(digest) = &mut context.unit {
-                match &mut **digest {
-                    Digest::Md5(md5) => together.push((md5, *data)),
-                    other => other.absorb(data),
-                }
-            }
-        }
-        lanes.absorb(&mut together);
     }
 
     /// Digests: the value over all that was absorbed so far; the state goes on. `None` for a transform.

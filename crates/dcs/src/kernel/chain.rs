@@ -1,5 +1,5 @@
 //! The NDP pool of the kernel backend: operators run on the engine's own core, one block at a time;
-//! MD5 by passes of many ([`super::pass`]).
+//! those of multi-lane units by passes of many ([`super::pass`]).
 
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;

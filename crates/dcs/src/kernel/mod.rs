@@ -1,7 +1,7 @@
 //! The kernel backend: joins the engine core, the device controller and the operators into one loop.
 //!
 //! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
-//! deadlines, then a pass of the multi-lane unit if it is due. Nothing in a round waits, but for disks where there is no io_uring.
+//! deadlines, then passes of multi-lane units that are due. Nothing in a round waits, but for disks where there is no io_uring.
 
 mod chain;
 mod pass;
@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
 use chain::Chain;
-use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
@@ -19,7 +18,6 @@ use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Operation, OperationId, OperationKind, Outcome,
     QueueConfig, QueueId, TransferSpec,
 };
-use dcs_ndp::Lanes;
 use pass::Pass;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -62,7 +60,7 @@ pub(crate) struct Core {
     engine: dcs_engine::Engine,
     controller: Controller,
     bound: Vec<Option<Bound>>,
-    pass: Pass,
+    passes: Vec<Pass>,
     passed: Vec<(OperationId, Outcome)>,
     queues: Vec<Option<Queue>>,
     /// Queue pairs that are to be added.
@@ -77,11 +75,11 @@ pub(crate) struct Core {
 
 impl Core {
     pub fn new(mut config: Config, io: Io) -> Result<Core, Error> {
-        let lanes = Lanes::detect();
+        let passes = Pass::all();
         // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
         for (operator, units) in &mut config.units {
-            if *operator == Operator::Md5 {
-                *units = lanes.count() as u16;
+            if let Some((_, lanes)) = passes.iter().map(Pass::lanes).find(|lanes| lanes.0 == *operator) {
+                *units = lanes as u16;
             }
         }
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
@@ -92,7 +90,7 @@ impl Core {
         Ok(Core {
             engine,
             controller: Controller::new(setup).map_err(refused)?,
-            pass: Pass::new(lanes),
+            passes,
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
             queues: (0..queues).map(|_| None).collect(),
@@ -232,9 +230,12 @@ impl Core {
             self.engine.handle_timeout(self.now());
             any = true;
         }
-        if self.pass.is_due(!any) {
-            self.run_pass();
-            any = true;
+        let idle = !any;
+        for at in 0..self.passes.len() {
+            if self.passes[at].is_due(idle) {
+                self.run_pass(at);
+                any = true;
+            }
         }
         if any {
             self.publish();
@@ -246,9 +247,9 @@ impl Core {
         *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
     }
 
-    fn run_pass(&mut self) {
+    fn run_pass(&mut self, at: usize) {
         let mut passed = std::mem::take(&mut self.passed);
-        self.pass.run(&mut self.bound, &self.controller.pool, &mut passed);
+        self.passes[at].run(&mut self.bound, &self.controller.pool, &mut passed);
         for (operation, outcome) in passed.drain(..) {
             self.handle(Event::Done { operation, outcome });
         }
@@ -325,7 +326,7 @@ impl Core {
             }
             Action::Unbind { command } => self.bound[command.slot()] = None,
             Action::Issue(operation) => self.issue(&operation),
-            Action::Abort { operation } if self.pass.abort(operation) => {
+            Action::Abort { operation } if self.passes.iter_mut().any(|pass| pass.abort(operation)) => {
                 let outcome = Outcome::Failed(Fault::new(Status::Cancelled));
                 self.handle(Event::Done { operation, outcome });
             }
@@ -383,7 +384,7 @@ impl Core {
             let outcome = Outcome::Failed(Fault::new(Status::InternalError));
             return self.handle(Event::Done { operation: operation.id, outcome });
         };
-        if self.pass.take(operation, bound) {
+        if self.passes.iter_mut().any(|pass| pass.take(operation, bound)) {
             return;
         }
         let outcome = match operation.kind {

@@ -1,16 +1,16 @@
-//! Passes of the multi-lane MD5 unit: blocks of many streams wait here for each other, briefly.
+//! Passes of a multi-lane unit: blocks of many streams wait here for each other, briefly.
 //!
-//! The engine maps MD5 operators onto lanes and issues their blocks as they come. A pass costs the same however few
+//! The engine maps the operators of such a unit onto lanes and issues their blocks as they come. A pass costs the same however few
 //! lanes are filled, so it is put off while there is anything else to do (other streams' reads and receives bring
 //! more blocks), and started as soon as there is not, or all lanes are filled, or it has waited for a few rounds: no
 //! timer, and a lone stream never waits for company that does not come.
 
 use dcs_devices::BlockPool;
 use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
-use dcs_ndp::{Context, Lanes};
+use dcs_ndp::{Context, Lanes, Piece};
 
 use super::Bound;
-use dcs_abi::operator::Operator;
+use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_abi::status::Status;
 
 /// Rounds after which a pass is started whatever else there is to do.
@@ -27,17 +27,28 @@ struct Waiting {
     last: bool,
 }
 
-/// The next pass.
+/// The next pass of one operator's unit.
 #[derive(Debug)]
 pub(super) struct Pass {
+    operator: Operator,
     lanes: Lanes,
     waiting: Vec<Waiting>,
     rounds: u32,
 }
 
 impl Pass {
-    pub fn new(lanes: Lanes) -> Pass {
-        Pass { lanes, waiting: Vec::new(), rounds: 0 }
+    /// One for each operator that has a unit on this machine.
+    pub fn all() -> Vec<Pass> {
+        let passes = OPERATORS.iter().map(|info| {
+            let (operator, lanes) = (info.operator, Lanes::detect(info.operator));
+            Pass { operator, lanes, waiting: Vec::new(), rounds: 0 }
+        });
+        passes.filter(|pass| pass.lanes.count() > 1).collect()
+    }
+
+    /// The operator, and how many streams its unit takes at once.
+    pub fn lanes(&self) -> (Operator, usize) {
+        (self.operator, self.lanes.count())
     }
 
     /// Takes an operation in, if it is one for lanes.
@@ -45,7 +56,7 @@ impl Pass {
         let OperationKind::Process { operator, block, length, last, .. } = operation.kind else {
             return false;
         };
-        if self.lanes == Lanes::Scalar || bound.chain.operator(operator) != Some(Operator::Md5) {
+        if bound.chain.operator(operator) != Some(self.operator) {
             return false;
         }
         let (id, command) = (operation.id, operation.command);
@@ -79,7 +90,7 @@ impl Pass {
         self.rounds = 0;
         // By command and operator: so each one's context can be borrowed beside all the others'.
         self.waiting.sort_unstable_by_key(|waiting| (waiting.command.slot(), waiting.operator));
-        let mut streams: Vec<(&mut Context, &[u8])> = Vec::with_capacity(self.waiting.len());
+        let mut pieces = Vec::with_capacity(self.waiting.len());
         let mut next = self.waiting.iter().peekable();
         for (slot, bound) in bound.iter_mut().enumerate() {
             if next.peek().is_none() {
@@ -94,12 +105,13 @@ impl Pass {
                 };
                 let Some(buffer) = pool.get(waiting.block) else { continue };
                 loaded.covered += u64::from(waiting.length);
-                streams.push((&mut loaded.context, &buffer.bytes()[..waiting.length as usize]));
+                let data = &buffer.bytes()[..waiting.length as usize];
+                pieces.push(Piece { context: &mut loaded.context, data, last: waiting.last });
             }
         }
-        let complete = streams.len() == self.waiting.len();
-        Context::absorb_together(self.lanes, &mut streams);
-        drop(streams);
+        let complete = pieces.len() == self.waiting.len();
+        Context::absorb_together(self.lanes, &mut pieces);
+        drop(pieces);
         for waiting in self.waiting.drain(..) {
             let outcome = match &bound[waiting.command.slot()] {
                 Some(bound) if complete => {

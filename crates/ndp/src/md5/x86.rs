@@ -1,82 +1,68 @@
-//! The compression function on x86 vector units: one stream a lane, two sets of lanes interleaved, since the chain
-//! of one set leaves half of the unit idle.
+//! The compression function on x86 vector units: many streams, one a lane, two sets of lanes interleaved, since the
+//! chain of one set leaves half of the unit idle; and one stream in one lane.
 //!
-//! The only unsafe code of this crate: vector loads from the streams' blocks, and calls of functions that need a
-//! feature of the processor. Both kinds stand here, and nowhere else.
+//! Unsafe here are vector loads from the streams' blocks, and calls of functions that need a feature of the
+//! processor.
 #![allow(unsafe_code)]
 
-use super::BLOCK;
-use super::lanes::{Job, LANES_MAX};
+use crate::hash::BLOCK;
+use crate::lanes;
 use std::arch::x86_64::*;
 
-/// The 64 steps of RFC 1321 section 3.4: round function, registers, message word, rotation, constant.
-macro_rules! steps {
-    ($step:ident) => {
-        $step!(F, 0, 1, 2, 3, 0, 7, 0xd76aa478);
-        $step!(F, 3, 0, 1, 2, 1, 12, 0xe8c7b756);
-        $step!(F, 2, 3, 0, 1, 2, 17, 0x242070db);
-        $step!(F, 1, 2, 3, 0, 3, 22, 0xc1bdceee);
-        $step!(F, 0, 1, 2, 3, 4, 7, 0xf57c0faf);
-        $step!(F, 3, 0, 1, 2, 5, 12, 0x4787c62a);
-        $step!(F, 2, 3, 0, 1, 6, 17, 0xa8304613);
-        $step!(F, 1, 2, 3, 0, 7, 22, 0xfd469501);
-        $step!(F, 0, 1, 2, 3, 8, 7, 0x698098d8);
-        $step!(F, 3, 0, 1, 2, 9, 12, 0x8b44f7af);
-        $step!(F, 2, 3, 0, 1, 10, 17, 0xffff5bb1);
-        $step!(F, 1, 2, 3, 0, 11, 22, 0x895cd7be);
-        $step!(F, 0, 1, 2, 3, 12, 7, 0x6b901122);
-        $step!(F, 3, 0, 1, 2, 13, 12, 0xfd987193);
-        $step!(F, 2, 3, 0, 1, 14, 17, 0xa679438e);
-        $step!(F, 1, 2, 3, 0, 15, 22, 0x49b40821);
-        $step!(G, 0, 1, 2, 3, 1, 5, 0xf61e2562);
-        $step!(G, 3, 0, 1, 2, 6, 9, 0xc040b340);
-        $step!(G, 2, 3, 0, 1, 11, 14, 0x265e5a51);
-        $step!(G, 1, 2, 3, 0, 0, 20, 0xe9b6c7aa);
-        $step!(G, 0, 1, 2, 3, 5, 5, 0xd62f105d);
-        $step!(G, 3, 0, 1, 2, 10, 9, 0x02441453);
-        $step!(G, 2, 3, 0, 1, 15, 14, 0xd8a1e681);
-        $step!(G, 1, 2, 3, 0, 4, 20, 0xe7d3fbc8);
-        $step!(G, 0, 1, 2, 3, 9, 5, 0x21e1cde6);
-        $step!(G, 3, 0, 1, 2, 14, 9, 0xc33707d6);
-        $step!(G, 2, 3, 0, 1, 3, 14, 0xf4d50d87);
-        $step!(G, 1, 2, 3, 0, 8, 20, 0x455a14ed);
-        $step!(G, 0, 1, 2, 3, 13, 5, 0xa9e3e905);
-        $step!(G, 3, 0, 1, 2, 2, 9, 0xfcefa3f8);
-        $step!(G, 2, 3, 0, 1, 7, 14, 0x676f02d9);
-        $step!(G, 1, 2, 3, 0, 12, 20, 0x8d2a4c8a);
-        $step!(H, 0, 1, 2, 3, 5, 4, 0xfffa3942);
-        $step!(H, 3, 0, 1, 2, 8, 11, 0x8771f681);
-        $step!(H, 2, 3, 0, 1, 11, 16, 0x6d9d6122);
-        $step!(H, 1, 2, 3, 0, 14, 23, 0xfde5380c);
-        $step!(H, 0, 1, 2, 3, 1, 4, 0xa4beea44);
-        $step!(H, 3, 0, 1, 2, 4, 11, 0x4bdecfa9);
-        $step!(H, 2, 3, 0, 1, 7, 16, 0xf6bb4b60);
-        $step!(H, 1, 2, 3, 0, 10, 23, 0xbebfbc70);
-        $step!(H, 0, 1, 2, 3, 13, 4, 0x289b7ec6);
-        $step!(H, 3, 0, 1, 2, 0, 11, 0xeaa127fa);
-        $step!(H, 2, 3, 0, 1, 3, 16, 0xd4ef3085);
-        $step!(H, 1, 2, 3, 0, 6, 23, 0x04881d05);
-        $step!(H, 0, 1, 2, 3, 9, 4, 0xd9d4d039);
-        $step!(H, 3, 0, 1, 2, 12, 11, 0xe6db99e5);
-        $step!(H, 2, 3, 0, 1, 15, 16, 0x1fa27cf8);
-        $step!(H, 1, 2, 3, 0, 2, 23, 0xc4ac5665);
-        $step!(I, 0, 1, 2, 3, 0, 6, 0xf4292244);
-        $step!(I, 3, 0, 1, 2, 7, 10, 0x432aff97);
-        $step!(I, 2, 3, 0, 1, 14, 15, 0xab9423a7);
-        $step!(I, 1, 2, 3, 0, 5, 21, 0xfc93a039);
-        $step!(I, 0, 1, 2, 3, 12, 6, 0x655b59c3);
-        $step!(I, 3, 0, 1, 2, 3, 10, 0x8f0ccc92);
-        $step!(I, 2, 3, 0, 1, 10, 15, 0xffeff47d);
-        $step!(I, 1, 2, 3, 0, 1, 21, 0x85845dd1);
-        $step!(I, 0, 1, 2, 3, 8, 6, 0x6fa87e4f);
-        $step!(I, 3, 0, 1, 2, 15, 10, 0xfe2ce6e0);
-        $step!(I, 2, 3, 0, 1, 6, 15, 0xa3014314);
-        $step!(I, 1, 2, 3, 0, 13, 21, 0x4e0811a1);
-        $step!(I, 0, 1, 2, 3, 4, 6, 0xf7537e82);
-        $step!(I, 3, 0, 1, 2, 11, 10, 0xbd3af235);
-        $step!(I, 2, 3, 0, 1, 2, 15, 0x2ad7d2bb);
-        $step!(I, 1, 2, 3, 0, 9, 21, 0xeb86d391);
-    };
+/// A stream of MD5.
+type Job<'a> = lanes::Job<'a, [u32; 4]>;
+
+/// Most lanes of either unit.
+const LANES_MAX: usize = 32;
+
+/// Moves one stream on, in the lowest lane of 128-bit registers: its round functions and rotations take one instruction
+/// each there, so that a step's chain is four instructions long; general registers need five for half of the steps.
+/// Returns false, and does nothing, where the processor has no such instructions.
+pub(super) fn lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) -> bool {
+    let there = is_x86_feature_detected!("avx512vl");
+    if there {
+        // SAFETY: the processor has avx512vl, as was found, and with it avx512f.
+        unsafe { avx512_lone(state, blocks) };
+    }
+    there
+}
+
+#[target_feature(enable = "avx512f,avx512vl")]
+fn avx512_lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
+    let mut registers = state.map(|word| _mm_cvtsi32_si128(word.cast_signed()));
+    for block in blocks {
+        let words = block.as_chunks().0;
+        let before = registers;
+        macro_rules! function {
+            (F, $b:expr, $c:expr, $d:expr) => {
+                _mm_ternarylogic_epi32::<0xca>($b, $c, $d)
+            };
+            (G, $b:expr, $c:expr, $d:expr) => {
+                _mm_ternarylogic_epi32::<0xca>($d, $b, $c)
+            };
+            (H, $b:expr, $c:expr, $d:expr) => {
+                _mm_ternarylogic_epi32::<0x96>($b, $c, $d)
+            };
+            (I, $b:expr, $c:expr, $d:expr) => {
+                _mm_ternarylogic_epi32::<0x39>($b, $c, $d)
+            };
+        }
+        macro_rules! step {
+            ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
+                // Off the chain: constant and message word, added in a general register. The compiler cannot move
+                // that sum behind the round function, as it does with vectors.
+                let early = i32::from_le_bytes(words[$word]).wrapping_add(($constant as u32).cast_signed());
+                let early = _mm_add_epi32(registers[$a], _mm_cvtsi32_si128(early));
+                let sum = _mm_add_epi32(early, function!($f, registers[$b], registers[$c], registers[$d]));
+                registers[$a] = _mm_add_epi32(registers[$b], _mm_rol_epi32::<$rotation>(sum));
+            };
+        }
+        steps!(step);
+        for (register, before) in registers.iter_mut().zip(before) {
+            *register = _mm_add_epi32(*register, before);
+        }
+    }
+    *state = registers.map(|register| _mm_cvtsi128_si32(register).cast_unsigned());
 }
 
 /// Lanes without a stream of their own read here.
@@ -98,7 +84,7 @@ impl Loaded {
             for (register, word) in loaded.states.iter_mut().zip(*job.state) {
                 register[lane] = word;
             }
-            loaded.at[lane] = job.blocks.as_ptr();
+            loaded.at[lane] = job.blocks.as_ptr().cast();
             loaded.stride[lane] = BLOCK;
         }
         loaded
@@ -124,7 +110,7 @@ impl Loaded {
 /// # Panics
 ///
 /// Where there are more than 32 streams, or one of them has fewer blocks.
-pub(super) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
+pub(crate) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
     check(jobs, blocks, 32);
     let mut loaded = Loaded::new(jobs);
     // SAFETY: `Lanes::detect` found avx512f; every lane that is in use has `blocks` blocks, as was checked.
@@ -143,7 +129,7 @@ pub(super) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
 /// # Panics
 ///
 /// Where there are more than 16 streams, or one of them has fewer blocks.
-pub(super) fn avx2(jobs: &mut [Job<'_>], blocks: usize) {
+pub(crate) fn avx2(jobs: &mut [Job<'_>], blocks: usize) {
     check(jobs, blocks, 16);
     let mut loaded = Loaded::new(jobs);
     // SAFETY: `Lanes::detect` found avx2; every lane that is in use has `blocks` blocks, as was checked.
@@ -159,7 +145,7 @@ pub(super) fn avx2(jobs: &mut [Job<'_>], blocks: usize) {
 
 fn check(jobs: &[Job<'_>], blocks: usize, lanes: usize) {
     assert!(jobs.len() <= lanes, "more streams than lanes");
-    assert!(jobs.iter().all(|job| job.blocks.len() >= blocks * BLOCK), "a stream has too few blocks");
+    assert!(jobs.iter().all(|job| job.blocks.len() >= blocks), "a stream has too few blocks");
 }
 
 /// # Safety
