@@ -112,7 +112,8 @@ impl EndpointKind {
     /// The kind of that number.
     pub fn from_number(number: u8) -> Option<EndpointKind> {
         use EndpointKind::*;
-        [None, File, Block, Flow, Memory, DeviceMemory, Stream].into_iter().find(|kind| *kind as u8 == number)
+        const KINDS: [EndpointKind; 7] = [None, File, Block, Flow, Memory, DeviceMemory, Stream];
+        KINDS.get(number as usize).copied()
     }
 
     /// True where bytes have a position, so that they may be read or written in any order.
@@ -147,7 +148,7 @@ pub const MODES: &[Constant] = &[
 impl Mode {
     /// The mode of that number.
     pub fn from_number(number: u8) -> Option<Mode> {
-        [Mode::Auto, Mode::On, Mode::Off].into_iter().find(|mode| *mode as u8 == number)
+        [Mode::Auto, Mode::On, Mode::Off].get(number as usize).copied()
     }
 }
 
@@ -211,7 +212,9 @@ impl From<WireError> for DescriptorError {
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'a> {
     bytes: &'a [u8],
-    header: DescriptorHeader,
+    prefix: EndpointView<'a>,
+    source: EndpointView<'a>,
+    destination: EndpointView<'a>,
 }
 
 /// One endpoint of a checked descriptor.
@@ -259,104 +262,105 @@ impl<'a> Descriptor<'a> {
         if header.total_length as usize != bytes.len() || bytes.len() > DESCRIPTOR_MAX {
             return Err(DescriptorError::Length);
         }
-        let descriptor = Descriptor { bytes, header };
-        for endpoint in [&header.prefix, &header.source, &header.destination] {
-            descriptor.view(endpoint)?;
-        }
-        let prefix = descriptor.view(&header.prefix)?.kind;
+        let prefix = view(bytes, &header.prefix)?;
+        let source = view(bytes, &header.source)?;
+        let destination = view(bytes, &header.destination)?;
         let missing = header.source.kind == 0 || header.destination.kind == 0;
-        if missing || !matches!(prefix, EndpointKind::None | EndpointKind::Memory) {
+        if missing || !matches!(prefix.kind, EndpointKind::None | EndpointKind::Memory) {
             return Err(DescriptorError::Endpoint);
         }
-        for at in 0..CHAIN_MAX {
-            descriptor.checked_parameter(at)?;
+        for parameter in &header.parameters {
+            block(bytes, parameter)?;
         }
-        Ok(descriptor)
+        Ok(Descriptor { bytes, prefix, source, destination })
     }
 
     /// The bytes before the source's; kind [`EndpointKind::None`] where there are none.
     pub fn prefix(&self) -> EndpointView<'a> {
-        self.known(&self.header.prefix)
+        self.prefix
     }
 
     /// Where the bytes come from.
     pub fn source(&self) -> EndpointView<'a> {
-        self.known(&self.header.source)
+        self.source
     }
 
     /// Where they go.
     pub fn destination(&self) -> EndpointView<'a> {
-        self.known(&self.header.destination)
+        self.destination
     }
 
     /// The parameter block of the operator at that place of the chain; empty where it has none.
     pub fn parameter(&self, at: usize) -> &'a [u8] {
-        self.checked_parameter(at).unwrap_or(&[])
-    }
-
-    fn checked_parameter(&self, at: usize) -> Result<&'a [u8], DescriptorError> {
-        let parameter = self.header.parameters.get(at).ok_or(DescriptorError::Parameter)?;
-        match parameter.kind {
-            PARAMETER_NONE if parameter.length == 0 && parameter.offset == 0 => Ok(&[]),
-            PARAMETER_DIRECT if parameter.length > 0 => {
-                self.inside(parameter.offset, u64::from(parameter.length))
-            }
-            _ => Err(DescriptorError::Parameter),
+        if at >= CHAIN_MAX {
+            return &[];
         }
+        let raw = &self.bytes[PARAMETERS_AT + at * Parameter::SIZE..][..Parameter::SIZE];
+        block(self.bytes, &Parameter::get(raw)).unwrap_or(&[])
     }
 
-    fn known(&self, endpoint: &Endpoint) -> EndpointView<'a> {
-        let none = EndpointView {
-            kind: EndpointKind::None,
-            cache: Mode::Auto,
-            zero_copy: Mode::Auto,
-            handle: 0,
-            extents: &[],
-        };
-        // parse() has seen all three endpoints: this does not fail.
-        self.view(endpoint).unwrap_or(none)
+    /// True where no operator from that place of the chain on has a parameter block.
+    pub fn ends_before(&self, at: usize) -> bool {
+        // An absent parameter is all zero bytes: parse() has seen to that.
+        self.bytes[PARAMETERS_AT..PARAMETERS_END][at * Parameter::SIZE..]
+            .iter()
+            .fold(0, |set, byte| set | byte)
+            == 0
     }
+}
 
-    fn view(&self, endpoint: &Endpoint) -> Result<EndpointView<'a>, DescriptorError> {
-        let kind = EndpointKind::from_number(endpoint.kind).ok_or(DescriptorError::Endpoint)?;
-        let cache = Mode::from_number(endpoint.cache).ok_or(DescriptorError::Endpoint)?;
-        let zero_copy = Mode::from_number(endpoint.zero_copy).ok_or(DescriptorError::Endpoint)?;
-        if kind == EndpointKind::None && *endpoint != Endpoint::default() {
-            return Err(DescriptorError::Endpoint);
+/// Where the parameters are in the header: its last field.
+const PARAMETERS_AT: usize = DESCRIPTOR.fields[DESCRIPTOR.fields.len() - 1].offset;
+const PARAMETERS_END: usize = PARAMETERS_AT + CHAIN_MAX * Parameter::SIZE;
+
+/// The parameter block that a header's field names.
+fn block<'a>(bytes: &'a [u8], parameter: &Parameter) -> Result<&'a [u8], DescriptorError> {
+    match parameter.kind {
+        PARAMETER_NONE if parameter.length == 0 && parameter.offset == 0 => Ok(&[]),
+        PARAMETER_DIRECT if parameter.length > 0 => {
+            inside(bytes, parameter.offset, u64::from(parameter.length))
         }
-        let count = u64::from(endpoint.extents_count);
-        if kind.is_positional() != (count > 0) {
+        _ => Err(DescriptorError::Parameter),
+    }
+}
+
+/// The endpoint that a header's field describes.
+fn view<'a>(bytes: &'a [u8], endpoint: &Endpoint) -> Result<EndpointView<'a>, DescriptorError> {
+    let kind = EndpointKind::from_number(endpoint.kind).ok_or(DescriptorError::Endpoint)?;
+    let cache = Mode::from_number(endpoint.cache).ok_or(DescriptorError::Endpoint)?;
+    let zero_copy = Mode::from_number(endpoint.zero_copy).ok_or(DescriptorError::Endpoint)?;
+    if kind == EndpointKind::None && *endpoint != Endpoint::default() {
+        return Err(DescriptorError::Endpoint);
+    }
+    let count = u64::from(endpoint.extents_count);
+    if kind.is_positional() != (count > 0) {
+        return Err(DescriptorError::Extents);
+    }
+    let extents = match count {
+        0 if endpoint.extents_offset == 0 => &[],
+        0 => return Err(DescriptorError::Extents),
+        _ => inside(bytes, u64::from(endpoint.extents_offset), count * Extent::SIZE as u64)?,
+    };
+    let mut total = 0u64;
+    for extent in extents.chunks_exact(Extent::SIZE).map(Extent::get) {
+        let end = extent.offset.checked_add(extent.length);
+        total = total
+            .checked_add(extent.length)
+            .filter(|sum| *sum < LENGTH_TO_END)
+            .ok_or(DescriptorError::Extents)?;
+        if end.is_none() || (extent.length == 0 && count > 1) {
             return Err(DescriptorError::Extents);
         }
-        let extents = match count {
-            0 if endpoint.extents_offset == 0 => &[],
-            0 => return Err(DescriptorError::Extents),
-            _ => self.inside(u64::from(endpoint.extents_offset), count * Extent::SIZE as u64)?,
-        };
-        let mut total = 0u64;
-        for extent in extents.chunks_exact(Extent::SIZE).map(Extent::get) {
-            let end = extent.offset.checked_add(extent.length);
-            total = total
-                .checked_add(extent.length)
-                .filter(|sum| *sum < LENGTH_TO_END)
-                .ok_or(DescriptorError::Extents)?;
-            if end.is_none() || (extent.length == 0 && count > 1) {
-                return Err(DescriptorError::Extents);
-            }
-        }
-        Ok(EndpointView { kind, cache, zero_copy, handle: endpoint.handle, extents })
     }
+    Ok(EndpointView { kind, cache, zero_copy, handle: endpoint.handle, extents })
+}
 
-    fn inside(&self, offset: u64, length: u64) -> Result<&'a [u8], DescriptorError> {
-        let end = offset.checked_add(length).ok_or(DescriptorError::Bounds)?;
-        if offset < DescriptorHeader::SIZE as u64
-            || !offset.is_multiple_of(8)
-            || end > self.bytes.len() as u64
-        {
-            return Err(DescriptorError::Bounds);
-        }
-        Ok(&self.bytes[offset as usize..end as usize])
+fn inside(bytes: &[u8], offset: u64, length: u64) -> Result<&[u8], DescriptorError> {
+    let end = offset.checked_add(length).ok_or(DescriptorError::Bounds)?;
+    if offset < DescriptorHeader::SIZE as u64 || !offset.is_multiple_of(8) || end > bytes.len() as u64 {
+        return Err(DescriptorError::Bounds);
     }
+    Ok(&bytes[offset as usize..end as usize])
 }
 
 /// Writes a descriptor into a buffer: endpoints first, then [`Builder::finish`].

@@ -182,10 +182,21 @@ pub const OPERATORS: &[OperatorInfo] = &[
     ),
 ];
 
+/// The row of [`OPERATORS`] of each number; past its end where the number is no operator's.
+const ROWS: [u8; 256] = {
+    let mut rows = [u8::MAX; 256];
+    let mut row = 0;
+    while row < OPERATORS.len() {
+        rows[OPERATORS[row].operator as usize] = row as u8;
+        row += 1;
+    }
+    rows
+};
+
 impl Operator {
     /// The operator of that number.
     pub fn from_number(number: u8) -> Option<Operator> {
-        OPERATORS.iter().map(|info| info.operator).find(|operator| *operator as u8 == number)
+        OPERATORS.get(ROWS[number as usize] as usize).map(|info| info.operator)
     }
 
     /// The operator of that name, as in [`OperatorInfo::name`].
@@ -194,8 +205,9 @@ impl Operator {
     }
 
     /// Its row of the table.
+    #[inline]
     pub fn info(self) -> &'static OperatorInfo {
-        OPERATORS.iter().find(|info| info.operator == self).unwrap_or(&OPERATORS[0])
+        &OPERATORS[ROWS[self as usize] as usize]
     }
 
     /// The name that people type.
@@ -204,6 +216,7 @@ impl Operator {
     }
 
     /// What it does to the data.
+    #[inline]
     pub fn kind(self) -> OperatorKind {
         self.info().kind
     }

@@ -52,11 +52,13 @@ macro_rules! unsigned {
             const SIZE: usize = core::mem::size_of::<$ty>();
             const KIND: Kind = Kind::Unsigned(core::mem::size_of::<$ty>());
             const ZERO: Self = 0;
+            #[inline]
             fn get(bytes: &[u8]) -> Self {
                 let mut raw = [0; core::mem::size_of::<$ty>()];
                 raw.copy_from_slice(bytes);
                 <$ty>::from_le_bytes(raw)
             }
+            #[inline]
             fn put(&self, bytes: &mut [u8]) {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
@@ -88,11 +90,13 @@ impl Wire for U48 {
     const SIZE: usize = 6;
     const KIND: Kind = Kind::Unsigned(6);
     const ZERO: Self = U48(0);
+    #[inline]
     fn get(bytes: &[u8]) -> Self {
         let mut raw = [0; 8];
         raw[..6].copy_from_slice(bytes);
         U48(u64::from_le_bytes(raw))
     }
+    #[inline]
     fn put(&self, bytes: &mut [u8]) {
         bytes.copy_from_slice(&self.0.to_le_bytes()[..6]);
     }
@@ -102,9 +106,11 @@ impl<T: Wire, const N: usize> Wire for [T; N] {
     const SIZE: usize = T::SIZE * N;
     const KIND: Kind = Kind::Array(&T::KIND, N);
     const ZERO: Self = [T::ZERO; N];
+    #[inline]
     fn get(bytes: &[u8]) -> Self {
         core::array::from_fn(|i| T::get(&bytes[i * T::SIZE..(i + 1) * T::SIZE]))
     }
+    #[inline]
     fn put(&self, bytes: &mut [u8]) {
         for (value, chunk) in self.iter().zip(bytes.chunks_exact_mut(T::SIZE)) {
             value.put(chunk);
@@ -201,10 +207,15 @@ macro_rules! wire_struct {
             const SIZE: usize = $size;
             const KIND: $crate::layout::Kind = $crate::layout::Kind::Struct(&$table);
             const ZERO: Self = Self { $($field: <$ty as $crate::Wire>::ZERO,)* };
+            #[inline]
             fn get(bytes: &[u8]) -> Self {
+                // One check of the length for all fields.
+                let bytes = &bytes[..$size];
                 Self { $($field: <$ty as $crate::Wire>::get(&bytes[$offset..$offset + <$ty as $crate::Wire>::SIZE]),)* }
             }
+            #[inline]
             fn put(&self, bytes: &mut [u8]) {
+                let bytes = &mut bytes[..$size];
                 $(<$ty as $crate::Wire>::put(&self.$field, &mut bytes[$offset..$offset + <$ty as $crate::Wire>::SIZE]);)*
             }
         }

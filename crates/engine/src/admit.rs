@@ -1,16 +1,14 @@
 //! A command's start: entry, descriptor, order, blocks, binding.
 
-use crate::command::{Phase, SEGMENTS_MAX, Segment};
+use crate::command::Phase;
 use crate::engine::Engine;
 use crate::message::{Action, Binding, CommandId, Fault, QueueId};
-use crate::position::Position;
-use crate::spec::{Refusal, TransferSpec};
+use crate::spec::Refusal;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dcs_abi::descriptor::DESCRIPTOR_MAX;
 use dcs_abi::entry::{OPCODE_CANCEL, OPCODE_TRANSFER, SubmissionEntry, SubmissionPacket};
-use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
 
 /// Commands that wait for the blocks that they need at least, a line for each queue.
@@ -73,8 +71,9 @@ impl Engine {
         // A malformed entry is answered under the cid that it carries: bytes 2 and 3 always mean that.
         let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
         let entry = parsed.unwrap_or(SubmissionEntry { cid, ..Default::default() });
-        let known = self.frontend.find(queue, cid);
+        let known = self.commands.listed(queue, cid);
         let id = self.commands.add(queue, entry, self.now);
+        self.counters.commands_peak = self.counters.commands_peak.max(self.commands.in_use() as u64);
         let deleting = self.frontend.get(queue).is_some_and(|queue| queue.deleting);
         let refusal = match (parsed, known) {
             _ if deleting => Some(Status::QueueDeleted),
@@ -85,8 +84,9 @@ impl Engine {
         if let Some(status) = refusal {
             return self.fail(id, Stage::Frontend, 0, Fault::new(status));
         }
+        self.commands.list(id.index);
         if let Some(queue) = self.frontend.get_mut(queue) {
-            queue.in_flight.push((cid, id));
+            queue.commands += 1;
         }
         if entry.opcode == OPCODE_CANCEL {
             return self.on_cancel(id, &entry);
@@ -96,7 +96,9 @@ impl Engine {
             self.deadlines.insert((deadline, id));
             self.commands.at(id.index).deadline = Some(deadline);
         }
-        self.order.join(self.tenant(queue), entry.rid, id);
+        if entry.rid != 0 {
+            self.order.join(self.tenant(queue), entry.rid, id);
+        }
         self.commands.at(id.index).awaiting = true;
         let (address, length) = (entry.descriptor_address, entry.descriptor_length);
         self.actions.push_back(Action::FetchDescriptor { command: id, queue, address, length });
@@ -111,21 +113,21 @@ impl Engine {
         if command.failure.is_some() {
             return self.conclude(id);
         }
-        let refusal = (Stage::Frontend, 0, Fault::new(Status::DataTransferError));
-        let whole =
-            bytes.filter(|bytes| bytes.len() == command.entry.descriptor_length as usize).ok_or(refusal);
-        match whole
-            .and_then(|bytes| TransferSpec::new(&command.entry, bytes, &self.units, self.config.block_size))
-        {
-            Ok(spec) => {
-                let (queue, rid) = (command.queue, command.entry.rid);
-                prepare(command, spec);
-                command.phase = Phase::Order;
-                if self.order.may_start(self.tenant(queue), rid, id) {
-                    self.enter_admission(id);
-                }
-            }
-            Err((stage, index, fault)) => self.fail(id, stage, index, fault),
+        let refused =
+            match bytes.filter(|bytes| bytes.len() == command.entry.descriptor_length as usize) {
+                Some(bytes) => Arc::get_mut(&mut command.spec)
+                    .expect("nobody has it before it is bound")
+                    .read(&command.entry, bytes, &self.units, self.config.block_size),
+                None => Err((Stage::Frontend, 0, Fault::new(Status::DataTransferError))),
+            };
+        if let Err((stage, index, fault)) = refused {
+            return self.fail(id, stage, index, fault);
+        }
+        command.prepare();
+        command.phase = Phase::Order;
+        let (queue, rid) = (command.queue, command.entry.rid);
+        if rid == 0 || self.order.may_start(self.tenant(queue), rid, id) {
+            self.enter_admission(id);
         }
     }
 
@@ -144,7 +146,7 @@ impl Engine {
     /// wait does not hold up the others.
     pub(crate) fn admit(&mut self) {
         let mut in_vain = 0;
-        while in_vain < self.admission.queues_waiting() && self.blocks.quota.free() > 0 {
+        while in_vain < self.admission.queues_waiting() && self.quota.free() > 0 {
             let Some((queue, id)) = self.admission.next() else { return };
             if self.start(id) {
                 self.admission.leave(queue, id);
@@ -159,13 +161,13 @@ impl Engine {
     fn start(&mut self, id: CommandId) -> bool {
         let command = self.commands.at(id.index);
         let (queue, needed) = (command.queue, u32::from(command.segment_count));
-        if !self.blocks.quota.take(queue.0 as usize, needed) {
+        if !self.quota.take(queue.0 as usize, needed) {
             return false;
         }
         command.charged = needed;
         command.phase = Phase::Bind;
         command.awaiting = true;
-        let spec = Arc::clone(command.spec());
+        let spec = Arc::clone(&command.spec);
         self.actions.push_back(Action::Bind { command: id, queue, spec });
         true
     }
@@ -184,7 +186,7 @@ impl Engine {
             Ok(binding) => {
                 command.phase = Phase::Run;
                 command.result.started = self.now;
-                command.direct = binding.direct && command.spec().chain.is_empty();
+                command.direct = binding.direct && command.spec.chain.is_empty();
                 self.plan(id.index);
             }
             Err((stage, index, fault)) => self.fail(id, stage, index, fault),
@@ -203,25 +205,4 @@ fn opcode_refusal(entry: &SubmissionEntry) -> Option<Status> {
         OPCODE_TRANSFER | OPCODE_CANCEL => None,
         _ => Some(Status::InvalidOpcode),
     }
-}
-
-/// Sets a command up for its data.
-fn prepare(command: &mut crate::command::Command, spec: TransferSpec) {
-    command.segments = [Segment::default(); SEGMENTS_MAX];
-    command.segment_count = 1;
-    for (at, operator) in spec.chain.iter().enumerate() {
-        let segment = &mut command.segments[command.segment_count as usize - 1];
-        segment.end = at as u8 + 1;
-        if operator.operator.kind() == OperatorKind::Resize {
-            let next = &mut command.segments[command.segment_count as usize];
-            (next.first, next.end) = (at as u8 + 1, at as u8 + 1);
-            command.segment_count += 1;
-        }
-    }
-    command.read_at = Position::first_in(&spec);
-    command.write_at = Position::first_out();
-    command.parallel_reads = spec.source.kind.is_positional();
-    command.parallel_writes = spec.destination.kind.is_positional();
-    command.gather = spec.gathers();
-    command.spec = Some(Arc::new(spec));
 }

@@ -1,15 +1,16 @@
 //! One command's state, from the fetch of its entry to its completion.
 
-use crate::message::{BlockId, CommandId, Fault, Nanos, QueueId};
+use crate::message::{CommandId, Fault, Nanos, QueueId};
 use crate::position::Position;
-use crate::scoreboard::EntryId;
+use crate::scoreboard::RowId;
 use crate::spec::TransferSpec;
-use alloc::collections::VecDeque;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::entry::SubmissionEntry;
-use dcs_abi::result::{DigestSlot, ResultArea};
+use dcs_abi::operator::OperatorKind;
+use dcs_abi::result::ResultArea;
 use dcs_abi::status::Stage;
 
 /// How far a command has come.
@@ -47,11 +48,15 @@ pub(crate) struct Segment {
     /// Blocks that it holds.
     pub held: u16,
     /// The block that the operator before it is filling.
-    pub filling: Option<BlockId>,
+    pub filling: Option<RowId>,
     /// It is in the line for a block.
     pub hungry: bool,
-    /// The entry that waits to fill a block of this segment.
-    pub stalled: Option<EntryId>,
+    /// The row that waits to fill a block of this segment.
+    pub stalled: Option<RowId>,
+    /// The rows of its blocks in order: the first,
+    pub head: Option<RowId>,
+    /// and the last.
+    pub tail: Option<RowId>,
     /// Sequence number of its next block.
     pub sequence: u64,
 }
@@ -65,7 +70,8 @@ pub(crate) struct Command {
     pub phase: Phase,
     pub queue: QueueId,
     pub entry: SubmissionEntry,
-    pub spec: Option<Arc<TransferSpec>>,
+    /// What it asks for, once its descriptor was read. The memory is used again for the next command of this slot.
+    pub spec: Arc<TransferSpec>,
     /// The descriptor's fetch or the binding is under way: its owner always answers.
     pub awaiting: bool,
     /// Endpoints are bound, operators loaded.
@@ -93,10 +99,6 @@ pub(crate) struct Command {
     pub reads_in_flight: u16,
     /// Where writing is planned to.
     pub write_at: Position,
-    /// Writes by order, until those before them are done.
-    pub writes: VecDeque<EntryId>,
-    /// The newest entry of each operator, and of the destination (last).
-    pub tails: [Option<EntryId>; CHAIN_MAX + 1],
     /// Issued operations.
     pub in_flight: u32,
     /// Its completion is in the ring.
@@ -107,8 +109,11 @@ pub(crate) struct Command {
     /// When a failed command stops waiting for its operations.
     pub grace: Option<Nanos>,
     pub failure: Option<(Stage, u8, Fault)>,
-    pub digests: [Option<DigestSlot>; CHAIN_MAX],
-    pub result: ResultArea,
+    pub result: Box<ResultArea>,
+    /// It is found by its command identifier.
+    listed: bool,
+    /// The next one in its bucket.
+    bucket_next: u16,
 }
 
 impl Command {
@@ -118,7 +123,7 @@ impl Command {
             phase: Phase::Free,
             queue: QueueId(0),
             entry: SubmissionEntry::default(),
-            spec: None,
+            spec: Arc::default(),
             awaiting: false,
             bound: false,
             direct: false,
@@ -135,46 +140,103 @@ impl Command {
             final_written: false,
             reads_in_flight: 0,
             write_at: Position::first_out(),
-            writes: VecDeque::new(),
-            tails: [None; CHAIN_MAX + 1],
             in_flight: 0,
             posted: false,
             charged: 0,
             deadline: None,
             grace: None,
             failure: None,
-            digests: [None; CHAIN_MAX],
-            result: ResultArea::default(),
+            result: Box::default(),
+            listed: false,
+            bucket_next: NOBODY,
         }
     }
 
-    /// The specification of a command that has one.
-    pub fn spec(&self) -> &Arc<TransferSpec> {
-        self.spec.as_ref().expect("a command past its fetch has a specification")
+    /// Makes a free slot a new command's. What [`Command::prepare`] sets is left to it.
+    fn begin(&mut self, queue: QueueId, entry: SubmissionEntry, now: Nanos) {
+        self.phase = Phase::Fetch;
+        self.queue = queue;
+        self.entry = entry;
+        self.awaiting = false;
+        self.bound = false;
+        self.direct = false;
+        self.segment_count = 0;
+        self.planned = 0;
+        self.source_done = false;
+        self.last_block = u64::MAX;
+        self.source_short = false;
+        self.final_written = false;
+        self.reads_in_flight = 0;
+        self.posted = false;
+        self.charged = 0;
+        self.deadline = None;
+        self.grace = None;
+        self.failure = None;
+        *self.result = ResultArea { queued: now, ..ResultArea::default() };
+    }
+
+    /// Sets it up for its data, by its specification.
+    pub fn prepare(&mut self) {
+        let spec = &*self.spec;
+        self.segments[0] = Segment::default();
+        self.segment_count = 1;
+        for (at, operator) in spec.chain.iter().enumerate() {
+            let count = self.segment_count as usize;
+            let end = at as u8 + 1;
+            self.segments[count - 1].end = end;
+            if operator.operator.kind() == OperatorKind::Resize {
+                self.segments[count] = Segment { first: end, end, ..Segment::default() };
+                self.segment_count += 1;
+            }
+        }
+        self.read_at = Position::first_in(spec);
+        self.write_at = Position::first_out();
+        self.parallel_reads = spec.source.kind.is_positional();
+        self.parallel_writes = spec.destination.kind.is_positional();
+        self.gather = spec.gathers();
+    }
+
+    /// The segment whose blocks are written.
+    pub fn last_segment(&self) -> &Segment {
+        &self.segments[(self.segment_count as usize).saturating_sub(1)]
+    }
+
+    /// The specification may hold keys: it goes when the command is finished, not when the slot is used again.
+    pub fn forget_spec(&mut self) {
+        match Arc::get_mut(&mut self.spec) {
+            Some(spec) => spec.clear(),
+            None => self.spec = Arc::default(),
+        }
     }
 }
+
+/// The end of a bucket.
+const NOBODY: u16 = u16::MAX;
 
 /// All command slots.
 #[derive(Debug)]
 pub(crate) struct Commands {
     slots: Vec<Command>,
     free: Vec<u16>,
+    /// Commands in flight by queue and command identifier: the first of each bucket.
+    buckets: Vec<u16>,
 }
 
 impl Commands {
     pub fn new(count: u16) -> Commands {
-        Commands { slots: (0..count).map(|_| Command::free()).collect(), free: (0..count).rev().collect() }
+        Commands {
+            slots: (0..count).map(|_| Command::free()).collect(),
+            free: (0..count).rev().collect(),
+            buckets: alloc::vec![NOBODY; (count as usize).next_power_of_two()],
+        }
     }
 
     /// Takes a slot. Whoever fetches an entry has first taken a slot from the frontend's quota, so one is free.
     pub fn add(&mut self, queue: QueueId, entry: SubmissionEntry, now: Nanos) -> CommandId {
         let index = self.free.pop().expect("the frontend's quota counts command slots");
         let slot = &mut self.slots[index as usize];
-        let generation = slot.generation;
-        let writes = core::mem::take(&mut slot.writes);
-        *slot = Command { generation, phase: Phase::Fetch, queue, entry, writes, ..Command::free() };
-        slot.result.queued = now;
-        CommandId { index, generation }
+        slot.begin(queue, entry, now);
+        CommandId { index, generation: slot.generation }
     }
 
     /// The command of that identifier, unless it is finished.
@@ -197,11 +259,91 @@ impl Commands {
         let command = &mut self.slots[index as usize];
         command.generation = command.generation.wrapping_add(1);
         command.phase = Phase::Free;
-        command.writes.clear();
         self.free.push(index);
     }
 
     pub fn in_use(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    fn bucket(&self, queue: QueueId, cid: u16) -> usize {
+        // Identifiers of one queue are near each other; queues are spread by an odd number.
+        (cid as usize + queue.0 as usize * 61) & (self.buckets.len() - 1)
+    }
+
+    /// Lets a command be found by its command identifier.
+    pub fn list(&mut self, index: u16) {
+        let command = &self.slots[index as usize];
+        let bucket = self.bucket(command.queue, command.entry.cid);
+        let next = core::mem::replace(&mut self.buckets[bucket], index);
+        let command = &mut self.slots[index as usize];
+        (command.listed, command.bucket_next) = (true, next);
+    }
+
+    /// A command's identifier may be used again; false where it was not listed.
+    pub fn unlist(&mut self, index: u16) -> bool {
+        let command = &mut self.slots[index as usize];
+        if !core::mem::take(&mut command.listed) {
+            return false;
+        }
+        let (next, queue, cid) = (command.bucket_next, command.queue, command.entry.cid);
+        let bucket = self.bucket(queue, cid);
+        let mut before = self.buckets[bucket];
+        if before == index {
+            self.buckets[bucket] = next;
+            return true;
+        }
+        while self.slots[before as usize].bucket_next != index {
+            before = self.slots[before as usize].bucket_next;
+        }
+        self.slots[before as usize].bucket_next = next;
+        true
+    }
+
+    /// The command in flight of that queue and command identifier.
+    pub fn listed(&self, queue: QueueId, cid: u16) -> Option<CommandId> {
+        let mut at = self.buckets[self.bucket(queue, cid)];
+        while let Some(command) = self.slots.get(at as usize) {
+            if command.queue == queue && command.entry.cid == cid {
+                return Some(self.id(at));
+            }
+            at = command.bucket_next;
+        }
+        None
+    }
+
+    /// Every command in flight of a queue.
+    pub fn of_queue(&self, queue: QueueId) -> Vec<CommandId> {
+        let mine = |index: &u16| {
+            let command = &self.slots[*index as usize];
+            command.listed && command.queue == queue
+        };
+        (0..self.slots.len() as u16).filter(mine).map(|index| self.id(index)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_by_their_identifiers_while_they_are_listed() {
+        let mut commands = Commands::new(5);
+        // In a table of eight buckets three of these share one.
+        let all = [(0, 3), (0, 11), (0, 19), (1, 3), (1, 4)];
+        let ids = all.map(|(queue, cid)| {
+            let entry = SubmissionEntry { cid, ..Default::default() };
+            let id = commands.add(QueueId(queue), entry, 0);
+            assert_eq!(commands.listed(QueueId(queue), cid), None);
+            commands.list(id.index);
+            id
+        });
+        for out in [1, 2, 0, 4, 3] {
+            assert_eq!(commands.listed(QueueId(all[out].0), all[out].1), Some(ids[out]));
+            assert!(commands.unlist(ids[out].index) && !commands.unlist(ids[out].index));
+            assert_eq!(commands.listed(QueueId(all[out].0), all[out].1), None);
+        }
+        assert!(commands.buckets.iter().all(|first| *first == NOBODY));
+        assert_eq!(commands.of_queue(QueueId(0)), []);
     }
 }

@@ -93,11 +93,6 @@ impl Config {
         }
         Ok(())
     }
-
-    /// Scoreboard entries: a full row for each block, and a few for commands that hold none.
-    pub(crate) fn scoreboard(&self) -> usize {
-        self.blocks as usize * (CHAIN_MAX + 2) + self.commands as usize * CHAIN_MAX
-    }
 }
 
 /// Sizes of one queue pair.

@@ -1,40 +1,42 @@
 //! Blocks on reserve and on credit: who gets the next one, and when one is free again.
 
-use crate::blocks::Block;
 use crate::engine::Engine;
 use crate::message::BlockId;
+use crate::scoreboard::{RowId, State};
 
 impl Engine {
     /// Takes a block for a segment: its reserved one, or one on credit. Where there is none the segment gets in line,
     /// or, at its window, waits for one of its own.
-    pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<BlockId> {
-        let id = self.commands.id(index);
+    pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<RowId> {
         let command = self.commands.at(index);
         let state = &mut command.segments[segment as usize];
         if state.held >= self.config.window {
             return None;
         }
-        let on_credit = state.held > 0;
-        if on_credit && !self.blocks.quota.take(command.queue.0 as usize, 1) {
-            if !core::mem::replace(&mut state.hungry, true) {
-                self.hungry.push_back((id, segment));
+        if state.held > 0 {
+            if !self.quota.take(command.queue.0 as usize, 1) {
+                if !core::mem::replace(&mut state.hungry, true) {
+                    let id = self.commands.id(index);
+                    self.hungry.push_back((id, segment));
+                }
+                return None;
             }
-            return None;
+            command.charged += 1;
         }
-        command.charged += u32::from(on_credit);
         let (queue, sequence) = (command.queue.0, state.sequence);
         state.held += 1;
         state.sequence += 1;
-        let block = Block { command: index, queue, segment, sequence, ..Block::default() };
-        let taken = self.blocks.take(block);
+        let taken = self.board.take(index, queue, segment, sequence);
         debug_assert!(taken.is_some(), "the quota counts blocks");
+        let used = u64::from(self.config.blocks - self.board.blocks_free());
+        self.counters.blocks_peak = self.counters.blocks_peak.max(used);
         taken
     }
 
     /// Gives blocks to segments in line, each one block a turn.
     pub(crate) fn feed(&mut self) {
         for _ in 0..self.hungry.len() {
-            if self.blocks.quota.free() == 0 {
+            if self.quota.free() == 0 {
                 return;
             }
             let Some((id, segment)) = self.hungry.pop_front() else { return };
@@ -44,55 +46,60 @@ impl Engine {
         }
     }
 
-    /// A segment may have a block now: reads on, or lets the entry go on that waits to fill one.
+    /// A segment may have a block now: reads on, or lets the row go on that waits to fill one.
     fn refill(&mut self, index: u16, segment: u8) {
         if segment == 0 {
             self.plan(index);
-        } else if let Some(entry) = self.commands.at(index).segments[segment as usize].stalled.take() {
-            self.ready.push_back(entry);
+        } else if let Some(id) = self.commands.at(index).segments[segment as usize].stalled.take()
+            && self.board.get(id).state == State::Room
+        {
+            self.make_ready(id);
         }
     }
 
-    /// A block's row is done: it is free once no device uses it.
-    pub(crate) fn retire_block(&mut self, id: BlockId) {
-        self.blocks.get_mut(id).retired = true;
+    /// A block's way is at its end: it is free once no device uses it.
+    pub(crate) fn retire_block(&mut self, id: RowId) {
+        self.leave_segment(id);
+        let row = self.board.get_mut(id);
+        (row.retired, row.state) = (true, State::Done);
         self.free_if_unused(id);
     }
 
-    pub(crate) fn free_if_unused(&mut self, id: BlockId) {
-        let block = *self.blocks.get(id);
-        if !block.retired || block.busy > 0 || block.holds > 0 {
+    pub(crate) fn free_if_unused(&mut self, id: RowId) {
+        let row = self.board.get(id);
+        if !row.retired || row.busy > 0 || row.holds > 0 {
             return;
         }
-        self.blocks.put(id);
-        if block.orphan {
-            return self.blocks.quota.give(block.queue as usize, 1);
+        let (queue, index, segment, orphan) = (row.queue as usize, row.command, row.segment, row.orphan);
+        self.board.put(id);
+        if orphan {
+            return self.quota.give(queue, 1);
         }
-        let generation = self.commands.id(block.command);
-        let command = self.commands.at(block.command);
-        let state = &mut command.segments[block.segment as usize];
+        let command = self.commands.at(index);
+        let state = &mut command.segments[segment as usize];
         state.held -= 1;
-        let was_credit = state.held > 0;
-        if was_credit {
+        if state.held > 0 {
+            // It was on credit.
             command.charged -= 1;
-            self.blocks.quota.give(block.queue as usize, 1);
-        }
-        if was_credit && !self.hungry.is_empty() {
-            // Others are in line: this segment joins them at the end.
-            if !core::mem::replace(&mut state.hungry, true) {
-                self.hungry.push_back((generation, block.segment));
+            self.quota.give(queue, 1);
+            if !self.hungry.is_empty() {
+                // Others are in line: this segment joins them at the end.
+                if !core::mem::replace(&mut state.hungry, true) {
+                    let id = self.commands.id(index);
+                    self.hungry.push_back((id, segment));
+                }
+                return;
             }
-        } else {
-            self.refill(block.command, block.segment);
         }
+        self.refill(index, segment);
     }
 
-    pub(crate) fn on_released(&mut self, id: BlockId) {
-        if self.blocks.find(id).is_none_or(|block| block.holds == 0) {
+    pub(crate) fn on_released(&mut self, block: BlockId) {
+        let Some(id) = self.board.find(block).filter(|id| self.board.get(*id).holds > 0) else {
             self.counters.stale_events += 1;
             return;
-        }
-        self.blocks.get_mut(id).holds -= 1;
+        };
+        self.board.get_mut(id).holds -= 1;
         self.free_if_unused(id);
     }
 }

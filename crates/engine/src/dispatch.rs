@@ -1,152 +1,158 @@
-//! Dispatch: a ready entry goes to its device, or waits for a unit or a block.
+//! Dispatch: a ready row goes to its device, or waits for a unit or a block.
 
-use crate::blocks::Block;
 use crate::engine::Engine;
-use crate::message::{Action, BlockId, Fault, Operation, OperationKind, Place};
-use crate::scoreboard::{Device, Entry, EntryId, State};
+use crate::message::{Action, Fault, Operation, OperationKind};
+use crate::scoreboard::{Device, RowId, State};
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::Status;
 
 impl Engine {
-    pub(crate) fn dispatch(&mut self, id: EntryId) {
-        let Some(entry) = self.board.find(id) else { return };
-        if entry.waits > 0 || !matches!(entry.state, State::Wait | State::Ready) {
+    pub(crate) fn dispatch(&mut self, id: RowId) {
+        let row = self.board.get(id);
+        if row.state != State::Ready {
+            // Its command failed after it got in line.
             return;
         }
-        entry.state = State::Ready;
-        let entry = *entry;
-        match (entry.device, entry.block) {
-            (Device::Source, Some(block)) => self.dispatch_read(id, entry, block),
-            (Device::Operator(at), Some(block)) => self.dispatch_operator(id, entry, at, block),
-            (Device::Destination, Some(block)) => self.dispatch_write(id, entry, block),
-            (Device::Direct, _) => self.dispatch_direct(id, entry),
-            (Device::Snapshot(operator), _) => self.issue(id, OperationKind::Snapshot { operator }, 0),
-            (Device::Flush, _) => self.issue(id, OperationKind::Flush, 0),
-            _ => {}
+        match row.device {
+            Device::Source => self.dispatch_read(id),
+            Device::Operator(at) => self.dispatch_operator(id, at),
+            Device::Destination => self.dispatch_write(id),
+            Device::Direct => self.dispatch_direct(id),
+            Device::Snapshot(operator) => self.issue(id, OperationKind::Snapshot { operator }, 0),
+            Device::Flush => self.issue(id, OperationKind::Flush, 0),
         }
     }
 
-    fn dispatch_read(&mut self, id: EntryId, entry: Entry, block: BlockId) {
-        let command = self.commands.at(entry.command);
-        if entry.start == entry.end {
-            return self.read_done(id, entry, block);
+    fn dispatch_read(&mut self, id: RowId) {
+        let row = self.board.get(id);
+        if row.start == row.end {
+            return self.read_done(id);
         }
-        let position = if command.parallel_reads { entry.position } else { command.read_at };
-        let (offset, run) = position.run(command.spec());
-        let length = run.min(u64::from(entry.end - entry.start)) as u32;
-        let kind = OperationKind::Read { place: position.place, offset, block, start: entry.start, length };
+        let command = self.commands.at(row.command);
+        let position = if command.parallel_reads { row.from } else { command.read_at };
+        let (offset, run) = position.run(&command.spec);
+        let length = run.min(u64::from(row.end - row.start)) as u32;
+        let block = id.block();
+        let kind = OperationKind::Read { place: position.place, offset, block, start: row.start, length };
         self.issue(id, kind, u64::from(length));
     }
 
-    fn dispatch_operator(&mut self, id: EntryId, entry: Entry, at: u8, block: BlockId) {
-        let Block { length, last, segment, .. } = *self.blocks.get(block);
-        let command = self.commands.at(entry.command);
-        let operator = &command.spec().chain[at as usize];
+    fn dispatch_operator(&mut self, id: RowId, at: u8) {
+        let row = self.board.get(id);
+        let (length, last, start, segment, index) =
+            (row.length, row.last, row.start, row.segment, row.command);
+        let operator = &self.commands.at(index).spec.chain[at as usize];
         let (kind, pool) = (operator.operator.kind(), operator.pool);
-        if self.is_dropped(entry.command, block) || (length == 0 && !last) {
-            return self.operator_done(id, entry, kind, block);
+        if (length == 0 && !last) || self.is_dropped(id) {
+            return self.operator_done(id, kind);
         }
-        if kind == OperatorKind::Resize && !self.has_output(id, entry.command, segment + 1) {
+        if kind == OperatorKind::Resize && !self.has_output(id, index, segment + 1) {
             return;
         }
-        let unit = entry.unit.or_else(|| self.units.rename(pool, id));
-        let state = self.board.get(id);
-        (state.pool, state.unit) = (pool, unit);
-        let Some(unit) = unit else { return };
+        let row = self.board.get_mut(id);
+        row.pool = pool;
+        if row.unit.is_none() {
+            row.unit = self.units.rename(pool, id);
+        }
+        let Some(unit) = row.unit else {
+            row.state = State::Unit;
+            return;
+        };
+        let block = id.block();
         if kind != OperatorKind::Resize {
             let kind = OperationKind::Process { unit, operator: at, block, length, last };
             return self.issue(id, kind, u64::from(length));
         }
-        let Some(output) = self.commands.at(entry.command).segments[segment as usize + 1].filling else {
-            return;
-        };
-        let output_start = self.blocks.get(output).length;
-        self.board.get(id).output = Some(output);
-        let asked = length - entry.start;
+        let Some(output) = self.commands.at(index).segments[segment as usize + 1].filling else { return };
+        self.board.get_mut(id).output = Some(output);
+        let into = self.board.get_mut(output);
+        into.busy += 1;
         let kind = OperationKind::Resize {
             unit,
             operator: at,
             block,
-            start: entry.start,
-            length: asked,
-            output,
-            output_start,
-            output_length: self.config.block_size - output_start,
+            start,
+            length: length - start,
+            output: output.block(),
+            output_start: into.length,
+            output_length: self.config.block_size - into.length,
             last,
         };
-        self.issue(id, kind, u64::from(asked));
+        self.issue(id, kind, u64::from(length - start));
     }
 
-    /// True where the segment has a block to fill, now or already; else the entry waits for one.
-    fn has_output(&mut self, id: EntryId, index: u16, segment: u8) -> bool {
+    /// True where the segment has a block to fill, now or already; else the row waits for one.
+    fn has_output(&mut self, id: RowId, index: u16, segment: u8) -> bool {
         if self.commands.at(index).segments[segment as usize].filling.is_some() {
             return true;
         }
         let taken = self.take_block(index, segment);
         let state = &mut self.commands.at(index).segments[segment as usize];
         state.filling = taken;
-        state.stalled = if taken.is_none() { Some(id) } else { None };
+        if taken.is_none() {
+            state.stalled = Some(id);
+            self.board.get_mut(id).state = State::Room;
+        }
         taken.is_some()
     }
 
-    fn dispatch_write(&mut self, id: EntryId, entry: Entry, block: BlockId) {
-        let Block { length, last, .. } = *self.blocks.get(block);
-        if self.is_dropped(entry.command, block) || entry.start == length {
-            return self.write_done(id, entry, block);
+    fn dispatch_write(&mut self, id: RowId) {
+        if self.is_dropped(id) {
+            return self.write_done(id);
         }
-        let command = self.commands.at(entry.command);
-        let mut position = entry.position;
-        if position.place != Place::Destination {
-            position = command.write_at;
-            command.write_at = position.advance(command.spec(), u64::from(length));
-            self.board.get(id).position = position;
+        let row = self.board.get_mut(id);
+        if row.start == row.length {
+            return self.write_done(id);
         }
-        let (offset, run) = position.run(command.spec());
+        let command = self.commands.at(row.command);
+        let spec = &*command.spec;
+        let position = *row.to.get_or_insert_with(|| {
+            let at = command.write_at;
+            command.write_at = at.advance(spec, u64::from(row.length));
+            at
+        });
+        let (offset, run) = position.run(spec);
         if run == 0 {
-            let (id, (stage, at)) = (self.commands.id(entry.command), entry.device.stage());
+            let (id, (stage, at)) = (self.commands.id(row.command), row.device.stage());
             return self.fail(id, stage, at, Fault::new(Status::CapacityExceeded));
         }
-        let spec = command.spec();
-        let more = if last { spec.more } else { spec.surely_goes_on() };
-        let length = run.min(u64::from(length - entry.start)) as u32;
-        let kind = OperationKind::Write { offset, block, start: entry.start, length, more };
+        let more = if row.last { spec.more } else { spec.surely_goes_on() };
+        let length = run.min(u64::from(row.length - row.start)) as u32;
+        let kind = OperationKind::Write { offset, block: id.block(), start: row.start, length, more };
         self.issue(id, kind, u64::from(length));
     }
 
-    fn dispatch_direct(&mut self, id: EntryId, entry: Entry) {
+    fn dispatch_direct(&mut self, id: RowId) {
         let chunk = self.config.direct_chunk;
-        let command = self.commands.at(entry.command);
-        let spec = command.spec();
+        let index = self.board.get(id).command;
+        let command = self.commands.at(index);
+        let spec = &*command.spec;
         let left = spec.length - command.planned;
         if left == 0 {
             self.board.remove(id);
-            return self.data_done(entry.command);
+            return self.data_done(index);
         }
         let (source, source_run) = command.read_at.run(spec);
         let (destination, destination_run) = command.write_at.run(spec);
         if destination_run == 0 {
             // Full, and perhaps the source is at its end too: the way by blocks finds out.
-            return self.leave_direct(id, entry.command);
+            return self.leave_direct(id);
         }
         let length = left.min(source_run).min(destination_run).min(chunk);
         let more = if length == left { spec.more } else { spec.surely_goes_on() };
         self.issue(id, OperationKind::Direct { source, destination, length, more }, length);
     }
 
-    fn issue(&mut self, id: EntryId, kind: OperationKind, asked: u64) {
-        let now = self.now;
-        let operation = self.board.issue(id, asked, now);
-        let Entry { command: index, device, block, output, .. } = *self.board.get(id);
-        for block in [block, output].into_iter().flatten() {
-            self.blocks.get_mut(block).busy += 1;
-        }
-        let command = self.commands.id(index);
-        let state = self.commands.at(index);
+    pub(crate) fn issue(&mut self, id: RowId, kind: OperationKind, asked: u64) {
+        let operation = self.board.issue(id, asked, self.now);
+        let row = self.board.get(id);
+        let (command, device) = (self.commands.id(row.command), row.device);
+        let state = self.commands.at(command.index);
         state.in_flight += 1;
         let times = &mut state.result.stages[device.slot()];
         if times.operations == 0 {
             // 0 means never: a clock that starts at 0 is off by a nanosecond here.
-            times.first_issue = now.max(1);
+            times.first_issue = self.now.max(1);
         }
         times.operations += 1;
         self.counters.operations += 1;
@@ -154,8 +160,8 @@ impl Engine {
     }
 
     /// True for a block after the one with which the source ended.
-    pub(crate) fn is_dropped(&mut self, index: u16, block: BlockId) -> bool {
-        let block = self.blocks.get(block);
-        block.segment == 0 && block.sequence > self.commands.at(index).last_block
+    pub(crate) fn is_dropped(&mut self, id: RowId) -> bool {
+        let row = self.board.get(id);
+        row.segment == 0 && row.sequence > self.commands.at(row.command).last_block
     }
 }

@@ -1,15 +1,18 @@
 //! The engine itself: what it owns, and its step.
 
 use crate::admit::Admission;
-use crate::blocks::Blocks;
 use crate::command::Commands;
 use crate::config::{Config, ConfigError, QueueConfig};
 use crate::frontend::Frontend;
 use crate::message::{Action, CommandId, Event, Nanos, QueueId};
 use crate::order::Order;
+use crate::quota::Quota;
 use crate::renaming::Renaming;
-use crate::scoreboard::{EntryId, Scoreboard};
+use crate::scoreboard::{RowId, Scoreboard};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use dcs_abi::result::ResultArea;
 
 /// What an engine counted since it was made. All of it is diagnosis: nothing of it changes what the engine does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,16 +45,19 @@ pub struct Engine {
     pub(crate) commands: Commands,
     pub(crate) board: Scoreboard,
     pub(crate) units: Renaming,
-    pub(crate) blocks: Blocks,
+    /// Blocks: who may take how many.
+    pub(crate) quota: Quota,
     pub(crate) order: Order,
     /// Commands that wait for the blocks that they need at least.
     pub(crate) admission: Admission,
     /// Segments that wait for a block on credit.
     pub(crate) hungry: VecDeque<(CommandId, u8)>,
-    /// Entries that wait for nothing and are to be dispatched.
-    pub(crate) ready: VecDeque<EntryId>,
+    /// Rows that wait for nothing and are to be dispatched.
+    pub(crate) ready: VecDeque<RowId>,
     pub(crate) deadlines: BTreeSet<(Nanos, CommandId)>,
     pub(crate) actions: VecDeque<Action>,
+    /// Memory of result areas, to be used again.
+    pub(crate) areas: Vec<Box<ResultArea>>,
     pub(crate) counters: Counters,
     pub(crate) now: Nanos,
 }
@@ -67,15 +73,16 @@ impl Engine {
         Ok(Engine {
             frontend: Frontend::new(config.queues, config.commands),
             commands: Commands::new(config.commands),
-            board: Scoreboard::new(config.scoreboard()),
+            board: Scoreboard::new(config.blocks, config.commands),
             units: Renaming::new(&config.units),
-            blocks: Blocks::new(config.blocks, config.queues),
+            quota: Quota::new(config.blocks, config.queues),
             order: Order::default(),
             admission: Admission::new(config.queues),
             hungry: VecDeque::new(),
             ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
             actions: VecDeque::new(),
+            areas: Vec::new(),
             counters: Counters::default(),
             now: 0,
             config,
@@ -104,19 +111,19 @@ impl Engine {
 
     /// Blocks that are free now.
     pub fn blocks_free(&self) -> u32 {
-        self.blocks.free()
+        self.board.blocks_free()
     }
 
-    /// Scoreboard entries in use, and in all.
+    /// Scoreboard rows in use, and in all.
     pub fn scoreboard_occupancy(&self) -> (usize, usize) {
         self.board.occupancy()
     }
 
     /// True where no command is in flight and all that commands had has come back: blocks, credits, slots, units,
-    /// scoreboard entries. An owner that stops waits for it.
+    /// scoreboard rows. An owner that stops waits for it.
     pub fn is_idle(&self) -> bool {
-        let pools_full = self.blocks.quota.free() == self.config.blocks
-            && self.blocks.free() == self.config.blocks
+        let pools_full = self.quota.free() == self.config.blocks
+            && self.board.blocks_free() == self.config.blocks
             && self.frontend.slots.free() == u32::from(self.config.commands)
             && self.units.all_free();
         let nobody_waits = self.order.is_empty()
@@ -129,12 +136,15 @@ impl Engine {
 
     /// Takes in one event. Its work is bounded by the windows of one command and by the blocks that it gives back
     /// to those who wait; where a command fails or a queue is deleted, by the size of the scoreboard.
+    // Inlined, so that an event whose kind its owner knows is never put together in memory.
+    #[inline]
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.now = self.now.max(now);
         match event {
             Event::SubmissionDoorbell { queue, tail } => {
                 let sound = self.frontend.submission_doorbell(queue, tail);
                 self.counters.bad_doorbells += u64::from(!sound);
+                return;
             }
             Event::CompletionDoorbell { queue, head } => {
                 let sound = self.frontend.completion_doorbell(queue, head);
@@ -144,7 +154,7 @@ impl Engine {
             Event::Entry { queue, bytes } => self.on_entry(queue, bytes),
             Event::Descriptor { command, bytes } => self.on_descriptor(command, bytes),
             Event::Bound { command, binding } => self.on_bound(command, binding),
-            Event::Done { operation, outcome } => self.on_done(operation, outcome),
+            Event::Done { operation, outcome } => self.on_done(operation, &outcome),
             Event::Released { block } => self.on_released(block),
             Event::Abort { queue, cid } => _ = self.abort(queue, cid),
             Event::DeleteQueue { queue } => self.on_delete_queue(queue),
@@ -153,8 +163,17 @@ impl Engine {
     }
 
     /// The next thing to do, if there is any. Call it until there is none, after each event or after several.
+    #[inline]
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front().or_else(|| self.frontend.pick())
+    }
+
+    /// Takes back the memory of a result area that was written where it belongs. An owner that has no use for the box
+    /// of [`Action::Complete`] saves the next command an allocation.
+    pub fn recycle(&mut self, area: Box<ResultArea>) {
+        if self.areas.len() < self.config.commands as usize {
+            self.areas.push(area);
+        }
     }
 
     /// When [`Engine::handle_timeout`] is to be called, if ever.
@@ -172,20 +191,34 @@ impl Engine {
         self.settle();
     }
 
-    /// Dispatches ready entries; hands blocks that came back to those who wait for them.
+    /// Dispatches ready rows; hands blocks that came back to those who wait for them.
     fn settle(&mut self) {
         loop {
-            while let Some(entry) = self.ready.pop_front() {
-                self.dispatch(entry);
+            while let Some(row) = self.ready.pop_front() {
+                self.dispatch(row);
             }
-            if !self.blocks.quota.was_given() {
-                break;
+            if !self.quota.was_given() {
+                return;
             }
             self.admit();
             self.feed();
         }
-        self.counters.commands_peak = self.counters.commands_peak.max(self.commands.in_use() as u64);
-        let used = u64::from(self.config.blocks - self.blocks.free());
-        self.counters.blocks_peak = self.counters.blocks_peak.max(used);
+    }
+}
+
+#[cfg(test)]
+mod sizes {
+    #[test]
+    fn sizes() {
+        extern crate std;
+        use core::mem::size_of;
+        std::println!(
+            "action {} event {} outcome {} row {} command {}",
+            size_of::<crate::Action>(),
+            size_of::<crate::Event>(),
+            size_of::<crate::Outcome>(),
+            size_of::<crate::scoreboard::Row>(),
+            size_of::<crate::command::Command>()
+        );
     }
 }

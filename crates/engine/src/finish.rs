@@ -3,13 +3,12 @@
 use crate::command::Phase;
 use crate::engine::Engine;
 use crate::frontend::Posting;
-use crate::message::{Action, CommandId, Fault, Outcome, QueueId};
-use crate::scoreboard::{Device, Entry, EntryId, State};
-use alloc::boxed::Box;
+use crate::message::{Action, CommandId, Fault, OperationKind, Outcome, QueueId};
+use crate::scoreboard::{Device, RowId, State};
 use alloc::vec::Vec;
 use dcs_abi::U48;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
-use dcs_abi::operator::{Operator, OperatorKind};
+use dcs_abi::operator::Operator;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{Stage, Status};
 
@@ -30,7 +29,7 @@ impl Engine {
             self.admission.leave(queue, id);
         }
         if self.commands.at(id.index).bound {
-            self.stop_entries(id.index);
+            self.stop_rows(id.index);
         }
         if self.commands.at(id.index).in_flight > 0 {
             self.start_grace(id);
@@ -38,25 +37,28 @@ impl Engine {
         self.conclude(id);
     }
 
-    /// Aborts what is in flight and forgets what is not. Writes that are done stay: they still count as delivered
-    /// if those before them come through.
-    fn stop_entries(&mut self, index: u16) {
-        let mine: Vec<EntryId> = self.board.of_command(index).map(|(id, _)| id).collect();
+    /// Aborts what is in flight and stops what is not. Writes that are done stay: they still count as delivered if
+    /// those before them come through.
+    fn stop_rows(&mut self, index: u16) {
+        let mine: Vec<RowId> = self.board.of_command(index).collect();
         for id in mine {
-            // Looked up now: a unit may have been passed on to this entry by the one before.
-            let entry = *self.board.get(id);
-            match entry.state {
+            // Looked up now: a unit may have been passed on to this row by the one before.
+            let row = self.board.get_mut(id);
+            match row.state {
                 State::Issue => {
                     self.actions.push_back(Action::Abort { operation: self.board.operation(id) });
                 }
-                State::Wait | State::Ready => {
-                    self.board.remove(id);
-                    if entry.state == State::Ready && matches!(entry.device, Device::Operator(_)) {
-                        self.units.forget(entry.pool, id);
+                State::Wait | State::Ready | State::Unit | State::Room => {
+                    if row.state == State::Unit {
+                        self.units.forget(row.pool, id);
                     }
-                    self.return_unit(entry.pool, entry.unit);
+                    row.state = State::Stopped;
+                    self.return_unit(id);
+                    if !self.board.has_block(id) {
+                        self.board.remove(id);
+                    }
                 }
-                State::Done | State::Free => {}
+                State::Done | State::Stopped | State::Free => {}
             }
         }
     }
@@ -71,31 +73,35 @@ impl Engine {
     }
 
     /// An operation of a failed command came back. What it did is still told; then it is forgotten.
-    pub(crate) fn drained(&mut self, id: EntryId, entry: Entry, outcome: Outcome) {
-        let index = entry.command;
+    pub(crate) fn drained(&mut self, id: RowId, outcome: &Outcome) {
+        let row = self.board.get_mut(id);
+        let index = row.command;
         let command = self.commands.at(index);
-        match (entry.device, outcome) {
+        row.state = State::Stopped;
+        match (row.device, outcome) {
             (Device::Snapshot(at) | Device::Operator(at), Outcome::Digest(slot))
-                if is_sound(command.spec().chain[at as usize].operator, &slot) =>
+                if is_sound(command.spec.chain[at as usize].operator, slot) =>
             {
-                command.digests[at as usize] = Some(slot);
+                command.result.digests[at as usize] = *slot;
             }
-            (Device::Destination, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
-                self.board.get(id).start += bytes as u32;
-                self.count_delivered(id, entry, bytes);
+            (Device::Destination, Outcome::Moved { bytes, .. }) if *bytes <= row.asked => {
+                row.start += *bytes as u32;
+                self.count_delivered(id, *bytes);
             }
-            (Device::Direct, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
+            (Device::Direct, Outcome::Moved { bytes, .. }) if *bytes <= row.asked => {
                 command.result.bytes_in += bytes;
                 command.result.bytes_out += bytes;
             }
-            (Device::Source, Outcome::Moved { bytes, .. }) if bytes <= entry.asked => {
+            (Device::Source, Outcome::Moved { bytes, .. }) if *bytes <= row.asked => {
                 command.result.bytes_in += bytes;
             }
             _ => {}
         }
-        let length = entry.block.map_or(0, |block| self.blocks.get(block).length);
-        if entry.device == Device::Destination && self.board.get(id).start == length {
-            self.board.get(id).state = State::Done;
+        if self.board.has_block(id) {
+            let row = self.board.get_mut(id);
+            if row.device == Device::Destination && row.start == row.length {
+                row.state = State::Done;
+            }
         } else {
             self.board.remove(id);
         }
@@ -112,17 +118,17 @@ impl Engine {
         }
         if command.phase != Phase::Collect && command.bound {
             command.phase = Phase::Collect;
-            let missing: Vec<u8> = (0..command.spec().chain.len() as u8)
-                .filter(|at| command.digests[*at as usize].is_none())
-                .filter(|at| {
-                    matches!(command.spec().chain[*at as usize].operator.kind(), OperatorKind::Digest { .. })
-                })
-                .collect();
-            for at in &missing {
-                let snapshot = self.board.add(id.index, Device::Snapshot(*at), None);
-                self.dispatch(snapshot);
+            let mut missing = false;
+            for at in 0..self.commands.at(id.index).spec.chain.len() as u8 {
+                let command = self.commands.at(id.index);
+                let is_digest = command.spec.chain[at as usize].operator.digest_size() > 0;
+                if is_digest && command.result.digests[at as usize].operator == 0 {
+                    let snapshot = self.board.aside(id.index, Device::Snapshot(at));
+                    self.issue(snapshot, OperationKind::Snapshot { operator: at }, 0);
+                    missing = true;
+                }
             }
-            if !missing.is_empty() {
+            if missing {
                 return self.start_grace(id);
             }
         }
@@ -131,26 +137,27 @@ impl Engine {
 
     /// Gives back all that a command has and posts its completion.
     pub(crate) fn finish(&mut self, id: CommandId) {
-        let orphans = self.drop_resources(id.index);
+        let orphans = self.drop_rows(id.index);
         let posting = self.posting(id.index);
         let command = self.commands.at(id.index);
         let (queue, rid, bound) = (command.queue, command.entry.rid, command.bound);
-        self.blocks.quota.give(queue.0 as usize, command.charged - orphans);
+        self.quota.give(queue.0 as usize, command.charged - orphans);
         for at in [command.deadline, command.grace].into_iter().flatten() {
             self.deadlines.remove(&(at, id));
         }
-        // The specification may hold keys: it goes now, not when the slot is used again.
-        command.spec = None;
+        command.forget_spec();
         command.phase = Phase::Over;
+        if self.commands.unlist(id.index)
+            && let Some(queue) = self.frontend.get_mut(queue)
+        {
+            queue.commands -= 1;
+        }
         if bound {
             self.actions.push_back(Action::Unbind { command: id });
         }
-        if let Some(queue) = self.frontend.get_mut(queue)
-            && let Some(at) = queue.in_flight.iter().position(|(_, command)| *command == id)
+        if rid != 0
+            && let Some(next) = self.order.leave(self.tenant(queue), rid, id)
         {
-            queue.in_flight.swap_remove(at);
-        }
-        if let Some(next) = self.order.leave(self.tenant(queue), rid, id) {
             self.enter_admission(next);
         }
         self.counters.failures += u64::from(!posting.entry.status().is_success());
@@ -167,9 +174,6 @@ impl Engine {
         (result.status, result.errno) = (fault.status.code(), fault.errno);
         (result.stage, result.stage_index) = (stage as u8, at);
         result.finished = now;
-        for (slot, digest) in result.digests.iter_mut().zip(command.digests) {
-            *slot = digest.unwrap_or_default();
-        }
         let mut entry = CompletionEntry {
             delivered: U48::saturating(result.bytes_out),
             stage: stage as u8,
@@ -179,7 +183,10 @@ impl Engine {
         };
         entry.set_status(fault.status, false);
         let address = command.entry.result_address;
-        let result = (address != 0).then(|| (address, Box::new(command.result)));
+        let result = (address != 0).then(|| {
+            let fresh = self.areas.pop().unwrap_or_default();
+            (address, core::mem::replace(&mut command.result, fresh))
+        });
         Posting { command: index, entry, result }
     }
 
@@ -194,63 +201,50 @@ impl Engine {
         }
     }
 
-    /// Lets go of a finished command's entries and blocks; tells how many blocks devices still have. A command that
-    /// succeeded has no entries, and no blocks but those.
-    fn drop_resources(&mut self, index: u16) -> u32 {
+    /// Lets go of a finished command's rows and blocks. Those that are still with a device (it outlived the abort
+    /// grace, or reads on) are orphans until it is through with them; tells how many blocks these are. A command that
+    /// succeeded has no rows, and no blocks but those.
+    fn drop_rows(&mut self, index: u16) -> u32 {
         let command = self.commands.at(index);
-        if command.failure.is_some() && command.bound {
-            self.drop_entries(index);
-        }
-        let command = self.commands.at(index);
-        if command.segments.iter().all(|segment| segment.held == 0) {
+        let segments = &command.segments[..command.segment_count as usize];
+        if command.failure.is_none() && segments.iter().all(|segment| segment.held == 0) {
             return 0;
         }
-        self.drop_blocks(index)
-    }
-
-    /// Removes a finished command's entries. One that is still with its device (it outlived the abort grace) stays
-    /// until it is answered, and with it its blocks and its unit.
-    fn drop_entries(&mut self, index: u16) {
-        let mine: Vec<(EntryId, State)> =
-            self.board.of_command(index).map(|(id, entry)| (id, entry.state)).collect();
-        for (id, state) in mine {
-            match state {
-                State::Issue => self.board.get(id).orphan = true,
-                _ => self.board.remove(id),
-            }
-        }
-    }
-
-    /// Frees a finished command's blocks; those that devices still use are orphans. Tells how many these are.
-    fn drop_blocks(&mut self, index: u16) -> u32 {
-        let mine: Vec<_> = self.blocks.of_command(index).collect();
+        let mine: Vec<RowId> = self.board.of_command(index).collect();
         let mut orphans = 0;
         for id in mine {
-            let block = self.blocks.get_mut(id);
-            if block.busy > 0 || block.holds > 0 {
-                (block.orphan, block.retired) = (true, true);
-                orphans += 1;
+            let has_block = self.board.has_block(id);
+            let row = self.board.get_mut(id);
+            if row.busy > 0 || row.holds > 0 {
+                (row.orphan, row.retired) = (true, true);
+                orphans += u32::from(has_block);
+            } else if has_block {
+                self.board.put(id);
             } else {
-                self.blocks.put(id);
+                self.board.remove(id);
             }
         }
         orphans
     }
 
-    pub(crate) fn post_completions(&mut self, queue: QueueId) {
-        while let Some((command, action)) = self.frontend.next_posting(queue) {
-            match action {
-                Some(action) => {
+    /// Posts the completions for which there is room. Of a queue that is being deleted those without room are dropped:
+    /// nobody would make room any more.
+    pub(crate) fn post_completions(&mut self, id: QueueId) {
+        while let Some(queue) = self.frontend.get_mut(id) {
+            let Some((posting, slot)) = queue.next_posting(id) else { break };
+            let Posting { command, entry, result } = posting;
+            match slot {
+                Some(slot) => {
                     self.counters.completions += 1;
-                    self.actions.push_back(action);
+                    self.actions.push_back(Action::Complete { queue: id, slot, entry, result });
                 }
                 None => self.counters.dropped += 1,
             }
             self.commands.at(command).posted = true;
             self.release_slot(command);
         }
-        if self.frontend.remove_if_drained(queue) {
-            self.actions.push_back(Action::QueueDeleted { queue });
+        if self.frontend.remove_if_drained(id) {
+            self.actions.push_back(Action::QueueDeleted { queue: id });
         }
     }
 
@@ -270,7 +264,7 @@ impl Engine {
 
     /// Aborts a command; false where it is not in flight.
     pub(crate) fn abort(&mut self, queue: QueueId, cid: u16) -> bool {
-        let Some(target) = self.frontend.find(queue, cid) else { return false };
+        let Some(target) = self.commands.listed(queue, cid) else { return false };
         let (stage, at) = self.held_up_at(target);
         self.fail(target, stage, at, Fault::new(Status::Cancelled));
         true
@@ -288,12 +282,10 @@ impl Engine {
     }
 
     /// The stage that a command is waiting for: of its operations in flight, the one farthest down its chain.
-    fn held_up_at(&mut self, id: CommandId) -> (Stage, u8) {
-        let issued = self.board.of_command(id.index).filter(|(_, entry)| entry.state == State::Issue);
-        issued
-            .map(|(_, entry)| entry.device.stage())
-            .max()
-            .map_or((Stage::Queue, 0), |(stage, at)| (stage, at))
+    fn held_up_at(&self, id: CommandId) -> (Stage, u8) {
+        let rows = self.board.of_command(id.index).map(|id| self.board.get(id));
+        let issued = rows.filter(|row| row.state == State::Issue);
+        issued.map(|row| row.device.stage()).max().unwrap_or((Stage::Queue, 0))
     }
 
     pub(crate) fn on_delete_queue(&mut self, id: QueueId) {
@@ -302,7 +294,7 @@ impl Engine {
             return;
         };
         queue.deleting = true;
-        let commands: Vec<CommandId> = queue.in_flight.iter().map(|(_, command)| *command).collect();
+        let commands = self.commands.of_queue(id);
         for command in commands {
             let (stage, at) = self.held_up_at(command);
             self.fail(command, stage, at, Fault::new(Status::QueueDeleted));

@@ -1,7 +1,7 @@
 //! The frontend: queue pairs, weighted round robin, phase bits.
 
 use crate::config::QueueConfig;
-use crate::message::{Action, CommandId, QueueId};
+use crate::message::{Action, QueueId};
 use crate::quota::Quota;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -36,12 +36,39 @@ pub(crate) struct Queue {
     turn: u16,
     /// It is in the round of those that have entries to fetch.
     listed: bool,
-    /// Command identifiers in flight.
-    pub in_flight: Vec<(u16, CommandId)>,
+    /// Commands from the fetch of their entries to their completions.
+    pub commands: u32,
     /// Completions for which the ring has no room yet.
     postings: VecDeque<Posting>,
     /// No new entries; goes when its commands are finished.
     pub deleting: bool,
+}
+
+impl Queue {
+    /// The next completion for which there is room, and its slot; without room there is none, or, where the queue is
+    /// being deleted, one without a slot.
+    pub fn next_posting(&mut self, id: QueueId) -> Option<(Posting, Option<u16>)> {
+        if self.postings.is_empty() {
+            return None;
+        }
+        let slot = self.cq_tail;
+        let next = (slot + 1) % self.config.depth;
+        if next == self.cq_head {
+            return if self.deleting {
+                self.postings.pop_front().map(|posting| (posting, None))
+            } else {
+                None
+            };
+        }
+        let mut posting = self.postings.pop_front()?;
+        let entry = &mut posting.entry;
+        entry.sq_head = self.sq_head;
+        entry.sq_id = id.0;
+        entry.status |= u16::from(self.phase);
+        self.cq_tail = next;
+        self.phase ^= next == 0;
+        Some((posting, Some(slot)))
+    }
 }
 
 #[derive(Debug)]
@@ -76,7 +103,7 @@ impl Frontend {
             fetching: 0,
             turn: config.weight,
             listed: false,
-            in_flight: Vec::new(),
+            commands: 0,
             postings: VecDeque::new(),
             deleting: false,
         });
@@ -149,7 +176,11 @@ impl Frontend {
     }
 
     fn unlist(&mut self, at: u16) {
-        self.round.retain(|other| *other != at);
+        if self.round.front() == Some(&at) {
+            self.round.pop_front();
+        } else {
+            self.round.retain(|other| *other != at);
+        }
         if let Some(queue) = &mut self.queues[at as usize] {
             (queue.listed, queue.turn) = (false, queue.config.weight);
         }
@@ -166,10 +197,6 @@ impl Frontend {
         true
     }
 
-    pub fn find(&self, id: QueueId, cid: u16) -> Option<CommandId> {
-        self.get(id)?.in_flight.iter().find(|(other, _)| *other == cid).map(|(_, command)| *command)
-    }
-
     /// Hands a completion to its queue, to be posted when the ring has room.
     pub fn post(&mut self, id: QueueId, posting: Posting) {
         if let Some(queue) = self.get_mut(id) {
@@ -177,34 +204,10 @@ impl Frontend {
         }
     }
 
-    /// The next completion for which there is room, and the slot of its command. Of a queue that is being deleted
-    /// those without room are dropped: nobody would make room any more.
-    pub fn next_posting(&mut self, id: QueueId) -> Option<(u16, Option<Action>)> {
-        let queue = self.get_mut(id)?;
-        let slot = queue.cq_tail;
-        let next = (slot + 1) % queue.config.depth;
-        let full = next == queue.cq_head;
-        if full && !queue.deleting {
-            return None;
-        }
-        let Posting { command, mut entry, result } = queue.postings.pop_front()?;
-        if full {
-            return Some((command, None));
-        }
-        entry.sq_head = queue.sq_head;
-        entry.sq_id = id.0;
-        entry.set_status(entry.status(), queue.phase);
-        queue.cq_tail = next;
-        if next == 0 {
-            queue.phase = !queue.phase;
-        }
-        Some((command, Some(Action::Complete { queue: id, slot, entry, result })))
-    }
-
     /// Removes a queue that is to be deleted and has nothing in flight.
     pub fn remove_if_drained(&mut self, id: QueueId) -> bool {
         let drained = self.get(id).is_some_and(|queue| {
-            queue.deleting && queue.fetching == 0 && queue.in_flight.is_empty() && queue.postings.is_empty()
+            queue.deleting && queue.fetching == 0 && queue.commands == 0 && queue.postings.is_empty()
         });
         if drained {
             self.unlist(id.0);
@@ -279,7 +282,10 @@ mod tests {
         let id = QueueId(0);
         for command in 0..3 {
             frontend.post(id, Posting { command, entry: CompletionEntry::default(), result: None });
-            assert!(matches!(frontend.next_posting(id), Some((posted, Some(_))) if posted == command));
+            let posted = frontend.get_mut(id).and_then(|queue| queue.next_posting(id));
+            assert!(
+                posted.is_some_and(|(posting, slot)| posting.command == command && slot == Some(command))
+            );
         }
         assert!(!frontend.completion_doorbell(id, 4) && !frontend.completion_doorbell(id, 128));
         assert!(frontend.completion_doorbell(id, 2) && frontend.completion_doorbell(id, 3));

@@ -53,7 +53,6 @@
 extern crate alloc;
 
 mod admit;
-mod blocks;
 mod command;
 pub mod config;
 mod credit;

@@ -1,19 +1,9 @@
-//! Planning: which blocks a command gets, and which entries they wait for.
+//! Planning: which blocks a command gets, and how their rows go from stage to stage.
 
 use crate::command::Phase;
 use crate::engine::Engine;
-use crate::message::{BlockId, Place};
-use crate::scoreboard::{Device, EntryId};
-use dcs_abi::CHAIN_MAX;
-
-/// A row of entries as it grows.
-struct Row {
-    first: Option<EntryId>,
-    newest: Option<EntryId>,
-}
-
-/// Place of the destination in `Command::tails`.
-pub(crate) const TAIL_DESTINATION: usize = CHAIN_MAX;
+use crate::message::Place;
+use crate::scoreboard::{Device, RowId, State};
 
 impl Engine {
     /// Plans as many reads as window and credits allow.
@@ -34,96 +24,117 @@ impl Engine {
         }
     }
 
-    fn plan_read(&mut self, index: u16, block: BlockId) {
-        let block_size = u64::from(self.config.block_size);
+    fn plan_read(&mut self, index: u16, id: RowId) {
         let command = self.commands.at(index);
-        let spec = command.spec();
-        let mut wanted = block_size.min(spec.length - command.planned);
+        let spec = &*command.spec;
+        let mut wanted = u64::from(self.config.block_size).min(spec.length - command.planned);
         if command.direct {
             // Only the prefix goes by blocks; the source follows by itself.
             let prefix = spec.prefix.as_ref().map_or(0, |prefix| prefix.length());
             wanted = wanted.min(prefix - command.planned);
         }
-        let at = command.read_at;
-        if command.parallel_reads {
-            command.read_at = at.advance(spec, wanted);
-        }
         command.planned += wanted;
-        command.source_done = command.planned == command.spec().length;
+        command.source_done = command.planned == spec.length;
         command.reads_in_flight += 1;
-        self.blocks.get_mut(block).last = command.source_done;
-        let read = self.board.add(index, Device::Source, Some(block));
-        let entry = self.board.get(read);
-        (entry.position, entry.end) = (at, wanted as u32);
-        self.add_row(index, 0, block, Some(read));
+        let row = self.board.get_mut(id);
+        (row.device, row.end, row.last) = (Device::Source, wanted as u32, command.source_done);
+        if command.parallel_reads {
+            row.from = command.read_at;
+            command.read_at = row.from.advance(spec, wanted);
+            if command.segment_count == 1 {
+                // Reads of blocks may overtake each other: each block's place at the destination is fixed now.
+                row.to = Some(command.write_at);
+                command.write_at = command.write_at.advance(spec, wanted);
+            }
+        }
+        self.join_segment(index, id);
+        self.make_ready(id);
     }
 
-    /// Adds the entries of a block's way through its segment, behind its read if there is one.
-    pub(crate) fn add_row(&mut self, index: u16, segment: u8, block: BlockId, read: Option<EntryId>) {
-        let command = self.commands.at(index);
-        let (first, end) = (command.segments[segment as usize].first, command.segments[segment as usize].end);
-        let is_last = segment + 1 == command.segment_count;
-        let mut row = Row { first: read, newest: read };
-        for at in first..end {
-            let entry = self.add_to_row(index, Device::Operator(at), block, &mut row);
-            self.wait_for_tail(index, at as usize, entry);
-        }
-        if is_last {
-            let entry = self.add_to_row(index, Device::Destination, block, &mut row);
-            self.add_write(index, segment, entry, read);
-        }
-        // The first of a row without a read may have nothing to wait for.
-        if let Some(first) = row.first
-            && self.board.get(first).waits == 0
-        {
-            self.ready.push_back(first);
-        }
+    /// A block that an operator filled begins its way.
+    pub(crate) fn start_filled(&mut self, index: u16, id: RowId) {
+        self.join_segment(index, id);
+        let segment = &self.commands.at(index).segments[self.board.get(id).segment as usize];
+        let first =
+            if segment.first < segment.end { Device::Operator(segment.first) } else { Device::Destination };
+        self.enter(id, first);
     }
 
-    /// Adds one entry to a row: it waits for the one before it.
-    fn add_to_row(&mut self, index: u16, device: Device, block: BlockId, row: &mut Row) -> EntryId {
-        let entry = self.board.add(index, device, Some(block));
-        if let Some(before) = row.newest {
-            self.board.get(before).next_stage = Some(entry);
-            self.board.get(entry).waits += 1;
-        }
-        row.first = row.first.or(Some(entry));
-        row.newest = Some(entry);
-        entry
-    }
-
-    /// A row's write: in order where the destination is a stream, else at its place.
-    fn add_write(&mut self, index: u16, segment: u8, entry: EntryId, read: Option<EntryId>) {
-        if !self.commands.at(index).parallel_writes {
-            self.wait_for_tail(index, TAIL_DESTINATION, entry);
-        }
-        let command = self.commands.at(index);
-        command.writes.push_back(entry);
-        if command.parallel_reads && segment == 0 {
-            // Reads of blocks may overtake each other: each block's place at the destination is fixed now.
-            let length = u64::from(read.map_or(0, |read| self.board.get(read).end));
-            self.board.get(entry).position = command.write_at;
-            command.write_at = command.write_at.advance(command.spec(), length);
+    fn join_segment(&mut self, index: u16, id: RowId) {
+        let segment = &mut self.commands.at(index).segments[self.board.get(id).segment as usize];
+        let previous = segment.tail.replace(id);
+        self.board.get_mut(id).previous = previous;
+        match previous {
+            Some(previous) => self.board.get_mut(previous).next = Some(id),
+            None => segment.head = Some(id),
         }
     }
 
-    /// Lets an entry wait for the same stage's entry of the block before.
-    fn wait_for_tail(&mut self, index: u16, tail: usize, entry: EntryId) {
-        let before = self.commands.at(index).tails[tail].replace(entry);
-        if let Some(before) = before {
-            self.board.get(before).next_block = Some(entry);
-            self.board.get(entry).waits += 1;
+    /// Takes the first row out of its segment.
+    pub(crate) fn leave_segment(&mut self, id: RowId) {
+        let row = self.board.get(id);
+        let (command, segment, next) = (row.command, row.segment, row.next);
+        let segment = &mut self.commands.at(command).segments[segment as usize];
+        debug_assert_eq!(segment.head, Some(id));
+        segment.head = next;
+        match next {
+            Some(next) => self.board.get_mut(next).previous = None,
+            None => segment.tail = None,
         }
+    }
+
+    /// A row comes to a stage. Operators, and writes to a stream, take rows in their order.
+    fn enter(&mut self, id: RowId, device: Device) {
+        let row = self.board.get_mut(id);
+        (row.device, row.start, row.state) = (device, 0, State::Wait);
+        let (index, previous) = (row.command, row.previous);
+        let ordered = device != Device::Destination || !self.commands.at(index).parallel_writes;
+        if !ordered || previous.is_none_or(|previous| self.board.get(previous).device > device) {
+            self.make_ready(id);
+        }
+    }
+
+    /// A row is through with its stage: it goes on to the next one, and the row behind it may take its place.
+    pub(crate) fn go_on(&mut self, id: RowId) {
+        let row = self.board.get(id);
+        let (done, follower, index) = (row.device, row.next, row.command);
+        let end = self.commands.at(index).segments[row.segment as usize].end;
+        let is_last = row.segment + 1 == self.commands.at(index).segment_count;
+        let next = match done {
+            Device::Source if end > 0 => Some(Device::Operator(0)),
+            Device::Operator(at) if at + 1 < end => Some(Device::Operator(at + 1)),
+            _ => is_last.then_some(Device::Destination),
+        };
+        if let Some(next) = next {
+            self.enter(id, next);
+        }
+        self.let_follow(follower, done);
+    }
+
+    /// A row may have waited for the one before it to pass a stage.
+    pub(crate) fn let_follow(&mut self, follower: Option<RowId>, passed: Device) {
+        if let Some(id) = follower {
+            let row = self.board.get(id);
+            if row.state == State::Wait && row.device == passed {
+                self.make_ready(id);
+            }
+        }
+    }
+
+    /// Nothing holds a row up any more: it is dispatched in its turn.
+    pub(crate) fn make_ready(&mut self, id: RowId) {
+        self.board.get_mut(id).state = State::Ready;
+        self.ready.push_back(id);
     }
 
     /// The source follows by the direct path once the prefix is through.
     fn plan_direct(&mut self, index: u16) {
         let command = self.commands.at(index);
-        if command.in_flight > 0 || command.reads_in_flight > 0 || !command.writes.is_empty() {
+        if command.in_flight > 0 || command.reads_in_flight > 0 || command.segments[0].head.is_some() {
             return;
         }
         command.source_done = true;
-        let entry = self.board.add(index, Device::Direct, None);
-        self.ready.push_back(entry);
+        let row = self.board.aside(index, Device::Direct);
+        self.make_ready(row);
     }
 }

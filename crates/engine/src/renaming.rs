@@ -3,7 +3,7 @@
 //! A chain names an operator; which unit works on a block is decided block by block, by whichever is free. The
 //! stream's state is the command's, not the unit's: a unit is loaded with it for one block.
 
-use crate::scoreboard::EntryId;
+use crate::scoreboard::RowId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use dcs_abi::operator::Operator;
@@ -13,7 +13,7 @@ struct Pool {
     operator: Operator,
     count: u16,
     free: Vec<u16>,
-    waiting: VecDeque<EntryId>,
+    waiting: VecDeque<RowId>,
 }
 
 #[derive(Debug)]
@@ -37,18 +37,18 @@ impl Renaming {
         self.pools.iter().position(|pool| pool.operator == operator).map(|at| at as u8)
     }
 
-    /// Maps an entry onto a free unit, or lets it wait its turn.
-    pub fn rename(&mut self, pool: u8, entry: EntryId) -> Option<u16> {
+    /// Maps a row onto a free unit, or lets it wait its turn.
+    pub fn rename(&mut self, pool: u8, row: RowId) -> Option<u16> {
         let pool = &mut self.pools[pool as usize];
         let unit = pool.free.pop();
         if unit.is_none() {
-            pool.waiting.push_back(entry);
+            pool.waiting.push_back(row);
         }
         unit
     }
 
-    /// Frees a unit: for the entry that has waited longest for one of this pool, if any does.
-    pub fn release(&mut self, pool: u8, unit: u16) -> Option<EntryId> {
+    /// Frees a unit: for the row that has waited longest for one of this pool, if any does.
+    pub fn release(&mut self, pool: u8, unit: u16) -> Option<RowId> {
         let pool = &mut self.pools[pool as usize];
         let next = pool.waiting.pop_front();
         if next.is_none() {
@@ -57,9 +57,9 @@ impl Renaming {
         next
     }
 
-    /// Takes an entry out of the line of its pool: its command failed.
-    pub fn forget(&mut self, pool: u8, entry: EntryId) {
-        self.pools[pool as usize].waiting.retain(|other| *other != entry);
+    /// Takes a row out of the line of its pool: its command failed.
+    pub fn forget(&mut self, pool: u8, row: RowId) {
+        self.pools[pool as usize].waiting.retain(|other| *other != row);
     }
 
     /// True where no unit works and nobody waits for one.
@@ -71,20 +71,18 @@ impl Renaming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scoreboard::{Device, Scoreboard};
 
     #[test]
     fn a_freed_unit_goes_to_who_waited_longest() {
-        let mut board = Scoreboard::new(5);
-        let entries: [EntryId; 5] = core::array::from_fn(|_| board.add(0, Device::Operator(0), None));
+        let rows: [RowId; 5] = core::array::from_fn(|at| RowId(at as u32));
         let mut renaming = Renaming::new(&[(Operator::Md5, 2), (Operator::Gzip, 0)]);
         assert_eq!(renaming.pool(Operator::Gzip), None, "no units, no pool");
         let pool = renaming.pool(Operator::Md5).expect("it has units");
-        let units: [Option<u16>; 5] = entries.map(|entry| renaming.rename(pool, entry));
+        let units: [Option<u16>; 5] = rows.map(|row| renaming.rename(pool, row));
         assert_eq!(units, [Some(0), Some(1), None, None, None]);
-        renaming.forget(pool, entries[2]);
-        assert_eq!(renaming.release(pool, 1), Some(entries[3]));
-        assert_eq!(renaming.release(pool, 0), Some(entries[4]));
+        renaming.forget(pool, rows[2]);
+        assert_eq!(renaming.release(pool, 1), Some(rows[3]));
+        assert_eq!(renaming.release(pool, 0), Some(rows[4]));
         assert!(!renaming.all_free());
         assert_eq!([renaming.release(pool, 0), renaming.release(pool, 1)], [None; 2]);
         assert!(renaming.all_free());

@@ -1,28 +1,39 @@
-//! The scoreboard: every device operation of every command, and what it waits for (DCS-ctrl section 3.3.2).
+//! The scoreboard: where every block is on its way, and what it waits for (DCS-ctrl section 3.3.2).
+//!
+//! A block has one *row*. Its stages follow each other, so a row is at one stage at a time and has at most one
+//! operation in flight; where order counts, it waits for the row before it to pass the stage first. A few more rows are
+//! for operations without a block.
 
 use crate::message::{BlockId, Nanos, OperationId};
 use crate::position::Position;
 use alloc::vec::Vec;
+use dcs_abi::CHAIN_MAX;
 use dcs_abi::result::{STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE};
 use dcs_abi::status::Stage;
 
-/// State of an entry. Done is the state of an entry whose row goes on without it, just before it is freed.
+/// State of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not in use.
     Free,
-    /// Waits for other entries.
+    /// Its block is being filled by an operator before it, or waits for the row before it to pass this stage.
     Wait,
-    /// Waits for nothing but its device, a unit or a block.
+    /// In the line of those that wait for nothing.
     Ready,
+    /// In line for a unit.
+    Unit,
+    /// Waits for a block to fill.
+    Room,
     /// With its device.
     Issue,
-    /// Done, but entries before it, whose order counts, are not.
+    /// All its stages are done. Rows before it, whose order counts, or its device may still need the block.
     Done,
+    /// Its command failed before that.
+    Stopped,
 }
 
-/// The device of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The device of a stage, in the order in which stages follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Device {
     /// Read from prefix or source.
     Source,
@@ -56,152 +67,212 @@ impl Device {
             Device::Destination | Device::Direct | Device::Flush => STAGE_DESTINATION,
         }
     }
+
+    /// Which of its command's rows without a block is for it.
+    fn aside(self) -> usize {
+        match self {
+            Device::Snapshot(at) => at as usize,
+            // At most one of the others is in use, and only while no digest is asked for its value.
+            _ => 0,
+        }
+    }
 }
 
-/// Names an entry inside the engine. A device knows an [`OperationId`] instead, a new one each time the entry is
-/// issued: an answer that comes twice is never taken for the answer to the next issue of the same entry.
+/// Names a row; that of a block has the block's number. A device knows an [`OperationId`] instead, a new one each time
+/// the row is issued: an answer that comes twice is never taken for the answer to the next issue of the same row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EntryId {
-    index: u32,
-    generation: u32,
+pub(crate) struct RowId(pub u32);
+
+impl RowId {
+    /// The block of a row that has one.
+    pub fn block(self) -> BlockId {
+        BlockId(self.0)
+    }
 }
 
-/// One entry.
+/// One row, and all that is known of its block.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    generation: u32,
-    /// How often this slot was issued: what makes operation identifiers unique.
+pub(crate) struct Row {
+    /// How often it was issued: what makes operation identifiers unique.
     serial: u32,
-    /// Slot of the command.
+    /// Slot of its command; meaningless once it is an orphan.
     pub command: u16,
-    /// Device, and with it read or write.
+    /// Its queue.
+    pub queue: u16,
+    /// The stage it is at.
     pub device: Device,
     pub state: State,
-    /// Other entries that must be done first.
-    pub waits: u8,
-    /// Source (of a read) or destination (of a write) on the device.
-    pub position: Position,
-    /// The block, except for Direct, Flush and Snapshot.
-    pub block: Option<BlockId>,
-    /// The block that a resizing operator fills.
-    pub output: Option<BlockId>,
-    /// Auxiliary: first byte of the block that is not yet done.
-    pub start: u32,
-    /// Auxiliary: byte of the block to stop at (reads: how far to fill it).
-    pub end: u32,
-    /// Auxiliary: bytes asked for by the operation in flight.
-    pub asked: u64,
-    /// Auxiliary: the physical unit,
-    pub unit: Option<u16>,
-    /// of this pool.
-    pub pool: u8,
-    /// When it was issued.
-    pub issued: Nanos,
-    /// Same block, next stage.
-    pub next_stage: Option<EntryId>,
-    /// Same stage, next block, where order counts.
-    pub next_block: Option<EntryId>,
-    /// Its command finished without it: it was hung when it was aborted.
+    /// The segment of the command's chain that the block belongs to.
+    pub segment: u8,
+    /// It ends the stream.
+    pub last: bool,
+    /// All its stages are done: the block is free as soon as nothing uses it.
+    pub retired: bool,
+    /// Its command finished without it: a device had it still.
     pub orphan: bool,
+    /// Operations with devices that use the block.
+    pub busy: u8,
+    /// The unit's pool.
+    pub pool: u8,
+    /// The physical unit.
+    pub unit: Option<u16>,
+    /// Devices that still read the block after their operation was done.
+    pub holds: u32,
+    /// Bytes in the block.
+    pub length: u32,
+    /// First byte of the block that its stage is not through with.
+    pub start: u32,
+    /// How far to fill the block by reading.
+    pub end: u32,
+    /// Its place in its segment, from 0.
+    pub sequence: u64,
+    /// Bytes asked for by the operation in flight.
+    pub asked: u64,
+    /// When that was issued.
+    pub issued: Nanos,
+    /// Where it is read from, if reads overlap.
+    pub from: Position,
+    /// Where it goes to, once that is known.
+    pub to: Option<Position>,
+    /// The block that a resizing operator fills now.
+    pub output: Option<RowId>,
+    /// Its neighbours in its segment.
+    pub previous: Option<RowId>,
+    pub next: Option<RowId>,
 }
 
-const FREE: Entry = Entry {
-    generation: 1,
+const FREE: Row = Row {
     serial: 0,
     command: 0,
-    device: Device::Flush,
+    queue: 0,
+    device: Device::Source,
     state: State::Free,
-    waits: 0,
-    position: Position::START,
-    block: None,
-    output: None,
+    segment: 0,
+    last: false,
+    retired: false,
+    orphan: false,
+    busy: 0,
+    pool: 0,
+    unit: None,
+    holds: 0,
+    length: 0,
     start: 0,
     end: 0,
+    sequence: 0,
     asked: 0,
-    unit: None,
-    pool: 0,
     issued: 0,
-    next_stage: None,
-    next_block: None,
-    orphan: false,
+    from: Position::START,
+    to: None,
+    output: None,
+    previous: None,
+    next: None,
 };
 
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
-    entries: Vec<Entry>,
-    free: Vec<u32>,
+    /// Those of the blocks, then [`CHAIN_MAX`] for each command.
+    rows: Vec<Row>,
+    blocks: u32,
+    /// Blocks in use by nobody.
+    free: Vec<RowId>,
 }
 
 impl Scoreboard {
-    pub fn new(size: usize) -> Scoreboard {
-        Scoreboard { entries: alloc::vec![FREE; size], free: (0..size as u32).rev().collect() }
+    pub fn new(blocks: u32, commands: u16) -> Scoreboard {
+        let size = blocks as usize + commands as usize * CHAIN_MAX;
+        Scoreboard { rows: alloc::vec![FREE; size], blocks, free: (0..blocks).rev().map(RowId).collect() }
     }
 
-    /// Adds an entry in state Wait that waits for nothing yet.
-    ///
-    /// There is room for a full row of every block, blocks live until their row is done, and a command without
-    /// blocks has at most a snapshot for each operator: the scoreboard is never full.
-    pub fn add(&mut self, command: u16, device: Device, block: Option<BlockId>) -> EntryId {
-        let index = self.free.pop().expect("the scoreboard has room for every block's row");
-        let entry = &mut self.entries[index as usize];
-        let (generation, serial) = (entry.generation, entry.serial);
-        *entry = Entry { generation, serial, command, device, block, state: State::Wait, ..FREE };
-        EntryId { index, generation }
+    /// Takes a free block for a segment of a command; the quota was asked before.
+    pub fn take(&mut self, command: u16, queue: u16, segment: u8, sequence: u64) -> Option<RowId> {
+        let id = self.free.pop()?;
+        let row = &mut self.rows[id.0 as usize];
+        *row = Row { serial: row.serial, command, queue, segment, sequence, state: State::Wait, ..FREE };
+        Some(id)
     }
 
-    /// The entry of that identifier, unless it is gone.
-    pub fn find(&mut self, id: EntryId) -> Option<&mut Entry> {
-        let entry = &mut self.entries[id.index as usize];
-        (entry.generation == id.generation && entry.state != State::Free).then_some(entry)
+    /// Puts a block back.
+    pub fn put(&mut self, id: RowId) {
+        let row = self.get_mut(id);
+        debug_assert!(row.state != State::Free && row.busy == 0 && row.holds == 0);
+        (row.state, row.orphan) = (State::Free, false);
+        self.free.push(id);
     }
 
-    /// An entry that is known to be there.
-    pub fn get(&mut self, id: EntryId) -> &mut Entry {
-        debug_assert_eq!(self.entries[id.index as usize].generation, id.generation);
-        &mut self.entries[id.index as usize]
+    /// The row of a command's operation that has no block.
+    pub fn aside(&mut self, command: u16, device: Device) -> RowId {
+        let id = RowId(self.blocks + u32::from(command) * CHAIN_MAX as u32 + device.aside() as u32);
+        let row = self.get_mut(id);
+        debug_assert_eq!(row.state, State::Free);
+        *row = Row { serial: row.serial, command, device, state: State::Wait, ..FREE };
+        id
     }
 
-    /// Notes that an entry goes to its device, under the identifier that is returned.
-    pub fn issue(&mut self, id: EntryId, asked: u64, now: Nanos) -> OperationId {
-        let entry = self.get(id);
-        (entry.state, entry.asked, entry.issued) = (State::Issue, asked, now);
-        entry.serial = entry.serial.wrapping_add(1);
-        OperationId { index: id.index, generation: entry.serial }
+    /// Frees a row without a block.
+    pub fn remove(&mut self, id: RowId) {
+        debug_assert!(!self.has_block(id));
+        let row = self.get_mut(id);
+        (row.state, row.orphan) = (State::Free, false);
     }
 
-    /// The entry that a device has under that identifier, which may be any number. (A number comes again after 2^32
-    /// issues of its slot.)
-    pub fn issued(&self, operation: OperationId) -> Option<EntryId> {
-        let entry = self.entries.get(operation.index as usize)?;
-        let known = entry.state == State::Issue && entry.serial == operation.generation;
-        known.then_some(EntryId { index: operation.index, generation: entry.generation })
+    pub fn has_block(&self, id: RowId) -> bool {
+        id.0 < self.blocks
     }
 
-    /// The identifier under which a device has this entry.
-    pub fn operation(&self, id: EntryId) -> OperationId {
-        OperationId { index: id.index, generation: self.entries[id.index as usize].serial }
+    pub fn get(&self, id: RowId) -> &Row {
+        &self.rows[id.0 as usize]
     }
 
-    /// Frees an entry; its identifier is not valid any more.
-    pub fn remove(&mut self, id: EntryId) {
-        let entry = &mut self.entries[id.index as usize];
-        debug_assert!(entry.state != State::Free && entry.generation == id.generation);
-        let (generation, serial) = (entry.generation.wrapping_add(1), entry.serial);
-        *entry = Entry { generation, serial, ..FREE };
-        self.free.push(id.index);
+    pub fn get_mut(&mut self, id: RowId) -> &mut Row {
+        &mut self.rows[id.0 as usize]
     }
 
-    /// Every entry of a command that is not finished.
-    pub fn of_command(&self, command: u16) -> impl Iterator<Item = (EntryId, &Entry)> + '_ {
-        self.entries.iter().enumerate().filter_map(move |(index, entry)| {
-            let mine = entry.state != State::Free && !entry.orphan && entry.command == command;
-            mine.then_some((EntryId { index: index as u32, generation: entry.generation }, entry))
-        })
+    /// The row of a block whose number came from outside.
+    pub fn find(&self, block: BlockId) -> Option<RowId> {
+        let row = self.rows[..self.blocks as usize].get(block.index())?;
+        (row.state != State::Free).then_some(RowId(block.0))
     }
 
-    /// Entries in use, and in all.
+    /// Notes that a row goes to its device, under the identifier that is returned.
+    pub fn issue(&mut self, id: RowId, asked: u64, now: Nanos) -> OperationId {
+        let row = self.get_mut(id);
+        (row.state, row.asked, row.issued) = (State::Issue, asked, now);
+        row.busy += 1;
+        row.serial = row.serial.wrapping_add(1);
+        OperationId { index: id.0, generation: row.serial }
+    }
+
+    /// The row that a device has under that identifier, which may be any number. (A number comes again after 2^32
+    /// issues of its row.)
+    pub fn issued(&self, operation: OperationId) -> Option<RowId> {
+        let row = self.rows.get(operation.index as usize)?;
+        let known = row.state == State::Issue && row.serial == operation.generation;
+        known.then_some(RowId(operation.index))
+    }
+
+    /// The identifier under which a device has this row.
+    pub fn operation(&self, id: RowId) -> OperationId {
+        OperationId { index: id.0, generation: self.get(id).serial }
+    }
+
+    /// Every row of a command that is not finished, those of blocks first.
+    pub fn of_command(&self, command: u16) -> impl Iterator<Item = RowId> + '_ {
+        let aside = self.blocks + u32::from(command) * CHAIN_MAX as u32;
+        let mine = move |id: &RowId| {
+            let row = self.get(*id);
+            row.state != State::Free && !row.orphan && row.command == command
+        };
+        (0..self.blocks).chain(aside..aside + CHAIN_MAX as u32).map(RowId).filter(mine)
+    }
+
+    /// Blocks that are free.
+    pub fn blocks_free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Rows in use, and in all.
     pub fn occupancy(&self) -> (usize, usize) {
-        (self.entries.len() - self.free.len(), self.entries.len())
+        (self.rows.iter().filter(|row| row.state != State::Free).count(), self.rows.len())
     }
 }
 
@@ -210,36 +281,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_taken_for_no_other_issue_of_its_entry_or_slot() {
-        let mut board = Scoreboard::new(1);
-        let entry = board.add(3, Device::Source, None);
-        let first = board.issue(entry, 100, 5);
-        assert_eq!(board.issued(first), Some(entry));
-        board.get(entry).state = State::Ready;
+    fn an_answer_is_taken_for_no_other_issue_of_its_row() {
+        let mut board = Scoreboard::new(1, 1);
+        let row = board.take(0, 0, 0, 0).expect("a block is free");
+        let first = board.issue(row, 100, 5);
+        assert_eq!(board.issued(first), Some(row));
+        (board.get_mut(row).state, board.get_mut(row).busy) = (State::Wait, 0);
         assert_eq!(board.issued(first), None, "it is answered");
-        let second = board.issue(entry, 60, 9);
-        assert_eq!((board.issued(first), board.issued(second)), (None, Some(entry)));
-        board.remove(entry);
-        let other = board.add(4, Device::Flush, None);
-        assert!(board.find(entry).is_none() && board.issued(second).is_none());
-        let third = board.issue(other, 0, 10);
-        assert_eq!(
-            [first, second, third].map(|operation| board.issued(operation)),
-            [None, None, Some(other)]
-        );
+        let second = board.issue(row, 60, 9);
+        assert_eq!((board.issued(first), board.issued(second)), (None, Some(row)));
+        board.get_mut(row).busy = 0;
+        board.put(row);
+        assert!(board.find(row.block()).is_none() && board.issued(second).is_none());
+        assert_eq!(board.take(0, 0, 0, 1), Some(row), "the same block again");
+        let third = board.issue(row, 0, 10);
+        assert_eq!([first, second, third].map(|operation| board.issued(operation)), [None, None, Some(row)]);
         assert_eq!(board.issued(OperationId::from_bits(u64::MAX)), None);
         assert_eq!(OperationId::from_bits(third.to_bits()), third);
     }
 
     #[test]
-    fn a_command_owns_its_entries_until_they_are_orphans() {
-        let mut board = Scoreboard::new(8);
-        let mine: Vec<EntryId> = (0..3).map(|at| board.add(1, Device::Operator(at), None)).collect();
-        board.add(2, Device::Source, None);
-        assert_eq!(board.of_command(1).map(|(id, _)| id).collect::<Vec<_>>(), mine);
-        board.get(mine[1]).orphan = true;
-        board.remove(mine[0]);
-        assert_eq!(board.of_command(1).count(), 1);
-        assert_eq!(board.occupancy(), (3, 8));
+    fn a_command_owns_its_rows_until_they_are_orphans() {
+        let mut board = Scoreboard::new(4, 3);
+        let blocks: Vec<RowId> = (0..2).filter_map(|sequence| board.take(1, 0, 0, sequence)).collect();
+        let flush = board.aside(1, Device::Flush);
+        board.take(2, 0, 0, 0);
+        let other = board.aside(2, Device::Snapshot(3));
+        assert_eq!(board.of_command(1).collect::<Vec<_>>(), [blocks[0], blocks[1], flush]);
+        board.get_mut(blocks[1]).orphan = true;
+        board.remove(flush);
+        assert_eq!(board.of_command(1).collect::<Vec<_>>(), [blocks[0]]);
+        assert_eq!((board.occupancy(), board.blocks_free()), ((4, 4 + 3 * CHAIN_MAX), 1));
+        assert!(board.has_block(blocks[0]) && !board.has_block(other));
+        assert_eq!(board.find(BlockId(4)), None, "no block, though a row");
     }
 }

@@ -11,7 +11,7 @@ use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 
 /// What a command asks for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TransferSpec {
     /// Bytes before the source's.
     pub prefix: Option<EndpointSpec>,
@@ -30,7 +30,7 @@ pub struct TransferSpec {
 }
 
 /// One endpoint.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct EndpointSpec {
     /// What it is.
     pub kind: EndpointKind,
@@ -41,7 +41,7 @@ pub struct EndpointSpec {
     /// The queue's handle.
     pub handle: u32,
     /// Its extents; none for a stream.
-    pub extents: Box<[Extent]>,
+    pub extents: Vec<Extent>,
 }
 
 /// One operator of a chain. The parameter block may hold a key: it is wiped when dropped and not printed.
@@ -91,10 +91,22 @@ fn refuse<T>(status: Status) -> Result<T, Refusal> {
     Err((Stage::Frontend, 0, Fault::new(status)))
 }
 
+/// Extents for which memory is kept from command to command.
+const EXTENTS_KEPT: usize = 16;
+
 impl EndpointSpec {
-    fn new(view: EndpointView<'_>) -> EndpointSpec {
-        let EndpointView { kind, cache, zero_copy, handle, .. } = view;
-        EndpointSpec { kind, cache, zero_copy, handle, extents: view.extents().collect() }
+    fn read(&mut self, view: &EndpointView<'_>) {
+        (self.kind, self.cache, self.zero_copy) = (view.kind, view.cache, view.zero_copy);
+        self.handle = view.handle;
+        self.extents.clear();
+        self.extents.extend(view.extents());
+    }
+
+    fn clear(&mut self) {
+        self.extents.clear();
+        if self.extents.capacity() > EXTENTS_KEPT {
+            self.extents = Vec::new();
+        }
     }
 
     /// Bytes of its extents; [`LENGTH_TO_END`] for a stream.
@@ -108,32 +120,41 @@ impl EndpointSpec {
 }
 
 impl TransferSpec {
-    /// Checks an entry and its descriptor.
-    pub(crate) fn new(
+    /// Becomes what an entry and its descriptor ask for, if they are sound.
+    pub(crate) fn read(
+        &mut self,
         entry: &SubmissionEntry,
         bytes: &[u8],
         units: &Renaming,
         block_size: u32,
-    ) -> Result<TransferSpec, Refusal> {
+    ) -> Result<(), Refusal> {
         let Ok(descriptor) = Descriptor::parse(bytes) else { return refuse(Status::InvalidField) };
         if entry.flags & !FLAGS_ALL != 0 || entry.nsid != 0 || entry.nvme_flags != 0 {
             return refuse(Status::InvalidField);
         }
-        let prefix = Some(descriptor.prefix()).filter(|view| view.kind != EndpointKind::None);
-        let mut spec = TransferSpec {
-            prefix: prefix.map(EndpointSpec::new),
-            source: EndpointSpec::new(descriptor.source()),
-            destination: EndpointSpec::new(descriptor.destination()),
-            chain: chain(entry, &descriptor, units)?,
-            length: entry.length,
-            durable: entry.flags & FLAG_DURABLE != 0,
-            more: entry.flags & FLAG_MORE != 0,
-        };
-        spec.length = spec.checked_length()?;
-        match spec.chain.iter().position(|operator| !operator.fits(block_size)) {
-            Some(at) => Err((Stage::Operator, at as u8, Fault::new(Status::OutOfResources))),
-            None => Ok(spec),
+        let prefix = descriptor.prefix();
+        if prefix.kind != EndpointKind::None {
+            self.prefix.get_or_insert_default().read(&prefix);
         }
+        self.source.read(&descriptor.source());
+        self.destination.read(&descriptor.destination());
+        read_chain(&mut self.chain, entry, &descriptor, units)?;
+        self.durable = entry.flags & FLAG_DURABLE != 0;
+        self.more = entry.flags & FLAG_MORE != 0;
+        self.length = entry.length;
+        self.length = self.checked_length()?;
+        match self.chain.iter().position(|operator| !operator.fits(block_size)) {
+            Some(at) => Err((Stage::Operator, at as u8, Fault::new(Status::OutOfResources))),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for nothing any more, and holds no key; its memory is kept for the next command.
+    pub(crate) fn clear(&mut self) {
+        self.prefix = None;
+        self.source.clear();
+        self.destination.clear();
+        self.chain.clear();
     }
 
     fn checked_length(&self) -> Result<u64, Refusal> {
@@ -177,16 +198,17 @@ impl TransferSpec {
     }
 }
 
-fn chain(
+fn read_chain(
+    chain: &mut Vec<OperatorSpec>,
     entry: &SubmissionEntry,
     descriptor: &Descriptor<'_>,
     units: &Renaming,
-) -> Result<Vec<OperatorSpec>, Refusal> {
+) -> Result<(), Refusal> {
     let length = entry.op_chain.iter().position(|number| *number == 0).unwrap_or(CHAIN_MAX);
     if entry.op_chain[length..].iter().any(|number| *number != 0) {
         return refuse(Status::InvalidField);
     }
-    let mut chain = Vec::with_capacity(length);
+    chain.clear();
     for (at, number) in entry.op_chain[..length].iter().enumerate() {
         let refuse = |status| (Stage::Operator, at as u8, Fault::new(status));
         let operator = Operator::from_number(*number).ok_or(refuse(Status::UnknownOperator))?;
@@ -199,8 +221,8 @@ fn chain(
         chain.push(OperatorSpec { operator, pool, parameter: parameter.into() });
     }
     // A parameter for an operator that is not there is a mistake worth naming.
-    if (length..CHAIN_MAX).any(|at| !descriptor.parameter(at).is_empty()) {
+    if !descriptor.ends_before(length) {
         return refuse(Status::InvalidField);
     }
-    Ok(chain)
+    Ok(())
 }
