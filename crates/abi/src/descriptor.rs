@@ -215,6 +215,8 @@ pub struct Descriptor<'a> {
     prefix: EndpointView<'a>,
     source: EndpointView<'a>,
     destination: EndpointView<'a>,
+    /// One past the last parameter block that is there.
+    parameters: usize,
 }
 
 /// One endpoint of a checked descriptor.
@@ -269,10 +271,13 @@ impl<'a> Descriptor<'a> {
         if missing || !matches!(prefix.kind, EndpointKind::None | EndpointKind::Memory) {
             return Err(DescriptorError::Endpoint);
         }
-        for parameter in &header.parameters {
-            block(bytes, parameter)?;
+        let mut parameters = 0;
+        for (at, parameter) in header.parameters.iter().enumerate() {
+            if !block(bytes, parameter)?.is_empty() {
+                parameters = at + 1;
+            }
         }
-        Ok(Descriptor { bytes, prefix, source, destination })
+        Ok(Descriptor { bytes, prefix, source, destination, parameters })
     }
 
     /// The bytes before the source's; kind [`EndpointKind::None`] where there are none.
@@ -292,26 +297,21 @@ impl<'a> Descriptor<'a> {
 
     /// The parameter block of the operator at that place of the chain; empty where it has none.
     pub fn parameter(&self, at: usize) -> &'a [u8] {
-        if at >= CHAIN_MAX {
+        if at >= self.parameters {
             return &[];
         }
         let raw = &self.bytes[PARAMETERS_AT + at * Parameter::SIZE..][..Parameter::SIZE];
         block(self.bytes, &Parameter::get(raw)).unwrap_or(&[])
     }
 
-    /// True where no operator from that place of the chain on has a parameter block.
-    pub fn ends_before(&self, at: usize) -> bool {
-        // An absent parameter is all zero bytes: parse() has seen to that.
-        self.bytes[PARAMETERS_AT..PARAMETERS_END][at * Parameter::SIZE..]
-            .iter()
-            .fold(0, |set, byte| set | byte)
-            == 0
+    /// One past the last place of the chain that has a parameter block.
+    pub fn parameters(&self) -> usize {
+        self.parameters
     }
 }
 
 /// Where the parameters are in the header: its last field.
 const PARAMETERS_AT: usize = DESCRIPTOR.fields[DESCRIPTOR.fields.len() - 1].offset;
-const PARAMETERS_END: usize = PARAMETERS_AT + CHAIN_MAX * Parameter::SIZE;
 
 /// The parameter block that a header's field names.
 fn block<'a>(bytes: &'a [u8], parameter: &Parameter) -> Result<&'a [u8], DescriptorError> {

@@ -70,31 +70,28 @@ fn counted(engine: &mut Engine, queue: QueueId, transfers: u32, chain: &[Operato
     let (entry, descriptor) = command(chain);
     let depth = u32::from(QueueConfig::default().depth);
     let mut now = 0;
-    let mut tell = |engine: &mut Engine, event| {
-        now += 1000;
-        engine.handle(now, event);
-    };
     for number in 1..=transfers {
         let slot = number % depth;
-        tell(engine, Event::SubmissionDoorbell { queue, tail: slot });
+        now += 1000;
+        engine.handle(now, Event::SubmissionDoorbell { queue, tail: slot });
         while let Some(action) = engine.poll_action() {
             match action {
-                Action::FetchEntry { queue, .. } => tell(engine, Event::Entry { queue, bytes: &entry }),
+                Action::FetchEntry { queue, .. } => engine.handle(now, Event::Entry { queue, bytes: &entry }),
                 Action::FetchDescriptor { command, .. } => {
-                    tell(engine, Event::Descriptor { command, bytes: Some(&descriptor) });
+                    engine.handle(now, Event::Descriptor { command, bytes: Some(&descriptor) });
                 }
                 Action::Bind { command, .. } => {
-                    tell(engine, Event::Bound { command, binding: Ok(Binding::default()) });
+                    engine.handle(now, Event::Bound { command, binding: Ok(Binding::default()) });
                 }
                 Action::Issue(operation) => {
                     let outcome = outcome(&operation, chain);
-                    tell(engine, Event::Done { operation: operation.id, outcome });
+                    engine.handle(now, Event::Done { operation: operation.id, outcome });
                 }
                 Action::Complete { entry, result, .. } => {
                     assert!(entry.status().is_success());
                     let (_, area) = black_box(result).expect("asked for");
                     engine.recycle(area);
-                    tell(engine, Event::CompletionDoorbell { queue, head: slot });
+                    engine.handle(now, Event::CompletionDoorbell { queue, head: slot });
                 }
                 Action::Unbind { .. } => {}
                 other => unreachable!("a success has no {other:?}"),

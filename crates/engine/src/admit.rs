@@ -132,6 +132,7 @@ impl Engine {
     }
 
     /// An ordered command's turn has come, or it needs no order: it starts, or gets in its queue's line for blocks.
+    #[inline]
     pub(crate) fn enter_admission(&mut self, id: CommandId) {
         if let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Order) {
             command.phase = Phase::Admission;
@@ -158,6 +159,7 @@ impl Engine {
     }
 
     /// Takes a block for each segment of a command's chain, all or none, and has its endpoints bound.
+    #[inline]
     fn start(&mut self, id: CommandId) -> bool {
         let command = self.commands.at(id.index);
         let (queue, needed) = (command.queue, u32::from(command.segment_count));

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::entry::SubmissionEntry;
+use dcs_abi::entry::{LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::Stage;
@@ -153,6 +153,7 @@ impl Command {
     }
 
     /// Makes a free slot a new command's. What [`Command::prepare`] sets is left to it.
+    #[inline]
     fn begin(&mut self, queue: QueueId, entry: SubmissionEntry, now: Nanos) {
         self.phase = Phase::Fetch;
         self.queue = queue;
@@ -172,10 +173,12 @@ impl Command {
         self.deadline = None;
         self.grace = None;
         self.failure = None;
-        *self.result = ResultArea { queued: now, ..ResultArea::default() };
+        *self.result = ResultArea::default();
+        self.result.queued = now;
     }
 
     /// Sets it up for its data, by its specification.
+    #[inline]
     pub fn prepare(&mut self) {
         let spec = &*self.spec;
         self.segments[0] = Segment::default();
@@ -184,7 +187,7 @@ impl Command {
             let count = self.segment_count as usize;
             let end = at as u8 + 1;
             self.segments[count - 1].end = end;
-            if operator.operator.kind() == OperatorKind::Resize {
+            if operator.kind == OperatorKind::Resize {
                 self.segments[count] = Segment { first: end, end, ..Segment::default() };
                 self.segment_count += 1;
             }
@@ -196,12 +199,20 @@ impl Command {
         self.gather = spec.gathers();
     }
 
+    /// True where it is certain, before the last block is there, that more bytes follow a block: only then may a
+    /// socket be told to wait for them.
+    pub fn surely_goes_on(&self) -> bool {
+        self.spec.length != LENGTH_TO_END && self.segment_count == 1
+    }
+
     /// The segment whose blocks are written.
+    #[inline]
     pub fn last_segment(&self) -> &Segment {
         &self.segments[(self.segment_count as usize).saturating_sub(1)]
     }
 
     /// The specification may hold keys: it goes when the command is finished, not when the slot is used again.
+    #[inline]
     pub fn forget_spec(&mut self) {
         match Arc::get_mut(&mut self.spec) {
             Some(spec) => spec.clear(),
@@ -232,6 +243,7 @@ impl Commands {
     }
 
     /// Takes a slot. Whoever fetches an entry has first taken a slot from the frontend's quota, so one is free.
+    #[inline]
     pub fn add(&mut self, queue: QueueId, entry: SubmissionEntry, now: Nanos) -> CommandId {
         let index = self.free.pop().expect("the frontend's quota counts command slots");
         let slot = &mut self.slots[index as usize];
@@ -240,6 +252,7 @@ impl Commands {
     }
 
     /// The command of that identifier, unless it is finished.
+    #[inline]
     pub fn find(&mut self, id: CommandId) -> Option<&mut Command> {
         let command = self.slots.get_mut(id.index as usize)?;
         let live = !matches!(command.phase, Phase::Free | Phase::Over);
@@ -247,10 +260,12 @@ impl Commands {
     }
 
     /// The command in that slot.
+    #[inline]
     pub fn at(&mut self, index: u16) -> &mut Command {
         &mut self.slots[index as usize]
     }
 
+    #[inline]
     pub fn id(&self, index: u16) -> CommandId {
         CommandId { index, generation: self.slots[index as usize].generation }
     }
@@ -272,6 +287,7 @@ impl Commands {
     }
 
     /// Lets a command be found by its command identifier.
+    #[inline]
     pub fn list(&mut self, index: u16) {
         let command = &self.slots[index as usize];
         let bucket = self.bucket(command.queue, command.entry.cid);
@@ -281,6 +297,7 @@ impl Commands {
     }
 
     /// A command's identifier may be used again; false where it was not listed.
+    #[inline]
     pub fn unlist(&mut self, index: u16) -> bool {
         let command = &mut self.slots[index as usize];
         if !core::mem::take(&mut command.listed) {
@@ -301,6 +318,7 @@ impl Commands {
     }
 
     /// The command in flight of that queue and command identifier.
+    #[inline]
     pub fn listed(&self, queue: QueueId, cid: u16) -> Option<CommandId> {
         let mut at = self.buckets[self.bucket(queue, cid)];
         while let Some(command) = self.slots.get(at as usize) {

@@ -7,6 +7,7 @@ use crate::scoreboard::{RowId, State};
 impl Engine {
     /// Takes a block for a segment: its reserved one, or one on credit. Where there is none the segment gets in line,
     /// or, at its window, waits for one of its own.
+    #[inline]
     pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<RowId> {
         let command = self.commands.at(index);
         let state = &mut command.segments[segment as usize];
@@ -47,6 +48,7 @@ impl Engine {
     }
 
     /// A segment may have a block now: reads on, or lets the row go on that waits to fill one.
+    #[inline]
     fn refill(&mut self, index: u16, segment: u8) {
         if segment == 0 {
             self.plan(index);
@@ -58,6 +60,7 @@ impl Engine {
     }
 
     /// A block's way is at its end: it is free once no device uses it.
+    #[inline]
     pub(crate) fn retire_block(&mut self, id: RowId) {
         self.leave_segment(id);
         let row = self.board.get_mut(id);
@@ -65,6 +68,7 @@ impl Engine {
         self.free_if_unused(id);
     }
 
+    #[inline]
     pub(crate) fn free_if_unused(&mut self, id: RowId) {
         let row = self.board.get(id);
         if !row.retired || row.busy > 0 || row.holds > 0 {

@@ -23,6 +23,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn dispatch_read(&mut self, id: RowId) {
         let row = self.board.get(id);
         if row.start == row.end {
@@ -37,12 +38,13 @@ impl Engine {
         self.issue(id, kind, u64::from(length));
     }
 
+    #[inline]
     fn dispatch_operator(&mut self, id: RowId, at: u8) {
         let row = self.board.get(id);
         let (length, last, start, segment, index) =
             (row.length, row.last, row.start, row.segment, row.command);
         let operator = &self.commands.at(index).spec.chain[at as usize];
-        let (kind, pool) = (operator.operator.kind(), operator.pool);
+        let (kind, pool) = (operator.kind, operator.pool);
         if (length == 0 && !last) || self.is_dropped(id) {
             return self.operator_done(id, kind);
         }
@@ -96,6 +98,7 @@ impl Engine {
         taken.is_some()
     }
 
+    #[inline]
     fn dispatch_write(&mut self, id: RowId) {
         if self.is_dropped(id) {
             return self.write_done(id);
@@ -116,7 +119,7 @@ impl Engine {
             let (id, (stage, at)) = (self.commands.id(row.command), row.device.stage());
             return self.fail(id, stage, at, Fault::new(Status::CapacityExceeded));
         }
-        let more = if row.last { spec.more } else { spec.surely_goes_on() };
+        let more = if row.last { spec.more } else { command.surely_goes_on() };
         let length = run.min(u64::from(row.length - row.start)) as u32;
         let kind = OperationKind::Write { offset, block: id.block(), start: row.start, length, more };
         self.issue(id, kind, u64::from(length));
@@ -139,10 +142,11 @@ impl Engine {
             return self.leave_direct(id);
         }
         let length = left.min(source_run).min(destination_run).min(chunk);
-        let more = if length == left { spec.more } else { spec.surely_goes_on() };
+        let more = if length == left { spec.more } else { command.surely_goes_on() };
         self.issue(id, OperationKind::Direct { source, destination, length, more }, length);
     }
 
+    #[inline]
     pub(crate) fn issue(&mut self, id: RowId, kind: OperationKind, asked: u64) {
         let operation = self.board.issue(id, asked, self.now);
         let row = self.board.get(id);
@@ -160,6 +164,7 @@ impl Engine {
     }
 
     /// True for a block after the one with which the source ended.
+    #[inline]
     pub(crate) fn is_dropped(&mut self, id: RowId) -> bool {
         let row = self.board.get(id);
         row.segment == 0 && row.sequence > self.commands.at(row.command).last_block

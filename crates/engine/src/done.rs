@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::finish::is_sound;
 use crate::message::{Fault, OperationId, Outcome};
 use crate::scoreboard::{Device, RowId, State};
+use crate::spec::OperatorSpec;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::DigestSlot;
@@ -41,6 +42,7 @@ impl Engine {
     }
 
     /// Takes unit and blocks back from a device that is done with a row; tells the block that it filled.
+    #[inline]
     fn take_back(&mut self, id: RowId, outcome: &Outcome) -> Option<RowId> {
         let row = self.board.get_mut(id);
         row.state = State::Wait;
@@ -69,6 +71,7 @@ impl Engine {
     }
 
     /// Takes a row a step on, by what its device did.
+    #[inline]
     fn advance(&mut self, id: RowId, output: Option<RowId>, outcome: &Outcome) -> Result<(), Fault> {
         let row = self.board.get(id);
         let (index, asked) = (row.command, row.asked);
@@ -100,6 +103,7 @@ impl Engine {
         Ok(())
     }
 
+    #[inline]
     fn read_moved(&mut self, id: RowId, bytes: u32) {
         let row = self.board.get_mut(id);
         let command = self.commands.at(row.command);
@@ -129,6 +133,7 @@ impl Engine {
         self.make_ready(id);
     }
 
+    #[inline]
     pub(crate) fn read_done(&mut self, id: RowId) {
         let row = self.board.get_mut(id);
         row.length = row.start;
@@ -138,6 +143,7 @@ impl Engine {
         self.plan(index);
     }
 
+    #[inline]
     fn write_moved(&mut self, id: RowId, bytes: u32) {
         let row = self.board.get_mut(id);
         row.start += bytes;
@@ -151,6 +157,7 @@ impl Engine {
 
     /// Delivered is what the destination took in order: what a write puts behind one that is not done yet counts
     /// when its turn comes, and never where the source ended before it.
+    #[inline]
     pub(crate) fn count_delivered(&mut self, id: RowId, bytes: u64) {
         let row = self.board.get(id);
         if row.previous.is_none() && !self.is_dropped(id) {
@@ -159,6 +166,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     pub(crate) fn write_done(&mut self, id: RowId) {
         let is_final = self.board.get(id).last && !self.is_dropped(id);
         let row = self.board.get_mut(id);
@@ -221,15 +229,16 @@ impl Engine {
         self.plan(index);
     }
 
+    #[inline]
     fn digest_done(&mut self, id: RowId, at: u8, slot: &DigestSlot) -> Result<(), Fault> {
         let row = self.board.get(id);
         let command = self.commands.at(row.command);
-        let operator = command.spec.chain[at as usize].operator;
+        let OperatorSpec { operator, kind, .. } = command.spec.chain[at as usize];
         if !is_sound(operator, slot) || !row.last {
             return Err(Fault::new(Status::InternalError));
         }
         command.result.digests[at as usize] = *slot;
-        self.operator_done(id, operator.kind());
+        self.operator_done(id, kind);
         Ok(())
     }
 
@@ -241,7 +250,7 @@ impl Engine {
         done: (u32, u32, bool),
     ) -> Result<(), Fault> {
         let row = self.board.get(id);
-        let kind = self.commands.at(row.command).spec.chain[at as usize].operator.kind();
+        let kind = self.commands.at(row.command).spec.chain[at as usize].kind;
         let all = u64::from(done.0) == row.asked;
         let sound = match kind {
             OperatorKind::Resize => return self.resized(id, output, done),
@@ -283,6 +292,7 @@ impl Engine {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn operator_done(&mut self, id: RowId, kind: OperatorKind) {
         // It may have been given a unit that it turned out not to need.
         self.return_unit(id);
@@ -292,11 +302,18 @@ impl Engine {
         }
     }
 
-    /// A row's unit is free, if it has one: it goes to the row that waited longest for one of its kind.
+    /// A row's unit is free, if it has one.
+    #[inline]
     pub(crate) fn return_unit(&mut self, id: RowId) {
         let row = self.board.get_mut(id);
-        let Some(unit) = row.unit.take() else { return };
-        let pool = row.pool;
+        if let Some(unit) = row.unit.take() {
+            let pool = row.pool;
+            self.pass_unit_on(pool, unit);
+        }
+    }
+
+    /// A free unit goes to the row that waited longest for one of its kind.
+    fn pass_unit_on(&mut self, pool: u8, unit: u16) {
         if let Some(next) = self.units.release(pool, unit) {
             self.board.get_mut(next).unit = Some(unit);
             self.make_ready(next);
@@ -304,6 +321,7 @@ impl Engine {
     }
 
     /// All bytes are at the destination.
+    #[inline]
     pub(crate) fn data_done(&mut self, index: u16) {
         let id = self.commands.id(index);
         let command = self.commands.at(index);

@@ -57,6 +57,7 @@ pub struct Engine {
     pub(crate) deadlines: BTreeSet<(Nanos, CommandId)>,
     pub(crate) actions: VecDeque<Action>,
     /// Memory of result areas, to be used again.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are given away")]
     pub(crate) areas: Vec<Box<ResultArea>>,
     pub(crate) counters: Counters,
     pub(crate) now: Nanos,
@@ -114,11 +115,6 @@ impl Engine {
         self.board.blocks_free()
     }
 
-    /// Scoreboard rows in use, and in all.
-    pub fn scoreboard_occupancy(&self) -> (usize, usize) {
-        self.board.occupancy()
-    }
-
     /// True where no command is in flight and all that commands had has come back: blocks, credits, slots, units,
     /// scoreboard rows. An owner that stops waits for it.
     pub fn is_idle(&self) -> bool {
@@ -131,13 +127,13 @@ impl Engine {
             && self.hungry.is_empty()
             && self.ready.is_empty()
             && self.deadlines.is_empty();
-        pools_full && nobody_waits && self.board.occupancy().0 == 0 && self.commands.in_use() == 0
+        pools_full && nobody_waits && self.board.in_use() == 0 && self.commands.in_use() == 0
     }
 
     /// Takes in one event. Its work is bounded by the windows of one command and by the blocks that it gives back
     /// to those who wait; where a command fails or a queue is deleted, by the size of the scoreboard.
     // Inlined, so that an event whose kind its owner knows is never put together in memory.
-    #[inline]
+    #[inline(always)]
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.now = self.now.max(now);
         match event {
@@ -159,7 +155,9 @@ impl Engine {
             Event::Abort { queue, cid } => _ = self.abort(queue, cid),
             Event::DeleteQueue { queue } => self.on_delete_queue(queue),
         }
-        self.settle();
+        if !self.ready.is_empty() || self.quota.has_given() {
+            self.settle();
+        }
     }
 
     /// The next thing to do, if there is any. Call it until there is none, after each event or after several.
@@ -203,22 +201,5 @@ impl Engine {
             self.admit();
             self.feed();
         }
-    }
-}
-
-#[cfg(test)]
-mod sizes {
-    #[test]
-    fn sizes() {
-        extern crate std;
-        use core::mem::size_of;
-        std::println!(
-            "action {} event {} outcome {} row {} command {}",
-            size_of::<crate::Action>(),
-            size_of::<crate::Event>(),
-            size_of::<crate::Outcome>(),
-            size_of::<crate::scoreboard::Row>(),
-            size_of::<crate::command::Command>()
-        );
     }
 }

@@ -166,6 +166,7 @@ impl Engine {
     }
 
     /// What a finished command's completion says.
+    #[inline]
     fn posting(&mut self, index: u16) -> Posting {
         let now = self.now;
         let command = self.commands.at(index);
@@ -192,6 +193,7 @@ impl Engine {
 
     /// Frees a finished command's slot, once its completion is posted and no device has an operation of it any
     /// more: a tenant whose devices hang runs out of its own slots, not of everybody's scoreboard.
+    #[inline]
     pub(crate) fn release_slot(&mut self, index: u16) {
         let command = self.commands.at(index);
         if command.posted && command.in_flight == 0 {
@@ -204,6 +206,7 @@ impl Engine {
     /// Lets go of a finished command's rows and blocks. Those that are still with a device (it outlived the abort
     /// grace, or reads on) are orphans until it is through with them; tells how many blocks these are. A command that
     /// succeeded has no rows, and no blocks but those.
+    #[inline]
     fn drop_rows(&mut self, index: u16) -> u32 {
         let command = self.commands.at(index);
         let segments = &command.segments[..command.segment_count as usize];

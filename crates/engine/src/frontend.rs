@@ -47,6 +47,7 @@ pub(crate) struct Queue {
 impl Queue {
     /// The next completion for which there is room, and its slot; without room there is none, or, where the queue is
     /// being deleted, one without a slot.
+    #[inline]
     pub fn next_posting(&mut self, id: QueueId) -> Option<(Posting, Option<u16>)> {
         if self.postings.is_empty() {
             return None;
@@ -110,10 +111,12 @@ impl Frontend {
         Some(QueueId(at as u16))
     }
 
+    #[inline]
     pub fn get(&self, id: QueueId) -> Option<&Queue> {
         self.queues.get(id.0 as usize)?.as_ref()
     }
 
+    #[inline]
     pub fn get_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
         self.queues.get_mut(id.0 as usize)?.as_mut()
     }
@@ -144,6 +147,7 @@ impl Frontend {
     }
 
     /// Picks the next entry to fetch: each queue in turn, `weight` entries a turn. Takes a command slot for it.
+    #[inline]
     pub fn pick(&mut self) -> Option<Action> {
         // Once more than there are queues: the first may come round again after its turn.
         for _ in 0..=self.round.len() {
@@ -156,6 +160,7 @@ impl Frontend {
     }
 
     /// Takes the next entry of the queue whose turn it is, or ends its turn.
+    #[inline]
     fn fetch_next(&mut self, at: u16) -> Option<u16> {
         let queue = self.queues[at as usize].as_mut().filter(|queue| !queue.deleting);
         let Some(queue) = queue.filter(|queue| queue.sq_fetch != queue.sq_tail) else {
@@ -187,6 +192,7 @@ impl Frontend {
     }
 
     /// An entry was fetched: false where none was asked for.
+    #[inline]
     pub fn fetched(&mut self, id: QueueId) -> bool {
         let Some(queue) = self.get_mut(id) else { return false };
         if queue.fetching == 0 {
@@ -205,6 +211,7 @@ impl Frontend {
     }
 
     /// Removes a queue that is to be deleted and has nothing in flight.
+    #[inline]
     pub fn remove_if_drained(&mut self, id: QueueId) -> bool {
         let drained = self.get(id).is_some_and(|queue| {
             queue.deleting && queue.fetching == 0 && queue.commands == 0 && queue.postings.is_empty()

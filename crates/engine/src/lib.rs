@@ -16,17 +16,17 @@
 //!        |
 //!      order     commands of one tenant with one request id (rid) go one after the other
 //!        |
-//!   scoreboard   one entry per block and device operation: wait -> ready -> issue -> done
+//!   scoreboard   one row per block: at one stage at a time, which waits, is ready, is issued, is done
 //!      |    \
-//!   blocks   renaming    block buffers with credits; operators of chains onto physical units
+//!   credit   renaming    block buffers with credits; operators of chains onto physical units
 //!        |
 //!   operations out, outcomes in: source, operators, destination
 //! ```
 //!
-//! A command's data go in *blocks*. Each block gets a row of scoreboard entries: read it, process it by each
-//! operator, write it. An entry waits for the entry before it in its row, and, where order matters (operators,
-//! sockets), for the same stage's entry of the block before. Nothing else is ordered: blocks of one command overlap,
-//! and commands overtake each other freely. An operator that changes the length of the data (gzip) ends one
+//! A command's data go in *blocks*. Each block has a row of the scoreboard, which goes from stage to stage: read it,
+//! process it by each operator, write it. Where order matters (operators, sockets) a row waits for the row of the block
+//! before to pass the stage. Nothing else is ordered: blocks of one command overlap, and commands overtake each other
+//! freely. An operator that changes the length of the data (gzip) ends one
 //! *segment* of the chain and begins the next, whose blocks it fills. Each segment of a started command has at least one block
 //! reserved, so that commands cannot starve each other into a deadlock; more are credits, taken while there are any.
 //!
@@ -37,10 +37,10 @@
 //! | `frontend`, `quota` | queue pairs, arbitration, phase bits; what one tenant can never take from another |
 //! | `spec` | from entry and descriptor to a checked transfer |
 //! | `command`, `position` | one command's state; where in its extents it is |
-//! | `scoreboard`, `renaming`, `blocks`, `order` | the four resources |
+//! | `scoreboard`, `renaming`, `order` | rows and their blocks, units, request ids |
 //! | `engine` | the state machine's step |
 //! | `admit`, `finish` | a command's start, its end |
-//! | `plan`, `credit`, `dispatch`, `done` | its data: blocks get their entries, ready ones go to devices and come back |
+//! | `plan`, `credit`, `dispatch`, `done` | its data: blocks get their rows, ready ones go to devices and come back |
 //!
 //! # What it doesn't implement
 //!

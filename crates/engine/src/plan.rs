@@ -24,6 +24,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn plan_read(&mut self, index: u16, id: RowId) {
         let command = self.commands.at(index);
         let spec = &*command.spec;
@@ -52,6 +53,7 @@ impl Engine {
     }
 
     /// A block that an operator filled begins its way.
+    #[inline]
     pub(crate) fn start_filled(&mut self, index: u16, id: RowId) {
         self.join_segment(index, id);
         let segment = &self.commands.at(index).segments[self.board.get(id).segment as usize];
@@ -60,6 +62,7 @@ impl Engine {
         self.enter(id, first);
     }
 
+    #[inline]
     fn join_segment(&mut self, index: u16, id: RowId) {
         let segment = &mut self.commands.at(index).segments[self.board.get(id).segment as usize];
         let previous = segment.tail.replace(id);
@@ -71,6 +74,7 @@ impl Engine {
     }
 
     /// Takes the first row out of its segment.
+    #[inline]
     pub(crate) fn leave_segment(&mut self, id: RowId) {
         let row = self.board.get(id);
         let (command, segment, next) = (row.command, row.segment, row.next);
@@ -84,6 +88,7 @@ impl Engine {
     }
 
     /// A row comes to a stage. Operators, and writes to a stream, take rows in their order.
+    #[inline]
     fn enter(&mut self, id: RowId, device: Device) {
         let row = self.board.get_mut(id);
         (row.device, row.start, row.state) = (device, 0, State::Wait);
@@ -95,6 +100,7 @@ impl Engine {
     }
 
     /// A row is through with its stage: it goes on to the next one, and the row behind it may take its place.
+    #[inline]
     pub(crate) fn go_on(&mut self, id: RowId) {
         let row = self.board.get(id);
         let (done, follower, index) = (row.device, row.next, row.command);
@@ -112,6 +118,7 @@ impl Engine {
     }
 
     /// A row may have waited for the one before it to pass a stage.
+    #[inline]
     pub(crate) fn let_follow(&mut self, follower: Option<RowId>, passed: Device) {
         if let Some(id) = follower {
             let row = self.board.get(id);
@@ -122,6 +129,7 @@ impl Engine {
     }
 
     /// Nothing holds a row up any more: it is dispatched in its turn.
+    #[inline]
     pub(crate) fn make_ready(&mut self, id: RowId) {
         self.board.get_mut(id).state = State::Ready;
         self.ready.push_back(id);

@@ -17,6 +17,7 @@ impl Position {
     pub const START: Position = Position { place: Place::Source, extent: 0, offset: 0 };
 
     /// The first byte that comes in.
+    #[inline]
     pub fn first_in(spec: &TransferSpec) -> Position {
         // A prefix may be empty; its end is the source's start.
         let prefixed = spec.prefix.as_ref().is_some_and(|prefix| prefix.length() > 0);
@@ -30,6 +31,7 @@ impl Position {
     }
 
     /// Position on the device, and how many bytes follow it without a gap. A stream is at 0 and never ends.
+    #[inline]
     pub fn run(&self, spec: &TransferSpec) -> (u64, u64) {
         let endpoint = self.endpoint(spec);
         if !endpoint.kind.is_positional() {
@@ -42,6 +44,7 @@ impl Position {
     }
 
     /// The position `bytes` further on; it stays where the extents end.
+    #[inline]
     pub fn advance(mut self, spec: &TransferSpec, mut bytes: u64) -> Position {
         while bytes > 0 {
             let endpoint = self.endpoint(spec);

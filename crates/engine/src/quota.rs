@@ -24,6 +24,7 @@ impl Quota {
     }
 
     /// Takes `count` for a queue, all or nothing.
+    #[inline]
     pub fn take(&mut self, queue: usize, count: u32) -> bool {
         let owed_to_others = self.owed - self.guarantee.saturating_sub(self.used[queue]);
         if self.free < count + owed_to_others {
@@ -35,6 +36,7 @@ impl Quota {
     }
 
     /// Gives back what a queue took.
+    #[inline]
     pub fn give(&mut self, queue: usize, count: u32) {
         debug_assert!(self.used[queue] >= count);
         self.set(queue, self.used[queue].saturating_sub(count));
@@ -42,11 +44,17 @@ impl Quota {
         self.given |= count > 0;
     }
 
+    /// True where [`Quota::was_given`] would be.
+    pub fn has_given(&self) -> bool {
+        self.given
+    }
+
     /// True once after something was given back.
     pub fn was_given(&mut self) -> bool {
         core::mem::take(&mut self.given)
     }
 
+    #[inline]
     fn set(&mut self, queue: usize, used: u32) {
         self.owed -= self.guarantee.saturating_sub(self.used[queue]);
         self.used[queue] = used;

@@ -33,11 +33,13 @@ impl Renaming {
     }
 
     /// The pool of an operator, if this engine has units of it.
+    #[inline]
     pub fn pool(&self, operator: Operator) -> Option<u8> {
         self.pools.iter().position(|pool| pool.operator == operator).map(|at| at as u8)
     }
 
     /// Maps a row onto a free unit, or lets it wait its turn.
+    #[inline]
     pub fn rename(&mut self, pool: u8, row: RowId) -> Option<u16> {
         let pool = &mut self.pools[pool as usize];
         let unit = pool.free.pop();
@@ -48,6 +50,7 @@ impl Renaming {
     }
 
     /// Frees a unit: for the row that has waited longest for one of this pool, if any does.
+    #[inline]
     pub fn release(&mut self, pool: u8, unit: u16) -> Option<RowId> {
         let pool = &mut self.pools[pool as usize];
         let next = pool.waiting.pop_front();

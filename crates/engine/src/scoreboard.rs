@@ -184,6 +184,7 @@ impl Scoreboard {
     }
 
     /// Takes a free block for a segment of a command; the quota was asked before.
+    #[inline]
     pub fn take(&mut self, command: u16, queue: u16, segment: u8, sequence: u64) -> Option<RowId> {
         let id = self.free.pop()?;
         let row = &mut self.rows[id.0 as usize];
@@ -192,6 +193,7 @@ impl Scoreboard {
     }
 
     /// Puts a block back.
+    #[inline]
     pub fn put(&mut self, id: RowId) {
         let row = self.get_mut(id);
         debug_assert!(row.state != State::Free && row.busy == 0 && row.holds == 0);
@@ -219,10 +221,12 @@ impl Scoreboard {
         id.0 < self.blocks
     }
 
+    #[inline]
     pub fn get(&self, id: RowId) -> &Row {
         &self.rows[id.0 as usize]
     }
 
+    #[inline]
     pub fn get_mut(&mut self, id: RowId) -> &mut Row {
         &mut self.rows[id.0 as usize]
     }
@@ -234,6 +238,7 @@ impl Scoreboard {
     }
 
     /// Notes that a row goes to its device, under the identifier that is returned.
+    #[inline]
     pub fn issue(&mut self, id: RowId, asked: u64, now: Nanos) -> OperationId {
         let row = self.get_mut(id);
         (row.state, row.asked, row.issued) = (State::Issue, asked, now);
@@ -244,6 +249,7 @@ impl Scoreboard {
 
     /// The row that a device has under that identifier, which may be any number. (A number comes again after 2^32
     /// issues of its row.)
+    #[inline]
     pub fn issued(&self, operation: OperationId) -> Option<RowId> {
         let row = self.rows.get(operation.index as usize)?;
         let known = row.state == State::Issue && row.serial == operation.generation;
@@ -270,9 +276,9 @@ impl Scoreboard {
         self.free.len() as u32
     }
 
-    /// Rows in use, and in all.
-    pub fn occupancy(&self) -> (usize, usize) {
-        (self.rows.iter().filter(|row| row.state != State::Free).count(), self.rows.len())
+    /// Rows in use.
+    pub fn in_use(&self) -> usize {
+        self.rows.iter().filter(|row| row.state != State::Free).count()
     }
 }
 
@@ -311,7 +317,7 @@ mod tests {
         board.get_mut(blocks[1]).orphan = true;
         board.remove(flush);
         assert_eq!(board.of_command(1).collect::<Vec<_>>(), [blocks[0]]);
-        assert_eq!((board.occupancy(), board.blocks_free()), ((4, 4 + 3 * CHAIN_MAX), 1));
+        assert_eq!((board.in_use(), board.blocks_free()), (4, 1));
         assert!(board.has_block(blocks[0]) && !board.has_block(other));
         assert_eq!(board.find(BlockId(4)), None, "no block, though a row");
     }

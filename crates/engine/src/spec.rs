@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView, Extent, Mode};
 use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
-use dcs_abi::operator::{Operator, OperatorKind};
+use dcs_abi::operator::{Operator, OperatorInfo, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 
 /// What a command asks for.
@@ -48,6 +48,8 @@ pub struct EndpointSpec {
 pub struct OperatorSpec {
     /// Which operator.
     pub operator: Operator,
+    /// What it does to the data.
+    pub(crate) kind: OperatorKind,
     /// The pool of physical units that implement it.
     pub(crate) pool: u8,
     /// Its parameter block, of a length that the operator takes.
@@ -58,15 +60,13 @@ impl OperatorSpec {
     /// True where a block holds whole data units of an operator that needs them. Their size stands behind XTS's two
     /// keys; whether it is one that the operator takes is for the operator to say.
     fn fits(&self, block_size: u32) -> bool {
-        let unit = self.parameter.get(64..68).and_then(|field| field.try_into().ok()).map(u32::from_le_bytes);
-        match (self.operator.kind(), unit) {
-            (OperatorKind::InPlace { whole_units: true }, Some(unit)) => {
-                // What is no data unit at all is the operator's to refuse, as a bad parameter.
-                let is_unit = unit.is_power_of_two() && (16..=65536).contains(&unit);
-                !is_unit || block_size.is_multiple_of(unit)
-            }
-            _ => true,
+        if self.kind != (OperatorKind::InPlace { whole_units: true }) {
+            return true;
         }
+        let unit = self.parameter.get(64..68).and_then(|field| field.try_into().ok()).map(u32::from_le_bytes);
+        // What is no data unit at all is the operator's to refuse, as a bad parameter.
+        let is_unit = |unit: &u32| unit.is_power_of_two() && (16..=65536).contains(unit);
+        unit.filter(is_unit).is_none_or(|unit| block_size.is_multiple_of(unit))
     }
 }
 
@@ -181,19 +181,13 @@ impl TransferSpec {
 
     /// True where an operator changes the length of the data.
     pub fn resizes(&self) -> bool {
-        self.chain.iter().any(|spec| spec.operator.kind() == OperatorKind::Resize)
-    }
-
-    /// True where it is certain, before the last block is there, that more bytes follow a block: only then may a
-    /// socket be told to wait for them.
-    pub(crate) fn surely_goes_on(&self) -> bool {
-        self.length != LENGTH_TO_END && !self.resizes()
+        self.chain.iter().any(|spec| spec.kind == OperatorKind::Resize)
     }
 
     /// True where blocks are filled before they go on: the destination has positions, or an operator needs whole
     /// data units (the papers' packet gathering).
     pub(crate) fn gathers(&self) -> bool {
-        let whole = |spec: &OperatorSpec| spec.operator.kind() == OperatorKind::InPlace { whole_units: true };
+        let whole = |spec: &OperatorSpec| spec.kind == OperatorKind::InPlace { whole_units: true };
         self.destination.kind.is_positional() || self.chain.iter().any(whole)
     }
 }
@@ -204,8 +198,8 @@ fn read_chain(
     descriptor: &Descriptor<'_>,
     units: &Renaming,
 ) -> Result<(), Refusal> {
-    let length = entry.op_chain.iter().position(|number| *number == 0).unwrap_or(CHAIN_MAX);
-    if entry.op_chain[length..].iter().any(|number| *number != 0) {
+    let length = CHAIN_MAX - u64::from_le_bytes(entry.op_chain).leading_zeros() as usize / 8;
+    if entry.op_chain[..length].contains(&0) {
         return refuse(Status::InvalidField);
     }
     chain.clear();
@@ -214,14 +208,14 @@ fn read_chain(
         let operator = Operator::from_number(*number).ok_or(refuse(Status::UnknownOperator))?;
         let pool = units.pool(operator).ok_or(refuse(Status::UnknownOperator))?;
         let parameter = descriptor.parameter(at);
-        let (fewest, most) = operator.info().parameter;
+        let &OperatorInfo { kind, parameter: (fewest, most), .. } = operator.info();
         if !(fewest..=most).contains(&parameter.len()) {
             return Err(refuse(Status::BadParameter));
         }
-        chain.push(OperatorSpec { operator, pool, parameter: parameter.into() });
+        chain.push(OperatorSpec { operator, kind, pool, parameter: parameter.into() });
     }
     // A parameter for an operator that is not there is a mistake worth naming.
-    if !descriptor.ends_before(length) {
+    if descriptor.parameters() > length {
         return refuse(Status::InvalidField);
     }
     Ok(())

@@ -337,6 +337,7 @@ impl Core {
                 if let Some(pair) = self.pair(queue) {
                     if let Some((address, area)) = result {
                         pair.write_bus(address, &area.to_bytes());
+                        self.engine.recycle(area);
                     }
                     pair.write_completion(slot, &entry);
                     pair.interrupt();

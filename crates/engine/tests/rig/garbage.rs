@@ -357,8 +357,6 @@ impl<'a> World<'a> {
                 Action::QueueDeleted { .. } => {}
             }
         }
-        let (used, all) = self.engine.scoreboard_occupancy();
-        assert!(used < all);
     }
 
     fn issue(&mut self, operation: Operation) {
