@@ -3,10 +3,10 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test lint fuzz bench generate clean
+.PHONY: help build demo test lint fuzz bench bench-all generate clean
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 build: ## the dcs command, libdcs.so and libdcs.a, in target/release
 	@tools/setup
@@ -29,8 +29,11 @@ lint: ## formatting, clippy, dependency licences and advisories
 fuzz: ## each fuzz target for FUZZ_SECONDS seconds (needs a nightly toolchain and cargo-fuzz)
 	tools/fuzz $(FUZZ_SECONDS)
 
-bench: build ## the demo's figures alone, as JSON
-	target/release/dcs demo --json
+bench: build ## what the main jobs cost, beside what else could do them: a few minutes
+	target/release/dcs bench
+
+bench-all: build ## every job, with small objects, cold files and hogs, to target/bench: an hour and more
+	tools/bench-all
 
 generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi
 	$(CARGO) run -q -p dcs-abi-gen

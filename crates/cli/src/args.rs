@@ -37,6 +37,12 @@ pub enum Command {
     DemoWorker,
     #[command(hide = true)]
     BenchControl { contender: String, transfers: usize },
+    #[command(hide = true)]
+    BenchServer,
+    #[command(hide = true)]
+    BenchClient,
+    #[command(hide = true)]
+    BenchHog { cores: Vec<usize> },
 }
 
 #[derive(Debug, Args)]
@@ -169,9 +175,70 @@ pub struct Demo {
 #[derive(Debug, Args)]
 #[command(after_help = BENCH_HELP)]
 pub struct Bench {
-    /// control: instructions and system calls of one small transfer
+    /// What to measure: 'file>md5>socket', 'socket>md5>file', any chain between the two, or control; without one, a set
+    /// that takes a few minutes
     #[arg(value_name = "JOB")]
     pub jobs: Vec<String>,
+    /// List jobs and contenders, and measure nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Streams side by side, each on a connection of its own: 1,4,16,64 where none are given
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 1024>)]
+    pub streams: Vec<usize>,
+    /// Bytes of each object: 4 MiB where none are given; up to 256k they are small, and many
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = units::size)]
+    pub size: Vec<u64>,
+    /// Contenders: those that suit the job where none are given
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub contenders: Vec<String>,
+    /// Busy processes beside the measured one, on its cores
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<0, 256>)]
+    pub hogs: Vec<usize>,
+    /// Seconds that are measured in each run, after a warm-up of a third as long
+    #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "1")]
+    pub seconds: f64,
+    /// Runs of each contender, of which the median counts
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub runs: u32,
+    /// Open the file for each object, or all files before
+    #[arg(long, value_enum, default_value = "each")]
+    pub open: OpenChoice,
+    /// Files are not in the page cache: O_DIRECT, or dropped from it after each object
+    #[arg(long)]
+    pub cold: bool,
+    /// Cores of the measured process, a number or all; the client has the others
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub server_cores: ServerCores,
+    /// Plot CPU seconds per GiB by streams
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Folder for the data: up to some hundred MiB
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OpenChoice {
+    Each,
+    Once,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCores {
+    Some(usize),
+    All,
+}
+
+impl std::str::FromStr for ServerCores {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServerCores, String> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(ServerCores::All),
+            (_, Ok(count)) if count > 0 => Ok(ServerCores::Some(count)),
+            _ => Err("a number of cores, or all".into()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -309,8 +376,19 @@ Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no spa
 
 const BENCH_HELP: &str = "\
 Examples:
-  dcs bench control
-  dcs bench control --json
-  dcs bench control --json | jq .instructions_per_transfer
+  dcs bench                                        # a few minutes, a table at the end
+  dcs bench 'file>md5>socket' --streams 1,16 --seconds 2
+  dcs bench 'file>md5>socket' --size 4k --streams 1,64 --open once
+  dcs bench 'socket>md5>file' --streams 16 --contenders loop-direct,engine-direct
+  dcs bench 'file>sha256,aes256-ctr>socket' --hogs 0,8
+  dcs bench 'file>gzip>socket' --json | jq -r '[.contender, .cpu_s_per_gib] | @tsv'
+  dcs bench 'file>md5>socket' --svg md5.svg
+  dcs bench control                                # instructions of one small transfer
 
-control counts instructions one by one, by ptrace: the same every time, whatever else runs.";
+Each contender is a process of its own, on one core unless --server-cores says otherwise; in each repetition all run
+once, in another order. CPU time is that of all its threads and of kernel threads (of which other programs may have
+some); the client's is told apart. Ratios are to the contender loop, within a repetition. Every run is checked: a
+contender that delivers a wrong byte or digest is an error, not a result. A release build on a quiet machine is needed.
+control counts instructions one by one, by ptrace: the same every time, whatever else runs.
+
+Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 130 interrupted";

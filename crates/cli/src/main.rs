@@ -8,6 +8,7 @@
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
 //! | `failure`, `report` | what went wrong, what was done; for people and as JSON |
+//! | `workload` | what the demo and the benchmark have in common |
 //! | `operate` | a chain of operators without an engine |
 #![deny(unsafe_code)]
 
@@ -31,9 +32,11 @@ mod target;
 mod transfer;
 mod units;
 mod watch;
+mod workload;
 
 use args::{Arguments, Command};
 use clap::Parser;
+use failure::Failure;
 use report::Report;
 
 fn main() -> std::process::ExitCode {
@@ -47,6 +50,11 @@ fn main() -> std::process::ExitCode {
         Command::Demo(demo) => demo::run(demo, &report),
         Command::Bench(options) => bench::run(options, &report),
         Command::BenchControl { contender, transfers } => bench::control::child(contender, *transfers),
+        Command::BenchServer => bench::server::run(),
+        Command::BenchClient => bench::client::run(),
+        Command::BenchHog { cores } => {
+            bench::measure::hog(cores).map_err(|error| Failure::io("bench hog", &error))
+        }
         Command::DemoWorker => demo::worker::run(),
     };
     match result {

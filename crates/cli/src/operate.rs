@@ -48,6 +48,11 @@ impl Operators {
         };
         self.contexts.iter().filter_map(digest).collect()
     }
+
+    /// Value of each digest.
+    pub fn values(&self) -> Vec<Vec<u8>> {
+        self.contexts.iter().filter_map(|context| Some(context.value()?.as_bytes().to_vec())).collect()
+    }
 }
 
 /// The same of a transfer.

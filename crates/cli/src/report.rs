@@ -52,7 +52,10 @@ impl Report {
             Command::Ops(_) => ("ops", false),
             Command::Demo(_) => ("demo", false),
             Command::Bench(_) => ("bench", false),
-            Command::BenchControl { .. } => ("bench-helper", false),
+            Command::BenchControl { .. }
+            | Command::BenchServer
+            | Command::BenchClient
+            | Command::BenchHog { .. } => ("bench-helper", false),
             Command::DemoWorker => ("demo-helper", false),
         };
         Report { command, json: arguments.json, quiet: arguments.quiet, stdout_is_data }

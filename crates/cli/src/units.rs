@@ -44,6 +44,18 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of things within bounds.
+pub fn count<const LEAST: usize, const MOST: usize>(text: &str) -> Result<usize, String> {
+    let within = text.parse().ok().filter(|count| (LEAST..=MOST).contains(count));
+    within.ok_or_else(|| format!("a number from {LEAST} to {MOST}"))
+}
+
+/// Seconds, which may be fractions: `0.5`.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let within = text.parse().ok().filter(|seconds| (0.05..=3600.0).contains(seconds));
+    within.ok_or_else(|| "a number of seconds, 0.05 to 3600".into())
+}
+
 fn split(text: &str) -> (&str, &str) {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     (&text[..at], &text[at..])

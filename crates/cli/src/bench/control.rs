@@ -128,11 +128,11 @@ fn marked(
         value = one(&file, &near)?;
         far.read_exact(&mut arrived)?;
     }
-    crate::demo::syscalls::mark();
+    crate::workload::syscalls::mark();
     for _ in 0..transfers {
         value = one(&file, &near)?;
     }
-    crate::demo::syscalls::mark();
+    crate::workload::syscalls::mark();
     let mut expected = Context::new(Operator::Crc32c, &[]).map_err(io::Error::other)?;
     expected.absorb(&bytes);
     let expected = expected.value().ok_or(io::ErrorKind::InvalidData)?;

@@ -4,6 +4,7 @@
 //! empty file, a single byte, one less and one more than a block.
 
 use super::task::Item;
+use crate::workload::random::{self, Random};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -17,23 +18,6 @@ const SMALL_SHARE: u64 = 64 - 5 * 4 - 6 * 4 - 2 * 5;
 const SMALL_MAX: u64 = 256;
 const EDGES: [u64; 4] = [0, 1, 262_143, 262_145];
 
-/// A small, fast generator (splitmix64): quality does not matter, sameness does.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-}
-
 /// Generates about `size` bytes of files in `folder`; their copies are to go to `copies`.
 pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Item>> {
     let mut random = Random(20_150_612);
@@ -46,7 +30,7 @@ pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Item>
         items.push(Item { path, size, copy: copies.join(name), counter });
         Ok(())
     };
-    let kinds: [((&str, u64, u64), Fill); 3] = [(LOGS, text), (MEDIA, noise), (IMAGES, sparse)];
+    let kinds: [((&str, u64, u64), Fill); 3] = [(LOGS, random::text), (MEDIA, noise), (IMAGES, sparse)];
     for ((kind, count, share), fill) in kinds {
         for at in 0..count {
             // Not all the same, and not whole blocks.
@@ -60,7 +44,7 @@ pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Item>
         // Most are far below the mean, some far above it.
         let mean = small / count;
         let size = if at % 8 == 0 { 5 * mean } else { mean / 2 } + random.below(500);
-        add(format!("small-{at}"), size, if at % 2 == 0 { text } else { noise }, &mut random)?;
+        add(format!("small-{at}"), size, if at % 2 == 0 { random::text } else { noise }, &mut random)?;
     }
     for size in EDGES {
         add(format!("edge-{size}"), size, noise, &mut random)?;
@@ -69,33 +53,6 @@ pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Item>
 }
 
 type Fill = fn(&mut BufWriter<File>, u64, &mut Random) -> io::Result<()>;
-
-/// Lines of a web server's log in JSON.
-fn text(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Result<()> {
-    const PATHS: [&str; 6] =
-        ["/", "/index.html", "/api/v1/objects", "/login", "/static/app.js", "/search?q="];
-    const AGENTS: [&str; 3] = ["curl/8.5.0", "Mozilla/5.0 (X11; Linux x86_64)", "python-requests/2.32"];
-    let (mut left, mut time) = (size as usize, 1_700_000_000_000u64);
-    while left > 0 {
-        let dice = random.next();
-        time += dice & 0xff;
-        let line = format!(
-            "{{\"time\":{time},\"client\":\"10.{}.{}.{}\",\"path\":\"{}{}\",\"status\":{},\"bytes\":{},\"agent\":\"{}\"}}\n",
-            dice >> 8 & 3,
-            dice >> 10 & 255,
-            dice >> 18 & 255,
-            PATHS[(dice >> 26) as usize % PATHS.len()],
-            dice >> 32 & 1023,
-            if dice >> 42 & 15 == 0 { 404 } else { 200 },
-            dice >> 46 & 0xffff,
-            AGENTS[(dice >> 62) as usize % AGENTS.len()],
-        );
-        let piece = &line.as_bytes()[..line.len().min(left)];
-        out.write_all(piece)?;
-        left -= piece.len();
-    }
-    out.flush()
-}
 
 /// Bytes that do not compress.
 fn noise(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Result<()> {

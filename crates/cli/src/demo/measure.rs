@@ -1,9 +1,14 @@
 //! Runs tasks in processes of their own, and makes figures of what they tell.
 
-use super::process::Helper;
-use super::task::{Direction, Order, Outcome, Peer, Task};
+use super::task::{Direction, Order, Outcome, Peer, Ready, Task};
+use crate::workload::process::Helper;
 use std::io;
 use std::path::Path;
+use std::process::Command;
+
+const RECEIVER: &str = include_str!("receiver.py");
+/// The hidden subcommand.
+const WORKER: &str = "demo-worker";
 
 /// One run: the measured process and the one at the other end.
 pub struct Run {
@@ -29,7 +34,7 @@ pub fn run(task: &Task, traced: bool) -> io::Result<Run> {
     match task.direction {
         Direction::Send => {
             let peer = Peer::Discard { connections: task.streams.len() };
-            send_to(task, Helper::start(&Order::Peer(peer))?, traced)
+            send_to(task, Helper::start(WORKER, &Order::Peer(peer))?, traced)
         }
         Direction::Receive => receive(task, traced),
     }
@@ -39,37 +44,48 @@ pub fn run(task: &Task, traced: bool) -> io::Result<Run> {
 pub fn run_stored(task: &Task, folder: &Path, python: bool) -> io::Result<Run> {
     let connections = task.streams.len();
     match task.direction {
-        Direction::Send if python => send_to(task, Helper::python_receiver(connections, folder)?, false),
+        Direction::Send if python => send_to(task, python_receiver(connections, folder)?, false),
         Direction::Send => {
             let peer = Peer::Store { connections, folder: folder.to_path_buf() };
-            send_to(task, Helper::start(&Order::Peer(peer))?, false)
+            send_to(task, Helper::start(WORKER, &Order::Peer(peer))?, false)
         }
         Direction::Receive => receive(task, false),
     }
 }
 
+/// A receiver that shares no code with this program.
+fn python_receiver(connections: usize, folder: &Path) -> io::Result<Helper> {
+    Helper::spawn(Command::new("python3").args(["-c", RECEIVER]).arg(connections.to_string()).arg(folder))
+}
+
+/// Where it listens.
+fn address_of(helper: &mut Helper) -> io::Result<String> {
+    helper.hear::<Ready>()?.address.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 fn start(task: Task, traced: bool) -> io::Result<Helper> {
     let order = Order::Task(task);
-    if traced { Helper::start_traced(&order) } else { Helper::start(&order) }
+    if traced { Helper::start_traced(WORKER, &order) } else { Helper::start(WORKER, &order) }
 }
 
 fn send_to(task: &Task, mut peer: Helper, traced: bool) -> io::Result<Run> {
-    let address = Some(peer.address()?);
+    let address = Some(address_of(&mut peer)?);
     let mut worker = start(Task { address, ..task.clone() }, traced)?;
     finish(task, &mut worker, &mut peer)
 }
 
 fn receive(task: &Task, traced: bool) -> io::Result<Run> {
     let mut worker = start(task.clone(), traced)?;
-    let address = worker.address()?;
-    let mut peer = Helper::start(&Order::Peer(Peer::Feed { address, streams: task.streams.clone() }))?;
+    let address = address_of(&mut worker)?;
+    let mut peer =
+        Helper::start(WORKER, &Order::Peer(Peer::Feed { address, streams: task.streams.clone() }))?;
     finish(task, &mut worker, &mut peer)
 }
 
 /// Both ends must tell of the same bytes.
 fn finish(task: &Task, worker: &mut Helper, peer: &mut Helper) -> io::Result<Run> {
-    let outcome = worker.outcome()?;
-    let peer = peer.outcome()?;
+    let outcome = worker.hear::<Outcome>()?;
+    let peer = peer.hear::<Outcome>()?;
     let over_the_wire = if task.direction == Direction::Send { outcome.bytes_out } else { outcome.bytes_in };
     let files: Vec<usize> = outcome.files.iter().map(Vec::len).collect();
     if files != task.streams.iter().map(Vec::len).collect::<Vec<_>>() {

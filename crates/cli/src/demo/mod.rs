@@ -3,17 +3,15 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `dataset` | the generated files |
-//! | `task`, `worker`, `peer`, `process` | helper processes, and what they are told |
+//! | `task`, `worker`, `peer` | helper processes, and what they are told |
 //! | `contenders` | the loop and the engine |
 //! | `verify` | the check against Python and OpenSSL |
-//! | `measure`, `syscalls`, `table` | figures, system calls counted by ptrace, the tables |
+//! | `measure`, `table` | figures, the tables |
 
 mod contenders;
 mod dataset;
 mod measure;
 pub mod peer;
-mod process;
-pub mod syscalls;
 mod table;
 mod task;
 mod verify;

@@ -1,7 +1,7 @@
 //! The other end: reads what is sent, or sends what is to be received. Its CPU time is told apart.
 
 use super::task::{Outcome, Peer, Ready};
-use super::worker;
+use crate::workload::wire;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,27 +12,27 @@ use std::time::Instant;
 const BUFFER: usize = 256 * 1024;
 
 pub fn run(peer: &Peer) -> io::Result<Outcome> {
-    let (start, cpu) = (Instant::now(), worker::cpu_time()?);
+    let (start, cpu) = (Instant::now(), wire::cpu_time()?);
     let bytes = match peer {
         Peer::Discard { connections } => receive(*connections, None)?,
         Peer::Store { connections, folder } => receive(*connections, Some(folder))?,
         Peer::Feed { address, streams } => {
-            let sockets = worker::connect(address, streams.len())?;
+            let sockets = wire::connect(address, streams.len())?;
             each(sockets.into_iter().zip(streams).collect(), |(mut socket, items)| {
                 let copy = |item: &super::task::Item| io::copy(&mut File::open(&item.path)?, &mut socket);
                 items.iter().map(copy).sum()
             })?
         }
     };
-    let cpu = worker::cpu_time()?.saturating_sub(cpu);
+    let cpu = wire::cpu_time()?.saturating_sub(cpu);
     let (wall_s, cpu_s) = (start.elapsed().as_secs_f64(), cpu.as_secs_f64());
     Ok(Outcome { wall_s, cpu_s, bytes_in: bytes, bytes_out: bytes, files: Vec::new() })
 }
 
 fn receive(connections: usize, folder: Option<&Path>) -> io::Result<u64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    worker::say(&Ready { address: Some(listener.local_addr()?.to_string()) })?;
-    let sockets = worker::accept(&listener, connections)?;
+    wire::say(&Ready { address: Some(listener.local_addr()?.to_string()) })?;
+    let sockets = wire::accept(&listener, connections)?;
     each(sockets.into_iter().enumerate().collect(), |(number, mut socket): (usize, TcpStream)| {
         let mut store = folder.map(|folder| File::create(folder.join(number.to_string()))).transpose()?;
         let (mut buffer, mut bytes) = (vec![0; BUFFER], 0);

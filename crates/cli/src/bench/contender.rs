@@ -1,0 +1,91 @@
+//! The contenders: their names, and what each can do.
+
+use super::job::{Direction, Job};
+use crate::failure::Failure;
+use serde::{Deserialize, Serialize};
+
+/// A way to do a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Contender {
+    Engine,
+    EngineDirect,
+    Loop,
+    LoopLarge,
+    LoopDirect,
+    Python,
+    Sendfile,
+}
+
+pub const CONTENDERS: &[(Contender, &str, &str)] = &[
+    (Contender::Loop, "loop", "a thread for each stream: read, OpenSSL or zlib, send; 64 KiB buffers"),
+    (Contender::LoopLarge, "loop-1m", "the same with 1 MiB buffers"),
+    (Contender::LoopDirect, "loop-direct", "the same with O_DIRECT and aligned 1 MiB buffers"),
+    (Contender::Engine, "engine", "one dcs engine for all streams"),
+    (Contender::EngineDirect, "engine-direct", "the same past the page cache (O_DIRECT)"),
+    (Contender::Python, "python", "hashlib or zlib and a socket, a thread for each stream"),
+    (Contender::Sendfile, "sendfile", "sendfile(2) without any operator: the floor, not the job"),
+];
+
+/// What CPython's standard library has.
+const PYTHON: [&str; 6] = ["md5", "sha1", "sha256", "sha512", "crc32", "gzip"];
+
+impl Contender {
+    pub fn parse(name: &str) -> Result<Contender, Failure> {
+        let found = CONTENDERS.iter().find(|(_, known, _)| *known == name);
+        found.map(|(contender, ..)| *contender).ok_or_else(|| {
+            let names: Vec<_> = CONTENDERS.iter().map(|(_, name, _)| *name).collect();
+            Failure::usage(format!("there is no contender {name:?}"))
+                .advise(format!("one of: {}", names.join(", ")))
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        CONTENDERS.iter().find(|(contender, ..)| *contender == self).map_or("?", |(_, name, _)| name)
+    }
+
+    /// Whether it can do this job at all.
+    pub fn can(self, job: &Job) -> bool {
+        let name = |word: &String| word.split(':').next().unwrap_or_default().to_string();
+        match self {
+            Contender::Python => {
+                job.chain.iter().all(|word| PYTHON.contains(&name(word).as_str()))
+                    && job.chain.iter().rev().skip(1).all(|word| name(word) != "gzip")
+            }
+            Contender::Sendfile => job.direction == Direction::Send,
+            // What comes out must be whole blocks, but for the last.
+            Contender::LoopDirect => job.direction == Direction::Send || job.keeps_length(),
+            _ => true,
+        }
+    }
+
+    /// Whether it does the job: the floor leaves the operators out.
+    pub fn does_the_chain(self) -> bool {
+        self != Contender::Sendfile
+    }
+
+    /// Whether it goes past the page cache when data are to be cold; the others drop it.
+    pub fn is_direct(self, cold: bool) -> bool {
+        match self {
+            Contender::EngineDirect | Contender::LoopDirect => true,
+            Contender::Engine => cold,
+            _ => false,
+        }
+    }
+
+    /// Those that are run where none are picked.
+    pub fn usual(job: &Job, cold: bool, small: bool) -> Vec<Contender> {
+        let direct = cold || job.direction == Direction::Receive;
+        let is_usual = |contender: &Contender| match contender {
+            Contender::LoopDirect => direct && !small,
+            Contender::EngineDirect => direct && !cold && !small,
+            Contender::LoopLarge | Contender::Sendfile => !small,
+            _ => true,
+        };
+        CONTENDERS
+            .iter()
+            .map(|(contender, ..)| *contender)
+            .filter(is_usual)
+            .filter(|one| one.can(job))
+            .collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! The engine as an application uses it: one session; a thread of its own for many streams, driven by its caller where
+//! one small object goes at a time.
+
+use super::loops::finish;
+use super::{Object, Prepared as Common};
+use crate::bench::job::Direction;
+use crate::bench::protocol::{Serve, StreamAccount};
+use crate::bench::server::{Latencies, Work};
+use dcs::{Completion, Driver, Engine, Mode, Op, Session, Sink, Source, Status, Transfer, TransferError};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::time::Instant;
+
+/// Transfers of large objects that each stream has in flight: while one runs the next is there already.
+const AHEAD: usize = 2;
+
+pub struct Prepared {
+    session: Session,
+    /// One transfer at a time, which its caller drives.
+    alone: bool,
+    ahead: usize,
+    cache: Mode,
+    // Last: it goes after its session.
+    _engine: Engine,
+}
+
+/// A stream's transfers in flight.
+struct Stream<'a> {
+    number: u32,
+    socket: &'a TcpStream,
+    objects: &'a [Object],
+    submitted: usize,
+    in_flight: VecDeque<(Instant, &'a Object, Transfer)>,
+    ended: bool,
+    account: StreamAccount,
+}
+
+impl Prepared {
+    pub fn new(serve: &Serve) -> io::Result<Prepared> {
+        let alone = serve.small && serve.streams.len() == 1;
+        let ahead = if serve.small { 1 } else { AHEAD };
+        let driver = if alone { Driver::Caller } else { Driver::Thread };
+        let engine = Engine::builder().driver(driver).start().map_err(io::Error::other)?;
+        let depth = u16::try_from(serve.streams.len() * ahead).map_err(io::Error::other)?;
+        let session = engine.session_with_depth(depth).map_err(io::Error::other)?;
+        let cache = if serve.contender.is_direct(serve.cold) { Mode::Off } else { Mode::Auto };
+        Ok(Prepared { session, alone, ahead, cache, _engine: engine })
+    }
+
+    pub fn run(&self, common: &Common, work: &Work<'_>) -> io::Result<Vec<StreamAccount>> {
+        work.sockets.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
+        let stream = |((number, socket), objects)| Stream {
+            number,
+            socket,
+            objects,
+            submitted: 0,
+            in_flight: VecDeque::new(),
+            ended: false,
+            account: StreamAccount::default(),
+        };
+        let mut streams: Vec<Stream<'_>> =
+            (1..).zip(work.sockets).zip(common.files.iter().map(Vec::as_slice)).map(stream).collect();
+        let mut latencies = work.control.latencies();
+        if self.alone {
+            while streams[0].advance(self, &common.ops, work, &mut latencies)? {}
+        } else {
+            self.run_many(&mut streams, &common.ops, work, &mut latencies)?;
+        }
+        let sent = work.serve.job.direction == Direction::Send;
+        for socket in work.sockets {
+            socket.set_nonblocking(false)?;
+            finish(socket, sent)?;
+        }
+        Ok(streams.into_iter().map(|stream| stream.account).collect())
+    }
+
+    fn run_many<'a>(
+        &self,
+        streams: &mut [Stream<'a>],
+        ops: &[Op],
+        work: &Work<'a>,
+        latencies: &mut Latencies<'_>,
+    ) -> io::Result<()> {
+        let event = self.session.event_fd().map_err(io::Error::other)?;
+        loop {
+            let mut busy = false;
+            for stream in &mut *streams {
+                busy |= stream.advance(self, ops, work, latencies)?;
+            }
+            if !busy {
+                return Ok(());
+            }
+            nix::poll::poll(&mut [PollFd::new(event, PollFlags::POLLIN)], PollTimeout::NONE)?;
+            nix::unistd::read(event, &mut [0; 8])?;
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    /// Takes what is done, and submits as much as may be in flight; false at the end.
+    fn advance(
+        &mut self,
+        engine: &Prepared,
+        ops: &[Op],
+        work: &Work<'a>,
+        latencies: &mut Latencies<'_>,
+    ) -> io::Result<bool> {
+        while self.in_flight.front().is_some_and(|(.., transfer)| engine.alone || transfer.is_done()) {
+            let Some((begun, object, transfer)) = self.in_flight.pop_front() else { break };
+            self.take(transfer.wait(), object, work)?;
+            latencies.done(begun);
+        }
+        while self.in_flight.len() < engine.ahead && self.wants_more(work) {
+            let object = &self.objects[self.submitted % self.objects.len()];
+            self.submitted += 1;
+            let begun = Instant::now();
+            let transfer = self.submit(engine, object, ops, work)?;
+            self.in_flight.push_back((begun, object, transfer));
+        }
+        Ok(!self.in_flight.is_empty())
+    }
+
+    /// A sender is told when to stop; a receiver goes on until the other end does.
+    fn wants_more(&self, work: &Work<'_>) -> bool {
+        let stopped = work.serve.job.direction == Direction::Send && work.control.is_stopped();
+        !self.ended && if work.round.once { self.submitted == 0 } else { !stopped }
+    }
+
+    fn submit(
+        &self,
+        engine: &Prepared,
+        object: &Object,
+        ops: &[Op],
+        work: &Work<'_>,
+    ) -> io::Result<Transfer> {
+        let length = work.round.length;
+        let file = object.opened(work.serve)?;
+        let (source, sink) = match work.serve.job.direction {
+            Direction::Send => {
+                (Source::file(&*file, ..length).cache(engine.cache), Sink::socket(self.socket))
+            }
+            Direction::Receive => (Source::socket(self.socket), Sink::file(&*file, 0).cache(engine.cache)),
+        };
+        let request = engine.session.request(source, ops.iter().cloned(), sink);
+        request.length(length).rid(self.number).submit().map_err(io::Error::other)
+    }
+
+    fn take(
+        &mut self,
+        result: Result<Completion, TransferError>,
+        object: &Object,
+        work: &Work<'_>,
+    ) -> io::Result<()> {
+        match result {
+            Ok(done) => {
+                let digests: Vec<Vec<u8>> =
+                    done.digests.iter().map(|digest| digest.bytes().to_vec()).collect();
+                self.account.add(done.bytes_in, done.bytes_out, &digests, object.expected(work));
+                Ok(())
+            }
+            // The other end has no more objects.
+            Err(error) if error.status == Status::EndOfSource && error.completion.bytes_in == 0 => {
+                self.ended = true;
+                Ok(())
+            }
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What each contender does in a round.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `engine` | the engine |
+//! | `loops` | the ordinary loops, and sendfile(2) |
+//! | `server.py` | the one in Python, a program of its own |
+
+mod engine;
+mod loops;
+
+use super::contender::Contender;
+use super::library::libraries;
+use super::protocol::{Item, Serve, StreamAccount};
+use super::server::Work;
+use crate::units::from_hex;
+use dcs::Op;
+use nix::libc;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+/// The program in Python.
+pub const PYTHON: &str = include_str!("server.py");
+
+/// What a contender has ready before the first round.
+pub struct Prepared {
+    /// The operators with their keys.
+    ops: Vec<Op>,
+    files: Vec<Vec<Object>>,
+    engine: Option<engine::Prepared>,
+}
+
+/// A file of a stream.
+pub struct Object {
+    item: Item,
+    /// Where descriptors are opened before.
+    open: Option<File>,
+    /// Digests as bytes; `None` where they are not known before.
+    expected: Option<Vec<Vec<u8>>>,
+}
+
+/// A descriptor, for one object or for all.
+pub enum Opened<'a> {
+    Before(&'a File),
+    Now(File),
+}
+
+impl std::ops::Deref for Opened<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Opened::Before(file) => file,
+            Opened::Now(file) => file,
+        }
+    }
+}
+
+impl Prepared {
+    pub fn new(serve: &Serve) -> io::Result<Prepared> {
+        let ops = serve.job.ops().map_err(|failure| io::Error::other(failure.line))?;
+        let object = |item: &Item| -> io::Result<Object> {
+            let open = serve.open_once.then(|| open(serve, item)).transpose()?;
+            let decoded: Option<Vec<_>> = item.expected.iter().map(|hex| from_hex(hex.as_bytes())).collect();
+            Ok(Object { item: item.clone(), open, expected: decoded.filter(|all| !all.is_empty()) })
+        };
+        let stream = |items: &Vec<Item>| items.iter().map(object).collect();
+        let files = serve.streams.iter().map(stream).collect::<io::Result<_>>()?;
+        let is_engine = matches!(serve.contender, Contender::Engine | Contender::EngineDirect);
+        let engine = is_engine.then(|| engine::Prepared::new(serve)).transpose()?;
+        Ok(Prepared { ops, files, engine })
+    }
+
+    /// Whose operators it has.
+    pub fn library(&self, serve: &Serve) -> io::Result<String> {
+        Ok(match serve.contender {
+            _ if self.ops.is_empty() => "none".into(),
+            Contender::Sendfile => "none".into(),
+            Contender::Engine | Contender::EngineDirect => "dcs-ndp".into(),
+            _ => libraries().names(&self.ops),
+        })
+    }
+
+    pub fn run(&self, work: &Work<'_>) -> io::Result<Vec<StreamAccount>> {
+        match &self.engine {
+            Some(engine) => engine.run(self, work),
+            None => loops::run(self, work),
+        }
+    }
+}
+
+impl Object {
+    pub fn opened(&self, serve: &Serve) -> io::Result<Opened<'_>> {
+        match &self.open {
+            Some(file) => Ok(Opened::Before(file)),
+            None => open(serve, &self.item).map(Opened::Now),
+        }
+    }
+
+    /// The digests that an object of this length must have.
+    pub fn expected(&self, work: &Work<'_>) -> Option<&[Vec<u8>]> {
+        self.expected.as_deref().filter(|_| !work.round.once)
+    }
+}
+
+fn open(serve: &Serve, item: &Item) -> io::Result<File> {
+    use super::job::Direction;
+
+    let is_loop = serve.contender == Contender::LoopDirect;
+    let flags = if is_loop { libc::O_DIRECT } else { 0 };
+    match serve.job.direction {
+        Direction::Send => File::options().read(true).custom_flags(flags).open(&item.path),
+        Direction::Receive => File::options().write(true).custom_flags(flags).open(&item.path),
+    }
+}

@@ -1,0 +1,240 @@
+//! One run of one contender: server, client and hogs in processes of their own, a round to check, a round to measure.
+
+use super::client;
+use super::contender::Contender;
+use super::contenders::PYTHON;
+use super::data::{Data, is_small};
+use super::job::{Direction, Job};
+use super::protocol::{
+    Account, ClientRound, Drive, Item, Listening, Marks, Round, Serve, StreamAccount, Word,
+};
+use super::server::stay_on;
+use super::verify;
+use crate::workload::process::Helper;
+use serde_json::json;
+use std::io;
+use std::process::{Child, Command, Stdio};
+
+/// Bytes of the objects that are checked in all repetitions but the first: no whole block.
+const SHORT: u64 = (256 << 10) + 13;
+pub const SERVER: &str = "bench-server";
+pub const CLIENT: &str = "bench-client";
+pub const HOG: &str = "bench-hog";
+
+/// What is the same for all contenders and repetitions.
+pub struct Scenario<'a> {
+    pub job: Job,
+    pub data: &'a Data,
+    pub streams: usize,
+    pub hogs: usize,
+    pub open_once: bool,
+    pub cold: bool,
+    pub warm_s: f64,
+    pub measure_s: f64,
+    pub server_cores: Vec<usize>,
+    pub client_cores: Vec<usize>,
+}
+
+/// What one run gave.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub marks: Marks,
+    /// Bytes out for each byte in.
+    pub output_ratio: f64,
+    pub size: u64,
+    /// In microseconds, sorted.
+    pub latency_us: Vec<f32>,
+    pub library: String,
+}
+
+/// A process that computes nothing, for as long as this lives.
+struct Hog(Child);
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The hidden subcommand of a hog.
+pub fn hog(cores: &[usize]) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    stay_on(cores)?;
+    let mut state = 1u64;
+    loop {
+        state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+impl Scenario<'_> {
+    pub fn is_small(&self) -> bool {
+        is_small(self.data.size)
+    }
+
+    /// Runs a contender once. `whole`: whole objects are checked, not just their beginnings.
+    pub fn run(&self, contender: Contender, streams: &[Vec<Item>], whole: bool) -> io::Result<Run> {
+        let receives = self.job.direction == Direction::Receive;
+        if receives {
+            self.data.blank_copies()?;
+        } else if self.cold {
+            self.data.chill()?;
+        }
+        let mut server = self.start_server(contender, streams)?;
+        let Listening { address, library } = server.hear()?;
+        let drive = Drive {
+            address,
+            job: self.job.clone(),
+            streams: streams.iter().map(|items| items.iter().map(|item| item.offset).collect()).collect(),
+            pool: self.data.pool_path(),
+            server_pid: server.pid(),
+            cores: self.client_cores.clone(),
+        };
+        let mut client = Helper::start(CLIENT, &drive)?;
+        let length = if whole { self.data.size } else { self.data.size.min(SHORT) };
+        self.check(contender, streams, length, &mut server, &mut client)?;
+        if self.cold && !receives {
+            self.data.chill()?;
+        }
+        let (marks, account) = self.measure(&mut server, &mut client)?;
+        if receives && self.job.keeps_length() {
+            // What the last objects of the measured round left behind.
+            let checked = streams.iter().zip(&account.streams);
+            for (items, stream) in checked.filter(|(_, stream)| stream.objects > 0) {
+                let item = &items[(stream.objects as usize - 1) % items.len()];
+                let known = if item.expected.is_empty() { &stream.digests } else { &item.expected };
+                self.check_file(contender, item, &std::fs::read(&item.path)?, self.data.size, known)?;
+            }
+        }
+        let sum = |bytes: fn(&StreamAccount) -> u64| account.streams.iter().map(bytes).sum::<u64>();
+        let (bytes_in, bytes_out) = (sum(|stream| stream.bytes_in), sum(|stream| stream.bytes_out));
+        let mut latency_us = account.latency_us;
+        latency_us.sort_by(f32::total_cmp);
+        let output_ratio = bytes_out as f64 / bytes_in.max(1) as f64;
+        Ok(Run { marks, output_ratio, size: self.data.size, latency_us, library })
+    }
+
+    fn start_server(&self, contender: Contender, streams: &[Vec<Item>]) -> io::Result<Helper> {
+        let serve = Serve {
+            contender,
+            job: self.job.clone(),
+            streams: streams.to_vec(),
+            open_once: self.open_once,
+            cold: self.cold,
+            small: self.is_small(),
+            cores: self.server_cores.clone(),
+        };
+        if contender != Contender::Python {
+            return Helper::start(SERVER, &serve);
+        }
+        let mut helper = Helper::spawn(Command::new("python3").args(["-c", PYTHON]))?;
+        helper.tell(&serve)?;
+        Ok(helper)
+    }
+
+    /// One object for each stream, on connections of their own: every byte and digest must be right.
+    fn check(
+        &self,
+        contender: Contender,
+        streams: &[Vec<Item>],
+        length: u64,
+        server: &mut Helper,
+        client: &mut Helper,
+    ) -> io::Result<()> {
+        let folder = self.data.folder.join("stored");
+        std::fs::create_dir_all(&folder)?;
+        let store = (self.job.direction == Direction::Send).then(|| folder.clone());
+        client.tell(&ClientRound { length, once: true, store, warm_s: 0.0, measure_s: 0.0 })?;
+        server.tell(&Round { length, once: true })?;
+        let account: Account = server.hear()?;
+        let over_the_wire: u64 = client.hear()?;
+        self.check_bytes(&account, over_the_wire)?;
+        for (number, (items, stream)) in streams.iter().zip(&account.streams).enumerate() {
+            let delivered = match self.job.direction {
+                Direction::Send => std::fs::read(folder.join(number.to_string()))?,
+                Direction::Receive => {
+                    let mut copy = std::fs::read(&items[0].path)?;
+                    copy.truncate(stream.bytes_out as usize);
+                    copy
+                }
+            };
+            self.check_file(contender, &items[0], &delivered, length, &stream.digests)?;
+        }
+        Ok(())
+    }
+
+    /// What the server says it moved must be what the client saw.
+    fn check_bytes(&self, account: &Account, over_the_wire: u64) -> io::Result<()> {
+        let side = match self.job.direction {
+            Direction::Send => |stream: &StreamAccount| stream.bytes_out,
+            Direction::Receive => |stream: &StreamAccount| stream.bytes_in,
+        };
+        let told: u64 = account.streams.iter().map(side).sum();
+        let wrong: u64 = account.streams.iter().map(|stream| stream.wrong).sum();
+        if told != over_the_wire {
+            return Err(io::Error::other(format!(
+                "{told} bytes were told of, {over_the_wire} went over the wire"
+            )));
+        }
+        if wrong > 0 {
+            return Err(io::Error::other(format!("{wrong} objects had wrong digests")));
+        }
+        Ok(())
+    }
+
+    fn check_file(
+        &self,
+        contender: Contender,
+        item: &Item,
+        delivered: &[u8],
+        length: u64,
+        digests: &[String],
+    ) -> io::Result<()> {
+        let original = &self.data.slice(item.offset)[..length as usize];
+        let mut job = self.job.clone();
+        if !contender.does_the_chain() {
+            job.chain.clear();
+        }
+        match verify::object(&job, original, delivered, digests)? {
+            None => Ok(()),
+            Some(wrong) => {
+                let text =
+                    format!("{} delivered a wrong object at {length} bytes: {wrong}", contender.name());
+                Err(io::Error::other(text))
+            }
+        }
+    }
+
+    fn measure(&self, server: &mut Helper, client: &mut Helper) -> io::Result<(Marks, Account)> {
+        let hogs: Vec<Hog> = (0..self.hogs).map(|_| self.start_hog()).collect::<io::Result<_>>()?;
+        let (length, once) = (self.data.size, false);
+        let (warm_s, measure_s) = (self.warm_s, self.measure_s);
+        client.tell(&ClientRound { length, once, store: None, warm_s, measure_s })?;
+        server.tell(&Round { length, once })?;
+        client.hear::<()>()?;
+        server.tell(&Word::Begin)?;
+        let marks: Marks = client.hear()?;
+        server.tell(&Word::End)?;
+        server.tell(&Word::Stop)?;
+        drop(hogs);
+        let account: Account = server.hear()?;
+        let over_the_wire: u64 = client.hear()?;
+        self.check_bytes(&account, over_the_wire)?;
+        if marks.bytes == 0 {
+            let text = format!("nothing was moved in {measure_s} s: give it more --seconds");
+            return Err(io::Error::other(text));
+        }
+        Ok((marks, account))
+    }
+
+    fn start_hog(&self) -> io::Result<Hog> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(HOG).args(self.server_cores.iter().map(ToString::to_string));
+        Ok(Hog(command.stdin(Stdio::null()).spawn()?))
+    }
+
+    /// What the client does, for those who read the results.
+    pub fn client_mode(&self) -> serde_json::Value {
+        json!({ "cores": self.client_cores, "mode": client::MODE })
+    }
+}

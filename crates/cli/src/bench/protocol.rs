@@ -1,0 +1,121 @@
+//! What the benchmark's processes tell each other: JSON lines over standard input and output.
+//!
+//! | from | to | what |
+//! |---|---|---|
+//! | parent | server | [`Serve`], then a [`Round`] at a time, and during it [`Word`]s |
+//! | server | parent | [`Listening`], then for each round an [`Account`] |
+//! | parent | client | [`Drive`], then a [`ClientRound`] at a time |
+//! | client | parent | for each measured round `null` at its first mark, then [`Marks`]; at the end of each round the bytes |
+
+use super::contender::Contender;
+use super::job::Job;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// One file of the data set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Item {
+    /// The original, or where a receiver puts it.
+    pub path: PathBuf,
+    /// Where its bytes begin in the pool.
+    pub offset: u64,
+    /// Digests of the whole object, in the order of the chain, in hexadecimal digits; empty where they are not known
+    /// before.
+    pub expected: Vec<String>,
+}
+
+/// What a server has to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Serve {
+    pub contender: Contender,
+    pub job: Job,
+    /// The files of each stream; each stream has one connection, and takes its files in turn.
+    pub streams: Vec<Vec<Item>>,
+    /// Descriptors are opened before, not for each object.
+    pub open_once: bool,
+    /// The page cache is to be of no use.
+    pub cold: bool,
+    /// Objects are small: latency counts, and one is in flight in each stream.
+    pub small: bool,
+    pub cores: Vec<usize>,
+}
+
+/// One set of connections.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Round {
+    /// Bytes of each object.
+    pub length: u64,
+    /// One pass over the first files, instead of going on until told to stop.
+    pub once: bool,
+}
+
+/// What a server is told during a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Word {
+    /// Latencies count from now on.
+    Begin,
+    /// Latencies count no more.
+    End,
+    /// No further objects.
+    Stop,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listening {
+    pub address: String,
+    /// Whose operators it has: `OpenSSL 3.0.19`.
+    pub library: String,
+}
+
+/// What a server has done in a round.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Account {
+    pub streams: Vec<StreamAccount>,
+    /// Of the objects that were done between `Begin` and `End`, in microseconds.
+    pub latency_us: Vec<f32>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StreamAccount {
+    pub objects: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Of the last object.
+    pub digests: Vec<String>,
+    /// Whole objects whose digests were not as expected.
+    pub wrong: u64,
+}
+
+/// What a client has to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Drive {
+    pub address: String,
+    pub job: Job,
+    /// Where the bytes of each stream's objects begin in the pool, in turn.
+    pub streams: Vec<Vec<u64>>,
+    pub pool: PathBuf,
+    pub server_pid: u32,
+    pub cores: Vec<usize>,
+}
+
+/// A client's part of a round.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClientRound {
+    pub length: u64,
+    pub once: bool,
+    /// Where to put what is received, a file for each stream; it is forgotten where that is not said.
+    pub store: Option<PathBuf>,
+    pub warm_s: f64,
+    pub measure_s: f64,
+}
+
+/// What was measured between the two marks.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Marks {
+    pub wall_s: f64,
+    /// Bytes over the wire.
+    pub bytes: u64,
+    pub server_cpu_s: f64,
+    pub kernel_cpu_s: f64,
+    pub client_cpu_s: f64,
+}

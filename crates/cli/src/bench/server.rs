@@ -1,0 +1,130 @@
+//! The hidden subcommand that is measured: one contender, round after round, until its standard input ends.
+
+use super::contenders::Prepared;
+use super::protocol::{Account, Listening, Round, Serve, StreamAccount, Word};
+use crate::failure::{Exit, Failure};
+use crate::units::to_hex;
+use crate::workload::wire::{accept, say};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
+use std::io::{self, BufRead};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// What is said to a running round.
+#[derive(Default)]
+pub struct Control {
+    stop: AtomicBool,
+    counting: AtomicBool,
+    latency_us: Mutex<Vec<f32>>,
+}
+
+/// One round, as its contender sees it.
+pub struct Work<'a> {
+    pub serve: &'a Serve,
+    pub round: Round,
+    pub sockets: &'a [TcpStream],
+    pub control: &'a Control,
+}
+
+/// Latencies of one thread.
+pub struct Latencies<'a> {
+    control: &'a Control,
+    us: Vec<f32>,
+}
+
+pub fn run() -> Result<(), Failure> {
+    // No orphan outlives a benchmark that was killed.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    obey().map_err(|error| Failure::new(Exit::Failed, format!("bench server: {error}")))
+}
+
+/// Keeps this process, and all that it starts, on these cores.
+pub fn stay_on(cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().try_for_each(|core| set.set(*core))?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+fn obey() -> io::Result<()> {
+    let mut lines = io::stdin().lock().lines();
+    let Some(order) = lines.next() else { return Ok(()) };
+    let serve: Serve = serde_json::from_str(&order?)?;
+    stay_on(&serve.cores)?;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let prepared = Prepared::new(&serve)?;
+    say(&Listening { address: listener.local_addr()?.to_string(), library: prepared.library(&serve)? })?;
+    while let Some(line) = lines.next() {
+        let round: Round = serde_json::from_str(&line?)?;
+        let sockets = accept(&listener, serve.streams.len())?;
+        let control = Control::default();
+        let work = Work { serve: &serve, round, sockets: &sockets, control: &control };
+        let streams = std::thread::scope(|scope| {
+            let running = scope.spawn(|| prepared.run(&work));
+            if !round.once {
+                listen(&mut lines, &control)?;
+            }
+            running.join().map_err(|_| io::Error::other("panic"))?
+        })?;
+        let latency_us = control.latency_us.into_inner().unwrap_or_else(|error| error.into_inner());
+        say(&Account { streams, latency_us })?;
+    }
+    Ok(())
+}
+
+/// Until the word is to stop.
+fn listen(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control) -> io::Result<()> {
+    for line in lines {
+        match serde_json::from_str(&line?)? {
+            Word::Begin => control.counting.store(true, Ordering::Relaxed),
+            Word::End => control.counting.store(false, Ordering::Relaxed),
+            Word::Stop => break,
+        }
+    }
+    control.stop.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+impl Control {
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub fn latencies(&self) -> Latencies<'_> {
+        Latencies { control: self, us: Vec::new() }
+    }
+}
+
+impl Latencies<'_> {
+    /// An object that was begun then is done now.
+    pub fn done(&mut self, begun: Instant) {
+        if self.control.counting.load(Ordering::Relaxed) {
+            self.us.push(begun.elapsed().as_secs_f32() * 1e6);
+        }
+    }
+}
+
+impl Drop for Latencies<'_> {
+    fn drop(&mut self) {
+        let mut all = self.control.latency_us.lock().unwrap_or_else(|error| error.into_inner());
+        all.append(&mut self.us);
+    }
+}
+
+impl StreamAccount {
+    /// One more object. Its digests are compared with what they must be, where it was a whole one.
+    pub fn add(&mut self, bytes_in: u64, bytes_out: u64, digests: &[Vec<u8>], expected: Option<&[Vec<u8>]>) {
+        self.objects += 1;
+        self.bytes_in += bytes_in;
+        self.bytes_out += bytes_out;
+        match expected {
+            Some(expected) => self.wrong += u64::from(digests != expected),
+            None => self.digests = digests.iter().map(|digest| to_hex(digest)).collect(),
+        }
+    }
+}
