@@ -1,8 +1,9 @@
 //! The result area: what a command says when it is done, beyond the sixteen bytes of its completion entry.
 
-use crate::CHAIN_MAX;
 use crate::layout::Constant;
 use crate::wire::wire_struct;
+use crate::{CHAIN_MAX, Wire};
+use core::ops::Range;
 
 /// Bytes of the longest digest.
 pub const DIGEST_MAX: usize = 64;
@@ -71,6 +72,46 @@ wire_struct! {
         stages: [StageTimes; 10] = 64,
         /// Digests, at the place of their operator in the chain.
         digests: [DigestSlot; 8] = 384,
+    }
+}
+
+/// Where [`ResultArea::stages`] and [`ResultArea::digests`] begin.
+const STAGES_AT: usize = 64;
+const DIGESTS_AT: usize = 384;
+
+impl ResultArea {
+    /// The bytes that say anything of a command with so many operators; all others are zero.
+    pub fn used(operators: usize) -> [Range<usize>; 2] {
+        let operators = operators.min(CHAIN_MAX);
+        let stages = STAGES_AT + (STAGE_OPERATORS + operators) * StageTimes::SIZE;
+        [0..stages, DIGESTS_AT..DIGESTS_AT + operators * DigestSlot::SIZE]
+    }
+
+    /// Operators up to the last one of which it says anything.
+    pub fn operators(&self) -> usize {
+        let says =
+            |at: &usize| self.stages[STAGE_OPERATORS + at].operations > 0 || self.digests[*at].size > 0;
+        (0..CHAIN_MAX).rev().find(says).map_or(0, |last| last + 1)
+    }
+}
+
+impl<T: AsRef<[u8]>> ResultPacket<T> {
+    /// One of [`ResultArea::stages`]; all zero where there is no such place.
+    pub fn stage_times(&self, at: usize) -> StageTimes {
+        self.element(STAGES_AT, at, STAGE_SLOTS)
+    }
+
+    /// One of [`ResultArea::digests`]; all zero where there is no such place.
+    pub fn digest_slot(&self, at: usize) -> DigestSlot {
+        self.element(DIGESTS_AT, at, CHAIN_MAX)
+    }
+
+    fn element<E: Wire>(&self, start: usize, at: usize, count: usize) -> E {
+        if at >= count {
+            return E::ZERO;
+        }
+        let from = start + at * E::SIZE;
+        E::get(&self.as_bytes()[from..from + E::SIZE])
     }
 }
 

@@ -256,6 +256,12 @@ macro_rules! wire_struct {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $packet<T: AsRef<[u8]>>(T);
 
+        impl From<[u8; $size]> for $packet<[u8; $size]> {
+            fn from(bytes: [u8; $size]) -> Self {
+                Self(bytes)
+            }
+        }
+
         impl<T: AsRef<[u8]>> $packet<T> {
             /// Takes the bytes as a view if there are enough of them.
             ///
@@ -268,6 +274,11 @@ macro_rules! wire_struct {
                     return Err($crate::WireError::Truncated { needed: $size, given });
                 }
                 Ok(Self(bytes))
+            }
+
+            /// The bytes.
+            pub fn as_bytes(&self) -> &[u8] {
+                &self.0.as_ref()[..$size]
             }
 
             $($(#[doc = $fdoc])+ pub fn $field(&self) -> $ty {

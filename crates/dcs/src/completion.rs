@@ -1,7 +1,8 @@
 //! What a transfer says when it is done.
 
+use crate::queue::Finished;
 use dcs_abi::operator::Operator;
-use dcs_abi::result::{self, DigestSlot, ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE};
+use dcs_abi::result::{self, DigestSlot, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
 use std::time::Duration;
 
 /// What a transfer did.
@@ -127,45 +128,46 @@ impl std::fmt::Debug for Path {
 }
 
 impl Completion {
-    pub(crate) fn new(area: &ResultArea, chain: &[u8]) -> Completion {
+    pub(crate) fn new(finished: &Finished) -> Completion {
+        let (area, chain) = (&finished.result, finished.operators());
         let digests =
-            area.digests.iter().enumerate().filter_map(|(place, slot)| Digest::new(place, slot)).collect();
+            (0..chain.len()).filter_map(|place| Digest::new(place, &area.digest_slot(place))).collect();
         Completion {
-            bytes_in: area.bytes_in,
-            bytes_out: area.bytes_out,
+            bytes_in: area.bytes_in(),
+            bytes_out: area.bytes_out(),
             digests,
-            breakdown: Breakdown::new(area, chain),
-            path: Path(area.path),
+            breakdown: Breakdown::new(finished),
+            path: Path(area.path()),
             memory: None,
         }
     }
 }
 
 impl Breakdown {
-    fn new(area: &ResultArea, chain: &[u8]) -> Breakdown {
-        let started = if area.started == 0 { area.finished } else { area.started };
-        let stage = |slot: usize, name| {
-            let times = &area.stages[slot];
-            (times.operations > 0).then(|| StageTime {
-                name,
-                first: Duration::from_nanos(times.first_issue.saturating_sub(started)),
-                last: Duration::from_nanos(times.last_done.saturating_sub(started)),
-                busy: Duration::from_nanos(times.busy),
-                operations: times.operations,
-            })
+    fn new(finished: &Finished) -> Breakdown {
+        let (area, chain) = (&finished.result, finished.operators());
+        let started = if area.started() == 0 { area.finished() } else { area.started() };
+        let mut stages = Vec::with_capacity(STAGE_OPERATORS + chain.len());
+        let mut add = |name, times: StageTimes| {
+            if times.operations > 0 {
+                stages.push(StageTime {
+                    name,
+                    first: Duration::from_nanos(times.first_issue.saturating_sub(started)),
+                    last: Duration::from_nanos(times.last_done.saturating_sub(started)),
+                    busy: Duration::from_nanos(times.busy),
+                    operations: times.operations,
+                });
+            }
         };
-        let operator = |(at, number): (usize, &u8)| {
-            stage(STAGE_OPERATORS + at, Operator::from_number(*number).map_or("operator", Operator::name))
-        };
-        let operators = chain.iter().enumerate().filter_map(operator);
-        let stages = stage(STAGE_SOURCE, "source")
-            .into_iter()
-            .chain(operators)
-            .chain(stage(STAGE_DESTINATION, "destination"))
-            .collect();
+        add("source", area.stage_times(STAGE_SOURCE));
+        for (at, number) in chain.iter().enumerate() {
+            let name = Operator::from_number(*number).map_or("operator", Operator::name);
+            add(name, area.stage_times(STAGE_OPERATORS + at));
+        }
+        add("destination", area.stage_times(STAGE_DESTINATION));
         Breakdown {
-            queued: Duration::from_nanos(started.saturating_sub(area.queued)),
-            run: Duration::from_nanos(area.finished.saturating_sub(started)),
+            queued: Duration::from_nanos(started.saturating_sub(area.queued())),
+            run: Duration::from_nanos(area.finished().saturating_sub(started)),
             stages,
         }
     }

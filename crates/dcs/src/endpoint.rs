@@ -15,6 +15,22 @@ pub struct Source(pub(crate) Side);
 #[derive(Debug)]
 pub struct Sink(pub(crate) Side);
 
+/// A descriptor that was duplicated and examined once, to be the source or destination of many transfers. A transfer
+/// that is given the descriptor itself does that each time, which for a small one is most of its cost.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<Endpoint>);
+
+impl Handle {
+    /// Duplicates a descriptor and finds out what it is. Whether a socket blocks is asked here: set O_NONBLOCK before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Endpoint`].
+    pub fn new(fd: &impl AsFd) -> Result<Handle, Error> {
+        Endpoint::from_fd(fd.as_fd()).map(|endpoint| Handle(Arc::new(endpoint))).map_err(Error::Endpoint)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Side {
     pub endpoint: Result<Arc<Endpoint>, EndpointError>,
@@ -36,9 +52,30 @@ pub(crate) enum Range {
     From(u64),
 }
 
+/// The extents that a descriptor names: mostly one.
+#[derive(Clone, Debug)]
+pub(crate) enum Extents {
+    None,
+    One(Extent),
+    Many(Vec<Extent>),
+}
+
+impl Extents {
+    pub fn as_slice(&self) -> &[Extent] {
+        match self {
+            Extents::None => &[],
+            Extents::One(extent) => std::slice::from_ref(extent),
+            Extents::Many(extents) => extents,
+        }
+    }
+}
+
 impl Side {
     fn new(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Side {
-        let endpoint = endpoint.map(Arc::new);
+        Side::shared(endpoint.map(Arc::new), range)
+    }
+
+    fn shared(endpoint: Result<Arc<Endpoint>, EndpointError>, range: Range) -> Side {
         Side { endpoint, range, cache: Mode::Auto, zero_copy: Mode::Auto, memory: None }
     }
 
@@ -47,15 +84,17 @@ impl Side {
     }
 
     /// The extents that a descriptor names; none for a stream.
-    pub fn extents(&self, endpoint: &Endpoint) -> Result<Vec<Extent>, Error> {
+    pub fn extents(&self, endpoint: &Endpoint) -> Result<Extents, Error> {
         if !endpoint.kind().is_positional() {
-            return Ok(Vec::new());
+            return Ok(Extents::None);
         }
         let span = |from: u64, to: u64| {
-            to.checked_sub(from).map(|length| vec![Extent { offset: from, length }]).ok_or(Error::Range)
+            to.checked_sub(from)
+                .map(|length| Extents::One(Extent { offset: from, length }))
+                .ok_or(Error::Range)
         };
         match &self.range {
-            Range::Extents(extents) => Ok(extents.clone()),
+            Range::Extents(extents) => Ok(Extents::Many(extents.clone())),
             // A regular file grows when it is written; its largest offset is 2^63 - 1 (off_t).
             Range::From(offset) if endpoint.kind() == EndpointKind::File => {
                 span((*offset).min(i64::MAX as u64), i64::MAX as u64)
@@ -100,6 +139,12 @@ impl Source {
     /// Any descriptor: a file from its start, else a stream until its end.
     pub fn fd(fd: &impl AsFd) -> Source {
         Source(Side::fd(fd, Range::Span(Bound::Unbounded, Bound::Unbounded)))
+    }
+
+    /// What a handle stands for: a range of a file or block device, or a stream, of which the range says nothing.
+    pub fn handle(handle: &Handle, range: impl RangeBounds<u64>) -> Source {
+        let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
+        Source(Side::shared(Ok(Arc::clone(&handle.0)), range))
     }
 
     /// Bytes in memory.
@@ -147,6 +192,11 @@ impl Sink {
     /// Any descriptor: a file from its start, a block device, a stream.
     pub fn fd(fd: &impl AsFd) -> Sink {
         Sink::file(fd, 0)
+    }
+
+    /// What a handle stands for: a file or block device from this offset on, or a stream.
+    pub fn handle(handle: &Handle, offset: u64) -> Sink {
+        Sink(Side::shared(Ok(Arc::clone(&handle.0)), Range::From(offset)))
     }
 
     /// Memory of so many bytes, handed back in [`Completion::memory`](crate::Completion::memory), as long as what

@@ -1,11 +1,10 @@
 //! The engine as an application holds it: builder, threads, shutdown.
 
 use crate::error::Error;
-use crate::kernel::thread::Shield;
 use crate::kernel::{Control, Core};
 use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
-use crate::statistics::Statistics;
+use crate::statistics::{Published, Statistics};
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +59,8 @@ pub(crate) struct Shared {
     /// The engine's thread holds it for good; without one, whoever drives.
     core: Mutex<Core>,
     control: Mutex<Vec<Control>>,
+    /// There may be something in `control`.
+    has_control: AtomicBool,
     /// The driver sleeps, or is about to: it wants to be woken.
     asleep: AtomicBool,
     stopping: AtomicBool,
@@ -69,7 +70,7 @@ pub(crate) struct Shared {
     driven: AtomicBool,
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
-    statistics: Arc<Mutex<Statistics>>,
+    statistics: Arc<Published>,
     has_ring: bool,
 }
 
@@ -167,6 +168,7 @@ impl Builder {
             has_ring: core.has_ring(),
             core: Mutex::new(core),
             control: Mutex::new(Vec::new()),
+            has_control: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             spin: self.spin,
@@ -242,7 +244,7 @@ impl Engine {
 
     /// What it counts, as of its last step.
     pub fn statistics(&self) -> Statistics {
-        *self.shared.statistics.lock().unwrap_or_else(|error| error.into_inner())
+        self.shared.statistics.read()
     }
 }
 
@@ -271,6 +273,7 @@ impl Shared {
 
     fn push(&self, control: Control) {
         self.control.lock().unwrap_or_else(|error| error.into_inner()).push(control);
+        self.has_control.store(true, Ordering::SeqCst);
         self.ring_doorbell();
     }
 
@@ -369,6 +372,9 @@ impl Shared {
     }
 
     fn take_control(&self, core: &mut Core) -> bool {
+        if !self.has_control() || !self.has_control.swap(false, Ordering::SeqCst) {
+            return false;
+        }
         let control = std::mem::take(&mut *self.control.lock().unwrap_or_else(|error| error.into_inner()));
         let any = !control.is_empty();
         control.into_iter().for_each(|control| core.control(control));
@@ -376,7 +382,7 @@ impl Shared {
     }
 
     fn has_control(&self) -> bool {
-        !self.control.lock().unwrap_or_else(|error| error.into_inner()).is_empty()
+        self.has_control.load(Ordering::SeqCst)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Arc<QueuePair>>> {
@@ -393,14 +399,14 @@ impl Shared {
 
     fn turn<'a>(&'a self, core: LockResult<MutexGuard<'a, Core>>) -> Turn<'a> {
         self.driven.store(true, Ordering::SeqCst);
-        let core = core.unwrap_or_else(|error| {
+        let mut core = core.unwrap_or_else(|error| {
             // Whoever drove before panicked half-way: nothing that the core knows can be relied on.
             let mut core = error.into_inner();
             core.abandon();
             core
         });
-        let shield = (self.driver == Driver::Caller).then(Shield::raise);
-        Turn { core, end: End(self), _shield: shield }
+        core.begin_turn(self.driver == Driver::Caller);
+        Turn { core, end: End(self) }
     }
 }
 
@@ -409,13 +415,13 @@ struct Turn<'a> {
     // Fields are dropped in this order: the core is free when the others are told.
     core: MutexGuard<'a, Core>,
     end: End<'a>,
-    _shield: Option<Shield>,
 }
 
 struct End<'a>(&'a Shared);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        self.core.end_turn();
         // Before the core is free: afterwards it would be a lie about whoever drives next.
         self.end.0.driven.store(false, Ordering::SeqCst);
     }

@@ -64,7 +64,7 @@ pub use dcs_abi::descriptor::Mode;
 pub use dcs_abi::operator::Operator;
 pub use dcs_abi::status::{Stage, Status};
 pub use dcs_devices::Io;
-pub use endpoint::{Sink, Source};
+pub use endpoint::{Handle, Sink, Source};
 pub use engine::{Backend, Driver, Engine};
 pub use error::{Error, TransferError};
 pub use op::Op;

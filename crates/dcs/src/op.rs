@@ -92,6 +92,11 @@ impl Op {
         }
     }
 
+    /// Whether its parameter block has any bytes. They may be a key.
+    pub(crate) fn has_parameter(&self) -> bool {
+        !matches!(self, Op::Md5 | Op::Sha1 | Op::Sha256 | Op::Sha512 | Op::Crc32 | Op::Crc32c | Op::Crc64Nvme)
+    }
+
     /// Its parameter block, as `docs/abi.md` lays it out.
     pub fn parameter(&self) -> Vec<u8> {
         match self {

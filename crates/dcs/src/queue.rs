@@ -4,10 +4,10 @@
 //! undefined behaviour, just as a host may to memory that a card reads. What the engine makes of it is checked after
 //! it was copied.
 
-use dcs_abi::Wire;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
-use dcs_abi::result::ResultArea;
+use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::{Stage, Status};
+use dcs_abi::{CHAIN_MAX, Wire};
 use dcs_devices::Endpoint;
 use dcs_engine::QueueId;
 use std::os::fd::OwnedFd;
@@ -32,6 +32,10 @@ const ENDPOINTS_MAX: usize = 3;
 /// The handle of a command's endpoint: valid while the command is in flight.
 fn handle(cid: u16, at: usize) -> u32 {
     u32::from(cid) * ENDPOINTS_MAX as u32 + at as u32 + 1
+}
+
+fn chain_length(chain: &OpChain) -> usize {
+    chain.iter().position(|number| *number == 0).unwrap_or(CHAIN_MAX)
 }
 
 /// Command identifiers of a queue with room for so many transfers.
@@ -75,6 +79,8 @@ struct State {
     /// Where descriptors are put together.
     scratch: Box<[u8]>,
     closed: bool,
+    /// Threads that sleep in [`QueuePair::wait`].
+    sleepers: u32,
 }
 
 /// A transfer in flight or done, by its command identifier.
@@ -89,21 +95,38 @@ struct Slot {
     unfetched: bool,
     /// Nobody waits for it any more.
     detached: bool,
+    /// Submitted, and its completion has not come.
+    in_flight: bool,
     /// What its handles stand for: see [`handle`].
-    endpoints: Vec<Arc<Endpoint>>,
-    chain: Vec<u8>,
-    /// Bytes of its descriptor.
-    descriptor: usize,
-    done: Option<Finished>,
+    endpoints: Endpoints,
+    chain: OpChain,
+    /// Bytes of its descriptor that may hold keys, from its start.
+    secret: usize,
+    /// Its completion came, and nobody has taken it. Its result area is the session's until then.
+    done: Option<CompletionEntry>,
     waker: Option<Waker>,
 }
+
+/// Numbers of operators, then zeros.
+pub(crate) type OpChain = [u8; CHAIN_MAX];
+
+/// The endpoints of a command.
+pub(crate) type Endpoints = [Option<Arc<Endpoint>>; ENDPOINTS_MAX];
 
 /// A completion, as it was read from the ring and the result area.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub entry: CompletionEntry,
-    pub chain: Vec<u8>,
-    pub result: Box<ResultArea>,
+    pub chain: OpChain,
+    /// Stages and digests of operators that the chain does not have are zero.
+    pub result: ResultPacket<[u8; ResultArea::SIZE]>,
+}
+
+impl Finished {
+    /// The numbers of its operators.
+    pub fn operators(&self) -> &[u8] {
+        &self.chain[..chain_length(&self.chain)]
+    }
 }
 
 /// What can be waited for.
@@ -123,7 +146,9 @@ type Describe<'a> = dyn Fn(&mut [u8], &[u32]) -> Option<usize> + 'a;
 /// A command to be submitted.
 pub(crate) struct Command<'a> {
     pub entry: SubmissionEntry,
-    pub endpoints: Vec<Arc<Endpoint>>,
+    pub endpoints: Endpoints,
+    /// Parameters are among what `describe` writes: they may hold keys.
+    pub secret: bool,
     pub describe: &'a Describe<'a>,
 }
 
@@ -133,13 +158,6 @@ pub(crate) enum Refused {
     Full,
     Closed,
     NoRoom,
-}
-
-impl Slot {
-    /// Submitted, and its completion has not come.
-    fn is_in_flight(&self) -> bool {
-        !self.endpoints.is_empty()
-    }
 }
 
 impl<const N: usize> Ring<N> {
@@ -183,6 +201,7 @@ impl QueuePair {
                 slots: (0..identifiers).map(|_| Slot::default()).collect(),
                 scratch: vec![0; DESCRIPTOR_ROOM].into(),
                 closed: false,
+                sleepers: 0,
             }),
             finished: Condvar::new(),
             event: OnceLock::new(),
@@ -202,7 +221,8 @@ impl QueuePair {
 // The session's side.
 impl QueuePair {
     /// Writes descriptor and entry, and rings the doorbell. Tells the command identifier.
-    pub fn submit(&self, mut command: Command<'_>) -> Result<u16, Refused> {
+    pub fn submit(&self, command: Command<'_>) -> Result<u16, Refused> {
+        let Command { mut entry, endpoints, secret, describe } = command;
         let mut state = self.state();
         if state.closed {
             return Err(Refused::Closed);
@@ -210,18 +230,27 @@ impl QueuePair {
         let cid = *state.free.last().filter(|_| state.room > 0).ok_or(Refused::Full)?;
         let handles: [u32; ENDPOINTS_MAX] = std::array::from_fn(|at| handle(cid, at));
         let slot = cid as usize * SLOT_SIZE;
-        let length = self.write_descriptor(&mut state.scratch, slot, command.describe, &handles)?;
-        command.entry.cid = cid;
-        command.entry.descriptor_address = BASE + slot as u64;
-        command.entry.descriptor_length = length as u32;
-        command.entry.result_address = BASE + (slot + RESULT_AT) as u64;
+        let length = self.write_descriptor(&mut state.scratch, slot, describe, &handles)?;
+        entry.cid = cid;
+        entry.descriptor_address = BASE + slot as u64;
+        entry.descriptor_length = length as u32;
+        entry.result_address = BASE + (slot + RESULT_AT) as u64;
         state.free.pop();
         state.room -= 1;
-        let chain = command.entry.op_chain.iter().copied().take_while(|number| *number != 0).collect();
-        let endpoints = command.endpoints;
-        state.slots[cid as usize] =
-            Slot { busy: true, counted: true, endpoints, chain, descriptor: length, ..Slot::default() };
-        self.push(&mut state, &command.entry);
+        let chain = entry.op_chain;
+        for range in ResultArea::used(chain_length(&chain)) {
+            self.clear_memory(slot + RESULT_AT + range.start, range.len());
+        }
+        state.slots[cid as usize] = Slot {
+            busy: true,
+            counted: true,
+            in_flight: true,
+            endpoints,
+            chain,
+            secret: if secret { length } else { 0 },
+            ..Slot::default()
+        };
+        self.push(&mut state, &entry);
         Ok(cid)
     }
 
@@ -277,10 +306,22 @@ impl QueuePair {
     /// Takes a finished transfer's completion.
     pub fn take(&self, cid: u16) -> Option<Finished> {
         let mut state = self.state();
-        let done = state.slots[cid as usize].done.take()?;
-        state.slots[cid as usize].detached = true;
+        let slot = &mut state.slots[cid as usize];
+        let entry = slot.done.take()?;
+        let done = self.finished(cid, slot, entry);
+        slot.detached = true;
         state.release(cid);
         Some(done)
+    }
+
+    /// What a transfer that is done did. Copied once: nothing of it is read again from the queue's memory.
+    fn finished(&self, cid: u16, slot: &Slot, entry: CompletionEntry) -> Finished {
+        let mut bytes = [0; ResultArea::SIZE];
+        let area = cid as usize * SLOT_SIZE + RESULT_AT;
+        for range in ResultArea::used(chain_length(&slot.chain)) {
+            self.read_memory(area + range.start, &mut bytes[range]);
+        }
+        Finished { entry, chain: slot.chain, result: ResultPacket::from(bytes) }
     }
 
     /// As [`QueuePair::take`]; else remembers whom to wake.
@@ -288,7 +329,8 @@ impl QueuePair {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
         match slot.done.take() {
-            Some(done) => {
+            Some(entry) => {
+                let done = self.finished(cid, slot, entry);
                 slot.detached = true;
                 state.release(cid);
                 Some(done)
@@ -313,7 +355,9 @@ impl QueuePair {
 
     /// A finished transfer's completion, which stays to be taken.
     pub fn peek(&self, cid: u16) -> Option<Finished> {
-        self.state().slots[cid as usize].done.clone()
+        let state = self.state();
+        let slot = &state.slots[cid as usize];
+        slot.done.map(|entry| self.finished(cid, slot, entry))
     }
 
     /// True where a transfer's completion can be taken, or the queue is gone.
@@ -333,15 +377,24 @@ impl QueuePair {
     pub fn wait(&self, awaited: Awaited, other: impl Fn() -> bool) {
         let mut state = self.state();
         while !self.is_so(&state, awaited) && !other() {
+            state.sleepers += 1;
             state = self.finished.wait(state).unwrap_or_else(|error| error.into_inner());
+            state.sleepers -= 1;
         }
     }
 
     /// Wakes those who wait, so that they look at what else there is to do.
     pub fn nudge(&self) {
         // Taken and dropped: whoever has looked but does not wait yet holds the lock.
-        drop(self.state());
-        self.finished.notify_all();
+        let sleepers = self.state().sleepers;
+        self.wake(sleepers);
+    }
+
+    /// A wake is a system call, so it is made only where somebody sleeps.
+    fn wake(&self, sleepers: u32) {
+        if sleepers > 0 {
+            self.finished.notify_all();
+        }
     }
 
     /// An eventfd that is readable after each completion.
@@ -374,7 +427,7 @@ impl QueuePair {
     pub fn find(&self, handle: u32) -> Option<Arc<Endpoint>> {
         let at = handle.checked_sub(1)? as usize;
         let slot = at / ENDPOINTS_MAX;
-        self.state().slots.get(slot)?.endpoints.get(at % ENDPOINTS_MAX).cloned()
+        self.state().slots.get(slot)?.endpoints[at % ENDPOINTS_MAX].clone()
     }
 
     /// Copies memory out; `None` where the range is not all inside.
@@ -398,15 +451,18 @@ impl QueuePair {
         }
     }
 
-    /// Copies memory in; false where the range is not all inside.
-    pub fn write_bus(&self, address: u64, bytes: &[u8]) -> bool {
-        match self.range(address, bytes.len() as u64) {
-            Some(range) => {
-                self.write_memory(range.start, bytes);
-                true
-            }
-            None => false,
+    /// Writes a result area, as far as the command used it; the session has cleared the rest.
+    pub fn write_result(&self, address: u64, area: &ResultArea) {
+        let Some(whole) = self.range(address, ResultArea::SIZE as u64) else { return };
+        let bytes = area.to_bytes();
+        for range in ResultArea::used(area.operators()) {
+            self.write_memory(whole.start + range.start, &bytes[range]);
         }
+    }
+
+    fn clear_memory(&self, at: usize, length: usize) {
+        let words = &self.memory[at / 8..(at + length).div_ceil(8)];
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// Addresses are multiples of 8: words are the unit of this memory.
@@ -444,8 +500,9 @@ impl QueuePair {
             self.complete(&mut state, entry, &mut wakers);
         }
         self.cq_head.store(u32::from(state.cq_head), Ordering::Release);
+        let sleepers = state.sleepers;
         drop(state);
-        self.tell(wakers);
+        self.tell(sleepers, wakers);
     }
 
     /// Makes the eventfd readable, where there is one.
@@ -456,29 +513,33 @@ impl QueuePair {
         }
     }
 
-    fn tell(&self, wakers: Vec<Waker>) {
-        self.finished.notify_all();
+    fn tell(&self, sleepers: u32, wakers: Vec<Waker>) {
+        self.wake(sleepers);
         self.signal();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     fn complete(&self, state: &mut State, entry: CompletionEntry, wakers: &mut Vec<Waker>) {
         let Some(slot) = state.slots.get_mut(entry.cid as usize) else { return };
-        if !slot.is_in_flight() {
+        if !slot.in_flight {
             // Its entry was fetched at last; its transfer was told long ago.
             slot.unfetched = false;
             return state.release(entry.cid);
         }
-        let slot = entry.cid as usize * SLOT_SIZE;
-        let mut area = [0; ResultArea::SIZE];
-        self.read_memory(slot + RESULT_AT, &mut area);
-        let result = ResultArea::get(&area);
         // The parameters are of no more use, and keys may be among them.
-        let used = state.slots[entry.cid as usize].descriptor;
-        self.memory[slot / 8..(slot + used).div_ceil(8)]
-            .iter()
-            .for_each(|word| word.store(0, Ordering::Relaxed));
-        state.finish(entry, &result, wakers);
+        let secret = std::mem::take(&mut slot.secret);
+        self.clear_memory(entry.cid as usize * SLOT_SIZE, secret);
+        state.finish(entry, wakers);
+    }
+
+    /// Finishes a transfer that the engine never had.
+    fn abandon(&self, state: &mut State, cid: u16, status: Status, stage: Stage, wakers: &mut Vec<Waker>) {
+        let mut entry = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
+        entry.set_status(status, false);
+        let result = ResultArea { status: status.code(), stage: stage as u8, ..Default::default() };
+        let address = BASE + (cid as usize * SLOT_SIZE + RESULT_AT) as u64;
+        self.write_result(address, &result);
+        state.finish(entry, wakers);
     }
 
     /// The engine has looked after a cancelled transfer; `fetched`: it had its entry. Otherwise the transfer is done
@@ -488,13 +549,14 @@ impl QueuePair {
         let Some(slot) = state.slots.get_mut(cid as usize) else { return };
         slot.cancelling = false;
         let mut wakers = Vec::new();
-        if !fetched && slot.is_in_flight() {
+        if !fetched && slot.in_flight {
             slot.unfetched = true;
-            state.abandon(cid, Status::Cancelled, Stage::Queue, &mut wakers);
+            self.abandon(&mut state, cid, Status::Cancelled, Stage::Queue, &mut wakers);
         }
         state.release(cid);
+        let sleepers = state.sleepers;
         drop(state);
-        self.tell(wakers);
+        self.tell(sleepers, wakers);
     }
 
     /// The queue is gone: what was never fetched fails, and nothing can be submitted any more.
@@ -505,21 +567,22 @@ impl QueuePair {
         for cid in 0..identifiers(self.depth) {
             let slot = &mut state.slots[cid as usize];
             (slot.cancelling, slot.unfetched) = (false, false);
-            if slot.is_in_flight() {
-                state.abandon(cid, Status::QueueDeleted, Stage::Frontend, &mut wakers);
+            if slot.in_flight {
+                self.abandon(&mut state, cid, Status::QueueDeleted, Stage::Frontend, &mut wakers);
             }
         }
+        let sleepers = state.sleepers;
         drop(state);
-        self.tell(wakers);
+        self.tell(sleepers, wakers);
     }
 }
 
 impl State {
-    fn finish(&mut self, entry: CompletionEntry, result: &ResultArea, wakers: &mut Vec<Waker>) {
+    fn finish(&mut self, entry: CompletionEntry, wakers: &mut Vec<Waker>) {
         let slot = &mut self.slots[entry.cid as usize];
-        slot.endpoints.clear();
-        let chain = std::mem::take(&mut slot.chain);
-        slot.done = Some(Finished { entry, chain, result: Box::new(*result) });
+        slot.endpoints = [const { None }; ENDPOINTS_MAX];
+        slot.in_flight = false;
+        slot.done = Some(entry);
         wakers.extend(slot.waker.take());
         if slot.detached {
             slot.done = None;
@@ -527,19 +590,11 @@ impl State {
         }
     }
 
-    /// Finishes a transfer that the engine never had.
-    fn abandon(&mut self, cid: u16, status: Status, stage: Stage, wakers: &mut Vec<Waker>) {
-        let mut entry = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
-        entry.set_status(status, false);
-        let result = ResultArea { status: status.code(), stage: stage as u8, ..Default::default() };
-        self.finish(entry, &result, wakers);
-    }
-
     /// Gives a transfer's room back once its completion was taken, and its identifier once the engine is through
     /// with it as well.
     fn release(&mut self, cid: u16) {
         let slot = &mut self.slots[cid as usize];
-        if !slot.busy || !slot.detached || slot.done.is_some() || slot.is_in_flight() {
+        if !slot.busy || !slot.detached || slot.done.is_some() || slot.in_flight {
             return;
         }
         self.room += u16::from(std::mem::take(&mut slot.counted));

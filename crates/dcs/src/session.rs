@@ -1,13 +1,13 @@
 //! Sessions, requests, transfers.
 
 use crate::completion::Completion;
-use crate::endpoint::{Side, Sink, Source};
+use crate::endpoint::{Extents, Side, Sink, Source};
 use crate::engine::Shared;
 use crate::error::{Error, TransferError};
 use crate::op::Op;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{self, Builder, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{self, Builder, EndpointKind, Place};
 use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
@@ -178,19 +178,18 @@ impl Request<'_> {
             return Err(Error::ChainTooLong);
         }
         let memory = self.sink.0.memory.clone();
-        let mut sides = vec![(Place::Source, self.source.0), (Place::Destination, self.sink.0)];
         // A prefix of no bytes is no prefix.
         let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
-        sides.extend(self.prefix.filter(|side| !is_empty(side)).map(|side| (Place::Prefix, side)));
-        let mut described = Vec::with_capacity(sides.len());
-        let mut endpoints = Vec::with_capacity(sides.len());
-        for (place, side) in sides {
-            let (endpoint, what) = describe(side)?;
-            endpoints.push(endpoint);
-            described.push((place, what));
-        }
-        let parameters: Vec<Zeroizing<Vec<u8>>> =
-            self.chain.iter().map(|op| Zeroizing::new(op.parameter())).collect();
+        let prefix = self.prefix.filter(|side| !is_empty(side));
+        let (source, from) = describe(self.source.0)?;
+        let (destination, to) = describe(self.sink.0)?;
+        let (prefix, before) = prefix.map(describe).transpose()?.unzip();
+        let described = [
+            Some((Place::Source, from)),
+            Some((Place::Destination, to)),
+            before.map(|before| (Place::Prefix, before)),
+        ];
+        let endpoints = [Some(source), Some(destination), prefix];
         let mut op_chain = [0; CHAIN_MAX];
         op_chain.iter_mut().zip(&self.chain).for_each(|(number, op)| *number = op.number());
         let timeout_ms = u32::try_from(self.timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
@@ -204,27 +203,28 @@ impl Request<'_> {
             ..Default::default()
         };
         let write =
-            |bytes: &mut [u8], handles: &[u32]| write_descriptor(bytes, handles, &described, &parameters);
+            |bytes: &mut [u8], handles: &[u32]| write_descriptor(bytes, handles, &described, &self.chain);
+        let secret = self.chain.iter().any(Op::has_parameter);
         let (engine, queue) = (&self.session.engine, &self.session.queue);
         if queue.is_full() {
             // Where callers drive, identifiers of dropped transfers come back only when somebody does.
             engine.drive_once();
         }
         let cid =
-            queue.submit(Command { entry, endpoints, describe: &write }).map_err(
-                |refused| match refused {
+            queue.submit(Command { entry, endpoints, secret, describe: &write }).map_err(|refused| {
+                match refused {
                     Refused::Full => Error::SessionFull,
                     Refused::Closed => Error::Stopped,
                     Refused::NoRoom => Error::TooManyExtents,
-                },
-            )?;
+                }
+            })?;
         engine.ring_doorbell();
         Ok(Transfer { engine: Arc::clone(engine), queue: Arc::clone(queue), cid, memory, taken: false })
     }
 }
 
 /// An endpoint as the descriptor will have it, but for its handle.
-type Described = (descriptor::Endpoint, Vec<Extent>);
+type Described = (descriptor::Endpoint, Extents);
 
 fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
     let endpoint = match side.endpoint {
@@ -246,15 +246,18 @@ fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
 fn write_descriptor(
     bytes: &mut [u8],
     handles: &[u32],
-    endpoints: &[(Place, Described)],
-    parameters: &[Zeroizing<Vec<u8>>],
+    endpoints: &[Option<(Place, Described)>],
+    chain: &[Op],
 ) -> Option<usize> {
     let mut builder = Builder::new(bytes).ok()?;
-    for ((place, (wire, extents)), handle) in endpoints.iter().zip(handles) {
-        builder.endpoint(*place, descriptor::Endpoint { handle: *handle, ..*wire }, extents).ok()?;
+    for (endpoint, handle) in endpoints.iter().zip(handles) {
+        if let Some((place, (wire, extents))) = endpoint {
+            let wire = descriptor::Endpoint { handle: *handle, ..*wire };
+            builder.endpoint(*place, wire, extents.as_slice()).ok()?;
+        }
     }
-    for (at, parameter) in parameters.iter().enumerate() {
-        builder.parameter(at, parameter).ok()?;
+    for (at, op) in chain.iter().enumerate().filter(|(_, op)| op.has_parameter()) {
+        builder.parameter(at, &Zeroizing::new(op.parameter())).ok()?;
     }
     Some(builder.finish())
 }
@@ -320,8 +323,8 @@ impl Transfer {
 
     fn conclude(&mut self, finished: Finished) -> Result<Completion, TransferError> {
         self.taken = true;
-        let Finished { entry, chain, result } = finished;
-        let mut completion = Completion::new(&result, &chain);
+        let entry = &finished.entry;
+        let mut completion = Completion::new(&finished);
         completion.memory = self.memory.take().map(|memory| {
             let mut bytes = std::mem::take(&mut *memory.lock().unwrap_or_else(|error| error.into_inner()));
             bytes.truncate(usize::try_from(completion.bytes_out).unwrap_or(usize::MAX));
@@ -332,11 +335,11 @@ impl Transfer {
             return Ok(completion);
         }
         let stage = entry.stage();
-        let number = chain.get(entry.stage_index as usize).copied().unwrap_or(0);
+        let number = finished.chain.get(entry.stage_index as usize).copied().unwrap_or(0);
         let operator = Operator::from_number(number)
             .filter(|_| stage == Stage::Operator)
             .map(|operator| (entry.stage_index, operator));
-        let errno = result.errno as i32;
+        let errno = finished.result.errno() as i32;
         Err(TransferError { status, stage, operator, errno, completion: Box::new(completion) })
     }
 }

@@ -46,7 +46,7 @@ pub struct Setup {
 pub enum Event {
     /// An operation is done.
     Done(OperationId, Outcome),
-    /// An operation can go on: give it to [`Controller::start`] again, with its route.
+    /// An operation can go on: give it to [`Controller::resume`], with its route.
     Retry(Operation),
     /// The kernel has let go of a block that a zero-copy send left with it.
     Released(BlockId),
@@ -139,9 +139,6 @@ impl Controller {
     /// Starts a device operation; `None` where its outcome comes later as an [`Event`]. Operations of NDP units are
     /// not for this controller: they fail.
     pub fn start(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
-        if let Some(Pending::Retry { aborted: true }) = self.pending.remove(&operation.id) {
-            return Some(Outcome::Failed(Fault::new(Status::Cancelled)));
-        }
         match self.attempt(operation, route) {
             Attempt::Done(outcome) => Some(outcome),
             Attempt::BlockIsLent(block) => {
@@ -157,6 +154,16 @@ impl Controller {
                 None
             }
             Attempt::Disk(request) => self.disk(operation, request, route),
+        }
+    }
+
+    /// Goes on with an operation that came back as [`Event::Retry`], as [`Controller::start`] does; `route` is `None`
+    /// where its command is bound no more.
+    pub fn resume(&mut self, operation: &Operation, route: Option<&mut Route>) -> Option<Outcome> {
+        let aborted = matches!(self.pending.remove(&operation.id), Some(Pending::Retry { aborted: true }));
+        match route {
+            Some(route) if !aborted => self.start(operation, route),
+            _ => Some(Outcome::Failed(Fault::new(Status::Cancelled))),
         }
     }
 

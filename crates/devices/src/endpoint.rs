@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketType;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Why a descriptor cannot be an endpoint.
@@ -59,6 +59,10 @@ pub(crate) struct File {
     pub appends: bool,
     /// The file system answers RWF_NOWAIT.
     pub nowait: AtomicBool,
+    /// It has no RWF_NOWAIT, and needs none: the file is memory (tmpfs).
+    pub in_memory: AtomicBool,
+    /// Its size when it was last asked.
+    seen_size: AtomicU64,
     /// The same file opened with O_DIRECT, made when it is first wanted; its alignment for offsets and lengths.
     direct: OnceLock<Result<(OwnedFd, u64), Errno>>,
 }
@@ -69,8 +73,8 @@ pub(crate) struct Flow {
     pub fd: OwnedFd,
     /// O_NONBLOCK, so that sendfile(2) does not wait.
     pub nonblocking: bool,
-    /// The peer may be reached through a NIC: not loopback, not a Unix socket.
-    pub remote: bool,
+    /// See [`Flow::is_remote`].
+    remote: OnceLock<bool>,
     /// The kernel reported that it had to copy what was sent with zero copy.
     pub zero_copy_copies: AtomicBool,
     /// The kernel reported a send without a copy.
@@ -120,7 +124,11 @@ impl Endpoint {
         let access = flags & OFlags::RWMODE;
         let stat = rustix::fs::fstat(&fd)?;
         let object = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Object::File(File::new(fd, false, (stat.st_dev, stat.st_ino), flags)),
+            FileType::RegularFile => {
+                let file = File::new(fd, false, (stat.st_dev, stat.st_ino), flags);
+                file.seen_size.store(stat.st_size as u64, Ordering::Relaxed);
+                Object::File(file)
+            }
             FileType::BlockDevice => Object::File(File::new(fd, true, (stat.st_rdev, u64::MAX), flags)),
             FileType::Socket => Object::Flow(Flow::new(fd, flags)?),
             FileType::Fifo => Object::Stream(Stream { fd, is_pipe: true, nowait: AtomicBool::new(true) }),
@@ -192,11 +200,31 @@ impl Endpoint {
 impl File {
     fn new(fd: OwnedFd, is_block_device: bool, identity: (u64, u64), flags: OFlags) -> File {
         let appends = flags.contains(OFlags::APPEND);
-        let nowait = AtomicBool::new(true);
-        File { fd, is_block_device, identity, appends, nowait, direct: OnceLock::new() }
+        File {
+            fd,
+            is_block_device,
+            identity,
+            appends,
+            nowait: AtomicBool::new(true),
+            in_memory: AtomicBool::new(false),
+            seen_size: AtomicU64::new(0),
+            direct: OnceLock::new(),
+        }
     }
 
     pub fn size(&self) -> Result<u64, Errno> {
+        let size = self.ask_size()?;
+        self.seen_size.store(size, Ordering::Relaxed);
+        Ok(size)
+    }
+
+    /// Whether it goes as far as `end`. It is asked only where it did not when last asked: a file that is cut short
+    /// after it was asked looks the same to whoever reads it.
+    pub fn reaches(&self, end: u64) -> Result<bool, Errno> {
+        Ok(end <= self.seen_size.load(Ordering::Relaxed) || end <= self.size()?)
+    }
+
+    fn ask_size(&self) -> Result<u64, Errno> {
         if !self.is_block_device {
             return Ok(rustix::fs::fstat(&self.fd)?.st_size as u64);
         }
@@ -204,6 +232,17 @@ impl File {
         const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
         // SAFETY: BLKGETSIZE64 writes a u64 and nothing else (linux/fs.h, block/ioctl.c).
         unsafe { rustix::ioctl::ioctl(&self.fd, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
+    }
+
+    /// Takes note that the file system refused RWF_NOWAIT; tells whether reads of it don't wait all the same.
+    pub fn note_no_nowait(&self) -> bool {
+        // linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC.
+        const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+        let kind = rustix::fs::fstatfs(&self.fd).map(|stat| stat.f_type);
+        let in_memory = kind.is_ok_and(|kind| IN_MEMORY.contains(&kind));
+        self.in_memory.store(in_memory, Ordering::Relaxed);
+        self.nowait.store(false, Ordering::Relaxed);
+        in_memory
     }
 
     /// The file opened with O_DIRECT, and the alignment that offsets and lengths need.
@@ -243,15 +282,20 @@ impl Flow {
         if rustix::net::sockopt::socket_acceptconn(&fd)? {
             return Err(EndpointError::Unsupported("a listening socket"));
         }
-        let remote =
-            rustix::net::getpeername(&fd).is_ok_and(|peer| peer.is_some_and(|peer| is_remote(&peer)));
         Ok(Flow {
             fd,
             nonblocking: flags.contains(OFlags::NONBLOCK),
-            remote,
+            remote: OnceLock::new(),
             zero_copy_copies: AtomicBool::new(false),
             zero_copy_works: AtomicBool::new(false),
         })
+    }
+
+    /// The peer may be reached through a NIC: not loopback, not a Unix socket.
+    pub fn is_remote(&self) -> bool {
+        let ask =
+            || rustix::net::getpeername(&self.fd).is_ok_and(|peer| peer.is_some_and(|peer| is_remote(&peer)));
+        *self.remote.get_or_init(ask)
     }
 
     /// Takes note of what the kernel reported of a zero-copy send.

@@ -31,17 +31,31 @@ pub(crate) fn read(
     let cached = PATH_SOURCE_CACHED;
     let uncached =
         DiskRequest::Read { fd: file.fd.as_raw_fd(), offset, start, length, wanted: length, path: cached };
+    let into = &mut block[start as usize..(start + length) as usize];
+    if file.in_memory.load(Ordering::Relaxed) {
+        return read_memory(file, into, offset);
+    }
     if !file.nowait.load(Ordering::Relaxed) {
         return Attempt::Disk(uncached);
     }
-    let into = &mut block[start as usize..(start + length) as usize];
     match rustix::io::preadv2(&file.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
         Ok(bytes) => Attempt::moved(bytes, cached | PATH_SYSCALL),
         Err(Errno::AGAIN | Errno::INTR) => Attempt::Disk(uncached),
         Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
-            file.nowait.store(false, Ordering::Relaxed);
-            Attempt::Disk(uncached)
+            if file.note_no_nowait() {
+                read_memory(file, into, offset)
+            } else {
+                Attempt::Disk(uncached)
+            }
         }
+        Err(errno) => Attempt::failed(fault::reading(errno)),
+    }
+}
+
+/// Reads a file of a file system that is memory: there is no disk to wait for.
+fn read_memory(file: &File, into: &mut [u8], offset: u64) -> Attempt {
+    match rustix::io::retry_on_intr(|| rustix::io::pread(&file.fd, &mut *into, offset)) {
+        Ok(bytes) => Attempt::moved(bytes, PATH_SOURCE_CACHED | PATH_SYSCALL),
         Err(errno) => Attempt::failed(fault::reading(errno)),
     }
 }

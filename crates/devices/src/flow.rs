@@ -58,7 +58,7 @@ fn wants_zero_copy(flow: &Flow, length: usize, zero_copy: Mode) -> bool {
         Mode::On => true,
         Mode::Off => false,
         Mode::Auto => {
-            flow.remote && length >= ZERO_COPY_MIN && !flow.zero_copy_copies.load(Ordering::Relaxed)
+            length >= ZERO_COPY_MIN && flow.is_remote() && !flow.zero_copy_copies.load(Ordering::Relaxed)
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use dcs_abi::descriptor::{Extent, Mode};
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{Binding, EndpointSpec, Fault, Place, TransferSpec};
+use dcs_engine::{Binding, EndpointSpec, Fault, OperationKind, Place, TransferSpec};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -78,6 +78,18 @@ impl Route {
         Ok((Route { prefix, source, destination, kernel_copy, staging: None, source_error: None }, binding))
     }
 
+    /// Whether a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a pipe or
+    /// of a copy within the kernel, SIGXFSZ of a file. Sockets are sent to with MSG_NOSIGNAL.
+    pub fn may_signal(&self, kind: &OperationKind) -> bool {
+        match kind {
+            OperationKind::Read { .. } => false,
+            OperationKind::Write { .. } => {
+                matches!(self.destination.endpoint.object, Object::File(_) | Object::Stream(_))
+            }
+            _ => true,
+        }
+    }
+
     pub(crate) fn side(&self, place: Place) -> &Side {
         match place {
             Place::Prefix => self.prefix.as_ref().unwrap_or(&self.source),
@@ -110,11 +122,8 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                 return Err(Fault::new(Status::OutOfRange));
             }
             // A regular file grows when it is written; everything else has a fixed end.
-            if is_source || file.is_block_device {
-                let size = file.size().map_err(fault::reading)?;
-                if end > size {
-                    return Err(Fault::new(Status::OutOfRange));
-                }
+            if (is_source || file.is_block_device) && !file.reaches(end).map_err(fault::reading)? {
+                return Err(Fault::new(Status::OutOfRange));
             }
             if spec.cache == Mode::Off {
                 file.direct().map_err(|errno| fault::fault(Status::PathUnavailable, errno))?;

@@ -35,13 +35,11 @@ pub struct dcs_completion {
 
 impl dcs_completion {
     pub fn new(finished: &Finished) -> dcs_completion {
-        let mut result = *finished.result;
+        let mut result = ResultArea::get(finished.result.as_bytes());
         // The ring's entry is what counts: the result area might not have been written.
         result.status = finished.entry.status().code();
         (result.stage, result.stage_index) = (finished.entry.stage, finished.entry.stage_index);
-        let mut chain = [0; CHAIN_MAX];
-        chain.iter_mut().zip(&finished.chain).for_each(|(into, number)| *into = *number);
-        dcs_completion::of(&result, chain)
+        dcs_completion::of(&result, finished.chain)
     }
 
     /// Of a transfer that never was one.

@@ -9,19 +9,20 @@ pub(crate) mod thread;
 
 use crate::error::Error;
 use crate::queue::QueuePair;
-use crate::statistics::Statistics;
+use crate::statistics::{Published, Statistics};
 use chain::Chain;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
-    Action, Binding, CommandId, Config, Event, Fault, Operation, OperationId, OperationKind, Outcome,
+    Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
     QueueConfig, QueueId, TransferSpec,
 };
 use pass::Pass;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use thread::{Shield, clock};
 
 /// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
 const ACTIONS_A_ROUND: usize = 64;
@@ -63,14 +64,22 @@ pub(crate) struct Core {
     passes: Vec<Pass>,
     passed: Vec<(OperationId, Outcome)>,
     queues: Vec<Option<Queue>>,
+    /// The numbers of those that are there.
+    open: Vec<u16>,
     /// Queue pairs that are to be added.
     opening: Vec<Arc<QueuePair>>,
-    clock: Instant,
+    /// The time of the last look at the clock, which is no more often than anything takes time.
+    now: Nanos,
     device_events: Vec<DeviceEvent>,
     descriptor: Vec<u8>,
     stopping: bool,
     closed: bool,
-    statistics: Arc<Mutex<Statistics>>,
+    /// Whoever drives is a thread of the application's, which gets signals.
+    gets_signals: bool,
+    shield: Option<Shield>,
+    statistics: Arc<Published>,
+    /// Something was done since it was last written to.
+    unpublished: bool,
 }
 
 impl Core {
@@ -86,7 +95,8 @@ impl Core {
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
         let engine = dcs_engine::Engine::new(config)?;
-        let statistics = Arc::new(Mutex::new(Statistics::of(&engine)));
+        let statistics = Arc::new(Published::default());
+        statistics.publish(&Statistics::of(&engine));
         Ok(Core {
             engine,
             controller: Controller::new(setup).map_err(refused)?,
@@ -94,14 +104,32 @@ impl Core {
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
             queues: (0..queues).map(|_| None).collect(),
+            open: Vec::new(),
             opening: Vec::new(),
-            clock: Instant::now(),
+            now: clock(),
             device_events: Vec::new(),
             descriptor: Vec::new(),
             stopping: false,
             closed: false,
+            gets_signals: false,
+            shield: None,
             statistics,
+            unpublished: false,
         })
+    }
+
+    /// The calling thread drives from now on.
+    pub fn begin_turn(&mut self, gets_signals: bool) {
+        self.gets_signals = gets_signals;
+        if gets_signals && self.controller.is_busy() {
+            // Requests that another thread has put into the ring may be carried out on this one.
+            self.shield = Some(Shield::raise());
+        }
+    }
+
+    /// The calling thread no longer drives.
+    pub fn end_turn(&mut self) {
+        self.shield = None;
     }
 
     pub fn waker(&self) -> Waker {
@@ -112,8 +140,8 @@ impl Core {
         self.controller.has_ring()
     }
 
-    /// What it counts is written here after each step.
-    pub fn statistics(&self) -> Arc<Mutex<Statistics>> {
+    /// What it counts is written here at each completion, and before it sleeps.
+    pub fn statistics(&self) -> Arc<Published> {
         Arc::clone(&self.statistics)
     }
 
@@ -134,6 +162,7 @@ impl Core {
     /// Gives everything up: whoever waits for a transfer is told that the queue is gone.
     pub fn abandon(&mut self) {
         self.closed = true;
+        self.open.clear();
         let open = self.queues.iter_mut().filter_map(Option::take).map(|queue| queue.pair);
         open.chain(self.opening.drain(..)).for_each(|pair| pair.close());
     }
@@ -198,6 +227,7 @@ impl Core {
                         deleting: false,
                     };
                     self.queues[id.0 as usize] = Some(queue);
+                    self.open.push(id.0);
                 }
                 None => pair.close(),
             }
@@ -205,12 +235,8 @@ impl Core {
         true
     }
 
-    fn now(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
-    }
-
     fn handle(&mut self, event: Event<'_>) {
-        self.engine.handle(self.now(), event);
+        self.engine.handle(self.now, event);
     }
 
     /// One round; false where there was nothing to do.
@@ -218,6 +244,7 @@ impl Core {
         if self.closed {
             return false;
         }
+        self.now = clock();
         let mut any = self.open_queues();
         any |= self.take_doorbells();
         for _ in 0..ACTIONS_A_ROUND {
@@ -226,8 +253,8 @@ impl Core {
             any = true;
         }
         any |= self.take_device_events();
-        if self.engine.next_timeout().is_some_and(|at| at <= self.now()) {
-            self.engine.handle_timeout(self.now());
+        if self.engine.next_timeout().is_some_and(|at| at <= self.now) {
+            self.engine.handle_timeout(self.now);
             any = true;
         }
         let idle = !any;
@@ -238,18 +265,21 @@ impl Core {
             }
         }
         if any {
+            self.unpublished = true;
+        } else if std::mem::take(&mut self.unpublished) {
             self.publish();
         }
         any
     }
 
     fn publish(&self) {
-        *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
+        self.statistics.publish(&Statistics::of(&self.engine));
     }
 
     fn run_pass(&mut self, at: usize) {
         let mut passed = std::mem::take(&mut self.passed);
         self.passes[at].run(&mut self.bound, &self.controller.pool, &mut passed);
+        self.now = clock();
         for (operation, outcome) in passed.drain(..) {
             self.handle(Event::Done { operation, outcome });
         }
@@ -258,14 +288,15 @@ impl Core {
 
     /// True where a session has rung since the last round.
     pub fn has_doorbell(&self) -> bool {
-        self.queues.iter().flatten().any(|queue| queue.pair.sq_tail.load(Ordering::SeqCst) != queue.seen_tail)
+        let has_rung = |queue: &Queue| queue.pair.sq_tail.load(Ordering::SeqCst) != queue.seen_tail;
+        self.open.iter().any(|at| self.queues[*at as usize].as_ref().is_some_and(has_rung))
     }
 
     fn take_doorbells(&mut self) -> bool {
         let mut any = false;
-        for at in 0..self.queues.len() {
-            let Some(queue) = &mut self.queues[at] else { continue };
-            let id = QueueId(at as u16);
+        for at in 0..self.open.len() {
+            let id = QueueId(self.open[at]);
+            let Some(queue) = &mut self.queues[id.0 as usize] else { continue };
             let (tail, head) =
                 (queue.pair.sq_tail.load(Ordering::SeqCst), queue.pair.cq_head.load(Ordering::Acquire));
             let (new_tail, new_head) = (tail != queue.seen_tail, head != queue.seen_head);
@@ -289,7 +320,7 @@ impl Core {
             match event {
                 DeviceEvent::Done(operation, outcome) => self.handle(Event::Done { operation, outcome }),
                 DeviceEvent::Released(block) => self.handle(Event::Released { block }),
-                DeviceEvent::Retry(operation) => self.issue(&operation),
+                DeviceEvent::Retry(operation) => self.resume(&operation),
             }
         }
         self.device_events = events;
@@ -298,8 +329,8 @@ impl Core {
 
     /// Sleeps until a device, a session or a deadline has something to do.
     pub fn sleep(&mut self) {
-        let timeout =
-            self.engine.next_timeout().map(|at| Duration::from_nanos(at.saturating_sub(self.now())));
+        let now = clock();
+        let timeout = self.engine.next_timeout().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         self.controller.wait(timeout);
     }
 
@@ -315,7 +346,7 @@ impl Core {
                 let fetched =
                     self.pair(queue).and_then(|pair| pair.read_bus(address, length, &mut descriptor));
                 let bytes = fetched.map(|()| descriptor.as_slice());
-                self.engine.handle(self.now(), Event::Descriptor { command, bytes });
+                self.engine.handle(self.now, Event::Descriptor { command, bytes });
                 // Keys may have been in it.
                 descriptor.fill(0);
                 self.descriptor = descriptor;
@@ -335,15 +366,18 @@ impl Core {
                 // Whoever hears of a completion finds it counted.
                 self.publish();
                 if let Some(pair) = self.pair(queue) {
-                    if let Some((address, area)) = result {
-                        pair.write_bus(address, &area.to_bytes());
-                        self.engine.recycle(area);
+                    if let Some((address, area)) = &result {
+                        pair.write_result(*address, area);
                     }
                     pair.write_completion(slot, &entry);
                     pair.interrupt();
                 }
+                if let Some((_, area)) = result {
+                    self.engine.recycle(area);
+                }
             }
             Action::QueueDeleted { queue } => {
+                self.open.retain(|open| *open != queue.0);
                 if let Some(queue) = self.queues.get_mut(queue.0 as usize).and_then(Option::take) {
                     queue.pair.close();
                 }
@@ -362,8 +396,8 @@ impl Core {
         }
     }
 
-    fn pair(&self, queue: QueueId) -> Option<Arc<QueuePair>> {
-        self.queues.get(queue.0 as usize)?.as_ref().map(|queue| Arc::clone(&queue.pair))
+    fn pair(&self, queue: QueueId) -> Option<&QueuePair> {
+        self.queues.get(queue.0 as usize)?.as_ref().map(|queue| &*queue.pair)
     }
 
     fn bind(
@@ -392,10 +426,28 @@ impl Core {
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
                 Some(bound.chain.process(&operation.kind, &mut self.controller.pool))
             }
-            _ => self.controller.start(operation, &mut bound.route),
+            _ => {
+                if self.gets_signals && self.shield.is_none() && bound.route.may_signal(&operation.kind) {
+                    self.shield = Some(Shield::raise());
+                }
+                self.controller.start(operation, &mut bound.route)
+            }
         };
+        self.outcome(operation.id, outcome);
+    }
+
+    /// An operation of the controller's can go on.
+    fn resume(&mut self, operation: &Operation) {
+        let route = self.bound[operation.command.slot()].as_mut().map(|bound| &mut bound.route);
+        let outcome = self.controller.resume(operation, route);
+        self.outcome(operation.id, outcome);
+    }
+
+    /// What came of an operation, if it is known already.
+    fn outcome(&mut self, operation: OperationId, outcome: Option<Outcome>) {
         if let Some(outcome) = outcome {
-            self.handle(Event::Done { operation: operation.id, outcome });
+            self.now = clock();
+            self.handle(Event::Done { operation, outcome });
         }
     }
 }

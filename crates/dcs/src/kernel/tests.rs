@@ -29,9 +29,10 @@ fn settle(core: &mut Core) {
 /// A transfer from memory to memory as a well-behaved session makes it; tells its status.
 fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status {
     let memory = Arc::new(Mutex::new(vec![0; 5]));
-    let endpoints = vec![
-        Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into())),
-        Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory))),
+    let endpoints = [
+        Some(Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into()))),
+        Some(Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)))),
+        None,
     ];
     let describe = |bytes: &mut [u8], handles: &[u32]| {
         let all = [Extent { offset: 0, length: 5 }];
@@ -48,7 +49,7 @@ fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status
         Some(length)
     };
     let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: LENGTH_TO_END, ..Default::default() };
-    let cid = pair.submit(QueueCommand { entry, endpoints, describe: &describe }).unwrap();
+    let cid = pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap();
     settle(core);
     let finished = pair.take(cid).expect("it is done");
     let status = finished.entry.status();
@@ -62,9 +63,9 @@ fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status
 fn a_cancelled_transfer_takes_no_room() {
     let (mut core, pair) = core();
     let submit = || {
-        let endpoints = vec![Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into()))];
+        let endpoints = [Some(Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into()))), None, None];
         let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, ..Default::default() };
-        pair.submit(QueueCommand { entry, endpoints, describe: &|_, _| Some(8) })
+        pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &|_, _| Some(8) })
     };
     let all: Vec<u16> = (0..16).map(|_| submit().unwrap()).collect();
     assert!(submit().is_err() && pair.is_full());

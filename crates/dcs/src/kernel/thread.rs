@@ -1,4 +1,12 @@
-//! What the engine's own thread needs of the system.
+//! What the thread that drives an engine needs of the system.
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(crate) fn clock() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the timespec is valid for the write; the clock is one that every Linux has.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
 
 /// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken pipe is
 /// an error of one transfer, not of the process.
@@ -38,6 +46,12 @@ pub(crate) struct Shield {
     before: libc::sigset_t,
     /// What was pending before is not ours to take.
     ours: libc::sigset_t,
+}
+
+impl std::fmt::Debug for Shield {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shield")
+    }
 }
 
 impl Shield {
