@@ -218,9 +218,8 @@ impl File {
         Ok(size)
     }
 
-    /// Whether it goes as far as `end`. It is asked only where it did not when last asked: a file that is cut short
-    /// after it was asked looks the same to whoever reads it.
-    pub fn reaches(&self, end: u64) -> Result<bool, Errno> {
+    /// Whether it goes as far as `end`, or did when it was last asked.
+    pub fn reached(&self, end: u64) -> Result<bool, Errno> {
         Ok(end <= self.seen_size.load(Ordering::Relaxed) || end <= self.size()?)
     }
 

@@ -104,7 +104,8 @@ fn ranges_that_are_not_there() {
         file.set_len(10).unwrap();
         drop(slow);
         held.wait().unwrap();
-        assert_eq!(verdict(&late.wait().unwrap_err()), outside(Stage::Source));
+        let ended = (Status::EndOfSource, Stage::Source, None, 10);
+        assert_eq!(verdict(&late.wait().unwrap_err()), ended);
         // Caught before they are submitted.
         let (from, to) = (7, 3);
         let backwards = bench.session.transfer(Source::file(&file, from..to), [], Sink::memory(9));
