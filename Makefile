@@ -19,6 +19,7 @@ test: ## every test
 	@tools/setup
 	tools/check-core
 	$(CARGO) test --workspace --locked
+	DCS_GZIP=zlib-rs $(CARGO) test -q -p dcs-ndp --locked --test vectors --test properties --test independent --test corpus
 
 lint: ## formatting, clippy, dependency licences and advisories
 	@tools/setup

@@ -56,10 +56,14 @@ fn print(info: &OperatorInfo, rate: Option<f64>, report: &Report) {
     };
     let shown = rate.map_or("-".into(), |rate| format!("{rate:.2}"));
     let number = format!("{:02x}h", info.operator as u8);
-    report.text(format_args!("{:20} {number:4} {kind:9} {digest:>6} {shown:>8}  {}", info.name, info.doc));
+    let library = dcs_ndp::library(info.operator);
+    let by = library.map_or(String::new(), |library| format!("; by {library}"));
+    report
+        .text(format_args!("{:20} {number:4} {kind:9} {digest:>6} {shown:>8}  {}{by}", info.name, info.doc));
     report.object(&json!({
         "name": info.name, "number": info.operator as u8, "kind": kind, "digest_bytes": info.operator.digest_size(),
         "usage": usage_of(info.operator), "parameter_block": info.parameter_doc, "doc": info.doc, "gib_per_s": rate,
+        "library": library,
     }));
 }
 

@@ -25,7 +25,8 @@
 //! | `md5`, `sha256` | their compression functions, for one stream and for many |
 //! | `cipher` | counter mode; XTS with ciphertext stealing |
 //! | `resize` | the loop that all compressors and decompressors share |
-//! | `gzip`, `zstd` | their libraries, one call a step |
+//! | `gzip` | ISA-L, where the machine has it, and zlib-rs |
+//! | `zstd` | the reference library, one call a step |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
@@ -88,6 +89,16 @@ pub struct Progress {
     pub produced: usize,
     /// `last` was given, everything is consumed and everything is out.
     pub finished: bool,
+}
+
+/// The library that does an operator, where that depends on the machine: ISA-L (`libisal.so.2`) is used where it is
+/// installed and the environment does not say `DCS_GZIP=zlib-rs`.
+pub fn library(operator: Operator) -> Option<&'static str> {
+    match operator {
+        Operator::Gzip => Some(gzip::gzip_library()),
+        Operator::Gunzip => Some(gzip::GUNZIP_LIBRARY),
+        _ => None,
+    }
 }
 
 impl Context {

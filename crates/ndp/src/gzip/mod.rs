@@ -1,0 +1,287 @@
+//! gzip (RFC 1952): compression by ISA-L where the machine has it, else by zlib-rs; decompression by zlib-rs.
+
+mod gunzip;
+#[cfg(target_arch = "x86_64")]
+mod isal;
+
+use std::mem;
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+
+use crate::resize::{Codec, End, Step};
+use crate::{OperatorError, parameter};
+
+pub(crate) use gunzip::Gunzip;
+
+/// The largest window of deflate, 32 KiB.
+const WINDOW_BITS: u8 = 15;
+
+/// The level where none is given, and the one that ISA-L does.
+const FAST: u8 = 1;
+
+/// Input that a library sees in one piece: at 64 KiB ISA-L is 5 % slower, larger pieces gain nothing.
+const STAGE: usize = 128 * 1024;
+
+/// Room for output of one call of a library.
+const ROOM: usize = 64 * 1024;
+
+/// The library that is always there.
+const ZLIB_RS: &str = "zlib-rs";
+
+/// What one call of a library did.
+struct Call {
+    consumed: usize,
+    produced: usize,
+    /// The member is complete.
+    ended: bool,
+}
+
+/// A library that compresses into one member.
+trait Deflate: Send {
+    /// `finish`: nothing follows `input`. From then on every call says so.
+    fn call(&mut self, input: &[u8], output: &mut [u8], finish: bool) -> Result<Call, OperatorError>;
+}
+
+impl Deflate for Compress {
+    fn call(&mut self, input: &[u8], output: &mut [u8], finish: bool) -> Result<Call, OperatorError> {
+        let flush = if finish { FlushCompress::Finish } else { FlushCompress::None };
+        let (before_in, before_out) = (self.total_in(), self.total_out());
+        let status = self.compress(input, output, flush).map_err(|_| OperatorError::InternalError)?;
+        Ok(Call {
+            consumed: (self.total_in() - before_in) as usize,
+            produced: (self.total_out() - before_out) as usize,
+            ended: status == Status::StreamEnd,
+        })
+    }
+}
+
+/// The library for a level.
+fn deflate(level: u8) -> Box<dyn Deflate> {
+    #[cfg(target_arch = "x86_64")]
+    if level == FAST
+        && let Some(library) = isal::library()
+    {
+        return Box::new(isal::Stream::new(library));
+    }
+    zlib_rs(level)
+}
+
+fn zlib_rs(level: u8) -> Box<dyn Deflate> {
+    Box::new(Compress::new_gzip(Compression::new(level.into()), WINDOW_BITS))
+}
+
+/// What compresses in this process.
+pub(crate) fn gzip_library() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    if isal::library().is_some() {
+        return "ISA-L (level 1), zlib-rs (others)";
+    }
+    ZLIB_RS
+}
+
+/// What decompresses.
+pub(crate) const GUNZIP_LIBRARY: &str = ZLIB_RS;
+
+/// Compression into one member.
+///
+/// What the libraries write depends on where their input is cut and where their output is full. So they see the input
+/// stage by stage, and the same room each time: then the same data give the same bytes, however they come and go.
+/// Nothing is copied where a stage comes in one piece and the output has the room.
+pub(crate) struct Gzip {
+    library: Box<dyn Deflate>,
+    /// Bytes of the stage that the library has taken.
+    taken: usize,
+    /// Bytes of the stage that came in pieces,
+    staged: Vec<u8>,
+    /// of which the library has taken so many.
+    read: usize,
+    /// Output for which there was no room when it came,
+    room: Vec<u8>,
+    /// of which so much has been handed out.
+    given: usize,
+    /// The library has been told that nothing follows.
+    finishing: bool,
+    /// The member is complete.
+    ended: bool,
+}
+
+impl Gzip {
+    pub(crate) fn new(parameter: &[u8]) -> Result<Gzip, OperatorError> {
+        Ok(Gzip::with(deflate(parameter::parse_level(parameter, FAST, 0..=9)?)))
+    }
+
+    fn with(library: Box<dyn Deflate>) -> Gzip {
+        let (staged, room) = (Vec::new(), Vec::new());
+        Gzip { library, taken: 0, staged, read: 0, room, given: 0, finishing: false, ended: false }
+    }
+
+    /// One call of the library with all of the stage that it has not taken. Returns bytes consumed and produced.
+    fn call(&mut self, rest: &[u8], output: &mut [u8], last: bool) -> Result<(usize, usize), OperatorError> {
+        // A whole stage is never the last: an empty one follows.
+        self.finishing |= last && rest.len() < STAGE - self.taken;
+        let direct = output.len() >= ROOM;
+        let room = if direct {
+            &mut output[..ROOM]
+        } else {
+            self.room.resize(ROOM, 0);
+            &mut self.room[..]
+        };
+        let call = self.library.call(rest, room, self.finishing)?;
+        if call.consumed == 0 && call.produced == 0 && !call.ended {
+            return Err(OperatorError::InternalError);
+        }
+        self.ended = call.ended;
+        self.taken = (self.taken + call.consumed) % STAGE;
+        if direct {
+            return Ok((call.consumed, call.produced));
+        }
+        self.room.truncate(call.produced);
+        Ok((call.consumed, self.hand_out(output)))
+    }
+
+    fn hand_out(&mut self, output: &mut [u8]) -> usize {
+        let ready = &self.room[self.given..];
+        let produced = ready.len().min(output.len());
+        output[..produced].copy_from_slice(&ready[..produced]);
+        self.given += produced;
+        if self.given == self.room.len() {
+            self.room.clear();
+            self.given = 0;
+        }
+        produced
+    }
+
+    /// Hands out, gathers or calls the library; says what it consumed and produced. After a call that may be
+    /// nothing; `None` when there is nothing to do.
+    fn advance(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        last: bool,
+    ) -> Result<Option<(usize, usize)>, OperatorError> {
+        if !self.room.is_empty() {
+            return Ok(Some((0, self.hand_out(output))));
+        }
+        let missing = STAGE - self.taken - (self.staged.len() - self.read);
+        let arriving = &input[..input.len().min(missing)];
+        let complete = arriving.len() == missing || last && arriving.len() == input.len();
+        if complete && self.staged.is_empty() {
+            return self.call(arriving, output, last).map(Some);
+        }
+        self.staged.extend_from_slice(arriving);
+        if !complete {
+            return Ok((!arriving.is_empty()).then_some((arriving.len(), 0)));
+        }
+        let staged = mem::take(&mut self.staged);
+        let (consumed, produced) = self.call(&staged[self.read..], output, last)?;
+        self.staged = staged;
+        self.read += consumed;
+        if self.read == self.staged.len() {
+            self.staged.clear();
+            self.read = 0;
+        }
+        Ok(Some((arriving.len(), produced)))
+    }
+}
+
+impl Codec for Gzip {
+    fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
+        loop {
+            let (consumed, produced, end) = match self.advance(input, output, last) {
+                Err(error) => (0, 0, End::Failed(error)),
+                Ok(Some((consumed, produced))) if self.ended && self.room.is_empty() => {
+                    (consumed, produced, End::Finished)
+                }
+                Ok(Some((0, 0))) => continue,
+                Ok(Some((consumed, produced))) => (consumed, produced, End::Open),
+                Ok(None) => (0, 0, End::Open),
+            };
+            return Step { consumed, produced, end };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resize::Resize;
+    use proptest::prelude::*;
+
+    /// Every library that this machine has.
+    fn libraries() -> Vec<Box<dyn Deflate>> {
+        let mut all: Vec<Box<dyn Deflate>> = vec![zlib_rs(FAST), zlib_rs(6)];
+        #[cfg(target_arch = "x86_64")]
+        all.extend(isal::library().map(|library| Box::new(isal::Stream::new(library)) as Box<dyn Deflate>));
+        all
+    }
+
+    /// All that comes out of a codec, with input in these pieces and so much room at a time.
+    fn run(codec: impl Codec + 'static, input: &[u8], pieces: &[usize], room: usize) -> Vec<u8> {
+        let (mut codec, mut output, mut room) = (Resize::new(codec), Vec::new(), vec![0; room]);
+        let (mut rest, mut sizes) = (input, pieces.iter().cycle());
+        loop {
+            let (mut piece, after) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+            rest = after;
+            loop {
+                let progress = codec.run(piece, &mut room, rest.is_empty()).unwrap();
+                output.extend_from_slice(&room[..progress.produced]);
+                piece = &piece[progress.consumed..];
+                if progress.finished {
+                    return output;
+                }
+                if piece.is_empty() && progress.produced < room.len() && !rest.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Words, runs and noise, by turns.
+    fn data(seed: u64, length: usize) -> Vec<u8> {
+        let mut state = seed | 1;
+        let mut next = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let mut data = Vec::with_capacity(length + 200_000);
+        while data.len() < length {
+            let end = data.len() + next() as usize % 200_000;
+            let kind = next() % 3;
+            while data.len() < end {
+                match kind {
+                    0 => data.extend_from_slice(format!("word{} ", next() % 1000).as_bytes()),
+                    1 => data.resize(data.len() + 1 + next() as usize % 1000, next() as u8),
+                    _ => data.push(next() as u8),
+                }
+            }
+        }
+        data.truncate(length);
+        data
+    }
+
+    /// Around the edges of stages, and anywhere.
+    fn lengths() -> impl Strategy<Value = usize> {
+        prop_oneof![0..100usize, STAGE - 3..STAGE + 3, 2 * STAGE - 3..2 * STAGE + 3, 0..5 * STAGE]
+    }
+
+    fn sizes() -> impl Strategy<Value = usize> {
+        prop_oneof![1..300usize, ROOM - 2..ROOM + 2, STAGE - 2..STAGE + 2, 1..4 * STAGE]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_library_restores_and_writes_the_same_however_it_is_cut(
+            seed: u64, length in lengths(), pieces in prop::collection::vec(sizes(), 1..5), room in sizes(),
+            back in sizes(),
+        ) {
+            let data = data(seed, length);
+            for (cut, whole) in libraries().into_iter().zip(libraries()) {
+                let stream = run(Gzip::with(cut), &data, &pieces, room);
+                prop_assert!(stream == run(Gzip::with(whole), &data, &[usize::MAX], 8 * STAGE));
+                prop_assert!(run(Gunzip::default(), &stream, &pieces, back) == data);
+            }
+        }
+    }
+}
