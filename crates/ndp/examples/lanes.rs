@@ -7,7 +7,7 @@ use dcs_ndp::{Context, Lanes, Piece};
 use std::time::{Duration, Instant};
 
 const PIECE: usize = 64 * 1024;
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 60;
 
 /// The time of one round: each stream takes in so many pieces.
 fn time(operator: Operator, lanes: Lanes, data: &[Vec<u8>]) -> Duration {
@@ -23,7 +23,7 @@ fn time(operator: Operator, lanes: Lanes, data: &[Vec<u8>]) -> Duration {
 }
 
 fn repetitions(data: &[Vec<u8>]) -> usize {
-    128 / data.len() + 1
+    16 / data.len() + 1
 }
 
 fn main() {

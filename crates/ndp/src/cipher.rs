@@ -1,20 +1,28 @@
-//! Ciphers: the data change in place, their length does not.
+//! Ciphers: the data change in place, their length does not. Counter mode and XTS are ours, over the block cipher of
+//! the `aes` crate: the work of a mode is done in a closure that `aes` compiles for each of its backends, so that
+//! counters, tweaks and masks go through the same vector registers as the rounds. The `ctr` crate leaves them to
+//! general registers, and the `xts-mode` crate goes block by block.
 
 use aes::Aes256;
-use aes::cipher::{Array, Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit, KeyIvInit, StreamCipher};
+use aes::cipher::consts::U16;
+use aes::cipher::zeroize::Zeroizing;
+use aes::cipher::{
+    Array, Block, BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherDecrypt, BlockCipherEncBackend,
+    BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit,
+};
 
 use crate::{OperatorError, parameter};
 
 /// A cipher that works in place, in the middle of its stream.
 pub(crate) enum Cipher {
-    Ctr(Box<ctr::Ctr128BE<Aes256>>),
+    Ctr(Box<Ctr>),
     Xts(Box<Xts>),
 }
 
 impl Cipher {
     pub(crate) fn ctr(parameter: &[u8]) -> Result<Cipher, OperatorError> {
         let (key, counter) = parameter::parse_ctr(parameter)?;
-        Ok(Cipher::Ctr(Box::new(ctr::Ctr128BE::new(key.into(), counter.into()))))
+        Ok(Cipher::Ctr(Box::new(Ctr::new(key, counter))))
     }
 
     pub(crate) fn xts(parameter: &[u8], direction: Direction) -> Result<Cipher, OperatorError> {
@@ -23,9 +31,124 @@ impl Cipher {
 
     pub(crate) fn apply(&mut self, data: &mut [u8], last: bool) -> Result<(), OperatorError> {
         match self {
-            // It refuses only after 2^128 blocks.
-            Cipher::Ctr(state) => state.try_apply_keystream(data).map_err(|_| OperatorError::InternalError),
+            Cipher::Ctr(state) => {
+                state.apply(data);
+                Ok(())
+            }
             Cipher::Xts(state) => state.apply(data, last),
+        }
+    }
+}
+
+const BLOCK: usize = 16;
+
+/// Blocks that go through the cipher together: 1 KiB, as much as the widest backend of `aes` takes at once.
+const BATCH: usize = 64;
+
+/// A block cipher in one direction, with the backend that the machine has.
+trait Direct {
+    fn run(&self, blocks: &mut [Block<Aes256>]);
+}
+
+struct Encrypting<'a, B>(&'a B);
+struct Decrypting<'a, B>(&'a B);
+
+impl<B: BlockCipherEncBackend<BlockSize = U16>> Direct for Encrypting<'_, B> {
+    #[inline(always)]
+    fn run(&self, blocks: &mut [Block<Aes256>]) {
+        let (together, rest) = Array::slice_as_chunks_mut(blocks);
+        together.iter_mut().for_each(|blocks| self.0.encrypt_par_blocks(blocks.into()));
+        rest.iter_mut().for_each(|block| self.0.encrypt_block(block.into()));
+    }
+}
+
+impl<B: BlockCipherDecBackend<BlockSize = U16>> Direct for Decrypting<'_, B> {
+    #[inline(always)]
+    fn run(&self, blocks: &mut [Block<Aes256>]) {
+        let (together, rest) = Array::slice_as_chunks_mut(blocks);
+        together.iter_mut().for_each(|blocks| self.0.decrypt_par_blocks(blocks.into()));
+        rest.iter_mut().for_each(|block| self.0.decrypt_block(block.into()));
+    }
+}
+
+/// Counter mode (SP 800-38A section 6.5) with a big-endian counter of 128 bits.
+pub(crate) struct Ctr {
+    cipher: Aes256,
+    /// Of the next block of the key stream.
+    counter: u128,
+    /// The last block of the key stream,
+    stream: Zeroizing<[u8; BLOCK]>,
+    /// of which so many bytes at the end are not used yet.
+    left: usize,
+}
+
+impl Ctr {
+    fn new(key: &[u8; 32], counter: &[u8; BLOCK]) -> Ctr {
+        let stream = Zeroizing::new([0; BLOCK]);
+        Ctr { cipher: Aes256::new(key.into()), counter: u128::from_be_bytes(*counter), stream, left: 0 }
+    }
+
+    fn apply(&mut self, data: &mut [u8]) {
+        let (head, data) = data.split_at_mut(self.left.min(data.len()));
+        self.xor_left(head);
+        let (blocks, tail) = Array::slice_as_chunks_mut(data);
+        if !blocks.is_empty() {
+            self.cipher.encrypt_with_backend(KeyStream { counter: &mut self.counter, blocks });
+        }
+        if !tail.is_empty() {
+            let mut block = self.counter.to_be_bytes().into();
+            self.cipher.encrypt_block(&mut block);
+            *self.stream = block.into();
+            self.counter = self.counter.wrapping_add(1);
+            self.left = BLOCK;
+            self.xor_left(tail);
+        }
+    }
+
+    /// Uses up what is left of the key stream's last block, as far as `data` go.
+    fn xor_left(&mut self, data: &mut [u8]) {
+        for (byte, key) in data.iter_mut().zip(&self.stream[BLOCK - self.left..]) {
+            *byte ^= key;
+        }
+        self.left -= data.len();
+    }
+}
+
+/// Whole blocks and the counter of the first.
+struct KeyStream<'a> {
+    counter: &'a mut u128,
+    blocks: &'a mut [Block<Aes256>],
+}
+
+impl BlockSizeUser for KeyStream<'_> {
+    type BlockSize = U16;
+}
+
+impl BlockCipherEncClosure for KeyStream<'_> {
+    #[inline(always)]
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        let mut stream = [Block::<Aes256>::default(); BATCH];
+        for blocks in self.blocks.chunks_mut(BATCH) {
+            let stream = &mut stream[..blocks.len()];
+            let (high, low) = ((*self.counter >> 64) as u64, *self.counter as u64);
+            if low.checked_add(BATCH as u64).is_some() {
+                // The usual case, without carries: vector registers can do it.
+                for (block, low) in stream.iter_mut().zip(low..) {
+                    block[..8].copy_from_slice(&high.to_be_bytes());
+                    block[8..].copy_from_slice(&low.to_be_bytes());
+                }
+            } else {
+                for (block, at) in stream.iter_mut().zip(0..) {
+                    *block = self.counter.wrapping_add(at).to_be_bytes().into();
+                }
+            }
+            *self.counter = self.counter.wrapping_add(blocks.len() as u128);
+            Encrypting(backend).run(stream);
+            for (block, key) in blocks.iter_mut().zip(stream) {
+                *block = (u128::from_ne_bytes((*block).into()) ^ u128::from_ne_bytes((*key).into()))
+                    .to_ne_bytes()
+                    .into();
+            }
         }
     }
 }
@@ -37,35 +160,27 @@ pub(crate) enum Direction {
     Decrypt,
 }
 
-const BLOCK: usize = 16;
-
-/// Blocks that go through the cipher together: one call has a price, and 4 KiB of tweaks stay in the first cache.
-const BATCH: usize = 256;
-
-/// XTS-AES-256 (IEEE 1619 section 5). Ours because the xts-mode crate encrypts block by block, which leaves most
-/// of the AES pipeline empty.
+/// XTS-AES-256 (IEEE 1619 section 5).
 pub(crate) struct Xts {
-    data_cipher: Aes256,
-    tweak_cipher: Aes256,
+    cipher: Aes256,
     direction: Direction,
-    unit_size: usize,
-    /// Number of the next data unit. It counts on past 2^64 rather than wrap and use a tweak twice.
-    next_unit: u128,
+    tweaks: Tweaks,
 }
 
 impl Xts {
     fn new(parameter: parameter::Xts<'_>, direction: Direction) -> Xts {
-        Xts {
-            data_cipher: Aes256::new(parameter.data_key.into()),
-            tweak_cipher: Aes256::new(parameter.tweak_key.into()),
-            direction,
+        let tweaks = Tweaks {
+            cipher: Aes256::new(parameter.tweak_key.into()),
             unit_size: parameter.unit_size,
             next_unit: u128::from(parameter.first_unit),
-        }
+            next: Zeroizing::new([[0; 2]; 8]),
+            left: 0,
+        };
+        Xts { cipher: Aes256::new(parameter.data_key.into()), direction, tweaks }
     }
 
     fn apply(&mut self, data: &mut [u8], last: bool) -> Result<(), OperatorError> {
-        let partial = data.len() % self.unit_size;
+        let partial = data.len() % self.tweaks.unit_size;
         if partial != 0 && !last {
             return Err(OperatorError::InternalError);
         }
@@ -76,95 +191,168 @@ impl Xts {
         let stolen = data.len() % BLOCK;
         let whole = data.len() - stolen - if stolen == 0 { 0 } else { BLOCK };
         let (whole, end) = data.split_at_mut(whole);
-        let tweak = self.blocks(whole);
+        let run = Run { tweaks: &mut self.tweaks, blocks: Array::slice_as_chunks_mut(whole).0 };
+        match self.direction {
+            _ if run.blocks.is_empty() => {}
+            Direction::Encrypt => self.cipher.encrypt_with_backend(run),
+            Direction::Decrypt => self.cipher.decrypt_with_backend(run),
+        }
         if stolen > 0 {
-            let tweak = tweak.unwrap_or_else(|| self.unit_tweak());
-            self.steal(end, tweak);
+            self.steal(end);
         }
         Ok(())
     }
 
-    /// The tweak of the first block of the next data unit.
-    fn unit_tweak(&mut self) -> u128 {
-        let mut tweak = Block::<Aes256>::from(self.next_unit.to_le_bytes());
-        self.tweak_cipher.encrypt_block(&mut tweak);
-        self.next_unit += 1;
-        u128::from_le_bytes(tweak.into())
-    }
-
-    /// Whole blocks, from the beginning of a data unit. Returns the tweak of the block after them, where that is
-    /// in the middle of a unit.
-    fn blocks(&mut self, data: &mut [u8]) -> Option<u128> {
-        let (blocks, _) = Array::slice_as_chunks_mut(data);
-        let mut tweaks = [0; BATCH];
-        let (mut next, mut left) = (0, 0);
-        for batch in blocks.chunks_mut(BATCH) {
-            let mut rest = &mut tweaks[..batch.len()];
-            while !rest.is_empty() {
-                if left == 0 {
-                    (next, left) = (self.unit_tweak(), self.unit_size / BLOCK);
-                }
-                let (run, after) = rest.split_at_mut(left.min(rest.len()));
-                next = fill(run, next);
-                left -= run.len();
-                rest = after;
-            }
-            self.cipher(batch, &tweaks);
-        }
-        (left > 0).then_some(next)
-    }
-
     /// Ciphertext stealing (IEEE 1619 section 5.3.2): the last whole block and 1 to 15 bytes after it.
     /// Decryption takes the two tweaks in the other order.
-    fn steal(&self, end: &mut [u8], tweak: u128) {
-        let (first, second) = match self.direction {
-            Direction::Encrypt => (tweak, double(tweak)),
-            Direction::Decrypt => (double(tweak), tweak),
+    fn steal(&mut self, end: &mut [u8]) {
+        let mut tweaks = [[0; 2]; 2];
+        self.tweaks.fill(&mut tweaks[..1]);
+        tweaks[1] = double(tweaks[0]);
+        let [first, second] = match self.direction {
+            Direction::Encrypt => tweaks,
+            Direction::Decrypt => [tweaks[1], tweaks[0]],
         };
         let (whole, rest) = end.split_at_mut(BLOCK);
-        self.cipher(Array::slice_as_chunks_mut(whole).0, &[first]);
+        let whole = &mut Array::slice_as_chunks_mut(whole).0[0];
+        self.block(whole, first);
         rest.swap_with_slice(&mut whole[..rest.len()]);
-        self.cipher(Array::slice_as_chunks_mut(whole).0, &[second]);
+        self.block(whole, second);
     }
 
-    /// Blocks with the tweak of each.
-    fn cipher(&self, blocks: &mut [Block<Aes256>], tweaks: &[u128]) {
-        mask(blocks, tweaks);
+    /// One block with its tweak.
+    fn block(&self, block: &mut Block<Aes256>, tweak: Tweak) {
+        mask(std::slice::from_mut(block), &[tweak]);
         match self.direction {
-            Direction::Encrypt => self.data_cipher.encrypt_blocks(blocks),
-            Direction::Decrypt => self.data_cipher.decrypt_blocks(blocks),
+            Direction::Encrypt => self.cipher.encrypt_block(block),
+            Direction::Decrypt => self.cipher.decrypt_block(block),
         }
-        mask(blocks, tweaks);
+        mask(std::slice::from_mut(block), &[tweak]);
     }
 }
 
-fn mask(blocks: &mut [Block<Aes256>], tweaks: &[u128]) {
+/// An element of GF(2^128), where x^128 = x^7 + x^2 + x + 1: the lower coefficients first.
+type Tweak = [u64; 2];
+
+/// Where the tweaks of blocks come from.
+struct Tweaks {
+    cipher: Aes256,
+    unit_size: usize,
+    /// Number of the next data unit. It counts on past 2^64 rather than wrap and use a tweak twice.
+    next_unit: u128,
+    /// The tweaks of the next eight blocks,
+    next: Zeroizing<[Tweak; 8]>,
+    /// where so many blocks of the unit are left.
+    left: usize,
+}
+
+impl Tweaks {
+    /// The tweaks of the next blocks.
+    #[inline(always)]
+    fn fill(&mut self, tweaks: &mut [Tweak]) {
+        let mut rest = tweaks;
+        while !rest.is_empty() {
+            if self.left == 0 {
+                let mut tweak = Block::<Aes256>::from(self.next_unit.to_le_bytes());
+                self.cipher.encrypt_block(&mut tweak);
+                self.next_unit += 1;
+                self.left = self.unit_size / BLOCK;
+                let tweak = u128::from_le_bytes(tweak.into());
+                *self.next = eight([tweak as u64, (tweak >> 64) as u64]);
+            }
+            let (run, after) = rest.split_at_mut(self.left.min(rest.len()));
+            self.left -= run.len();
+            rest = after;
+            let mut next = *self.next;
+            let (eights, end) = run.as_chunks_mut();
+            for tweaks in eights {
+                *tweaks = next;
+                next = times_256(&next);
+            }
+            if !end.is_empty() {
+                end.copy_from_slice(&next[..end.len()]);
+                next = eight(next[end.len()]);
+            }
+            *self.next = next;
+        }
+    }
+}
+
+/// Whole blocks, from the beginning of a data unit.
+struct Run<'a> {
+    tweaks: &'a mut Tweaks,
+    blocks: &'a mut [Block<Aes256>],
+}
+
+impl Run<'_> {
+    #[inline(always)]
+    fn with(self, cipher: &impl Direct) {
+        let mut tweaks = [[0; 2]; BATCH];
+        for blocks in self.blocks.chunks_mut(BATCH) {
+            let tweaks = &mut tweaks[..blocks.len()];
+            self.tweaks.fill(tweaks);
+            mask(blocks, tweaks);
+            cipher.run(blocks);
+            mask(blocks, tweaks);
+        }
+    }
+}
+
+impl BlockSizeUser for Run<'_> {
+    type BlockSize = U16;
+}
+
+impl BlockCipherEncClosure for Run<'_> {
+    #[inline(always)]
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        self.with(&Encrypting(backend));
+    }
+}
+
+impl BlockCipherDecClosure for Run<'_> {
+    #[inline(always)]
+    fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
+        self.with(&Decrypting(backend));
+    }
+}
+
+#[inline(always)]
+fn mask(blocks: &mut [Block<Aes256>], tweaks: &[Tweak]) {
     for (block, tweak) in blocks.iter_mut().zip(tweaks) {
-        *block = (u128::from_le_bytes((*block).into()) ^ tweak).to_le_bytes().into();
+        for (half, tweak) in block.0.as_chunks_mut().0.iter_mut().zip(tweak) {
+            *half = (u64::from_le_bytes(*half) ^ tweak).to_le_bytes();
+        }
     }
 }
 
-/// The tweaks of blocks in a row; returns the one after them. Each comes from the one eight before it, so that they
-/// need not wait for each other.
-fn fill(tweaks: &mut [u128], first: u128) -> u128 {
-    let mut tweak = first;
-    for slot in tweaks.iter_mut().take(8) {
-        *slot = tweak;
-        tweak = double(tweak);
-    }
-    for at in 8..tweaks.len() {
-        tweaks[at] = times_256(tweaks[at - 8]);
-    }
-    tweaks.last().map_or(first, |last| double(*last))
+/// Multiplication by x; without a branch on the secret.
+#[inline(always)]
+fn double([low, high]: Tweak) -> Tweak {
+    [(low << 1) ^ ((high >> 63) * 0x87), (high << 1) | (low >> 63)]
 }
 
-/// Multiplication by x in GF(2^128), where x^128 = x^7 + x^2 + x + 1; without a branch on the secret.
-fn double(tweak: u128) -> u128 {
-    (tweak << 1) ^ ((tweak >> 127) * 0x87)
+/// A tweak and the seven after it.
+#[inline(always)]
+fn eight(first: Tweak) -> [Tweak; 8] {
+    let mut next = first;
+    std::array::from_fn(|_| {
+        let tweak = next;
+        next = double(next);
+        tweak
+    })
 }
 
-/// Multiplication by x^8.
-fn times_256(tweak: u128) -> u128 {
-    let over = tweak >> 120;
-    (tweak << 8) ^ over ^ (over << 1) ^ (over << 2) ^ (over << 7)
+/// Multiplication of each by x^8: the tweaks of the eight blocks after these. They need not wait for each other, and
+/// vector registers can do it.
+#[inline(always)]
+fn times_256(tweaks: &[Tweak; 8]) -> [Tweak; 8] {
+    let words: &[u64] = tweaks.as_flattened();
+    let mut product = [[0; 2]; 8];
+    for (at, word) in product.as_flattened_mut().iter_mut().enumerate() {
+        // What the other half is shifted out of comes into this one; into the lower half, reduced.
+        let over = words[at ^ 1] >> 56;
+        let reduced = if at % 2 == 0 { over } else { 0 };
+        *word = (words[at] << 8) ^ over ^ (reduced << 1) ^ (reduced << 2) ^ (reduced << 7);
+    }
+    product
 }
