@@ -8,6 +8,14 @@
 #[allow(dead_code)]
 #[path = "../../cli/src/demo/dataset.rs"]
 mod dataset;
+#[allow(dead_code)]
+#[path = "../../cli/src/workload/random.rs"]
+mod random;
+
+/// Where the generator looks for its random numbers.
+mod workload {
+    pub(crate) use crate::random;
+}
 
 /// What the generator says of a file.
 mod task {
