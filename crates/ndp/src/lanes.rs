@@ -76,18 +76,17 @@ impl Context {
             #[cfg(target_arch = "x86_64")]
             Lanes::Md5Avx2 => {
                 let compress = crate::md5::x86::avx2;
-                Unit { operator: Operator::Md5, lanes, fewest: 3, compress, stream: md5 }.absorb(pieces);
+                Unit { operator: Operator::Md5, lanes, compress, stream: md5 }.absorb(pieces);
             }
             #[cfg(target_arch = "x86_64")]
             Lanes::Md5Avx512 => {
                 let compress = crate::md5::x86::avx512;
-                Unit { operator: Operator::Md5, lanes, fewest: 2, compress, stream: md5 }.absorb(pieces);
+                Unit { operator: Operator::Md5, lanes, compress, stream: md5 }.absorb(pieces);
             }
             #[cfg(target_arch = "x86_64")]
             Lanes::Sha256Pair => {
                 let compress = crate::sha256::x86::pair;
-                Unit { operator: Operator::Sha256, lanes, fewest: 2, compress, stream: sha256 }
-                    .absorb(pieces);
+                Unit { operator: Operator::Sha256, lanes, compress, stream: sha256 }.absorb(pieces);
             }
             _ => pieces.iter_mut().for_each(|piece| piece.context.absorb(piece.data)),
         }
@@ -114,9 +113,6 @@ pub(crate) struct Job<'a, S> {
 struct Unit<F: Function> {
     operator: Operator,
     lanes: Lanes,
-    /// Fewest streams for which it is faster than one after the other: measured, see `docs/operators.md`. A pass
-    /// costs the same however few lanes are in use.
-    fewest: usize,
     /// Moves as many streams as there are lanes, or fewer, on by that many blocks.
     compress: fn(&mut [Job<'_, F::State>], usize),
     /// The stream, where a digest is this operator's.
@@ -168,10 +164,10 @@ impl<F: Function> Unit<F> {
     /// Moves the first streams on by as many blocks as the shortest of them has; drops those that are done.
     fn pass(&self, jobs: &mut Vec<Job<'_, F::State>>) {
         jobs.retain(|job| !job.blocks.is_empty());
-        if jobs.len() < self.fewest {
-            for job in jobs.drain(..) {
-                F::compress(job.state, job.blocks);
-            }
+        // A pass costs the same however few lanes are in use; every unit is worth that from two streams on: measured,
+        // see `docs/operators.md`.
+        if jobs.len() < 2 {
+            jobs.drain(..).for_each(|job| F::compress(job.state, job.blocks));
             return;
         }
         let active = jobs.len().min(self.lanes.count());

@@ -75,9 +75,9 @@ fn compress(states: &mut [[u32; 8]; SIDE_BY_SIDE], data: [&[[u8; BLOCK]]; SIDE_B
             for (words, data) in words.iter_mut().zip(data) {
                 *words = load_big_endian(&data[block], quarter);
             }
-            rounds(&mut abef, &mut cdgh, words, quarter);
         }
-        for sixteen in 1..4 {
+        // The words of four rounds are replaced by those of sixteen rounds later, while the rounds go on.
+        for sixteen in 0..3 {
             for at in 0..4 {
                 let next = std::array::from_fn(|stream| {
                     let [oldest, old, new, newest] =
@@ -86,9 +86,12 @@ fn compress(states: &mut [[u32; 8]; SIDE_BY_SIDE], data: [&[[u8; BLOCK]]; SIDE_B
                     let sum = _mm_add_epi32(sum, _mm_alignr_epi8::<4>(newest, new));
                     _mm_sha256msg2_epu32(sum, newest)
                 });
+                rounds(&mut abef, &mut cdgh, &message[at], 4 * sixteen + at);
                 message[at] = next;
-                rounds(&mut abef, &mut cdgh, &next, 4 * sixteen + at);
             }
+        }
+        for (at, words) in message.iter().enumerate() {
+            rounds(&mut abef, &mut cdgh, words, 12 + at);
         }
         for stream in 0..SIDE_BY_SIDE {
             abef[stream] = _mm_add_epi32(abef[stream], abef_before[stream]);
