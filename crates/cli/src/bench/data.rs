@@ -38,8 +38,7 @@ impl Data {
     pub fn new(folder: &Path, size: u64, streams: usize) -> io::Result<Data> {
         let mut pool = Vec::with_capacity((size + SPREAD) as usize);
         random::text(&mut pool, size + SPREAD, &mut Random(20_150_612))?;
-        let least = if is_small(size) { SMALL_FILES } else { WORKING_SET.div_ceil(size.max(1)) as usize };
-        let data = Data { folder: folder.to_path_buf(), size, pool, files: least.max(streams) };
+        let data = Data { folder: folder.to_path_buf(), size, pool, files: files(size, streams) };
         std::fs::write(data.pool_path(), &data.pool)?;
         for number in 0..data.files {
             let mut file = File::create(data.original(number))?;
@@ -123,6 +122,16 @@ impl Data {
         }
         Ok(())
     }
+}
+
+fn files(size: u64, streams: usize) -> usize {
+    let least = if is_small(size) { SMALL_FILES } else { WORKING_SET.div_ceil(size.max(1)) as usize };
+    least.max(streams)
+}
+
+/// Bytes of all files.
+pub fn total(size: u64, streams: usize) -> u64 {
+    size.saturating_mul(files(size, streams) as u64).min(u64::MAX / 4)
 }
 
 pub fn is_small(size: u64) -> bool {

@@ -34,6 +34,7 @@ use crate::args;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::report::Report;
+use crate::units::human;
 use data::Data;
 use figures::{Row, Runs};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -43,6 +44,7 @@ use nix::unistd::Pid;
 use plan::{Plan, Step};
 use serde_json::json;
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// The job that counts instructions instead of moving many bytes.
@@ -136,6 +138,19 @@ fn bar(plan: &Plan, options: &args::Bench, report: &Report) -> Option<ProgressBa
     })
 }
 
+/// The files, their copies, and what is stored to be checked.
+fn has_room(folder: &Path, size: u64, streams: usize) -> Result<(), Failure> {
+    let what = folder.display();
+    let room = nix::sys::statvfs::statvfs(folder).map_err(|errno| Failure::io(&what, &errno.into()))?;
+    let (free, needed) = (room.blocks_available() * room.fragment_size(), 3 * data::total(size, streams));
+    if free >= needed {
+        return Ok(());
+    }
+    let line = format!("{what} has {} free; the benchmark needs {}", human(free), human(needed));
+    Err(Failure::new(Exit::NoSpace, line)
+        .advise("choose another folder by --dir, or less by --size and --streams"))
+}
+
 /// What all steps share.
 struct Bench<'a> {
     options: &'a args::Bench,
@@ -160,6 +175,7 @@ impl Bench<'_> {
             let place = folder.path().join(size.to_string());
             std::fs::create_dir(&place).map_err(failed)?;
             self.say("making the files");
+            has_room(&parent, size, plan.most_streams(size))?;
             let data = Data::new(&place, size, plan.most_streams(size)).map_err(failed)?;
             for step in plan.steps.iter().filter(|step| step.size == size) {
                 let scenario = self.scenario(step, &data);
@@ -195,7 +211,7 @@ impl Bench<'_> {
         }
     }
 
-    /// In each repetition every contender runs once, and each begins one of them in turn.
+    /// In each repetition every contender runs once; another one begins each time.
     fn scenario_runs(&self, scenario: &Scenario<'_>, step: &Step) -> Result<Vec<Runs>, Failure> {
         let what = format!("{}, {} streams", step.job.name(), step.streams);
         let failed = |error| Failure::io(&what, &error);
@@ -231,7 +247,7 @@ impl Bench<'_> {
         let show = || {
             table::scenario(rows, self.report);
             for row in rows {
-                self.report.object(&serde_json::to_value(row).unwrap_or_default());
+                self.report.object(&table::object(row));
             }
         };
         match &self.bar {

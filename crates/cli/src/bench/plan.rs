@@ -7,6 +7,7 @@ use crate::failure::Failure;
 
 /// Bytes of an object where none are given.
 const SIZE: u64 = 4 << 20;
+const SIZE_MAX: u64 = 1 << 30;
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
 /// Streams at which the default set tries everything.
 const USUAL: usize = 16;
@@ -45,8 +46,11 @@ impl Plan {
                 }
             }
         }
-        match plan.steps.iter().find(|step| step.size == 0) {
-            Some(_) => Err(Failure::usage("--size 0: there is nothing to move").advise("say 4k, 64k or 4M")),
+        match plan.steps.iter().map(|step| step.size).find(|size| !(1..=SIZE_MAX).contains(size)) {
+            Some(0) => Err(Failure::usage("--size 0: there is nothing to move").advise("say 4k, 64k or 4M")),
+            Some(_) => {
+                Err(Failure::usage("--size: the data are kept in memory as well").advise("say 1G or less"))
+            }
             None => Ok(plan),
         }
     }

@@ -2,14 +2,17 @@
 
 use super::contender::CONTENDERS;
 use super::figures::Row;
+use super::table::plural;
 use crate::units::human;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;
 
 /// Pixels of a panel.
-const PANEL: (u32, u32) = (560, 380);
+const PANEL: (u32, u32) = (620, 380);
 const COLUMNS: usize = 2;
+/// Width of the legend, as a share of the curves'.
+const LEGEND: f64 = 0.42;
 /// Colours that the colour-blind can tell apart (Okabe and Ito), in the order of the contenders.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(213, 94, 0),
@@ -45,7 +48,7 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<(), Failed> {
 }
 
 fn title(row: &Row) -> String {
-    let hogs = if row.hogs > 0 { format!(", {} hogs", row.hogs) } else { String::new() };
+    let hogs = if row.hogs > 0 { format!(", beside {}", plural(row.hogs, "hog")) } else { String::new() };
     let cold = if row.cold { ", cold" } else { "" };
     format!("{}, {}{hogs}{cold}", row.job, human(row.size))
 }
@@ -56,14 +59,15 @@ fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, rows: &[&Row]) 
     streams.dedup();
     let place = |count: usize| streams.iter().position(|known| *known == count).unwrap_or(0) as f64;
     let most = rows.iter().map(|row| row.cpu_s_per_gib).fold(0.0, f64::max);
-    // Room for the legend above the curves.
-    let top = if most > 0.0 { most * 1.45 } else { 1.0 };
+    let top = if most > 0.0 { most * 1.08 } else { 1.0 };
+    // Room for the legend, beside the curves.
+    let right = (streams.len() as f64 - 0.6) + LEGEND * (streams.len() as f64 - 0.2);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 17))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(58)
-        .build_cartesian_2d(-0.4..streams.len() as f64 - 0.6, 0.0..top)?;
+        .build_cartesian_2d(-0.4..right, 0.0..top)?;
     let label = |at: &f64| {
         let whole = (at - at.round()).abs() < 1e-6 && *at >= -0.1;
         let known = streams.get(at.round() as usize).filter(|_| whole);
@@ -73,7 +77,7 @@ fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, rows: &[&Row]) 
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
-        .x_labels(streams.len() * 2 + 1)
+        .x_labels(streams.len() * 3 + 3)
         .x_label_formatter(&label)
         .y_label_formatter(&|value| format!("{value:.2}"))
         .x_desc("streams")

@@ -62,6 +62,8 @@ fn obey() -> io::Result<()> {
     while let Some(line) = lines.next() {
         let round: Round = serde_json::from_str(&line?)?;
         let sockets = accept(&listener, serve.streams.len())?;
+        // As every server sets it that has more than one thing to say on a connection.
+        sockets.iter().try_for_each(|socket| socket.set_nodelay(true))?;
         let control = Control::default();
         let work = Work { serve: &serve, round, sockets: &sockets, control: &control };
         let streams = std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use super::figures::{Ratio, Row};
 use super::job::JOBS;
 use crate::report::Report;
 use crate::units::human;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// `--list`.
 pub fn list(report: &Report) {
@@ -82,8 +82,22 @@ fn whole(number: f64) -> String {
     if number.is_finite() { format!("{number:.0}") } else { "-".into() }
 }
 
-fn plural(count: usize, what: &str) -> String {
+pub fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A row for programs: a ratio is its median, and beside it `_spread`, the least and the most.
+pub fn object(row: &Row) -> Value {
+    let mut value = serde_json::to_value(row).unwrap_or_default();
+    let Some(fields) = value.as_object_mut() else { return value };
+    let is_ratio = |(name, field): (&String, &Value)| field.get("median").map(|_| name.clone());
+    let names: Vec<String> = fields.iter().filter_map(is_ratio).collect();
+    for name in names {
+        let ratio = fields[&name].take();
+        fields.insert(format!("{name}_spread"), json!([ratio["least"], ratio["most"]]));
+        fields.insert(name, ratio["median"].clone());
+    }
+    value
 }
 
 fn shown(ratio: Option<Ratio>) -> String {
