@@ -8,7 +8,7 @@ use super::names;
 use super::step::{self, Steps};
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
-use dcs::{Driver, Engine, Op, Sink, Source};
+use dcs::{Driver, Engine, Handle, Op, Session, Sink, Source};
 use dcs_abi::operator::Operator;
 use dcs_ndp::Context;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -26,12 +26,13 @@ const SIZE: usize = 64;
 const WARM_UP: usize = 64;
 /// Transfers that are counted; a debug build takes ten times as many instructions for each.
 const COUNTED: usize = if cfg!(debug_assertions) { 2 } else { 16 };
-const CONTENDERS: [&str; 2] = ["loop", "engine"];
+const CONTENDERS: [&str; 3] = ["loop", "engine-fd", "engine"];
 
 pub fn run(report: &Report) -> Result<(), Failure> {
     report.text(format_args!(
         "file>crc32c>socket, {SIZE} bytes, descriptors open: of one transfer, mean of {COUNTED} after {WARM_UP}.\n\
-         Instructions of the process, counted one by one; those of the kernel are not among them."
+         Instructions of the process, counted one by one; those of the kernel are not among them.\n\
+         loop: pread, crc32c, send. engine: driven by its caller, with handles; engine-fd: with descriptors."
     ));
     for contender in CONTENDERS {
         let step = report.step(format!("{contender}: counting"));
@@ -106,6 +107,7 @@ pub fn child(contender: &str, transfers: usize) -> Result<(), Failure> {
     // Until whoever counts is there: it closes the pipe then.
     let done = io::stdin().read(&mut [0]).and_then(|_| match contender {
         "engine" => engine(transfers),
+        "engine-fd" => engine_with_descriptors(transfers),
         _ => plain_loop(transfers),
     });
     done.map_err(|error| Failure::io("counted process", &error))
@@ -145,15 +147,33 @@ fn marked(
     Ok(())
 }
 
+/// With handles, as a server has them for what it uses again.
 fn engine(transfers: usize) -> io::Result<()> {
     let engine = Engine::builder().driver(Driver::Caller).start().map_err(io::Error::other)?;
     let session = engine.session().map_err(io::Error::other)?;
+    let mut handles: Option<(Handle, Handle)> = None;
     marked(transfers, |file, socket| {
-        let transfer = session.transfer(Source::file(file, ..), [Op::Crc32c], Sink::socket(socket));
-        let done = transfer.map_err(io::Error::other)?.wait().map_err(io::Error::other)?;
-        let value = done.digests.first().and_then(|digest| digest.bytes().try_into().ok());
-        value.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        if handles.is_none() {
+            let new = |fd: Result<Handle, dcs::Error>| fd.map_err(io::Error::other);
+            handles = Some((new(Handle::new(file))?, new(Handle::new(socket))?));
+        }
+        let (from, to) = handles.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        one(&session, Source::handle(from, ..), Sink::handle(to, 0))
     })
+}
+
+/// With the descriptors themselves, which are examined for each transfer.
+fn engine_with_descriptors(transfers: usize) -> io::Result<()> {
+    let engine = Engine::builder().driver(Driver::Caller).start().map_err(io::Error::other)?;
+    let session = engine.session().map_err(io::Error::other)?;
+    marked(transfers, |file, socket| one(&session, Source::file(file, ..), Sink::socket(socket)))
+}
+
+fn one(session: &Session, source: Source, sink: Sink) -> io::Result<[u8; 4]> {
+    let transfer = session.transfer(source, [Op::Crc32c], sink).map_err(io::Error::other)?;
+    let done = transfer.wait().map_err(io::Error::other)?;
+    let value = done.digests.first().and_then(|digest| digest.bytes().try_into().ok());
+    value.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// pread, operator, send.

@@ -7,7 +7,7 @@ use serde_json::Value;
 fn instructions_of_a_small_transfer_are_counted() {
     let lines = Place::new().run("bench control --json").ok().lines();
     let names: Vec<_> = lines.iter().map(|line| line["contender"].as_str().unwrap()).collect();
-    assert_eq!(names, ["loop", "engine"]);
+    assert_eq!(names, ["loop", "engine-fd", "engine"]);
     for line in &lines {
         let total = line["instructions_per_transfer"].as_f64().unwrap();
         let parts = line["instructions_by_object"].as_object().unwrap().values();

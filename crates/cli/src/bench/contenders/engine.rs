@@ -6,11 +6,12 @@ use super::{Object, Prepared as Common};
 use crate::bench::job::Direction;
 use crate::bench::protocol::{Serve, StreamAccount};
 use crate::bench::server::{Latencies, Work};
-use dcs::{Completion, Driver, Engine, Mode, Op, Session, Sink, Source, Status, Transfer, TransferError};
+use dcs::{
+    Completion, Driver, Engine, Handle, Mode, Op, Session, Sink, Source, Status, Transfer, TransferError,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
 use std::time::Instant;
 
 /// Transfers of large objects that each stream has in flight: while one runs the next is there already.
@@ -29,7 +30,7 @@ pub struct Prepared {
 /// A stream's transfers in flight.
 struct Stream<'a> {
     number: u32,
-    socket: &'a TcpStream,
+    socket: Handle,
     objects: &'a [Object],
     submitted: usize,
     in_flight: VecDeque<(Instant, &'a Object, Transfer)>,
@@ -51,17 +52,12 @@ impl Prepared {
 
     pub fn run(&self, common: &Common, work: &Work<'_>) -> io::Result<Vec<StreamAccount>> {
         work.sockets.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
-        let stream = |((number, socket), objects)| Stream {
-            number,
-            socket,
-            objects,
-            submitted: 0,
-            in_flight: VecDeque::new(),
-            ended: false,
-            account: StreamAccount::default(),
-        };
-        let mut streams: Vec<Stream<'_>> =
-            (1..).zip(work.sockets).zip(common.files.iter().map(Vec::as_slice)).map(stream).collect();
+        let mut streams = Vec::new();
+        for ((number, socket), objects) in (1..).zip(work.sockets).zip(&common.files) {
+            let socket = Handle::new(socket).map_err(io::Error::other)?;
+            let (in_flight, account) = (VecDeque::new(), StreamAccount::default());
+            streams.push(Stream { number, socket, objects, submitted: 0, in_flight, ended: false, account });
+        }
         let mut latencies = work.control.latencies();
         if self.alone {
             while streams[0].advance(self, &common.ops, work, &mut latencies)? {}
@@ -136,13 +132,17 @@ impl<'a> Stream<'a> {
         work: &Work<'_>,
     ) -> io::Result<Transfer> {
         let length = work.round.length;
-        let file = object.opened(work.serve)?;
-        let (source, sink) = match work.serve.job.direction {
-            Direction::Send => {
-                (Source::file(&*file, ..length).cache(engine.cache), Sink::socket(self.socket))
+        let sends = work.serve.job.direction == Direction::Send;
+        let (source, sink) = match (&object.handle, sends) {
+            (Some(file), true) => (Source::handle(file, ..length), Sink::handle(&self.socket, 0)),
+            (Some(file), false) => (Source::handle(&self.socket, ..), Sink::handle(file, 0)),
+            (None, true) => {
+                (Source::file(&*object.opened(work.serve)?, ..length), Sink::handle(&self.socket, 0))
             }
-            Direction::Receive => (Source::socket(self.socket), Sink::file(&*file, 0).cache(engine.cache)),
+            (None, false) => (Source::handle(&self.socket, ..), Sink::file(&*object.opened(work.serve)?, 0)),
         };
+        let (source, sink) =
+            if sends { (source.cache(engine.cache), sink) } else { (source, sink.cache(engine.cache)) };
         let request = engine.session.request(source, ops.iter().cloned(), sink);
         request.length(length).rid(self.number).submit().map_err(io::Error::other)
     }

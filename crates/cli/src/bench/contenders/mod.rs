@@ -14,7 +14,7 @@ use super::library::libraries;
 use super::protocol::{Item, Serve, StreamAccount};
 use super::server::Work;
 use crate::units::from_hex;
-use dcs::Op;
+use dcs::{Handle, Op};
 use nix::libc;
 use std::fs::File;
 use std::io;
@@ -36,6 +36,8 @@ pub struct Object {
     item: Item,
     /// Where descriptors are opened before.
     open: Option<File>,
+    /// The same as the engine has it.
+    handle: Option<Handle>,
     /// Digests as bytes; `None` where they are not known before.
     expected: Option<Vec<Vec<u8>>>,
 }
@@ -60,14 +62,16 @@ impl std::ops::Deref for Opened<'_> {
 impl Prepared {
     pub fn new(serve: &Serve) -> io::Result<Prepared> {
         let ops = serve.job.ops().map_err(|failure| io::Error::other(failure.line))?;
+        let is_engine = matches!(serve.contender, Contender::Engine | Contender::EngineDirect);
         let object = |item: &Item| -> io::Result<Object> {
             let open = serve.open_once.then(|| open(serve, item)).transpose()?;
+            let handle = open.as_ref().filter(|_| is_engine).map(Handle::new);
+            let handle = handle.transpose().map_err(io::Error::other)?;
             let decoded: Option<Vec<_>> = item.expected.iter().map(|hex| from_hex(hex.as_bytes())).collect();
-            Ok(Object { item: item.clone(), open, expected: decoded.filter(|all| !all.is_empty()) })
+            Ok(Object { item: item.clone(), open, handle, expected: decoded.filter(|all| !all.is_empty()) })
         };
         let stream = |items: &Vec<Item>| items.iter().map(object).collect();
         let files = serve.streams.iter().map(stream).collect::<io::Result<_>>()?;
-        let is_engine = matches!(serve.contender, Contender::Engine | Contender::EngineDirect);
         let engine = is_engine.then(|| engine::Prepared::new(serve)).transpose()?;
         Ok(Prepared { ops, files, engine })
     }
