@@ -22,6 +22,9 @@ pub struct Config {
     pub queues: u16,
     /// Physical units of each operator. An operator that is not named is not there.
     pub units: Vec<(Operator, u16)>,
+    /// Operators whose units are the lanes of one: their blocks are processed together, a pass at a time
+    /// ([`Action::StartPass`](crate::Action)). It has no effect on operators that change the length of the data.
+    pub gather: Vec<Operator>,
     /// Bytes that one direct copy moves at most, so that commands take turns.
     pub direct_chunk: u64,
     /// How long a failed command waits for its aborted operations before it completes without them.
@@ -38,6 +41,7 @@ impl Default for Config {
             commands: 256,
             queues: 64,
             units: OPERATORS.iter().map(|info| (info.operator, 1)).collect(),
+            gather: Vec::new(),
             direct_chunk: 1 << 20,
             abort_grace: 5_000_000_000,
         }

@@ -63,7 +63,11 @@ impl Engine {
         let block = id.block();
         if kind != OperatorKind::Resize {
             let kind = OperationKind::Process { unit, operator: at, block, length, last };
-            return self.issue(id, kind, u64::from(length));
+            self.issue(id, kind, u64::from(length));
+            if let Some(gathering) = self.units.gathering(pool) {
+                gathering.join(id, self.now);
+            }
+            return;
         }
         let Some(output) = self.commands.at(index).segments[segment as usize + 1].filling else { return };
         self.board.get_mut(id).output = Some(output);

@@ -48,9 +48,15 @@ impl Engine {
         row.state = State::Wait;
         row.busy -= 1;
         row.holds += u32::from(matches!(outcome, Outcome::Moved { held: true, .. }));
-        let output = row.output.take();
+        let (output, device, pool) = (row.output.take(), row.device, row.pool);
         if let Some(output) = output {
             self.board.get_mut(output).busy -= 1;
+        }
+        if self.gathers && matches!(device, Device::Operator(_)) {
+            let processed = !matches!(outcome, Outcome::Failed(_));
+            if let Some(gathering) = self.units.gathering(pool) {
+                gathering.answered(id, self.now, processed);
+            }
         }
         self.return_unit(id);
         output
@@ -238,6 +244,8 @@ impl Engine {
             return Err(Fault::new(Status::InternalError));
         }
         command.result.digests[at as usize] = *slot;
+        let index = row.command;
+        self.end_stream(index, at);
         self.operator_done(id, kind);
         Ok(())
     }
@@ -259,6 +267,10 @@ impl Engine {
         };
         if !sound {
             return Err(Fault::new(Status::InternalError));
+        }
+        if row.last {
+            let index = row.command;
+            self.end_stream(index, at);
         }
         self.operator_done(id, kind);
         Ok(())
@@ -317,6 +329,42 @@ impl Engine {
         if let Some(next) = self.units.release(pool, unit) {
             self.board.get_mut(next).unit = Some(unit);
             self.make_ready(next);
+        }
+    }
+
+    /// Counts the streams that a command brings to operators that gather.
+    pub(crate) fn begin_streams(&mut self, index: u16) {
+        if !self.gathers {
+            return;
+        }
+        let command = self.commands.at(index);
+        for (at, operator) in command.spec.chain.iter().enumerate() {
+            if let Some(gathering) = self.units.gathering(operator.pool) {
+                gathering.streams += 1;
+                command.streams |= 1 << at;
+            }
+        }
+    }
+
+    /// No more of a command's data comes to that operator.
+    pub(crate) fn end_stream(&mut self, index: u16, at: u8) {
+        let command = self.commands.at(index);
+        if command.streams & 1 << at == 0 {
+            return;
+        }
+        command.streams &= !(1 << at);
+        let pool = command.spec.chain[at as usize].pool;
+        if let Some(gathering) = self.units.gathering(pool) {
+            gathering.streams -= 1;
+        }
+    }
+
+    /// No more of a command's data comes to any operator.
+    #[inline]
+    pub(crate) fn end_streams(&mut self, index: u16) {
+        while self.commands.at(index).streams != 0 {
+            let at = self.commands.at(index).streams.trailing_zeros() as u8;
+            self.end_stream(index, at);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::admit::Admission;
 use crate::command::Commands;
 use crate::config::{Config, ConfigError, QueueConfig};
 use crate::frontend::Frontend;
+use crate::gather::Occasion;
 use crate::message::{Action, CommandId, Event, Nanos, QueueId};
 use crate::order::Order;
 use crate::quota::Quota;
@@ -45,6 +46,8 @@ pub struct Engine {
     pub(crate) commands: Commands,
     pub(crate) board: Scoreboard,
     pub(crate) units: Renaming,
+    /// There are operators whose blocks are gathered.
+    pub(crate) gathers: bool,
     /// Blocks: who may take how many.
     pub(crate) quota: Quota,
     pub(crate) order: Order,
@@ -75,7 +78,8 @@ impl Engine {
             frontend: Frontend::new(config.queues, config.commands),
             commands: Commands::new(config.commands),
             board: Scoreboard::new(config.blocks, config.commands),
-            units: Renaming::new(&config.units),
+            units: Renaming::new(&config.units, &config.gather),
+            gathers: !config.gather.is_empty(),
             quota: Quota::new(config.blocks, config.queues),
             order: Order::default(),
             admission: Admission::new(config.queues),
@@ -158,6 +162,22 @@ impl Engine {
         if !self.ready.is_empty() || self.quota.has_given() {
             self.settle();
         }
+        if self.gathers {
+            self.start_passes(Occasion::Step);
+        }
+    }
+
+    /// The owner has nothing else to do: no doorbell was rung and no device has answered since it last looked. What
+    /// waits only for company goes without it.
+    pub fn handle_idle(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        self.start_passes(Occasion::Idle);
+    }
+
+    fn start_passes(&mut self, occasion: Occasion) {
+        while let Some(operator) = self.units.start_pass(self.now, occasion) {
+            self.actions.push_back(Action::StartPass { operator });
+        }
     }
 
     /// The next thing to do, if there is any. Call it until there is none, after each event or after several.
@@ -176,10 +196,11 @@ impl Engine {
 
     /// When [`Engine::handle_timeout`] is to be called, if ever.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        self.deadlines.first().map(|(at, _)| *at)
+        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        deadline.into_iter().chain(self.units.next_pass()).min()
     }
 
-    /// Fails what has run out of time.
+    /// Fails what has run out of time; starts passes that have waited long enough.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         while let Some((_, command)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).copied() {
@@ -187,6 +208,7 @@ impl Engine {
             self.on_deadline(command);
         }
         self.settle();
+        self.start_passes(Occasion::Step);
     }
 
     /// Dispatches ready rows; hands blocks that came back to those who wait for them.

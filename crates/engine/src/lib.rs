@@ -37,6 +37,7 @@
 //! | `frontend`, `quota` | queue pairs, arbitration, phase bits; what one tenant can never take from another |
 //! | `spec` | from entry and descriptor to a checked transfer |
 //! | `command`, `position` | one command's state; where in its extents it is |
+//! | `gather` | when a pass of a multi-lane unit starts |
 //! | `scoreboard`, `renaming`, `order` | rows and their blocks, units, request ids |
 //! | `engine` | the state machine's step |
 //! | `admit`, `finish` | a command's start, its end |
@@ -46,7 +47,7 @@
 //!
 //! * Devices, operators, memory: an operation names a block by number; whoever performs it owns the bytes.
 //! * Recovery of devices: an operation that fails, fails its command. Device controllers retry what is worth it.
-//! * Scheduling of multi-lane passes and virtual functions.
+//! * Virtual functions.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -61,6 +62,7 @@ mod done;
 mod engine;
 mod finish;
 mod frontend;
+mod gather;
 pub mod message;
 mod order;
 mod plan;

@@ -4,6 +4,7 @@ use crate::spec::TransferSpec;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use dcs_abi::entry::CompletionEntry;
+use dcs_abi::operator::Operator;
 use dcs_abi::result::{DigestSlot, ResultArea};
 use dcs_abi::status::Status;
 
@@ -231,8 +232,14 @@ pub enum Action {
         /// Which command.
         command: CommandId,
     },
-    /// Perform a device operation; answer with [`Event::Done`], once.
+    /// Perform a device operation; answer with [`Event::Done`], once. That of an operator which gathers
+    /// ([`Config::gather`](crate::Config)) only takes its lane, and is performed by the next [`Action::StartPass`].
     Issue(Operation),
+    /// Perform all operations of this operator that were issued since the last pass and not answered, together.
+    StartPass {
+        /// Which operator.
+        operator: Operator,
+    },
     /// Stop an operation soon if that can be done. It is still answered by [`Event::Done`], once.
     Abort {
         /// Which operation.

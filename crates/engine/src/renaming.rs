@@ -3,10 +3,12 @@
 //! A chain names an operator; which unit works on a block is decided block by block, by whichever is free. The
 //! stream's state is the command's, not the unit's: a unit is loaded with it for one block.
 
+use crate::gather::{Gathering, Occasion};
+use crate::message::Nanos;
 use crate::scoreboard::RowId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use dcs_abi::operator::Operator;
+use dcs_abi::operator::{Operator, OperatorKind};
 
 #[derive(Debug)]
 struct Pool {
@@ -14,6 +16,8 @@ struct Pool {
     count: u16,
     free: Vec<u16>,
     waiting: VecDeque<RowId>,
+    /// Where the units are the lanes of one.
+    gathering: Option<Gathering>,
 }
 
 #[derive(Debug)]
@@ -22,12 +26,14 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    pub fn new(units: &[(Operator, u16)]) -> Renaming {
+    pub fn new(units: &[(Operator, u16)], gather: &[Operator]) -> Renaming {
         let pool = |(operator, count): &(Operator, u16)| Pool {
             operator: *operator,
             count: *count,
             free: (0..*count).rev().collect(),
             waiting: VecDeque::new(),
+            gathering: (gather.contains(operator) && operator.kind() != OperatorKind::Resize)
+                .then(|| Gathering::new(*count)),
         };
         Renaming { pools: units.iter().filter(|unit| unit.1 > 0).map(pool).collect() }
     }
@@ -60,6 +66,25 @@ impl Renaming {
         next
     }
 
+    /// What gathers the blocks of a pool for passes, if anything does.
+    #[inline]
+    pub fn gathering(&mut self, pool: u8) -> Option<&mut Gathering> {
+        self.pools[pool as usize].gathering.as_mut()
+    }
+
+    /// Starts a pass that is due, if there is one; tells of which operator.
+    pub fn start_pass(&mut self, now: Nanos, occasion: Occasion) -> Option<Operator> {
+        self.pools.iter_mut().find_map(|pool| {
+            let started = pool.gathering.as_mut()?.start(now, occasion);
+            started.then_some(pool.operator)
+        })
+    }
+
+    /// When the next pass is due at the latest.
+    pub fn next_pass(&self) -> Option<Nanos> {
+        self.pools.iter().filter_map(|pool| pool.gathering.as_ref()?.deadline()).min()
+    }
+
     /// Takes a row out of the line of its pool: its command failed.
     pub fn forget(&mut self, pool: u8, row: RowId) {
         self.pools[pool as usize].waiting.retain(|other| *other != row);
@@ -67,7 +92,10 @@ impl Renaming {
 
     /// True where no unit works and nobody waits for one.
     pub fn all_free(&self) -> bool {
-        self.pools.iter().all(|pool| pool.free.len() == pool.count as usize && pool.waiting.is_empty())
+        self.pools.iter().all(|pool| {
+            let gathers = pool.gathering.as_ref().is_some_and(|gathering| !gathering.is_idle());
+            pool.free.len() == pool.count as usize && pool.waiting.is_empty() && !gathers
+        })
     }
 }
 
@@ -78,7 +106,7 @@ mod tests {
     #[test]
     fn a_freed_unit_goes_to_who_waited_longest() {
         let rows: [RowId; 5] = core::array::from_fn(|at| RowId(at as u32));
-        let mut renaming = Renaming::new(&[(Operator::Md5, 2), (Operator::Gzip, 0)]);
+        let mut renaming = Renaming::new(&[(Operator::Md5, 2), (Operator::Gzip, 0)], &[]);
         assert_eq!(renaming.pool(Operator::Gzip), None, "no units, no pool");
         let pool = renaming.pool(Operator::Md5).expect("it has units");
         let units: [Option<u16>; 5] = rows.map(|row| renaming.rename(pool, row));

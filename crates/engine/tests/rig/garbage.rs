@@ -58,6 +58,7 @@ impl<'a> World<'a> {
             commands: 8,
             queues: QUEUES,
             units,
+            gather: vec![OPERATORS[0].operator, OPERATORS[7].operator],
             direct_chunk: 5000,
             abort_grace: 1000,
         };
@@ -354,7 +355,7 @@ impl<'a> World<'a> {
                 Action::Complete { entry, .. } => {
                     assert_eq!(entry.status().is_success(), entry.stage() == Stage::None);
                 }
-                Action::QueueDeleted { .. } => {}
+                Action::QueueDeleted { .. } | Action::StartPass { .. } => {}
             }
         }
     }

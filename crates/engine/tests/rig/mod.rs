@@ -50,6 +50,8 @@ pub struct Options {
     pub pieces: bool,
     /// The host reads completions as they come.
     pub consume: bool,
+    /// What a pass takes; random where it is not said.
+    pub pass_time: Option<Nanos>,
 }
 
 impl Default for Options {
@@ -63,6 +65,7 @@ impl Default for Options {
             direct_lasts: u32::MAX,
             pieces,
             consume: true,
+            pass_time: None,
         }
     }
 }
@@ -96,6 +99,10 @@ pub struct Rig {
     flights: BTreeMap<OperationId, Flight>,
     units: BTreeSet<(dcs_abi::operator::Operator, u16)>,
     deleted: Vec<QueueId>,
+    /// Operations in lanes, with what their faults add to the pass's time.
+    gathered: Vec<(dcs_abi::operator::Operator, OperationId, Nanos)>,
+    /// Passes: when, of which operator, of how many operations.
+    pub passes: Vec<(Nanos, dcs_abi::operator::Operator, usize)>,
     directs: u32,
     /// Operations issued, in order, with the queue of each.
     pub trace: Vec<(QueueId, dcs_engine::OperationKind)>,
@@ -125,6 +132,8 @@ impl Rig {
             flights: BTreeMap::new(),
             units: BTreeSet::new(),
             deleted: Vec::new(),
+            gathered: Vec::new(),
+            passes: Vec::new(),
             directs: 0,
             trace: Vec::new(),
             most_actions: 0,
@@ -234,7 +243,13 @@ impl Rig {
         let waiting: Vec<_> = self.submitted.iter().filter(|command| command.is_owed()).collect();
         assert!(waiting.is_empty(), "never completed: {waiting:?}");
         assert!(self.flights.is_empty() && self.bound.is_empty() && self.units.is_empty());
+        assert!(self.gathered.is_empty(), "everything that was gathered is processed");
         assert!(self.engine.is_idle(), "leak: {:#?}", self.engine);
+    }
+
+    /// Operations in lanes that wait for a pass.
+    pub fn gathered(&self) -> usize {
+        self.gathered.len()
     }
 
     /// Operations with devices now.

@@ -61,6 +61,7 @@ impl Rig {
             Action::Bind { command, queue, spec } => self.soon(Due::Bind { command, queue, spec }),
             Action::Unbind { command } => self.unbind(command),
             Action::Issue(operation) => self.issue(operation),
+            Action::StartPass { operator } => self.start_pass(operator),
             Action::Abort { operation } => self.abort(operation),
             Action::Complete { queue, slot, entry, result } => {
                 self.on_completion(queue, slot, entry, result);
@@ -205,8 +206,30 @@ impl Rig {
             Some(Kind::Delay) => self.random.range(1, 1000) * self.options.latency,
             _ => self.random.range(1, self.options.latency),
         };
-        if !hangs || struck == Some(Kind::Drop) {
+        let gathers = unit.filter(|(operator, _)| self.engine.config().gather.contains(operator));
+        if let Some((operator, _)) =
+            gathers.filter(|_| matches!(operation.kind, OperationKind::Process { .. }))
+        {
+            let extra = if struck.is_some() { delay } else { 0 };
+            self.gathered.push((operator, operation.id, extra));
+        } else if !hangs || struck == Some(Kind::Drop) {
             self.later(delay, Due::Answer { operation: operation.id });
+        }
+    }
+
+    /// All that is in the lanes of an operator is processed in the same time.
+    fn start_pass(&mut self, operator: Operator) {
+        let (now, later) =
+            std::mem::take(&mut self.gathered).into_iter().partition(|entry| entry.0 == operator);
+        self.gathered = later;
+        let now: Vec<(Operator, OperationId, u64)> = now;
+        let lanes =
+            self.engine.config().units.iter().find(|unit| unit.0 == operator).map_or(0, |unit| unit.1);
+        assert!((1..=lanes as usize).contains(&now.len()), "a pass has blocks, and no more than lanes");
+        self.passes.push((self.now, operator, now.len()));
+        let time = self.options.pass_time.unwrap_or_else(|| self.random.range(1, self.options.latency));
+        for (_, operation, extra) in now {
+            self.later(time + extra, Due::Answer { operation });
         }
     }
 
@@ -253,6 +276,7 @@ impl Rig {
     fn answer(&mut self, operation: OperationId) {
         // An aborted operation is due twice; the first time counts.
         let Some(flight) = self.flights.remove(&operation) else { return };
+        self.gathered.retain(|(_, other, _)| *other != operation);
         let outcome = self.outcome(&flight);
         self.give_back(&flight);
         self.engine.handle(self.now, Event::Done { operation, outcome });

@@ -6,6 +6,7 @@ mod fairness;
 mod faults;
 mod frontend;
 mod garbage;
+mod gather;
 mod order;
 mod properties;
 #[path = "../rig/mod.rs"]

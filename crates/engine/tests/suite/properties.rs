@@ -61,11 +61,22 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 fn config() -> impl Strategy<Value = Config> {
     let sizes = (prop::sample::select(vec![4096u32, 8192, 20_480]), 18u32..60, 1u16..5, 8u16..40);
-    (sizes, 1u16..4, 1u64..20_000).prop_map(
-        |((block_size, blocks, window, commands), units, direct_chunk)| {
+    let gather = prop_oneof![Just(vec![]), Just(vec![Md5, Aes256Ctr, Crc32, Gzip])];
+    (sizes, 1u16..4, 1u64..20_000, gather).prop_map(
+        |((block_size, blocks, window, commands), units, direct_chunk, gather)| {
             let units = OPERATORS.iter().map(|info| (info.operator, units)).collect();
             let queues = 4;
-            Config { block_size, blocks, window, commands, queues, units, direct_chunk, ..Config::default() }
+            Config {
+                block_size,
+                blocks,
+                window,
+                commands,
+                queues,
+                units,
+                gather,
+                direct_chunk,
+                ..Config::default()
+            }
         },
     )
 }
@@ -75,7 +86,7 @@ fn options() -> impl Strategy<Value = Options> {
     let direct_lasts = prop_oneof![Just(u32::MAX), 0u32..10];
     (any::<u64>(), bools, 1u64..1_000_000, direct_lasts).prop_map(|(seed, bools, latency, direct_lasts)| {
         let (immediate, direct, pieces) = bools;
-        Options { seed, immediate, direct, pieces, latency, direct_lasts, consume: true }
+        Options { seed, immediate, direct, pieces, latency, direct_lasts, ..Options::default() }
     })
 }
 
