@@ -194,7 +194,7 @@ pub struct Bench {
     /// Busy processes beside the measured one, on its cores
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<0, 256>)]
     pub hogs: Vec<usize>,
-    /// Seconds that are measured in each run, after a warm-up of a third as long
+    /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is less)
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "1")]
     pub seconds: f64,
     /// Runs of each contender, of which the median counts

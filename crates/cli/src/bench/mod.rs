@@ -49,6 +49,9 @@ use std::time::Duration;
 
 /// The job that counts instructions instead of moving many bytes.
 const CONTROL: &str = "control";
+/// Seconds before the first mark. Many threads on many young connections take twice their time and more until
+/// windows have grown; in less than half a second they do not get there.
+const WARM_UP_S: f64 = 1.0;
 
 pub fn run(options: &args::Bench, report: &Report) -> Result<(), Failure> {
     interrupt::install();
@@ -204,7 +207,7 @@ impl Bench<'_> {
             hogs: step.hogs,
             open_once: self.options.open == args::OpenChoice::Once,
             cold: self.options.cold,
-            warm_s: (self.options.seconds / 3.0).clamp(0.1, 1.0),
+            warm_s: (2.0 * self.options.seconds).min(WARM_UP_S),
             measure_s: self.options.seconds,
             server_cores: self.server_cores.clone(),
             client_cores: self.client_cores.clone(),
