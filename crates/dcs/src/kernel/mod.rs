@@ -1,7 +1,7 @@
 //! The kernel backend: joins the engine core, the device controller and the operators into one loop.
 //!
 //! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
-//! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
+//! deadlines, then passes of multi-lane units that are due. Nothing in a round waits, but for disks where there is no io_uring.
 
 mod chain;
 mod pass;
@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::{Published, Statistics};
 use chain::Chain;
-use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
@@ -92,7 +91,6 @@ impl Core {
                 *units = lanes as u16;
             }
         }
-        config.gather = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
@@ -259,11 +257,10 @@ impl Core {
             self.engine.handle_timeout(self.now);
             any = true;
         }
-        if !any {
-            // Passes that wait for more streams' blocks go without them.
-            self.engine.handle_idle(self.now);
-            if let Some(action) = self.engine.poll_action() {
-                self.perform(action);
+        let idle = !any;
+        for at in 0..self.passes.len() {
+            if self.passes[at].is_due(idle) {
+                self.run_pass(at);
                 any = true;
             }
         }
@@ -279,8 +276,7 @@ impl Core {
         self.statistics.publish(&Statistics::of(&self.engine));
     }
 
-    fn run_pass(&mut self, operator: Operator) {
-        let Some(at) = self.passes.iter().position(|pass| pass.lanes().0 == operator) else { return };
+    fn run_pass(&mut self, at: usize) {
         let mut passed = std::mem::take(&mut self.passed);
         self.passes[at].run(&mut self.bound, &self.controller.pool, &mut passed);
         self.now = clock();
@@ -361,7 +357,8 @@ impl Core {
             }
             Action::Unbind { command } => self.bound[command.slot()] = None,
             Action::Issue(operation) => self.issue(&operation),
-            Action::StartPass { operator } => self.run_pass(operator),
+            // Not asked for: the configuration gathers nothing, this loop still decides when a pass starts.
+            Action::StartPass { .. } => {}
             Action::Abort { operation } if self.passes.iter_mut().any(|pass| pass.abort(operation)) => {
                 let outcome = Outcome::Failed(Fault::new(Status::Cancelled));
                 self.handle(Event::Done { operation, outcome });
