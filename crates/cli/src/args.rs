@@ -376,7 +376,7 @@ Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no spa
 
 const BENCH_HELP: &str = "\
 Examples:
-  dcs bench                                        # a few minutes, a table at the end
+  dcs bench                                        # five minutes, a table at the end
   dcs bench 'file>md5>socket' --streams 1,16 --seconds 2
   dcs bench 'file>md5>socket' --size 4k --streams 1,64 --open once
   dcs bench 'socket>md5>file' --streams 16 --contenders loop-direct,engine-direct

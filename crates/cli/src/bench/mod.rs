@@ -49,7 +49,7 @@ use std::time::Duration;
 
 /// The job that counts instructions instead of moving many bytes.
 const CONTROL: &str = "control";
-/// Seconds before the first mark. Many threads on many young connections take twice their time and more until
+/// Seconds before the first mark. Many threads on many young connections take several times the CPU until
 /// windows have grown; in less than half a second they do not get there.
 const WARM_UP_S: f64 = 1.0;
 
