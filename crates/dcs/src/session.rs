@@ -270,35 +270,37 @@ impl Transfer {
     /// [`TransferError`]: stage, status, and what had been done.
     pub fn wait(mut self) -> Result<Completion, TransferError> {
         loop {
-            if let Some(finished) = self.queue.take(self.cid) {
-                return self.conclude(finished);
+            if let Some(done) = self.take() {
+                return done;
             }
             self.engine.wait(&self.queue, Awaited::Done(self.cid));
         }
+    }
+
+    /// Its completion if it is done.
+    fn take(&mut self) -> Option<Result<Completion, TransferError>> {
+        let Transfer { queue, cid, memory, taken, .. } = self;
+        let done = queue.take(*cid, |finished| conclude(finished, memory.take()));
+        *taken |= done.is_some();
+        done
     }
 
     /// Its completion if it is done, else the transfer again. On an engine without a thread of its own this does a
     /// bounded piece of what can be done without waiting.
     pub fn try_wait(mut self) -> Result<Result<Completion, TransferError>, Transfer> {
         self.engine.drive_once();
-        match self.queue.take(self.cid) {
-            Some(finished) => Ok(self.conclude(finished)),
-            None => Err(self),
-        }
+        self.take().ok_or(self)
     }
 
     /// Its completion if it is done, which stays to be taken; else does what can be done without waiting.
-    pub(crate) fn peek(&self) -> Option<Finished> {
+    pub(crate) fn peek<R>(&self, of: impl FnOnce(&Finished) -> R) -> Option<R> {
         self.engine.drive_once();
-        self.queue.peek(self.cid)
+        self.queue.peek(self.cid, of)
     }
 
     /// Waits until it is done, and leaves its completion to be taken.
-    pub(crate) fn wait_done(&self) -> Finished {
-        loop {
-            if let Some(finished) = self.queue.peek(self.cid) {
-                return finished;
-            }
+    pub(crate) fn wait_done(&self) {
+        while !self.is_done() {
             self.engine.wait(&self.queue, Awaited::Done(self.cid));
         }
     }
@@ -320,28 +322,28 @@ impl Transfer {
         self.taken = true;
         self.queue.detach(self.cid);
     }
+}
 
-    fn conclude(&mut self, finished: Finished) -> Result<Completion, TransferError> {
-        self.taken = true;
-        let entry = &finished.entry;
-        let mut completion = Completion::new(&finished);
-        completion.memory = self.memory.take().map(|memory| {
-            let mut bytes = std::mem::take(&mut *memory.lock().unwrap_or_else(|error| error.into_inner()));
-            bytes.truncate(usize::try_from(completion.bytes_out).unwrap_or(usize::MAX));
-            bytes
-        });
-        let status = entry.status();
-        if status == Status::Success {
-            return Ok(completion);
-        }
-        let stage = entry.stage();
-        let number = finished.chain.get(entry.stage_index as usize).copied().unwrap_or(0);
-        let operator = Operator::from_number(number)
-            .filter(|_| stage == Stage::Operator)
-            .map(|operator| (entry.stage_index, operator));
-        let errno = finished.result.errno() as i32;
-        Err(TransferError { status, stage, operator, errno, completion: Box::new(completion) })
+/// What a transfer has come to. `memory`: that of its sink.
+fn conclude(finished: &Finished, memory: Option<Arc<Mutex<Vec<u8>>>>) -> Result<Completion, TransferError> {
+    let entry = &finished.entry;
+    let mut completion = Completion::new(finished);
+    completion.memory = memory.map(|memory| {
+        let mut bytes = std::mem::take(&mut *memory.lock().unwrap_or_else(|error| error.into_inner()));
+        bytes.truncate(usize::try_from(completion.bytes_out).unwrap_or(usize::MAX));
+        bytes
+    });
+    let status = entry.status();
+    if status == Status::Success {
+        return Ok(completion);
     }
+    let stage = entry.stage();
+    let number = finished.chain.get(entry.stage_index as usize).copied().unwrap_or(0);
+    let operator = Operator::from_number(number)
+        .filter(|_| stage == Stage::Operator)
+        .map(|operator| (entry.stage_index, operator));
+    let errno = finished.result.errno() as i32;
+    Err(TransferError { status, stage, operator, errno, completion: Box::new(completion) })
 }
 
 impl Future for Transfer {
@@ -355,10 +357,10 @@ impl Future for Transfer {
         assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);
         // Its identifier may be another transfer's by now.
         assert!(!self.taken, "polled after it was done");
-        match self.queue.take_or_wake(self.cid, context.waker()) {
-            Some(finished) => Poll::Ready(self.conclude(finished)),
-            None => Poll::Pending,
+        if self.queue.wake_when_done(self.cid, context.waker()) {
+            return Poll::Pending;
         }
+        self.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -175,12 +175,15 @@ pub(crate) struct Scoreboard {
     blocks: u32,
     /// Blocks in use by nobody.
     free: Vec<RowId>,
+    /// Rows without a block that are in use.
+    asides: usize,
 }
 
 impl Scoreboard {
     pub fn new(blocks: u32, commands: u16) -> Scoreboard {
         let size = blocks as usize + commands as usize * CHAIN_MAX;
-        Scoreboard { rows: alloc::vec![FREE; size], blocks, free: (0..blocks).rev().map(RowId).collect() }
+        let free = (0..blocks).rev().map(RowId).collect();
+        Scoreboard { rows: alloc::vec![FREE; size], blocks, free, asides: 0 }
     }
 
     /// Takes a free block for a segment of a command; the quota was asked before.
@@ -207,6 +210,7 @@ impl Scoreboard {
         let row = self.get_mut(id);
         debug_assert_eq!(row.state, State::Free);
         *row = Row { serial: row.serial, command, device, state: State::Wait, ..FREE };
+        self.asides += 1;
         id
     }
 
@@ -214,7 +218,9 @@ impl Scoreboard {
     pub fn remove(&mut self, id: RowId) {
         debug_assert!(!self.has_block(id));
         let row = self.get_mut(id);
+        debug_assert_ne!(row.state, State::Free);
         (row.state, row.orphan) = (State::Free, false);
+        self.asides -= 1;
     }
 
     pub fn has_block(&self, id: RowId) -> bool {
@@ -278,7 +284,7 @@ impl Scoreboard {
 
     /// Rows in use.
     pub fn in_use(&self) -> usize {
-        self.rows.iter().filter(|row| row.state != State::Free).count()
+        self.blocks as usize - self.free.len() + self.asides
     }
 }
 

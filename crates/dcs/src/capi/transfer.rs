@@ -24,14 +24,19 @@ enum State {
 impl dcs_transfer {
     fn peek(&self) -> Option<dcs_completion> {
         match &self.state {
-            State::Submitted(transfer) => transfer.peek().map(|finished| dcs_completion::new(&finished)),
+            State::Submitted(transfer) => transfer.peek(dcs_completion::new),
             State::Refused(completion) => Some(**completion),
         }
     }
 
     fn wait(&self) -> dcs_completion {
         match &self.state {
-            State::Submitted(transfer) => dcs_completion::new(&transfer.wait_done()),
+            State::Submitted(transfer) => loop {
+                transfer.wait_done();
+                if let Some(completion) = transfer.peek(dcs_completion::new) {
+                    return completion;
+                }
+            },
             State::Refused(completion) => **completion,
         }
     }

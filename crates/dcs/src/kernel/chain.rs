@@ -9,7 +9,7 @@ use dcs_engine::{Fault, OperationKind, Outcome, TransferSpec};
 use dcs_ndp::{Context, OperatorError};
 
 /// The operators of one command, with their stream states.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Chain(Vec<Loaded>);
 
 pub(super) struct Loaded {
@@ -27,13 +27,19 @@ impl std::fmt::Debug for Loaded {
 
 impl Chain {
     /// Loads the operators; on failure tells which one and why.
-    pub fn load(spec: &TransferSpec) -> Result<Chain, (u8, Fault)> {
-        let load = |(at, spec): (usize, &dcs_engine::OperatorSpec)| {
+    pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Fault)> {
+        self.0.clear();
+        for (at, spec) in spec.chain.iter().enumerate() {
             let context =
                 Context::new(spec.operator, &spec.parameter).map_err(|error| (at as u8, fault(&error)))?;
-            Ok(Loaded { context, covered: 0 })
-        };
-        spec.chain.iter().enumerate().map(load).collect::<Result<_, _>>().map(Chain)
+            self.0.push(Loaded { context, covered: 0 });
+        }
+        Ok(())
+    }
+
+    /// Lets go of the operators, and keeps the room that they took.
+    pub fn unload(&mut self) {
+        self.0.clear();
     }
 
     /// Whether its operators take much longer with a block than it takes to send it.

@@ -61,6 +61,8 @@ pub(crate) struct Core {
     engine: dcs_engine::Engine,
     controller: Controller,
     bound: Vec<Option<Bound>>,
+    /// Chains that are loaded with nothing: their room is used again.
+    spare_chains: Vec<Chain>,
     passes: Vec<Pass>,
     passed: Vec<(OperationId, Outcome)>,
     queues: Vec<Option<Queue>>,
@@ -105,6 +107,7 @@ impl Core {
             passes,
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
+            spare_chains: Vec::new(),
             queues: (0..queues).map(|_| None).collect(),
             open: Vec::new(),
             opening: Vec::new(),
@@ -364,7 +367,12 @@ impl Core {
                 let binding = self.bind(command, queue, &spec);
                 self.handle(Event::Bound { command, binding });
             }
-            Action::Unbind { command } => self.bound[command.slot()] = None,
+            Action::Unbind { command } => {
+                if let Some(Bound { mut chain, .. }) = self.bound[command.slot()].take() {
+                    chain.unload();
+                    self.spare_chains.push(chain);
+                }
+            }
             Action::Issue(operation) => self.issue(&operation),
             // Not asked for: the configuration gathers nothing, this loop still decides when a pass starts.
             Action::StartPass { .. } => {}
@@ -420,7 +428,8 @@ impl Core {
         let pair = self.pair(queue).ok_or((Stage::Frontend, 0, Fault::new(Status::QueueDeleted)))?;
         let (route, binding) =
             Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, fault)| (stage, 0, fault))?;
-        let chain = Chain::load(spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
+        let mut chain = self.spare_chains.pop().unwrap_or_default();
+        chain.load(spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
         self.bound[command.slot()] = Some(Bound { route, chain });
         Ok(binding)
     }

@@ -1,7 +1,7 @@
 //! What a process could do to an engine that reads its memory: entries, descriptors and doorbells of any value.
 
 use super::*;
-use crate::queue::Command as QueueCommand;
+use crate::queue::{Awaited, Command as QueueCommand};
 use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use std::sync::Mutex;
@@ -51,11 +51,15 @@ fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status
     let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: LENGTH_TO_END, ..Default::default() };
     let cid = pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap();
     settle(core);
-    let finished = pair.take(cid).expect("it is done");
-    let status = finished.entry.status();
+    let status = take(pair, cid);
     let moved = memory.lock().unwrap().as_slice() == b"bytes";
     assert_eq!(moved, status == Status::Success, "bytes are moved where success is said, and nowhere else");
     status
+}
+
+/// The status of a transfer that is done.
+fn take(pair: &QueuePair, cid: u16) -> Status {
+    pair.take(cid, |finished| finished.entry.status()).expect("it is done")
 }
 
 /// A transfer that was cancelled and whose completion was taken takes no room, though its entry is in the ring still.
@@ -72,12 +76,12 @@ fn a_cancelled_transfer_takes_no_room() {
     // The engine hears of the cancel first.
     assert!(pair.cancel(all[3]));
     core.control(Control::Cancel(Arc::clone(&pair), all[3]));
-    assert_eq!(pair.take(all[3]).expect("it is done").entry.status(), Status::Cancelled);
+    assert_eq!(take(&pair, all[3]), Status::Cancelled);
     let next = submit().unwrap();
     assert!(next != all[3] && submit().is_err());
     settle(&mut core);
-    for cid in all.into_iter().filter(|cid| pair.peek(*cid).is_some()).chain([next]) {
-        assert_eq!(pair.take(cid).unwrap().entry.status(), Status::InvalidField);
+    for cid in all.into_iter().filter(|cid| pair.has(Awaited::Done(*cid))).chain([next]) {
+        assert_eq!(take(&pair, cid), Status::InvalidField);
     }
     assert_eq!(good(&mut core, &pair, |_| ()), Status::Success);
     let again: Vec<_> = (0..16).map(|_| submit().unwrap()).collect();
@@ -180,8 +184,8 @@ fn a_number_that_is_used_again_is_another_queue() {
     core.control(Control::DeleteQueue(*first.id.get().unwrap()));
     core.control(Control::AddQueue(Arc::clone(&second)));
     settle(&mut core);
-    assert!(first.has(crate::queue::Awaited::Closed));
-    assert!(!second.has(crate::queue::Awaited::Closed));
+    assert!(first.has(Awaited::Closed));
+    assert!(!second.has(Awaited::Closed));
     assert_eq!(good(&mut core, &second, |_| ()), Status::Success);
 }
 
@@ -193,6 +197,6 @@ fn a_core_that_was_given_up_tells_everybody() {
     core.control(Control::AddQueue(Arc::clone(&late)));
     assert!(!core.step());
     for pair in [pair, late] {
-        assert!(pair.has(crate::queue::Awaited::Closed));
+        assert!(pair.has(Awaited::Closed));
     }
 }
