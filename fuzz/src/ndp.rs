@@ -5,7 +5,7 @@ mod common;
 
 use common::{Cut, in_place, pieces, resize_within, whole};
 use dcs_abi::operator::{OPERATORS, Operator, OperatorInfo, OperatorKind};
-use dcs_ndp::{Context, Lanes, OperatorError, Piece};
+use dcs_ndp::{Context, Lanes, OperatorError, Piece, library};
 
 /// A stream through an operator, cut in pieces: it comes to the same as in one piece, inverses restore, what is
 /// refused changes nothing, and every call gets on.
@@ -96,7 +96,11 @@ fn compressed(compress: Operator, decompress: Operator, parameter: &[u8], data: 
     let (stream, result) = resize_within(compress, parameter, data, cut, most);
     assert_eq!(result, Some(Ok(())), "data grow by a seventh and a header at most");
     let (same, _) = resize_within(compress, parameter, data, &whole(), most);
-    assert!(stream == same, "what comes out depends on how the data are cut");
+    // ISA-L may write other bytes for the same data.
+    let is_any = compress == Operator::Gzip
+        && matches!(parameter, [] | [1])
+        && library(compress).is_some_and(|name| name.starts_with("ISA-L"));
+    assert!(is_any || stream == same, "what comes out depends on how the data are cut");
     let (restored, result) = resize_within(decompress, &[], &stream, cut, usize::MAX);
     assert_eq!(result, Some(Ok(())));
     assert!(restored == data);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Cut, context, digest, in_place, pieces, resize, resized, sample, whole};
 use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
-use dcs_ndp::{OperatorError, parameter, sequential};
+use dcs_ndp::{OperatorError, library, parameter, sequential};
 use proptest::prelude::*;
 
 const KEY: [u8; 64] = {
@@ -42,6 +42,13 @@ fn codecs() -> impl Strategy<Value = (Operator, u8, Operator)> {
         (0..=9u8).prop_map(|level| (Operator::Gzip, level, Operator::Gunzip)),
         (1..=7u8).prop_map(|level| (Operator::Zstd, level, Operator::Unzstd)),
     ]
+}
+
+/// ISA-L may write other bytes for the same data.
+fn is_any(compress: Operator, level: &[u8]) -> bool {
+    compress == Operator::Gzip
+        && level == parameter::level(1)
+        && library(compress).is_some_and(|name| name.starts_with("ISA-L"))
 }
 
 proptest! {
@@ -117,7 +124,7 @@ proptest! {
         let level = parameter::level(level);
         let (stream, result) = resize(compress, &level, &data, &one);
         prop_assert_eq!(result, Ok(()));
-        prop_assert!(stream == resized(compress, &level, &data));
+        prop_assert!(is_any(compress, &level) || stream == resized(compress, &level, &data));
         let (restored, result) = resize(decompress, &[], &stream, &other);
         prop_assert_eq!(result, Ok(()));
         prop_assert!(restored == data);

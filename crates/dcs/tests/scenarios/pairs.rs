@@ -15,7 +15,7 @@ fn chains() -> [Vec<Op>; 5] {
         vec![],
         vec![Op::Md5],
         vec![Op::Md5, cipher, Op::Sha256],
-        vec![Op::Crc32c, Op::Gzip { level: 1 }],
+        vec![Op::Crc32c, Op::Gzip { level: 2 }],
         vec![Op::Gunzip, Op::Sha1],
     ]
 }

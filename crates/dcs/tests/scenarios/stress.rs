@@ -34,14 +34,21 @@ fn chain(random: &mut Random) -> Vec<Op> {
         Op::Crc32c,
         Op::Crc64Nvme,
         Op::Aes256Ctr { key: [3; 32], counter: [4; 16] },
-        Op::Gzip { level: 1 },
+        Op::Gzip { level: 2 },
         Op::Zstd { level: 1 },
     ];
     let mut chain: Vec<Op> = (0..random.below(5)).map(|_| random.pick(&ops).clone()).collect();
     if random.below(4) == 0 {
         chain.extend([Op::Gzip { level: 2 }, Op::Crc32, Op::Gunzip, Op::Md5]);
     }
+    // What comes out at level 1 is not always the same bytes: only that it is restored can be checked.
+    if random.below(4) == 0 {
+        chain.extend([Op::Gzip { level: 1 }, Op::Gunzip, Op::Sha256]);
+    }
     chain.truncate(8);
+    if chain.last() == Some(&Op::Gzip { level: 1 }) {
+        chain.pop();
+    }
     chain
 }
 

@@ -84,9 +84,11 @@ pub(crate) const GUNZIP_LIBRARY: &str = ZLIB_RS;
 
 /// Compression into one member.
 ///
-/// What the libraries write depends on where their input is cut and where their output is full. So they see the input
-/// stage by stage, and the same room each time: then the same data give the same bytes, however they come and go.
-/// Nothing is copied where a stage comes in one piece and the output has the room.
+/// What zlib-rs writes depends on where its input is cut and where its output is full. So it sees the input stage by
+/// stage, and the same room each time: then the same data give the same bytes, however they come and go. ISA-L is
+/// fastest that way too, but does not promise the same bytes: about one stream in 500 differed by some bits in the
+/// header of a deflate block from one run to the next, and was as good. Nothing is copied where a stage comes in one
+/// piece and the output has the room.
 pub(crate) struct Gzip {
     library: Box<dyn Deflate>,
     /// Bytes of the stage that the library has taken.
@@ -207,6 +209,9 @@ mod tests {
     use crate::resize::Resize;
     use proptest::prelude::*;
 
+    /// Where it is in [`libraries`].
+    const ISA_L: usize = 2;
+
     /// Every library that this machine has.
     fn libraries() -> Vec<Box<dyn Deflate>> {
         let mut all: Vec<Box<dyn Deflate>> = vec![zlib_rs(FAST), zlib_rs(6)];
@@ -272,14 +277,17 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_library_restores_and_writes_the_same_however_it_is_cut(
+        fn every_library_restores_and_zlib_rs_writes_the_same_however_it_is_cut(
             seed: u64, length in lengths(), pieces in prop::collection::vec(sizes(), 1..5), room in sizes(),
             back in sizes(),
         ) {
             let data = data(seed, length);
-            for (cut, whole) in libraries().into_iter().zip(libraries()) {
+            for (at, (cut, whole)) in libraries().into_iter().zip(libraries()).enumerate() {
                 let stream = run(Gzip::with(cut), &data, &pieces, room);
-                prop_assert!(stream == run(Gzip::with(whole), &data, &[usize::MAX], 8 * STAGE));
+                let whole = run(Gzip::with(whole), &data, &[usize::MAX], 8 * STAGE);
+                // ISA-L may write other bytes for the same data.
+                prop_assert!(at == ISA_L || stream == whole);
+                prop_assert!(run(Gunzip::default(), &whole, &pieces, back) == data);
                 prop_assert!(run(Gunzip::default(), &stream, &pieces, back) == data);
             }
         }
