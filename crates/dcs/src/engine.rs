@@ -1,7 +1,6 @@
 //! The engine as an application holds it: builder, threads, shutdown.
 
 use crate::error::Error;
-use crate::kernel::thread::cores;
 use crate::kernel::{Control, Core};
 use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
@@ -78,7 +77,8 @@ pub(crate) struct Shared {
 impl Default for Builder {
     fn default() -> Self {
         // Spinning takes a core from those who could make work; with one core there is nothing to spin for.
-        let spin = if cores() > 1 { Duration::from_micros(20) } else { Duration::ZERO };
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let spin = if cores > 1 { Duration::from_micros(20) } else { Duration::ZERO };
         Builder {
             backend: Backend::Kernel,
             driver: Driver::Thread,
@@ -291,9 +291,6 @@ impl Shared {
     /// The engine's thread, or the last drive of an engine without one: until all queues are gone.
     fn run(&self) {
         let mut turn = self.turn(self.core.lock());
-        if self.driver == Driver::Thread {
-            turn.core.settle_down();
-        }
         let stopped =
             |core: &Core| self.stopping.load(Ordering::SeqCst) && core.is_empty() && !self.has_control();
         while !stopped(&turn.core) {

@@ -30,22 +30,10 @@ pub(crate) enum DiskRequest {
     Read { fd: RawFd, offset: u64, start: u32, length: u32, wanted: u32, path: u32 },
     /// Write `length` bytes at `offset`.
     Write { fd: RawFd, offset: u64, start: u32, length: u32, path: u32 },
-    /// Send on a thread of the kernel's, beside the engine's own.
-    Send { fd: RawFd, start: u32, length: u32, more: bool },
     /// Send with zero copy.
     SendZeroCopy { fd: RawFd, start: u32, length: u32, more: bool },
     /// fdatasync.
     Sync { fd: RawFd },
-}
-
-impl DiskRequest {
-    /// The socket that it sends to.
-    pub fn socket(self) -> Option<RawFd> {
-        match self {
-            DiskRequest::Send { fd, .. } | DiskRequest::SendZeroCopy { fd, .. } => Some(fd),
-            _ => None,
-        }
-    }
 }
 
 impl Attempt {

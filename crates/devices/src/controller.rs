@@ -80,9 +80,6 @@ pub struct Controller {
     ring: Option<Ring>,
     /// The blocks.
     pub pool: BlockPool,
-    /// Long sends go to threads of the kernel's where there is a ring, beside what the engine does itself: worth their
-    /// wakes where the engine has operators to run and nothing else keeps the other cores busy.
-    pub send_aside: bool,
     pending: HashMap<OperationId, Pending>,
     /// Zero-copy sends whose buffers the kernel still has.
     held: HashMap<OperationId, Held>,
@@ -120,7 +117,6 @@ impl Controller {
         Ok(Controller {
             ring,
             pool: BlockPool::new(setup.blocks, setup.block_size),
-            send_aside: false,
             pending: HashMap::new(),
             held: HashMap::new(),
             wake: Arc::new(wake),
@@ -133,13 +129,6 @@ impl Controller {
     /// Whether io_uring carries what takes time.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some()
-    }
-
-    /// Lets the kernel's threads for this thread's requests run where this thread may run, and nowhere else.
-    pub fn follow_affinity(&self) {
-        if let Some(ring) = &self.ring {
-            ring.follow_affinity();
-        }
     }
 
     /// What wakes it.
@@ -180,7 +169,6 @@ impl Controller {
 
     fn attempt(&mut self, operation: &Operation, route: &mut Route) -> Attempt {
         let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
-        self.send_aside &= self.ring.is_some();
         match operation.kind {
             OperationKind::Read { place, offset, block, start, length } => {
                 if place == Place::Source
@@ -205,9 +193,7 @@ impl Controller {
                 let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
                 match &side.endpoint.object {
                     Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
-                    Object::Flow(flow) => {
-                        flow::send(flow, bytes, start, more, side.zero_copy, ring, self.send_aside)
-                    }
+                    Object::Flow(flow) => flow::send(flow, bytes, start, more, side.zero_copy, ring),
                     Object::Stream(stream) => flow::write(stream, bytes),
                     Object::Memory(memory) => match memory.write(offset, bytes) {
                         0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
@@ -390,7 +376,7 @@ impl Controller {
             return;
         };
         let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-        let is_send = request.socket().is_some();
+        let is_send = matches!(request, DiskRequest::SendZeroCopy { .. });
         match result {
             // Requests of a thread that ends are cancelled, and a caller that drove may end any time.
             Err(Errno::CANCELED | Errno::INTR) if !aborted && !held => return self.retry(operation),
@@ -423,7 +409,7 @@ impl Controller {
     }
 
     fn await_room(&mut self, operation: Operation, request: DiskRequest) {
-        if let (Some(ring), Some(fd)) = (&mut self.ring, request.socket()) {
+        if let (Some(ring), DiskRequest::SendZeroCopy { fd, .. }) = (&mut self.ring, request) {
             ring.poll(operation.id, fd, Interest::Writable);
             let pending = Pending::Ready { operation, fd, interest: Interest::Writable, aborted: false };
             self.pending.insert(operation.id, pending);
@@ -487,7 +473,7 @@ fn path(request: DiskRequest, flow: &Option<Arc<Endpoint>>) -> u32 {
     match request {
         DiskRequest::Read { path, .. } | DiskRequest::Write { path, .. } => PATH_IO_URING | path,
         DiskRequest::SendZeroCopy { .. } if without_copy() => PATH_IO_URING | PATH_ZERO_COPY,
-        _ => PATH_IO_URING,
+        DiskRequest::SendZeroCopy { .. } | DiskRequest::Sync { .. } => PATH_IO_URING,
     }
 }
 

@@ -26,11 +26,7 @@ pub(crate) fn receive(flow: &Flow, into: &mut [u8]) -> Attempt {
     }
 }
 
-/// Sends shorter than this are over before another thread has begun with them.
-const ASIDE_MIN: usize = 64 * 1024;
-
-/// Sends what there is room for. `zero_copy`: as the command asked; `ring`: the ring can send with zero copy; `aside`:
-/// the engine has something better to do meanwhile.
+/// Sends what there is room for. `zero_copy`: as the command asked; `ring`: the ring can send with zero copy.
 pub(crate) fn send(
     flow: &Flow,
     bytes: &[u8],
@@ -38,7 +34,6 @@ pub(crate) fn send(
     more: bool,
     zero_copy: Mode,
     ring: bool,
-    aside: bool,
 ) -> Attempt {
     if zero_copy == Mode::On && !ring {
         return Attempt::failed(Fault::new(Status::PathUnavailable));
@@ -46,10 +41,6 @@ pub(crate) fn send(
     if ring && wants_zero_copy(flow, bytes.len(), zero_copy) {
         let length = bytes.len() as u32;
         return Attempt::Disk(DiskRequest::SendZeroCopy { fd: flow.fd.as_raw_fd(), start, length, more });
-    }
-    if aside && bytes.len() >= ASIDE_MIN {
-        let length = bytes.len() as u32;
-        return Attempt::Disk(DiskRequest::Send { fd: flow.fd.as_raw_fd(), start, length, more });
     }
     let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     flags.set(SendFlags::MORE, more);

@@ -81,7 +81,6 @@ impl Ring {
             opcode::Fsync::CODE,
             opcode::PollAdd::CODE,
             opcode::AsyncCancel::CODE,
-            opcode::Send::CODE,
         ];
         let has_all = needed.iter().all(|code| probe.is_supported(*code));
         if !has_all || !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
@@ -97,18 +96,6 @@ impl Ring {
             fixed: false,
             zero_copy,
         })
-    }
-
-    /// Lets the kernel's threads for this thread's requests run where this thread may run, and nowhere else.
-    pub fn follow_affinity(&self) {
-        // SAFETY: cpu_set_t is plain bits, and sched_getaffinity is given its size; 0 means the calling thread.
-        unsafe {
-            let mut set = std::mem::zeroed::<libc::cpu_set_t>();
-            if libc::sched_getaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &mut set) == 0 {
-                // Kernels before 5.14 do not know it: then they run anywhere.
-                let _ = self.ring.submitter().register_iowq_aff(&set);
-            }
-        }
     }
 
     /// Registers all blocks, so that the kernel need not look their pages up for each request. It pins them; where
@@ -148,14 +135,12 @@ impl Ring {
             DiskRequest::Write { fd, offset, start, length, .. } => {
                 opcode::Write::new(Fd(fd), at(start), length).offset(offset).build()
             }
-            DiskRequest::Send { fd, start, length, more } => opcode::Send::new(Fd(fd), at(start), length)
-                .flags(send_flags(more))
-                .build()
-                .flags(squeue::Flags::ASYNC),
             DiskRequest::SendZeroCopy { fd, start, length, more } => {
+                let mut flags = rustix::net::SendFlags::NOSIGNAL;
+                flags.set(rustix::net::SendFlags::MORE, more);
                 opcode::SendZc::new(Fd(fd), at(start), length)
                     .buf_index(fixed.then_some(index))
-                    .flags(send_flags(more))
+                    .flags(flags.bits() as i32)
                     .zc_flags(SEND_ZC_REPORT_USAGE)
                     .build()
             }
@@ -248,12 +233,6 @@ impl Ring {
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0
     }
-}
-
-fn send_flags(more: bool) -> i32 {
-    let mut flags = rustix::net::SendFlags::NOSIGNAL;
-    flags.set(rustix::net::SendFlags::MORE, more);
-    flags.bits() as i32
 }
 
 fn reply(

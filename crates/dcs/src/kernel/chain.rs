@@ -42,15 +42,6 @@ impl Chain {
         self.0.clear();
     }
 
-    /// Whether its operators take much longer with a block than it takes to send it.
-    pub fn is_slow(&self) -> bool {
-        let is_fast = |operator| {
-            use Operator::{Aes256Ctr, Crc32, Crc32c, Crc64Nvme};
-            matches!(operator, Crc32 | Crc32c | Crc64Nvme | Aes256Ctr)
-        };
-        self.0.iter().any(|loaded| !is_fast(loaded.context.operator()))
-    }
-
     /// The operator at that place.
     pub fn operator(&self, at: u8) -> Option<Operator> {
         self.0.get(at as usize).map(|loaded| loaded.context.operator())

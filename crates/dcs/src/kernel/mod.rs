@@ -22,7 +22,7 @@ use pass::Pass;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use thread::{Shield, clock, cores};
+use thread::{Shield, clock};
 
 /// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
 const ACTIONS_A_ROUND: usize = 64;
@@ -78,8 +78,6 @@ pub(crate) struct Core {
     closed: bool,
     /// Whoever drives is a thread of the application's, which gets signals.
     gets_signals: bool,
-    /// Other threads can run beside the one that drives.
-    has_other_cores: bool,
     shield: Option<Shield>,
     statistics: Arc<Published>,
     /// Something was done since it was last written to.
@@ -117,17 +115,10 @@ impl Core {
             stopping: false,
             closed: false,
             gets_signals: false,
-            has_other_cores: cores() > 1,
             shield: None,
             statistics,
             unpublished: false,
         })
-    }
-
-    /// The calling thread is the engine's own.
-    pub fn settle_down(&mut self) {
-        self.has_other_cores = cores() > 1;
-        self.controller.follow_affinity();
     }
 
     /// The calling thread drives from now on.
@@ -450,8 +441,6 @@ impl Core {
                 if self.gets_signals && self.shield.is_none() && bound.route.may_signal(&operation.kind) {
                     self.shield = Some(Shield::raise());
                 }
-                let alone = self.engine.commands_in_flight() == 1;
-                self.controller.send_aside = self.has_other_cores && alone && bound.chain.is_slow();
                 self.controller.start(operation, &mut bound.route)
             }
         };

@@ -8,11 +8,6 @@ pub(crate) fn clock() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CPUs that the calling thread may run on.
-pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get())
-}
-
 /// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken pipe is
 /// an error of one transfer, not of the process.
 pub(crate) fn prepare(core: Option<usize>) {
