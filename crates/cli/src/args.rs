@@ -389,6 +389,8 @@ Each contender is a process of its own, on one core unless --server-cores says o
 once, in another order. CPU time is that of all its threads and of kernel threads (of which other programs may have
 some); the client's is told apart. Ratios are to the contender loop, within a repetition. Every run is checked: a
 contender that delivers a wrong byte or digest is an error, not a result. A release build on a quiet machine is needed.
+TCP runs with cubic, whatever the machine's default: BBR's timers cost more on loopback than all the rest. The variable
+DCS_CONGESTION names another congestion control.
 control counts instructions one by one, by ptrace: the same every time, whatever else runs.
 
 Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 130 interrupted";

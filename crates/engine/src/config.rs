@@ -16,6 +16,9 @@ pub struct Config {
     pub blocks: u32,
     /// Blocks that one segment of a command may hold at once: how far reading runs ahead of writing.
     pub window: u16,
+    /// Blocks that fit close to whoever processes them (a processor's second-level cache). With so many commands in
+    /// flight that they would hold more, each reads ahead less, down to one block.
+    pub near: u32,
     /// Commands in flight.
     pub commands: u16,
     /// Queue pairs.
@@ -32,12 +35,13 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 128 blocks of 256 KiB, 256 commands, 64 queues, one unit of each operator.
+    /// 256 blocks of 128 KiB, all of them near, 256 commands, 64 queues, one unit of each operator.
     fn default() -> Self {
         Config {
-            block_size: 256 * 1024,
-            blocks: 128,
+            block_size: 128 * 1024,
+            blocks: 256,
             window: 4,
+            near: 256,
             commands: 256,
             queues: 64,
             units: OPERATORS.iter().map(|info| (info.operator, 1)).collect(),
@@ -138,7 +142,7 @@ mod tests {
             Config { direct_chunk: 0, ..good.clone() },
         ];
         assert!(zeros.iter().all(|config| config.check() == Err(ConfigError::Zero)));
-        assert_eq!(Config { queues: 65, ..good.clone() }.check(), Err(ConfigError::Guarantee));
+        assert_eq!(Config { queues: 129, ..good.clone() }.check(), Err(ConfigError::Guarantee));
         assert_eq!(Config { commands: 127, ..good }.check(), Err(ConfigError::Guarantee));
     }
 }

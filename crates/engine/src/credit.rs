@@ -9,9 +9,12 @@ impl Engine {
     /// or, at its window, waits for one of its own.
     #[inline]
     pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<RowId> {
+        let in_use = self.commands.in_use() as u64;
         let command = self.commands.at(index);
         let state = &mut command.segments[segment as usize];
-        if state.held >= self.config.window {
+        // Everybody's blocks together are to stay near: so its share of them is a command's window, too.
+        let share_is_taken = state.held > 0 && u64::from(state.held) * in_use >= u64::from(self.config.near);
+        if state.held >= self.config.window || share_is_taken {
             return None;
         }
         if state.held > 0 {

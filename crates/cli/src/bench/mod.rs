@@ -35,6 +35,7 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::report::Report;
 use crate::units::human;
+use crate::workload::wire::congestion;
 use data::Data;
 use figures::{Row, Runs};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -108,8 +109,9 @@ fn introduce(options: &args::Bench, server: &[usize], client: &[usize], report: 
     } else {
         ""
     };
+    let congestion = congestion().unwrap_or_else(|_| "?".into());
     report.text(format_args!(
-        "Over TCP (127.0.0.1). Measured process on core {server:?}, client on {client:?}{shared}.\n\
+        "Over TCP (127.0.0.1, {congestion}). Measured process on core {server:?}, client on {client:?}{shared}.\n\
          Client: {}.\n\
          Medians of {} runs in turns, {} s each. CPU time: of all threads, and of kernel threads, of which other\n\
          programs may have some; the client's is told apart. The digest of every object is checked, and in each run\n\

@@ -4,12 +4,12 @@ use super::contenders::Prepared;
 use super::protocol::{Account, Listening, Round, Serve, StreamAccount, Word};
 use crate::failure::{Exit, Failure};
 use crate::units::to_hex;
-use crate::workload::wire::{accept, say};
+use crate::workload::wire::{accept, listen, say};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use std::io::{self, BufRead};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -56,7 +56,7 @@ fn obey() -> io::Result<()> {
     stay_on(&serve.cores)?;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let listener = listen()?;
     let prepared = Prepared::new(&serve)?;
     say(&Listening { address: listener.local_addr()?.to_string(), library: prepared.library(&serve)? })?;
     while let Some(line) = lines.next() {
@@ -69,7 +69,7 @@ fn obey() -> io::Result<()> {
         let streams = std::thread::scope(|scope| {
             let running = scope.spawn(|| prepared.run(&work));
             if !round.once {
-                listen(&mut lines, &control)?;
+                hear(&mut lines, &control)?;
             }
             running.join().map_err(|_| io::Error::other("panic"))?
         })?;
@@ -80,7 +80,7 @@ fn obey() -> io::Result<()> {
 }
 
 /// Until the word is to stop.
-fn listen(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control) -> io::Result<()> {
+fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control) -> io::Result<()> {
     for line in lines {
         match serde_json::from_str(&line?)? {
             Word::Begin => control.counting.store(true, Ordering::Relaxed),

@@ -4,7 +4,7 @@ use super::task::{Outcome, Peer, Ready};
 use crate::workload::wire;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub fn run(peer: &Peer) -> io::Result<Outcome> {
 }
 
 fn receive(connections: usize, folder: Option<&Path>) -> io::Result<u64> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let listener = wire::listen()?;
     wire::say(&Ready { address: Some(listener.local_addr()?.to_string()) })?;
     let sockets = wire::accept(&listener, connections)?;
     each(sockets.into_iter().enumerate().collect(), |(number, mut socket): (usize, TcpStream)| {

@@ -5,9 +5,9 @@ use super::peer;
 use super::task::{Direction, FileOutcome, Order, Outcome, Ready, Task};
 use crate::failure::{Exit, Failure};
 use crate::workload::syscalls;
-use crate::workload::wire::{accept, connect, cpu_time, say};
+use crate::workload::wire::{accept, connect, cpu_time, listen, say};
 use std::io::{self, Read};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 pub fn run() -> Result<(), Failure> {
@@ -32,7 +32,7 @@ fn work(task: &Task) -> io::Result<Outcome> {
         (Direction::Send, Some(address)) => connect(address, task.streams.len())?,
         (Direction::Send, None) => return Err(io::ErrorKind::InvalidInput.into()),
         (Direction::Receive, _) => {
-            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let listener = listen()?;
             say(&Ready { address: Some(listener.local_addr()?.to_string()) })?;
             accept(&listener, task.streams.len())?
         }

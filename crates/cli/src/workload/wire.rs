@@ -1,9 +1,15 @@
 //! Connections of helper processes, what they say over their standard output, and their clock.
 
+use nix::sys::socket::sockopt::TcpCongestion;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, connect as connect_socket, getsockopt, setsockopt, socket,
+};
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Tells the parent process something.
@@ -21,11 +27,44 @@ pub fn cpu_time() -> io::Result<Duration> {
 /// Connections that say first which stream they carry: the order of arrival says nothing.
 pub fn connect(address: &str, streams: usize) -> io::Result<Vec<TcpStream>> {
     let one = |number: usize| {
-        let mut socket = TcpStream::connect(address)?;
+        let mut socket = dial(address)?;
         socket.write_all(&(number as u32).to_le_bytes())?;
         Ok(socket)
     };
     (0..streams).map(one).collect()
+}
+
+/// The environment variable that names the congestion control, and which it is without.
+const CONGESTION: (&str, &str) = ("DCS_CONGESTION", "cubic");
+
+/// The congestion control of all connections: Linux's usual one, whatever this machine's default is. BBR, a default on
+/// many servers, paces what it sends by timers, and over loopback costs more than all the rest.
+fn choose_congestion(socket: &impl AsFd) {
+    let name = std::env::var_os(CONGESTION.0).unwrap_or(CONGESTION.1.into());
+    // Where it is not to be had, the machine's default stays: [`congestion`] tells.
+    let _ = setsockopt(socket, TcpCongestion, &name);
+}
+
+/// Listens on a port of loopback.
+pub fn listen() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    choose_congestion(&listener);
+    Ok(listener)
+}
+
+/// The congestion control that connections have.
+pub fn congestion() -> io::Result<String> {
+    let name = getsockopt(&listen()?, TcpCongestion)?;
+    Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
+}
+
+/// A connection whose congestion control was chosen before it was made: a chosen pace stays.
+fn dial(address: &str) -> io::Result<TcpStream> {
+    let to = SockaddrIn::from_str(address).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    choose_congestion(&socket);
+    connect_socket(socket.as_raw_fd(), &to)?;
+    Ok(TcpStream::from(socket))
 }
 
 /// The connections of so many streams, in the order of their numbers.

@@ -22,7 +22,7 @@ use pass::Pass;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use thread::{Shield, clock};
+use thread::{Shield, cache_size, clock};
 
 /// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
 const ACTIONS_A_ROUND: usize = 64;
@@ -93,6 +93,7 @@ impl Core {
                 *units = lanes as u16;
             }
         }
+        config.near = cache_size().checked_div(config.block_size).unwrap_or(0);
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
         let (commands, queues) = (config.commands as usize, config.queues as usize);

@@ -8,6 +8,19 @@ pub(crate) fn clock() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Bytes of a core's second-level cache; where the system does not say, as much as a common core has.
+pub(crate) fn cache_size() -> u32 {
+    let told = |index: u32| {
+        let read = |what| {
+            std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{what}")).ok()
+        };
+        let size = read("size").filter(|_| read("level").is_some_and(|level| level.trim() == "2"))?;
+        // "2048K"
+        size.trim().strip_suffix('K')?.parse::<u32>().ok()?.checked_mul(1024)
+    };
+    (0..8).find_map(told).unwrap_or(1 << 20)
+}
+
 /// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken pipe is
 /// an error of one transfer, not of the process.
 pub(crate) fn prepare(core: Option<usize>) {

@@ -55,6 +55,7 @@ impl<'a> World<'a> {
             block_size: BLOCK,
             blocks: 20,
             window: 2,
+            near: 4,
             commands: 8,
             queues: QUEUES,
             units,

@@ -124,6 +124,11 @@ def run(connection, items, task, account):
 for item in itertools.chain(*streams):
     item["digests"] = [bytes.fromhex(value) for value in item["expected"]]
 listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+try:
+    congestion = os.environ.get("DCS_CONGESTION", "cubic").encode()
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion)
+except OSError:
+    pass  # not to be had: the machine's default
 library = "Python %s, %s" % (sys.version.split()[0], "zlib " + zlib.ZLIB_RUNTIME_VERSION)
 if any(not word.startswith(("gzip", "crc32")) for word in chain):
     import ssl
