@@ -164,7 +164,14 @@ impl Engine {
         }
         times.operations += 1;
         self.counters.operations += 1;
-        self.actions.push_back(Action::Issue(Operation { id: operation, command, kind }));
+        let action = Action::Issue(Operation { id: operation, command, kind });
+        // What is near is finished before anything else is fetched: then it is near still. Fetching takes turns.
+        match kind {
+            OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Write { .. } => {
+                self.actions.push_front(action);
+            }
+            _ => self.actions.push_back(action),
+        }
     }
 
     /// True for a block after the one with which the source ended.
