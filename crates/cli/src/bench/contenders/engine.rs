@@ -1,5 +1,5 @@
 //! The engine as an application uses it: one session; a thread of its own for many streams, driven by its caller where
-//! one small object goes at a time.
+//! objects are small and go one at a time, or all on one core: a hand-over between threads would cost as much as one.
 
 use super::loops::finish;
 use super::{Object, Prepared as Common};
@@ -19,8 +19,8 @@ const AHEAD: usize = 2;
 
 pub struct Prepared {
     session: Session,
-    /// One transfer at a time, which its caller drives.
-    alone: bool,
+    /// Its caller drives it.
+    driven: bool,
     ahead: usize,
     cache: Mode,
     // Last: it goes after its session.
@@ -40,14 +40,14 @@ struct Stream<'a> {
 
 impl Prepared {
     pub fn new(serve: &Serve) -> io::Result<Prepared> {
-        let alone = serve.small && serve.streams.len() == 1;
+        let driven = serve.small && (serve.streams.len() == 1 || serve.cores.len() == 1);
         let ahead = if serve.small { 1 } else { AHEAD };
-        let driver = if alone { Driver::Caller } else { Driver::Thread };
+        let driver = if driven { Driver::Caller } else { Driver::Thread };
         let engine = Engine::builder().driver(driver).start().map_err(io::Error::other)?;
         let depth = u16::try_from(serve.streams.len() * ahead).map_err(io::Error::other)?;
         let session = engine.session_with_depth(depth).map_err(io::Error::other)?;
         let cache = if serve.contender.is_direct(serve.cold) { Mode::Off } else { Mode::Auto };
-        Ok(Prepared { session, alone, ahead, cache, _engine: engine })
+        Ok(Prepared { session, driven, ahead, cache, _engine: engine })
     }
 
     pub fn run(&self, common: &Common, work: &Work<'_>) -> io::Result<Vec<StreamAccount>> {
@@ -59,11 +59,7 @@ impl Prepared {
             streams.push(Stream { number, socket, objects, submitted: 0, in_flight, ended: false, account });
         }
         let mut latencies = work.control.latencies();
-        if self.alone {
-            while streams[0].advance(self, &common.ops, work, &mut latencies)? {}
-        } else {
-            self.run_many(&mut streams, &common.ops, work, &mut latencies)?;
-        }
+        self.run_all(&mut streams, &common.ops, work, &mut latencies)?;
         let sent = work.serve.job.direction == Direction::Send;
         for socket in work.sockets {
             socket.set_nonblocking(false)?;
@@ -72,14 +68,14 @@ impl Prepared {
         Ok(streams.into_iter().map(|stream| stream.account).collect())
     }
 
-    fn run_many<'a>(
+    fn run_all<'a>(
         &self,
         streams: &mut [Stream<'a>],
         ops: &[Op],
         work: &Work<'a>,
         latencies: &mut Latencies<'_>,
     ) -> io::Result<()> {
-        let event = self.session.event_fd().map_err(io::Error::other)?;
+        let event = if self.driven { None } else { Some(self.session.event_fd().map_err(io::Error::other)?) };
         loop {
             let mut busy = false;
             for stream in &mut *streams {
@@ -88,14 +84,16 @@ impl Prepared {
             if !busy {
                 return Ok(());
             }
-            nix::poll::poll(&mut [PollFd::new(event, PollFlags::POLLIN)], PollTimeout::NONE)?;
-            nix::unistd::read(event, &mut [0; 8])?;
+            if let Some(event) = event {
+                nix::poll::poll(&mut [PollFd::new(event, PollFlags::POLLIN)], PollTimeout::NONE)?;
+                nix::unistd::read(event, &mut [0; 8])?;
+            }
         }
     }
 }
 
 impl<'a> Stream<'a> {
-    /// Takes what is done, and submits as much as may be in flight; false at the end.
+    /// Takes what is done (and waits for it where that drives the engine), and submits as much as may be in flight; false at the end.
     fn advance(
         &mut self,
         engine: &Prepared,
@@ -103,7 +101,7 @@ impl<'a> Stream<'a> {
         work: &Work<'a>,
         latencies: &mut Latencies<'_>,
     ) -> io::Result<bool> {
-        while self.in_flight.front().is_some_and(|(.., transfer)| engine.alone || transfer.is_done()) {
+        while self.in_flight.front().is_some_and(|(.., transfer)| engine.driven || transfer.is_done()) {
             let Some((begun, object, transfer)) = self.in_flight.pop_front() else { break };
             self.take(transfer.wait(), object, work)?;
             latencies.done(begun);
@@ -144,7 +142,9 @@ impl<'a> Stream<'a> {
         let (source, sink) =
             if sends { (source.cache(engine.cache), sink) } else { (source, sink.cache(engine.cache)) };
         let request = engine.session.request(source, ops.iter().cloned(), sink);
-        request.length(length).rid(self.number).submit().map_err(io::Error::other)
+        // Of several on one socket each awaits the one before.
+        let rid = if engine.ahead > 1 { self.number } else { 0 };
+        request.length(length).rid(rid).submit().map_err(io::Error::other)
     }
 
     fn take(
