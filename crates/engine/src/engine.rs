@@ -38,6 +38,9 @@ pub struct Counters {
     pub blocks_peak: u64,
 }
 
+/// One action in so many is the fetch of a new command, where there is any.
+const FETCH_EVERY: u32 = 8;
+
 /// The engine core. See the crate's documentation.
 #[derive(Debug)]
 pub struct Engine {
@@ -59,6 +62,8 @@ pub struct Engine {
     pub(crate) ready: VecDeque<RowId>,
     pub(crate) deadlines: BTreeSet<(Nanos, CommandId)>,
     pub(crate) actions: VecDeque<Action>,
+    /// Actions that were asked for.
+    polled: u32,
     /// Memory of result areas, to be used again.
     #[expect(clippy::vec_box, reason = "the boxes themselves are given away")]
     pub(crate) areas: Vec<Box<ResultArea>>,
@@ -87,6 +92,7 @@ impl Engine {
             ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
             actions: VecDeque::new(),
+            polled: 0,
             areas: Vec::new(),
             counters: Counters::default(),
             now: 0,
@@ -183,6 +189,13 @@ impl Engine {
     /// The next thing to do, if there is any. Call it until there is none, after each event or after several.
     #[inline]
     pub fn poll_action(&mut self) -> Option<Action> {
+        self.polled = self.polled.wrapping_add(1);
+        // Devices that answer at once always leave something to do: new commands must not wait for its end.
+        if self.polled.is_multiple_of(FETCH_EVERY)
+            && let Some(fetch) = self.frontend.pick()
+        {
+            return Some(fetch);
+        }
         self.actions.pop_front().or_else(|| self.frontend.pick())
     }
 

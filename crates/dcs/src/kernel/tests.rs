@@ -4,6 +4,7 @@ use super::*;
 use crate::queue::{Awaited, Command as QueueCommand};
 use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::operator::Operator;
 use std::sync::Mutex;
 
 /// The core in the hands of a test, with one queue.
@@ -55,6 +56,48 @@ fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status
     let moved = memory.lock().unwrap().as_slice() == b"bytes";
     assert_eq!(moved, status == Status::Success, "bytes are moved where success is said, and nowhere else");
     status
+}
+
+/// A transfer from memory to memory of so many bytes through CRC-32C.
+fn long(pair: &QueuePair, length: usize) -> u16 {
+    let memory = Arc::new(Mutex::new(vec![0; length]));
+    let endpoints = [
+        Some(Arc::new(dcs_devices::Endpoint::shared(vec![7; length].into()))),
+        Some(Arc::new(dcs_devices::Endpoint::sink(memory))),
+        None,
+    ];
+    let describe = |bytes: &mut [u8], handles: &[u32]| {
+        let all = [Extent { offset: 0, length: length as u64 }];
+        let endpoint = |at: usize| Endpoint {
+            kind: EndpointKind::Memory as u8,
+            handle: handles[at],
+            ..Default::default()
+        };
+        let mut builder = Builder::new(bytes).ok()?;
+        builder.endpoint(Place::Source, endpoint(0), &all).ok()?;
+        builder.endpoint(Place::Destination, endpoint(1), &all).ok()?;
+        Some(builder.finish())
+    };
+    let op_chain = [Operator::Crc32c as u8, 0, 0, 0, 0, 0, 0, 0];
+    let entry =
+        SubmissionEntry { opcode: OPCODE_TRANSFER, op_chain, length: LENGTH_TO_END, ..Default::default() };
+    pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap()
+}
+
+/// A transfer whose devices never have to be waited for always leaves the engine something to do.
+#[test]
+fn a_long_transfer_does_not_keep_others_from_being_fetched() {
+    let (mut core, pair) = core();
+    let first = long(&pair, 4 << 20);
+    for _ in 0..4 {
+        assert!(core.step());
+    }
+    let second = long(&pair, 4096);
+    let rounds = (1..).find(|_| !core.step() || pair.has(Awaited::Done(second)));
+    assert!(!pair.has(Awaited::Done(first)), "it takes its time");
+    assert!(rounds.is_some_and(|rounds| rounds < 8), "{rounds:?}");
+    settle(&mut core);
+    assert_eq!((take(&pair, first), take(&pair, second)), (Status::Success, Status::Success));
 }
 
 /// The status of a transfer that is done.

@@ -3,8 +3,8 @@
 use crate::ends::{contents, file_with, pipe, read_behind, tcp4};
 use crate::oracle;
 use crate::rig::{
-    BACKENDS, BLOCK, Bench, Verdict, alone, data, descriptors, for_each_backend, is_root, skip, tool,
-    verdict, watched,
+    BACKENDS, BLOCK, Bench, Verdict, alone, data, descriptors, eventually, for_each_backend, is_root, skip,
+    tool, verdict, watched,
 };
 use dcs::{Error, Op, Operator, Sink, Source, Stage, Status, TransferError};
 use std::fs::File;
@@ -206,6 +206,12 @@ fn disks_that_are_full() {
             let Some(mounted) = &mounted else { continue };
             let input = data(128 * 1024);
             for source in [Source::memory(&input[..]), Source::file(&file_with(&input), ..)] {
+                // A process that another test is just starting may hold the file before open for a moment.
+                let is_empty = || {
+                    let stat = rustix::fs::statvfs(mounted.0.path()).unwrap();
+                    stat.f_bfree == stat.f_blocks
+                };
+                assert!(eventually(is_empty), "the file before is gone");
                 let file = tempfile::tempfile_in(mounted.0.path()).unwrap();
                 let error = run(bench, source, &chain, Sink::file(&file, 0));
                 let (status, stage, _, delivered) = verdict(&error);
