@@ -39,7 +39,7 @@ pub struct Counters {
 }
 
 /// One action in so many is the fetch of a new command, where there is any.
-const FETCH_EVERY: u32 = 8;
+const FETCH_EVERY: u32 = 16;
 
 /// The engine core. See the crate's documentation.
 #[derive(Debug)]
