@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketType;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Why a descriptor cannot be an endpoint.
@@ -61,8 +61,6 @@ pub(crate) struct File {
     pub nowait: AtomicBool,
     /// It has no RWF_NOWAIT, and needs none: the file is memory (tmpfs).
     pub in_memory: AtomicBool,
-    /// Its size when it was last asked.
-    seen_size: AtomicU64,
     /// The same file opened with O_DIRECT, made when it is first wanted; its alignment for offsets and lengths.
     direct: OnceLock<Result<(OwnedFd, u64), Errno>>,
 }
@@ -124,11 +122,7 @@ impl Endpoint {
         let access = flags & OFlags::RWMODE;
         let stat = rustix::fs::fstat(&fd)?;
         let object = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {
-                let file = File::new(fd, false, (stat.st_dev, stat.st_ino), flags);
-                file.seen_size.store(stat.st_size as u64, Ordering::Relaxed);
-                Object::File(file)
-            }
+            FileType::RegularFile => Object::File(File::new(fd, false, (stat.st_dev, stat.st_ino), flags)),
             FileType::BlockDevice => Object::File(File::new(fd, true, (stat.st_rdev, u64::MAX), flags)),
             FileType::Socket => Object::Flow(Flow::new(fd, flags)?),
             FileType::Fifo => Object::Stream(Stream { fd, is_pipe: true, nowait: AtomicBool::new(true) }),
@@ -207,23 +201,11 @@ impl File {
             appends,
             nowait: AtomicBool::new(true),
             in_memory: AtomicBool::new(false),
-            seen_size: AtomicU64::new(0),
             direct: OnceLock::new(),
         }
     }
 
     pub fn size(&self) -> Result<u64, Errno> {
-        let size = self.ask_size()?;
-        self.seen_size.store(size, Ordering::Relaxed);
-        Ok(size)
-    }
-
-    /// Whether it goes as far as `end`, or did when it was last asked.
-    pub fn reached(&self, end: u64) -> Result<bool, Errno> {
-        Ok(end <= self.seen_size.load(Ordering::Relaxed) || end <= self.size()?)
-    }
-
-    fn ask_size(&self) -> Result<u64, Errno> {
         if !self.is_block_device {
             return Ok(rustix::fs::fstat(&self.fd)?.st_size as u64);
         }

@@ -1,6 +1,6 @@
 //! A route: one command's endpoints, checked, with the paths that were chosen between them.
 
-use crate::endpoint::{Endpoint, File, Object};
+use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use dcs_abi::descriptor::{Extent, Mode};
 use dcs_abi::status::{Stage, Status};
@@ -8,10 +8,6 @@ use dcs_engine::{Binding, EndpointSpec, Fault, OperationKind, Place, TransferSpe
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// Bytes of a transfer for which the size that a file had when it was last asked is good enough. Should the file have
-/// been cut short since, it ends as one does that is cut short while it is read.
-const SMALL: u64 = 16 * 1024;
 
 /// Why a route cannot be: which stage, and why.
 pub type Refusal = (Stage, Fault);
@@ -126,10 +122,7 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                 return Err(Fault::new(Status::OutOfRange));
             }
             // A regular file grows when it is written; everything else has a fixed end.
-            let length: u64 = spec.extents.iter().map(|extent| extent.length).sum();
-            let reaches =
-                |file: &File| if length <= SMALL { file.reached(end) } else { Ok(end <= file.size()?) };
-            if (is_source || file.is_block_device) && !reaches(file).map_err(fault::reading)? {
+            if (is_source || file.is_block_device) && end > file.size().map_err(fault::reading)? {
                 return Err(Fault::new(Status::OutOfRange));
             }
             if spec.cache == Mode::Off {
