@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::kernel::{Control, Core};
 use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
-use crate::statistics::{Published, Statistics};
+use crate::statistics::Statistics;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     driven: AtomicBool,
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
-    statistics: Arc<Published>,
+    statistics: Arc<Mutex<Statistics>>,
     has_ring: bool,
 }
 
@@ -244,7 +244,7 @@ impl Engine {
 
     /// What it counts, as of its last step.
     pub fn statistics(&self) -> Statistics {
-        self.shared.statistics.read()
+        *self.shared.statistics.lock().unwrap_or_else(|error| error.into_inner())
     }
 }
 

@@ -158,7 +158,7 @@ fn engine(transfers: usize) -> io::Result<()> {
             handles = Some((new(Handle::new(file))?, new(Handle::new(socket))?));
         }
         let (from, to) = handles.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        one(&session, Source::handle(from, ..), Sink::handle(to, 0))
+        one(&session, Source::handle(from, ..SIZE as u64), Sink::handle(to, 0))
     })
 }
 
@@ -166,7 +166,7 @@ fn engine(transfers: usize) -> io::Result<()> {
 fn engine_with_descriptors(transfers: usize) -> io::Result<()> {
     let engine = Engine::builder().driver(Driver::Caller).start().map_err(io::Error::other)?;
     let session = engine.session().map_err(io::Error::other)?;
-    marked(transfers, |file, socket| one(&session, Source::file(file, ..), Sink::socket(socket)))
+    marked(transfers, |file, socket| one(&session, Source::file(file, ..SIZE as u64), Sink::socket(socket)))
 }
 
 fn one(session: &Session, source: Source, sink: Sink) -> io::Result<[u8; 4]> {

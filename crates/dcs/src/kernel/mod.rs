@@ -9,7 +9,7 @@ pub(crate) mod thread;
 
 use crate::error::Error;
 use crate::queue::QueuePair;
-use crate::statistics::{Published, Statistics};
+use crate::statistics::Statistics;
 use chain::Chain;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
@@ -19,8 +19,8 @@ use dcs_engine::{
     QueueConfig, QueueId, TransferSpec,
 };
 use pass::Pass;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use thread::{Shield, cache_size, clock};
 
@@ -79,7 +79,7 @@ pub(crate) struct Core {
     /// Whoever drives is a thread of the application's, which gets signals.
     gets_signals: bool,
     shield: Option<Shield>,
-    statistics: Arc<Published>,
+    statistics: Arc<Mutex<Statistics>>,
     /// Something was done since it was last written to.
     unpublished: bool,
 }
@@ -98,8 +98,7 @@ impl Core {
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
         let engine = dcs_engine::Engine::new(config)?;
-        let statistics = Arc::new(Published::default());
-        statistics.publish(&Statistics::of(&engine));
+        let statistics = Arc::new(Mutex::new(Statistics::of(&engine)));
         Ok(Core {
             engine,
             controller: Controller::new(setup).map_err(refused)?,
@@ -145,7 +144,7 @@ impl Core {
     }
 
     /// What it counts is written here at each completion, and before it sleeps.
-    pub fn statistics(&self) -> Arc<Published> {
+    pub fn statistics(&self) -> Arc<Mutex<Statistics>> {
         Arc::clone(&self.statistics)
     }
 
@@ -277,7 +276,7 @@ impl Core {
     }
 
     fn publish(&self) {
-        self.statistics.publish(&Statistics::of(&self.engine));
+        *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
     }
 
     fn run_pass(&mut self, at: usize) {

@@ -5,7 +5,6 @@ use crate::queue::{Awaited, Command as QueueCommand};
 use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
-use std::sync::Mutex;
 
 /// The core in the hands of a test, with one queue.
 fn core() -> (Core, Arc<QueuePair>) {
@@ -27,30 +26,43 @@ fn settle(core: &mut Core) {
     panic!("the core does not come to rest");
 }
 
-/// A transfer from memory to memory as a well-behaved session makes it; tells its status.
-fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status {
-    let memory = Arc::new(Mutex::new(vec![0; 5]));
+/// Submits a transfer from memory to memory as a well-behaved session makes it, but for what `change` does to its
+/// descriptor; tells its command identifier, and its destination.
+fn submit(
+    pair: &QueuePair,
+    bytes: &[u8],
+    op_chain: [u8; 8],
+    change: impl Fn(&mut [u8]),
+) -> (u16, Arc<Mutex<Vec<u8>>>) {
+    let memory = Arc::new(Mutex::new(vec![0; bytes.len()]));
     let endpoints = [
-        Some(Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into()))),
+        Some(Arc::new(dcs_devices::Endpoint::shared(bytes.into()))),
         Some(Arc::new(dcs_devices::Endpoint::sink(Arc::clone(&memory)))),
         None,
     ];
-    let describe = |bytes: &mut [u8], handles: &[u32]| {
-        let all = [Extent { offset: 0, length: 5 }];
+    let describe = |descriptor: &mut [u8], handles: &[u32]| {
+        let all = [Extent { offset: 0, length: bytes.len() as u64 }];
         let endpoint = |at: usize| Endpoint {
             kind: EndpointKind::Memory as u8,
             handle: handles[at],
             ..Default::default()
         };
-        let mut builder = Builder::new(bytes).ok()?;
+        let mut builder = Builder::new(descriptor).ok()?;
         builder.endpoint(Place::Source, endpoint(0), &all).ok()?;
         builder.endpoint(Place::Destination, endpoint(1), &all).ok()?;
         let length = builder.finish();
-        change(&mut bytes[..length]);
+        change(&mut descriptor[..length]);
         Some(length)
     };
-    let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: LENGTH_TO_END, ..Default::default() };
+    let entry =
+        SubmissionEntry { opcode: OPCODE_TRANSFER, op_chain, length: LENGTH_TO_END, ..Default::default() };
     let cid = pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap();
+    (cid, memory)
+}
+
+/// A small one, run to its end; tells its status.
+fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status {
+    let (cid, memory) = submit(pair, b"bytes", [0; 8], change);
     settle(core);
     let status = take(pair, cid);
     let moved = memory.lock().unwrap().as_slice() == b"bytes";
@@ -58,30 +70,9 @@ fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status
     status
 }
 
-/// A transfer from memory to memory of so many bytes through CRC-32C.
+/// One of so many bytes through CRC-32C; tells its command identifier.
 fn long(pair: &QueuePair, length: usize) -> u16 {
-    let memory = Arc::new(Mutex::new(vec![0; length]));
-    let endpoints = [
-        Some(Arc::new(dcs_devices::Endpoint::shared(vec![7; length].into()))),
-        Some(Arc::new(dcs_devices::Endpoint::sink(memory))),
-        None,
-    ];
-    let describe = |bytes: &mut [u8], handles: &[u32]| {
-        let all = [Extent { offset: 0, length: length as u64 }];
-        let endpoint = |at: usize| Endpoint {
-            kind: EndpointKind::Memory as u8,
-            handle: handles[at],
-            ..Default::default()
-        };
-        let mut builder = Builder::new(bytes).ok()?;
-        builder.endpoint(Place::Source, endpoint(0), &all).ok()?;
-        builder.endpoint(Place::Destination, endpoint(1), &all).ok()?;
-        Some(builder.finish())
-    };
-    let op_chain = [Operator::Crc32c as u8, 0, 0, 0, 0, 0, 0, 0];
-    let entry =
-        SubmissionEntry { opcode: OPCODE_TRANSFER, op_chain, length: LENGTH_TO_END, ..Default::default() };
-    pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap()
+    submit(pair, &vec![7; length], [Operator::Crc32c as u8, 0, 0, 0, 0, 0, 0, 0], |_| ()).0
 }
 
 /// A transfer whose devices never have to be waited for always leaves the engine something to do.
