@@ -31,6 +31,7 @@
 //! * Retries of failed disks. Short reads and writes are carried on by the engine.
 
 pub mod buffer;
+pub mod bus;
 pub mod controller;
 pub mod endpoint;
 pub mod route;

@@ -1,0 +1,183 @@
+//! The bus, as a device controller sees it: the one way by which it reaches anything outside itself.
+//!
+//! A controller (an NVMe host, a NIC's driver) runs inside a card. The card has memory of its own, which the other
+//! devices of the bus can reach too (a BAR): queues, descriptor rings and blocks lie there. Everything else it does is what a
+//! PCIe function can do: a memory write, a memory read, an interrupt to its host. No controller knows which bus it is on:
+//! the in-memory fabric of the tests, QEMU's over vfio-user, or a real one over VFIO.
+//!
+//! **Order** [PCIe 5.0, 2.4]: writes arrive in the order in which they were made, and a read pushes the writes before it
+//! ahead of itself. So a doorbell written after a queue entry was stored never overtakes it.
+//!
+//! **Trust**: whatever [`Bus::load`] and a [`ReadDone`] bring may have been written by a device that lies, or that still
+//! writes. A controller copies first (both calls do), then checks, then uses.
+
+use core::fmt;
+
+/// The bus as one function on it sees it.
+pub trait Bus {
+    /// Where the card's own memory lies, as other devices address it: what goes into a PRP or a descriptor ring.
+    fn window(&self) -> Window;
+
+    /// Copies from the card's own memory.
+    ///
+    /// # Panics
+    ///
+    /// Outside of it: offsets are the controller's own, never a device's.
+    fn load(&self, offset: u64, bytes: &mut [u8]);
+
+    /// Copies into the card's own memory.
+    ///
+    /// # Panics
+    ///
+    /// As [`Bus::load`].
+    fn store(&mut self, offset: u64, bytes: &[u8]);
+
+    /// A memory write to a bus address: a doorbell, a register, host memory. Posted: nothing tells whether it arrived, and a
+    /// controller that needs to know reads back or waits for the effect. 4 and 8 byte writes that are aligned are not
+    /// torn.
+    fn write(&mut self, address: u64, bytes: &[u8]);
+
+    /// A memory read from a bus address. The answer comes later, to the owner of the bus, who hands it to the controller
+    /// that the tag names.
+    fn read(&mut self, address: u64, length: u32, tag: Tag);
+
+    /// An interrupt to the card's host: MSI-X vector `vector`. Ignored where the host has not set that vector up.
+    fn interrupt(&mut self, vector: u16);
+}
+
+/// What a read is known by. The upper half names a controller (whoever owns the bus gives it out), the lower half is
+/// the controller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u64);
+
+impl Tag {
+    /// The tag `number` of controller `controller`.
+    pub fn new(controller: u32, number: u32) -> Tag {
+        Tag(u64::from(controller) << 32 | u64::from(number))
+    }
+
+    /// Whose it is.
+    pub fn controller(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Which of that controller's.
+    pub fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// The answer to a read. Reads are answered once each, in any order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadDone {
+    /// Of which read.
+    pub tag: Tag,
+    /// As many bytes as were asked for, or why not.
+    pub data: Result<Vec<u8>, BusError>,
+}
+
+/// Why a read brought nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BusError {
+    /// Nobody answers at this address, or the requester may not go there (no bus mastering, an IOMMU without a mapping).
+    /// [PCIe 5.0, 2.3.1: Unsupported Request]
+    #[error("no device answers at this bus address, or it may not be reached")]
+    Unsupported,
+    /// The device at this address refused. [PCIe 5.0, 2.3.1: Completer Abort]
+    #[error("the device at this bus address refused to answer")]
+    Aborted,
+    /// No answer came in time. [PCIe 5.0, 2.8: Completion Timeout]
+    #[error("no answer came over the bus in time")]
+    Timeout,
+}
+
+/// A piece of the bus's address space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}+{:#x}", self.address, self.length)
+    }
+}
+
+impl Window {
+    /// Whether `length` bytes from `address` lie in it.
+    pub fn contains(&self, address: u64, length: u64) -> bool {
+        address
+            .checked_sub(self.address)
+            .and_then(|offset| offset.checked_add(length))
+            .is_some_and(|end| end <= self.length)
+    }
+}
+
+/// A piece of the card's own memory. Regions are taken off a larger one, and never overlap then.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Region {
+    offset: u64,
+    length: u64,
+}
+
+impl Region {
+    /// All of the card's own memory.
+    pub fn whole(window: Window) -> Region {
+        Region { offset: 0, length: window.length }
+    }
+
+    /// Its first byte's offset in the card's own memory.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Takes the first `length` bytes that are aligned to `align` (a power of two) off this region; nothing where they
+    /// are not left.
+    pub fn take(&mut self, length: u64, align: u64) -> Option<Region> {
+        let offset = self.offset.checked_next_multiple_of(align)?;
+        let used = (offset - self.offset).checked_add(length).filter(|used| *used <= self.length)?;
+        self.offset += used;
+        self.length -= used;
+        Some(Region { offset, length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_its_two_halves() {
+        let tag = Tag::new(7, u32::MAX);
+        assert_eq!((tag.controller(), tag.number()), (7, u32::MAX));
+    }
+
+    #[test]
+    fn a_window_contains_what_lies_wholly_in_it() {
+        let window = Window { address: 0x1000, length: 0x100 };
+        assert!(window.contains(0x1000, 0x100));
+        assert!(!window.contains(0x1000, 0x101));
+        assert!(!window.contains(0xfff, 1));
+        assert!(!window.contains(0x1001, u64::MAX));
+    }
+
+    #[test]
+    fn regions_are_aligned_and_never_overlap() {
+        let mut left = Region::whole(Window { address: 0xdead_0000, length: 0x3000 });
+        let first = left.take(10, 1).unwrap();
+        let second = left.take(0x1000, 0x1000).unwrap();
+        assert_eq!((first.offset(), second.offset(), left.offset()), (0, 0x1000, 0x2000));
+        assert_eq!(left.length(), 0x1000);
+        assert!(left.take(0x1001, 1).is_none());
+        assert!(left.take(u64::MAX, 1).is_none());
+        assert_eq!(left.take(0x1000, 0x1000).unwrap().length(), 0x1000);
+    }
+}
