@@ -189,7 +189,6 @@ impl Engine {
                 command.phase = Phase::Run;
                 command.result.started = self.now;
                 command.direct = binding.direct && command.spec.chain.is_empty();
-                self.begin_streams(id.index);
                 self.plan(id.index);
             }
             Err((stage, index, fault)) => self.fail(id, stage, index, fault),

@@ -109,8 +109,6 @@ pub(crate) struct Command {
     /// When a failed command stops waiting for its operations.
     pub grace: Option<Nanos>,
     pub failure: Option<(Stage, u8, Fault)>,
-    /// Places of its chain whose operators count it as a stream to come: a bit each.
-    pub streams: u8,
     pub result: Box<ResultArea>,
     /// It is found by its command identifier.
     listed: bool,
@@ -148,7 +146,6 @@ impl Command {
             deadline: None,
             grace: None,
             failure: None,
-            streams: 0,
             result: Box::default(),
             listed: false,
             bucket_next: NOBODY,

@@ -64,10 +64,7 @@ impl Engine {
         if kind != OperatorKind::Resize {
             let kind = OperationKind::Process { unit, operator: at, block, length, last };
             self.issue(id, kind, u64::from(length));
-            if let Some(gathering) = self.units.gathering(pool) {
-                gathering.join(id, self.now);
-            }
-            return;
+            return self.units.join(pool, id, self.now);
         }
         let Some(output) = self.commands.at(index).segments[segment as usize + 1].filling else { return };
         self.board.get_mut(id).output = Some(output);

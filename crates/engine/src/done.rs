@@ -52,11 +52,8 @@ impl Engine {
         if let Some(output) = output {
             self.board.get_mut(output).busy -= 1;
         }
-        if self.gathers && matches!(device, Device::Operator(_)) {
-            let processed = !matches!(outcome, Outcome::Failed(_));
-            if let Some(gathering) = self.units.gathering(pool) {
-                gathering.answered(id, self.now, processed);
-            }
+        if matches!(device, Device::Operator(_)) {
+            self.units.answered(pool, id, self.now, !matches!(outcome, Outcome::Failed(_)));
         }
         self.return_unit(id);
         output
@@ -244,8 +241,6 @@ impl Engine {
             return Err(Fault::new(Status::InternalError));
         }
         command.result.digests[at as usize] = *slot;
-        let index = row.command;
-        self.end_stream(index, at);
         self.operator_done(id, kind);
         Ok(())
     }
@@ -267,10 +262,6 @@ impl Engine {
         };
         if !sound {
             return Err(Fault::new(Status::InternalError));
-        }
-        if row.last {
-            let index = row.command;
-            self.end_stream(index, at);
         }
         self.operator_done(id, kind);
         Ok(())
@@ -329,42 +320,6 @@ impl Engine {
         if let Some(next) = self.units.release(pool, unit) {
             self.board.get_mut(next).unit = Some(unit);
             self.make_ready(next);
-        }
-    }
-
-    /// Counts the streams that a command brings to operators that gather.
-    pub(crate) fn begin_streams(&mut self, index: u16) {
-        if !self.gathers {
-            return;
-        }
-        let command = self.commands.at(index);
-        for (at, operator) in command.spec.chain.iter().enumerate() {
-            if let Some(gathering) = self.units.gathering(operator.pool) {
-                gathering.streams += 1;
-                command.streams |= 1 << at;
-            }
-        }
-    }
-
-    /// No more of a command's data comes to that operator.
-    pub(crate) fn end_stream(&mut self, index: u16, at: u8) {
-        let command = self.commands.at(index);
-        if command.streams & 1 << at == 0 {
-            return;
-        }
-        command.streams &= !(1 << at);
-        let pool = command.spec.chain[at as usize].pool;
-        if let Some(gathering) = self.units.gathering(pool) {
-            gathering.streams -= 1;
-        }
-    }
-
-    /// No more of a command's data comes to any operator.
-    #[inline]
-    pub(crate) fn end_streams(&mut self, index: u16) {
-        while self.commands.at(index).streams != 0 {
-            let at = self.commands.at(index).streams.trailing_zeros() as u8;
-            self.end_stream(index, at);
         }
     }
 

@@ -49,8 +49,6 @@ pub struct Engine {
     pub(crate) commands: Commands,
     pub(crate) board: Scoreboard,
     pub(crate) units: Renaming,
-    /// There are operators whose blocks are gathered.
-    pub(crate) gathers: bool,
     /// Blocks: who may take how many.
     pub(crate) quota: Quota,
     pub(crate) order: Order,
@@ -84,7 +82,6 @@ impl Engine {
             commands: Commands::new(config.commands),
             board: Scoreboard::new(config.blocks, config.commands),
             units: Renaming::new(&config.units, &config.gather),
-            gathers: !config.gather.is_empty(),
             quota: Quota::new(config.blocks, config.queues),
             order: Order::default(),
             admission: Admission::new(config.queues),
@@ -168,20 +165,21 @@ impl Engine {
         if !self.ready.is_empty() || self.quota.has_given() {
             self.settle();
         }
-        if self.gathers {
-            self.start_passes(Occasion::Step);
-        }
+        self.start_passes(Occasion::Step);
     }
 
-    /// The owner has nothing else to do: no doorbell was rung and no device has answered since it last looked. What
-    /// waits only for company goes without it.
+    /// The owner has nothing else to do: no action is left, no doorbell was rung and no device has answered since it last
+    /// looked. What waits only for company goes without it.
     pub fn handle_idle(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.start_passes(Occasion::Idle);
     }
 
+    #[inline]
     fn start_passes(&mut self, occasion: Occasion) {
-        while let Some(operator) = self.units.start_pass(self.now, occasion) {
+        while self.units.gathers()
+            && let Some(operator) = self.units.start_pass(self.now, occasion)
+        {
             self.actions.push_back(Action::StartPass { operator });
         }
     }

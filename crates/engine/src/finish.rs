@@ -25,7 +25,6 @@ impl Engine {
         }
         let (phase, queue) = (command.phase, command.queue);
         command.phase = Phase::Drain;
-        self.end_streams(id.index);
         if phase == Phase::Admission {
             self.admission.leave(queue, id);
         }
@@ -138,7 +137,6 @@ impl Engine {
 
     /// Gives back all that a command has and posts its completion.
     pub(crate) fn finish(&mut self, id: CommandId) {
-        self.end_streams(id.index);
         let orphans = self.drop_rows(id.index);
         let posting = self.posting(id.index);
         let command = self.commands.at(id.index);

@@ -1,16 +1,15 @@
 //! Gathering: when the blocks of many streams go through a multi-lane unit together.
 //!
-//! A pass takes about the same time however few lanes are filled. So a block that is in its lane waits for others, but
-//! only while that can be expected to pay:
+//! A pass takes about the same time however few lanes are filled. So a block that is in its lane waits for others
+//! while the owner has other things to do, since these may bring more blocks; and no longer:
 //!
-//! * not at all where no other stream of this operator is under way, all lanes are filled, or the owner has nothing
-//!   else to do;
-//! * else for the share of a pass's time that the streams under way have among all: `time * coming / (waiting + coming)`.
-//!   To go without one stream that would have come costs one more pass, so that much is worth waiting for, and no more.
+//! * a pass starts when the owner has nothing else to do, or when all lanes are filled;
+//! * whatever else there is to do, no block waits longer than [`PATIENCE`] times what a pass takes. That is learned from
+//!   the answers.
 //!
-//! While a pass runs, no other is started: its streams come back when it ends. The time of a pass is learned from the
-//! answers. A block never waits longer than one pass's time for company and two for the unit, whatever the other
-//! streams' sources and lanes do.
+//! Streams are not counted, and there is no timer: a lone stream on an owner that is not busy waits for nobody. While a pass
+//! runs beside its owner, no other is started, since its streams come back when it ends; but a lane that hangs holds up the
+//! others for no longer than another pass would take.
 
 use crate::message::Nanos;
 use crate::scoreboard::RowId;
@@ -18,6 +17,10 @@ use alloc::vec::Vec;
 
 /// How much of a new measurement of a pass's time goes into what is known: one part of so many.
 const WEIGHT: u64 = 8;
+
+/// How many times a pass's time the first block waits for more at most. A stream that comes too late costs one more pass, and
+/// an owner that is this long busy otherwise has more to do than that.
+const PATIENCE: u64 = 4;
 
 /// Why a pass may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +38,6 @@ pub(crate) struct Gathering {
     waiting: Vec<RowId>,
     /// When the first of them came.
     oldest: Nanos,
-    /// Operators of running commands whose data will pass, each a stream.
-    pub streams: usize,
     /// When the last pass was started.
     started: Nanos,
     /// Blocks of passes that were started and are not answered.
@@ -49,7 +50,7 @@ impl Gathering {
     pub fn new(lanes: u16) -> Gathering {
         let lanes = lanes as usize;
         let waiting = Vec::with_capacity(lanes);
-        Gathering { lanes, waiting, oldest: 0, streams: 0, started: 0, running: 0, time: 0 }
+        Gathering { lanes, waiting, oldest: 0, started: 0, running: 0, time: 0 }
     }
 
     /// A row is in its lane.
@@ -60,11 +61,11 @@ impl Gathering {
         self.waiting.push(row);
     }
 
-    /// A row's operation was answered, by a pass or because it was aborted before one.
-    pub fn answered(&mut self, row: RowId, now: Nanos, processed: bool) {
+    /// A row's operation was answered: by a pass, or because it was aborted while it waited for one (true then).
+    pub fn answered(&mut self, row: RowId, now: Nanos, processed: bool) -> bool {
         if let Some(at) = self.waiting.iter().position(|other| *other == row) {
             self.waiting.remove(at);
-            return;
+            return true;
         }
         self.running = self.running.saturating_sub(1);
         if processed {
@@ -73,42 +74,32 @@ impl Gathering {
             let took = if self.time == 0 { took } else { took.min(self.time * WEIGHT) };
             self.time = if self.time == 0 { took } else { self.time - self.time / WEIGHT + took / WEIGHT };
         }
+        false
     }
 
     /// When a pass is to start at the latest; `None` where no block waits.
     pub fn deadline(&self) -> Option<Nanos> {
-        let waiting = self.waiting.len();
-        let coming = self.streams.saturating_sub(waiting).min(self.lanes - waiting.min(self.lanes)) as u64;
-        let wait = self.time * coming / (waiting as u64 + coming).max(1);
-        (waiting > 0).then(|| self.oldest.saturating_add(wait).max(self.busy_until()))
+        let patience = self.oldest.saturating_add(PATIENCE * self.time);
+        (!self.waiting.is_empty()).then(|| patience.max(self.busy_until()))
     }
 
-    /// Until when the unit is taken to be busy with its last pass: a lane that hangs holds up the others for no longer
-    /// than another one would take.
+    /// Until when the unit is taken to be busy with its last pass.
     fn busy_until(&self) -> Nanos {
         if self.running > 0 { self.started.saturating_add(2 * self.time) } else { 0 }
     }
 
-    /// Starts a pass where it is time for one.
-    pub fn start(&mut self, now: Nanos, occasion: Occasion) -> bool {
-        let waiting = self.waiting.len();
-        if waiting == 0 {
-            return false;
+    /// Starts a pass where it is time for one; tells of how many rows.
+    pub fn start(&mut self, now: Nanos, occasion: Occasion) -> Option<usize> {
+        let deadline = self.deadline()?;
+        let due = occasion == Occasion::Idle || self.waiting.len() >= self.lanes || deadline <= now;
+        if !due || self.busy_until() > now {
+            return None;
         }
-        let expected = self.streams > waiting && waiting < self.lanes;
-        let run_out = self.deadline().is_some_and(|deadline| deadline <= now);
-        if occasion == Occasion::Step && !run_out && (expected || self.busy_until() > now) {
-            return false;
-        }
-        self.running += waiting;
+        let rows = self.waiting.len();
+        self.running += rows;
         self.waiting.clear();
         self.started = now;
-        true
-    }
-
-    /// True where nobody is in a lane and no stream is counted.
-    pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.streams == 0
+        Some(rows)
     }
 }
 
@@ -117,52 +108,64 @@ mod tests {
     use super::*;
     use Occasion::{Idle, Step};
 
-    /// A gathering of four lanes whose passes take 64,000 ns, with so many streams.
-    fn four(streams: usize) -> Gathering {
-        Gathering { streams, time: 64_000, ..Gathering::new(4) }
+    /// A gathering of four lanes whose passes take 64,000 ns.
+    fn four() -> Gathering {
+        Gathering { time: 64_000, ..Gathering::new(4) }
     }
 
     #[test]
-    fn a_lone_stream_and_full_lanes_wait_for_nobody() {
-        let mut lone = four(1);
-        assert!(!lone.start(9, Idle), "there is nothing to process");
+    fn an_idle_owner_and_full_lanes_wait_for_nobody() {
+        let mut lone = four();
+        assert!(lone.start(9, Idle).is_none(), "there is nothing to process");
         lone.join(RowId(0), 10);
-        assert!(lone.start(10, Step) && !lone.start(10, Step));
+        assert!(
+            lone.start(10, Step).is_none()
+                && lone.start(10, Idle).is_some()
+                && lone.start(10, Idle).is_none()
+        );
         lone.join(RowId(1), 20);
-        assert!(!lone.start(20, Step), "the unit is busy");
-        assert_eq!(lone.deadline(), Some(10 + 2 * 64_000), "or a lane hangs");
+        assert!(lone.start(20, Idle).is_none(), "the unit is busy");
         lone.answered(RowId(0), 64_010, true);
-        assert!(lone.start(64_010, Step));
-        let mut full = four(40);
+        assert!(lone.start(64_010, Idle).is_some());
+        let mut full = four();
         for row in 0..4 {
-            assert!(!full.start(10, Step));
+            assert!(full.start(10, Step).is_none());
             full.join(RowId(row), 10);
         }
-        assert!(full.start(10, Step));
-        let mut unknown = Gathering { time: 0, ..four(3) };
+        assert_eq!(full.start(10, Step), Some(4));
+        let mut unknown = Gathering::new(4);
         unknown.join(RowId(0), 10);
-        assert!(unknown.start(10, Step), "what a pass takes is not known yet");
+        assert!(unknown.start(10, Step).is_some(), "what a pass takes is not known yet");
     }
 
     #[test]
-    fn waiting_takes_the_share_of_a_pass_that_those_to_come_have() {
-        let mut gathering = four(4);
-        gathering.join(RowId(0), 1000);
-        assert_eq!(gathering.deadline(), Some(1000 + 64_000 * 3 / 4));
-        gathering.join(RowId(1), 5000);
-        assert_eq!(gathering.deadline(), Some(1000 + 64_000 / 2));
-        gathering.answered(RowId(0), 6000, false);
-        assert!(!gathering.start(6000, Step) && gathering.start(6000, Idle));
-        assert_eq!(gathering.deadline(), None);
+    fn the_oldest_block_waits_for_a_few_passes_at_most() {
+        let mut busy = four();
+        busy.join(RowId(0), 1000);
+        busy.join(RowId(1), 5000);
+        assert_eq!(busy.deadline(), Some(1000 + PATIENCE * 64_000));
+        assert!(busy.answered(RowId(0), 6000, false));
+        assert!(busy.start(1000 + PATIENCE * 64_000 - 1, Step).is_none());
+        assert!(busy.start(1000 + PATIENCE * 64_000, Step).is_some());
+        assert_eq!(busy.deadline(), None);
+    }
+
+    #[test]
+    fn a_lane_that_hangs_holds_the_others_up_for_one_more_pass() {
+        let mut hung = four();
+        hung.join(RowId(0), 0);
+        assert!(hung.start(0, Idle).is_some());
+        hung.join(RowId(1), 10);
+        assert!(hung.start(2 * 64_000 - 1, Idle).is_none());
+        assert!(hung.start(2 * 64_000, Idle).is_some());
     }
 
     #[test]
     fn the_time_of_a_pass_is_learned_and_one_late_answer_does_not_spoil_it() {
         let mut gathering = Gathering::new(2);
         for round in 0..50 {
-            gathering.streams = 1;
             gathering.join(RowId(0), round * 10_000);
-            assert!(gathering.start(round * 10_000, Step));
+            assert!(gathering.start(round * 10_000, Idle).is_some());
             gathering.answered(RowId(0), round * 10_000 + 800, true);
         }
         assert!((700..=800).contains(&gathering.time), "{}", gathering.time);

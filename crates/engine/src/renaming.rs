@@ -23,6 +23,8 @@ struct Pool {
 #[derive(Debug)]
 pub(crate) struct Renaming {
     pools: Vec<Pool>,
+    /// Rows in lanes that wait for a pass.
+    gathered: usize,
 }
 
 impl Renaming {
@@ -35,7 +37,7 @@ impl Renaming {
             gathering: (gather.contains(operator) && operator.kind() != OperatorKind::Resize)
                 .then(|| Gathering::new(*count)),
         };
-        Renaming { pools: units.iter().filter(|unit| unit.1 > 0).map(pool).collect() }
+        Renaming { pools: units.iter().filter(|unit| unit.1 > 0).map(pool).collect(), gathered: 0 }
     }
 
     /// The pool of an operator, if this engine has units of it.
@@ -66,22 +68,46 @@ impl Renaming {
         next
     }
 
-    /// What gathers the blocks of a pool for passes, if anything does.
+    /// A row is in its lane, where its pool gathers.
     #[inline]
-    pub fn gathering(&mut self, pool: u8) -> Option<&mut Gathering> {
-        self.pools[pool as usize].gathering.as_mut()
+    pub fn join(&mut self, pool: u8, row: RowId, now: Nanos) {
+        if let Some(gathering) = &mut self.pools[pool as usize].gathering {
+            gathering.join(row, now);
+            self.gathered += 1;
+        }
+    }
+
+    /// The operation of a row was answered.
+    #[inline]
+    pub fn answered(&mut self, pool: u8, row: RowId, now: Nanos, processed: bool) {
+        if let Some(gathering) = &mut self.pools[pool as usize].gathering
+            && gathering.answered(row, now, processed)
+        {
+            self.gathered -= 1;
+        }
+    }
+
+    /// Rows are in lanes and wait for a pass.
+    #[inline]
+    pub fn gathers(&self) -> bool {
+        self.gathered > 0
     }
 
     /// Starts a pass that is due, if there is one; tells of which operator.
     pub fn start_pass(&mut self, now: Nanos, occasion: Occasion) -> Option<Operator> {
         self.pools.iter_mut().find_map(|pool| {
-            let started = pool.gathering.as_mut()?.start(now, occasion);
-            started.then_some(pool.operator)
+            let started = pool.gathering.as_mut()?.start(now, occasion)?;
+            self.gathered -= started;
+            Some(pool.operator)
         })
     }
 
     /// When the next pass is due at the latest.
+    #[inline]
     pub fn next_pass(&self) -> Option<Nanos> {
+        if self.gathered == 0 {
+            return None;
+        }
         self.pools.iter().filter_map(|pool| pool.gathering.as_ref()?.deadline()).min()
     }
 
@@ -92,10 +118,8 @@ impl Renaming {
 
     /// True where no unit works and nobody waits for one.
     pub fn all_free(&self) -> bool {
-        self.pools.iter().all(|pool| {
-            let gathers = pool.gathering.as_ref().is_some_and(|gathering| !gathering.is_idle());
-            pool.free.len() == pool.count as usize && pool.waiting.is_empty() && !gathers
-        })
+        let free = |pool: &Pool| pool.free.len() == pool.count as usize && pool.waiting.is_empty();
+        self.gathered == 0 && self.pools.iter().all(free)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernel backend: joins the engine core, the device controller and the operators into one loop.
 //!
 //! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
-//! deadlines, then passes of multi-lane units that are due. Nothing in a round waits, but for disks where there is no io_uring.
+//! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
 
 mod chain;
 mod pass;
@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
 use chain::Chain;
+use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
@@ -94,6 +95,7 @@ impl Core {
             }
         }
         config.near = cache_size().checked_div(config.block_size).unwrap_or(0);
+        config.gather = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
@@ -260,10 +262,11 @@ impl Core {
             self.engine.handle_timeout(self.now);
             any = true;
         }
-        let idle = !any;
-        for at in 0..self.passes.len() {
-            if self.passes[at].is_due(idle) {
-                self.run_pass(at);
+        if !any {
+            // Blocks that wait in their lanes for more streams' blocks go without them.
+            self.engine.handle_idle(self.now);
+            if let Some(action) = self.engine.poll_action() {
+                self.perform(action);
                 any = true;
             }
         }
@@ -279,7 +282,8 @@ impl Core {
         *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
     }
 
-    fn run_pass(&mut self, at: usize) {
+    fn run_pass(&mut self, operator: Operator) {
+        let Some(at) = self.passes.iter().position(|pass| pass.lanes().0 == operator) else { return };
         let mut passed = std::mem::take(&mut self.passed);
         self.passes[at].run(&mut self.bound, &self.controller.pool, &mut passed);
         self.now = clock();
@@ -365,8 +369,7 @@ impl Core {
                 }
             }
             Action::Issue(operation) => self.issue(&operation),
-            // Not asked for: the configuration gathers nothing, this loop still decides when a pass starts.
-            Action::StartPass { .. } => {}
+            Action::StartPass { operator } => self.run_pass(operator),
             Action::Abort { operation } if self.passes.iter_mut().any(|pass| pass.abort(operation)) => {
                 let outcome = Outcome::Failed(Fault::new(Status::Cancelled));
                 self.handle(Event::Done { operation, outcome });

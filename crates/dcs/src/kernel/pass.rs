@@ -1,9 +1,7 @@
-//! Passes of a multi-lane unit: blocks of many streams wait here for each other, briefly.
+//! Passes of a multi-lane unit: blocks of many streams are processed together.
 //!
-//! The engine maps the operators of such a unit onto lanes and issues their blocks as they come. A pass costs the same however few
-//! lanes are filled, so it is put off while there is anything else to do (other streams' reads and receives bring
-//! more blocks), and started as soon as there is not, or all lanes are filled, or it has waited for a few rounds: no
-//! timer, and a lone stream never waits for company that does not come.
+//! The engine maps the operators of such a unit onto lanes, issues their blocks as they come, and says when a pass
+//! starts.
 
 use dcs_devices::BlockPool;
 use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
@@ -12,9 +10,6 @@ use dcs_ndp::{Context, Lanes, Piece};
 use super::Bound;
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_abi::status::Status;
-
-/// Rounds after which a pass is started whatever else there is to do.
-const ROUNDS_MAX: u32 = 8;
 
 /// A block that waits for a pass.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +28,6 @@ pub(super) struct Pass {
     operator: Operator,
     lanes: Lanes,
     waiting: Vec<Waiting>,
-    rounds: u32,
 }
 
 impl Pass {
@@ -41,7 +35,7 @@ impl Pass {
     pub fn all() -> Vec<Pass> {
         let passes = OPERATORS.iter().map(|info| {
             let (operator, lanes) = (info.operator, Lanes::detect(info.operator));
-            Pass { operator, lanes, waiting: Vec::new(), rounds: 0 }
+            Pass { operator, lanes, waiting: Vec::new() }
         });
         passes.filter(|pass| pass.lanes.count() > 1).collect()
     }
@@ -71,15 +65,6 @@ impl Pass {
         self.waiting.len() < before
     }
 
-    /// Whether to start it now. `idle`: this round found nothing else to do.
-    pub fn is_due(&mut self, idle: bool) -> bool {
-        if self.waiting.is_empty() {
-            return false;
-        }
-        self.rounds += 1;
-        idle || self.rounds >= ROUNDS_MAX || self.waiting.len() >= self.lanes.count()
-    }
-
     /// Processes all that waits; tells what came of each operation.
     pub fn run(
         &mut self,
@@ -87,7 +72,6 @@ impl Pass {
         pool: &BlockPool,
         done: &mut Vec<(OperationId, Outcome)>,
     ) {
-        self.rounds = 0;
         // By command and operator: so each one's context can be borrowed beside all the others'.
         self.waiting.sort_unstable_by_key(|waiting| (waiting.command.slot(), waiting.operator));
         let mut pieces = Vec::with_capacity(self.waiting.len());

@@ -50,6 +50,8 @@ pub struct Options {
     pub pieces: bool,
     /// The host reads completions as they come.
     pub consume: bool,
+    /// The owner says when it has nothing else to do.
+    pub says_idle: bool,
     /// What a pass takes; random where it is not said.
     pub pass_time: Option<Nanos>,
 }
@@ -65,6 +67,7 @@ impl Default for Options {
             direct_lasts: u32::MAX,
             pieces,
             consume: true,
+            says_idle: true,
             pass_time: None,
         }
     }
@@ -186,6 +189,14 @@ impl Rig {
     /// Lets the next thing happen, the engine's own deadline included; false where nothing is left.
     pub fn step(&mut self) -> bool {
         let event = self.due.first_key_value().map(|(key, _)| *key);
+        if self.options.says_idle && event.is_none_or(|(at, _)| at > self.now) {
+            let passes = self.passes.len();
+            self.engine.handle_idle(self.now);
+            self.act();
+            if self.passes.len() > passes {
+                return true;
+            }
+        }
         let timeout = self.engine.next_timeout();
         match (event, timeout) {
             (None, None) => return false,

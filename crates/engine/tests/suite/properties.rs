@@ -82,11 +82,11 @@ fn config() -> impl Strategy<Value = Config> {
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    let bools = (any::<bool>(), any::<bool>(), any::<bool>());
+    let bools = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let direct_lasts = prop_oneof![Just(u32::MAX), 0u32..10];
     (any::<u64>(), bools, 1u64..1_000_000, direct_lasts).prop_map(|(seed, bools, latency, direct_lasts)| {
-        let (immediate, direct, pieces) = bools;
-        Options { seed, immediate, direct, pieces, latency, direct_lasts, ..Options::default() }
+        let (immediate, direct, pieces, says_idle) = bools;
+        Options { seed, immediate, direct, pieces, says_idle, latency, direct_lasts, ..Options::default() }
     })
 }
 
