@@ -808,6 +808,15 @@ struct dcs_engine_options {
      * Microseconds for which the engine looks for work before it sleeps; 20 by default.
      */
     uint32_t spin_us;
+    /**
+     * The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own need
+     * CAP_SYS_NICE, or a limit that allows them.
+     */
+    int8_t nice;
+    /**
+     * Must be 0.
+     */
+    uint8_t reserved[7];
 };
 
 /**
@@ -1006,7 +1015,8 @@ size_t dcs_digest_text(const struct dcs_digest *digest,
  *
  * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
  * (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
- * demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left).
+ * demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
+ * EACCES: the nice value is not permitted).
  *
  * # Safety
  *

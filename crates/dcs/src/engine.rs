@@ -43,6 +43,7 @@ pub struct Builder {
     config: dcs_engine::Config,
     spin: Duration,
     core: Option<usize>,
+    nice: Option<i8>,
 }
 
 /// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
@@ -86,6 +87,7 @@ impl Default for Builder {
             config: dcs_engine::Config::default(),
             spin,
             core: None,
+            nice: None,
         }
     }
 }
@@ -152,12 +154,20 @@ impl Builder {
         self
     }
 
+    /// The nice value of the engine's thread, -20 (most favoured) to 19. One thread that does the work of many gets one
+    /// thread's share of a core that others want too: here it can be given more. Values below the process's own need CAP_SYS_NICE
+    /// or a limit (RLIMIT_NICE) that allows them.
+    pub fn nice(mut self, level: i8) -> Self {
+        self.nice = Some(level);
+        self
+    }
+
     /// Starts the engine.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the system has
-    /// not what it needs.
+    /// not what it needs, or does not permit the nice value (EACCES).
     pub fn start(self) -> Result<Engine, Error> {
         let Backend::Kernel = self.backend;
         let core = Core::new(self.config, io_from_environment(self.io)?)?;
@@ -177,7 +187,7 @@ impl Builder {
         });
         let thread = match self.driver {
             Driver::Caller => None,
-            Driver::Thread => Some(spawn(&shared, self.core)?),
+            Driver::Thread => Some(spawn(&shared, self.core, self.nice)?),
         };
         Ok(Engine { shared, thread })
     }
@@ -195,15 +205,22 @@ fn io_from_environment(io: Io) -> Result<Io, Error> {
     }
 }
 
-fn spawn(shared: &Arc<Shared>, core: Option<usize>) -> Result<JoinHandle<()>, Error> {
+fn spawn(shared: &Arc<Shared>, core: Option<usize>, nice: Option<i8>) -> Result<JoinHandle<()>, Error> {
     let shared = Arc::clone(shared);
+    let (tell, told) = std::sync::mpsc::channel();
     let run = move || {
-        crate::kernel::thread::prepare(core);
+        let prepared = crate::kernel::thread::prepare(core, nice);
+        let failed = prepared.is_err();
+        if tell.send(prepared).is_err() || failed {
+            return;
+        }
         // After a panic, which is a defect, it goes on only to refuse what is asked of it: nobody waits for ever.
         let run = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.run()));
         let _ = run().or_else(|_| run());
     };
-    std::thread::Builder::new().name("dcs-engine".into()).spawn(run).map_err(Error::Start)
+    let thread = std::thread::Builder::new().name("dcs-engine".into()).spawn(run).map_err(Error::Start)?;
+    let prepared = told.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
+    prepared.map(|()| thread).map_err(Error::Start)
 }
 
 impl Engine {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Contender {
     Engine,
     EngineDirect,
+    EngineNice,
     Loop,
     LoopLarge,
     LoopDirect,
@@ -22,6 +23,7 @@ pub const CONTENDERS: &[(Contender, &str, &str)] = &[
     (Contender::LoopDirect, "loop-direct", "the same with O_DIRECT and aligned 1 MiB buffers"),
     (Contender::Engine, "engine", "one dcs engine for all streams"),
     (Contender::EngineDirect, "engine-direct", "the same past the page cache (O_DIRECT)"),
+    (Contender::EngineNice, "engine-nice", "the engine with its thread at nice -20, where that is permitted"),
     (Contender::Python, "python", "hashlib or zlib and a socket, a thread for each stream"),
     (Contender::Sendfile, "sendfile", "sendfile(2) without any operator: the floor, not the job"),
 ];
@@ -58,6 +60,11 @@ impl Contender {
         }
     }
 
+    /// Whether it is a dcs engine.
+    pub fn is_engine(self) -> bool {
+        matches!(self, Contender::Engine | Contender::EngineDirect | Contender::EngineNice)
+    }
+
     /// Whether it does the job: the floor leaves the operators out.
     pub fn does_the_chain(self) -> bool {
         self != Contender::Sendfile
@@ -67,7 +74,7 @@ impl Contender {
     pub fn is_direct(self, cold: bool) -> bool {
         match self {
             Contender::EngineDirect | Contender::LoopDirect => true,
-            Contender::Engine => cold,
+            Contender::Engine | Contender::EngineNice => cold,
             _ => false,
         }
     }
@@ -79,6 +86,7 @@ impl Contender {
             Contender::LoopDirect => direct && !small,
             Contender::EngineDirect => direct && !cold && !small,
             Contender::LoopLarge | Contender::Sendfile => !small,
+            Contender::EngineNice => false,
             _ => true,
         };
         CONTENDERS

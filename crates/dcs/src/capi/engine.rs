@@ -54,6 +54,11 @@ pub struct dcs_engine_options {
     pub cpu: u16,
     /// Microseconds for which the engine looks for work before it sleeps; 20 by default.
     pub spin_us: u32,
+    /// The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own need
+    /// CAP_SYS_NICE, or a limit that allows them.
+    pub nice: i8,
+    /// Must be 0.
+    pub reserved: [u8; 7],
 }
 
 /// An engine. Any thread may use it.
@@ -72,7 +77,8 @@ pub struct dcs_session {
 ///
 /// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
 /// (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
-/// demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left).
+/// demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
+/// EACCES: the nice value is not permitted).
 ///
 /// # Safety
 ///
@@ -129,6 +135,12 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
         DCS_SPIN_NEVER => builder.spin(Duration::ZERO),
         spin => builder.spin(Duration::from_micros(spin.into())),
     };
+    if options.reserved != [0; 7] || !(-20..=19).contains(&options.nice) {
+        return Err(libc::EINVAL);
+    }
+    if options.nice != 0 {
+        builder = builder.nice(options.nice);
+    }
     if options.block_size != 0 {
         builder = builder.block_size(options.block_size);
     }

@@ -1,5 +1,7 @@
 //! What the thread that drives an engine needs of the system.
 
+use std::io;
+
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn clock() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -23,10 +25,19 @@ pub(crate) fn cache_size() -> u32 {
 
 /// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken pipe is
 /// an error of one transfer, not of the process.
-pub(crate) fn prepare(core: Option<usize>) {
+pub(crate) fn prepare(core: Option<usize>, nice: Option<i8>) -> io::Result<()> {
     block_signals();
     if let Some(core) = core {
         bind_to(core);
+    }
+    nice.map_or(Ok(()), be_nice)
+}
+
+fn be_nice(level: i8) -> io::Result<()> {
+    // SAFETY: no memory is involved. On Linux, 0 means the calling thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, level.into()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -227,3 +227,31 @@ fn drivers_that_end_leave_the_work_of_others() {
         });
     }
 }
+
+/// The nice value of the thread of that name (field 19 of proc_pid_stat(5)).
+fn nice_of(name: &str) -> Option<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let mut stats = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());
+    let stat = stats.find(|stat| stat.contains(&format!("({name})")))?;
+    let after_name = stat.rsplit_once(") ")?.1;
+    after_name.split(' ').nth(16)?.parse().ok()
+}
+
+#[test]
+fn the_engine_s_thread_is_as_nice_as_asked_for() {
+    alone("start::the_engine_s_thread_is_as_nice_as_asked_for", || {
+        let engine = Engine::builder().nice(7).start().unwrap();
+        assert_eq!(nice_of("dcs-engine"), Some(7));
+        works(&engine);
+        drop(engine);
+        // What is not permitted is said, and nothing is left behind.
+        match Engine::builder().nice(-20).start() {
+            Ok(_engine) => assert_eq!(nice_of("dcs-engine"), Some(-20)),
+            Err(Error::Start(error)) => {
+                assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+                assert_eq!(nice_of("dcs-engine"), None);
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    });
+}

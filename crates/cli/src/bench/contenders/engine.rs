@@ -3,6 +3,7 @@
 
 use super::loops::finish;
 use super::{Object, Prepared as Common};
+use crate::bench::contender::Contender;
 use crate::bench::job::Direction;
 use crate::bench::protocol::{Serve, StreamAccount};
 use crate::bench::server::{Latencies, Work};
@@ -40,10 +41,13 @@ struct Stream<'a> {
 
 impl Prepared {
     pub fn new(serve: &Serve) -> io::Result<Prepared> {
-        let driven = serve.small && (serve.streams.len() == 1 || serve.cores.len() == 1);
+        let nice = serve.contender == Contender::EngineNice;
+        let driven = !nice && serve.small && (serve.streams.len() == 1 || serve.cores.len() == 1);
         let ahead = if serve.small { 1 } else { AHEAD };
         let driver = if driven { Driver::Caller } else { Driver::Thread };
-        let engine = Engine::builder().driver(driver).start().map_err(io::Error::other)?;
+        let builder = Engine::builder().driver(driver);
+        let builder = if nice { builder.nice(-20) } else { builder };
+        let engine = builder.start().map_err(io::Error::other)?;
         let depth = u16::try_from(serve.streams.len() * ahead).map_err(io::Error::other)?;
         let session = engine.session_with_depth(depth).map_err(io::Error::other)?;
         let cache = if serve.contender.is_direct(serve.cold) { Mode::Off } else { Mode::Auto };

@@ -62,7 +62,7 @@ impl std::ops::Deref for Opened<'_> {
 impl Prepared {
     pub fn new(serve: &Serve) -> io::Result<Prepared> {
         let ops = serve.job.ops().map_err(|failure| io::Error::other(failure.line))?;
-        let is_engine = matches!(serve.contender, Contender::Engine | Contender::EngineDirect);
+        let is_engine = serve.contender.is_engine();
         let object = |item: &Item| -> io::Result<Object> {
             let open = serve.open_once.then(|| open(serve, item)).transpose()?;
             let handle = open.as_ref().filter(|_| is_engine).map(Handle::new);
@@ -81,7 +81,7 @@ impl Prepared {
         Ok(match serve.contender {
             _ if self.ops.is_empty() => "none".into(),
             Contender::Sendfile => "none".into(),
-            Contender::Engine | Contender::EngineDirect => "dcs-ndp".into(),
+            contender if contender.is_engine() => "dcs-ndp".into(),
             _ => libraries().names(&self.ops),
         })
     }
