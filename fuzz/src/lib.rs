@@ -11,6 +11,7 @@
 //! | `descriptor` | a descriptor | `crates/abi/tests/corpus.rs` |
 //! | `engine` | events for the core, from hosts and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
 //! | `operators` | an operator, its parameters, data, and how they are cut | `crates/ndp/tests/corpus.rs` |
+//! | `vfio_user` | what a client sends to the card's process | `crates/card/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
 //! the module and replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in
@@ -18,9 +19,11 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod card;
 mod engine;
 mod ndp;
 
 pub use abi::{descriptor, entry};
+pub use card::vfio_user;
 pub use engine::engine;
 pub use ndp::operators;

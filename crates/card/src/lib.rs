@@ -1,1 +1,14 @@
 //! The dcs engine as a PCIe function: registers, queue pairs, controllers over the bus, served by vfio-user.
+//!
+//! # Architecture
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`pci`] | the function that a host sees: configuration space, BARs, MSI-X, registers as a trait |
+//! | [`vfio_user`] | the function as a process of its own beside QEMU, and the bus over it |
+//! | [`wake`] | how the card's own thread waits |
+#![deny(unsafe_code)]
+
+pub mod pci;
+pub mod vfio_user;
+pub mod wake;

@@ -1,0 +1,240 @@
+//! The function: its regions, and who answers for each.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::config::{self, Config, Effect, Identity};
+use crate::vfio_user::memory::Memory;
+
+/// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call stores, wakes
+/// somebody and returns. It never waits for the bus, since the host's processor stands still meanwhile.
+pub trait Registers: Send {
+    /// A load of so many bytes (1 to 8 from a processor; a client of the protocol may ask for more) at this offset.
+    fn read(&mut self, offset: u64, bytes: &mut [u8]);
+
+    /// A store.
+    fn write(&mut self, offset: u64, bytes: &[u8]);
+
+    /// The function is reset, or its host is gone: what was begun ends without a trace. The function is no bus master
+    /// any more when this is called.
+    fn reset(&mut self);
+}
+
+/// What a function is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// What it says that it is.
+    pub identity: Identity,
+    /// Bytes of BAR0, a power of two of at least 4,096.
+    pub registers: u64,
+    /// Bytes of BAR2, the card's own memory: a power of two of at least 8,192. The last page is not for the controllers.
+    pub memory: u64,
+    /// MSI-X vectors, 1 to 2,048.
+    pub vectors: u16,
+}
+
+/// A piece of the function, as the host accesses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// Registers.
+    Bar0,
+    /// Own memory.
+    Bar2,
+    /// Interrupt vectors.
+    Bar4,
+    /// Configuration space.
+    Config,
+}
+
+/// What the owner of the bus needs to know of the function.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The function may reach others.
+    pub master: AtomicBool,
+    /// Where BAR2 lies, 0: nowhere.
+    pub memory_address: AtomicU64,
+    /// How often the function was reset or lost its host.
+    pub resets: AtomicU64,
+    /// BAR2's memory.
+    pub memory: Memory,
+}
+
+/// A PCI function.
+pub struct Function {
+    config: Config,
+    setup: Setup,
+    registers: Box<dyn Registers>,
+    file: OwnedFd,
+    table: Vec<u8>,
+    state: Arc<State>,
+}
+
+impl Function {
+    /// A function as it is after power on, with memory of zeros.
+    ///
+    /// # Errors
+    ///
+    /// Where the memory is not to be had.
+    ///
+    /// # Panics
+    ///
+    /// Where sizes or vectors are not as [`Setup`] wants them.
+    pub fn new(setup: Setup, registers: Box<dyn Registers>) -> io::Result<Function> {
+        assert!(setup.memory >= 8192, "own memory of {} bytes", setup.memory);
+        let sizes = [setup.registers, setup.memory, config::vectors_size(setup.vectors)];
+        let config = Config::new(setup.identity, sizes, setup.vectors);
+        let (memory, file) = Memory::create("dcs-card", setup.memory)?;
+        let (master, memory_address, resets) = Default::default();
+        let state = Arc::new(State { master, memory_address, resets, memory });
+        Ok(Function { config, setup, registers, file, table: vec![0; sizes[2] as usize], state })
+    }
+
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// MSI-X vectors.
+    pub fn vectors(&self) -> u16 {
+        self.setup.vectors
+    }
+
+    /// Bytes of a region.
+    pub fn size(&self, region: Region) -> u64 {
+        match region {
+            Region::Bar0 => self.setup.registers,
+            Region::Bar2 => self.setup.memory,
+            Region::Bar4 => self.table.len() as u64,
+            Region::Config => config::SIZE as u64,
+        }
+    }
+
+    /// The file that a region is, where the host may map it.
+    pub fn file(&self, region: Region) -> Option<BorrowedFd<'_>> {
+        (region == Region::Bar2).then(|| self.file.as_fd())
+    }
+
+    /// The host reads. Nothing where that is not all in the region.
+    pub fn read(&mut self, region: Region, offset: u64, bytes: &mut [u8]) -> Option<()> {
+        self.inside(region, offset, bytes.len())?;
+        match region {
+            Region::Bar0 => self.registers.read(offset, bytes),
+            Region::Bar2 => self.state.memory.load(offset, bytes),
+            Region::Bar4 => {
+                bytes.copy_from_slice(&self.table[offset as usize..offset as usize + bytes.len()])
+            }
+            Region::Config => self.config.read(offset, bytes),
+        }
+        Some(())
+    }
+
+    /// The host writes. Nothing where that is not all in the region.
+    pub fn write(&mut self, region: Region, offset: u64, bytes: &[u8]) -> Option<()> {
+        self.inside(region, offset, bytes.len())?;
+        match region {
+            Region::Bar0 => self.registers.write(offset, bytes),
+            Region::Bar2 => self.state.memory.store(offset, bytes),
+            Region::Bar4 => self.write_table(offset as usize, bytes),
+            Region::Config => match self.config.write(offset, bytes) {
+                Effect::None => self.publish(),
+                Effect::Reset => self.reset(),
+            },
+        }
+        Some(())
+    }
+
+    /// As after power on, but for the memory's contents.
+    pub fn reset(&mut self) {
+        self.config.reset();
+        self.table.fill(0);
+        self.publish();
+        self.state.resets.fetch_add(1, Ordering::AcqRel);
+        self.registers.reset();
+    }
+
+    fn inside(&self, region: Region, offset: u64, length: usize) -> Option<()> {
+        offset.checked_add(length as u64).filter(|end| *end <= self.size(region)).map(|_| ())
+    }
+
+    /// The pending bits behind the table are the function's.
+    fn write_table(&mut self, offset: usize, bytes: &[u8]) {
+        let pending = config::pending_offset(self.setup.vectors) as usize;
+        for (at, byte) in (offset..pending).zip(bytes) {
+            self.table[at] = *byte;
+        }
+    }
+
+    fn publish(&self) {
+        self.state.memory_address.store(self.config.bar(2).unwrap_or(0), Ordering::Release);
+        self.state.master.store(self.config.is_master(), Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Function {{ {:?}, {:?} }}", self.setup, self.config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl Registers for Log {
+        fn read(&mut self, offset: u64, bytes: &mut [u8]) {
+            bytes.fill(offset as u8);
+        }
+        fn write(&mut self, offset: u64, bytes: &[u8]) {
+            self.0.lock().unwrap().push(format!("{offset:#x} {bytes:?}"));
+        }
+        fn reset(&mut self) {
+            self.0.lock().unwrap().push("reset".into());
+        }
+    }
+
+    fn function() -> (Function, Arc<Mutex<Vec<String>>>) {
+        let log = Log::default();
+        let seen = log.0.clone();
+        let setup = Setup { identity: Identity::ACCELERATOR, registers: 0x2000, memory: 0x10000, vectors: 3 };
+        (Function::new(setup, Box::new(log)).unwrap(), seen)
+    }
+
+    #[test]
+    fn regions_end_where_they_end() {
+        let (mut function, seen) = function();
+        for region in [Region::Bar0, Region::Bar2, Region::Bar4, Region::Config] {
+            let size = function.size(region);
+            assert!(function.read(region, size - 4, &mut [0; 4]).is_some());
+            assert!(function.read(region, size - 3, &mut [0; 4]).is_none());
+            assert!(function.write(region, u64::MAX, &[0; 4]).is_none());
+        }
+        assert!(seen.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn bus_mastering_and_the_memory_s_address_are_told() {
+        let (mut function, seen) = function();
+        let state = function.state().clone();
+        function.write(Region::Config, 0x18, &0x8000_0000u64.to_le_bytes()).unwrap();
+        function.write(Region::Config, 4, &[6, 0]).unwrap();
+        assert_eq!(state.memory_address.load(Ordering::Acquire), 0x8000_0000);
+        assert!(state.master.load(Ordering::Acquire));
+        function.write(Region::Config, 0x69, &[0x80]).unwrap();
+        assert!(!state.master.load(Ordering::Acquire));
+        assert_eq!(*seen.lock().unwrap(), ["reset"]);
+    }
+
+    #[test]
+    fn the_vector_table_is_memory_and_pending_bits_are_not() {
+        let (mut function, _) = function();
+        function.write(Region::Bar4, 44, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        let mut back = [9; 8];
+        function.read(Region::Bar4, 44, &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4, 0, 0, 0, 0]);
+    }
+}

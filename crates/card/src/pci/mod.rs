@@ -1,0 +1,20 @@
+//! The PCI function that a host sees: configuration space, BARs, MSI-X. What BAR0's registers mean is somebody else's: [`Registers`].
+//!
+//! | BAR | what |
+//! |---|---|
+//! | 0 | registers and doorbells: each access is trapped and handed to [`Registers`] |
+//! | 2 | the card's own memory, prefetchable: mapped by the host, reached by the other devices, never trapped |
+//! | 4 | MSI-X table and pending bits |
+//!
+//! # What it doesn't implement
+//!
+//! * INTx and MSI: a host without MSI-X polls.
+//! * Power states have no effect but that D1 to D3 stop the function's own accesses, as the specification wants.
+//! * Extended capabilities (AER, ATS, SR-IOV).
+
+mod config;
+mod function;
+
+pub use config::{Config, Effect, Identity};
+pub(crate) use function::State;
+pub use function::{Function, Region, Registers, Setup};

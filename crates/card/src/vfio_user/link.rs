@@ -1,0 +1,323 @@
+//! What the thread that answers the client and the owner of the bus share: the connection, the client's memory, its interrupts, and
+//! the reads that are under way.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use dcs_devices::bus::{BusError, ReadDone, Tag};
+use rustix::fs::OFlags;
+
+use super::maps::Maps;
+use super::socket;
+use super::wire::{self, MAX_TRANSFER, Payload};
+use crate::pci::State;
+use crate::wake::Wake;
+
+/// How long an answer to a read is waited for.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client may take nothing from its socket before it counts as gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most reads by message at once.
+const MOST_READS: usize = 4096;
+
+pub struct Link {
+    pub state: Arc<State>,
+    pub maps: RwLock<Maps>,
+    pub wake: Wake,
+    connection: Mutex<Option<Arc<UnixStream>>>,
+    max_transfer: AtomicUsize,
+    vectors: Mutex<Vec<Option<OwnedFd>>>,
+    reads: Mutex<Reads>,
+}
+
+#[derive(Default)]
+struct Reads {
+    next_id: u16,
+    next_read: u64,
+    payload: Option<Payload>,
+    parts: HashMap<u16, Part>,
+    whole: HashMap<u64, Whole>,
+    done: VecDeque<ReadDone>,
+    probe: Option<Result<(), BusError>>,
+}
+
+/// A message that an answer is waited for.
+struct Part {
+    of: Of,
+    at: usize,
+    length: usize,
+    deadline: Instant,
+}
+
+#[derive(Clone, Copy)]
+enum Of {
+    Read(u64),
+    Probe,
+}
+
+/// A read whose parts come one by one.
+struct Whole {
+    tag: Tag,
+    data: Vec<u8>,
+    left: usize,
+    error: Option<BusError>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is in these locks is right after every statement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub fn new(state: Arc<State>, vectors: u16, wake: Wake) -> Link {
+        let vectors = Mutex::new((0..vectors).map(|_| None).collect());
+        let (maps, connection, reads) = Default::default();
+        Link { state, maps, wake, connection, max_transfer: MAX_TRANSFER.into(), vectors, reads }
+    }
+
+    /// A client is there.
+    pub fn connect(&self, socket: UnixStream) -> io::Result<Arc<UnixStream>> {
+        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+        let socket = Arc::new(socket);
+        lock(&self.reads).payload = None;
+        self.max_transfer.store(MAX_TRANSFER, Ordering::Relaxed);
+        *lock(&self.connection) = Some(socket.clone());
+        Ok(socket)
+    }
+
+    /// The client is gone, and with it all that it gave us.
+    pub fn disconnect(&self) {
+        *lock(&self.connection) = None;
+        self.maps.write().unwrap_or_else(PoisonError::into_inner).remove_all();
+        lock(&self.vectors).iter_mut().for_each(|vector| *vector = None);
+        let mut reads = lock(&self.reads);
+        let ids: Vec<u16> = reads.parts.keys().copied().collect();
+        ids.into_iter().for_each(|id| reads.answer(id, Err(BusError::Unsupported)));
+        drop(reads);
+        self.wake.notify();
+    }
+
+    /// Ends the connection, where there is one: the thread that answers the client sees that.
+    pub fn hang_up(&self) {
+        if let Some(socket) = &*lock(&self.connection) {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    pub fn limit_transfers(&self, most: usize) {
+        self.max_transfer.store(most, Ordering::Relaxed);
+    }
+
+    pub fn max_transfer(&self) -> usize {
+        self.max_transfer.load(Ordering::Relaxed)
+    }
+
+    /// Sends a message. A client that does not take it is hung up on.
+    pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let connection = lock(&self.connection);
+        let socket = connection.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        socket::send(socket.as_fd(), message, fd).inspect_err(|_| {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        })
+    }
+
+    /// A read, whose bytes come by [`Link::put`] and [`Link::ask`].
+    pub fn begin(&self, tag: Tag, length: usize) -> u64 {
+        let mut reads = lock(&self.reads);
+        reads.next_read += 1;
+        let read = reads.next_read;
+        // One more byte is missing until `end` is called.
+        reads.whole.insert(read, Whole { tag, data: vec![0; length], left: length + 1, error: None });
+        read
+    }
+
+    /// Bytes of a read that are there already, or why they never will.
+    pub fn put(&self, read: u64, at: usize, bytes: Result<&[u8], (BusError, usize)>) {
+        lock(&self.reads).put(read, at, bytes);
+    }
+
+    /// Asks the client for bytes of a read.
+    pub fn ask(&self, read: u64, at: usize, address: u64, length: usize) {
+        let id = lock(&self.reads).expect(Part { of: Of::Read(read), at, length, deadline: deadline() });
+        let Some(id) = id else { return self.put(read, at, Err((BusError::Timeout, length))) };
+        if self.send(&wire::dma_read(id, address, length), None).is_err() {
+            lock(&self.reads).answer(id, Err(BusError::Unsupported));
+        }
+    }
+
+    /// All parts of a read were put or asked for.
+    pub fn end(&self, read: u64) {
+        lock(&self.reads).missing(read, 1);
+    }
+
+    /// A write by message, for which no answer is waited.
+    pub fn post(&self, address: u64, data: &[u8], payload: Payload) {
+        let id = lock(&self.reads).free_id();
+        if let Some(id) = id {
+            // Posted: nobody is told where it does not arrive.
+            let _ = self.send(&wire::dma_write(id, address, data, payload, true), None);
+        }
+    }
+
+    /// The client answered one of our messages, or refused to. Answers that nobody waits for are dropped.
+    pub fn answered(&self, id: u16, reply: Result<&[u8], u32>) {
+        lock(&self.reads).answer(id, reply.map_err(meaning));
+        self.wake.notify();
+    }
+
+    /// A read that is finished.
+    pub fn take_done(&self) -> Option<ReadDone> {
+        lock(&self.reads).done.pop_front()
+    }
+
+    /// Whether there is one, and until when the oldest of the others may take.
+    pub fn waiting(&self) -> (bool, Option<Instant>) {
+        let reads = lock(&self.reads);
+        (!reads.done.is_empty(), reads.parts.values().map(|part| part.deadline).min())
+    }
+
+    /// Gives up on what has taken too long.
+    pub fn expire(&self, now: Instant) {
+        let mut reads = lock(&self.reads);
+        let late: Vec<u16> =
+            reads.parts.iter().filter(|(_, part)| part.deadline <= now).map(|(id, _)| *id).collect();
+        late.into_iter().for_each(|id| reads.answer(id, Err(BusError::Timeout)));
+    }
+
+    pub fn payload(&self) -> Option<Payload> {
+        lock(&self.reads).payload
+    }
+
+    pub fn set_payload(&self, payload: Payload) {
+        lock(&self.reads).payload = Some(payload);
+    }
+
+    /// Writes `data` at `address` and waits until the client says that it is there. Only for the owner of the bus, and
+    /// only to learn where the payload belongs.
+    pub fn write_and_wait(&self, address: u64, data: &[u8]) -> Result<(), BusError> {
+        let (at, length, deadline) = (0, 0, deadline());
+        let id = {
+            let mut reads = lock(&self.reads);
+            reads.probe = None;
+            reads.expect(Part { of: Of::Probe, at, length, deadline }).ok_or(BusError::Timeout)?
+        };
+        let message = wire::dma_write(id, address, data, Payload::At32, false);
+        if self.send(&message, None).is_err() {
+            lock(&self.reads).answer(id, Err(BusError::Unsupported));
+        }
+        loop {
+            if let Some(answer) = lock(&self.reads).probe.take() {
+                return answer;
+            }
+            self.wake.sleep(Some(Duration::from_millis(100)), || lock(&self.reads).probe.is_some());
+            self.expire(Instant::now());
+        }
+    }
+
+    /// Sets who is told of an interrupt. Nothing where the descriptor is no eventfd: another file's write may wait.
+    pub fn set_vector(&self, vector: usize, event: Option<OwnedFd>) -> Option<()> {
+        let event = match event {
+            Some(event) => Some(eventfd(event)?),
+            None => None,
+        };
+        *lock(&self.vectors).get_mut(vector)? = event;
+        Some(())
+    }
+
+    /// How many vectors there are.
+    pub fn vectors(&self) -> usize {
+        lock(&self.vectors).len()
+    }
+
+    pub fn interrupt(&self, vector: usize) {
+        if let Some(Some(event)) = lock(&self.vectors).get(vector) {
+            // A counter that is full was signalled already.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+fn deadline() -> Instant {
+    Instant::now() + READ_TIMEOUT
+}
+
+fn eventfd(event: OwnedFd) -> Option<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd())).ok()?;
+    let flags = rustix::fs::fcntl_getfl(&event).ok()?;
+    rustix::fs::fcntl_setfl(&event, flags | OFlags::NONBLOCK).ok()?;
+    name.to_str()?.contains("[eventfd]").then_some(event)
+}
+
+/// What a client's errno says of an access.
+fn meaning(errno: u32) -> BusError {
+    use rustix::io::Errno;
+    let nobody =
+        [Errno::NODEV, Errno::NXIO, Errno::INVAL, Errno::FAULT, Errno::PERM, Errno::ACCESS, Errno::NOENT];
+    let errno = i32::try_from(errno).unwrap_or(0);
+    if nobody.iter().any(|one| one.raw_os_error() == errno) {
+        BusError::Unsupported
+    } else {
+        BusError::Aborted
+    }
+}
+
+impl Reads {
+    fn expect(&mut self, part: Part) -> Option<u16> {
+        let id = self.free_id().filter(|_| self.parts.len() < MOST_READS)?;
+        self.parts.insert(id, part);
+        Some(id)
+    }
+
+    fn free_id(&mut self) -> Option<u16> {
+        (0..=u16::MAX).find_map(|_| {
+            self.next_id = self.next_id.wrapping_add(1);
+            (!self.parts.contains_key(&self.next_id)).then_some(self.next_id)
+        })
+    }
+
+    fn answer(&mut self, id: u16, reply: Result<&[u8], BusError>) {
+        let Some(part) = self.parts.remove(&id) else { return };
+        let read = match part.of {
+            Of::Read(read) => read,
+            Of::Probe => {
+                self.probe = Some(reply.map(|_| ()));
+                return;
+            }
+        };
+        let payload = self.payload.unwrap_or(Payload::At32);
+        let data = reply.and_then(|body| wire::dma_data(body, part.length, payload).ok_or(BusError::Aborted));
+        self.put(read, part.at, data.map_err(|error| (error, part.length)));
+    }
+
+    fn put(&mut self, read: u64, at: usize, bytes: Result<&[u8], (BusError, usize)>) {
+        let Some(whole) = self.whole.get_mut(&read) else { return };
+        let length = match bytes {
+            Ok(bytes) => {
+                whole.data[at..at + bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            }
+            Err((error, length)) => {
+                whole.error.get_or_insert(error);
+                length
+            }
+        };
+        self.missing(read, length);
+    }
+
+    fn missing(&mut self, read: u64, less: usize) {
+        let Some(whole) = self.whole.get_mut(&read) else { return };
+        whole.left -= less;
+        if whole.left == 0
+            && let Some(whole) = self.whole.remove(&read)
+        {
+            let data = whole.error.map_or(Ok(whole.data), Err);
+            self.done.push_back(ReadDone { tag: whole.tag, data });
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A vfio-user server (protocol 0.0 and 0.1) whose device reaches out by itself, as QEMU's `vfio-user-pci` (QEMU 10.1 and
+//! later) and libvfio-user speak it.
+//!
+//! # Architecture
+//!
+//! ```text
+//!    client (QEMU)                                     this process
+//!    ------------                                      ------------
+//!    loads and stores of the guest   --- requests -->  Server's thread: Function, Registers   answers at once,
+//!    memory map, eventfds            --- requests -->     |                                   never waits for the bus
+//!                                                         | Link: maps, vectors, reads
+//!    other devices' BARs             <-- DMA_READ ----    |
+//!                                    <-- DMA_WRITE ---  VfioUserBus: the card's own thread
+//!    guest memory                    <== mapped ======    |
+//!    BAR2, mapped by the client      ==================>  own memory
+//! ```
+//!
+//! One socket goes both ways: a reply is known by its flag, and matched to our request by its id.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`wire`] | the messages, as checked values |
+//! | [`memory`] | mapped memory, copied by atomics: all the unsafe code |
+//! | [`maps`] | what the client lets the device reach |
+//! | `socket` | whole messages with their file descriptors |
+//! | `link` | what the two threads share |
+//! | [`Server`] | answers a client |
+//! | [`VfioUserBus`] | the bus, as device controllers see it |
+//!
+//! # What a client is trusted with
+//!
+//! Its guest's memory, which it may change or unmap at any time. A file that could become shorter than it is now is not
+//! mapped, but reached by messages. Whatever it sends, it gets an error or is hung up on; then the function is reset and the next client may
+//! come. It is not kept from wasting time: who connects may keep the connection.
+//!
+//! # What it doesn't implement
+//!
+//! * Migration and dirty page tracking.
+//! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is mapped, nothing in between.
+//! * INTx, MSI, masking of single vectors by the client (it masks them itself).
+//! * More than one client at a time.
+
+mod bus;
+mod link;
+pub mod maps;
+pub mod memory;
+mod server;
+mod socket;
+pub mod wire;
+
+pub use bus::VfioUserBus;
+pub use server::{Running, Server};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Answers one client after the other.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::bus::VfioUserBus;
+use super::link::Link;
+use super::memory::Memory;
+use super::socket::{self, Message};
+use super::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
+use crate::pci::{Function, Region};
+use crate::wake::Wake;
+
+/// PCI as VFIO numbers it. [linux/vfio.h]
+const REGIONS: u32 = 9;
+const IRQS: u32 = 5;
+const IRQ_MSIX: u32 = 2;
+
+/// A function that clients attach to, one at a time.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    function: Function,
+    shared: Arc<Shared>,
+}
+
+/// Ends a server: when it is dropped, the client is hung up on and the thread has ended.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Function>>,
+}
+
+struct Shared {
+    link: Arc<Link>,
+    stop: AtomicBool,
+    /// Ends the wait for a client.
+    listener: UnixListener,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.listener)
+    }
+}
+
+/// What a request is answered with: a body and a descriptor, or an errno.
+type Answer<'a> = Result<(Vec<u8>, Option<BorrowedFd<'a>>), Errno>;
+
+impl Server {
+    /// Listens at a path, where a socket that nobody listens at is replaced. Whoever may connect there can use the
+    /// function: the folder's permissions decide. The bus belongs to the card's own thread, which `wake` wakes.
+    ///
+    /// # Errors
+    ///
+    /// Those of bind(2); `AddrInUse` where somebody listens there.
+    pub fn bind(path: &Path, function: Function, wake: Wake) -> io::Result<(Server, VfioUserBus)> {
+        if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        let link = Arc::new(Link::new(function.state().clone(), function.vectors(), wake));
+        let bus = VfioUserBus::new(link.clone());
+        let shared = Arc::new(Shared { link, stop: AtomicBool::new(false), listener: listener.try_clone()? });
+        Ok((Server { listener, function, shared }, bus))
+    }
+
+    /// Answers clients on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no thread to be had.
+    pub fn start(mut self) -> io::Result<Running> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name("dcs-vfio-user".into()).spawn(move || {
+            while !self.shared.stop.load(Ordering::Acquire) {
+                match self.listener.accept() {
+                    Ok((socket, _)) => self.serve(socket),
+                    // Out of descriptors, say: that passes, or does not.
+                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                }
+            }
+            self.function
+        })?;
+        Ok(Running { shared, thread: Some(thread) })
+    }
+
+    /// Answers one client, on a socket that is connected already, until it hangs up or has to be hung up on.
+    pub fn serve(&mut self, socket: UnixStream) {
+        let link = self.shared.link.clone();
+        let Ok(socket) = link.connect(socket) else { return };
+        let mut session = Session { function: &mut self.function, link: &link, spoken: false };
+        // A client that breaks the protocol is hung up on like one that left.
+        while let Ok(Some(message)) = socket::receive(socket.as_fd()) {
+            if self.shared.stop.load(Ordering::Acquire) || session.take(message).is_err() {
+                break;
+            }
+        }
+        // In this order: nothing may be written any more to what the client gave, then all is forgotten.
+        self.function.reset();
+        link.disconnect();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        // Ends the wait in accept(2): a listening socket that is shut down accepts nothing.
+        let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
+        self.shared.link.hang_up();
+        if let Some(thread) = self.thread.take() {
+            // A panic on that thread was reported by it.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Session<'a> {
+    function: &'a mut Function,
+    link: &'a Link,
+    /// The version was agreed on.
+    spoken: bool,
+}
+
+impl Session<'_> {
+    /// Takes one message. An error ends the connection.
+    fn take(&mut self, message: Message) -> io::Result<()> {
+        let Message { header, body, fds } = message;
+        if header.is_reply() {
+            self.link.answered(header.id, header.failure().map_or(Ok(&body), Err));
+            return Ok(());
+        }
+        let link = self.link;
+        let answer = match Request::parse(header.command, &body) {
+            Ok(Request::Version(version)) => self.version(&version),
+            Ok(_) if !self.spoken => Err(Errno::PROTO),
+            Ok(Request::SetIrqs(set)) => self.set_irqs(&set, fds),
+            Ok(Request::DmaMap(map)) => self.map(&map, fds.first().map(|fd| fd.as_fd())),
+            Ok(Request::DmaUnmap(unmap)) => self.unmap(&unmap, &body),
+            Ok(request) => self.access(request),
+            Err(WireError::Command(_)) => Err(Errno::OPNOTSUPP),
+            Err(_) => Err(Errno::INVAL),
+        };
+        if header.is_posted() {
+            return Ok(());
+        }
+        match answer {
+            Ok((body, fd)) => {
+                let mut message = Vec::with_capacity(HEADER + body.len());
+                message.extend(Header::reply(&header, body.len()).to_bytes());
+                message.extend(body);
+                link.send(&message, fd)
+            }
+            Err(errno) => {
+                let refusal = Header::refusal(&header, errno.raw_os_error().unsigned_abs());
+                link.send(&refusal.to_bytes(), None)
+            }
+        }
+    }
+
+    fn version(&mut self, version: &Version) -> Answer<'static> {
+        if version.major != 0 || self.spoken {
+            return Err(Errno::INVAL);
+        }
+        self.spoken = true;
+        self.link.limit_transfers(version.max_transfer);
+        Ok((reply::version(version.minor), None))
+    }
+
+    fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Answer<'static> {
+        let memory = match file {
+            None => None,
+            Some(file) => match Memory::map(file, map.offset, map.length, map.writable) {
+                Ok(memory) => Some(memory),
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(Errno::INVAL),
+                // Not to be mapped safely: then by messages.
+                Err(_) => None,
+            },
+        };
+        let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
+        maps.add(map, memory).map_err(|_| Errno::INVAL)?;
+        Ok((Vec::new(), None))
+    }
+
+    fn unmap(&mut self, unmap: &DmaUnmap, body: &[u8]) -> Answer<'static> {
+        // The lock waits for copies that are under way: after the answer nothing is touched any more.
+        let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
+        maps.remove(unmap).map_err(|_| Errno::INVAL)?;
+        Ok((body.get(..24).unwrap_or_default().to_vec(), None))
+    }
+
+    fn set_irqs(&mut self, set: &SetIrqs, fds: Vec<std::os::fd::OwnedFd>) -> Answer<'static> {
+        let done = Ok((Vec::new(), None));
+        let vectors = self.link.vectors();
+        let (start, count) = (set.start as usize, set.count as usize);
+        if set.index >= IRQS || start.checked_add(count).is_none_or(|end| end > vectors) || !set.trigger {
+            return Err(Errno::INVAL);
+        }
+        if set.index != IRQ_MSIX {
+            return if count == 0 { done } else { Err(Errno::INVAL) };
+        }
+        match set.eventfds {
+            true if fds.is_empty() => (start..start + count).for_each(|at| self.forget(at)),
+            true if fds.len() == count => {
+                for (vector, event) in (start..).zip(fds) {
+                    self.link.set_vector(vector, Some(event)).ok_or(Errno::INVAL)?;
+                }
+            }
+            false if count == 0 => (0..vectors).for_each(|at| self.forget(at)),
+            _ => return Err(Errno::INVAL),
+        }
+        done
+    }
+
+    fn forget(&self, vector: usize) {
+        // It exists: the range was checked.
+        let _ = self.link.set_vector(vector, None);
+    }
+
+    fn access(&mut self, request: Request<'_>) -> Answer<'_> {
+        Ok(match request {
+            Request::Info => (reply::info(REGIONS, IRQS), None),
+            Request::RegionInfo(index) if index < REGIONS => self.region_info(index),
+            Request::IrqInfo(index) if index < IRQS => {
+                let count = if index == IRQ_MSIX { self.function.vectors().into() } else { 0 };
+                (reply::irq(index, count), None)
+            }
+            Request::Read(access) => {
+                let mut body = reply::access(&access);
+                body.resize(body.len() + access.count as usize, 0);
+                let region = region(access.region).ok_or(Errno::INVAL)?;
+                self.function.read(region, access.offset, &mut body[16..]).ok_or(Errno::INVAL)?;
+                (body, None)
+            }
+            Request::Write(access, data) => {
+                self.store(&access, data)?;
+                (reply::access(&access), None)
+            }
+            Request::WriteMulti(writes) => {
+                let mut count = 0u64;
+                for (access, data) in writes.iter() {
+                    self.store(&access, data)?;
+                    count += 1;
+                }
+                (count.to_le_bytes().to_vec(), None)
+            }
+            Request::Reset => {
+                self.function.reset();
+                (Vec::new(), None)
+            }
+            _ => return Err(Errno::INVAL),
+        })
+    }
+
+    fn store(&mut self, access: &Access, data: &[u8]) -> Result<(), Errno> {
+        let region = region(access.region).ok_or(Errno::INVAL)?;
+        let before = self.link.state.master.load(Ordering::Acquire);
+        self.function.write(region, access.offset, data).ok_or(Errno::INVAL)?;
+        if before != self.link.state.master.load(Ordering::Acquire) {
+            self.link.wake.notify();
+        }
+        Ok(())
+    }
+
+    fn region_info(&self, index: u32) -> (Vec<u8>, Option<BorrowedFd<'_>>) {
+        let Some(region) = region(index) else { return (reply::region(index, 0, false), None) };
+        let file = self.function.file(region);
+        (reply::region(index, self.function.size(region), file.is_some()), file)
+    }
+}
+
+fn region(index: u32) -> Option<Region> {
+    Some(match index {
+        0 => Region::Bar0,
+        2 => Region::Bar2,
+        4 => Region::Bar4,
+        7 => Region::Config,
+        _ => return None,
+    })
+}
