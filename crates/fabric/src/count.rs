@@ -1,0 +1,50 @@
+//! What went over the bus, counted.
+
+use std::ops::Add;
+
+/// Transactions as their requester made them, without what packets add.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Writes, none longer than a page.
+    pub writes: u64,
+    /// Their bytes.
+    pub bytes_written: u64,
+    /// Reads, none longer than a page.
+    pub reads: u64,
+    /// Their bytes.
+    pub bytes_read: u64,
+}
+
+impl Traffic {
+    /// Bytes in both directions.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_written + self.bytes_read
+    }
+
+    pub(crate) fn count(&mut self, write: bool, length: u64) {
+        if write {
+            self.writes += 1;
+            self.bytes_written += length;
+        } else {
+            self.reads += 1;
+            self.bytes_read += length;
+        }
+    }
+}
+
+impl Add for Traffic {
+    type Output = Traffic;
+
+    fn add(self, other: Traffic) -> Traffic {
+        Traffic {
+            writes: self.writes + other.writes,
+            bytes_written: self.bytes_written + other.bytes_written,
+            reads: self.reads + other.reads,
+            bytes_read: self.bytes_read + other.bytes_read,
+        }
+    }
+}
+
+/// A counter of the transactions to a range of bus addresses: see [`crate::Fabric::meter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meter(pub(crate) usize);

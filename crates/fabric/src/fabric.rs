@@ -1,0 +1,635 @@
+//! The fabric: functions, addresses, and the transactions between them, in virtual time.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
+
+use dcs_devices::bus::{BusError, ReadDone, Tag, Window};
+
+use crate::count::{Meter, Traffic};
+use crate::device::{Action, Context, Device};
+use crate::event::{Event, Happening, Part, Scheduled};
+use crate::fault::{Fault, Injector, Operation, Rule};
+use crate::iommu::{Iommu, Refused};
+use crate::link::{Link, Ps, Rate, Timing, to_duration, to_ps};
+use crate::memory::Memory;
+use crate::port::Port;
+use crate::wire::{Wire, WireCount, WireEnd, WireState};
+
+/// A function on the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId(pub(crate) usize);
+
+/// The root: the guest's software as a requester, and host memory as a target.
+pub const HOST: FunctionId = FunctionId(0);
+
+/// What answers for a function that is not there, or has no bus address there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// [`BusError::Unsupported`], as a device on the bus sees it.
+    Unsupported,
+    /// All ones, as the software of a host sees it.
+    Ones,
+}
+
+pub(crate) struct Bar {
+    pub(crate) window: Window,
+    pub(crate) memory: Option<Memory>,
+}
+
+pub(crate) struct Function {
+    name: String,
+    pub(crate) bars: Vec<Bar>,
+    device: Option<Box<dyn Device>>,
+    pub(crate) link: Link,
+    pub(crate) iommu: Option<Iommu>,
+    pub(crate) refused: Vec<Refused>,
+    pub(crate) bus_master: bool,
+    memory_space: bool,
+    pub(crate) removed: bool,
+    hung: bool,
+    /// When the last write that the function made arrives: nothing of it that must not pass arrives before.
+    pub(crate) posted: Ps,
+    pub(crate) faults: Injector,
+    interrupts: BTreeMap<u16, u64>,
+    vectors: BTreeMap<u16, (u64, u32)>,
+}
+
+/// Who waits for a read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker {
+    Device(u64),
+    Port(Tag),
+    /// The call that steps the fabric itself.
+    Here,
+}
+
+/// A read of which not all pieces are answered.
+pub(crate) struct Split {
+    pub(crate) function: FunctionId,
+    pub(crate) asker: Asker,
+    pub(crate) data: Vec<u8>,
+    pub(crate) left: usize,
+    pub(crate) error: Option<BusError>,
+}
+
+/// A PCIe fabric: one switch, and each function, and the root, at the end of a link of its own.
+pub struct Fabric {
+    pub(crate) timing: Timing,
+    pub(crate) now: Ps,
+    sequence: u64,
+    queue: BinaryHeap<Scheduled>,
+    pub(crate) functions: Vec<Function>,
+    next_address: u64,
+    pub(crate) reads: HashMap<u64, Split>,
+    pub(crate) next_read: u64,
+    answered: Option<Result<Vec<u8>, BusError>>,
+    ready: VecDeque<Event>,
+    pub(crate) traffic: BTreeMap<(FunctionId, FunctionId), Traffic>,
+    pub(crate) meters: Vec<(Window, Traffic)>,
+    pub(crate) unclaimed: u64,
+    absent: Absent,
+    wires: Vec<WireState>,
+    random: u64,
+}
+
+impl Fabric {
+    /// One with `host_memory` bytes of host memory from bus address 0 on, and nothing else. All that is drawn comes from `seed`.
+    ///
+    /// # Panics
+    ///
+    /// Where the host memory is no whole number of pages.
+    pub fn new(timing: Timing, host_memory: u64, seed: u64) -> Fabric {
+        assert_eq!(host_memory % 4096, 0, "whole pages");
+        let mut fabric = Fabric {
+            timing,
+            now: 0,
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            functions: Vec::new(),
+            next_address: 0,
+            reads: HashMap::new(),
+            next_read: 0,
+            answered: None,
+            ready: VecDeque::new(),
+            traffic: BTreeMap::new(),
+            meters: Vec::new(),
+            unclaimed: 0,
+            absent: Absent::Unsupported,
+            wires: Vec::new(),
+            random: seed,
+        };
+        let memory =
+            Bar { window: Window { address: 0, length: host_memory }, memory: Some(Memory::default()) };
+        fabric.push("host", Rate::GEN3_X16, vec![memory], None);
+        // BARs lie above 64 GiB: an address that was cut to 32 bits meets none of them.
+        fabric.next_address = host_memory.max(1 << 36);
+        fabric.set_bus_master(HOST, true);
+        fabric
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        rate: Rate,
+        bars: Vec<Bar>,
+        device: Option<Box<dyn Device>>,
+    ) -> FunctionId {
+        self.functions.push(Function {
+            name: name.into(),
+            bars,
+            device,
+            link: Link::new(rate),
+            iommu: None,
+            refused: Vec::new(),
+            bus_master: false,
+            memory_space: true,
+            removed: false,
+            hung: false,
+            posted: 0,
+            faults: Injector::default(),
+            interrupts: BTreeMap::new(),
+            vectors: BTreeMap::new(),
+        });
+        FunctionId(self.functions.len() - 1)
+    }
+
+    /// A free place in the address space, aligned to its length, with a hole behind it.
+    fn place(&mut self, length: u64) -> Window {
+        assert!(length.is_power_of_two() && length >= 4096, "a BAR of {length} bytes");
+        let address = self.next_address.next_multiple_of(length);
+        self.next_address = address + length + 4096;
+        Window { address, length }
+    }
+
+    /// Plugs a function in whose far end is in the caller's hands, by its [`Port`]: its BARs are plain memory, the last one is what
+    /// [`dcs_devices::bus::Bus::window`] names. It may not master the bus yet.
+    ///
+    /// # Panics
+    ///
+    /// Where a BAR's length is no power of two, or under 4096 bytes.
+    pub fn add_endpoint(&mut self, name: &str, rate: Rate, bars: &[u64]) -> FunctionId {
+        assert!(!bars.is_empty(), "an endpoint has memory");
+        let bars = bars
+            .iter()
+            .map(|length| Bar { window: self.place(*length), memory: Some(Memory::default()) })
+            .collect();
+        self.push(name, rate, bars, None)
+    }
+
+    /// Plugs a device model in. It may not master the bus yet.
+    ///
+    /// # Panics
+    ///
+    /// As [`Fabric::add_endpoint`].
+    pub fn add_device(&mut self, name: &str, rate: Rate, mut device: impl Device) -> FunctionId {
+        let windows: Vec<Window> = device.bars().into_iter().map(|length| self.place(length)).collect();
+        device.placed(&windows);
+        let bars = windows.iter().map(|window| Bar { window: *window, memory: None }).collect();
+        self.push(name, rate, bars, Some(Box::new(device)))
+    }
+
+    /// Since the start.
+    pub fn now(&self) -> Duration {
+        to_duration(self.now)
+    }
+
+    /// The function's end of the bus, for whoever plays it: the card, the host, a test.
+    pub fn port(&mut self, function: FunctionId) -> Port<'_> {
+        Port { fabric: self, function }
+    }
+
+    /// What the function is called.
+    pub fn name(&self, function: FunctionId) -> &str {
+        &self.functions[function.0].name
+    }
+
+    /// Where a BAR of a function lies.
+    pub fn bar(&self, function: FunctionId, bar: usize) -> Window {
+        self.functions[function.0].bars[bar].window
+    }
+
+    /// The device model, to look into it or to change it from outside. What it would do on the bus it can't do here.
+    ///
+    /// # Panics
+    ///
+    /// Where the function is of another kind.
+    pub fn device<D: Device>(&mut self, function: FunctionId) -> &mut D {
+        let device = self.functions[function.0].device.as_mut().expect("a device model");
+        let device: &mut dyn Any = &mut **device;
+        device.downcast_mut().expect("a model of this kind")
+    }
+
+    /// The bus master enable bit: without it nothing that the function asks for happens.
+    pub fn set_bus_master(&mut self, function: FunctionId, on: bool) {
+        self.functions[function.0].bus_master = on;
+    }
+
+    /// The memory space enable bit: without it the function's BARs do not answer.
+    pub fn set_memory_space(&mut self, function: FunctionId, on: bool) {
+        self.functions[function.0].memory_space = on;
+    }
+
+    /// Puts an IOMMU before a requester, or takes it away: without one its addresses are bus addresses.
+    pub fn set_iommu(&mut self, function: FunctionId, iommu: Option<Iommu>) {
+        self.functions[function.0].iommu = iommu;
+    }
+
+    /// The requester's IOMMU, to change its mappings.
+    pub fn iommu(&mut self, function: FunctionId) -> Option<&mut Iommu> {
+        self.functions[function.0].iommu.as_mut()
+    }
+
+    /// What its IOMMU refused, oldest first, and forgets it.
+    pub fn take_refused(&mut self, function: FunctionId) -> Vec<Refused> {
+        std::mem::take(&mut self.functions[function.0].refused)
+    }
+
+    /// Programs an MSI-X vector of a function: its interrupt is then a write of `data` to `address`. Without, it is an
+    /// [`Event::Interrupt`].
+    pub fn set_vector(&mut self, function: FunctionId, vector: u16, write: Option<(u64, u32)>) {
+        let vectors = &mut self.functions[function.0].vectors;
+        match write {
+            Some(write) => vectors.insert(vector, write),
+            None => vectors.remove(&vector),
+        };
+    }
+
+    /// How often the function raised this interrupt.
+    pub fn interrupts(&self, function: FunctionId, vector: u16) -> u64 {
+        self.functions[function.0].interrupts.get(&vector).copied().unwrap_or(0)
+    }
+
+    /// Lets something go wrong at a function.
+    pub fn inject(&mut self, function: FunctionId, rule: Rule) {
+        self.functions[function.0].faults.add(rule);
+    }
+
+    /// No rule applies to the function any more. What already went wrong stays so.
+    pub fn clear_faults(&mut self, function: FunctionId) {
+        self.functions[function.0].faults.clear();
+    }
+
+    /// How many operations of the function were struck by a fault.
+    pub fn faults_struck(&self, function: FunctionId) -> u64 {
+        self.functions[function.0].faults.struck()
+    }
+
+    /// Pulls a function out. Reads of it are answered as [`Fabric::absent`] says, writes vanish, and it does nothing more.
+    pub fn remove(&mut self, function: FunctionId) {
+        self.functions[function.0].removed = true;
+    }
+
+    /// What answers where nobody does. [`Absent::Unsupported`] unless this is called.
+    pub fn absent(&mut self, absent: Absent) {
+        self.absent = absent;
+    }
+
+    /// Resets a function, and plugs it in again where it was pulled out. It may not master the bus afterwards.
+    pub fn reset(&mut self, function: FunctionId) {
+        let state = &mut self.functions[function.0];
+        state.removed = false;
+        state.hung = false;
+        state.bus_master = false;
+        state.vectors.clear();
+        if let Some(device) = &mut state.device {
+            device.reset();
+        }
+    }
+
+    /// Transactions from one function to another.
+    pub fn traffic(&self, from: FunctionId, to: FunctionId) -> Traffic {
+        self.traffic.get(&(from, to)).copied().unwrap_or_default()
+    }
+
+    /// Transactions of all functions but the host's own to host memory.
+    pub fn host_memory_traffic(&self) -> Traffic {
+        let to_host = self.traffic.iter().filter(|((from, to), _)| *to == HOST && *from != HOST);
+        to_host.fold(Traffic::default(), |sum, (_, traffic)| sum + *traffic)
+    }
+
+    /// Counts all transactions to bus addresses in `window` from now on, whoever makes them.
+    pub fn meter(&mut self, window: Window) -> Meter {
+        self.meters.push((window, Traffic::default()));
+        Meter(self.meters.len() - 1)
+    }
+
+    /// What a meter has counted.
+    pub fn metered(&self, meter: Meter) -> Traffic {
+        self.meters[meter.0].1
+    }
+
+    /// Bytes on the function's link, with what packets add: from it, and to it.
+    pub fn link_bytes(&self, function: FunctionId) -> (u64, u64) {
+        let link = &self.functions[function.0].link;
+        (link.up, link.down)
+    }
+
+    /// Transactions to addresses where nobody is.
+    pub fn unclaimed(&self) -> u64 {
+        self.unclaimed
+    }
+
+    /// Joins two functions by a wire. An end without a function is in the caller's hands.
+    pub fn connect(&mut self, wire: Wire, ends: [Option<FunctionId>; 2]) -> [WireEnd; 2] {
+        let number = self.wires.len();
+        self.wires.push(WireState::new(wire, ends));
+        let ends = [WireEnd { wire: number, side: 0 }, WireEnd { wire: number, side: 1 }];
+        for end in ends {
+            self.schedule(self.now, Happening::Carrier { end, up: true });
+        }
+        ends
+    }
+
+    /// Pulls a wire, or plugs it in again. Frames that are on it arrive.
+    pub fn set_carrier(&mut self, wire: WireEnd, up: bool) {
+        self.wires[wire.wire].up = up;
+        for end in [wire, wire.other()] {
+            self.schedule(self.now, Happening::Carrier { end, up });
+        }
+    }
+
+    /// Changes what a wire is like.
+    pub fn set_wire(&mut self, wire: WireEnd, to: Wire) {
+        self.wires[wire.wire].wire = to;
+    }
+
+    /// What was sent into this end of a wire.
+    pub fn wire_count(&self, end: WireEnd) -> WireCount {
+        self.wires[end.wire].counts[end.side]
+    }
+
+    /// Sends a frame into an end of a wire, without its frame check sequence.
+    pub fn send(&mut self, end: WireEnd, frame: Vec<u8>) {
+        let now = self.now;
+        let random = &mut self.random;
+        let copies = self.wires[end.wire].send(end.side, now, frame.len(), || (draw(random) % 1000) as u16);
+        for at in copies {
+            self.schedule(at, Happening::Frame { end: end.other(), bytes: frame.clone() });
+        }
+    }
+
+    /// Goes on to the next [`Event`], or to the time `until`, whichever is first. Nothing comes back where that time has come or, without
+    /// one, where nothing is left to happen. Time never goes back: an `until` in the past is now.
+    pub fn step(&mut self, until: Option<Duration>) -> Option<Event> {
+        let until = until.map_or(Ps::MAX, to_ps);
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if !self.advance(until) {
+                return None;
+            }
+        }
+    }
+
+    /// Does one thing that happens up to `until`.
+    fn advance(&mut self, until: Ps) -> bool {
+        if self.queue.peek().is_none_or(|next| next.at > until) {
+            if until != Ps::MAX {
+                self.now = self.now.max(until);
+            }
+            return false;
+        }
+        let next = self.queue.pop().expect("it was there");
+        self.now = next.at;
+        self.happen(next.what);
+        true
+    }
+
+    /// Reads on behalf of a function and waits for it: for tests and for the host's plain loads. Events that come up meanwhile are kept
+    /// for [`Fabric::step`].
+    pub fn read(&mut self, function: FunctionId, address: u64, length: u64) -> Result<Vec<u8>, BusError> {
+        self.issue_read(function, address, length, Asker::Here);
+        loop {
+            if let Some(answer) = self.answered.take() {
+                return answer;
+            }
+            assert!(self.advance(Ps::MAX), "every read is answered");
+        }
+    }
+
+    /// Lets everything happen that is to happen up to a time; events are kept for [`Fabric::step`].
+    pub fn run(&mut self, until: Duration) {
+        while self.advance(to_ps(until)) {}
+    }
+
+    pub(crate) fn schedule(&mut self, at: Ps, what: Happening) {
+        self.sequence += 1;
+        self.queue.push(Scheduled { at, sequence: self.sequence, what });
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Write { by, to, bytes } => self.write_arrives(by, to, bytes),
+            Happening::Request { to, length, part } => self.request_arrives(to, length, part),
+            Happening::Reply { from, part, data } => self.complete(from, part, data),
+            Happening::Answer { part, data } => self.answer_arrives(part, data),
+            Happening::Timer { function, token } => self.call(function, |device, cx| device.timer(token, cx)),
+            Happening::Wake { function, token } => self.ready.push_back(Event::Wake { function, token }),
+            Happening::Interrupt { function, vector } => {
+                self.ready.push_back(Event::Interrupt { function, vector });
+            }
+            Happening::Frame { end, bytes } => self.frame_arrives(end, bytes),
+            Happening::Send { end, bytes } => self.send(end, bytes),
+            Happening::Receive { function, bytes } => {
+                self.call(function, |device, cx| device.frame(bytes, cx));
+            }
+            Happening::Carrier { end, up } => {
+                if let Some(function) = self.wires[end.wire].ends[end.side] {
+                    self.call(function, |device, cx| device.carrier(up, cx));
+                }
+            }
+        }
+    }
+
+    /// Calls a device that is there, and does what it says.
+    fn call<T: Default>(
+        &mut self,
+        function: FunctionId,
+        with: impl FnOnce(&mut dyn Device, &mut Context<'_>) -> T,
+    ) -> T {
+        let now = self.now();
+        let state = &mut self.functions[function.0];
+        let Some(mut device) = state.device.take_if(|_| !state.removed) else { return T::default() };
+        let mut cx = Context { now, actions: Vec::new(), faults: &mut state.faults };
+        let result = with(&mut *device, &mut cx);
+        let actions = cx.actions;
+        state.device = Some(device);
+        for action in actions {
+            self.act(function, action);
+        }
+        result
+    }
+
+    fn act(&mut self, function: FunctionId, action: Action) {
+        match action {
+            Action::Read { address, length, token } => {
+                self.issue_read(function, address, length, Asker::Device(token));
+            }
+            Action::Write { address, bytes } => self.issue_write(function, address, &bytes),
+            Action::Interrupt(vector) => self.raise(function, vector),
+            Action::After(time, token) => {
+                let at = self.now.saturating_add(to_ps(time));
+                self.schedule(at, Happening::Timer { function, token });
+            }
+            Action::Send(frame) => self.send_from(function, frame),
+            Action::Break(fault) => self.break_function(function, fault),
+        }
+    }
+
+    /// A frame that a function sends: into the wire at it, or into nothing.
+    fn send_from(&mut self, function: FunctionId, frame: Vec<u8>) {
+        let found = self.wires.iter().enumerate().find_map(|(wire, state)| {
+            let side = state.ends.iter().position(|end| *end == Some(function))?;
+            Some(WireEnd { wire, side })
+        });
+        let Some(end) = found else { return };
+        match self.functions[function.0].faults.strike(&Operation::Transmit) {
+            None => self.send(end, frame),
+            Some(fault) => {
+                for (delay, frame) in self.spoil(function, fault, frame) {
+                    let at = self.now + to_ps(delay);
+                    self.schedule(at, Happening::Send { end, bytes: frame });
+                }
+            }
+        }
+    }
+
+    /// What is left of a frame that a fault struck: copies of it, and how much later they go on.
+    fn spoil(&mut self, function: FunctionId, fault: Fault, mut frame: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
+        match fault {
+            Fault::DuplicateFrame => vec![(Duration::ZERO, frame.clone()), (Duration::ZERO, frame)],
+            Fault::DelayFrame(time) => vec![(time, frame)],
+            Fault::CorruptFrame { undetected: true } if !frame.is_empty() => {
+                let at = frame.len() - 1;
+                frame[at] ^= 1;
+                vec![(Duration::ZERO, frame)]
+            }
+            other => {
+                self.break_function(function, other);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Carries out the faults that strike the whole function.
+    pub(crate) fn break_function(&mut self, function: FunctionId, fault: Fault) {
+        match fault {
+            Fault::Hang | Fault::HangHard => {
+                self.call(function, |device, _| device.hang(fault == Fault::HangHard))
+            }
+            Fault::HangBus => self.functions[function.0].hung = true,
+            Fault::Remove => self.remove(function),
+            _ => {}
+        }
+    }
+
+    fn frame_arrives(&mut self, end: WireEnd, bytes: Vec<u8>) {
+        match self.wires[end.wire].ends[end.side] {
+            Some(function) => match self.functions[function.0].faults.strike(&Operation::Receive) {
+                None => self.call(function, |device, cx| device.frame(bytes, cx)),
+                Some(fault) => {
+                    for (delay, bytes) in self.spoil(function, fault, bytes) {
+                        let at = self.now + to_ps(delay);
+                        self.schedule(at, Happening::Receive { function, bytes });
+                    }
+                }
+            },
+            None => self.ready.push_back(Event::Frame { end, bytes }),
+        }
+    }
+
+    fn write_arrives(&mut self, by: FunctionId, to: crate::event::Place, bytes: Vec<u8>) {
+        let function = &mut self.functions[to.function.0];
+        if function.removed {
+            return;
+        }
+        match &mut function.bars[to.bar].memory {
+            Some(memory) => {
+                memory.store(to.offset, &bytes);
+                let (function, bar, offset) = (to.function, to.bar, to.offset);
+                self.ready.push_back(Event::Written { function, bar, offset, bytes, by });
+            }
+            None => self.call(to.function, |device, cx| device.write(to.bar, to.offset, &bytes, cx)),
+        }
+    }
+
+    fn request_arrives(&mut self, to: crate::event::Place, length: u64, part: Part) {
+        let function = &mut self.functions[to.function.0];
+        if function.hung {
+            self.schedule(part.deadline, Happening::Answer { part, data: Err(BusError::Timeout) });
+            return;
+        }
+        let mut bytes = vec![0; length as usize];
+        let data = match &mut function.bars[to.bar].memory {
+            _ if function.removed => Err(BusError::Unsupported),
+            Some(memory) => {
+                memory.load(to.offset, &mut bytes);
+                Ok(bytes)
+            }
+            None => {
+                self.call(to.function, |device, cx| device.read(to.bar, to.offset, &mut bytes, cx));
+                Ok(bytes)
+            }
+        };
+        let at = self.now + to_ps(self.timing.completer);
+        self.schedule(at, Happening::Reply { from: to.function, part, data });
+    }
+
+    fn answer_arrives(&mut self, part: Part, data: Result<Vec<u8>, BusError>) {
+        let Some(split) = self.reads.get_mut(&part.read) else { return };
+        match data {
+            Ok(bytes) => split.data[part.at as usize..][..bytes.len()].copy_from_slice(&bytes),
+            Err(BusError::Unsupported) if self.absent == Absent::Ones => {
+                split.data[part.at as usize..][..part.length as usize].fill(0xff);
+            }
+            Err(error) => split.error = Some(error),
+        }
+        split.left -= 1;
+        if split.left > 0 {
+            return;
+        }
+        let split = self.reads.remove(&part.read).expect("it was there");
+        let data = split.error.map_or(Ok(split.data), Err);
+        let function = split.function;
+        match split.asker {
+            Asker::Device(token) => self.call(function, |device, cx| device.read_done(token, data, cx)),
+            Asker::Port(tag) => {
+                self.ready.push_back(Event::Read { function, done: ReadDone { tag, data } });
+            }
+            Asker::Here => self.answered = Some(data),
+        }
+    }
+
+    /// An interrupt of a function: a write, or a message to the root.
+    pub(crate) fn raise(&mut self, function: FunctionId, vector: u16) {
+        let state = &mut self.functions[function.0];
+        if state.removed || !state.bus_master {
+            return;
+        }
+        *state.interrupts.entry(vector).or_default() += 1;
+        match state.vectors.get(&vector).copied() {
+            Some((address, data)) => self.issue_write(function, address, &data.to_le_bytes()),
+            None => {
+                let at = self.travel(function, HOST, self.now, 4);
+                let at = at.max(self.functions[function.0].posted);
+                self.functions[function.0].posted = at;
+                self.schedule(at, Happening::Interrupt { function, vector });
+            }
+        }
+    }
+
+    pub(crate) fn reachable(&self, function: FunctionId) -> bool {
+        self.functions[function.0].memory_space
+    }
+}
+
+/// The next number of a splitmix64 sequence.
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

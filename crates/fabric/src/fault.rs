@@ -1,0 +1,275 @@
+//! What can be made to go wrong, where and how often. It decides; the fabric and the models carry it out.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use dcs_devices::bus::Window;
+
+/// Something that goes wrong.
+///
+/// | strikes | faults |
+/// |---|---|
+/// | a command ([`When::Command`], [`When::Blocks`]) | `DropCompletion` to `StallCommand`, `Hang` to `Remove` |
+/// | a transaction that the function makes ([`When::Write`], [`When::Read`]) | `DropTransaction` to `AbortTransaction`, `HangBus`, `Remove` |
+/// | a frame ([`When::Transmit`], [`When::Receive`]) | `DropFrame` to `CorruptFrame`, `Hang` to `Remove` |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The command is done and no completion is written.
+    DropCompletion,
+    /// The completion comes so much later.
+    DelayCompletion(Duration),
+    /// The completion is written a second time, in the next entry of the queue.
+    DuplicateCompletion,
+    /// The completion has the phase bit of the round before.
+    WrongPhase,
+    /// The completion names the command identifier of the command xor this.
+    WrongCid(u16),
+    /// The completion names the submission queue of the command xor this.
+    WrongQueue(u16),
+    /// The completion gives a submission queue head so many entries too far.
+    WrongHead(u16),
+    /// The command is not carried out: the completion has this status (SCT and SC, phase bit not counted).
+    BadStatus(u16),
+    /// The command is carried out; the completion has this status all the same.
+    FalseStatus(u16),
+    /// The last so many bytes are not moved; the completion is a success.
+    ShortDma(u64),
+    /// The data are moved to or from addresses so much higher; the completion is a success.
+    MisdirectedDma(u64),
+    /// One bit of the data is wrong on the way; the completion is a success.
+    CorruptDma,
+    /// The command is lost in the device. An abort does not find it; others go on.
+    LoseCommand,
+    /// The command stays in the device until it is aborted; others go on.
+    StallCommand,
+
+    /// A transaction vanishes. A read then ends with [`dcs_devices::bus::BusError::Timeout`].
+    DropTransaction,
+    /// A transaction takes so much longer. What must not pass it waits behind it.
+    DelayTransaction(Duration),
+    /// A transaction goes to an address so much higher.
+    MisdirectTransaction(u64),
+    /// A read ends with [`dcs_devices::bus::BusError::Aborted`]; a write vanishes.
+    AbortTransaction,
+
+    /// A frame is lost between device and wire.
+    DropFrame,
+    /// A frame comes twice.
+    DuplicateFrame,
+    /// A frame comes so much later: others pass it.
+    DelayFrame(Duration),
+    /// A bit of a frame is wrong. The NIC drops it on receive, as the frame check sequence is wrong then, unless `undetected`.
+    CorruptFrame {
+        /// The frame check sequence was made anew: a bit that went wrong in a switch's memory.
+        undetected: bool,
+    },
+
+    /// The device does nothing any more but answer register reads. A controller reset, or a reset of the function, mends it.
+    Hang,
+    /// As `Hang`; only a reset of the function mends it.
+    HangHard,
+    /// The function answers no read at all: each ends with [`dcs_devices::bus::BusError::Timeout`]. A reset of the function mends it.
+    HangBus,
+    /// The function is pulled out: reads are not answered or all ones (see [`crate::Fabric::absent`]), writes vanish.
+    Remove,
+}
+
+/// Where a rule applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Commands of a queue (all queues where none is named) with an opcode (all where none is named).
+    Command {
+        /// Submission queue; 0 is the admin queue.
+        queue: Option<u16>,
+        /// As in the command's first byte.
+        opcode: Option<u8>,
+    },
+    /// Commands of I/O queues that touch one of these logical blocks.
+    Blocks(Range<u64>),
+    /// Writes that the function makes to these of its addresses.
+    Write(Window),
+    /// Reads that the function makes of these of its addresses.
+    Read(Window),
+    /// Frames that the function sends.
+    Transmit,
+    /// Frames that come to the function.
+    Receive,
+}
+
+impl When {
+    /// Commands with this opcode in I/O queues or the admin queue.
+    pub fn opcode(opcode: u8) -> When {
+        When::Command { queue: None, opcode: Some(opcode) }
+    }
+
+    fn meets(&self, operation: &Operation) -> bool {
+        let overlaps = |window: &Window, address: u64, length: u64| {
+            let end = window.address.saturating_add(window.length);
+            address < end && window.address < address.saturating_add(length)
+        };
+        match (self, operation) {
+            (When::Command { queue, opcode }, Operation::Command { queue: q, opcode: o, .. }) => {
+                queue.is_none_or(|queue| queue == *q) && opcode.is_none_or(|opcode| opcode == *o)
+            }
+            (When::Blocks(range), Operation::Command { queue, blocks, .. }) => {
+                *queue != 0 && range.start < blocks.end && blocks.start < range.end
+            }
+            (When::Write(window), Operation::Write { address, length })
+            | (When::Read(window), Operation::Read { address, length }) => {
+                overlaps(window, *address, *length)
+            }
+            (When::Transmit, Operation::Transmit) | (When::Receive, Operation::Receive) => true,
+            _ => false,
+        }
+    }
+
+    fn allows(&self, fault: Fault) -> bool {
+        use Fault::*;
+        let everywhere = matches!(fault, HangBus | Remove);
+        let hang = matches!(fault, Hang | HangHard);
+        let transaction = matches!(
+            fault,
+            DropTransaction | DelayTransaction(_) | MisdirectTransaction(_) | AbortTransaction
+        );
+        let frame = matches!(fault, DropFrame | DuplicateFrame | DelayFrame(_) | CorruptFrame { .. });
+        everywhere
+            || match self {
+                When::Command { .. } | When::Blocks(_) => !transaction && !frame,
+                When::Write(_) | When::Read(_) => transaction,
+                When::Transmit | When::Receive => frame || hang,
+            }
+    }
+}
+
+/// A fault, where it strikes, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    when: When,
+    fault: Fault,
+    skip: u64,
+    times: u64,
+    met: u64,
+}
+
+impl Rule {
+    /// Strikes the first operation that `when` describes.
+    ///
+    /// # Panics
+    ///
+    /// Where the fault has no meaning for such operations.
+    pub fn once(when: When, fault: Fault) -> Rule {
+        assert!(when.allows(fault), "{fault:?} has no meaning for {when:?}");
+        Rule { when, fault, skip: 0, times: 1, met: 0 }
+    }
+
+    /// Strikes every such operation.
+    ///
+    /// # Panics
+    ///
+    /// As [`Rule::once`].
+    pub fn always(when: When, fault: Fault) -> Rule {
+        Rule { times: u64::MAX, ..Rule::once(when, fault) }
+    }
+
+    /// Lets the first `count` such operations pass.
+    pub fn after(self, count: u64) -> Rule {
+        Rule { skip: count, ..self }
+    }
+
+    /// Strikes so many.
+    pub fn times(self, count: u64) -> Rule {
+        Rule { times: count, ..self }
+    }
+
+    /// Counts an operation. Says whether it is struck.
+    fn strikes(&mut self, operation: &Operation) -> bool {
+        if !self.when.meets(operation) {
+            return false;
+        }
+        self.met += 1;
+        self.met > self.skip && self.met - self.skip <= self.times
+    }
+}
+
+/// An operation, as the rules see it.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    Command { queue: u16, opcode: u8, blocks: Range<u64> },
+    Write { address: u64, length: u64 },
+    Read { address: u64, length: u64 },
+    Transmit,
+    Receive,
+}
+
+/// The rules of one function.
+#[derive(Debug, Default)]
+pub(crate) struct Injector {
+    rules: Vec<Rule>,
+    struck: u64,
+}
+
+impl Injector {
+    pub(crate) fn add(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.rules.clear();
+    }
+
+    pub(crate) fn struck(&self) -> u64 {
+        self.struck
+    }
+
+    /// Every rule counts the operation; the first that strikes gives the fault.
+    pub(crate) fn strike(&mut self, operation: &Operation) -> Option<Fault> {
+        let mut fault = None;
+        for rule in &mut self.rules {
+            if rule.strikes(operation) && fault.is_none() {
+                fault = Some(rule.fault);
+            }
+        }
+        self.struck += u64::from(fault.is_some());
+        fault
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lba: u64) -> Operation {
+        Operation::Command { queue: 1, opcode: 2, blocks: lba..lba + 8 }
+    }
+
+    #[test]
+    fn a_rule_strikes_the_nth_operation_and_as_often_as_it_says() {
+        let mut injector = Injector::default();
+        injector.add(Rule::once(When::opcode(2), Fault::WrongPhase).after(1).times(2));
+        let struck: Vec<bool> = (0..5).map(|lba| injector.strike(&read(lba)).is_some()).collect();
+        assert_eq!(struck, [false, true, true, false, false]);
+        assert_eq!(injector.struck(), 2);
+    }
+
+    #[test]
+    fn a_rule_strikes_only_what_it_describes() {
+        let mut injector = Injector::default();
+        injector.add(Rule::always(When::Blocks(100..101), Fault::Hang));
+        assert_eq!(injector.strike(&read(92)), None);
+        assert_eq!(injector.strike(&read(93)), Some(Fault::Hang));
+        let admin = Operation::Command { queue: 0, opcode: 2, blocks: 100..101 };
+        assert_eq!(injector.strike(&admin), None);
+        injector.clear();
+        injector
+            .add(Rule::always(When::Write(Window { address: 0x1000, length: 4 }), Fault::DropTransaction));
+        assert_eq!(injector.strike(&Operation::Write { address: 0x1004, length: 4 }), None);
+        assert_eq!(injector.strike(&Operation::Read { address: 0x1000, length: 4 }), None);
+        assert!(injector.strike(&Operation::Write { address: 0xffe, length: 4 }).is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "no meaning")]
+    fn a_fault_without_a_meaning_there_is_refused() {
+        let _ = Rule::once(When::Transmit, Fault::WrongPhase);
+    }
+}

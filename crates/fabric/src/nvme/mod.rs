@@ -1,0 +1,335 @@
+//! An NVMe controller that answers like a real one [NVMe base specification 1.4, NVM command set].
+//!
+//! It fetches its commands and moves its data by transactions on the fabric, so what the fabric counts, delays or refuses is what
+//! it would be for a device. See the crate's documentation for what is not implemented.
+
+mod admin;
+mod identify;
+mod io;
+mod namespace;
+mod pointer;
+mod queue;
+mod registers;
+mod task;
+
+#[allow(missing_docs, reason = "the specification's names")]
+pub mod spec;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use dcs_devices::bus::{BusError, Window};
+
+pub use namespace::{Media, Namespace};
+pub use pointer::{Next, Segment, Walk};
+
+use crate::device::{Context, Device};
+use crate::memory::Memory;
+use queue::{CompletionQueue, Posted, SubmissionQueue};
+use registers::Registers;
+use task::Task;
+
+/// What SGLs the controller takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sgl {
+    /// None: PRP lists alone.
+    No,
+    /// Any address and length.
+    Bytes,
+    /// Addresses and lengths that are multiples of four.
+    Dwords,
+}
+
+/// What a controller is like.
+#[derive(Clone)]
+pub struct Config {
+    /// Its namespaces: the first one has identifier 1.
+    pub namespaces: Vec<Namespace>,
+    /// How long they take.
+    pub media: Media,
+    /// I/O queues of each kind at most.
+    pub queues: u16,
+    /// Entries of a queue at most: CAP.MQES + 1.
+    pub entries: u32,
+    /// Doorbells lie `4 << stride` bytes apart: CAP.DSTRD.
+    pub stride: u8,
+    /// Transfers have at most `4096 << mdts` bytes; any length if 0.
+    pub mdts: u8,
+    /// Whether and which SGLs.
+    pub sgl: Sgl,
+    /// Whether there is a volatile write cache. Its content is never lost here.
+    pub cache: bool,
+    /// Bytes of controller memory buffer, a power of two from 4096 on; none if 0.
+    pub cmb: u64,
+    /// From CC.EN = 1 to CSTS.RDY = 1, and back.
+    pub ready: Duration,
+    /// How long a shutdown takes.
+    pub shutdown: Duration,
+    /// Between a command and its execution: the controller's own work.
+    pub firmware: Duration,
+    /// Commands that it has in hand at once.
+    pub outstanding: usize,
+    /// Asynchronous event requests at most.
+    pub async_events: usize,
+    /// Serial number: 20 characters at most.
+    pub serial: String,
+}
+
+impl Default for Config {
+    /// One namespace of 64 MiB in blocks of 512 bytes; transfers of up to 128 KiB; no SGLs and no controller memory buffer.
+    fn default() -> Config {
+        Config {
+            namespaces: vec![Namespace::new(1 << 17, 9)],
+            media: Media::default(),
+            queues: 16,
+            entries: 1024,
+            stride: 0,
+            mdts: 5,
+            sgl: Sgl::No,
+            cache: true,
+            cmb: 0,
+            ready: Duration::from_millis(1),
+            shutdown: Duration::from_millis(1),
+            firmware: Duration::from_micros(1),
+            outstanding: 256,
+            async_events: 4,
+            serial: "FABRIC0001".into(),
+        }
+    }
+}
+
+/// What a token of the controller's stands for.
+#[derive(Debug)]
+enum Wait {
+    /// Entries of a submission queue.
+    Entries { queue: u16, count: u32 },
+    /// A piece of a PRP list or SGL.
+    List { task: u64 },
+    /// Data from the host, to this place in the command's data.
+    Data { task: u64, at: usize },
+    /// The controller's own work on a command is done.
+    Started { task: u64 },
+    /// The medium is done.
+    Media { task: u64 },
+    /// The controller becomes ready.
+    Ready,
+    /// The controller is shut down.
+    Shutdown,
+    /// A completion that a fault held back.
+    Held { completion: u16, posted: Posted },
+}
+
+/// An NVMe controller.
+pub struct Nvme {
+    config: Config,
+    bars: Vec<Window>,
+    registers: Registers,
+    submission: BTreeMap<u16, SubmissionQueue>,
+    completion: BTreeMap<u16, CompletionQueue>,
+    tasks: BTreeMap<u64, Task>,
+    waits: HashMap<u64, Wait>,
+    /// Reads of the controller's own memory buffer, to be answered when their timer comes.
+    local: HashMap<u64, Vec<u8>>,
+    /// Of tasks and of tokens: never used again, so that what is late after a reset means nothing.
+    next: u64,
+    cmb: Memory,
+    event_requests: VecDeque<u16>,
+    events: VecDeque<u32>,
+    masked: [bool; 8],
+    features: BTreeMap<u8, u32>,
+    errors: VecDeque<[u8; 64]>,
+    error_count: u64,
+    counts: Counts,
+    media_free: Duration,
+    random: u64,
+    hung: Option<bool>,
+}
+
+/// What the controller has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Commands fetched.
+    pub commands: u64,
+    /// Blocks read.
+    pub blocks_read: u64,
+    /// Blocks written.
+    pub blocks_written: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Doorbell writes with a value or for a queue that can't be.
+    pub bad_doorbells: u64,
+}
+
+impl Nvme {
+    /// A controller as `config` describes it, after power on.
+    ///
+    /// # Panics
+    ///
+    /// Where the configuration can't be that of a controller.
+    pub fn new(config: Config) -> Nvme {
+        assert!((2..=65536).contains(&config.entries), "{} entries", config.entries);
+        assert!(config.stride <= 15 && config.serial.len() <= 20);
+        assert!(config.outstanding > 0 && config.queues > 0 && config.media.rate > 0);
+        assert!(config.cmb == 0 || config.cmb.is_power_of_two() && config.cmb >= 4096);
+        Nvme {
+            registers: Registers::new(&config),
+            bars: Vec::new(),
+            submission: BTreeMap::new(),
+            completion: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            waits: HashMap::new(),
+            local: HashMap::new(),
+            next: 0,
+            cmb: Memory::default(),
+            event_requests: VecDeque::new(),
+            events: VecDeque::new(),
+            masked: [false; 8],
+            features: BTreeMap::new(),
+            errors: VecDeque::new(),
+            error_count: 0,
+            counts: Counts::default(),
+            media_free: Duration::ZERO,
+            random: 0x9e37_79b9_7f4a_7c15,
+            hung: None,
+            config,
+        }
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Commands that are neither completed nor given up. Asynchronous event requests do not count.
+    pub fn outstanding(&self) -> usize {
+        self.tasks.len()
+    }
+
+    fn token(&mut self, wait: Wait) -> u64 {
+        self.next += 1;
+        self.waits.insert(self.next, wait);
+        self.next
+    }
+
+    /// The offset in the controller memory buffer, where these bus addresses lie in it.
+    fn in_cmb(&self, address: u64, length: u64) -> Option<u64> {
+        let window = self.registers.cmb_window(self.bars.get(1)?)?;
+        window.contains(address, length).then(|| address - window.address)
+    }
+
+    fn dma_read(&mut self, address: u64, length: u64, wait: Wait, cx: &mut Context<'_>) {
+        let token = self.token(wait);
+        match self.in_cmb(address, length) {
+            Some(offset) => {
+                let mut bytes = vec![0; length as usize];
+                self.cmb.load(offset, &mut bytes);
+                self.local.insert(token, bytes);
+                cx.after(Duration::ZERO, token);
+            }
+            None => cx.read(address, length, token),
+        }
+    }
+
+    fn dma_write(&mut self, address: u64, bytes: Vec<u8>, cx: &mut Context<'_>) {
+        match self.in_cmb(address, bytes.len() as u64) {
+            Some(offset) => self.cmb.store(offset, &bytes),
+            None => cx.write(address, bytes),
+        }
+    }
+
+    /// What a controller reset undoes: everything but the admin queue's registers [NVMe 1.4, 7.3.2].
+    fn clear(&mut self) {
+        self.submission.clear();
+        self.completion.clear();
+        self.tasks.clear();
+        self.waits.clear();
+        self.local.clear();
+        self.event_requests.clear();
+        self.events.clear();
+        self.masked = [false; 8];
+        self.features.clear();
+    }
+
+    /// Something that can't be gone on from: only a reset helps [NVMe 1.4, 9.5].
+    fn fatal(&mut self) {
+        self.registers.fail();
+    }
+
+    fn running(&self) -> bool {
+        self.hung.is_none() && self.registers.ready() && !self.registers.failed()
+    }
+
+    fn resume(&mut self, token: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>) {
+        let Some(wait) = self.waits.remove(&token) else { return };
+        if self.hung.is_some() {
+            return;
+        }
+        match wait {
+            Wait::Ready => self.become_ready(),
+            Wait::Shutdown => self.registers.shut_down(),
+            _ if !self.running() => {}
+            Wait::Entries { queue, count } => self.entries(queue, count, data, cx),
+            Wait::List { task } => self.list(task, data, cx),
+            Wait::Data { task, at } => self.data(task, at, data, cx),
+            Wait::Started { task } => self.started(task, cx),
+            Wait::Media { task } => self.media_done(task, cx),
+            Wait::Held { completion, posted } => self.post(completion, posted, cx),
+        }
+    }
+}
+
+impl Device for Nvme {
+    fn bars(&self) -> Vec<u64> {
+        // Registers and the doorbells of both queues of each kind, and of the admin queue.
+        let doorbells = (u64::from(self.config.queues) + 1) * 2 * (4 << self.config.stride);
+        let registers = (0x1000 + doorbells).next_power_of_two().max(0x4000);
+        if self.config.cmb > 0 { vec![registers, self.config.cmb] } else { vec![registers] }
+    }
+
+    fn placed(&mut self, bars: &[Window]) {
+        self.bars = bars.to_vec();
+    }
+
+    fn read(&mut self, bar: usize, offset: u64, bytes: &mut [u8], _: &mut Context<'_>) {
+        if bar == 1 {
+            self.cmb.load(offset, bytes);
+        } else {
+            self.registers.read(offset, bytes);
+        }
+    }
+
+    fn write(&mut self, bar: usize, offset: u64, bytes: &[u8], cx: &mut Context<'_>) {
+        if bar == 1 {
+            self.cmb.store(offset, bytes);
+        } else if offset.is_multiple_of(4) && bytes.len().is_multiple_of(4) {
+            for (i, dword) in bytes.chunks_exact(4).enumerate() {
+                let value = u32::from_le_bytes(dword.try_into().expect("four bytes"));
+                self.write_register(offset + 4 * i as u64, value, cx);
+            }
+        }
+    }
+
+    fn read_done(&mut self, token: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>) {
+        self.resume(token, data, cx);
+    }
+
+    fn timer(&mut self, token: u64, cx: &mut Context<'_>) {
+        let data = self.local.remove(&token).unwrap_or_default();
+        self.resume(token, Ok(data), cx);
+    }
+
+    fn hang(&mut self, hard: bool) {
+        self.hung = Some(hard);
+    }
+
+    fn reset(&mut self) {
+        self.clear();
+        self.registers = Registers::new(&self.config);
+        self.cmb = Memory::default();
+        self.hung = None;
+    }
+}

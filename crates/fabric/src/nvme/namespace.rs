@@ -1,0 +1,99 @@
+//! What is stored: a namespace, which several controllers may share. No protection information, no metadata.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::memory::Memory;
+
+/// Logical blocks. A clone is the same namespace.
+#[derive(Clone)]
+pub struct Namespace {
+    blocks: u64,
+    shift: u8,
+    memory: Arc<Mutex<Memory>>,
+}
+
+impl Namespace {
+    /// `blocks` logical blocks of `1 << shift` bytes, all zero.
+    ///
+    /// # Panics
+    ///
+    /// Where a block is not of 512 to 65,536 bytes.
+    pub fn new(blocks: u64, shift: u8) -> Namespace {
+        assert!((9..=16).contains(&shift), "blocks of {} bytes", 1u64 << shift);
+        Namespace { blocks, shift, memory: Arc::default() }
+    }
+
+    /// Logical blocks.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The size of a block: so many times two.
+    pub fn shift(&self) -> u8 {
+        self.shift
+    }
+
+    /// Copies from byte `offset` on, past every controller.
+    ///
+    /// # Panics
+    ///
+    /// Outside of the namespace.
+    pub fn load(&self, offset: u64, bytes: &mut [u8]) {
+        self.check(offset, bytes.len() as u64);
+        self.lock().load(offset, bytes);
+    }
+
+    /// Copies to byte `offset` on, past every controller.
+    ///
+    /// # Panics
+    ///
+    /// As [`Namespace::load`].
+    pub fn store(&self, offset: u64, bytes: &[u8]) {
+        self.check(offset, bytes.len() as u64);
+        self.lock().store(offset, bytes);
+    }
+
+    pub(crate) fn clear(&self, offset: u64, length: u64) {
+        self.check(offset, length);
+        self.lock().clear(offset, length);
+    }
+
+    fn check(&self, offset: u64, length: u64) {
+        let end = offset.checked_add(length).expect("an end");
+        assert!(end <= self.blocks << self.shift, "outside of the namespace");
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+}
+
+/// How long the medium takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Media {
+    /// First byte of a read.
+    pub read: Duration,
+    /// A write, into the device's cache.
+    pub write: Duration,
+    /// A flush.
+    pub flush: Duration,
+    /// At most so much is added to each, drawn anew: commands overtake each other.
+    pub jitter: Duration,
+    /// Bytes a second of all commands together.
+    pub rate: u64,
+}
+
+impl Default for Media {
+    /// A flash SSD of the papers' time: the Intel 750's data sheet gives 120 us and 20 us for 4 KiB reads and writes at
+    /// queue depth one through a host's stack, and 2.2 GB/s.
+    fn default() -> Media {
+        Media {
+            read: Duration::from_micros(80),
+            write: Duration::from_micros(15),
+            flush: Duration::from_micros(100),
+            jitter: Duration::from_micros(10),
+            rate: 2_200_000_000,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Where a command's data lie: walks PRP lists and SGLs. It reads nothing itself: it says what to fetch, and is given it.
+
+use super::spec::{Command, Status};
+
+/// Bytes at a bus address. Without one they are dropped: an SGL's bit bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Of the first byte.
+    pub address: Option<u64>,
+    /// Bytes, not zero.
+    pub length: u64,
+}
+
+/// What a walk needs next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// These bytes, for [`Walk::feed`].
+    Fetch {
+        /// Bus address.
+        address: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Nothing: this is where the data lie.
+    Done(Vec<Segment>),
+}
+
+/// A walk along a command's data pointer.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    kind: Kind,
+    found: Vec<Segment>,
+    /// Bytes of data not found yet.
+    left: u64,
+    fetched: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Prp { page: u64 },
+    Sgl { last: bool, write: bool, dword: bool },
+}
+
+/// How many descriptors of a list are followed at most: a list can be made that never ends.
+const LONGEST: usize = 1 << 16;
+
+impl Walk {
+    /// Along the PRP entries of a command [NVMe 1.4, 4.3]. `length` in bytes, the page size of CC.MPS.
+    pub fn prp(command: &Command, length: u64, page: u64) -> Result<(Walk, Next), Status> {
+        let mut walk = Walk { kind: Kind::Prp { page }, found: Vec::new(), left: length, fetched: 0 };
+        let (first, second) = (command.prp1(), command.prp2());
+        if first % 4 != 0 {
+            return Err(Status::PRP_OFFSET_INVALID);
+        }
+        walk.add(Some(first), page - first % page)?;
+        let next = match walk.left {
+            0 => walk.done(),
+            left if left <= page => {
+                walk.whole_page(second, page)?;
+                walk.done()
+            }
+            _ if second % 8 != 0 => return Err(Status::PRP_OFFSET_INVALID),
+            _ => walk.fetch_list(second, page),
+        };
+        Ok((walk, next))
+    }
+
+    /// Along the SGL of a command [NVMe 1.4, 4.4]. `write`: data go to the device. `dword`: addresses and lengths
+    /// must be multiples of four.
+    pub fn sgl(command: &Command, length: u64, write: bool, dword: bool) -> Result<(Walk, Next), Status> {
+        let kind = Kind::Sgl { last: true, write, dword };
+        let mut walk = Walk { kind, found: Vec::new(), left: length, fetched: 0 };
+        let next = match walk.descriptor(&command.data, true)? {
+            Some(fetch) => fetch,
+            None => walk.finish()?,
+        };
+        Ok((walk, next))
+    }
+
+    /// Takes what was to be fetched.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Next, Status> {
+        match self.kind {
+            Kind::Prp { page } => self.feed_list(bytes, page),
+            Kind::Sgl { .. } => self.feed_segment(bytes),
+        }
+    }
+
+    /// Up to `room` bytes at an address.
+    fn add(&mut self, address: Option<u64>, room: u64) -> Result<(), Status> {
+        let length = room.min(self.left);
+        if length == 0 {
+            return Ok(());
+        }
+        if self.found.len() == LONGEST {
+            return Err(Status::INVALID_SGL_COUNT);
+        }
+        self.left -= length;
+        match (self.found.last_mut(), address) {
+            // Pages that follow each other are one segment.
+            (Some(Segment { address: Some(start), length: before }), Some(address))
+                if start.checked_add(*before) == Some(address) =>
+            {
+                *before += length;
+            }
+            _ => self.found.push(Segment { address, length }),
+        }
+        Ok(())
+    }
+
+    fn done(&mut self) -> Next {
+        Next::Done(std::mem::take(&mut self.found))
+    }
+
+    fn whole_page(&mut self, entry: u64, page: u64) -> Result<(), Status> {
+        if !entry.is_multiple_of(page) {
+            return Err(Status::PRP_OFFSET_INVALID);
+        }
+        self.add(Some(entry), page)
+    }
+
+    /// The rest of the page that a list starts in, or as much as is needed.
+    fn fetch_list(&mut self, address: u64, page: u64) -> Next {
+        let entries = ((page - address % page) / 8).min(self.left.div_ceil(page));
+        Next::Fetch { address, length: entries * 8 }
+    }
+
+    fn feed_list(&mut self, bytes: &[u8], page: u64) -> Result<Next, Status> {
+        let entries = bytes.chunks_exact(8).map(|entry| u64::from_le_bytes(entry.try_into().expect("eight")));
+        let count = entries.len() as u64;
+        // Where the list goes on, its last entry says where.
+        let goes_on = self.left.div_ceil(page) > count;
+        for (i, entry) in entries.enumerate() {
+            if goes_on && i as u64 == count - 1 {
+                if entry % page != 0 {
+                    return Err(Status::PRP_OFFSET_INVALID);
+                }
+                return Ok(self.fetch_list(entry, page));
+            }
+            self.whole_page(entry, page)?;
+        }
+        Ok(self.done())
+    }
+
+    fn finish(&mut self) -> Result<Next, Status> {
+        if self.left > 0 {
+            return Err(Status::SGL_LENGTH_INVALID);
+        }
+        Ok(self.done())
+    }
+
+    /// One SGL descriptor. A segment to fetch comes back if it names one, which only the `last` of a segment may.
+    fn descriptor(&mut self, bytes: &[u8], last: bool) -> Result<Option<Next>, Status> {
+        let Kind::Sgl { write, dword, .. } = self.kind else { unreachable!("an SGL") };
+        let address = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+        let length = u64::from(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")));
+        let (kind, subtype) = (bytes[15] >> 4, bytes[15] & 15);
+        if subtype != 0 {
+            return Err(Status::SGL_TYPE_INVALID);
+        }
+        if dword && (address % 4 != 0 || length % 4 != 0) {
+            return Err(Status::INVALID_FIELD);
+        }
+        match kind {
+            // A bit bucket takes nothing from the host [NVMe 1.4, 4.4.1].
+            1 if write => Ok(None),
+            0 | 1 if length > self.left => Err(Status::SGL_LENGTH_INVALID),
+            0 => self.add(Some(address), length).map(|()| None),
+            1 => self.add(None, length).map(|()| None),
+            2 | 3 if !last || length == 0 || length % 16 != 0 => Err(Status::INVALID_SGL_SEGMENT),
+            2 | 3 => {
+                self.fetched += (length / 16) as usize;
+                if self.fetched > LONGEST {
+                    return Err(Status::INVALID_SGL_COUNT);
+                }
+                self.kind = Kind::Sgl { last: kind == 3, write, dword };
+                Ok(Some(Next::Fetch { address, length }))
+            }
+            _ => Err(Status::SGL_TYPE_INVALID),
+        }
+    }
+
+    fn feed_segment(&mut self, bytes: &[u8]) -> Result<Next, Status> {
+        let Kind::Sgl { last: final_segment, .. } = self.kind else { unreachable!("an SGL") };
+        let count = bytes.len() / 16;
+        for (i, descriptor) in bytes.chunks_exact(16).enumerate() {
+            let may_lead_on = !final_segment && i + 1 == count;
+            if let Some(next) = self.descriptor(descriptor, may_lead_on)? {
+                return Ok(next);
+            }
+        }
+        // A segment that is not the last one ends in a descriptor of the next one.
+        if !final_segment {
+            return Err(Status::INVALID_SGL_COUNT);
+        }
+        self.finish()
+    }
+}

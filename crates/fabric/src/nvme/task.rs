@@ -1,0 +1,395 @@
+//! One command from its fetch to its completion: pointer walk, data, medium, faults.
+
+use std::time::Duration;
+
+use dcs_devices::bus::BusError;
+
+use super::pointer::{Next, Segment, Walk};
+use super::queue::Posted;
+use super::spec::{Command, Completion, SQE, Status, io};
+use super::{Nvme, Sgl, Wait};
+use crate::device::Context;
+use crate::fault::{Fault, Operation};
+
+/// A command in hand.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) queue: u16,
+    pub(super) command: Command,
+    pub(super) fault: Option<Fault>,
+    walk: Option<Walk>,
+    segments: Vec<Segment>,
+    pub(super) data: Vec<u8>,
+    direction: Direction,
+    /// Pieces of data on their way from the host.
+    arriving: usize,
+    broken: bool,
+}
+
+/// Which way a command's data go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    None,
+    ToHost,
+    FromHost,
+}
+
+/// What the first look at a command comes to.
+pub(super) enum Outcome {
+    /// It is done.
+    Done(Status, u32),
+    /// These bytes go to the host, then it is done.
+    Send(Vec<u8>),
+    /// So many bytes go between host and medium.
+    Transfer(Direction, u64),
+    /// The medium has to do something.
+    Media(Duration),
+    /// It stays.
+    Later,
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Outcome {
+        Outcome::Done(status, 0)
+    }
+}
+
+/// Entries fetched at once at most.
+const BURST: usize = 8;
+
+impl Nvme {
+    /// Fetches entries of all queues that have some, as far as there is room for commands.
+    pub(super) fn pump(&mut self, cx: &mut Context<'_>) {
+        if !self.running() {
+            return;
+        }
+        let fetching = self.submission.values().filter(|queue| queue.fetching).count() * BURST;
+        let mut room = self.config.outstanding.saturating_sub(self.tasks.len() + fetching);
+        let numbers: Vec<u16> = self.submission.keys().copied().collect();
+        for queue in numbers {
+            let held = self.submission.get_mut(&queue).expect("it was there");
+            let Some((address, count)) = held.next(room.min(BURST) as u32) else {
+                continue;
+            };
+            held.fetching = true;
+            room -= count as usize;
+            self.dma_read(address, u64::from(count) * SQE, Wait::Entries { queue, count }, cx);
+        }
+    }
+
+    pub(super) fn entries(
+        &mut self,
+        queue: u16,
+        count: u32,
+        data: Result<Vec<u8>, BusError>,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(held) = self.submission.get_mut(&queue) else { return };
+        let Ok(data) = data else { return self.fatal() };
+        held.fetched(count);
+        for entry in data.chunks_exact(SQE as usize) {
+            self.begin(queue, Command::parse(entry), cx);
+        }
+        self.pump(cx);
+    }
+
+    fn begin(&mut self, queue: u16, command: Command, cx: &mut Context<'_>) {
+        if self.hung.is_some() {
+            return;
+        }
+        self.counts.commands += 1;
+        let blocks = match command.opcode {
+            io::READ | io::WRITE | io::WRITE_ZEROES if queue != 0 => {
+                command.lba()..command.lba().saturating_add(command.blocks())
+            }
+            _ => 0..0,
+        };
+        let fault = cx.strike(&Operation::Command { queue, opcode: command.opcode, blocks });
+        match fault {
+            Some(Fault::Hang) => return self.hung = Some(false),
+            Some(Fault::HangHard) => return self.hung = Some(true),
+            Some(Fault::LoseCommand) => return,
+            _ => {}
+        }
+        self.next += 1;
+        let task = self.next;
+        let held = Task {
+            queue,
+            command,
+            fault,
+            walk: None,
+            segments: Vec::new(),
+            data: Vec::new(),
+            direction: Direction::None,
+            arriving: 0,
+            broken: false,
+        };
+        self.tasks.insert(task, held);
+        if fault == Some(Fault::StallCommand) {
+            return;
+        }
+        let token = self.token(Wait::Started { task });
+        cx.after(self.config.firmware, token);
+    }
+
+    pub(super) fn started(&mut self, task: u64, cx: &mut Context<'_>) {
+        let Some(held) = self.tasks.get(&task) else { return };
+        let (queue, command) = (held.queue, held.command.clone());
+        let outcome = match held.fault {
+            Some(Fault::BadStatus(status)) => Outcome::Done(Status(status), 0),
+            _ if command.fuse != 0 => Status::INVALID_FIELD.into(),
+            _ if queue == 0 => self.admin(task, &command, cx),
+            _ => self.io(&command),
+        };
+        match outcome {
+            Outcome::Done(status, result) => self.finish(task, status, result, cx),
+            Outcome::Send(bytes) => {
+                let length = bytes.len() as u64;
+                self.tasks.get_mut(&task).expect("it is there").data = bytes;
+                self.walk(task, Direction::ToHost, length, cx);
+            }
+            Outcome::Transfer(direction, length) => self.walk(task, direction, length, cx),
+            Outcome::Media(time) => self.media(task, time, 0, cx),
+            Outcome::Later => {}
+        }
+    }
+
+    fn walk(&mut self, task: u64, direction: Direction, length: u64, cx: &mut Context<'_>) {
+        let page = self.registers.page();
+        let held = self.tasks.get_mut(&task).expect("it is there");
+        held.direction = direction;
+        held.data.resize(length as usize, 0);
+        let admin = held.queue == 0;
+        let dword = self.config.sgl == Sgl::Dwords;
+        let begun = match held.command.psdt {
+            0 => Walk::prp(&held.command, length, page),
+            1 | 2 if !admin && self.config.sgl != Sgl::No => {
+                Walk::sgl(&held.command, length, direction == Direction::FromHost, dword)
+            }
+            _ => Err(Status::INVALID_FIELD),
+        };
+        match begun {
+            Ok((walk, next)) => {
+                held.walk = Some(walk);
+                self.walked(task, next, cx);
+            }
+            Err(status) => self.finish(task, status, 0, cx),
+        }
+    }
+
+    fn walked(&mut self, task: u64, next: Next, cx: &mut Context<'_>) {
+        match next {
+            Next::Fetch { address, length } => self.dma_read(address, length, Wait::List { task }, cx),
+            Next::Done(segments) => {
+                let held = self.tasks.get_mut(&task).expect("it is there");
+                held.segments = segments;
+                held.bend();
+                self.mapped(task, cx);
+            }
+        }
+    }
+
+    pub(super) fn list(&mut self, task: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>) {
+        let Some(held) = self.tasks.get_mut(&task) else { return };
+        let walk = held.walk.as_mut().expect("it walks");
+        let next = data.map_err(|_| Status::DATA_TRANSFER_ERROR).and_then(|bytes| walk.feed(&bytes));
+        match next {
+            Ok(next) => self.walked(task, next, cx),
+            Err(status) => self.finish(task, status, 0, cx),
+        }
+    }
+
+    /// It is known where the data lie.
+    fn mapped(&mut self, task: u64, cx: &mut Context<'_>) {
+        let held = &self.tasks[&task];
+        let length = held.data.len() as u64;
+        match held.direction {
+            Direction::ToHost if held.queue == 0 => self.send(task, cx),
+            Direction::ToHost => self.media(task, self.config.media.read, length, cx),
+            _ => self.gather(task, cx),
+        }
+    }
+
+    /// Asks the host for the data of a command.
+    fn gather(&mut self, task: u64, cx: &mut Context<'_>) {
+        let held = self.tasks.get_mut(&task).expect("it is there");
+        let segments = std::mem::take(&mut held.segments);
+        held.arriving = segments.iter().filter(|segment| segment.address.is_some()).count();
+        if held.arriving == 0 {
+            return self.gathered(task, cx);
+        }
+        let mut at = 0;
+        for Segment { address, length } in segments {
+            if let Some(address) = address {
+                self.dma_read(address, length, Wait::Data { task, at }, cx);
+            }
+            at += length as usize;
+        }
+    }
+
+    pub(super) fn data(
+        &mut self,
+        task: u64,
+        at: usize,
+        data: Result<Vec<u8>, BusError>,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(held) = self.tasks.get_mut(&task) else { return };
+        match data {
+            Ok(bytes) => held.data[at..at + bytes.len()].copy_from_slice(&bytes),
+            Err(_) => held.broken = true,
+        }
+        held.arriving -= 1;
+        if held.arriving == 0 {
+            self.gathered(task, cx);
+        }
+    }
+
+    fn gathered(&mut self, task: u64, cx: &mut Context<'_>) {
+        let held = &self.tasks[&task];
+        let length = held.data.len() as u64;
+        if held.broken {
+            return self.finish(task, Status::DATA_TRANSFER_ERROR, 0, cx);
+        }
+        self.media(task, self.config.media.write, length, cx);
+    }
+
+    /// Lets the medium work: `length` bytes at its rate, one command after the other, and a latency that overlaps.
+    fn media(&mut self, task: u64, latency: Duration, length: u64, cx: &mut Context<'_>) {
+        let media = self.config.media;
+        let moved = Duration::from_nanos(length * 1_000_000_000 / media.rate);
+        self.media_free = self.media_free.max(cx.now()) + moved;
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let jitter = media.jitter.mul_f64((self.random % 1024) as f64 / 1024.0);
+        let token = self.token(Wait::Media { task });
+        cx.after(self.media_free - cx.now() + latency + jitter, token);
+    }
+
+    pub(super) fn media_done(&mut self, task: u64, cx: &mut Context<'_>) {
+        let Some(mut held) = self.tasks.remove(&task) else { return };
+        self.execute(&mut held);
+        let direction = held.direction;
+        self.tasks.insert(task, held);
+        match direction {
+            Direction::ToHost => self.send(task, cx),
+            _ => self.finish(task, Status::SUCCESS, 0, cx),
+        }
+    }
+
+    /// Sends a command's data to the host, then completes it.
+    fn send(&mut self, task: u64, cx: &mut Context<'_>) {
+        let held = self.tasks.get_mut(&task).expect("it is there");
+        held.corrupt();
+        let (data, segments) = (std::mem::take(&mut held.data), std::mem::take(&mut held.segments));
+        let mut rest = &data[..];
+        for Segment { address, length } in segments {
+            let (piece, left) = rest.split_at(length as usize);
+            rest = left;
+            if let Some(address) = address {
+                self.dma_write(address, piece.to_vec(), cx);
+            }
+        }
+        self.finish(task, Status::SUCCESS, 0, cx);
+    }
+
+    /// Completes a command.
+    pub(super) fn finish(&mut self, task: u64, status: Status, result: u32, cx: &mut Context<'_>) {
+        let Some(held) = self.tasks.remove(&task) else { return };
+        if status.0 & 0x7ff != 0 {
+            self.record(&held, status);
+        }
+        self.complete(held.queue, held.command.cid, status, result, held.fault, cx);
+        self.pump(cx);
+    }
+
+    /// Writes a completion, as far as a fault lets it.
+    pub(super) fn complete(
+        &mut self,
+        queue: u16,
+        cid: u16,
+        status: Status,
+        result: u32,
+        fault: Option<Fault>,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(submission) = self.submission.get(&queue) else { return };
+        let completion = submission.completion;
+        let mut entry = Completion { result, queue, head: submission.head as u16, cid, status };
+        match fault {
+            Some(Fault::WrongCid(xor)) => entry.cid ^= xor,
+            Some(Fault::WrongQueue(xor)) => entry.queue ^= xor,
+            Some(Fault::WrongHead(more)) => entry.head = entry.head.wrapping_add(more),
+            Some(Fault::FalseStatus(status)) => entry.status = Status(status),
+            _ => {}
+        }
+        let posted = Posted { entry, wrong_phase: fault == Some(Fault::WrongPhase) };
+        match fault {
+            Some(Fault::DropCompletion) => {}
+            Some(Fault::DelayCompletion(time)) => {
+                let token = self.token(Wait::Held { completion, posted });
+                cx.after(time, token);
+            }
+            Some(Fault::DuplicateCompletion) => {
+                self.post(completion, posted, cx);
+                self.post(completion, posted, cx);
+            }
+            _ => self.post(completion, posted, cx),
+        }
+    }
+
+    /// Queues a completion, and writes what there is room for.
+    pub(super) fn post(&mut self, completion: u16, posted: Posted, cx: &mut Context<'_>) {
+        if let Some(queue) = self.completion.get_mut(&completion) {
+            queue.waiting.push_back(posted);
+            self.drain(completion, cx);
+        }
+    }
+
+    pub(super) fn drain(&mut self, completion: u16, cx: &mut Context<'_>) {
+        let Some(queue) = self.completion.get_mut(&completion) else { return };
+        let vector = queue.vector;
+        let mut written = Vec::new();
+        while let Some((address, phase, posted)) = queue.next() {
+            written.push((address, posted.entry.emit(phase != posted.wrong_phase)));
+        }
+        let any = !written.is_empty();
+        for (address, entry) in written {
+            self.dma_write(address, entry, cx);
+        }
+        if let Some(vector) = vector.filter(|_| any) {
+            cx.interrupt(vector);
+        }
+    }
+}
+
+impl Task {
+    /// Carries out the faults in where the data go.
+    fn bend(&mut self) {
+        match self.fault {
+            Some(Fault::ShortDma(missing)) => {
+                let mut left = (self.data.len() as u64).saturating_sub(missing);
+                for segment in &mut self.segments {
+                    let keep = segment.length.min(left);
+                    left -= keep;
+                    segment.length = keep;
+                }
+                self.segments.retain(|segment| segment.length > 0);
+            }
+            Some(Fault::MisdirectedDma(offset)) => {
+                for address in self.segments.iter_mut().filter_map(|segment| segment.address.as_mut()) {
+                    *address = address.wrapping_add(offset);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes a bit of the data wrong, where the fault says so.
+    pub(super) fn corrupt(&mut self) {
+        if let (Some(Fault::CorruptDma), Some(byte)) = (self.fault, self.data.first_mut()) {
+            *byte ^= 1;
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The NVMe model against a raw host that knows the specification.
+
+mod host;
+
+use std::time::Duration;
+
+use dcs_fabric::HOST;
+use dcs_fabric::nvme::{Config, Namespace, Nvme};
+use host::{Cmd, DATA, Host, pattern};
+
+#[test]
+fn it_tells_what_it_is() {
+    let mut host = Host::new(Config::default(), 0, 0);
+    let at = host.address(DATA);
+    let done = host.admin(Cmd { opcode: 6, data: [at, 0], dwords: [1, 0, 0, 0, 0, 0], ..Cmd::default() });
+    assert_eq!(done.status, 0);
+    let data = host.load(DATA, 4096);
+    assert_eq!(&data[4..14], b"FABRIC0001");
+    assert_eq!((data[77], data[512], data[513]), (5, 0x66, 0x44));
+    let done = host.admin(Cmd { opcode: 6, nsid: 1, data: [at, 0], ..Cmd::default() });
+    assert_eq!(done.status, 0);
+    let data = host.load(DATA, 4096);
+    assert_eq!(u64::from_le_bytes(data[..8].try_into().unwrap()), 1 << 17);
+    assert_eq!(data[130], 9);
+}
+
+#[test]
+fn what_is_written_is_read_and_no_byte_passes_host_memory() {
+    let config = Config::default();
+    let namespace = config.namespaces[0].clone();
+    let mut host = Host::new(config, 1, 16);
+    let bytes = pattern(8192, 3);
+    host.store(DATA, &bytes);
+    let at = host.address(DATA);
+    assert_eq!(host.run(1, Cmd::blocks(1, 100, 16, [at, at + 4096])).status, 0);
+    let mut held = vec![0; 8192];
+    namespace.load(100 * 512, &mut held);
+    assert_eq!(held, bytes);
+    let to = host.address(DATA + 0x8000);
+    assert_eq!(host.run(1, Cmd::blocks(2, 100, 16, [to, to + 4096])).status, 0);
+    assert_eq!(host.load(DATA + 0x8000, 8192), bytes);
+    assert_eq!(host.run(1, Cmd { opcode: 0, nsid: 1, ..Cmd::default() }).status, 0);
+    assert_eq!(host.fabric.host_memory_traffic().bytes(), 0);
+    let to_card = host.fabric.traffic(host.ssd, host.card);
+    assert!(to_card.bytes_written > 8192 && to_card.bytes_read > 8192);
+    assert_eq!(host.fabric.traffic(host.ssd, HOST).bytes(), 0);
+    let counts = host.fabric.device::<Nvme>(host.ssd).counts();
+    assert_eq!((counts.reads, counts.writes, counts.flushes), (1, 1, 1));
+}
+
+#[test]
+fn completions_wrap_with_their_phase() {
+    let mut host = Host::new(Config::default(), 1, 4);
+    for i in 0..50 {
+        let done = host.run(1, Cmd { opcode: 0, nsid: 1, ..Cmd::default() });
+        assert_eq!((done.status, done.head), (0, (i + 1) % 4));
+    }
+}
+
+#[test]
+fn a_reset_forgets_queues_and_commands() {
+    let mut host = Host::new(Config::default(), 1, 16);
+    let at = host.address(DATA);
+    host.submit(1, Cmd::blocks(2, 0, 8, [at, 0]));
+    host.set_register(0x14, 0);
+    host.wait(Duration::from_millis(5));
+    assert!(host.take(1).is_none());
+    assert_eq!(host.register(0x1c), 0);
+    host.enable();
+    assert_eq!(host.fabric.device::<Nvme>(host.ssd).outstanding(), 0);
+}
+
+#[test]
+fn blocks_of_4096_bytes_work_too() {
+    let namespace = Namespace::new(1000, 12);
+    let mut host = Host::new(Config { namespaces: vec![namespace.clone()], ..Config::default() }, 1, 16);
+    let bytes = pattern(4096, 9);
+    host.store(DATA, &bytes);
+    let at = host.address(DATA);
+    assert_eq!(host.run(1, Cmd::blocks(1, 999, 1, [at, 0])).status, 0);
+    let mut held = vec![0; 4096];
+    namespace.load(999 * 4096, &mut held);
+    assert_eq!(held, bytes);
+    assert_eq!(host.run(1, Cmd::blocks(1, 999, 2, [at, at + 4096])).status, 0x80);
+}
