@@ -19,6 +19,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `chain` | [`Chain`]: the operators of a command of the engine |
 //! | `digest` | digests and CRCs; [`DigestValue`] |
 //! | `hash` | streams of hash functions: whole blocks and padding |
 //! | `lanes` | [`Lanes`] that take many streams at once, and the passes through them |
@@ -42,6 +43,7 @@
 //!   which operators there are units that take several at once.
 #![deny(unsafe_code)]
 
+mod chain;
 mod cipher;
 mod digest;
 mod error;
@@ -63,6 +65,7 @@ use cipher::{Cipher, Direction};
 use digest::Digest;
 use resize::Resize;
 
+pub use chain::{Chain, Loaded};
 pub use digest::DigestValue;
 pub use error::OperatorError;
 pub use lanes::{Lanes, Piece};

@@ -3,22 +3,21 @@
 //! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
 //! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
 
-mod chain;
 mod pass;
 pub(crate) mod thread;
 
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
-use chain::Chain;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
-use dcs_devices::{Controller, Event as DeviceEvent, Io, Route, Setup};
+use dcs_devices::{BlockPool, Controller, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
     QueueConfig, QueueId, TransferSpec,
 };
+use dcs_ndp::Chain;
 use pass::Pass;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -438,7 +437,7 @@ impl Core {
         }
         let outcome = match operation.kind {
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
-                Some(bound.chain.process(&operation.kind, &mut self.controller.pool))
+                Some(process(&mut bound.chain, &operation.kind, &mut self.controller.pool))
             }
             _ => {
                 if self.gets_signals && self.shield.is_none() && bound.route.may_signal(&operation.kind) {
@@ -480,6 +479,34 @@ impl Queue {
         }
         false
     }
+}
+
+/// Runs a block through an operator on the engine's own core. Those of multi-lane units go by passes of many ([`pass`]).
+fn process(chain: &mut Chain, kind: &OperationKind, pool: &mut BlockPool) -> Outcome {
+    let done = match *kind {
+        OperationKind::Process { operator, block, length, last, .. } => pool
+            .get_mut(block)
+            .map(|buffer| chain.process(operator, &mut buffer.bytes_mut()[..length as usize], last)),
+        OperationKind::Resize {
+            operator,
+            block,
+            start,
+            length,
+            output,
+            output_start,
+            output_length,
+            last,
+            ..
+        } => pool.pair_mut(block, output).map(|(input, output)| {
+            let input = &input.bytes()[start as usize..(start + length) as usize];
+            let output =
+                &mut output.bytes_mut()[output_start as usize..(output_start + output_length) as usize];
+            chain.resize(operator, input, output, last)
+        }),
+        OperationKind::Snapshot { operator } => Some(chain.snapshot(operator)),
+        _ => None,
+    };
+    done.unwrap_or(Outcome::Failed(Fault::new(Status::InternalError)))
 }
 
 /// The command identifier of a submission entry (NVMe's place for it).

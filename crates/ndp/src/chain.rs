@@ -1,18 +1,20 @@
-//! The NDP pool of the kernel backend: operators run on the engine's own core, one block at a time;
-//! those of multi-lane units by passes of many ([`super::pass`]).
+//! The operators of one command, loaded: what an engine's NDP controller runs its blocks through.
+//!
+//! It knows the engine's operations and outcomes, and no memory: whoever has the blocks hands them in.
 
+use crate::{Context, OperatorError};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
-use dcs_devices::BlockPool;
-use dcs_engine::{Fault, OperationKind, Outcome, TransferSpec};
-use dcs_ndp::{Context, OperatorError};
+use dcs_engine::{Fault, Outcome, TransferSpec};
 
 /// The operators of one command, with their stream states.
 #[derive(Debug, Default)]
-pub(crate) struct Chain(Vec<Loaded>);
+pub struct Chain(Vec<Loaded>);
 
-pub(super) struct Loaded {
+/// One operator of a chain.
+pub struct Loaded {
+    /// Its stream's state.
     pub context: Context,
     /// Bytes that went through it.
     pub covered: u64,
@@ -26,7 +28,11 @@ impl std::fmt::Debug for Loaded {
 }
 
 impl Chain {
-    /// Loads the operators; on failure tells which one and why.
+    /// Loads the operators.
+    ///
+    /// # Errors
+    ///
+    /// Which one cannot be loaded, and why.
     pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Fault)> {
         self.0.clear();
         for (at, spec) in spec.chain.iter().enumerate() {
@@ -55,53 +61,36 @@ impl Chain {
     /// What came of a digest's block that a pass has processed.
     pub fn after_pass(&self, at: u8, length: u32, last: bool) -> Outcome {
         let done = Outcome::Processed { consumed: length, produced: 0, finished: false };
-        let broken = Outcome::Failed(Fault::new(Status::InternalError));
-        if last { self.0.get(at as usize).and_then(Loaded::digest).unwrap_or(broken) } else { done }
+        if last { self.snapshot(at) } else { done }
     }
 
-    /// Processes a block.
-    pub fn process(&mut self, kind: &OperationKind, pool: &mut BlockPool) -> Outcome {
-        self.try_process(kind, pool).unwrap_or_else(Outcome::Failed)
+    /// Processes a block by the operator at that place: a digest reads it, a transform in place changes it. `last`: it is the
+    /// stream's last one.
+    pub fn process(&mut self, at: u8, bytes: &mut [u8], last: bool) -> Outcome {
+        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN);
+        loaded.and_then(|loaded| loaded.process(bytes, last)).unwrap_or_else(Outcome::Failed)
     }
 
-    fn try_process(&mut self, kind: &OperationKind, pool: &mut BlockPool) -> Result<Outcome, Fault> {
-        let broken = Fault::new(Status::InternalError);
-        match *kind {
-            OperationKind::Process { operator, block, length, last, .. } => {
-                let loaded = self.0.get_mut(operator as usize).ok_or(broken)?;
-                let buffer = pool.get_mut(block).ok_or(broken)?;
-                loaded.process(&mut buffer.bytes_mut()[..length as usize], last)
-            }
-            OperationKind::Resize {
-                operator,
-                block,
-                start,
-                length,
-                output,
-                output_start,
-                output_length,
-                last,
-                ..
-            } => {
-                let loaded = self.0.get_mut(operator as usize).ok_or(broken)?;
-                let (input, output) = pool.pair_mut(block, output).ok_or(broken)?;
-                let input = &input.bytes()[start as usize..(start + length) as usize];
-                let output =
-                    &mut output.bytes_mut()[output_start as usize..(output_start + output_length) as usize];
-                let progress = loaded.context.resize(input, output, last).map_err(|error| fault(&error))?;
-                Ok(Outcome::Processed {
-                    consumed: progress.consumed as u32,
-                    produced: progress.produced as u32,
-                    finished: progress.finished,
-                })
-            }
-            OperationKind::Snapshot { operator } => {
-                self.0.get(operator as usize).and_then(Loaded::digest).ok_or(broken)
-            }
-            _ => Err(broken),
-        }
+    /// Processes a block into another one by the operator at that place, which changes the length of the data.
+    pub fn resize(&mut self, at: u8, input: &[u8], output: &mut [u8], last: bool) -> Outcome {
+        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN);
+        let resized = loaded
+            .and_then(|loaded| loaded.context.resize(input, output, last).map_err(|error| fault(&error)));
+        resized.map_or_else(Outcome::Failed, |progress| Outcome::Processed {
+            consumed: progress.consumed as u32,
+            produced: progress.produced as u32,
+            finished: progress.finished,
+        })
+    }
+
+    /// The value of a digest as it stands.
+    pub fn snapshot(&self, at: u8) -> Outcome {
+        self.0.get(at as usize).and_then(Loaded::digest).unwrap_or(Outcome::Failed(BROKEN))
     }
 }
+
+/// The engine named an operator that is not there, or one that does something else.
+const BROKEN: Fault = Fault { status: Status::InternalError, errno: 0 };
 
 impl Loaded {
     fn process(&mut self, bytes: &mut [u8], last: bool) -> Result<Outcome, Fault> {
@@ -112,7 +101,7 @@ impl Loaded {
             return Ok(done);
         }
         self.context.absorb(bytes);
-        if last { self.digest().ok_or(Fault::new(Status::InternalError)) } else { Ok(done) }
+        if last { self.digest().ok_or(BROKEN) } else { Ok(done) }
     }
 
     fn digest(&self) -> Option<Outcome> {
