@@ -1,9 +1,11 @@
-//! Device controllers of the kernel backend: files, block devices, sockets, pipes, memory.
+//! Device controllers. Of the kernel backend: files, block devices, sockets, pipes, memory. Of a card: NVMe.
+//!
+//! # Architecture
+//!
+//! ## Over the kernel
 //!
 //! The engine says *read this block from there*; a [`Controller`] does it: at once, where that needs no waiting, or
 //! over io_uring, or when a socket is ready. It answers each operation once.
-//!
-//! # Architecture
 //!
 //! ```text
 //!   Operation --> Controller::start --+--> file    preadv2(RWF_NOWAIT), pwrite      \
@@ -24,9 +26,19 @@
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | `ring` | io_uring, and all that is unsafe about it |
 //!
+//! ## Over a bus
+//!
+//! A card drives the devices themselves. These controllers are state machines without threads, clocks and unsafe code; a
+//! [`bus::Bus`] is all that they reach.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`bus`] | what a controller can do on the bus; the card's own memory |
+//! | [`nvme`] | an NVMe host |
+//!
 //! # What it doesn't implement
 //!
-//! * NVMe and NIC controllers over a bus, GPUs: these drive devices themselves; here the kernel does.
+//! * GPUs.
 //! * Datagram sockets, and writing to files that are open for appending: a position would mean nothing.
 //! * Retries of failed disks. Short reads and writes are carried on by the engine.
 
@@ -34,6 +46,7 @@ pub mod buffer;
 pub mod bus;
 pub mod controller;
 pub mod endpoint;
+pub mod nvme;
 pub mod route;
 
 mod attempt;

@@ -1,0 +1,371 @@
+//! The host: takes requests, makes commands of them, and answers each once.
+
+use super::config::{Config, ConfigError, Layout, SglUse};
+use super::data::{self, ListPlace, Unfit};
+use super::error::{Failure, NvmeError, SubmitError};
+use super::identify::{Controller, Namespace, Sgl};
+use super::queue::{Queue, Reaped};
+use super::recover::Recovery;
+use super::spec::{Completion, DataPointer, Submission, nvm};
+use super::start::{Admin, Bringup, Stage};
+use super::status::Status;
+use crate::bus::{Bus, ReadDone, Region, Window};
+use dcs_engine::Nanos;
+use std::collections::VecDeque;
+
+/// What a controller is to do. Data may lie in any pieces, anywhere on the bus where the controller may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Read logical blocks.
+    Read {
+        /// The first one.
+        lba: u64,
+        /// Where they go: whole logical blocks in all.
+        data: &'a [Window],
+    },
+    /// Write logical blocks.
+    Write {
+        /// The first one.
+        lba: u64,
+        /// Where they are: whole logical blocks in all.
+        data: &'a [Window],
+        /// Force unit access: done only when they are on the medium.
+        durable: bool,
+    },
+    /// Bring everything that was written, and completed, to the medium.
+    Flush,
+}
+
+/// The end of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// What its owner calls it.
+    pub id: u64,
+    /// How it went.
+    pub result: Result<(), NvmeError>,
+    /// Whose its data's memory is now.
+    pub memory: Memory,
+}
+
+/// Whose a finished command's data memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Its owner's: the controller does nothing with it any more.
+    Quiet,
+    /// The controller's still. [`Nvme::freed`] tells when not.
+    Held,
+}
+
+/// What a host is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not started.
+    Off,
+    /// Bringing the controller up, for the first time or after a reset.
+    Starting,
+    /// Taking requests.
+    Ready,
+    /// Given up. [`Nvme::reset`] tries again.
+    Failed(Failure),
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands given to the controller.
+    pub submitted: u64,
+    /// Commands that ended by a completion.
+    pub completed: u64,
+    /// Completions that were nobody's: unknown, twice, or late.
+    pub unknown: u64,
+    /// Commands that took too long.
+    pub timeouts: u64,
+    /// Abort commands sent.
+    pub aborts: u64,
+    /// Resets, without the first start.
+    pub resets: u64,
+    /// Doorbell writes to the tail of a submission queue, and of the head of a completion queue.
+    pub doorbells: u64,
+}
+
+/// An I/O command that is outstanding.
+#[derive(Debug)]
+pub(super) struct Io {
+    pub id: u64,
+    pub deadline: Nanos,
+    /// Its time was over once already.
+    pub late: bool,
+    /// Why it is to be aborted.
+    pub ending: Option<NvmeError>,
+}
+
+/// An NVMe host. See the [module](super).
+#[derive(Debug)]
+pub struct Nvme {
+    pub(super) config: Config,
+    pub(super) region: Region,
+    pub(super) stage: Stage,
+    pub(super) bringup: Bringup,
+    pub(super) recovery: Recovery,
+    pub(super) admin: Option<Queue<Admin>>,
+    pub(super) io: Vec<Queue<Io>>,
+    pub(super) layout: Layout,
+    pub(super) window: Window,
+    pub(super) page_shift: u32,
+    pub(super) controller: Option<Controller>,
+    pub(super) namespace: Option<Namespace>,
+    pub(super) finished: VecDeque<Finished>,
+    pub(super) freed: VecDeque<u64>,
+    pub(super) counters: Counters,
+    turn: usize,
+    list: Vec<u8>,
+}
+
+impl Nvme {
+    /// A host that keeps its queues and lists in `region`. That is the controller's to read and write from now on: it is
+    /// free again when the host is dropped after a reset that led to [`State::Off`], or the function was silenced.
+    ///
+    /// # Errors
+    ///
+    /// A set-up that makes no sense, or a region that is too small.
+    pub fn new(config: Config, region: Region) -> Result<Nvme, ConfigError> {
+        config.check()?;
+        let (length, needed) = (region.length(), config.memory());
+        if length < needed {
+            return Err(ConfigError::Region { length, needed });
+        }
+        Ok(Nvme {
+            layout: Layout::new(0, config.queues, config.depth, config.page, config.max_transfer),
+            config,
+            region,
+            stage: Stage::Off,
+            bringup: Bringup::default(),
+            recovery: Recovery::default(),
+            admin: None,
+            io: Vec::new(),
+            window: Window { address: 0, length: 0 },
+            page_shift: 12,
+            controller: None,
+            namespace: None,
+            finished: VecDeque::new(),
+            freed: VecDeque::new(),
+            counters: Counters::default(),
+            turn: 0,
+            list: Vec::new(),
+        })
+    }
+
+    /// What it is at.
+    pub fn state(&self) -> State {
+        match self.stage {
+            Stage::Off => State::Off,
+            Stage::Ready => State::Ready,
+            Stage::Failed(failure) => State::Failed(failure),
+            _ => State::Starting,
+        }
+    }
+
+    /// The namespace, once the controller has told of it.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        self.namespace.as_ref()
+    }
+
+    /// What the controller told of itself.
+    pub fn controller(&self) -> Option<&Controller> {
+        self.controller.as_ref()
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Commands that have no end yet: while there are any, [`Nvme::poll`] is to be called again and again.
+    pub fn outstanding(&self) -> usize {
+        self.io.iter().map(|queue| queue.slots.used()).sum()
+    }
+
+    /// Takes a request, as `id`, which comes back in [`Finished::id`]. The controller learns of it by the next
+    /// [`Nvme::ring`] or [`Nvme::poll`].
+    ///
+    /// # Errors
+    ///
+    /// As [`SubmitError`] says; then nothing was done.
+    pub fn submit(
+        &mut self,
+        bus: &mut dyn Bus,
+        now: Nanos,
+        id: u64,
+        request: &Request<'_>,
+    ) -> Result<(), SubmitError> {
+        let namespace = self.namespace.filter(|_| self.stage == Stage::Ready).ok_or(SubmitError::NotReady)?;
+        let mut entry = Submission { namespace: namespace.number, ..Submission::default() };
+        let data: &[Window] = match *request {
+            Request::Read { lba, data } => {
+                entry.opcode = nvm::READ;
+                entry.words = words(&namespace, lba, data)?;
+                data
+            }
+            Request::Write { lba, data, durable } => {
+                entry.opcode = nvm::WRITE;
+                entry.words = words(&namespace, lba, data)?;
+                entry.words[2] |= if durable { nvm::FORCE_UNIT_ACCESS } else { 0 };
+                data
+            }
+            Request::Flush => {
+                entry.opcode = nvm::FLUSH;
+                &[]
+            }
+        };
+        let index = self.next_queue().ok_or(SubmitError::Full)?;
+        if !data.is_empty() {
+            entry.data = self.describe(bus, index, data)?;
+        }
+        let deadline = now.saturating_add(self.config.timeout);
+        if self.io[index].push(bus, Io { id, deadline, late: false, ending: None }, entry).is_none() {
+            return Err(SubmitError::Full);
+        }
+        self.recovery.watch(deadline);
+        self.counters.submitted += 1;
+        Ok(())
+    }
+
+    /// The next queue in turn that has room.
+    fn next_queue(&mut self) -> Option<usize> {
+        let count = self.io.len();
+        let index = (0..count).map(|i| (self.turn + i) % count).find(|i| self.io[*i].has_room())?;
+        self.turn = (index + 1) % count;
+        Some(index)
+    }
+
+    fn describe(
+        &mut self,
+        bus: &mut dyn Bus,
+        index: usize,
+        data: &[Window],
+    ) -> Result<DataPointer, SubmitError> {
+        let (slot, _) = self.io[index].slots.next().ok_or(SubmitError::Full)?;
+        let offset = self.layout.list(index as u16, slot);
+        let place = ListPlace { address: self.window.address + offset, length: self.layout.list };
+        let has = self.controller.map_or(Sgl::No, |controller| controller.sgl);
+        let (sgl, preferred) = match self.config.sgl {
+            SglUse::Never => (Sgl::No, false),
+            SglUse::WhereNeeded => (has, false),
+            SglUse::Preferred => (has, true),
+        };
+        let pointer = data::describe(data, self.page_shift, (sgl, preferred), place, &mut self.list);
+        let pointer = pointer.map_err(|unfit| match unfit {
+            Unfit::Misaligned => SubmitError::Misaligned,
+            Unfit::Pieces => SubmitError::Pieces,
+        })?;
+        if !self.list.is_empty() {
+            bus.store(offset, &self.list);
+        }
+        Ok(pointer)
+    }
+
+    /// Rings the doorbells, one a queue at most, for all that was submitted and reaped since.
+    pub fn ring(&mut self, bus: &mut dyn Bus) {
+        if self.stage.has_admin() {
+            self.counters.doorbells += self.admin.as_mut().map_or(0, |queue| queue.ring(bus));
+        }
+        if self.stage == Stage::Ready {
+            self.counters.doorbells += self.io.iter_mut().map(|queue| queue.ring(bus)).sum::<u64>();
+        }
+    }
+
+    /// Reaps completions, does what is due, rings.
+    pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        if self.stage.has_admin() {
+            self.reap_admin(bus, now);
+        }
+        if self.stage == Stage::Ready {
+            self.reap_io(bus, now);
+        }
+        self.check_time(bus, now);
+        self.ring(bus);
+    }
+
+    /// The answer to one of this host's register reads. Those of others, and late ones, are ignored.
+    pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
+        if let Some(answer) = self.bringup.registers.answer(&done) {
+            self.register(bus, now, answer);
+            self.ring(bus);
+        }
+    }
+
+    /// When [`Nvme::poll`] is to be called at the latest, whatever else happens.
+    pub fn deadline(&self) -> Option<Nanos> {
+        match self.stage {
+            Stage::Off | Stage::Failed(_) => None,
+            _ => [self.bringup.deadline(), self.recovery.deadline(), self.admin_deadline()]
+                .into_iter()
+                .flatten()
+                .min(),
+        }
+    }
+
+    /// The next command that ended, in the order in which they did. Each that was taken ends once.
+    pub fn finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// The next command whose memory was [`Memory::Held`] and is its owner's again.
+    pub fn freed(&mut self) -> Option<u64> {
+        self.freed.pop_front()
+    }
+
+    /// At most one round of the ring a call, so that a controller that writes without end doesn't hold the caller up.
+    fn reap_io(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        for index in 0..self.io.len() {
+            for _ in 0..self.io[index].entries() {
+                match self.io[index].reap(bus) {
+                    None => break,
+                    Some(Reaped::Done(io, completion)) => self.retire(&io, completion),
+                    Some(Reaped::Unknown) => self.counters.unknown += 1,
+                    Some(Reaped::Impossible) => return self.fail(bus, now, Failure::Impossible),
+                }
+            }
+            if self.io[index].is_stuck() {
+                return self.fail(bus, now, Failure::Impossible);
+            }
+        }
+    }
+
+    fn retire(&mut self, io: &Io, completion: Completion) {
+        let status = completion.status();
+        let result = match io.ending {
+            _ if status.is_success() => Ok(()),
+            Some(error) if is_abort(status) => Err(error),
+            _ => Err(NvmeError::Status(status)),
+        };
+        if result.is_ok() {
+            self.recovery.succeeded();
+        }
+        self.counters.completed += 1;
+        self.finished.push_back(Finished { id: io.id, result, memory: Memory::Quiet });
+    }
+}
+
+fn is_abort(status: Status) -> bool {
+    (status.kind(), status.code()) == (Status::ABORT_REQUESTED.kind(), Status::ABORT_REQUESTED.code())
+}
+
+/// Double words 10 to 15 of a read or write, checked. [NVM 3.2.4, 3.2.6]
+fn words(namespace: &Namespace, lba: u64, data: &[Window]) -> Result<[u32; 6], SubmitError> {
+    let max = namespace.max_transfer;
+    let length = data.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));
+    let length = length.filter(|length| *length <= max).ok_or(SubmitError::TooLong { max })?;
+    let size = u64::from(namespace.block_size);
+    if length == 0 {
+        return Err(SubmitError::Empty);
+    }
+    if length % size != 0 {
+        return Err(SubmitError::Misaligned);
+    }
+    let end = lba.checked_add(length / size);
+    if end.is_none_or(|end| end > namespace.blocks) {
+        return Err(SubmitError::OutOfRange { blocks: namespace.blocks });
+    }
+    Ok([lba as u32, (lba >> 32) as u32, (length / size - 1) as u32, 0, 0, 0])
+}

@@ -1,0 +1,75 @@
+//! An NVMe host (an initiator): it brings a controller up and has it read, write and flush, all over a [`Bus`].
+//!
+//! It is a state machine. It owns no thread and no clock, never waits, and never reads a register on the data path: queues,
+//! lists and identify data lie in the card's own memory, doorbells are posted writes, and completions are found by
+//! their phase bit. Registers are read only to bring the controller up, to reset it, and to look after it when a
+//! command took too long.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   submit --> data (PRP list or SGL) --> queue: entry, tail doorbell ---> controller ---> DMA
+//!                                                                              |
+//!   finished <-- retire <-- queue: slot by cid <-- completion, phase bit <-----+
+//!
+//!   deadline passed --> read CSTS --> Abort --> reset: CC.EN = 0, CSTS.RDY = 0 --> freed, up again
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `config` | sizes, timeouts; where everything lies in the region |
+//! | `error` | why a request is refused, how a command failed, why a controller was reset |
+//! | [`identify`], [`spec`], [`status`] | the wire: identify data, registers and entries, status words |
+//! | `slots`, `queue`, `data` | outstanding commands by cid; rings and doorbells; PRP lists and SGLs |
+//! | `host` | [`Nvme`]: submit, reap, retire |
+//! | `start` | from CAP to the last I/O queue; also the way out of a reset |
+//! | `recover` | timeouts, Abort, reset, giving up |
+//!
+//! # Whose memory is whose
+//!
+//! A command that ended by a completion is done, and its data's memory is its owner's again. A command that failed
+//! because its controller had to be reset is *done* at once too, but the controller may still write to its memory:
+//! [`Finished::memory`] says [`Memory::Held`], and [`Nvme::freed`] names the command when the controller has
+//! shown CSTS.RDY = 0. That answer pushes all the controller's writes ahead of it [PCIe 5.0, 2.4]. Where
+//! a controller is gone or will not stop, held memory stays held until the owner knows better and says so
+//! ([`Nvme::silenced`]).
+//!
+//! # What is believed
+//!
+//! Nothing that the controller wrote is believed before it is checked. A completion counts only with the phase, the submission queue and the cid
+//! that are due. A cid comes again only after some 65,000 other commands. Doorbells outside of [`Config::registers`] are never written.
+//!
+//! # What it doesn't implement
+//!
+//! * Splitting: a request beyond [`Namespace::max_transfer`] is refused. Its owner has blocks smaller than that.
+//! * Retries: [`NvmeError::may_retry`] says where one may help.
+//! * Interrupts: completion queues have none. MSI-X is to be left off, INTx is masked.
+//! * Metadata and protection information, more than one namespace a host, command sets other than NVM, asynchronous
+//!   events, power states, persistent memory regions, weighted arbitration.
+//! * PCI: memory space and bus mastering are to be on. Whoever owns the configuration space also does a function level
+//!   reset where a controller won't stop.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod data;
+mod error;
+mod host;
+pub mod identify;
+mod queue;
+mod recover;
+mod slots;
+pub mod spec;
+mod start;
+pub mod status;
+#[cfg(test)]
+mod tests;
+
+pub use config::{CmbBar, Config, ConfigError, SglUse};
+pub use error::{Failure, NvmeError, SubmitError};
+pub use host::{Counters, Finished, Memory, Nvme, Request, State};
+pub use identify::{IdentifyError, Namespace};
+pub use status::Status;
+
+#[cfg(doc)]
+use crate::bus::Bus;

@@ -1,0 +1,207 @@
+//! Commands that take too long, and controllers that have to be reset or given up.
+//!
+//! A command whose time is over makes the host look at CSTS. A controller that is alive gets an Abort for it; when the
+//! command is still outstanding after that, or the controller is not alive, it is reset. Every command that is outstanding
+//! then ends at once, and its memory is held until the controller has stopped.
+
+use super::error::{Failure, NvmeError};
+use super::host::{Finished, Memory, Nvme};
+use super::spec::{ControllerStatus, Submission, admin};
+use super::start::{Purpose, Stage};
+use crate::bus::Bus;
+use dcs_engine::Nanos;
+use std::collections::VecDeque;
+
+/// The state of recovery.
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    /// Not after the first deadline of a command.
+    earliest: Option<Nanos>,
+    /// Resets since a command last succeeded.
+    pub attempts: u32,
+    /// Commands whose memory the controller may still write to.
+    pub held: Vec<u64>,
+    /// Commands to be aborted: queue pair (from 0) and cid.
+    aborts: VecDeque<(usize, u16)>,
+    /// Abort commands outstanding.
+    aborting: u16,
+}
+
+impl Recovery {
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.earliest
+    }
+
+    /// There is a command with this deadline.
+    pub fn watch(&mut self, deadline: Nanos) {
+        self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
+    }
+
+    pub fn succeeded(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+impl Nvme {
+    /// Resets the controller: what is outstanding fails with [`Failure::Asked`], then it is brought up again. This is also the way
+    /// back from [`State::Failed`](super::State::Failed).
+    pub fn reset(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.recovery.attempts = 0;
+        self.bringup.then = None;
+        self.end_all(Failure::Asked);
+        self.counters.resets += u64::from(self.stage != Stage::Off);
+        self.restart(bus, now);
+    }
+
+    /// Has the command `id` aborted, as far as the controller can. The command ends as any other, and only then. False where it is not
+    /// outstanding.
+    pub fn abort(&mut self, bus: &mut dyn Bus, now: Nanos, id: u64) -> bool {
+        for pair in 0..self.io.len() {
+            let Some((cid, io)) = self.io[pair].slots.iter_mut().find(|(_, io)| io.id == id) else {
+                continue;
+            };
+            if io.ending.is_none() {
+                io.ending = Some(NvmeError::Aborted);
+                self.recovery.aborts.push_back((pair, cid));
+                self.send_aborts(bus, now);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// The owner knows that the function can't write to memory any more: it was removed, reset by the bus, or lost its
+    /// bus mastering. What is outstanding fails, all memory is free, and the state is [`State::Failed`](super::State::Failed).
+    pub fn silenced(&mut self) {
+        self.end_all(Failure::Gone);
+        self.free_all();
+        self.rest(Stage::Failed(Failure::Gone));
+    }
+
+    /// Does what is due.
+    pub(super) fn check_time(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        if matches!(self.stage, Stage::Off | Stage::Failed(_)) {
+            return;
+        }
+        if self.admin_deadline().is_some_and(|deadline| deadline <= now) {
+            return self.fail(bus, now, Failure::TimedOut);
+        }
+        if self.recovery.earliest.is_some_and(|deadline| deadline <= now) {
+            self.expire(bus, now);
+        }
+        if self.bringup.look.is_some_and(|at| at <= now) {
+            self.look(bus, now);
+        }
+        if self.bringup.until.is_some_and(|until| until <= now) {
+            self.late(bus, now);
+        }
+    }
+
+    /// Some command's time may be over.
+    fn expire(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        let grace = now.saturating_add(self.config.admin_timeout);
+        let (mut expired, mut hopeless) = (false, false);
+        self.recovery.earliest = None;
+        for (pair, queue) in self.io.iter_mut().enumerate() {
+            for (cid, io) in queue.slots.iter_mut() {
+                if io.deadline <= now {
+                    hopeless |= io.late;
+                    expired = true;
+                    io.late = true;
+                    io.deadline = grace;
+                    io.ending.get_or_insert(NvmeError::TimedOut);
+                    self.counters.timeouts += 1;
+                    self.recovery.aborts.push_back((pair, cid));
+                }
+                self.recovery.watch(io.deadline);
+            }
+        }
+        if hopeless {
+            self.fail(bus, now, Failure::TimedOut);
+        } else if expired {
+            self.look(bus, now);
+        }
+    }
+
+    /// CSTS was read because a command takes too long.
+    pub(super) fn looked(&mut self, bus: &mut dyn Bus, now: Nanos, status: ControllerStatus) {
+        if status.fatal() {
+            self.fail(bus, now, Failure::Fatal);
+        } else if !status.ready() {
+            self.fail(bus, now, Failure::Stopped);
+        } else {
+            self.send_aborts(bus, now);
+        }
+    }
+
+    /// Sends as many of the aborts that are due as the controller takes at a time. [base 5.1]
+    fn send_aborts(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        let limit = self.controller.map_or(1, |controller| controller.abort_limit);
+        while self.stage == Stage::Ready && self.recovery.aborting < limit {
+            let Some((pair, cid)) = self.recovery.aborts.pop_front() else { return };
+            let Some(queue) = self.io.get_mut(pair) else { continue };
+            let number = queue.number();
+            if queue.slots.get_mut(cid).is_none() {
+                continue;
+            }
+            let words = [u32::from(cid) << 16 | u32::from(number), 0, 0, 0, 0, 0];
+            let entry = Submission { opcode: admin::ABORT, words, ..Submission::default() };
+            if !self.send_admin(bus, now, Purpose::Abort, entry) {
+                return self.recovery.aborts.push_front((pair, cid));
+            }
+            self.recovery.aborting += 1;
+            self.counters.aborts += 1;
+        }
+    }
+
+    /// An Abort was answered. Whether it found its command shows by that command's completion.
+    pub(super) fn aborted(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.recovery.aborting = self.recovery.aborting.saturating_sub(1);
+        self.send_aborts(bus, now);
+    }
+
+    /// The controller can't go on as it is. It is reset, if that may help and was not tried too often; else it is stopped
+    /// as far as it can be, and given up.
+    pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: Failure) {
+        self.end_all(failure);
+        if failure == Failure::Gone {
+            return self.rest(Stage::Failed(failure));
+        }
+        if let Some(stage) = self.bringup.then.take() {
+            let stage = if stage == Stage::Off { Stage::Failed(failure) } else { stage };
+            return self.rest(stage);
+        }
+        if self.recovery.attempts >= self.config.resets || !failure.may_pass() {
+            self.bringup.then = Some(Stage::Failed(failure));
+        } else {
+            self.counters.resets += 1;
+        }
+        self.recovery.attempts += 1;
+        self.restart(bus, now);
+    }
+
+    /// The controller can't write to the memory of commands that ended any more.
+    pub(super) fn free_all(&mut self) {
+        // Those whose end nobody has taken yet are simply not held; they are the last that were.
+        let held = self.finished.iter_mut().filter(|finished| finished.memory == Memory::Held);
+        let untold = held.map(|finished| finished.memory = Memory::Quiet).count();
+        let told = self.recovery.held.len().saturating_sub(untold);
+        self.freed.extend(self.recovery.held.drain(..).take(told));
+    }
+
+    /// Ends all outstanding commands. Their memory is held.
+    pub(super) fn end_all(&mut self, failure: Failure) {
+        for io in self.io.iter_mut().flat_map(|queue| queue.slots.take_all()) {
+            let error = io.ending.unwrap_or(NvmeError::Reset(failure));
+            self.recovery.held.push(io.id);
+            self.finished.push_back(Finished { id: io.id, result: Err(error), memory: Memory::Held });
+        }
+        if let Some(queue) = &mut self.admin {
+            queue.slots.take_all();
+        }
+        self.bringup.registers.forget();
+        self.recovery.earliest = None;
+        self.recovery.aborts.clear();
+        self.recovery.aborting = 0;
+    }
+}

@@ -1,0 +1,137 @@
+//! Outstanding commands by command identifier (cid).
+//!
+//! A cid is a slot's number and, above it, how often the slot was used. Slots are reused in the order in which they became
+//! free, so that one cid comes again only after about 65,536 further commands: a completion that comes twice, or late,
+//! finds no command to complete.
+
+use std::collections::VecDeque;
+
+/// Slots at most: four bits of the cid are left to count.
+pub const MOST: u16 = 1 << 12;
+
+#[derive(Debug)]
+struct Slot<T> {
+    cid: u16,
+    command: Option<T>,
+}
+
+/// Commands of one queue.
+#[derive(Debug)]
+pub struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: VecDeque<u16>,
+    shift: u32,
+}
+
+impl<T> Slots<T> {
+    /// As many as `count`, but at least one and at most [`MOST`].
+    pub fn new(count: u16) -> Slots<T> {
+        let count = count.clamp(1, MOST);
+        let shift = count.next_power_of_two().trailing_zeros();
+        Slots {
+            slots: (0..count).map(|cid| Slot { cid, command: None }).collect(),
+            free: (0..count).collect(),
+            shift,
+        }
+    }
+
+    /// Commands outstanding.
+    pub fn used(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// The slot and the cid that the next command gets.
+    pub fn next(&self) -> Option<(u16, u16)> {
+        let slot = *self.free.front()?;
+        Some((slot, self.slots.get(usize::from(slot))?.cid))
+    }
+
+    /// Puts a command into the slot that [`Slots::next`] named.
+    pub fn insert(&mut self, command: T) {
+        if let Some(slot) = self.free.pop_front() {
+            self.slots[usize::from(slot)].command = Some(command);
+        }
+    }
+
+    fn index(&self, cid: u16) -> usize {
+        usize::from(cid) & ((1 << self.shift) - 1)
+    }
+
+    /// The command with this cid.
+    pub fn get_mut(&mut self, cid: u16) -> Option<&mut T> {
+        let index = self.index(cid);
+        self.slots.get_mut(index).filter(|slot| slot.cid == cid)?.command.as_mut()
+    }
+
+    /// Takes the command with this cid out.
+    pub fn take(&mut self, cid: u16) -> Option<T> {
+        let index = self.index(cid);
+        let shift = self.shift;
+        let slot = self.slots.get_mut(index).filter(|slot| slot.cid == cid)?;
+        let command = slot.command.take()?;
+        slot.cid = slot.cid.wrapping_add(1 << shift);
+        if slot.cid == u16::MAX {
+            // The error log's word for "no command". [base 3.3.3.1]
+            slot.cid = slot.cid.wrapping_add(1 << shift);
+        }
+        self.free.push_back(index as u16);
+        Some(command)
+    }
+
+    /// Takes all commands out.
+    pub fn take_all(&mut self) -> Vec<T> {
+        let cids: Vec<u16> = self.iter().map(|(cid, _)| cid).collect();
+        cids.into_iter().filter_map(|cid| self.take(cid)).collect()
+    }
+
+    /// All commands, with their cids.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &T)> {
+        self.slots.iter().filter_map(|slot| Some((slot.cid, slot.command.as_ref()?)))
+    }
+
+    /// All commands, with their cids, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u16, &mut T)> {
+        self.slots.iter_mut().filter_map(|slot| Some((slot.cid, slot.command.as_mut()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cid_comes_again_only_after_all_others() {
+        for count in [1, 2, 3, 7, 64, 4095] {
+            let mut slots = Slots::new(count);
+            let mut seen = std::collections::HashSet::new();
+            for turn in 0u32.. {
+                let (_, cid) = slots.next().unwrap();
+                assert_ne!(cid, u16::MAX);
+                if !seen.insert(cid) {
+                    let rounds = (1 << 16) / u32::from(count.next_power_of_two()) - 1;
+                    assert!(turn >= rounds * u32::from(count), "{count}: again after {turn}");
+                    break;
+                }
+                slots.insert(turn);
+                assert_eq!(slots.take(cid), Some(turn));
+                assert_eq!(slots.take(cid), None, "a second completion finds nothing");
+            }
+        }
+    }
+
+    #[test]
+    fn no_cid_is_out_of_bounds() {
+        let mut slots = Slots::new(5);
+        while slots.next().is_some() {
+            slots.insert(());
+        }
+        assert_eq!(slots.used(), 5);
+        let mut found = 0;
+        for cid in 0..=u16::MAX {
+            found += usize::from(slots.get_mut(cid).is_some());
+        }
+        assert_eq!(found, 5);
+        assert_eq!(slots.take_all().len(), 5);
+        assert_eq!(slots.used(), 0);
+    }
+}
