@@ -44,10 +44,12 @@ impl Engine {
     /// Takes unit and blocks back from a device that is done with a row; tells the block that it filled.
     #[inline]
     fn take_back(&mut self, id: RowId, outcome: &Outcome) -> Option<RowId> {
+        let held = matches!(outcome, Outcome::Moved { held: true, .. } | Outcome::FailedHeld(_));
+        let has_block = self.board.has_block(id);
         let row = self.board.get_mut(id);
         row.state = State::Wait;
         row.busy -= 1;
-        row.holds += u32::from(matches!(outcome, Outcome::Moved { held: true, .. }));
+        row.holds += u32::from(held && has_block);
         let (output, device, pool) = (row.output.take(), row.device, row.pool);
         if let Some(output) = output {
             self.board.get_mut(output).busy -= 1;
@@ -82,7 +84,7 @@ impl Engine {
             (Device::Direct, Outcome::Failed(Fault { status: Status::PathUnavailable, .. })) => {
                 self.leave_direct(id);
             }
-            (_, Outcome::Failed(fault)) => return Err(*fault),
+            (_, Outcome::Failed(fault) | Outcome::FailedHeld(fault)) => return Err(*fault),
             (Device::Source, Outcome::Moved { bytes, held: false, .. }) if *bytes <= asked => {
                 self.read_moved(id, *bytes as u32);
             }

@@ -145,7 +145,7 @@ pub enum Event<'a> {
         /// What came of it.
         outcome: Outcome,
     },
-    /// A block that an [`Outcome::Moved`] with `held` left with a device is free again.
+    /// A block that an [`Outcome::Moved`] with `held`, or an [`Outcome::FailedHeld`], left with a device is free again.
     Released {
         /// Which block.
         block: BlockId,
@@ -194,6 +194,9 @@ pub enum Outcome {
     Flushed,
     /// It failed.
     Failed(Fault),
+    /// A read or write failed, and the device may still be at its block (a controller that has to be reset first);
+    /// [`Event::Released`] will follow once.
+    FailedHeld(Fault),
 }
 
 /// What the owner is to do.

@@ -43,6 +43,8 @@ pub enum Kind {
     Duplicate,
     /// Fails.
     BadStatus,
+    /// Fails, and is at its block for a while still.
+    Stuck,
     /// Fails, and says that this is success.
     FalseSuccess,
     /// Moves less than it could.
@@ -58,11 +60,12 @@ pub enum Kind {
 }
 
 /// Every kind.
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 11] = [
     Kind::Drop,
     Kind::Delay,
     Kind::Duplicate,
     Kind::BadStatus,
+    Kind::Stuck,
     Kind::FalseSuccess,
     Kind::Short,
     Kind::Lie,

@@ -267,7 +267,8 @@ impl<'a> World<'a> {
         for block in blocks_of(&operation.kind).into_iter().flatten() {
             assert_eq!(self.users.remove(&block), Some(operation.id));
         }
-        if let (Outcome::Moved { held: true, .. }, [Some(block), _]) = (outcome, blocks_of(&operation.kind)) {
+        let held = matches!(outcome, Outcome::Moved { held: true, .. } | Outcome::FailedHeld(_));
+        if let (true, [Some(block), _]) = (held, blocks_of(&operation.kind)) {
             *self.holds.entry(block).or_default() += 1;
         }
         self.past.push(operation.id);
@@ -320,7 +321,7 @@ impl<'a> World<'a> {
     }
 
     fn any_outcome(&mut self) -> Outcome {
-        match self.byte() % 5 {
+        match self.byte() % 6 {
             0 => {
                 let held = self.byte() & 1 == 1;
                 Outcome::Moved { bytes: u64::from(self.word()), path: self.word(), held }
@@ -334,6 +335,7 @@ impl<'a> World<'a> {
                 Outcome::Digest(DigestSlot { operator: self.byte(), size: self.byte(), ..Default::default() })
             }
             3 => Outcome::Flushed,
+            4 => Outcome::FailedHeld(self.fault()),
             _ => Outcome::Failed(self.fault()),
         }
     }

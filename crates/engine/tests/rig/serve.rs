@@ -294,6 +294,10 @@ impl Rig {
         match flight.kind {
             _ if flight.reset => failed(Status::DeviceReset),
             Some(Kind::BadStatus) => Outcome::Failed(fault::failure(Where::of(&kind))),
+            Some(Kind::Stuck) => {
+                blocks_of(&kind).into_iter().flatten().for_each(|block| self.hold(block));
+                Outcome::FailedHeld(fault::failure(Where::of(&kind)))
+            }
             Some(Kind::FalseSuccess) => failed(Status::Success),
             Some(Kind::Hole) => Outcome::Moved { bytes: 0, path: 0, held: false },
             Some(Kind::Lie) => fault::lie(&kind, flight.unit.map(|unit| unit.0), &mut self.random),

@@ -76,7 +76,7 @@ impl Rig {
         if fragile { self.random.range(1, most as u64) as usize } else { most }
     }
 
-    fn hold(&mut self, block: BlockId) {
+    pub(super) fn hold(&mut self, block: BlockId) {
         let state = &mut self.blocks[block.index()];
         state.holds += 1;
         let content = state.bytes.clone();

@@ -83,7 +83,8 @@ fn expected(scenario: &Scenario, place: Where, kind: Kind) -> Option<(Status, St
     match kind {
         Kind::Delay | Kind::Duplicate | Kind::Short => Some((Status::Success, Stage::None, 0)),
         Kind::Drop => Some((Status::Timeout, stage, at)),
-        Kind::BadStatus => Some((fault::failure(place).status, stage, at)),
+        Kind::Stuck if !matches!(place, Where::Source | Where::Destination) => None,
+        Kind::BadStatus | Kind::Stuck => Some((fault::failure(place).status, stage, at)),
         Kind::FalseSuccess | Kind::Lie => Some((Status::InternalError, stage, at)),
         Kind::Reset => Some((Status::DeviceReset, stage, at)),
         Kind::Truncate | Kind::Hole if scenario.from_stream => None,
