@@ -83,6 +83,10 @@ extern "C" {
 #define DCS_STAGE_TIMES_SIZE 32
 /** bytes of struct dcs_result */
 #define DCS_RESULT_SIZE 1088
+/** bytes of struct dcs_admin_sqe */
+#define DCS_ADMIN_SQE_SIZE 64
+/** bytes of struct dcs_admin_cqe */
+#define DCS_ADMIN_CQE_SIZE 16
 
 /* ---- Opcodes ---- */
 
@@ -93,6 +97,63 @@ extern "C" {
  * = CID (CDW10)
  */
 #define DCS_OPCODE_CANCEL 0x18u
+
+/* ---- Opcodes of admin commands ---- */
+
+/** delete a submission queue: CDW10 15:0 QID [NVMe 00h] */
+#define DCS_ADMIN_DELETE_SQ 0x00u
+/**
+ * create a submission queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must
+ * be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, whose rids order commands;
+ * data_address: base [NVMe 01h; CDW12 is ours]
+ */
+#define DCS_ADMIN_CREATE_SQ 0x01u
+/** delete a completion queue: CDW10 15:0 QID [NVMe 04h] */
+#define DCS_ADMIN_DELETE_CQ 0x04u
+/**
+ * create a completion queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must
+ * be 1), bit 1 interrupts, 31:16 vector; data_address: base [NVMe 05h]
+ */
+#define DCS_ADMIN_CREATE_CQ 0x05u
+/** abort a command: CDW10 15:0 SQID, 31:16 CID [NVMe 08h] */
+#define DCS_ADMIN_ABORT 0x08u
+/**
+ * memory that queues, descriptors, results and MEMORY endpoints may lie in: data_address, CDW10-11
+ * bytes, CDW12 DCS_GRANT_*; gives a handle
+ */
+#define DCS_ADMIN_GRANT_MEMORY 0xc0u
+/** let go of a handle: CDW10; a connection that is open is reset */
+#define DCS_ADMIN_RELEASE 0xc4u
+/**
+ * drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the
+ * first one); gives a handle, CDW1: bytes of a logical block
+ */
+#define DCS_ADMIN_ATTACH_SSD 0xc8u
+/**
+ * drive a NIC: data_address: its BAR0, CDW10 bytes of that, CDW11 PCI device id, CDW12 IPv4
+ * address, CDW13 7:0 prefix length, 31:16 MTU, CDW14 gateway (0: none); gives a handle
+ */
+#define DCS_ADMIN_ATTACH_NIC 0xccu
+/** wait for TCP connections: CDW10 the NIC's handle, CDW11 port; gives a handle */
+#define DCS_ADMIN_LISTEN 0xd0u
+/**
+ * take a connection, when there is one: CDW10 the listener's handle; gives a handle, CDW1: the
+ * peer's IPv4 address
+ */
+#define DCS_ADMIN_ACCEPT 0xd4u
+/**
+ * make a TCP connection: CDW10 the NIC's handle, CDW11 IPv4 address, CDW12 port; gives a handle
+ */
+#define DCS_ADMIN_CONNECT 0xd8u
+/** end a connection's outgoing stream (FIN): CDW10 its handle */
+#define DCS_ADMIN_SHUTDOWN 0xdcu
+
+/* ---- What memory is granted for ---- */
+
+/** the engine may read it */
+#define DCS_GRANT_READ 1
+/** the engine may write it */
+#define DCS_GRANT_WRITE 2
 
 /* ---- Flags of a submission entry ---- */
 
@@ -630,6 +691,62 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_result, reserved_56) == 56, "dcs_result.re
 DCS_STATIC_ASSERT(offsetof(struct dcs_result, stages) == 64, "dcs_result.stages");
 DCS_STATIC_ASSERT(offsetof(struct dcs_result, digests) == 384, "dcs_result.digests");
 DCS_STATIC_ASSERT(offsetof(struct dcs_result, reserved_1024) == 1024, "dcs_result.reserved_1024");
+
+/**
+ * Admin submission entry. Shaped as an NVMe common command (NVMe Base 2.1, Common Command Format).
+ */
+struct dcs_admin_sqe {
+    /** What to do: DCS_ADMIN_*. [NVMe CDW0 bits 7:0] */
+    uint8_t opcode;
+    /** Reserved, zero. */
+    uint8_t reserved_1;
+    /**
+     * Command identifier, the submitter's choice, unique among the admin commands in flight. [NVMe
+     * CDW0 bits 31:16]
+     */
+    uint16_t cid;
+    /** Reserved, zero. */
+    uint8_t reserved_4[20];
+    /** Bus address of the data buffer, where the command has one. [NVMe DPTR, PRP entry 1] */
+    uint64_t data_address;
+    /** Reserved, zero. */
+    uint8_t reserved_32[8];
+    /** What the command is about: see each. [NVMe CDW10 to CDW15] */
+    uint32_t words[6];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_admin_sqe) == 64, "dcs_admin_sqe");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, opcode) == 0, "dcs_admin_sqe.opcode");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, reserved_1) == 1, "dcs_admin_sqe.reserved_1");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, cid) == 2, "dcs_admin_sqe.cid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, reserved_4) == 4, "dcs_admin_sqe.reserved_4");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, data_address) == 24, "dcs_admin_sqe.data_address");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, reserved_32) == 32, "dcs_admin_sqe.reserved_32");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, words) == 40, "dcs_admin_sqe.words");
+
+/**
+ * Admin completion entry. Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout).
+ */
+struct dcs_admin_cqe {
+    /** What the command gives back: a handle, most of the time. [DW0] */
+    uint32_t value;
+    /** More of it: see each. [DW1] */
+    uint32_t extra;
+    /** Submission queue head: entries before it may be reused. [DW2 bits 15:0] */
+    uint16_t sq_head;
+    /** Submission queue of the command: 0. [DW2 bits 31:16] */
+    uint16_t sq_id;
+    /** Command identifier. [DW3 bits 15:0] */
+    uint16_t cid;
+    /** Bit 0: phase. Bits 15:1: status, DCS_STATUS_*. [DW3 bits 31:16] */
+    uint16_t status;
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_admin_cqe) == 16, "dcs_admin_cqe");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, value) == 0, "dcs_admin_cqe.value");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, extra) == 4, "dcs_admin_cqe.extra");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, sq_head) == 8, "dcs_admin_cqe.sq_head");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, sq_id) == 10, "dcs_admin_cqe.sq_id");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, cid) == 12, "dcs_admin_cqe.cid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, status) == 14, "dcs_admin_cqe.status");
 
 /* ---- Reading a completion entry ---- */
 

@@ -2,6 +2,7 @@
 //!
 //! `c.rs` and `markdown.rs` differ only in how they write this down.
 
+use dcs_abi::admin::{ADMIN_OPCODES, GRANTS};
 use dcs_abi::descriptor::{DESCRIPTOR_MAX, ENDPOINT_KINDS, MODES, PARAMETER_KINDS};
 use dcs_abi::entry::{FLAGS, LENGTH_TO_END, OPCODES};
 use dcs_abi::layout::{Constant, Kind, Layout};
@@ -138,6 +139,8 @@ pub fn groups() -> Vec<Group> {
         group("limits", "DCS_", "Version and limits", Decimal, limits()),
         group("sizes", "DCS_", "Bytes of the structures", Decimal, sizes()),
         group("opcodes", "DCS_OPCODE_", "Opcodes", Hexadecimal(2), table(OPCODES)),
+        group("admin", "DCS_ADMIN_", "Opcodes of admin commands", Hexadecimal(2), table(ADMIN_OPCODES)),
+        group("grants", "DCS_GRANT_", "What memory is granted for", Decimal, table(GRANTS)),
         group("flags", "DCS_FLAG_", "Flags of a submission entry", Hexadecimal(4), table(FLAGS)),
         group("lengths", "DCS_LENGTH_", "Special lengths", Hexadecimal(16), lengths()),
         group("operators", "DCS_OP_", "Operators", Hexadecimal(2), operators),

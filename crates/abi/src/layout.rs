@@ -89,6 +89,8 @@ pub const STRUCTURES: &[&Layout] = &[
     &crate::result::DIGEST_SLOT,
     &crate::result::STAGE_TIMES,
     &crate::result::RESULT,
+    &crate::admin::ADMIN,
+    &crate::admin::ADMIN_COMPLETION,
 ];
 
 /// A named number, for generators: opcodes, flags, statuses, registers.

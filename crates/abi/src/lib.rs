@@ -15,6 +15,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`entry`] | submission entry, completion entry with its phase bit, opcodes |
+//! | [`admin`] | admin commands: queues, memory, devices, connections of an engine that is a card |
 //! | [`descriptor`] | descriptor header, endpoints, extents, parameters; the parser that trusts nothing |
 //! | [`result`] | result area: digests, byte counts, times by stage |
 //! | [`operator`] | the operators: numbers, names, kinds, parameter layouts |
@@ -30,6 +31,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod descriptor;
 pub mod entry;
 pub mod layout;

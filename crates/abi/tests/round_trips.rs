@@ -1,7 +1,7 @@
 //! Round trips, for every structure of the command set: bytes to value to bytes, and descriptors built and parsed.
 
 use dcs_abi::layout::{Kind, Layout, STRUCTURES};
-use dcs_abi::{CHAIN_MAX, WireError, descriptor, entry, result};
+use dcs_abi::{CHAIN_MAX, WireError, admin, descriptor, entry, result};
 use descriptor::{
     Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, Extent, NoRoom, Place,
 };
@@ -32,7 +32,7 @@ macro_rules! subjects {
     };
 }
 
-static SUBJECTS: [Subject; 9] = subjects! {
+static SUBJECTS: [Subject; 11] = subjects! {
     entry: SubmissionEntry, SubmissionPacket, SUBMISSION;
     entry: CompletionEntry, CompletionPacket, COMPLETION;
     descriptor: Extent, ExtentPacket, EXTENT;
@@ -42,6 +42,8 @@ static SUBJECTS: [Subject; 9] = subjects! {
     result: DigestSlot, DigestSlotPacket, DIGEST_SLOT;
     result: StageTimes, StageTimesPacket, STAGE_TIMES;
     result: ResultArea, ResultPacket, RESULT;
+    admin: AdminEntry, AdminPacket, ADMIN;
+    admin: AdminCompletion, AdminCompletionPacket, ADMIN_COMPLETION;
 };
 
 #[test]

@@ -1,0 +1,119 @@
+//! Admin commands of an engine that is a PCIe function: queues, memory, devices, connections.
+//!
+//! Queues are made and deleted by NVMe's own commands (NVMe Base 2.1, Admin Command Set). What NVMe has no word for is vendor
+//! specific (C0h and above), carries all it needs in the entry, and moves no data (bits 1:0 of the opcode are 0).
+
+use crate::layout::Constant;
+use crate::wire::wire_struct;
+
+wire_struct! {
+    /// Admin submission entry.
+    /// Shaped as an NVMe common command (NVMe Base 2.1, Common Command Format).
+    AdminEntry, AdminPacket, ADMIN, "dcs_admin_sqe", 64 {
+        /// What to do: DCS_ADMIN_*. [NVMe CDW0 bits 7:0]
+        opcode: u8 = 0,
+        /// Command identifier, the submitter's choice, unique among the admin commands in flight. [NVMe CDW0 bits 31:16]
+        cid: u16 = 2,
+        /// Bus address of the data buffer, where the command has one. [NVMe DPTR, PRP entry 1]
+        data_address: u64 = 24,
+        /// What the command is about: see each. [NVMe CDW10 to CDW15]
+        words: [u32; 6] = 40,
+    }
+}
+
+wire_struct! {
+    /// Admin completion entry.
+    /// Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout).
+    AdminCompletion, AdminCompletionPacket, ADMIN_COMPLETION, "dcs_admin_cqe", 16 {
+        /// What the command gives back: a handle, most of the time. [DW0]
+        value: u32 = 0,
+        /// More of it: see each. [DW1]
+        extra: u32 = 4,
+        /// Submission queue head: entries before it may be reused. [DW2 bits 15:0]
+        sq_head: u16 = 8,
+        /// Submission queue of the command: 0. [DW2 bits 31:16]
+        sq_id: u16 = 10,
+        /// Command identifier. [DW3 bits 15:0]
+        cid: u16 = 12,
+        /// Bit 0: phase. Bits 15:1: status, DCS_STATUS_*. [DW3 bits 31:16]
+        status: u16 = 14,
+    }
+}
+
+/// Opcodes of admin commands.
+pub mod opcode {
+    /// NVMe's.
+    pub const DELETE_SQ: u8 = 0x00;
+    /// NVMe's.
+    pub const CREATE_SQ: u8 = 0x01;
+    /// NVMe's.
+    pub const DELETE_CQ: u8 = 0x04;
+    /// NVMe's.
+    pub const CREATE_CQ: u8 = 0x05;
+    /// NVMe's.
+    pub const ABORT: u8 = 0x08;
+    /// Memory of the host that commands may name.
+    pub const GRANT_MEMORY: u8 = 0xc0;
+    /// A handle goes: memory, a listener, a connection.
+    pub const RELEASE: u8 = 0xc4;
+    /// An NVMe controller is the engine's from now on.
+    pub const ATTACH_SSD: u8 = 0xc8;
+    /// A NIC is the engine's from now on.
+    pub const ATTACH_NIC: u8 = 0xcc;
+    /// Waits for connections.
+    pub const LISTEN: u8 = 0xd0;
+    /// Takes a connection.
+    pub const ACCEPT: u8 = 0xd4;
+    /// Makes a connection.
+    pub const CONNECT: u8 = 0xd8;
+    /// Ends a connection's outgoing stream.
+    pub const SHUTDOWN: u8 = 0xdc;
+}
+
+/// In GRANT_MEMORY: the engine may read the memory.
+pub const GRANT_READ: u32 = 1;
+/// In GRANT_MEMORY: the engine may write the memory.
+pub const GRANT_WRITE: u32 = 2;
+
+/// Opcodes, for generators.
+#[rustfmt::skip]
+pub const ADMIN_OPCODES: &[Constant] = &[
+    row("DELETE_SQ", opcode::DELETE_SQ, "delete a submission queue: CDW10 15:0 QID [NVMe 00h]"),
+    row("CREATE_SQ", opcode::CREATE_SQ, "create a submission queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must be 1), 31:16 the CQ, which has the same number; CDW12 15:0 tenant, whose rids order commands; data_address: base [NVMe 01h; CDW12 is ours]"),
+    row("DELETE_CQ", opcode::DELETE_CQ, "delete a completion queue: CDW10 15:0 QID [NVMe 04h]"),
+    row("CREATE_CQ", opcode::CREATE_CQ, "create a completion queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must be 1), bit 1 interrupts, 31:16 vector; data_address: base [NVMe 05h]"),
+    row("ABORT", opcode::ABORT, "abort a command: CDW10 15:0 SQID, 31:16 CID [NVMe 08h]"),
+    row("GRANT_MEMORY", opcode::GRANT_MEMORY, "memory that queues, descriptors, results and MEMORY endpoints may lie in: data_address, CDW10-11 bytes, CDW12 DCS_GRANT_*; gives a handle"),
+    row("RELEASE", opcode::RELEASE, "let go of a handle: CDW10; a connection that is open is reset"),
+    row("ATTACH_SSD", opcode::ATTACH_SSD, "drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the first one); gives a handle, CDW1: bytes of a logical block"),
+    row("ATTACH_NIC", opcode::ATTACH_NIC, "drive a NIC: data_address: its BAR0, CDW10 bytes of that, CDW11 PCI device id, CDW12 IPv4 address, CDW13 7:0 prefix length, 31:16 MTU, CDW14 gateway (0: none); gives a handle"),
+    row("LISTEN", opcode::LISTEN, "wait for TCP connections: CDW10 the NIC's handle, CDW11 port; gives a handle"),
+    row("ACCEPT", opcode::ACCEPT, "take a connection, when there is one: CDW10 the listener's handle; gives a handle, CDW1: the peer's IPv4 address"),
+    row("CONNECT", opcode::CONNECT, "make a TCP connection: CDW10 the NIC's handle, CDW11 IPv4 address, CDW12 port; gives a handle"),
+    row("SHUTDOWN", opcode::SHUTDOWN, "end a connection's outgoing stream (FIN): CDW10 its handle"),
+];
+
+const fn row(name: &'static str, opcode: u8, doc: &'static str) -> Constant {
+    Constant { name, value: opcode as u64, doc }
+}
+
+/// What memory is granted for, for generators.
+pub const GRANTS: &[Constant] = &[
+    Constant { name: "READ", value: GRANT_READ as u64, doc: "the engine may read it" },
+    Constant { name: "WRITE", value: GRANT_WRITE as u64, doc: "the engine may write it" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvme_s_fields_are_in_nvme_s_places_and_ours_move_no_data() {
+        let entry =
+            AdminEntry { opcode: opcode::CREATE_CQ, cid: 7, data_address: 0x1000, words: [1, 2, 3, 4, 5, 6] };
+        let bytes = entry.to_bytes();
+        assert_eq!((bytes[0], bytes[2], bytes[25], bytes[40], bytes[60]), (5, 7, 0x10, 1, 6));
+        let ours = ADMIN_OPCODES.iter().filter(|row| row.value >= 0xc0);
+        assert!(ours.clone().count() > 0 && ours.into_iter().all(|row| row.value & 3 == 0));
+    }
+}
