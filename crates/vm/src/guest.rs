@@ -1,0 +1,139 @@
+//! A running QEMU and its console.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{self, Error};
+
+/// How many of the console's last lines an error shows.
+const SHOWN: usize = 30;
+
+/// A server that is switched on. Dropping it switches it off, without asking the guest.
+#[derive(Debug)]
+pub struct Guest {
+    qemu: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    last: VecDeque<String>,
+    echo: bool,
+}
+
+impl Guest {
+    pub(crate) fn start(mut command: Command) -> Result<Guest, Error> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let what = command.get_program().to_string_lossy().into_owned();
+        let mut qemu = command.spawn().map_err(error::io(what))?;
+        let (sender, lines) = channel();
+        let (input, output, errors) = match (qemu.stdin.take(), qemu.stdout.take(), qemu.stderr.take()) {
+            (Some(input), Some(output), Some(errors)) => (input, output, errors),
+            _ => unreachable!("all three were asked for"),
+        };
+        read(output, sender.clone(), "");
+        read(errors, sender, "qemu: ");
+        let echo = std::env::var_os("DCS_VM_CONSOLE").is_some();
+        Ok(Guest { qemu, input, lines, last: VecDeque::new(), echo })
+    }
+
+    /// The next line of the console, or of what QEMU itself has to say. Nothing where none comes in so long a time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Guest`] where the server is off.
+    pub fn line(&mut self, limit: Duration) -> Result<Option<String>, Error> {
+        match self.lines.recv_timeout(limit) {
+            Ok(line) => {
+                if self.echo {
+                    eprintln!("guest: {line}");
+                }
+                self.last.push_back(line.clone());
+                if self.last.len() > SHOWN {
+                    self.last.pop_front();
+                }
+                Ok(Some(line))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.failure("the server is off")),
+        }
+    }
+
+    /// Waits for a line that has `marker` in it, and gives what stands behind that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Guest`] where it does not come in time.
+    pub fn wait_for(&mut self, marker: &str, limit: Duration) -> Result<String, Error> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.line(left)? {
+                Some(line) => {
+                    if let Some((_, rest)) = line.split_once(marker) {
+                        return Ok(rest.trim().to_owned());
+                    }
+                }
+                None => {
+                    return Err(self.failure(&format!("the guest did not say {marker:?} within {limit:?}")));
+                }
+            }
+        }
+    }
+
+    /// Types a line on the console.
+    ///
+    /// # Errors
+    ///
+    /// Where the server is off.
+    pub fn send(&mut self, line: &str) -> Result<(), Error> {
+        self.input.write_all(format!("{line}\n").as_bytes()).map_err(error::io("the console"))
+    }
+
+    /// Waits until the guest has switched itself off.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Guest`] where it does not.
+    pub fn wait(&mut self, limit: Duration) -> Result<(), Error> {
+        let end = Instant::now() + limit;
+        loop {
+            match self.line(end.saturating_duration_since(Instant::now())) {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    return Err(self.failure(&format!("the guest did not switch off within {limit:?}")));
+                }
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn failure(&self, what: &str) -> Error {
+        let console = self.last.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
+        Error::Guest { what: what.to_owned(), console }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+/// Reads lines until the other side ends, on a thread of its own.
+fn read(from: impl Read + Send + 'static, to: Sender<String>, prefix: &'static str) {
+    thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        while from.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if to.send(format!("{prefix}{text}")).is_err() {
+                break;
+            }
+        }
+    });
+}

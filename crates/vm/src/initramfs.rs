@@ -1,0 +1,133 @@
+//! The guest's file system, which lies in its memory.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::cpio::Archive;
+use crate::error::{self, Error};
+use crate::tools::Tools;
+
+/// What the guest starts with: file systems, busybox's commands, kernel modules in their order; it ends itself when its time is over.
+const START: &str = r#"#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /tmp /mnt /run /sbin /usr/bin /usr/sbin
+/bin/busybox --install -s /bin
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mount -t tmpfs tmp /tmp
+word() { for w in $(cat /proc/cmdline); do case $w in "$1="*) echo "${w#*=}";; esac; done; }
+[ -n "$(word dcs.limit)" ] && (sleep "$(word dcs.limit)"; echo "guest: its time is over"; poweroff -f) &
+disk() { while ! ls /dev/nvme*n1 2>/dev/null; do sleep 0.1; done; }
+ip link set lo up
+for m in $(cat /modules/order 2>/dev/null); do insmod "/modules/$m.ko" || echo "guest: no module $m"; done
+"#;
+
+/// Under construction.
+#[derive(Debug)]
+pub struct Initramfs<'a> {
+    tools: &'a Tools,
+    archive: Archive,
+    modules: Vec<String>,
+}
+
+impl<'a> Initramfs<'a> {
+    /// One with busybox in it.
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be read.
+    pub fn new(tools: &'a Tools) -> Result<Initramfs<'a>, Error> {
+        let mut archive = Archive::new();
+        archive.device("dev/console", 5, 1);
+        archive.device("dev/null", 1, 3);
+        let mut this = Initramfs { tools, archive, modules: Vec::new() };
+        this.copy(&tools.busybox(), "bin/busybox", 0o755)?;
+        Ok(this)
+    }
+
+    /// A file.
+    pub fn file(&mut self, name: &str, permissions: u32, contents: &[u8]) {
+        self.archive.file(name, permissions, contents);
+    }
+
+    /// A program of this machine, with the libraries that it is linked with, where they are here.
+    ///
+    /// # Errors
+    ///
+    /// Where one cannot be read or is missing.
+    pub fn program(&mut self, name: &str, program: &Path) -> Result<(), Error> {
+        self.copy(program, name, 0o755)?;
+        for library in libraries(program)? {
+            let path = Path::new(&library);
+            self.copy(path, &library, 0o755)?;
+        }
+        Ok(())
+    }
+
+    /// Kernel modules, and those that they need, loaded in this order before the script runs.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel has none of that name.
+    pub fn modules(&mut self, names: &[&str]) -> Result<(), Error> {
+        for name in names {
+            for (module, contents) in self.tools.modules(name)? {
+                if !self.modules.contains(&module) {
+                    self.archive.file(&format!("modules/{module}.ko"), 0o644, &contents);
+                    self.modules.push(module);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The archive. The guest runs `script` by busybox's shell, with the file systems mounted, and switches off after it. In it,
+    /// `word NAME` prints the value of `NAME=value` on the kernel's command line, and `disk` waits for the SSD's namespace and
+    /// prints its device: which number it has changes from boot to boot.
+    pub fn finish(mut self, script: &str) -> Vec<u8> {
+        self.archive.file("modules/order", 0o644, self.modules.join("\n").as_bytes());
+        let init = format!("{START}{script}\necho 'guest: the end'\npoweroff -f\n");
+        self.archive.file("init", 0o755, init.as_bytes());
+        self.archive.finish()
+    }
+
+    fn copy(&mut self, from: &Path, name: &str, permissions: u32) -> Result<(), Error> {
+        if !self.archive.contains(name) {
+            let contents = fs::read(from).map_err(error::at(from))?;
+            self.archive.file(name, permissions, &contents);
+        }
+        Ok(())
+    }
+}
+
+/// The shared libraries of a program as its own loader finds them, that loader included. None for a static one.
+fn libraries(program: &Path) -> Result<Vec<String>, Error> {
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    let bytes = fs::read(program).map_err(error::at(program))?;
+    // Who needs a loader names it.
+    if !bytes.windows(loader.len()).any(|window| window == loader.as_bytes()) {
+        return Ok(Vec::new());
+    }
+    let output = error::run(Command::new(loader).arg("--list").arg(program))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut found = vec![loader.to_owned()];
+    found.extend(text.lines().filter_map(|line| {
+        let (_, path) = line.split_once(" => ")?;
+        Some(path.split_once(" (").map_or(path, |(path, _)| path).trim().to_owned())
+    }));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_comes_with_its_libraries() {
+        let libraries = libraries(&std::env::current_exe().unwrap()).unwrap();
+        assert!(libraries.iter().any(|path| path.contains("libc.so")), "{libraries:?}");
+        assert!(libraries.iter().all(|path| Path::new(path).is_file()));
+    }
+}

@@ -1,0 +1,226 @@
+//! QEMU's command line.
+
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::{self, Error};
+use crate::guest::Guest;
+use crate::tools::Tools;
+
+/// A server before it is switched on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    memory: u32,
+    processors: u32,
+    limit: Duration,
+    append: Vec<String>,
+    arguments: Vec<String>,
+    count: u32,
+}
+
+/// A NIC that QEMU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nic {
+    /// Intel 82574L.
+    E1000e,
+    /// Intel 82576.
+    Igb,
+    /// Paravirtual: for the guest itself, where its kernel has no driver for the others.
+    Virtio,
+}
+
+impl Nic {
+    fn name(self) -> &'static str {
+        match self {
+            Nic::E1000e => "e1000e",
+            Nic::Igb => "igb",
+            Nic::Virtio => "virtio-net-pci",
+        }
+    }
+}
+
+/// What a NIC's cable leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// QEMU's own router, with the addresses 10.0.2.0/24 and itself at 10.0.2.2. These ports of this machine lead to ports of the
+    /// server, TCP or UDP.
+    User(Vec<Forward>),
+    /// A stream of frames, each behind its length as 32 bits, big-endian, over a Unix socket where somebody listens.
+    Stream(std::path::PathBuf),
+}
+
+/// A port of this machine that leads into the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// TCP, or UDP.
+    pub tcp: bool,
+    /// Here.
+    pub from: SocketAddr,
+    /// There.
+    pub to: SocketAddr,
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Network::User(forwards) => {
+                write!(f, "user,restrict=off")?;
+                forwards.iter().try_for_each(|Forward { tcp, from, to }| {
+                    let kind = if *tcp { "tcp" } else { "udp" };
+                    write!(f, ",hostfwd={kind}:{}:{}-{}:{}", from.ip(), from.port(), to.ip(), to.port())
+                })
+            }
+            Network::Stream(path) => {
+                write!(f, "stream,server=off,addr.type=unix,addr.path={}", escaped(path))
+            }
+        }
+    }
+}
+
+/// A path in an option: commas are doubled. [QEMU, invocation]
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine::new()
+    }
+}
+
+impl Machine {
+    /// One processor, 256 MiB, no devices, switched off after five minutes.
+    pub fn new() -> Machine {
+        let limit = Duration::from_secs(300);
+        Machine { memory: 256, processors: 1, limit, append: Vec::new(), arguments: Vec::new(), count: 0 }
+    }
+
+    /// Memory in MiB.
+    pub fn memory(mut self, mebibytes: u32) -> Machine {
+        self.memory = mebibytes;
+        self
+    }
+
+    /// Processors.
+    pub fn processors(mut self, processors: u32) -> Machine {
+        self.processors = processors;
+        self
+    }
+
+    /// The guest switches itself off after so long, so that it does not outlive whoever forgot it.
+    pub fn limit(mut self, limit: Duration) -> Machine {
+        self.limit = limit;
+        self
+    }
+
+    /// A word on the kernel's command line.
+    pub fn append(mut self, word: impl Into<String>) -> Machine {
+        self.append.push(word.into());
+        self
+    }
+
+    /// Arguments for QEMU that nothing here has a word for.
+    pub fn arguments<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Machine {
+        self.arguments.extend(arguments.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// An IOMMU, which the guest's kernel uses for every device. To be added before the devices.
+    pub fn iommu(self) -> Machine {
+        self.arguments(["-device", "intel-iommu,caching-mode=on,intremap=off"]).append("intel_iommu=on")
+    }
+
+    /// An SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one, and the card
+    /// can drive the other.
+    pub fn nvme(self, image: &Path) -> Machine {
+        let controller = "serial=dcs,subsys=ssd,max_ioqpairs=8";
+        self.arguments([
+            "-drive",
+            &format!("file={},format=raw,if=none,id=disk,cache=unsafe", escaped(image)),
+            "-device",
+            "nvme-subsys,id=ssd",
+            "-device",
+            &format!("nvme,id=ssd0,{controller}"),
+            "-device",
+            // Large transfers to another device's memory go through a buffer of this size.
+            &format!("nvme,id=ssd1,{controller},x-max-bounce-buffer-size=1048576"),
+            "-device",
+            "nvme-ns,drive=disk,bus=ssd0,shared=on",
+        ])
+    }
+
+    /// A NIC with its cable.
+    pub fn nic(mut self, nic: Nic, network: &Network) -> Machine {
+        let name = format!("net{}", self.count);
+        self.count += 1;
+        let mac = format!("52:54:00:dc:50:{:02x}", self.count);
+        self.arguments([
+            "-netdev",
+            &format!("{network},id={name}"),
+            "-device",
+            &format!("{},netdev={name},mac={mac},romfile=", nic.name()),
+        ])
+    }
+
+    /// A card that is served at this socket: somebody must listen there when the server is switched on.
+    pub fn card(self, socket: &Path) -> Machine {
+        let path = socket.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+        let socket = format!("{{\"type\":\"unix\",\"path\":\"{path}\"}}");
+        self.arguments([
+            "-device",
+            &format!("{{\"driver\":\"vfio-user-pci\",\"socket\":{socket},\"rombar\":0}}"),
+        ])
+    }
+
+    /// Switches it on. Files that it needs go into `folder`.
+    ///
+    /// # Errors
+    ///
+    /// Where QEMU cannot be started. That it does not like its arguments shows when something is waited for.
+    pub fn start(&self, tools: &Tools, initramfs: &[u8], folder: &Path) -> Result<Guest, Error> {
+        let image = folder.join("initramfs.cpio");
+        fs::write(&image, initramfs).map_err(error::at(&image))?;
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory);
+        let mut qemu = tools.qemu();
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"])
+            .args(["-machine", "q35,memory-backend=memory,kernel-irqchip=off", "-accel", "tcg,thread=multi"])
+            .args(["-cpu", "qemu64", "-smp", &self.processors.to_string()])
+            .args(["-m", &format!("{}M", self.memory), "-object", &memory])
+            .arg("-kernel")
+            .arg(tools.kernel()?)
+            .arg("-initrd")
+            .arg(&image)
+            .args(["-append", &self.command_line()])
+            .args(&self.arguments);
+        Guest::start(qemu)
+    }
+
+    fn command_line(&self) -> String {
+        // The time stamp counter of an emulated processor is not steady, whatever it says.
+        let clock = "tsc=unstable clocksource=acpi_pm no_timer_check";
+        let limit = self.limit.as_secs();
+        let append = self.append.join(" ");
+        format!("console=ttyS0 quiet panic=-1 mitigations=off {clock} dcs.limit={limit} {append}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_an_option() {
+        let forward = Forward {
+            tcp: true,
+            from: "127.0.0.1:8080".parse().unwrap(),
+            to: "10.0.2.15:80".parse().unwrap(),
+        };
+        let user = Network::User(vec![forward]).to_string();
+        assert_eq!(user, "user,restrict=off,hostfwd=tcp:127.0.0.1:8080-10.0.2.15:80");
+        let stream = Network::Stream("/a,b/c".into()).to_string();
+        assert_eq!(stream, "stream,server=off,addr.type=unix,addr.path=/a,,b/c");
+    }
+}

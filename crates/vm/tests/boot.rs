@@ -1,0 +1,48 @@
+//! Boots a guest and speaks with it. Skipped, with the reason, where no virtual server is to be had.
+
+use std::time::Duration;
+
+use dcs_vm::tools::Flavour;
+use dcs_vm::{Initramfs, Machine, Tools, disk};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_guest_reads_its_disk_runs_our_programs_and_answers() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (contents, image) = (folder.path().join("contents"), folder.path().join("disk.img"));
+    std::fs::create_dir(&contents).unwrap();
+    std::fs::write(contents.join("hello"), "from the disk").unwrap();
+    disk::ext4(&tools, &image, 32 << 20, &contents).unwrap();
+    let mut initramfs = Initramfs::new(&tools).unwrap();
+    // A program of this machine that needs its libraries: this test.
+    initramfs.program("bin/ours", &std::env::current_exe().unwrap()).unwrap();
+    initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
+    let script = "mount -t ext4 -o ro $(disk) /mnt && echo \"@file $(cat /mnt/hello)\"
+        echo \"@controllers $(ls -d /sys/class/nvme/nvme? | wc -l)\"
+        echo \"@program $(ours --list | grep -c 'answers: test')\"
+        echo \"@modules $(lsmod | grep -c '^vfio')\"
+        echo \"@word $(word some)\"
+        read -r said; echo \"@said $said\"";
+    let machine = Machine::new().nvme(&image).append("some=thing").limit(LIMIT);
+    let mut guest = machine.start(&tools, &initramfs.finish(script), folder.path()).unwrap();
+    assert_eq!(guest.wait_for("@file", LIMIT).unwrap(), "from the disk");
+    assert_eq!(guest.wait_for("@controllers", LIMIT).unwrap(), "2");
+    assert_eq!(guest.wait_for("@program", LIMIT).unwrap(), "1");
+    assert_eq!(guest.wait_for("@modules", LIMIT).unwrap(), "4");
+    assert_eq!(guest.wait_for("@word", LIMIT).unwrap(), "thing");
+    guest.send("good evening").unwrap();
+    assert_eq!(guest.wait_for("@said", LIMIT).unwrap(), "good evening");
+    guest.wait(LIMIT).unwrap();
+}
+
+#[test]
+fn a_machine_that_cannot_start_says_why() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new().card(&folder.path().join("nobody"));
+    let mut guest = machine.start(&tools, &[], folder.path()).unwrap();
+    let said = guest.wait_for("anything", LIMIT).unwrap_err().to_string();
+    assert!(said.contains("nobody") && said.contains("qemu:"), "{said}");
+}
