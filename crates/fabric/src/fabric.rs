@@ -265,6 +265,17 @@ impl Fabric {
         self.functions[function.0].faults.add(rule);
     }
 
+    /// Lets something go wrong now that strikes a function as a whole: `Hang`, `HangHard`, `HangBus` or `Remove`.
+    ///
+    /// # Panics
+    ///
+    /// With any other fault.
+    pub fn strike(&mut self, function: FunctionId, fault: Fault) {
+        let whole = matches!(fault, Fault::Hang | Fault::HangHard | Fault::HangBus | Fault::Remove);
+        assert!(whole, "{fault:?} strikes an operation");
+        self.break_function(function, fault);
+    }
+
     /// No rule applies to the function any more. What already went wrong stays so.
     pub fn clear_faults(&mut self, function: FunctionId) {
         self.functions[function.0].faults.clear();

@@ -35,7 +35,7 @@ impl Fabric {
             let (piece, left) = rest.split_at(length as usize);
             rest = left;
             let mut request = Request { from, address, length, write: true, delay: 0 };
-            match self.strike(&mut request) {
+            match self.meet_fault(&mut request) {
                 Some(Fault::DropTransaction | Fault::AbortTransaction) => continue,
                 _ => self.send_write(&request, piece),
             }
@@ -66,7 +66,7 @@ impl Fabric {
             let part = Part { read, at, length, deadline };
             at += length;
             let mut request = Request { from, address, length, write: false, delay: 0 };
-            match self.strike(&mut request) {
+            match self.meet_fault(&mut request) {
                 Some(Fault::DropTransaction) => {
                     self.schedule(deadline, Happening::Answer { part, data: Err(BusError::Timeout) });
                 }
@@ -107,7 +107,7 @@ impl Fabric {
     }
 
     /// The fault at a request, if any. Those that change it do so here.
-    fn strike(&mut self, request: &mut Request) -> Option<Fault> {
+    fn meet_fault(&mut self, request: &mut Request) -> Option<Fault> {
         let Request { from, address, length, write, .. } = *request;
         let operation =
             if write { Operation::Write { address, length } } else { Operation::Read { address, length } };

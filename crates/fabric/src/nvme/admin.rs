@@ -244,8 +244,9 @@ impl Nvme {
     }
 
     fn tell_events(&mut self, cx: &mut Context<'_>) {
-        while let (Some(event), Some(cid)) = (self.events.front().copied(), self.event_requests.pop_front()) {
-            self.events.pop_front();
+        while !self.events.is_empty() && !self.event_requests.is_empty() {
+            let (event, cid) = (self.events.pop_front(), self.event_requests.pop_front());
+            let (Some(event), Some(cid)) = (event, cid) else { unreachable!("neither is empty") };
             self.complete(0, cid, Status::SUCCESS, event, None, cx);
         }
     }
