@@ -73,7 +73,7 @@ pub enum Failure {
     /// Its owner asked for it.
     #[error("asked for")]
     Asked,
-    /// Its registers read as all ones: it was removed, or its memory space was switched off.
+    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was switched off.
     #[error("the controller is gone")]
     Gone,
     /// A register could not be read.
@@ -124,7 +124,6 @@ impl Failure {
     pub(super) fn may_pass(self) -> bool {
         match self {
             Failure::Gone | Failure::Unsupported(_) | Failure::Identify(_) | Failure::Region => false,
-            Failure::Register(error) => error != BusError::Unsupported,
             Failure::Admin { status, .. } => !status.do_not_retry(),
             _ => true,
         }

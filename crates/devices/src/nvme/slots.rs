@@ -2,7 +2,8 @@
 //!
 //! A cid is a slot's number and, above it, how often the slot was used. Slots are reused in the order in which they became
 //! free, so that one cid comes again only after about 65,536 further commands: a completion that comes twice, or late,
-//! finds no command to complete.
+//! finds no command to complete. Slots begin to count at different numbers, so that a cid with one wrong bit is rarely that of
+//! another command.
 
 use std::collections::VecDeque;
 
@@ -23,13 +24,21 @@ pub struct Slots<T> {
     shift: u32,
 }
 
+/// The first cid of a slot. With up to 256 slots no two of them differ in one bit.
+fn first_cid(slot: u16, shift: u32) -> u16 {
+    match slot | slot.wrapping_mul(3).wrapping_shl(shift) {
+        u16::MAX => slot,
+        cid => cid,
+    }
+}
+
 impl<T> Slots<T> {
     /// As many as `count`, but at least one and at most [`MOST`].
     pub fn new(count: u16) -> Slots<T> {
         let count = count.clamp(1, MOST);
         let shift = count.next_power_of_two().trailing_zeros();
         Slots {
-            slots: (0..count).map(|cid| Slot { cid, command: None }).collect(),
+            slots: (0..count).map(|slot| Slot { cid: first_cid(slot, shift), command: None }).collect(),
             free: (0..count).collect(),
             shift,
         }
@@ -115,6 +124,20 @@ mod tests {
                 slots.insert(turn);
                 assert_eq!(slots.take(cid), Some(turn));
                 assert_eq!(slots.take(cid), None, "a second completion finds nothing");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_cids_differ_in_one_bit() {
+        for count in [2, 31, 127, 255] {
+            let mut slots = Slots::new(count);
+            for _ in 0..count {
+                slots.insert(());
+            }
+            let cids: Vec<u16> = slots.iter().map(|(cid, ())| cid).collect();
+            for cid in &cids {
+                assert!((0..16).all(|bit| !cids.contains(&(cid ^ 1 << bit))), "{count}: {cid:#x}");
             }
         }
     }

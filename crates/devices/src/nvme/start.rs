@@ -216,6 +216,7 @@ impl Nvme {
     pub(super) fn register(&mut self, bus: &mut dyn Bus, now: Nanos, answer: Result<u64, BusError>) {
         let value = match answer {
             Ok(value) => value,
+            Err(BusError::Unsupported) => return self.fail(bus, now, Failure::Gone),
             Err(error) => return self.fail(bus, now, Failure::Register(error)),
         };
         let status = ControllerStatus(value as u32);

@@ -1,0 +1,110 @@
+//! The NVMe host on the fabric's controller: the scenarios, on every kind of controller.
+
+mod faults;
+mod scenarios;
+mod server;
+
+use dcs_devices::bus::Window;
+use dcs_devices::nvme::{CmbBar, Config, Request, SglUse};
+use dcs_fabric::{HOST, nvme};
+use scenarios::{Rig, World};
+use server::{Server, server};
+
+#[test]
+fn what_was_written_is_read_back() {
+    scenarios::what_was_written_is_read_back(server());
+}
+
+#[test]
+fn many_commands_are_outstanding() {
+    scenarios::many_commands_are_outstanding(server());
+}
+
+#[test]
+fn a_reset_under_load() {
+    scenarios::a_reset_under_load(server());
+}
+
+#[test]
+fn shutdown_and_start() {
+    scenarios::shutdown_and_start(server());
+}
+
+#[test]
+fn aborted_commands_end() {
+    scenarios::aborted_commands_end(server());
+}
+
+#[test]
+fn random_requests_on_every_kind_of_controller() {
+    type Change = fn(&mut Config);
+    let kinds: [(nvme::Config, Change); 6] = [
+        (nvme::Config::default(), |_| {}),
+        (nvme::Config { stride: 4, mdts: 0, ..nvme::Config::default() }, |config| config.queues = 4),
+        (nvme::Config { entries: 2, mdts: 1, ..nvme::Config::default() }, |config| config.queues = 40),
+        (nvme::Config { sgl: nvme::Sgl::Bytes, ..nvme::Config::default() }, |config| {
+            config.sgl = SglUse::Preferred
+        }),
+        (nvme::Config { sgl: nvme::Sgl::Dwords, cache: false, ..nvme::Config::default() }, |config| {
+            config.depth = 5
+        }),
+        (
+            nvme::Config {
+                namespaces: vec![nvme::Namespace::new(1 << 14, 12)],
+                mdts: 9,
+                ..nvme::Config::default()
+            },
+            |config| config.namespace = Some(1),
+        ),
+    ];
+    for (seed, (kind, change)) in kinds.into_iter().enumerate() {
+        let server = Server::new(kind);
+        scenarios::random_requests_against_an_array(server, seed as u64, 30, change);
+    }
+}
+
+#[test]
+fn submission_queues_lie_in_the_controllers_memory_where_it_has_one() {
+    let server = Server::new(nvme::Config { cmb: 1 << 20, ..nvme::Config::default() });
+    let window = server.fabric.bar(server.ssd, 1);
+    scenarios::random_requests_against_an_array(server, 9, 10, |config| {
+        config.cmb = Some(CmbBar { bar: 2, window });
+    });
+    let server = Server::new(nvme::Config { cmb: 1 << 20, ..nvme::Config::default() });
+    let (card, ssd) = (server.card, server.ssd);
+    let mut rig = Rig::ready(server, |config| config.cmb = Some(CmbBar { bar: 2, window }));
+    let queue = rig.world.fabric.meter(window);
+    let before = rig.world.fabric.traffic(ssd, card).bytes_read;
+    for id in 0..16 {
+        rig.submit(id, &Request::Read { lba: id, data: &[rig.at(id * 4096, 512)] }).unwrap();
+    }
+    rig.run();
+    assert_eq!(rig.world.fabric.metered(queue).bytes_written, 16 * 64);
+    assert_eq!(rig.world.fabric.traffic(ssd, card).bytes_read, before, "nothing is fetched from the card");
+}
+
+#[test]
+fn nothing_goes_through_host_memory_and_a_batch_is_one_doorbell() {
+    let mut rig = Rig::ready(server(), |_| {});
+    let (before, doorbells) = (
+        rig.nvme.counters(),
+        Window { address: rig.world.config().registers.address + 0x1000, length: 0x1000 },
+    );
+    let meter = rig.world.fabric.meter(doorbells);
+    let registers = rig.world.fabric.meter(Window { length: 0x1000, ..rig.world.config().registers });
+    for id in 0..64 {
+        rig.submit(id, &Request::Read { lba: id * 8, data: &[rig.at(id * 4096, 4096)] }).unwrap();
+    }
+    rig.with(|nvme, bus, _| nvme.ring(bus));
+    assert_eq!(rig.nvme.counters().doorbells, before.doorbells + 1);
+    rig.run();
+    assert_eq!(rig.ended.len(), 64);
+    assert_eq!(rig.world.fabric.host_memory_traffic().bytes(), 0);
+    assert_eq!(
+        rig.world.fabric.metered(registers).bytes(),
+        0,
+        "no register is read or written on the data path"
+    );
+    assert_eq!(rig.world.fabric.metered(meter).reads, 0);
+    assert_eq!(rig.world.fabric.traffic(rig.world.card, HOST).bytes(), 0);
+}
