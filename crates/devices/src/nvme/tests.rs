@@ -103,6 +103,11 @@ impl Rig {
 
     /// Writes a completion, and has it reaped.
     fn complete(&mut self, pair: usize, cid: u16, head: u16, status: u16, result: u32) {
+        self.complete_as(pair, pair as u16, cid, head, status, result);
+    }
+
+    /// The same, in the name of any submission queue.
+    fn complete_as(&mut self, pair: usize, queue: u16, cid: u16, head: u16, status: u16, result: u32) {
         let (base, entries) = match pair {
             0 => (self.nvme.layout.admin_completions(), 32),
             _ => (self.nvme.layout.completions(0), 8),
@@ -113,7 +118,7 @@ impl Rig {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&result.to_le_bytes());
         bytes[8..10].copy_from_slice(&head.to_le_bytes());
-        bytes[10..12].copy_from_slice(&(pair as u16).to_le_bytes());
+        bytes[10..12].copy_from_slice(&queue.to_le_bytes());
         bytes[12..14].copy_from_slice(&cid.to_le_bytes());
         bytes[14..16].copy_from_slice(&(status << 1 | phase).to_le_bytes());
         self.bus.store(base + (position % entries) as u64 * 16, &bytes);
@@ -292,7 +297,8 @@ fn a_completion_counts_once_and_only_if_it_is_due() {
     for cid in [1, 8, 0xffff] {
         rig.complete(1, cid, 1, 0, 0);
     }
-    assert_eq!((rig.nvme.finished(), rig.nvme.counters().unknown), (None, 3));
+    rig.complete_as(1, 2, rig.cid(1, 0), 1, 0, 0);
+    assert_eq!((rig.nvme.finished(), rig.nvme.counters().unknown), (None, 4));
     rig.complete(1, 0, 1, 0, 0);
     assert_eq!(rig.nvme.finished().map(|done| done.id), Some(1));
     // Round the ring, many times. Each completion comes twice.
@@ -306,6 +312,20 @@ fn a_completion_counts_once_and_only_if_it_is_due() {
         rig.complete(1, cid, head, 0, 0);
         assert_eq!(rig.nvme.finished().map(|done| (done.id, done.result)), Some((turn, Ok(()))));
         assert_eq!(rig.nvme.finished(), None);
+    }
+}
+
+#[test]
+fn a_controller_that_fetched_what_was_not_there_is_reset() {
+    for head in [2, 3, 7, 8, 0xffff] {
+        let mut rig = Rig::up(|_| {});
+        rig.read(1, 0, &[page(1)]).unwrap();
+        rig.poll();
+        rig.read(2, 0, &[page(1)]).unwrap();
+        rig.complete(1, rig.cid(1, 0), head, 0, 0);
+        let ends: Vec<_> = std::iter::from_fn(|| rig.nvme.finished()).map(|end| end.result).collect();
+        assert_eq!(ends, [Err(NvmeError::Reset(Failure::Impossible)); 2]);
+        assert_eq!(rig.nvme.state(), State::Starting);
     }
 }
 
