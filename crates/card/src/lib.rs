@@ -10,5 +10,6 @@
 #![deny(unsafe_code)]
 
 pub mod pci;
+pub mod registers;
 pub mod vfio_user;
 pub mod wake;
