@@ -1,1 +1,104 @@
 //! TCP and UDP over IPv4 on the card: a state machine that does no I/O.
+//!
+//! A [`Stack`] is handed received frames and the time, and hands back frames to send and [`Event`]s. It has no thread, no
+//! socket and no clock; and above all **it has no payload**. What a card sends lies in blocks of the card's own memory, where an
+//! SSD's DMA has put it, and leaves by the NIC's DMA. So a [`Chunk`] of a stream is a place in that memory, a [`Frame`] is a few
+//! bytes of headers and a list of places, and a received payload is an [`Event::Deliver`] with a place in a receive
+//! buffer and its offset in the stream.
+//!
+//! # Architecture
+//!
+//! ```text
+//!            receive            send, resupply, shutdown        next_event
+//!               |                 connect, grant, abort              ^
+//!        stack::ingress                  |                           |
+//!      Ethernet, ARP, IPv4,         stack (flows, ports) ------> events
+//!       ICMP, UDP headers                |                           ^
+//!               |                        v                           |
+//!               +---> tcp::input --> tcp (one connection) ------ receiver: packet gathering
+//!                                        |    \
+//!                                        |     queue: where the stream's bytes lie
+//!                   poll ----> tcp::timers     scoreboard, congestion, rtt: what is lost, and how fast to go
+//!                                        |
+//!        stack::egress <---------- tcp::output
+//!               |
+//!          next_frame  --> the NIC -->  frame_sent
+//! ```
+//!
+//! The owner *pulls* frames: a segment is made when the NIC has room for it, of what is newest then. Neither
+//! acknowledgements nor data wait in a queue of frames.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`message`], [`config`] | the interface: what goes in and out; sizes and times |
+//! | [`checksum`] | checksums, for NICs that do not compute them |
+//! | `stack` | tables of connections, ports and TIME-WAITs; frames in, frames out; SYN backlog; sequence numbers that nobody guesses |
+//! | `arp` | neighbours, and who waits for them |
+//! | `tcp` | one connection: its state machine, in 64-bit positions that never wrap |
+//! | `tcp::queue` | the send queue, of places and not of bytes |
+//! | `tcp::receiver` | packet gathering: each received byte to its place in the stream |
+//! | `tcp::scoreboard` | selective acknowledgements, and losses by time |
+//! | `shared` | blocks in use: by a queue, by frames at the NIC |
+//!
+//! ## Sending: done is not free
+//!
+//! Three events are kept apart, as in a device-centric server they are three different moments:
+//!
+//! * [`Event::Sent`]: the NIC has taken the bytes over;
+//! * [`Event::Acknowledged`]: the peer has them;
+//! * [`Event::Free`]: nobody here needs the block any more.
+//!
+//! With [`Policy::Hold`] a block is free when it is acknowledged. With [`Policy::Reread`] it is free when the NIC has sent
+//! it, a round trip or more earlier, so that few blocks keep a long link busy. If some of it gets lost, [`Event::Reread`]
+//! asks for just that, the owner reads it from its source once more, and [`Stack::resupply`] hands it in. A frame at the NIC
+//! keeps its blocks, whatever becomes of its connection.
+//!
+//! ## Receiving: packet gathering
+//!
+//! [`Stack::grant`] says how much place the owner has. Bytes below that are delivered at once, in whatever order they come,
+//! each once: the owner copies them to their place in a block, and [`Event::Received`] tells how far there are no holes. Bytes beyond
+//! wait in their receive buffers, up to [`Limits::buffer`]; the window that the peer sees is both together, so that a slow
+//! SSD slows the sender down. A receive buffer comes back by [`Event::Release`].
+//!
+//! ## Trust
+//!
+//! A received frame's headers are a copy; they are checked layer by layer, then used. Everything that a peer can make grow has a
+//! bound in [`Limits`]. RSTs, SYNs and acknowledgements must fit the connection (RFC 5961); initial sequence numbers and
+//! ports come from a keyed hash (RFC 6528, 6056).
+//!
+//! # What it implements
+//!
+//! RFC 9293 (TCP: active, passive and simultaneous open, half-close, simultaneous close, TIME-WAIT), 6298 (timeout, Karn), 5681
+//! with bytes counted as in 3465 (slow start, congestion avoidance, idle restart), 6928 (initial window), 2018 and 8985 (SACK; losses
+//! found by time, tail loss probes), 6582 (NewReno, for peers without SACK), 7323 (window scale, timestamps,
+//! PAWS), 5961, 6528, 6056, 6191 and 1337 (TIME-WAIT). 826 (ARP), 792 (echo), 768 (UDP), 791 (IPv4 headers).
+//!
+//! # What it doesn't implement
+//!
+//! * IPv6; several addresses; routes other than one gateway; DHCP.
+//! * IPv4 fragments: received ones are counted and dropped, none are sent. IPv4 options are skipped.
+//! * Path MTU discovery: packets may be fragmented on the way (DF is clear). ICMP errors are neither sent nor obeyed.
+//! * Multicast, and datagrams to broadcast addresses.
+//! * Urgent data (what is urgent is received in line), ECN, SYN cookies (a full backlog drops its oldest half-open connection), TCP Fast Open,
+//!   Nagle's algorithm ([`Chunk::more`] instead), F-RTO and other undoing of timeouts that were not needed, DSACK, pacing, CUBIC.
+//! * VLAN tags.
+#![forbid(unsafe_code)]
+
+mod arp;
+pub mod checksum;
+pub mod config;
+pub mod message;
+mod ranges;
+mod shared;
+mod slab;
+mod stack;
+mod statistics;
+mod tcp;
+
+pub use config::{Config, Limits, TcpConfig};
+pub use message::{
+    BlockId, BufferId, ChecksumOffload, Chunk, ConnectError, Event, Flow, Frame, FrameId, HEAD, Header,
+    Nanos, OpenError, Owner, Piece, Policy, Reason, ReceivedFrame, SendError, Verdict,
+};
+pub use stack::Stack;
+pub use statistics::{Statistics, Usage};

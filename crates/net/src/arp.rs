@@ -1,0 +1,200 @@
+//! Neighbours: who has which Ethernet address (RFC 826), and who waits to learn it.
+
+use crate::message::Nanos;
+use crate::slab::Key;
+use core::net::Ipv4Addr;
+use std::collections::{BTreeMap, VecDeque};
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// An address is used for so long before it is asked for again.
+const FRESH: Nanos = 60 * SECOND;
+
+/// Between two requests.
+const INTERVAL: Nanos = SECOND;
+
+/// So many requests without an answer, and it is given up.
+const TRIES: u32 = 3;
+
+/// So many frames without a connection wait for one neighbour.
+const PENDING: usize = 8;
+
+/// Those who wait for a neighbour.
+#[derive(Debug)]
+pub(crate) struct Waiting<P> {
+    pub(crate) flows: Vec<Key>,
+    pub(crate) packets: Vec<P>,
+}
+
+impl<P> Default for Waiting<P> {
+    fn default() -> Self {
+        Waiting { flows: Vec::new(), packets: Vec::new() }
+    }
+}
+
+#[derive(Debug)]
+struct Neighbour<P> {
+    mac: Option<[u8; 6]>,
+    learned: Nanos,
+    /// When a request was sent last, and the how many-th it was.
+    asked: Option<(Nanos, u32)>,
+    waiting: Waiting<P>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Neighbours<P> {
+    entries: BTreeMap<Ipv4Addr, Neighbour<P>>,
+    most: usize,
+    requests: VecDeque<Ipv4Addr>,
+}
+
+impl<P> Neighbours<P> {
+    pub(crate) fn new(most: usize) -> Neighbours<P> {
+        Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new() }
+    }
+
+    /// Its Ethernet address, where it is known. Else it is being asked for, and [`Neighbours::wait`] works; or not, as
+    /// there are too many.
+    pub(crate) fn find(&mut self, address: Ipv4Addr, now: Nanos) -> Option<[u8; 6]> {
+        if !self.entries.contains_key(&address) {
+            self.add(address, None, now);
+        }
+        let entry = self.entries.get_mut(&address)?;
+        let fresh = entry.mac.is_some() && now.saturating_sub(entry.learned) < FRESH;
+        if !fresh && entry.asked.is_none() {
+            entry.asked = Some((now, 1));
+            self.requests.push_back(address);
+        }
+        entry.mac
+    }
+
+    /// A new entry; the one learned longest ago that nobody waits for makes room.
+    fn add(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, now: Nanos) {
+        if self.entries.len() >= self.most {
+            let idle = self.entries.iter().filter(|(_, entry)| entry.mac.is_some());
+            let Some(oldest) = idle.min_by_key(|(_, entry)| entry.learned).map(|(address, _)| *address)
+            else {
+                return;
+            };
+            self.entries.remove(&oldest);
+        }
+        let neighbour = Neighbour { mac, learned: now, asked: None, waiting: Waiting::default() };
+        self.entries.insert(address, neighbour);
+    }
+
+    pub(crate) fn wait(&mut self, address: Ipv4Addr, flow: Key) -> bool {
+        let Some(entry) = self.entries.get_mut(&address) else { return false };
+        if !entry.waiting.flows.contains(&flow) {
+            entry.waiting.flows.push(flow);
+        }
+        true
+    }
+
+    /// Gives the packet back where it cannot wait.
+    pub(crate) fn wait_packet(&mut self, address: Ipv4Addr, packet: P) -> Result<(), P> {
+        match self.entries.get_mut(&address) {
+            Some(entry) if entry.waiting.packets.len() < PENDING => entry.waiting.packets.push(packet),
+            _ => return Err(packet),
+        }
+        Ok(())
+    }
+
+    /// A neighbour has told its address: it is remembered where it was asked for or known, or `new` where it asks for ours.
+    pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], new: bool, now: Nanos) -> Waiting<P> {
+        match self.entries.get_mut(&address) {
+            Some(entry) => {
+                (entry.mac, entry.learned, entry.asked) = (Some(mac), now, None);
+                std::mem::take(&mut entry.waiting)
+            }
+            None => {
+                if new {
+                    self.add(address, Some(mac), now);
+                }
+                Waiting::default()
+            }
+        }
+    }
+
+    /// The next address to ask for.
+    pub(crate) fn request(&mut self) -> Option<Ipv4Addr> {
+        self.requests.pop_front()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        let asked = self.entries.values().filter_map(|entry| entry.asked);
+        asked.map(|(at, _)| at.saturating_add(INTERVAL)).min()
+    }
+
+    /// Asks again, or gives up: those who waited for who does not answer.
+    pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Waiting<P>> {
+        let mut given_up = Vec::new();
+        for (address, entry) in &mut self.entries {
+            match &mut entry.asked {
+                Some((at, tries)) if at.saturating_add(INTERVAL) <= now => {
+                    if *tries == TRIES {
+                        given_up.push(*address);
+                    } else {
+                        (*at, *tries) = (now, *tries + 1);
+                        self.requests.push_back(*address);
+                    }
+                }
+                _ => {}
+            }
+        }
+        given_up
+            .iter()
+            .filter_map(|address| self.entries.remove(address))
+            .map(|entry| entry.waiting)
+            .collect()
+    }
+
+    /// Packets that wait.
+    pub(crate) fn pending(&self) -> usize {
+        self.entries.values().map(|entry| entry.waiting.packets.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_asks_three_times_and_gives_up() {
+        let mut neighbours: Neighbours<u8> = Neighbours::new(2);
+        let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
+        assert_eq!(neighbours.find(a, 0), None);
+        assert_eq!(neighbours.find(a, 1), None);
+        assert_eq!((neighbours.request(), neighbours.request()), (Some(a), None));
+        assert!(neighbours.wait(a, Key::new(1, 1)) && neighbours.wait_packet(a, 7).is_ok());
+        for at in 1..3 {
+            assert_eq!(neighbours.deadline(), Some(at * SECOND));
+            assert!(neighbours.poll(at * SECOND).is_empty());
+            assert_eq!(neighbours.request(), Some(a));
+        }
+        assert_eq!(neighbours.find(b, 0), None);
+        assert_eq!(neighbours.find(c, 0), None, "full");
+        assert!(!neighbours.wait(c, Key::new(1, 1)));
+        let waiting = neighbours.poll(3 * SECOND);
+        assert_eq!(waiting.len(), 1);
+        assert_eq!((&waiting[0].flows[..], &waiting[0].packets[..]), (&[Key::new(1, 1)][..], &[7][..]));
+        assert_eq!(neighbours.pending(), 0);
+    }
+
+    #[test]
+    fn an_address_is_used_while_it_is_asked_for_again() {
+        let mut neighbours: Neighbours<u8> = Neighbours::new(2);
+        let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
+        neighbours.learn(a, [1; 6], false, 0);
+        assert_eq!(neighbours.find(a, 0), None, "nobody had asked");
+        neighbours.request();
+        neighbours.learn(a, [1; 6], false, 0);
+        assert_eq!(neighbours.find(a, FRESH - 1), Some([1; 6]));
+        assert_eq!(neighbours.deadline(), None);
+        assert_eq!(neighbours.find(a, FRESH), Some([1; 6]));
+        assert_eq!(neighbours.request(), Some(a));
+        neighbours.learn(b, [2; 6], true, FRESH);
+        neighbours.learn(c, [3; 6], true, FRESH);
+        assert_eq!(neighbours.find(b, FRESH), Some([2; 6]));
+        assert_eq!(neighbours.find(c, FRESH), Some([3; 6]), "the oldest gave way");
+    }
+}

@@ -1,0 +1,178 @@
+//! What an owner chooses.
+
+use crate::message::Nanos;
+use core::net::Ipv4Addr;
+
+const MILLISECOND: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000 * MILLISECOND;
+
+/// How a stack is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The NIC's address.
+    pub mac: [u8; 6],
+    /// The card's address.
+    pub address: Ipv4Addr,
+    /// Length of the network's prefix: whom the card reaches without a gateway.
+    pub prefix: u8,
+    /// Whom it reaches the others by.
+    pub gateway: Option<Ipv4Addr>,
+    /// Largest IPv4 packet on the link, in bytes: 576 to 9,216.
+    pub mtu: u16,
+    /// TCP segmentation offload: largest payload of one frame that the NIC segments, at most 65,000 bytes. None without.
+    pub segmentation: Option<u32>,
+    /// Secret of this card: initial sequence numbers, timestamps and ports are made from it (RFC 6528). From a good source of
+    /// randomness, new at each start.
+    pub key: [u8; 16],
+    /// How much of everything.
+    pub limits: Limits,
+    /// How TCP behaves.
+    pub tcp: TcpConfig,
+}
+
+impl Config {
+    /// The usual choices, for an Ethernet without offloads.
+    pub fn new(mac: [u8; 6], address: Ipv4Addr, prefix: u8, key: [u8; 16]) -> Config {
+        Config {
+            mac,
+            address,
+            prefix: prefix.min(32),
+            gateway: None,
+            mtu: 1500,
+            segmentation: None,
+            key,
+            limits: Limits::default(),
+            tcp: TcpConfig::default(),
+        }
+    }
+
+    pub(crate) fn on_link(&self, to: Ipv4Addr) -> bool {
+        let differ = to.to_bits() ^ self.address.to_bits();
+        u64::from(differ) >> (32 - self.prefix.min(32)) == 0
+    }
+
+    /// Who gets a packet to this address: it, or the gateway. Nobody where no single host has it.
+    pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
+        if !self.is_host(to) || to == self.address {
+            return None;
+        }
+        if self.on_link(to) { Some(to) } else { self.gateway.filter(|gateway| self.on_link(*gateway)) }
+    }
+
+    /// Whether it can be one host's address: not this network's broadcast address, nor a reserved one.
+    pub(crate) fn is_host(&self, address: Ipv4Addr) -> bool {
+        let host = u32::MAX.checked_shr(self.prefix.into()).unwrap_or(0);
+        let is_broadcast = self.prefix < 31
+            && self.on_link(address)
+            && matches!(address.to_bits() & host, bits if bits == host || bits == 0);
+        !(is_broadcast
+            || address.is_unspecified()
+            || address.is_broadcast()
+            || address.is_multicast()
+            || address.is_loopback())
+    }
+}
+
+/// Bounds on what peers can make the card keep.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections, of all states but TIME-WAIT.
+    pub flows: usize,
+    /// Connections of one listening port that are not yet established. One more takes the place of the oldest.
+    pub backlog: usize,
+    /// Connections in TIME-WAIT. One more takes the place of the oldest.
+    pub time_wait: usize,
+    /// Bytes of a stream that may be received beyond what was granted, and wait in receive buffers.
+    pub buffer: u32,
+    /// Receive buffers in which such bytes may wait, of one connection.
+    pub held: usize,
+    /// Receive buffers in which such bytes may wait, of all connections.
+    pub held_total: usize,
+    /// Ranges of received bytes, of one connection, before which bytes are missing.
+    pub ranges: usize,
+    /// Largest window that is ever advertised, in bytes.
+    pub window: u32,
+    /// Chunks in one connection's send queue.
+    pub chunks: usize,
+    /// Neighbours in the ARP cache.
+    pub neighbours: usize,
+    /// Frames without a connection that wait to be sent: datagrams, resets, echo replies.
+    pub pending: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            flows: 4096,
+            backlog: 128,
+            time_wait: 4096,
+            buffer: 64 << 10,
+            held: 64,
+            held_total: 256,
+            ranges: 64,
+            window: 4 << 20,
+            chunks: 4096,
+            neighbours: 256,
+            pending: 256,
+        }
+    }
+}
+
+/// How TCP behaves.
+#[derive(Clone, Debug)]
+pub struct TcpConfig {
+    /// Selective acknowledgements (RFC 2018), where the peer has them too.
+    pub sack: bool,
+    /// Timestamps (RFC 7323), where the peer has them too.
+    pub timestamps: bool,
+    /// Least retransmission timeout. RFC 6298 says 1 s; 200 ms is what is used in practice.
+    pub least_rto: Nanos,
+    /// Largest retransmission timeout.
+    pub most_rto: Nanos,
+    /// An acknowledgement is delayed so long at most, and no longer than for two full segments.
+    pub delayed_ack: Nanos,
+    /// A connection whose peer does not answer for so long is given up.
+    pub user_timeout: Nanos,
+    /// One that is idle for so long is probed, and given up by the user timeout. None: never probed.
+    pub keep_alive: Option<Nanos>,
+    /// How long TIME-WAIT lasts: two maximum segment lifetimes.
+    pub time_wait: Nanos,
+}
+
+impl Default for TcpConfig {
+    fn default() -> TcpConfig {
+        TcpConfig {
+            sack: true,
+            timestamps: true,
+            least_rto: 200 * MILLISECOND,
+            most_rto: 60 * SECOND,
+            delayed_ack: 40 * MILLISECOND,
+            user_timeout: 120 * SECOND,
+            keep_alive: None,
+            time_wait: 60 * SECOND,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_hop_is_the_host_or_the_gateway() {
+        let mut config = Config::new([2; 6], Ipv4Addr::new(10, 0, 0, 1), 24, [0; 16]);
+        let [near, far] = [Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 1, 9)];
+        assert_eq!((config.next_hop(near), config.next_hop(far)), (Some(near), None));
+        config.gateway = Some(near);
+        assert_eq!(config.next_hop(far), Some(near));
+        for nobody in
+            ["10.0.0.255", "10.0.0.0", "10.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "127.0.0.1"]
+        {
+            assert_eq!(config.next_hop(nobody.parse().unwrap()), None, "{nobody}");
+        }
+        config.prefix = 32;
+        assert_eq!(config.next_hop(near), None, "the gateway is not reached directly");
+        config.prefix = 0;
+        assert_eq!(config.next_hop(far), Some(far));
+    }
+}

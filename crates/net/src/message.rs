@@ -1,0 +1,365 @@
+//! What goes in and comes out: received frames, chunks to send, frames to transmit, events.
+
+use crate::slab::Key;
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::ops::{Deref, DerefMut, Range};
+
+/// A time, in nanoseconds since any fixed moment that the owner likes.
+pub type Nanos = u64;
+
+/// A TCP connection. The name of one that is gone is never the name of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow(pub(crate) Key);
+
+impl Flow {
+    /// As a number, for tables of the owner's.
+    pub fn number(self) -> u64 {
+        u64::from(self.0.generation()) << 32 | u64::from(self.0.slot())
+    }
+
+    /// The flow of [`Flow::number`].
+    pub fn from_number(number: u64) -> Flow {
+        Flow(Key::new(number as u32, (number >> 32) as u32))
+    }
+}
+
+/// Some of the card's own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+impl Piece {
+    /// The part of it from byte `from` on, of `length` bytes.
+    pub(crate) fn part(self, from: u64, length: u32) -> Piece {
+        Piece { offset: self.offset.wrapping_add(from), length }
+    }
+}
+
+/// A block of the owner's, by a number of the owner's choice. Each chunk that was accepted comes back in exactly
+/// one [`Event::Free`] with its block.
+pub type BlockId = u64;
+
+/// A receive buffer of the owner's, by a number of the owner's choice. Each received frame's buffer comes back in
+/// exactly one [`Event::Release`].
+pub type BufferId = u64;
+
+/// Until when a chunk's block is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Until the peer has acknowledged all of it: for data that cannot be had again, as an operator changed them.
+    Hold,
+    /// Until the NIC has sent all of it. What gets lost later is asked for again by [`Event::Reread`].
+    Reread,
+}
+
+/// Bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where they lie. They must not change before the block is free.
+    pub piece: Piece,
+    /// Whose they are.
+    pub block: BlockId,
+    /// Until when they stay.
+    pub policy: Policy,
+    /// More follows at once: a last segment that is not full may wait for it, 200 ms at most. (There is no Nagle algorithm.)
+    pub more: bool,
+}
+
+/// What the NIC says about the TCP or UDP checksum of a received frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is right, or there is none. Where the NIC does not check, [`verify`](crate::checksum::verify) does.
+    Good,
+    /// It is wrong.
+    Bad,
+}
+
+/// So many bytes at the start of a received frame are enough for all headers that the stack reads.
+pub const HEAD: usize = 14 + 60 + 60;
+
+/// A frame that the NIC has put into a receive buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedFrame<'a> {
+    /// Which buffer.
+    pub buffer: BufferId,
+    /// A copy of the first [`HEAD`] bytes, or of all where it is shorter.
+    pub head: &'a [u8],
+    /// All bytes of the frame, without the frame check sequence.
+    pub length: u32,
+    /// Where the frame's first byte lies in own memory.
+    pub offset: u64,
+    /// Where the NIC splits headers from payload: the frame's bytes from this one on lie there instead.
+    pub split: Option<(u32, u64)>,
+    /// What is known about the TCP or UDP checksum.
+    pub checksum: Verdict,
+}
+
+impl ReceivedFrame<'_> {
+    /// Where some of the frame's bytes lie; nowhere where they are not in one piece.
+    pub(crate) fn piece(&self, bytes: Range<u32>) -> Option<Piece> {
+        let offset = match self.split {
+            Some((at, there)) if bytes.start >= at => there.checked_add(u64::from(bytes.start - at))?,
+            Some((at, _)) if bytes.end > at => return None,
+            _ => self.offset.checked_add(u64::from(bytes.start))?,
+        };
+        Some(Piece { offset, length: bytes.end.checked_sub(bytes.start)? })
+    }
+}
+
+/// Up to 128 bytes of headers.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Header {
+    bytes: [u8; 128],
+    length: u8,
+}
+
+impl Header {
+    pub(crate) fn zeroed(length: usize) -> Header {
+        assert!(length <= 128);
+        Header { bytes: [0; 128], length: length as u8 }
+    }
+}
+
+impl Deref for Header {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length.into()]
+    }
+}
+
+impl DerefMut for Header {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.length.into()]
+    }
+}
+
+impl core::fmt::Debug for Header {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:02x?}", &self[..])
+    }
+}
+
+/// A checksum that is left to the NIC: it sums the frame from byte `start` to the end and puts the complement at `start + offset`. The
+/// field holds the sum of the pseudo header, as virtio-net and Linux's drivers want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChecksumOffload {
+    /// Where the TCP or UDP header starts.
+    pub start: u16,
+    /// Where in that header the field is: 16 in TCP, 6 in UDP.
+    pub offset: u16,
+}
+
+/// A frame's name until [`Stack::frame_sent`](crate::Stack::frame_sent).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub(crate) Key);
+
+impl FrameId {
+    /// As a number, for a table of the owner's.
+    pub fn number(self) -> u64 {
+        u64::from(self.0.generation()) << 32 | u64::from(self.0.slot())
+    }
+
+    /// The frame of [`FrameId::number`].
+    pub fn from_number(number: u64) -> FrameId {
+        FrameId(Key::new(number as u32, (number >> 32) as u32))
+    }
+}
+
+/// A frame to transmit: its headers, then the pieces of its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What to tell when the NIC has sent it.
+    pub id: FrameId,
+    /// Ethernet header (14 bytes), IPv4 header (20 bytes) and what follows, or an ARP packet. The IPv4 header's checksum
+    /// and length are right. Shorter than Ethernet's least 60 bytes at times: the NIC pads.
+    pub header: Header,
+    /// The payload.
+    pub payload: Vec<Piece>,
+    /// The checksum that the NIC computes, where it does.
+    pub checksum: Option<ChecksumOffload>,
+    /// TCP segmentation offload: the NIC makes frames of so many bytes of payload out of it. The pseudo header's sum in the
+    /// checksum field then counts no length, as Intel's controllers want it.
+    pub segment: Option<u16>,
+}
+
+impl Frame {
+    /// Bytes of headers and payload.
+    pub fn length(&self) -> usize {
+        self.header.len() + self.payload.iter().map(|piece| piece.length as usize).sum::<usize>()
+    }
+}
+
+/// What happened, in order. Events about a flow come before its [`Event::Closed`], except [`Event::Free`] and
+/// [`Event::Release`], which come when the NIC is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A connection that [`Stack::connect`](crate::Stack::connect) began is established.
+    Connected {
+        /// Which.
+        flow: Flow,
+    },
+    /// A peer has connected.
+    Accepted {
+        /// The new connection.
+        flow: Flow,
+        /// To which port.
+        port: u16,
+        /// From where.
+        from: SocketAddrV4,
+    },
+    /// These bytes of a stream have been received: the owner copies them to their place in a block. They lie below what was
+    /// granted. No byte of a stream is delivered twice, but they need not come in order.
+    Deliver {
+        /// Of which stream.
+        flow: Flow,
+        /// Which bytes: the first one's offset in the stream.
+        offset: u64,
+        /// Where they lie, in a receive buffer that is released later.
+        piece: Piece,
+    },
+    /// All bytes before this one have been delivered.
+    Received {
+        /// Of which stream.
+        flow: Flow,
+        /// How many.
+        offset: u64,
+    },
+    /// The peer has ended its stream and all of it has arrived. Some may yet wait to be granted.
+    Ended {
+        /// Which stream.
+        flow: Flow,
+        /// Its length.
+        offset: u64,
+    },
+    /// All bytes before this one have been sent by the NIC, at least once: they have been taken over.
+    Sent {
+        /// Of which stream.
+        flow: Flow,
+        /// How many.
+        offset: u64,
+    },
+    /// All bytes before this one have been acknowledged by the peer: its TCP has them.
+    Acknowledged {
+        /// Of which stream.
+        flow: Flow,
+        /// How many.
+        offset: u64,
+    },
+    /// Bytes that are no longer here were lost and must be sent again: to be read from their source once more and given to
+    /// [`Stack::resupply`](crate::Stack::resupply), in one or several chunks.
+    Reread {
+        /// Of which stream.
+        flow: Flow,
+        /// Which bytes: the first one's offset in the stream.
+        offset: u64,
+        /// How many.
+        length: u32,
+    },
+    /// A chunk's bytes are no longer needed. It says nothing about whether they arrived.
+    Free {
+        /// Whose chunk.
+        owner: Owner,
+        /// Its block.
+        block: BlockId,
+    },
+    /// A receive buffer can be used again, as soon as what was delivered from it before has been copied.
+    Release {
+        /// Which.
+        buffer: BufferId,
+    },
+    /// A UDP datagram.
+    Datagram {
+        /// To which port.
+        port: u16,
+        /// From where.
+        from: SocketAddrV4,
+        /// Its payload, in a receive buffer that is released right after.
+        piece: Piece,
+    },
+    /// A connection is gone, and its name with it.
+    Closed {
+        /// Which.
+        flow: Flow,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Whose chunk it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A connection's; it may be gone.
+    Flow(Flow),
+    /// A UDP port's.
+    Port(u16),
+}
+
+/// Why a connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Both sides have ended their streams, and each knows it of the other.
+    Finished,
+    /// The peer has reset it.
+    Reset,
+    /// The peer has refused it.
+    Refused,
+    /// The peer has not answered for too long.
+    TimedOut,
+    /// Nobody answers at the peer's address, or the gateway's.
+    Unreachable,
+    /// The owner has aborted it.
+    Aborted,
+}
+
+/// Why a connection could not be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// As many connections as there may be.
+    #[error("there are as many connections as there may be")]
+    Full,
+    /// All local ports for this peer are taken.
+    #[error("no local port is free")]
+    NoPort,
+    /// The address is not one host's, the port is zero, or there is neither a direct way nor a gateway.
+    #[error("no way to {0}")]
+    Unreachable(SocketAddrV4),
+}
+
+/// Why a port could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// It is open, or port zero.
+    #[error("port {0} is taken")]
+    Taken(u16),
+}
+
+/// Why bytes were not accepted. Their block is the owner's still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The connection is gone.
+    #[error("the connection is gone")]
+    Gone,
+    /// The stream was ended by [`Stack::shutdown`](crate::Stack::shutdown).
+    #[error("the stream was ended")]
+    Ended,
+    /// No bytes, or more than a chunk can have.
+    #[error("a chunk of this length cannot be sent")]
+    Length,
+    /// The queue is full. Something becomes free later.
+    #[error("the queue is full")]
+    Full,
+    /// Nobody has asked for these bytes.
+    #[error("these bytes were not asked for")]
+    NotAsked,
+    /// The port is not open.
+    #[error("the port is not open")]
+    Closed,
+    /// No way to this address.
+    #[error("no way to {0}")]
+    Unreachable(Ipv4Addr),
+}

@@ -1,0 +1,216 @@
+//! A frame leaves: ARP first, then what has no connection, then the connections in turn.
+
+use super::{Connection, Packet, Sending, Stack};
+use crate::checksum::pseudo_header;
+use crate::message::{ChecksumOffload, Frame, FrameId, Header, Nanos, Piece};
+use crate::tcp::{Outgoing, segment};
+use core::net::Ipv4Addr;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol,
+    Ipv4Packet, UdpPacket,
+};
+
+/// Bytes of Ethernet and IPv4 headers.
+const BEFORE: usize = 14 + 20;
+
+/// What goes into an IPv4 packet.
+struct Body<'a> {
+    to: Ipv4Addr,
+    protocol: IpProtocol,
+    /// Bytes of the header of what it carries.
+    header: usize,
+    payload: &'a [Piece],
+    /// Payload of each frame that the NIC makes.
+    segment: Option<u16>,
+}
+
+impl Body<'_> {
+    fn length(&self) -> usize {
+        self.header + self.payload.iter().map(|piece| piece.length as usize).sum::<usize>()
+    }
+}
+
+impl Stack {
+    pub(super) fn egress(&mut self, now: Nanos) -> Option<Frame> {
+        if let Some((mac, to)) = self.replies.pop_front() {
+            return Some(self.arp_frame(ArpOperation::Reply, mac, mac, to));
+        }
+        loop {
+            if let Some(address) = self.neighbours.request() {
+                return Some(self.arp_frame(ArpOperation::Request, [0xff; 6], [0; 6], address));
+            }
+            if let Some(packet) = self.packets.pop_front() {
+                match self.packet_frame(packet, now) {
+                    Some(frame) => return Some(frame),
+                    None => continue,
+                }
+            }
+            let key = self.ready.pop_front()?;
+            let Some(Connection { tcb, queued, .. }) = self.flows.get_mut(key) else { continue };
+            *queued = false;
+            let to = *tcb.remote.ip();
+            let Some(hop) = self.shared.config.next_hop(to) else { continue };
+            let Some(mac) = self.neighbours.find(hop, now) else {
+                if !self.neighbours.wait(hop, key) {
+                    self.shared.statistics.pending_dropped += 1;
+                }
+                continue;
+            };
+            let outgoing = tcb.transmit(now, &mut self.shared);
+            self.schedule(key);
+            if let Some(outgoing) = outgoing {
+                // There may be more, after the others' turn.
+                self.touch(key);
+                return Some(self.segment_frame(key, outgoing, mac, to));
+            }
+        }
+    }
+
+    fn arp_frame(
+        &mut self,
+        operation: ArpOperation,
+        mac: [u8; 6],
+        target: [u8; 6],
+        address: Ipv4Addr,
+    ) -> Frame {
+        let repr = ArpRepr::EthernetIpv4 {
+            operation,
+            source_hardware_addr: EthernetAddress(self.shared.config.mac),
+            source_protocol_addr: self.shared.config.address,
+            target_hardware_addr: EthernetAddress(target),
+            target_protocol_addr: address,
+        };
+        let mut header = Header::zeroed(14 + repr.buffer_len());
+        self.ethernet(&mut header, mac, EthernetProtocol::Arp);
+        repr.emit(&mut ArpPacket::new_unchecked(&mut header[14..]));
+        let id = FrameId(self.sending.insert(Sending::default()));
+        Frame { id, header, payload: Vec::new(), checksum: None, segment: None }
+    }
+
+    fn ethernet(&self, header: &mut [u8], mac: [u8; 6], protocol: EthernetProtocol) {
+        let mut frame = EthernetFrame::new_unchecked(header);
+        frame.set_dst_addr(EthernetAddress(mac));
+        frame.set_src_addr(EthernetAddress(self.shared.config.mac));
+        frame.set_ethertype(protocol);
+    }
+
+    /// A packet without a connection, where its neighbour is known. Else it waits or is dropped.
+    fn packet_frame(&mut self, packet: Packet, now: Nanos) -> Option<Frame> {
+        let to = match &packet {
+            Packet::Tcp(to, _) | Packet::Echo { to, .. } => *to,
+            Packet::Udp { to, .. } => *to.ip(),
+        };
+        let Some(hop) = self.shared.config.next_hop(to) else {
+            self.drop_packet(packet);
+            return None;
+        };
+        let Some(mac) = self.neighbours.find(hop, now) else {
+            if let Err(packet) = self.neighbours.wait_packet(hop, packet) {
+                self.drop_packet(packet);
+            }
+            return None;
+        };
+        Some(match packet {
+            Packet::Tcp(_, header) => self.tcp_frame(&header, Vec::new(), None, mac, to, Sending::default()),
+            Packet::Udp { to, port, piece, block } => {
+                self.taken_over(block);
+                let sending = Sending { blocks: vec![block], ..Sending::default() };
+                let payload = Vec::from_iter((piece.length > 0).then_some(piece));
+                let body = Body {
+                    to: *to.ip(),
+                    protocol: IpProtocol::Udp,
+                    header: 8,
+                    payload: &payload,
+                    segment: None,
+                };
+                let (mut header, sum) = self.ipv4_header(&body, mac);
+                let mut udp = UdpPacket::new_unchecked(&mut header[BEFORE..]);
+                udp.set_src_port(port);
+                udp.set_dst_port(to.port());
+                udp.set_len(body.length() as u16);
+                udp.set_checksum(sum);
+                let checksum = Some(ChecksumOffload { start: BEFORE as u16, offset: 6 });
+                self.frame(header, payload, checksum, None, sending)
+            }
+            Packet::Echo { to, icmp, piece, buffer } => {
+                let sending = Sending { buffer: Some(buffer), ..Sending::default() };
+                let payload = Vec::from_iter((piece.length > 0).then_some(piece));
+                let body =
+                    Body { to, protocol: IpProtocol::Icmp, header: 8, payload: &payload, segment: None };
+                let (mut header, _) = self.ipv4_header(&body, mac);
+                header[BEFORE..].copy_from_slice(&icmp);
+                self.frame(header, payload, None, None, sending)
+            }
+        })
+    }
+
+    fn segment_frame(
+        &mut self,
+        key: crate::slab::Key,
+        outgoing: Outgoing,
+        mac: [u8; 6],
+        to: Ipv4Addr,
+    ) -> Frame {
+        let Outgoing { header, payload, segment, new, .. } = outgoing;
+        let flow = new.map(|_| crate::message::Flow(key));
+        let sending = Sending { flow, blocks: payload.blocks, buffer: None };
+        let frame = self.tcp_frame(&header, payload.pieces, segment, mac, to, sending);
+        if let (Some(end), Some(connection)) = (new, self.flows.get_mut(key)) {
+            connection.tcb.frame_taken(frame.id, end);
+        }
+        frame
+    }
+
+    fn tcp_frame(
+        &mut self,
+        tcp: &segment::Header,
+        payload: Vec<Piece>,
+        segment: Option<u16>,
+        mac: [u8; 6],
+        to: Ipv4Addr,
+        sending: Sending,
+    ) -> Frame {
+        self.shared.statistics.segments_out += 1;
+        let body = Body { to, protocol: IpProtocol::Tcp, header: tcp.len(), payload: &payload, segment };
+        let (mut header, sum) = self.ipv4_header(&body, mac);
+        tcp.emit(&mut header[BEFORE..], sum);
+        let checksum = Some(ChecksumOffload { start: BEFORE as u16, offset: 16 });
+        self.frame(header, payload, checksum, segment, sending)
+    }
+
+    fn frame(
+        &mut self,
+        header: Header,
+        payload: Vec<Piece>,
+        checksum: Option<ChecksumOffload>,
+        segment: Option<u16>,
+        sending: Sending,
+    ) -> Frame {
+        let id = FrameId(self.sending.insert(sending));
+        Frame { id, header, payload, checksum, segment }
+    }
+
+    /// Ethernet and IPv4 headers, with room for the next one; and the sum of the pseudo header.
+    fn ipv4_header(&mut self, body: &Body<'_>, mac: [u8; 6]) -> (Header, u16) {
+        let mut header = Header::zeroed(BEFORE + body.header);
+        self.ethernet(&mut header, mac, EthernetProtocol::Ipv4);
+        let from = self.shared.config.address;
+        let length = body.length();
+        let mut packet = Ipv4Packet::new_unchecked(&mut header[14..]);
+        packet.set_version(4);
+        packet.set_header_len(20);
+        packet.set_total_len((20 + length) as u16);
+        packet.set_ident(self.identification);
+        packet.set_hop_limit(64);
+        packet.set_next_header(body.protocol);
+        packet.set_src_addr(from);
+        packet.set_dst_addr(body.to);
+        packet.fill_checksum();
+        // The NIC numbers the packets that it makes of one.
+        let packets =
+            body.segment.map_or(1, |segment| (length - body.header).div_ceil(segment.into()) as u16);
+        self.identification = self.identification.wrapping_add(packets);
+        let counted = if body.segment.is_some() { 0 } else { length as u16 };
+        (header, pseudo_header(from.octets(), body.to.octets(), body.protocol, counted).value())
+    }
+}

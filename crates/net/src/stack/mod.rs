@@ -1,0 +1,326 @@
+//! The stack: what its owner calls.
+
+mod egress;
+mod flows;
+mod ingress;
+mod time_wait;
+
+use crate::arp::Neighbours;
+use crate::config::Config;
+use crate::message::{
+    BufferId, Chunk, ConnectError, Event, Flow, Frame, FrameId, Nanos, OpenError, Owner, Piece, Reason,
+    ReceivedFrame, SendError,
+};
+use crate::shared::Shared;
+use crate::slab::{Key, Slab};
+use crate::statistics::{Statistics, Usage};
+use crate::tcp::segment::Header;
+use crate::tcp::{Secrets, Tcb};
+use core::hash::Hasher;
+use core::net::{Ipv4Addr, SocketAddrV4};
+use siphasher::sip::SipHasher24;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use time_wait::TimeWaits;
+
+/// A connection as its segments name it: the local port, and the peer.
+type Tuple = (u16, SocketAddrV4);
+
+#[derive(Debug)]
+struct Connection {
+    tcb: Box<Tcb>,
+    /// It is in the queue of those that may have something to send.
+    queued: bool,
+    scheduled: Option<Nanos>,
+}
+
+#[derive(Debug, Default)]
+struct Listener {
+    /// Connections that are not yet established, the oldest first.
+    half_open: VecDeque<Key>,
+}
+
+/// A packet without a connection.
+#[derive(Debug)]
+enum Packet {
+    Tcp(Ipv4Addr, Header),
+    Udp { to: SocketAddrV4, port: u16, piece: Piece, block: Key },
+    Echo { to: Ipv4Addr, icmp: [u8; 8], piece: Piece, buffer: BufferId },
+}
+
+/// What the NIC has.
+#[derive(Debug, Default)]
+struct Sending {
+    /// Whose new bytes.
+    flow: Option<Flow>,
+    blocks: Vec<Key>,
+    buffer: Option<BufferId>,
+}
+
+/// TCP, UDP, ARP and ICMP of one card on one Ethernet link.
+///
+/// After each call that hands something in, the owner takes out what there is: frames by [`Stack::next_frame`] as far as the NIC has
+/// room, events by [`Stack::next_event`]; and calls [`Stack::poll`] at [`Stack::deadline`].
+#[derive(Debug)]
+pub struct Stack {
+    shared: Shared,
+    flows: Slab<Connection>,
+    tuples: BTreeMap<Tuple, Key>,
+    listeners: BTreeMap<u16, Listener>,
+    time_waits: TimeWaits,
+    udp: BTreeSet<u16>,
+    ready: VecDeque<Key>,
+    timers: BTreeSet<(Nanos, Key)>,
+    neighbours: Neighbours<Packet>,
+    /// ARP replies: to whom.
+    replies: VecDeque<([u8; 6], Ipv4Addr)>,
+    packets: VecDeque<Packet>,
+    sending: Slab<Sending>,
+    identification: u16,
+    ports_given: u16,
+}
+
+impl Stack {
+    /// A stack without connections.
+    pub fn new(mut config: Config) -> Stack {
+        config.mtu = config.mtu.clamp(576, 9216);
+        config.limits.window = config.limits.window.min(0xffff << 14);
+        let neighbours = Neighbours::new(config.limits.neighbours);
+        Stack {
+            shared: Shared::new(config),
+            flows: Slab::new(),
+            tuples: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            time_waits: TimeWaits::default(),
+            udp: BTreeSet::new(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            neighbours,
+            replies: VecDeque::new(),
+            packets: VecDeque::new(),
+            sending: Slab::new(),
+            identification: 0,
+            ports_given: 0,
+        }
+    }
+
+    /// The NIC has put a frame into a receive buffer.
+    pub fn receive(&mut self, frame: &ReceivedFrame<'_>, now: Nanos) {
+        self.shared.statistics.frames_in += 1;
+        if !self.ingress(frame, now) {
+            self.shared.event(Event::Release { buffer: frame.buffer });
+        }
+    }
+
+    /// Lets time pass. Calling it too often does no harm.
+    pub fn poll(&mut self, now: Nanos) {
+        while let Some((at, key)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, key));
+            let Some(connection) = self.flows.get_mut(key) else { continue };
+            connection.scheduled = None;
+            let fate = connection.tcb.on_time(now, &mut self.shared);
+            self.settle(key, fate, now);
+        }
+        self.time_waits.poll(now);
+        for waiting in self.neighbours.poll(now) {
+            self.unreachable(waiting, now);
+        }
+    }
+
+    /// When [`Stack::poll`] has to be called.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [timer, self.time_waits.deadline(), self.neighbours.deadline()].into_iter().flatten().min()
+    }
+
+    /// The next frame to send, where there is one. To be called only as the NIC has room for it: what waits here is the
+    /// newest.
+    pub fn next_frame(&mut self, now: Nanos) -> Option<Frame> {
+        let frame = self.egress(now)?;
+        self.shared.statistics.frames_out += 1;
+        Some(frame)
+    }
+
+    /// The NIC is done with a frame: it has sent it, or it never will. A name that is not a frame's (any more) is ignored.
+    pub fn frame_sent(&mut self, frame: FrameId) {
+        let Some(sending) = self.sending.remove(frame.0) else { return };
+        if let Some(flow) = sending.flow
+            && let Some(connection) = self.flows.get_mut(flow.0)
+        {
+            connection.tcb.frame_sent(frame, &mut self.shared);
+        }
+        for block in sending.blocks {
+            self.shared.unframed(block);
+        }
+        if let Some(buffer) = sending.buffer {
+            self.shared.event(Event::Release { buffer });
+        }
+    }
+
+    /// What happened next.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// Accepts connections to a port.
+    pub fn listen(&mut self, port: u16) -> Result<(), OpenError> {
+        if port == 0 || self.listeners.contains_key(&port) {
+            return Err(OpenError::Taken(port));
+        }
+        self.listeners.insert(port, Listener::default());
+        Ok(())
+    }
+
+    /// Accepts no more. Connections that are established stay.
+    pub fn unlisten(&mut self, port: u16) {
+        if let Some(listener) = self.listeners.remove(&port) {
+            listener.half_open.into_iter().for_each(|key| self.remove(key));
+        }
+    }
+
+    /// Begins a connection. [`Event::Connected`] or [`Event::Closed`] follows.
+    pub fn connect(&mut self, to: SocketAddrV4, now: Nanos) -> Result<Flow, ConnectError> {
+        if to.port() == 0 || self.shared.config.next_hop(*to.ip()).is_none() {
+            return Err(ConnectError::Unreachable(to));
+        }
+        if self.flows.len() >= self.shared.config.limits.flows {
+            return Err(ConnectError::Full);
+        }
+        let port = self.ephemeral(to).ok_or(ConnectError::NoPort)?;
+        let local = SocketAddrV4::new(self.shared.config.address, port);
+        let secrets = self.secrets(local, to, now);
+        let flow = Flow(self.flows.next_key());
+        let tcb = Tcb::connect(flow, local, to, secrets, now, &self.shared.config);
+        self.insert(tcb);
+        Ok(flow)
+    }
+
+    /// Appends bytes to a connection's stream, also before it is established: the offset of the first one in the stream.
+    pub fn send(&mut self, flow: Flow, chunk: Chunk) -> Result<u64, SendError> {
+        let connection = self.flows.get_mut(flow.0).ok_or(SendError::Gone)?;
+        let offset = connection.tcb.send(&chunk, &mut self.shared)?;
+        self.touch(flow.0);
+        Ok(offset)
+    }
+
+    /// Hands in bytes that [`Event::Reread`] asked for: all of them or a part, at any time. What `chunk.more` says does not
+    /// count.
+    pub fn resupply(&mut self, flow: Flow, offset: u64, chunk: Chunk) -> Result<(), SendError> {
+        let connection = self.flows.get_mut(flow.0).ok_or(SendError::Gone)?;
+        connection.tcb.resupply(offset, &chunk, &mut self.shared)?;
+        self.touch(flow.0);
+        Ok(())
+    }
+
+    /// Ends this side's stream, after what was appended. The other side's goes on.
+    pub fn shutdown(&mut self, flow: Flow) {
+        if let Some(connection) = self.flows.get_mut(flow.0) {
+            connection.tcb.shutdown();
+            self.touch(flow.0);
+        }
+    }
+
+    /// Ends a connection at once, by a reset.
+    pub fn abort(&mut self, flow: Flow) {
+        if self.flows.get(flow.0).is_some() {
+            self.reset(flow.0, Reason::Aborted);
+        }
+    }
+
+    /// The owner has place for so many bytes more of a connection's stream.
+    pub fn grant(&mut self, flow: Flow, bytes: u64, now: Nanos) {
+        if let Some(connection) = self.flows.get_mut(flow.0) {
+            let fate = connection.tcb.grant(bytes, &mut self.shared);
+            self.settle(flow.0, fate, now);
+        }
+    }
+
+    /// The two ends of a connection: this one, and the peer.
+    pub fn ends(&self, flow: Flow) -> Option<(SocketAddrV4, SocketAddrV4)> {
+        self.flows.get(flow.0).map(|connection| (connection.tcb.local, connection.tcb.remote))
+    }
+
+    /// Takes datagrams to a port: [`Event::Datagram`].
+    pub fn open_udp(&mut self, port: u16) -> Result<(), OpenError> {
+        if port == 0 || !self.udp.insert(port) {
+            return Err(OpenError::Taken(port));
+        }
+        Ok(())
+    }
+
+    /// Takes no more.
+    pub fn close_udp(&mut self, port: u16) {
+        self.udp.remove(&port);
+    }
+
+    /// Sends a datagram from an open port. Its block is free when the NIC has sent it.
+    pub fn send_udp(&mut self, port: u16, to: SocketAddrV4, chunk: Chunk) -> Result<(), SendError> {
+        let Chunk { piece, block, .. } = chunk;
+        if !self.udp.contains(&port) || to.port() == 0 {
+            return Err(SendError::Closed);
+        }
+        let most = u32::from(self.shared.config.mtu) - 28;
+        if piece.length > most || piece.offset.checked_add(piece.length.into()).is_none() {
+            return Err(SendError::Length);
+        }
+        if self.shared.config.next_hop(*to.ip()).is_none() {
+            return Err(SendError::Unreachable(*to.ip()));
+        }
+        if self.packets.len() >= self.shared.config.limits.pending {
+            return Err(SendError::Full);
+        }
+        let block = self.shared.block(Owner::Port(port), block);
+        self.packets.push_back(Packet::Udp { to, port, piece, block });
+        Ok(())
+    }
+
+    /// What was counted.
+    pub fn statistics(&self) -> &Statistics {
+        &self.shared.statistics
+    }
+
+    /// What there is now.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            flows: self.flows.len(),
+            time_wait: self.time_waits.len(),
+            chunks: self.shared.blocks.len(),
+            buffers: self.shared.held,
+            frames: self.sending.len(),
+            pending: self.packets.len() + self.neighbours.pending(),
+        }
+    }
+
+    fn hash(&self, what: u8, local: SocketAddrV4, remote: SocketAddrV4) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.shared.config.key);
+        hasher.write(&[what]);
+        for end in [local, remote] {
+            hasher.write(&end.ip().octets());
+            hasher.write(&end.port().to_be_bytes());
+        }
+        hasher.finish()
+    }
+
+    /// The initial sequence number is a keyed hash of the ends and a clock of 4 us (RFC 6528).
+    fn secrets(&self, local: SocketAddrV4, remote: SocketAddrV4, now: Nanos) -> Secrets {
+        let hash = self.hash(0, local, remote);
+        let iss = (hash as u32).wrapping_add((now / 4_000) as u32);
+        Secrets { iss, stamp_offset: (hash >> 32) as u32 }
+    }
+
+    /// A local port for a connection (RFC 6056, algorithm 3).
+    fn ephemeral(&mut self, to: SocketAddrV4) -> Option<u16> {
+        const FIRST: u16 = 49152;
+        const COUNT: u16 = 16384;
+        let address = SocketAddrV4::new(self.shared.config.address, 0);
+        let offset = self.hash(1, address, to) as u16;
+        (0..COUNT).find_map(|_| {
+            let port = FIRST + offset.wrapping_add(self.ports_given) % COUNT;
+            self.ports_given = self.ports_given.wrapping_add(1);
+            let tuple = (port, to);
+            let free = !self.tuples.contains_key(&tuple)
+                && !self.time_waits.contains(&tuple)
+                && !self.listeners.contains_key(&port);
+            free.then_some(port)
+        })
+    }
+}

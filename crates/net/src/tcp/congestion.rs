@@ -1,0 +1,142 @@
+//! Congestion control: slow start, congestion avoidance, and what is lost of the window after a loss (RFC 5681), with bytes
+//! counted rather than acknowledgements (RFC 3465, as peers acknowledge more than two segments at once).
+
+/// Why fewer bytes go out for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// Segments were found lost; over when everything sent before has been acknowledged.
+    Fast {
+        /// Up to where that is.
+        until: u64,
+    },
+    /// The timer expired.
+    Timeout {
+        /// Up to where everything had been sent.
+        until: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Congestion {
+    mss: u64,
+    window: u64,
+    threshold: u64,
+    counted: u64,
+    /// The window, not the owner, held something back since the last acknowledgement: only then it may grow.
+    pub(crate) limited: bool,
+    pub(crate) recovery: Option<Recovery>,
+}
+
+impl Congestion {
+    pub(crate) fn new(mss: u32) -> Congestion {
+        let mss = u64::from(mss);
+        let window = initial(mss);
+        Congestion { mss, window, threshold: u64::MAX, counted: 0, limited: false, recovery: None }
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// So many bytes were acknowledged.
+    pub(crate) fn acknowledged(&mut self, bytes: u64) {
+        if matches!(self.recovery, Some(Recovery::Fast { .. })) || !std::mem::take(&mut self.limited) {
+            return;
+        }
+        if self.window < self.threshold {
+            let most = if self.recovery.is_some() { 2 * self.mss } else { u64::MAX };
+            self.window =
+                self.window.saturating_add(bytes.min(most)).min(self.threshold.max(self.window + self.mss));
+            return;
+        }
+        self.counted += bytes;
+        if self.counted >= self.window {
+            self.counted -= self.window;
+            self.window += self.mss;
+        }
+    }
+
+    /// Segments are lost while `flight` bytes are on their way. Once per window.
+    pub(crate) fn lost(&mut self, flight: u64, until: u64) {
+        self.halve(flight);
+        self.recovery = Some(Recovery::Fast { until });
+    }
+
+    /// The window halves without recovery: a lone loss at the tail was repaired by its probe.
+    pub(crate) fn halve(&mut self, flight: u64) {
+        self.threshold = (flight / 2).max(2 * self.mss);
+        self.window = self.threshold;
+        self.counted = 0;
+    }
+
+    /// The retransmission timer has expired; `first` where it is for the first time in a row.
+    pub(crate) fn timed_out(&mut self, flight: u64, until: u64, first: bool) {
+        if first && !matches!(self.recovery, Some(Recovery::Timeout { .. })) {
+            self.threshold = (flight / 2).max(2 * self.mss);
+        }
+        self.window = self.mss;
+        self.counted = 0;
+        self.recovery = Some(Recovery::Timeout { until });
+    }
+
+    /// Everything up to here is acknowledged.
+    pub(crate) fn reached(&mut self, acknowledged: u64) {
+        if let Some(Recovery::Fast { until } | Recovery::Timeout { until }) = self.recovery
+            && acknowledged >= until
+        {
+            self.recovery = None;
+        }
+    }
+
+    /// Nothing was sent for longer than the retransmission timeout (RFC 5681, 4.1).
+    pub(crate) fn idle(&mut self) {
+        self.window = self.window.min(initial(self.mss));
+    }
+}
+
+/// RFC 6928.
+fn initial(mss: u64) -> u64 {
+    (10 * mss).min(14_600.max(2 * mss))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grown(congestion: &mut Congestion, bytes: u64) -> u64 {
+        congestion.limited = true;
+        congestion.acknowledged(bytes);
+        congestion.window()
+    }
+
+    #[test]
+    fn slow_start_then_avoidance() {
+        let mut congestion = Congestion::new(1000);
+        assert_eq!(congestion.window(), 10_000);
+        congestion.acknowledged(10_000);
+        assert_eq!(congestion.window(), 10_000, "it was not used");
+        assert_eq!(grown(&mut congestion, 10_000), 20_000);
+        congestion.lost(20_000, 7);
+        assert_eq!(grown(&mut congestion, 5_000), 10_000, "not while recovering");
+        congestion.reached(6);
+        assert!(congestion.recovery.is_some());
+        congestion.reached(7);
+        assert_eq!(congestion.recovery, None);
+        assert_eq!(grown(&mut congestion, 9_999), 10_000);
+        assert_eq!(grown(&mut congestion, 1), 11_000, "a segment each round trip");
+    }
+
+    #[test]
+    fn a_timeout_starts_over() {
+        let mut congestion = Congestion::new(1000);
+        congestion.timed_out(8_000, 100, true);
+        assert_eq!(congestion.window(), 1_000);
+        congestion.timed_out(1_000, 100, false);
+        assert_eq!(grown(&mut congestion, 1_000), 2_000);
+        assert_eq!(grown(&mut congestion, 8_000), 4_000, "up to half of what flew");
+        assert_eq!(grown(&mut congestion, 4_000), 5_000);
+        congestion.reached(100);
+        congestion.halve(500);
+        assert_eq!((congestion.window(), congestion.recovery), (2_000, None));
+    }
+}

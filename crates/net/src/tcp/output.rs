@@ -1,0 +1,277 @@
+//! What a connection sends: one segment at each call, when the NIC has room for it.
+
+use super::queue::Gathered;
+use super::segment::{Flags, Header, OptionBytes, Timestamp};
+use super::{State, Tcb};
+use crate::message::{Event, Nanos};
+use crate::shared::Shared;
+use core::ops::Range;
+
+/// So many bytes are asked for again at once, of one connection.
+const REREAD: u64 = 256 << 10;
+
+/// So many in one event.
+const REREAD_EVENT: u64 = 64 << 10;
+
+/// A segment to send.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) header: Header,
+    pub(crate) payload: Gathered,
+    /// The NIC makes segments of so many bytes out of it.
+    pub(crate) segment: Option<u16>,
+    /// It has new bytes, up to this position.
+    pub(crate) new: Option<u64>,
+}
+
+impl Tcb {
+    /// The next segment, if one is due.
+    pub(crate) fn transmit(&mut self, now: Nanos, shared: &mut Shared) -> Option<Outgoing> {
+        if let Some(seq) = self.reset_due.take() {
+            shared.statistics.resets_out += 1;
+            let flags = Flags { rst: true, ..Flags::default() };
+            let ports = (self.local.port(), self.remote.port());
+            let options = OptionBytes::default();
+            return Some(Outgoing::bare(Header { ports, seq, ack: None, flags, window: 0, options }));
+        }
+        if std::mem::take(&mut self.syn_due) {
+            return Some(self.syn(now, shared));
+        }
+        if !self.is_open() {
+            return None;
+        }
+        if self.ack_due && self.receiver.has_gaps() {
+            return Some(self.acknowledgement(now));
+        }
+        if self.state != State::Over {
+            let data = self.retransmission(now, shared).or_else(|| self.new_data(now, shared));
+            if data.is_some() {
+                return data;
+            }
+        }
+        if std::mem::take(&mut self.probe_due) {
+            shared.statistics.probes += 1;
+            let mut probe = self.acknowledgement(now);
+            // An old number: whoever gets it has to answer.
+            probe.header.seq = self.seq(self.una).wrapping_sub(1);
+            return Some(probe);
+        }
+        if self.ack_due {
+            return Some(self.acknowledgement(now));
+        }
+        self.arm_persist(now);
+        None
+    }
+
+    /// Milliseconds, as timestamps have it.
+    pub(super) fn clock(&self, offset: u32, now: Nanos) -> u32 {
+        ((now / 1_000_000) as u32).wrapping_add(offset)
+    }
+
+    fn syn(&mut self, now: Nanos, shared: &mut Shared) -> Outgoing {
+        let passive = self.state == State::SynReceived;
+        let tcp = &shared.config.tcp;
+        let mut options = OptionBytes::default();
+        options.mss(shared.config.mtu - 40);
+        // The answer has what the SYN had.
+        if !passive || self.send_scale > 0 || self.receive_scale > 0 {
+            options.scale(self.receive_scale);
+        }
+        if if passive { self.sack } else { tcp.sack } {
+            options.sack_permitted();
+        }
+        if !passive && tcp.timestamps || self.stamps.is_some() {
+            let echo = self.stamps.map_or(0, |stamps| stamps.recent);
+            options.timestamp(Timestamp { value: self.clock(self.stamp_offset, now), echo });
+        }
+        let window = self.receiver.advertise(0);
+        let again = self.nxt > 0;
+        self.nxt = 1;
+        if again {
+            shared.statistics.retransmissions += 1;
+        } else {
+            self.sent_at = now;
+        }
+        self.silent_since.get_or_insert(now);
+        if self.timer == super::Timer::Off {
+            self.arm(now);
+        }
+        let ack = passive.then(|| self.irs.wrapping_add(1));
+        let ports = (self.local.port(), self.remote.port());
+        let flags = Flags { syn: true, ..Flags::default() };
+        Outgoing::bare(Header { ports, seq: self.iss, ack, flags, window, options })
+    }
+
+    /// The header of a segment of an open connection. It acknowledges what there is.
+    fn header(&mut self, position: u64, flags: Flags, now: Nanos) -> Header {
+        let mut options = OptionBytes::default();
+        if let Some(stamps) = self.stamps {
+            options.timestamp(Timestamp { value: self.clock(stamps.offset, now), echo: stamps.recent });
+        }
+        self.ack_due = false;
+        self.ack_at = None;
+        self.unacknowledged = 0;
+        let ack = self.receiver.nxt();
+        self.acknowledged = ack;
+        Header {
+            ports: (self.local.port(), self.remote.port()),
+            seq: self.seq(position),
+            ack: Some(self.irs.wrapping_add(ack as u32)),
+            flags,
+            window: self.receiver.advertise(self.receive_scale),
+            options,
+        }
+    }
+
+    /// The acknowledgement that is due as the connection goes over into TIME-WAIT.
+    pub(crate) fn last_acknowledgement(&mut self, now: Nanos) -> Option<Header> {
+        self.ack_due.then(|| self.acknowledgement(now).header)
+    }
+
+    fn acknowledgement(&mut self, now: Nanos) -> Outgoing {
+        let mut header = self.header(self.nxt, Flags::default(), now);
+        if self.sack {
+            let irs = self.irs;
+            let number = |position: u64| irs.wrapping_add(position as u32);
+            header.options.sacks(self.receiver.sacks().map(|range| number(range.start)..number(range.end)));
+        }
+        Outgoing::bare(header)
+    }
+
+    /// Bytes on their way.
+    fn pipe(&self) -> u64 {
+        // Each duplicate says that a segment has arrived, where nothing tells which.
+        let arrived = if self.sack { 0 } else { u64::from(self.duplicates) * u64::from(self.mss) };
+        self.scoreboard.pipe().saturating_sub(arrived)
+    }
+
+    /// Bytes that the congestion window lets out now.
+    fn room(&mut self) -> u64 {
+        let room = self.congestion.window().saturating_sub(self.pipe());
+        if std::mem::take(&mut self.force) { room.max(self.mss.into()) } else { room }
+    }
+
+    /// Most payload of one frame.
+    fn frame_most(&self, shared: &Shared) -> u64 {
+        let mss = u64::from(self.mss);
+        let most = shared.config.segmentation.map_or(mss, |most| u64::from(most.min(65_000)).max(mss));
+        most - most % mss
+    }
+
+    fn retransmission(&mut self, now: Nanos, shared: &mut Shared) -> Option<Outgoing> {
+        loop {
+            let lost = self.scoreboard.next_lost()?;
+            let data = lost.start..lost.end.min(self.queue.end());
+            let (end, is_here) = self.queue.run(data.clone(), &shared.blocks);
+            if !data.is_empty() && !is_here {
+                if self.queue.asked() >= REREAD {
+                    return None;
+                }
+                self.ask(lost.start..end.min(lost.start + REREAD_EVENT), shared);
+                continue;
+            }
+            let force = self.force;
+            let room = self.room();
+            let length = lost.end - lost.start;
+            if room < length.min(self.mss.into()) {
+                self.congestion.limited = true;
+                self.force = force;
+                return None;
+            }
+            let mss = u64::from(self.mss);
+            let most = self.frame_most(shared).min(room - room % mss).max(mss).min(length);
+            let bytes = lost.start..(lost.start + most);
+            // A FIN goes with the last bytes.
+            let data = bytes.start..bytes.end.min(end.max(bytes.start));
+            let with_fin = bytes.end > self.queue.end();
+            return Some(self.emit(data, with_fin, true, now, shared));
+        }
+    }
+
+    fn ask(&mut self, bytes: Range<u64>, shared: &mut Shared) {
+        let length = (bytes.end - bytes.start) as u32;
+        shared.statistics.reread_bytes += u64::from(length);
+        shared.event(Event::Reread { flow: self.flow, offset: bytes.start - 1, length });
+        self.scoreboard.asked(bytes.clone());
+        self.queue.ask(bytes);
+    }
+
+    fn new_data(&mut self, now: Nanos, shared: &mut Shared) -> Option<Outgoing> {
+        let unsent = self.queue.end().saturating_sub(self.nxt);
+        let fin_unsent = self.fin && self.nxt <= self.queue.end();
+        let usable = (self.una + self.wnd).saturating_sub(self.nxt);
+        if usable == 0 || unsent == 0 && !fin_unsent {
+            return None;
+        }
+        if unsent == 0 {
+            return Some(self.emit(self.nxt..self.nxt, true, false, now, shared));
+        }
+        if self.una == self.nxt && now.saturating_sub(self.sent_at) > self.rtt.timeout() {
+            self.congestion.idle();
+        }
+        let mss = u64::from(self.mss);
+        let room = self.room();
+        let most = unsent.min(usable).min(self.frame_most(shared));
+        if room < most.min(mss) {
+            self.congestion.limited = true;
+            return None;
+        }
+        let mut length = most.min(room);
+        let all = length == unsent && !self.queue.more();
+        if length > mss && !all {
+            length -= length % mss;
+        }
+        // Silly windows are left alone (RFC 9293, 3.8.6.2.1).
+        if length < mss && !all && 2 * length < self.most_wnd && !self.push {
+            return None;
+        }
+        self.push = false;
+        self.congestion.limited |= room - length < mss;
+        let bytes = self.nxt..self.nxt + length;
+        let with_fin = fin_unsent && bytes.end == self.queue.end();
+        Some(self.emit(bytes, with_fin, false, now, shared))
+    }
+
+    /// Makes a segment of bytes that are here. It may come out shorter.
+    fn emit(
+        &mut self,
+        bytes: Range<u64>,
+        fin: bool,
+        again: bool,
+        now: Nanos,
+        shared: &mut Shared,
+    ) -> Outgoing {
+        let mut payload = Gathered::default();
+        let data_end = self.queue.gather(bytes.clone(), &mut payload);
+        let length = (data_end - bytes.start) as u32;
+        let fin = fin && data_end == self.queue.end();
+        let end = data_end + u64::from(fin);
+        let flags = Flags { fin, psh: length > 0 && data_end == self.queue.end(), ..Flags::default() };
+        let header = self.header(bytes.start, flags, now);
+        if again {
+            self.scoreboard.sent_again(bytes.start..end, now);
+            shared.statistics.retransmissions += 1;
+            shared.statistics.retransmitted_bytes += u64::from(length);
+        } else {
+            self.scoreboard.sent(bytes.start..end, now);
+            self.nxt = end;
+        }
+        // Counted before the queue lets go of them.
+        payload.blocks.iter().for_each(|block| shared.blocks.framed(*block));
+        self.queue.release(self.nxt, &self.scoreboard, shared);
+        self.sent_at = now;
+        self.silent_since.get_or_insert(now);
+        if !matches!(self.timer, super::Timer::Retransmit(_)) || !again && self.scoreboard.is_single() {
+            self.arm(now);
+        }
+        let new = (!again && length > 0).then_some(data_end);
+        let segment = (length > self.mss).then_some(self.mss as u16);
+        Outgoing { header, payload, segment, new }
+    }
+}
+
+impl Outgoing {
+    fn bare(header: Header) -> Outgoing {
+        Outgoing { header, payload: Gathered::default(), segment: None, new: None }
+    }
+}

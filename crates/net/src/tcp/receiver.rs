@@ -1,0 +1,255 @@
+//! The receiving side: packet gathering. Bytes below what was granted are delivered as they come, in whatever order, each to its
+//! place in the stream; bytes beyond wait in their receive buffers, within bounds. Positions are those of the peer's
+//! sequence space: the stream's first byte has position 1.
+
+use crate::config::Limits;
+use crate::message::{BufferId, Event, Flow, Piece};
+use crate::ranges::Ranges;
+use crate::shared::Shared;
+use core::ops::Range;
+
+/// Bytes in a receive buffer that wait to be granted.
+#[derive(Debug)]
+struct Held {
+    start: u64,
+    piece: Piece,
+    buffer: BufferId,
+}
+
+/// Payload of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Payload {
+    pub(crate) piece: Piece,
+    pub(crate) buffer: BufferId,
+}
+
+/// What became of a segment's payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// It went on where the bytes before had ended, and no gap is left behind it.
+    pub(crate) in_order: bool,
+    /// Its receive buffer is needed.
+    pub(crate) held: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    flow: Flow,
+    /// Next position expected.
+    nxt: u64,
+    /// Position after what the owner has place for.
+    granted: u64,
+    /// Position after the window that the peer knows of: it never moves back.
+    edge: u64,
+    /// What has arrived beyond `nxt`.
+    ranges: Ranges,
+    /// Where the segment that came last lies: the first block of a selective acknowledgement.
+    last: u64,
+    held: Vec<Held>,
+    /// The position of the peer's FIN.
+    fin: Option<u64>,
+    received: u64,
+    buffer: u32,
+    window: u32,
+    held_most: usize,
+    ranges_most: usize,
+}
+
+impl Receiver {
+    pub(crate) fn new(flow: Flow, limits: &Limits) -> Receiver {
+        Receiver {
+            flow,
+            nxt: 1,
+            granted: 1,
+            edge: 1,
+            ranges: Ranges::default(),
+            last: 0,
+            held: Vec::new(),
+            fin: None,
+            received: 1,
+            buffer: limits.buffer,
+            window: limits.window,
+            held_most: limits.held,
+            ranges_most: limits.ranges,
+        }
+    }
+
+    pub(crate) fn nxt(&self) -> u64 {
+        self.nxt
+    }
+
+    /// Bytes from `nxt` that the peer may send, as it knows.
+    pub(crate) fn window(&self) -> u64 {
+        self.edge.saturating_sub(self.nxt)
+    }
+
+    /// Where the window could end now.
+    fn possible_edge(&self) -> u64 {
+        let most = self.nxt + u64::from(self.window);
+        (self.granted + u64::from(self.buffer)).min(most).max(self.edge)
+    }
+
+    /// Whether to tell the peer of a larger window (RFC 9293, 3.8.6.2.2): by two segments, or half of all there can be.
+    pub(crate) fn is_wider(&self, mss: u32) -> bool {
+        let more = self.possible_edge() - self.edge;
+        more >= u64::from(2 * mss).min(u64::from(self.buffer.min(self.window)) / 2).max(1)
+    }
+
+    /// The window to advertise, in units of `1 << scale`, rounded down: what lies between is accepted all the same.
+    pub(crate) fn advertise(&mut self, scale: u8) -> u16 {
+        let units = (self.possible_edge().saturating_sub(self.nxt) >> scale).min(0xffff);
+        self.edge = self.edge.max(self.nxt + (units << scale));
+        (self.window() >> scale).min(0xffff) as u16
+    }
+
+    /// Whether everything before the FIN has come, and the FIN.
+    pub(crate) fn ended(&self) -> bool {
+        self.fin.is_some_and(|fin| self.nxt > fin)
+    }
+
+    /// Whether received bytes wait to be granted.
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Ranges to acknowledge selectively, the newest first.
+    pub(crate) fn sacks(&self) -> impl Iterator<Item = Range<u64>> {
+        let newest = self.ranges.around(self.last);
+        let others = self.ranges.iter().filter({
+            let newest = newest.clone();
+            move |range| Some(*range) != newest.as_ref()
+        });
+        newest.into_iter().chain(others.cloned())
+    }
+
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    /// The owner has place for so many bytes more.
+    pub(crate) fn grant(&mut self, bytes: u64, shared: &mut Shared) {
+        self.granted = self.granted.saturating_add(bytes).min(1 << 62);
+        let flow = self.flow;
+        let granted = self.granted;
+        let mut held = std::mem::take(&mut self.held);
+        held.retain_mut(|held| {
+            let length = granted.saturating_sub(held.start).min(held.piece.length.into()) as u32;
+            if length > 0 {
+                let piece = held.piece.part(0, length);
+                shared.event(Event::Deliver { flow, offset: held.start - 1, piece });
+                held.piece = held.piece.part(length.into(), held.piece.length - length);
+                held.start += u64::from(length);
+            }
+            let is_done = held.piece.length == 0;
+            if is_done {
+                shared.held -= 1;
+                shared.event(Event::Release { buffer: held.buffer });
+            }
+            !is_done
+        });
+        self.held = held;
+        self.progress(shared);
+    }
+
+    /// Says how far everything has been delivered.
+    fn progress(&mut self, shared: &mut Shared) {
+        let data_end = if self.ended() { self.nxt - 1 } else { self.nxt };
+        let received = data_end.min(self.granted);
+        if received > self.received {
+            self.received = received;
+            shared.event(Event::Received { flow: self.flow, offset: received - 1 });
+        }
+    }
+
+    /// Payload of a segment whose first byte has position `start`, with `fin` after it. It overlaps the window.
+    pub(crate) fn arrive(
+        &mut self,
+        start: i64,
+        payload: Option<Payload>,
+        fin: bool,
+        shared: &mut Shared,
+    ) -> Arrival {
+        let length = payload.map_or(0, |payload| i64::from(payload.piece.length));
+        let end = start.saturating_add(length);
+        let from = (start.max(0) as u64).max(self.nxt);
+        let upto = (end.max(0) as u64).min(self.edge.max(self.nxt));
+        let upto = self.fin.map_or(upto, |fin| upto.min(fin));
+        let before = self.nxt;
+        let mut arrival = Arrival::default();
+        if let Some(payload) = payload.filter(|_| from < upto) {
+            arrival.held = self.place(start, payload, from..upto, shared);
+        }
+        if fin && end > 0 && end as u64 >= self.nxt && upto as i64 == end && self.highest() <= end as u64 {
+            self.fin.get_or_insert(end as u64);
+        }
+        if let Some(range) = self.ranges.around(self.nxt) {
+            self.nxt = range.end;
+            self.ranges.remove(range);
+        }
+        if self.fin == Some(self.nxt) {
+            self.nxt += 1;
+        }
+        arrival.in_order = self.nxt > before && self.ranges.is_empty();
+        self.progress(shared);
+        if self.ended() && self.nxt > before {
+            shared.event(Event::Ended { flow: self.flow, offset: self.nxt - 2 });
+        }
+        arrival
+    }
+
+    fn highest(&self) -> u64 {
+        self.ranges.iter().last().map_or(self.nxt, |range| range.end)
+    }
+
+    /// Delivers or holds what is new of `bytes`. Whether the receive buffer is needed.
+    fn place(&mut self, start: i64, payload: Payload, bytes: Range<u64>, shared: &mut Shared) -> bool {
+        let piece_of = |bytes: &Range<u64>| {
+            payload.piece.part((bytes.start as i64 - start) as u64, (bytes.end - bytes.start) as u32)
+        };
+        self.last = bytes.start;
+        let missing = self.ranges.missing(bytes.clone());
+        if missing.is_empty() {
+            shared.statistics.duplicates += 1;
+        }
+        let mut is_held = false;
+        for new in missing {
+            if new.start > self.nxt && self.ranges.around(self.nxt).is_none() {
+                shared.statistics.out_of_order += 1;
+            }
+            let is_apart = new.start > self.nxt && self.ranges.around(new.start - 1).is_none();
+            if is_apart && self.ranges.len() >= self.ranges_most {
+                shared.statistics.bytes_dropped += new.end - new.start;
+                continue;
+            }
+            let granted = new.start..new.end.min(self.granted).max(new.start);
+            if !granted.is_empty() {
+                let (flow, offset) = (self.flow, granted.start - 1);
+                shared.event(Event::Deliver { flow, offset, piece: piece_of(&granted) });
+                self.ranges.insert(granted.clone());
+            }
+            let beyond = granted.end..new.end;
+            if beyond.is_empty() {
+                continue;
+            }
+            let is_full = self.held.len() >= self.held_most || shared.held >= shared.config.limits.held_total;
+            if is_held || is_full {
+                shared.statistics.bytes_dropped += beyond.end - beyond.start;
+                continue;
+            }
+            self.held.push(Held { start: beyond.start, piece: piece_of(&beyond), buffer: payload.buffer });
+            shared.held += 1;
+            self.ranges.insert(beyond);
+            is_held = true;
+        }
+        is_held
+    }
+
+    /// Gives up everything.
+    pub(crate) fn clear(&mut self, shared: &mut Shared) {
+        for held in self.held.drain(..) {
+            shared.held -= 1;
+            shared.event(Event::Release { buffer: held.buffer });
+        }
+        self.ranges.clear();
+    }
+}

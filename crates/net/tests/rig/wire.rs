@@ -1,0 +1,82 @@
+//! A full-duplex link with faults.
+
+use super::Random;
+use std::collections::BTreeMap;
+
+/// What goes wrong, each so many times in a thousand frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub lose: u32,
+    pub double: u32,
+    /// Delayed by up to `late` nanoseconds: others overtake it.
+    pub delay: u32,
+    pub late: u64,
+    pub corrupt: u32,
+}
+
+impl Faults {
+    pub fn none() -> Faults {
+        Faults::default()
+    }
+
+    /// What the engine promises to live with: 5 % lost, 5 % overtaken, 3 % doubled.
+    pub fn bad() -> Faults {
+        Faults { lose: 50, double: 30, delay: 50, late: 3_000_000, corrupt: 0 }
+    }
+
+    pub fn loss(permille: u32) -> Faults {
+        Faults { lose: permille, ..Faults::default() }
+    }
+}
+
+#[derive(Debug)]
+pub struct Wire {
+    pub faults: Faults,
+    /// One way, in nanoseconds.
+    pub latency: u64,
+    random: Random,
+    flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    count: u64,
+    pub lost: u64,
+    /// Every frame that was put on it, where asked for.
+    pub tap: Option<Vec<(usize, Vec<u8>)>>,
+}
+
+impl Wire {
+    pub fn new(seed: u64, latency: u64, faults: Faults) -> Wire {
+        let flying = BTreeMap::new();
+        Wire { faults, latency, random: Random(seed), flying, count: 0, lost: 0, tap: None }
+    }
+
+    /// Side `from` sends a frame.
+    pub fn carry(&mut self, from: usize, mut frame: Vec<u8>, now: u64) {
+        if let Some(tap) = &mut self.tap {
+            tap.push((from, frame.clone()));
+        }
+        let faults = self.faults;
+        if self.random.chance(faults.corrupt) {
+            let bit = self.random.below(frame.len() as u64 * 8);
+            frame[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        let copies = 1 + u64::from(self.random.chance(faults.double));
+        for _ in 0..copies {
+            if self.random.chance(faults.lose) {
+                self.lost += 1;
+                continue;
+            }
+            let late = if self.random.chance(faults.delay) { self.random.below(faults.late) } else { 0 };
+            self.count += 1;
+            self.flying.insert((now + self.latency + late, self.count), (1 - from, frame.clone()));
+        }
+    }
+
+    pub fn deadline(&self) -> Option<u64> {
+        self.flying.keys().next().map(|(at, _)| *at)
+    }
+
+    /// What has arrived: at which side, and what.
+    pub fn arrived(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
+        let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(entry.remove())
+    }
+}

@@ -1,0 +1,6 @@
+//! The stack against itself and against smoltcp, in virtual time.
+
+#[path = "../rig/mod.rs"]
+mod rig;
+
+mod transfers;

@@ -1,0 +1,130 @@
+//! Streams in both directions, every byte checked, on good and bad links.
+
+use crate::rig::pair::{address, config};
+use crate::rig::smol::Smol;
+use crate::rig::{Card, Faults, MS, Pair, Plan, SECOND, Wire};
+use dcs_net::{Config, Policy};
+
+const MIB: u64 = 1 << 20;
+
+/// Two cards send each other so much; both are idle after.
+fn both_ways(seed: u64, faults: Faults, configs: [Config; 2], plan: Plan, back: u64) -> Pair {
+    let mut pair = Pair::cards(seed, MS, faults, configs);
+    pair.card(1).stack.listen(80).unwrap();
+    pair.card(1).accepts = Some(plan.reversed(back));
+    let now = pair.now;
+    pair.card(0).connect(address(1, 80), plan, now);
+    finish(&mut pair, plan.send, back);
+    pair
+}
+
+fn finish(pair: &mut Pair, there: u64, back: u64) {
+    let done = pair.run_until(600 * SECOND, |pair| {
+        (0..2).all(|side| {
+            let card = pair.card(side);
+            !card.apps.is_empty() && card.apps.values().all(|app| app.closed.is_some())
+        })
+    });
+    for (side, received) in [(0, back), (1, there)] {
+        let card = pair.card(side);
+        for app in card.apps.values() {
+            assert!(done && app.is_done(), "side {side}: {app:?} {:?}", card.stack);
+            assert_eq!((app.received, app.ended), (received, Some(received)));
+            assert_eq!((app.sent, app.acknowledged), (app.plan.send, app.plan.send));
+        }
+    }
+    pair.run_for(70 * SECOND);
+    for side in 0..2 {
+        pair.card(side).assert_idle();
+        assert_eq!(pair.card(side).stack.usage().time_wait, 0);
+    }
+}
+
+#[test]
+fn a_clean_link() {
+    let mut pair = both_ways(1, Faults::none(), [config(0), config(1)], Plan::new(4 * MIB), 3 * MIB);
+    for side in 0..2 {
+        let statistics = pair.card(side).stack.statistics().clone();
+        assert_eq!((statistics.retransmissions, statistics.timeouts, statistics.out_of_order), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_bad_link_with_reread_and_with_hold() {
+    for seed in 0..8 {
+        let policy = if seed % 2 == 0 { Policy::Reread } else { Policy::Hold };
+        let plan = Plan { policy, ..Plan::new(MIB) };
+        let mut pair = both_ways(seed, Faults::bad(), [config(0), config(1)], plan, MIB / 2);
+        let reread = pair.card(0).stack.statistics().reread_bytes;
+        assert_eq!(reread > 0, policy == Policy::Reread);
+    }
+}
+
+#[test]
+fn segmentation_offload_on_a_bad_link() {
+    for seed in 0..4 {
+        let configs = [0, 1].map(|side| Config { segmentation: Some(64 << 10), ..config(side) });
+        both_ways(seed, Faults::bad(), configs, Plan::new(2 * MIB), 2 * MIB);
+    }
+}
+
+#[test]
+fn corrupted_frames_are_as_good_as_lost() {
+    let faults = Faults { corrupt: 50, ..Faults::none() };
+    let mut pair = both_ways(3, faults, [config(0), config(1)], Plan::new(MIB), MIB);
+    assert!(pair.card(1).stack.statistics().checksum_errors > 10);
+}
+
+#[test]
+fn without_selective_acknowledgements_and_timestamps() {
+    for (sack, timestamps) in [(false, true), (true, false), (false, false)] {
+        let mut plain = config(0);
+        plain.tcp.sack = sack;
+        plain.tcp.timestamps = timestamps;
+        both_ways(5, Faults::bad(), [plain, config(1)], Plan::new(MIB), MIB / 2);
+    }
+}
+
+fn with_smoltcp(seed: u64, faults: Faults, active: bool, there: u64, back: u64) -> Pair {
+    let mut card = Card::new(config(0), false);
+    let mut smol = Smol::new(1);
+    let plan = Plan::new(there);
+    let seeds = (plan.receive_seed, plan.send_seed);
+    if active {
+        smol.listen(80, back, seeds, 64 << 10);
+        card.connect(address(1, 80), plan, SECOND);
+    } else {
+        card.stack.listen(80).unwrap();
+        card.accepts = Some(plan);
+        smol.connect(address(0, 80), 1234, back, seeds, 64 << 10);
+    }
+    let mut pair = Pair::new(card, smol, Wire::new(seed, MS, faults));
+    let done = pair.run_until(600 * SECOND, |pair| {
+        let card = pair.card(0);
+        !card.apps.is_empty() && card.apps.values().all(|app| app.closed.is_some())
+    });
+    let smol: &mut Smol = pair.node(1);
+    let stream = &smol.streams[0];
+    assert_eq!((stream.received, stream.sent, stream.ended), (there, back, true));
+    let card = pair.card(0);
+    for app in card.apps.values() {
+        assert!(done && app.is_done(), "{app:?} {:?}", card.stack);
+        assert_eq!((app.received, app.ended), (back, Some(back)));
+    }
+    pair.run_for(SECOND);
+    pair.card(0).assert_idle();
+    pair
+}
+
+#[test]
+fn smoltcp_on_a_clean_link() {
+    with_smoltcp(1, Faults::none(), true, MIB, MIB);
+    with_smoltcp(1, Faults::none(), false, MIB, MIB);
+}
+
+#[test]
+fn smoltcp_on_a_bad_link() {
+    for seed in 0..4 {
+        with_smoltcp(seed, Faults::bad(), seed % 2 == 0, MIB / 2, MIB / 2);
+    }
+}
