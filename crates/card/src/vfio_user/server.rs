@@ -21,7 +21,8 @@ use crate::wake::Wake;
 
 /// PCI as VFIO numbers it. [linux/vfio.h]
 const REGIONS: u32 = 9;
-const IRQS: u32 = 5;
+/// INTx, MSI, MSI-X: not those for errors and for requests to let go.
+const IRQS: u32 = 3;
 const IRQ_MSIX: u32 = 2;
 
 /// A function that clients attach to, one at a time.

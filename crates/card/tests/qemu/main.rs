@@ -1,0 +1,4 @@
+//! The card beside QEMU's own devices, in a guest with a stock kernel. Skipped, with the reason, where no virtual server is to be had.
+
+mod bringup;
+mod rig;
