@@ -1,5 +1,7 @@
 //! A card whose registers are a mailbox, a server with it, and a guest that brings the devices up by shell commands.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -33,7 +35,7 @@ done_() { while [ $(devmem $((MAIL + 8)) 32) != "0x$(printf %08X $1)" ]; do slee
 /// Registers: whatever is written is a letter to the card's thread; what is read at 8 is its answer.
 struct Mailbox {
     letters: Sender<(u64, u64)>,
-    answer: std::sync::Arc<std::sync::atomic::AtomicU32>,
+    answer: Arc<AtomicU32>,
     wake: Wake,
 }
 
@@ -41,7 +43,7 @@ impl Registers for Mailbox {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         if offset == 8 && bytes.len() == 4 {
-            bytes.copy_from_slice(&self.answer.load(std::sync::atomic::Ordering::Acquire).to_le_bytes());
+            bytes.copy_from_slice(&self.answer.load(Ordering::Acquire).to_le_bytes());
         }
     }
     fn write(&mut self, offset: u64, bytes: &[u8]) {
@@ -56,9 +58,8 @@ impl Registers for Mailbox {
 pub struct Rig {
     pub bus: VfioUserBus,
     pub guest: Guest,
-    pub image: PathBuf,
     letters: Receiver<(u64, u64)>,
-    answer: std::sync::Arc<std::sync::atomic::AtomicU32>,
+    answer: Arc<AtomicU32>,
     _card: Running,
     _folder: TempDir,
 }
@@ -69,8 +70,7 @@ impl Rig {
         let tools = Tools::find_or_skip(Flavour::Cloud)?;
         let folder = tempfile::tempdir().unwrap();
         let (letters_in, letters) = channel();
-        let (answer, wake): (std::sync::Arc<std::sync::atomic::AtomicU32>, _) =
-            (Default::default(), Wake::new().unwrap());
+        let (answer, wake): (Arc<AtomicU32>, _) = (Default::default(), Wake::new().unwrap());
         let mailbox = Mailbox { letters: letters_in, answer: answer.clone(), wake: wake.clone() };
         let setup = Setup { identity: Identity::ACCELERATOR, registers: 8192, memory: MEMORY, vectors: 4 };
         let function = Function::new(setup, Box::new(mailbox)).unwrap();
@@ -90,7 +90,7 @@ impl Rig {
             .nic(Nic::Igb, &Network::User(Vec::new()))
             .card(&socket);
         let guest = machine.start(&tools, &initramfs, folder.path()).unwrap();
-        Some(Rig { bus, guest, image, letters, answer, _card: card, _folder: folder })
+        Some(Rig { bus, guest, letters, answer, _card: card, _folder: folder })
     }
 
     /// What the guest writes at this register next; whatever else it writes before is passed over.
@@ -112,7 +112,7 @@ impl Rig {
 
     /// Lets the guest go on behind `done_ number`.
     pub fn answer(&self, number: u32) {
-        self.answer.store(number, std::sync::atomic::Ordering::Release);
+        self.answer.store(number, Ordering::Release);
     }
 
     pub fn read32(&mut self, address: u64) -> u32 {
