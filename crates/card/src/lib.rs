@@ -9,7 +9,14 @@
 //! | [`wake`] | how the card's own thread waits |
 #![deny(unsafe_code)]
 
+mod admin;
+pub mod card;
+pub mod costs;
+mod handles;
 pub mod pci;
 pub mod registers;
+mod rings;
+mod ssd;
+mod timers;
 pub mod vfio_user;
 pub mod wake;

@@ -191,7 +191,7 @@ impl Registers {
             return;
         }
         let queue = queue as u16;
-        let side = if doorbell % 2 == 0 { &mut self.wanted.tails } else { &mut self.wanted.heads };
+        let side = if doorbell.is_multiple_of(2) { &mut self.wanted.tails } else { &mut self.wanted.heads };
         match side.iter_mut().find(|(other, _)| *other == queue) {
             Some((_, newest)) => *newest = value,
             None => side.push((queue, value)),

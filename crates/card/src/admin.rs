@@ -1,0 +1,346 @@
+//! The admin queue: queue pairs, granted memory, devices. One command after the other, but those that wait for a device.
+
+use crate::card::{Card, FIRST_SSD};
+use crate::handles::{Access, Refusal, Thing};
+use crate::registers::AdminQueues;
+use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
+use crate::ssd::Ssd;
+use dcs_abi::admin::{AdminCompletion, AdminEntry, AdminPacket, GRANT_READ, GRANT_WRITE, opcode};
+use dcs_abi::status::Status;
+use dcs_devices::bus::{Bus, Window};
+use dcs_devices::nvme::{self, State};
+use dcs_engine::{Event, QueueConfig, QueueId};
+use std::collections::VecDeque;
+
+/// Most entries of a queue.
+const DEPTH_MAX: u32 = 1024;
+/// Most bytes of a BAR.
+const BAR_MAX: u64 = 1 << 40;
+
+/// The admin queue pair.
+#[derive(Debug)]
+pub struct Admin {
+    submissions: Ring,
+    completions: Ring,
+    tail: u16,
+    head: u16,
+    /// An entry is being fetched.
+    fetching: bool,
+    /// Where the next completion goes, and its phase.
+    next: u16,
+    phase: bool,
+    /// How far the host has read.
+    read: u16,
+    /// Completion queues that were created and have no submission queue yet.
+    created: Vec<(u16, CompletionQueue)>,
+    /// Commands that wait: identifier, for which SSD.
+    attaching: Vec<(u16, usize)>,
+    /// Completions for which the ring has no room.
+    held: VecDeque<AdminCompletion>,
+}
+
+/// What a command gives back.
+type Answer = Result<(u32, u32), Status>;
+
+impl Admin {
+    /// Empty queues.
+    pub fn new(queues: AdminQueues) -> Admin {
+        Admin {
+            submissions: Ring { base: queues.submissions, depth: queues.submission_depth },
+            completions: Ring { base: queues.completions, depth: queues.completion_depth },
+            tail: 0,
+            head: 0,
+            fetching: false,
+            next: 0,
+            phase: true,
+            read: 0,
+            created: Vec::new(),
+            attaching: Vec::new(),
+            held: VecDeque::new(),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        (self.next + 1) % self.completions.depth != self.read
+    }
+}
+
+impl Card {
+    pub(crate) fn admin_doorbell(&mut self, bus: &mut dyn Bus, tail: u32) {
+        if let Some(admin) = &mut self.admin
+            && tail < u32::from(admin.submissions.depth)
+        {
+            admin.tail = tail as u16;
+            self.fetch_admin(bus);
+        }
+    }
+
+    pub(crate) fn admin_head(&mut self, head: u32) {
+        if let Some(admin) = &mut self.admin
+            && head < u32::from(admin.completions.depth)
+        {
+            admin.read = head as u16;
+        }
+    }
+
+    fn fetch_admin(&mut self, bus: &mut dyn Bus) {
+        let own = bus.window();
+        let Some(admin) = &mut self.admin else { return };
+        if admin.fetching || admin.head == admin.tail {
+            return;
+        }
+        let window = admin.submissions.entry(admin.head, SUBMISSION);
+        if overlaps(window, own) || overlaps(admin.completions.window(COMPLETION), own) {
+            return self.give_up();
+        }
+        admin.fetching = true;
+        admin.head = (admin.head + 1) % admin.submissions.depth;
+        self.ask_admin_entry(bus, window);
+    }
+
+    pub(crate) fn admin_entry(&mut self, bus: &mut dyn Bus, bytes: &[u8]) {
+        let Some(admin) = &mut self.admin else { return };
+        admin.fetching = false;
+        let cid = bytes.get(2..4).map_or(0, |cid| u16::from_le_bytes([cid[0], cid[1]]));
+        let entry = AdminPacket::new_checked(bytes).and_then(|packet| AdminEntry::parse(&packet));
+        let answer = match entry {
+            Ok(entry) => self.execute(bus, &entry),
+            Err(_) => Some(Err(Status::InvalidField)),
+        };
+        if let Some(answer) = answer {
+            self.answer(bus, cid, answer);
+        }
+        self.fetch_admin(bus);
+    }
+
+    /// Completes what has waited: devices that are up, room in the ring.
+    pub(crate) fn settle_admin(&mut self, bus: &mut dyn Bus) {
+        let Some(admin) = &mut self.admin else { return };
+        let waiting = std::mem::take(&mut admin.attaching);
+        for (cid, at) in waiting {
+            match self.ssds.get(at).map(|ssd| ssd.host().state()) {
+                Some(State::Starting) => {
+                    if let Some(admin) = &mut self.admin {
+                        admin.attaching.push((cid, at));
+                    }
+                }
+                Some(State::Ready) => {
+                    let size = self.ssds[at].host().namespace().map_or(0, |namespace| namespace.block_size);
+                    let handle = self.handles.add(Thing::Ssd(at)).ok_or(Status::OutOfResources);
+                    self.answer(bus, cid, handle.map(|handle| (handle, size)));
+                }
+                _ => self.answer(bus, cid, Err(Status::DeviceReset)),
+            }
+        }
+        while let Some(admin) = &mut self.admin
+            && admin.has_room()
+            && let Some(completion) = admin.held.pop_front()
+        {
+            self.post(bus, completion);
+        }
+    }
+
+    fn answer(&mut self, bus: &mut dyn Bus, cid: u16, answer: Answer) {
+        let Some(admin) = &mut self.admin else { return };
+        let (status, (value, extra)) = match answer {
+            Ok(values) => (Status::Success, values),
+            Err(status) => (status, (0, 0)),
+        };
+        let completion =
+            AdminCompletion { value, extra, sq_head: 0, sq_id: 0, cid, status: status.code() << 1 };
+        if admin.has_room() && admin.held.is_empty() {
+            self.post(bus, completion);
+        } else {
+            admin.held.push_back(completion);
+        }
+    }
+
+    fn post(&mut self, bus: &mut dyn Bus, mut completion: AdminCompletion) {
+        let Some(admin) = &mut self.admin else { return };
+        completion.sq_head = admin.head;
+        completion.status |= u16::from(admin.phase);
+        let window = admin.completions.entry(admin.next, COMPLETION);
+        admin.next += 1;
+        if admin.next == admin.completions.depth {
+            (admin.next, admin.phase) = (0, !admin.phase);
+        }
+        bus.write(window.address, &completion.to_bytes());
+        bus.interrupt(0);
+    }
+
+    /// Executes a command; nothing where its answer comes later.
+    fn execute(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
+        let nothing = |result: Result<(), Status>| Some(result.map(|()| (0, 0)));
+        match entry.opcode {
+            opcode::CREATE_CQ => nothing(self.create_completions(entry)),
+            opcode::CREATE_SQ => nothing(self.create_submissions(entry)),
+            opcode::DELETE_SQ => self.delete_submissions(entry),
+            opcode::DELETE_CQ => nothing(self.delete_completions(entry)),
+            opcode::ABORT => nothing(self.abort(entry)),
+            opcode::GRANT_MEMORY => Some(self.grant(bus, entry)),
+            opcode::RELEASE => nothing(self.release(entry)),
+            opcode::ATTACH_SSD => self.attach_ssd(bus, entry),
+            _ => Some(Err(Status::InvalidOpcode)),
+        }
+    }
+
+    /// The ring that a Create command names.
+    fn new_ring(&self, entry: &AdminEntry, bytes: u64, access: Access) -> Result<(u16, Ring), Status> {
+        let (number, depth) = (entry.words[0] as u16, (entry.words[0] >> 16) + 1);
+        let known = number >= 1 && usize::from(number) <= self.pairs.len();
+        if !known || !(2..=DEPTH_MAX).contains(&depth) || entry.words[1] & 1 == 0 {
+            return Err(Status::InvalidField);
+        }
+        let ring = Ring { base: entry.data_address, depth: depth as u16 };
+        let aligned = ring.base.is_multiple_of(4096);
+        if !aligned || !self.handles.any_allows(ring.window(bytes), access) {
+            return Err(Status::DataTransferError);
+        }
+        Ok((number, ring))
+    }
+
+    fn create_completions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+        let (number, ring) = self.new_ring(entry, COMPLETION, Access::Write)?;
+        let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
+        let taken = admin.created.iter().any(|(other, _)| *other == number);
+        if taken || self.pairs[number as usize - 1].is_some() {
+            return Err(Status::InvalidField);
+        }
+        let vector = (entry.words[1] & 2 != 0).then_some((entry.words[1] >> 16) as u16);
+        admin.created.push((number, CompletionQueue { ring, vector }));
+        Ok(())
+    }
+
+    fn create_submissions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+        let (number, ring) = self.new_ring(entry, SUBMISSION, Access::Read)?;
+        let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
+        let at = admin.created.iter().position(|(other, _)| *other == number);
+        let completions = at.map(|at| admin.created[at].1).ok_or(Status::InvalidField)?;
+        // The engine's rings are pairs of one size.
+        if (entry.words[1] >> 16) as u16 != number || completions.ring.depth != ring.depth {
+            return Err(Status::InvalidField);
+        }
+        let config = QueueConfig { tenant: entry.words[2] as u16, depth: ring.depth, weight: 1 };
+        let id = self.engine.add_queue(config).ok_or(Status::OutOfResources)?;
+        if let Some(at) = at {
+            admin.created.remove(at);
+        }
+        let pair =
+            Pair { id, number, submissions: ring, completions, fetches: VecDeque::new(), deleted_by: None };
+        self.pairs[number as usize - 1] = Some(pair);
+        Ok(())
+    }
+
+    /// Deletes a queue pair's submission queue, and with it the pair; its completion queue is there again for another.
+    fn delete_submissions(&mut self, entry: &AdminEntry) -> Option<Answer> {
+        let number = entry.words[0] as u16;
+        let pair = self.pairs.get_mut(usize::from(number).wrapping_sub(1)).and_then(Option::as_mut);
+        let Some(pair) = pair.filter(|pair| pair.deleted_by.is_none()) else {
+            return Some(Err(Status::InvalidField));
+        };
+        pair.deleted_by = Some(entry.cid);
+        let queue = pair.id;
+        self.handle(Event::DeleteQueue { queue });
+        None
+    }
+
+    pub(crate) fn queue_deleted(&mut self, bus: &mut dyn Bus, queue: QueueId) {
+        self.leaving.retain(|leaving| *leaving != queue);
+        let at = self.pairs.iter().position(|pair| pair.as_ref().is_some_and(|pair| pair.id == queue));
+        let Some(pair) = at.and_then(|at| self.pairs[at].take()) else { return };
+        if let Some(admin) = &mut self.admin {
+            admin.created.push((pair.number, pair.completions));
+        }
+        if let Some(cid) = pair.deleted_by {
+            self.answer(bus, cid, Ok((0, 0)));
+        }
+    }
+
+    fn delete_completions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+        let number = entry.words[0] as u16;
+        let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
+        let at = admin.created.iter().position(|(other, _)| *other == number).ok_or(Status::InvalidField)?;
+        admin.created.remove(at);
+        Ok(())
+    }
+
+    fn abort(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+        let (number, cid) = (entry.words[0] as u16, (entry.words[0] >> 16) as u16);
+        let pair = self.pairs.get(usize::from(number).wrapping_sub(1)).and_then(Option::as_ref);
+        let queue = pair.ok_or(Status::InvalidField)?.id;
+        self.handle(Event::Abort { queue, cid });
+        Ok(())
+    }
+
+    fn grant(&mut self, bus: &dyn Bus, entry: &AdminEntry) -> Answer {
+        let length = u64::from(entry.words[0]) | u64::from(entry.words[1]) << 32;
+        let grants = entry.words[2];
+        if grants & !(GRANT_READ | GRANT_WRITE) != 0 {
+            return Err(Status::InvalidField);
+        }
+        let window = Window { address: entry.data_address, length };
+        match self.handles.grant(window, grants, bus.window()) {
+            Ok(handle) => Ok((handle, 0)),
+            Err(Refusal::Place) => Err(Status::DataTransferError),
+            Err(Refusal::Full) => Err(Status::OutOfResources),
+        }
+    }
+
+    fn release(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+        match self.handles.get(entry.words[0]) {
+            Some(Thing::Memory { .. }) => {
+                self.handles.remove(entry.words[0]);
+                Ok(())
+            }
+            // An SSD is the card's until it is reset.
+            Some(Thing::Ssd(_)) => Err(Status::UnsupportedEndpoint),
+            None => Err(Status::BadHandle),
+        }
+    }
+
+    /// Drives an SSD, anew where it was driven before. The answer comes when it is up.
+    fn attach_ssd(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
+        let registers = Window { address: entry.data_address, length: entry.words[0].into() };
+        let end = registers.address.checked_add(registers.length);
+        let sound = registers.length >= 0x1008 && registers.length <= BAR_MAX && end.is_some();
+        if !sound || !registers.address.is_multiple_of(4096) || overlaps(registers, bus.window()) {
+            return Some(Err(Status::InvalidField));
+        }
+        let at = match self.ssds.iter().position(|ssd| overlaps(ssd.registers(), registers)) {
+            Some(at) if self.ssds[at].registers() != registers => return Some(Err(Status::InvalidField)),
+            Some(at) => at,
+            None => match self.new_ssd(registers, entry.words[1]) {
+                Some(at) => at,
+                None => return Some(Err(Status::OutOfResources)),
+            },
+        };
+        self.ssds[at].start(bus, self.now);
+        if let Some(admin) = &mut self.admin {
+            admin.attaching.push((entry.cid, at));
+        }
+        None
+    }
+
+    fn new_ssd(&mut self, registers: Window, namespace: u32) -> Option<usize> {
+        let at = self.ssds.len();
+        if at >= self.config().ssds {
+            return None;
+        }
+        let block_size = self.config().engine.block_size;
+        let config = nvme::Config {
+            registers,
+            controller: FIRST_SSD + at as u32,
+            namespace: (namespace > 0).then_some(namespace),
+            max_transfer: self.config().nvme.max_transfer.min(u64::from(block_size) + 8192),
+            ..self.config().nvme
+        };
+        let ssd = Ssd::new(config, block_size, &mut self.memory)?;
+        self.ssds.push(ssd);
+        Some(at)
+    }
+}
+
+fn overlaps(one: Window, other: Window) -> bool {
+    one.address < other.address.saturating_add(other.length)
+        && other.address < one.address.saturating_add(one.length)
+}

@@ -1,0 +1,659 @@
+//! The card: the engine core, its controllers and its host's queues, over one bus. A state machine without thread and clock.
+//!
+//! Whoever owns the bus calls [`Card::read_done`] for each answer and [`Card::poll`] whenever something may have happened: a
+//! register was written, a device wrote into the card's memory, or [`Card::deadline`] has come.
+
+use crate::admin::Admin;
+use crate::costs::Costs;
+use crate::handles::{Access, Handles, Thing};
+use crate::registers::{AdminQueues, Facts, Front, Registers};
+use crate::rings::{COMPLETION, Pair, SUBMISSION};
+use crate::ssd::{Job, Span, Ssd, Told, Work};
+use crate::timers::Timers;
+use crate::wake::Wake;
+use dcs_abi::descriptor::EndpointKind;
+use dcs_abi::operator::OPERATORS;
+use dcs_abi::result::ResultArea;
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::bus::{Bus, ReadDone, Region, Tag, Window};
+use dcs_engine::{
+    Action, Binding, BlockId, CommandId, EndpointSpec, Engine, Event, Fault, Nanos, Operation, OperationId,
+    OperationKind, Outcome, Place, QueueId, TransferSpec,
+};
+use dcs_ndp::Chain;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Whose reads a tag names: the card's own reads of host memory.
+const HOST_READS: u32 = 0;
+/// The first SSD's; the others follow.
+pub(crate) const FIRST_SSD: u32 = 1;
+/// Steps that one [`Card::poll`] takes at most, so that nobody keeps the owner from looking elsewhere.
+const STEPS: usize = 4096;
+
+/// How a card is made.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The engine's sizes. Its queues are what the host can create.
+    pub engine: dcs_engine::Config,
+    /// Handles that may be given out.
+    pub handles: usize,
+    /// SSDs that may be attached.
+    pub ssds: usize,
+    /// What the card's own work costs; nothing where it takes the time that it takes.
+    pub costs: Costs,
+    /// Times and sizes of NVMe hosts; each gets its own registers and tags.
+    pub nvme: dcs_devices::nvme::Config,
+}
+
+impl Default for Config {
+    /// 64 blocks of 64 KiB, 64 commands, 8 queues, 4 SSDs.
+    fn default() -> Config {
+        let engine = dcs_engine::Config {
+            block_size: 64 << 10,
+            blocks: 64,
+            near: 64,
+            commands: 64,
+            queues: 8,
+            ..dcs_engine::Config::default()
+        };
+        let nvme = dcs_devices::nvme::Config::new(Window { address: 0, length: 0 }, 0);
+        Config { engine, handles: 1024, ssds: 4, costs: Costs::NONE, nvme }
+    }
+}
+
+/// Why a card cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CardError {
+    /// The engine's sizes make no engine.
+    #[error(transparent)]
+    Engine(#[from] dcs_engine::ConfigError),
+    /// The blocks don't fit into the card's memory.
+    #[error("{blocks} bytes of blocks do not fit into own memory of {memory} bytes")]
+    Memory {
+        /// Bytes of all blocks.
+        blocks: u64,
+        /// Bytes of the card's memory.
+        memory: u64,
+    },
+}
+
+/// What a read of host memory is for.
+#[derive(Debug)]
+enum Asked {
+    /// An entry of the admin queue.
+    AdminEntry,
+    /// An entry of a queue, under this number.
+    Entry(QueueId, u32),
+    /// A descriptor.
+    Descriptor(CommandId),
+    /// A source's bytes, to this place in own memory.
+    Memory { operation: OperationId, to: u64 },
+}
+
+/// A command's endpoints and operators.
+#[derive(Debug)]
+struct Bound {
+    spec: Arc<TransferSpec>,
+    chain: Chain,
+}
+
+/// The card.
+#[derive(Debug)]
+pub struct Card {
+    config: Config,
+    pub(crate) engine: Engine,
+    pub(crate) front: Front,
+    pub(crate) admin: Option<Admin>,
+    pub(crate) handles: Handles,
+    /// By the host's queue number, less 1.
+    pub(crate) pairs: Vec<Option<Pair>>,
+    /// Queues of the engine that a reset left to be deleted; and what is to be started then.
+    pub(crate) leaving: Vec<QueueId>,
+    starting: Option<AdminQueues>,
+    pub(crate) ssds: Vec<Ssd>,
+    /// What is left of own memory.
+    pub(crate) memory: Region,
+    blocks: Region,
+    bound: Vec<Option<Bound>>,
+    asked: HashMap<u32, Asked>,
+    next_read: u32,
+    timers: Timers<(OperationId, Outcome)>,
+    /// The engine is at its last action until then.
+    busy_until: Nanos,
+    /// The next action, where the engine is not free for it yet.
+    next_action: Option<Action>,
+    pub(crate) now: Nanos,
+}
+
+impl Card {
+    /// A card with own memory as `bus` has it; `wake` wakes whoever runs it when a register was written.
+    ///
+    /// # Errors
+    ///
+    /// Sizes that cannot be.
+    pub fn new(config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
+        let engine = Engine::new(config.engine.clone())?;
+        let window = bus.window();
+        let mut memory = Region::whole(window);
+        let length = u64::from(config.engine.blocks) * u64::from(config.engine.block_size);
+        let blocks =
+            memory.take(length, 4096).ok_or(CardError::Memory { blocks: length, memory: window.length })?;
+        let front = Front::new(Registers::new(facts(&config), config.engine.queues + 1), wake);
+        Ok(Card {
+            engine,
+            front,
+            admin: None,
+            handles: Handles::new(config.handles),
+            pairs: (0..config.engine.queues).map(|_| None).collect(),
+            leaving: Vec::new(),
+            starting: None,
+            ssds: Vec::new(),
+            memory,
+            blocks,
+            bound: (0..config.engine.commands).map(|_| None).collect(),
+            asked: HashMap::new(),
+            next_read: 0,
+            timers: Timers::default(),
+            busy_until: 0,
+            next_action: None,
+            now: 0,
+            config,
+        })
+    }
+
+    /// Its registers, for the host's side.
+    pub fn front(&self) -> Front {
+        self.front.clone()
+    }
+
+    /// How it was made.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The engine, to look at.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// An answer to a read that was made over the bus.
+    pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
+        self.now = self.now.max(now);
+        match done.tag.controller() {
+            HOST_READS => self.host_read_done(bus, done),
+            other => {
+                if let Some(ssd) = self.ssds.get_mut((other - FIRST_SSD) as usize) {
+                    ssd.read_done(bus, now, done);
+                }
+            }
+        }
+    }
+
+    /// Does what there is to do. True where there may be more at once.
+    pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) -> bool {
+        self.now = self.now.max(now);
+        self.take_wishes(bus);
+        for _ in 0..STEPS {
+            let mut any = self.act(bus);
+            if !any {
+                any = self.look_at_devices(bus);
+            }
+            any |= self.take_timers();
+            if self.engine.next_timeout().is_some_and(|at| at <= self.now) {
+                self.engine.handle_timeout(self.now);
+                any = true;
+            }
+            if !any {
+                self.start();
+                self.settle_admin(bus);
+                self.show_load();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// When [`Card::poll`] is to be called at the latest, whatever else happens.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let devices = self.ssds.iter().filter_map(Ssd::deadline);
+        let action = self.next_action.as_ref().map(|_| self.busy_until);
+        devices.chain(self.engine.next_timeout()).chain(self.timers.next()).chain(action).min()
+    }
+
+    /// The function was reset by the bus, or lost its host: the devices can be told nothing.
+    pub fn silenced(&mut self, bus: &mut dyn Bus) {
+        self.ssds.iter_mut().for_each(Ssd::silenced);
+        for number in self.asked.keys().copied().collect::<Vec<_>>() {
+            let data = Err(dcs_devices::bus::BusError::Timeout);
+            self.host_read_done(bus, ReadDone { tag: Tag::new(HOST_READS, number), data });
+        }
+    }
+
+    /// Whether devices may write into own memory soon, so that it is worth looking.
+    pub fn is_busy(&self) -> bool {
+        !self.engine.is_idle() || self.ssds.iter().any(|ssd| ssd.is_busy() || ssd.deadline().is_some())
+    }
+
+    fn take_wishes(&mut self, bus: &mut dyn Bus) {
+        let wanted = self.front.lock().take();
+        if wanted.stop {
+            self.stop();
+        }
+        if wanted.start.is_some() {
+            self.starting = wanted.start;
+        }
+        self.start();
+        for (queue, tail) in wanted.tails {
+            match queue {
+                0 => self.admin_doorbell(bus, tail),
+                _ => self.ring(queue, |queue| Event::SubmissionDoorbell { queue, tail }),
+            }
+        }
+        for (queue, head) in wanted.heads {
+            match queue {
+                0 => self.admin_head(head),
+                _ => self.ring(queue, |queue| Event::CompletionDoorbell { queue, head }),
+            }
+        }
+    }
+
+    fn ring<'a>(&mut self, queue: u16, event: impl FnOnce(QueueId) -> Event<'a>) {
+        if let Some(Some(pair)) = self.pairs.get(queue as usize - 1) {
+            let event = event(pair.id);
+            self.handle(event);
+        }
+    }
+
+    /// Starts, once nothing is left of what was before.
+    fn start(&mut self) {
+        if self.leaving.is_empty()
+            && let Some(queues) = self.starting.take()
+        {
+            self.admin = Some(Admin::new(queues));
+            self.front.lock().set_ready();
+        }
+    }
+
+    /// Everything that the host had is gone. The engine is not made anew: what devices still do to its blocks it knows of, and no
+    /// late answer is taken for that of another operation.
+    fn stop(&mut self) {
+        self.admin = None;
+        self.starting = None;
+        self.handles.clear();
+        for pair in std::mem::take(&mut self.pairs).into_iter().flatten() {
+            self.leaving.push(pair.id);
+            self.handle(Event::DeleteQueue { queue: pair.id });
+        }
+        self.pairs.resize_with(self.config.engine.queues.into(), || None);
+    }
+
+    /// The card can't go on: it cannot reach its host's memory.
+    pub(crate) fn give_up(&mut self) {
+        self.front.lock().set_fatal();
+        self.admin = None;
+    }
+
+    pub(crate) fn handle(&mut self, event: Event<'_>) {
+        self.engine.handle(self.now, event);
+    }
+
+    pub(crate) fn done(&mut self, operation: OperationId, outcome: Outcome) {
+        self.handle(Event::Done { operation, outcome });
+    }
+
+    fn show_load(&self) {
+        let blocks = self.engine.blocks_free();
+        let rows = self.config.engine.blocks as u16;
+        self.front.lock().set_load(blocks, rows - blocks as u16, rows);
+    }
+
+    /// Performs what the engine wants, as far as it is free for it.
+    fn act(&mut self, bus: &mut dyn Bus) -> bool {
+        let mut any = false;
+        while let Some(action) = self.next_action.take().or_else(|| self.engine.poll_action()) {
+            if self.busy_until > self.now {
+                self.next_action = Some(action);
+                return any;
+            }
+            self.busy_until = self.now + self.config.costs.of(&action);
+            self.perform(bus, action);
+            any = true;
+        }
+        any
+    }
+
+    fn take_timers(&mut self) -> bool {
+        let mut any = false;
+        while let Some((operation, outcome)) = self.timers.due(self.now) {
+            self.done(operation, outcome);
+            any = true;
+        }
+        any
+    }
+
+    fn look_at_devices(&mut self, bus: &mut dyn Bus) -> bool {
+        let mut any = false;
+        for at in 0..self.ssds.len() {
+            self.ssds[at].poll(bus, self.now);
+            while let Some(told) = self.ssds[at].told() {
+                any = true;
+                match told {
+                    Told::Done(operation, outcome) => self.done(operation, outcome),
+                    Told::Released(block) => self.handle(Event::Released { block }),
+                }
+            }
+        }
+        any
+    }
+
+    fn perform(&mut self, bus: &mut dyn Bus, action: Action) {
+        match action {
+            Action::FetchEntry { queue, slot } => self.fetch_entry(bus, queue, slot),
+            Action::FetchDescriptor { command, address, length, .. } => {
+                self.fetch_descriptor(bus, command, address, length);
+            }
+            Action::Bind { command, spec, .. } => {
+                let binding = self.bind(command, spec);
+                self.handle(Event::Bound { command, binding });
+            }
+            Action::Unbind { command } => self.bound[command.slot()] = None,
+            Action::Issue(operation) => self.issue(bus, &operation),
+            // No operator of a card gathers: its units work one beside the other.
+            Action::StartPass { .. } => {}
+            Action::Abort { operation } => {
+                for ssd in &mut self.ssds {
+                    ssd.abort(bus, self.now, operation);
+                }
+            }
+            Action::Complete { queue, slot, entry, result } => {
+                if let Some((address, area)) = result {
+                    self.write_result(bus, address, &area);
+                    self.engine.recycle(area);
+                }
+                self.complete(bus, queue, slot, &entry.to_bytes());
+            }
+            Action::QueueDeleted { queue } => self.queue_deleted(bus, queue),
+        }
+    }
+
+    /// Reads host memory.
+    fn ask(&mut self, bus: &mut dyn Bus, window: Window, asked: Asked) {
+        self.next_read = self.next_read.wrapping_add(1);
+        self.asked.insert(self.next_read, asked);
+        bus.read(window.address, window.length as u32, Tag::new(HOST_READS, self.next_read));
+    }
+
+    pub(crate) fn ask_admin_entry(&mut self, bus: &mut dyn Bus, window: Window) {
+        self.ask(bus, window, Asked::AdminEntry);
+    }
+
+    fn host_read_done(&mut self, bus: &mut dyn Bus, done: ReadDone) {
+        match (self.asked.remove(&done.tag.number()), done.data) {
+            (None, _) => {}
+            (Some(Asked::AdminEntry), Ok(bytes)) => self.admin_entry(bus, &bytes),
+            (Some(Asked::Entry(queue, number)), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
+            (Some(Asked::AdminEntry), Err(_)) => self.give_up(),
+            (Some(Asked::Entry(queue, number)), Err(_)) => {
+                self.give_up();
+                self.entry_fetched(queue, number, &[0; 64]);
+            }
+            (Some(Asked::Descriptor(command)), data) => {
+                let mut data = data.ok();
+                self.handle(Event::Descriptor { command, bytes: data.as_deref() });
+                // Keys may have been in it.
+                if let Some(bytes) = &mut data {
+                    bytes.fill(0);
+                }
+            }
+            (Some(Asked::Memory { operation, to }), Ok(bytes)) => {
+                bus.store(to, &bytes);
+                self.done(operation, moved(bytes.len() as u64, 0));
+            }
+            (Some(Asked::Memory { operation, .. }), Err(_)) => {
+                self.done(operation, Outcome::Failed(Fault::new(Status::ReadError)));
+            }
+        }
+    }
+
+    pub(crate) fn pair_of(&mut self, queue: QueueId) -> Option<&mut Pair> {
+        self.pairs.iter_mut().flatten().find(|pair| pair.id == queue)
+    }
+
+    fn fetch_entry(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16) {
+        let number = self.next_read.wrapping_add(1);
+        let Some(pair) = self.pair_of(queue) else {
+            // It is going; the engine waits for its entries all the same.
+            return self.handle(Event::Entry { queue, bytes: &[0; 64] });
+        };
+        pair.fetches.push_back((number, None));
+        let window = pair.submissions.entry(slot, SUBMISSION);
+        if self.handles.any_allows(window, Access::Read) {
+            self.ask(bus, window, Asked::Entry(queue, number));
+        } else {
+            self.give_up();
+            self.entry_fetched(queue, number, &[0; 64]);
+        }
+    }
+
+    fn entry_fetched(&mut self, queue: QueueId, number: u32, bytes: &[u8]) {
+        let mut entry = [0; 64];
+        if bytes.len() == entry.len() {
+            entry.copy_from_slice(bytes);
+        }
+        let bytes = entry;
+        match self.pair_of(queue) {
+            Some(pair) => pair.fetched(number, bytes),
+            None => self.handle(Event::Entry { queue, bytes: &[0; 64] }),
+        }
+        while let Some(bytes) = self.pair_of(queue).and_then(Pair::next_entry) {
+            self.handle(Event::Entry { queue, bytes: &bytes });
+        }
+    }
+
+    fn fetch_descriptor(&mut self, bus: &mut dyn Bus, command: CommandId, address: u64, length: u32) {
+        let window = Window { address, length: length.into() };
+        if length > 0 && self.handles.any_allows(window, Access::Read) {
+            self.ask(bus, window, Asked::Descriptor(command));
+        } else {
+            self.handle(Event::Descriptor { command, bytes: None });
+        }
+    }
+
+    fn write_result(&mut self, bus: &mut dyn Bus, address: u64, area: &ResultArea) {
+        let bytes = area.to_bytes();
+        let window = Window { address, length: bytes.len() as u64 };
+        if self.handles.any_allows(window, Access::Write) {
+            bus.write(address, &bytes);
+        }
+    }
+
+    fn complete(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16, entry: &[u8]) {
+        let Some(completions) = self.pair_of(queue).map(|pair| pair.completions) else { return };
+        let window = completions.ring.entry(slot, COMPLETION);
+        if !self.handles.any_allows(window, Access::Write) {
+            return self.give_up();
+        }
+        bus.write(window.address, entry);
+        if let Some(vector) = completions.vector {
+            bus.interrupt(vector);
+        }
+    }
+
+    fn bind(&mut self, command: CommandId, spec: Arc<TransferSpec>) -> Result<Binding, (Stage, u8, Fault)> {
+        let failed = |stage, status| (stage, 0, Fault::new(status));
+        if let Some(prefix) = &spec.prefix {
+            self.check(prefix, false).map_err(|status| failed(Stage::Source, status))?;
+        }
+        self.check(&spec.source, false).map_err(|status| failed(Stage::Source, status))?;
+        self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
+        let mut chain = Chain::default();
+        chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
+        self.bound[command.slot()] = Some(Bound { spec, chain });
+        Ok(Binding::default())
+    }
+
+    /// Whether an endpoint is one that the card can drive, and all of its extents may be touched.
+    fn check(&self, end: &EndpointSpec, write: bool) -> Result<(), Status> {
+        let access = if write { Access::Write } else { Access::Read };
+        let thing = self.handles.get(end.handle).ok_or(Status::BadHandle)?;
+        match (end.kind, thing) {
+            (EndpointKind::Memory, Thing::Memory { .. }) => {
+                let allows =
+                    |address, length| self.handles.allows(end.handle, Window { address, length }, access);
+                let all = end.extents.iter().all(|extent| allows(extent.offset, extent.length));
+                if all { Ok(()) } else { Err(Status::DataTransferError) }
+            }
+            (EndpointKind::Block, Thing::Ssd(at)) => {
+                let ssd = self.ssds.get(at).ok_or(Status::BadHandle)?;
+                let refusal =
+                    end.extents.iter().find_map(|extent| ssd.refuses(extent.offset, extent.length, write));
+                refusal.map_or(Ok(()), Err)
+            }
+            _ => Err(Status::UnsupportedEndpoint),
+        }
+    }
+
+    fn issue(&mut self, bus: &mut dyn Bus, operation: &Operation) {
+        let Some(bound) = self.bound[operation.command.slot()].as_ref() else {
+            return self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError)));
+        };
+        let spec = Arc::clone(&bound.spec);
+        match operation.kind {
+            OperationKind::Read { place, offset, block, start, length } => {
+                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+                let span = self.span(offset, block, start, length);
+                match end {
+                    Some(end) => self.read(bus, operation.id, end, span),
+                    None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
+                }
+            }
+            OperationKind::Write { offset, block, start, length, .. } => {
+                let span = self.span(offset, block, start, length);
+                self.write(bus, operation.id, &spec.destination, span);
+            }
+            OperationKind::Flush => match self.handles.get(spec.destination.handle) {
+                Some(Thing::Ssd(at)) => {
+                    self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })
+                }
+                _ => self.done(operation.id, Outcome::Flushed),
+            },
+            OperationKind::Direct { .. } => {
+                self.done(operation.id, Outcome::Failed(Fault::new(Status::PathUnavailable)));
+            }
+            _ => self.process(bus, operation),
+        }
+    }
+
+    fn span(&self, position: u64, block: BlockId, start: u32, length: u32) -> Span {
+        Span { position, length, memory: self.place(block) + u64::from(start), block }
+    }
+
+    /// Where a block is in own memory.
+    fn place(&self, block: BlockId) -> u64 {
+        self.blocks.offset() + block.index() as u64 * u64::from(self.config.engine.block_size)
+    }
+
+    fn submit(&mut self, bus: &mut dyn Bus, at: usize, job: Job) {
+        match self.ssds.get_mut(at) {
+            Some(ssd) => ssd.submit(bus, self.now, job),
+            None => self.done(job.operation, Outcome::Failed(Fault::new(Status::DeviceReset))),
+        }
+    }
+
+    fn read(&mut self, bus: &mut dyn Bus, operation: OperationId, end: &EndpointSpec, span: Span) {
+        let window = Window { address: span.position, length: span.length.into() };
+        match (end.kind, self.handles.get(end.handle)) {
+            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
+                self.submit(bus, at, Job { operation, work: Work::Read(span) });
+            }
+            (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Read) => {
+                self.ask(bus, window, Asked::Memory { operation, to: span.memory });
+            }
+            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
+        }
+    }
+
+    fn write(&mut self, bus: &mut dyn Bus, operation: OperationId, end: &EndpointSpec, span: Span) {
+        let window = Window { address: span.position, length: span.length.into() };
+        match (end.kind, self.handles.get(end.handle)) {
+            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
+                self.submit(bus, at, Job { operation, work: Work::Write(span) });
+            }
+            (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Write) => {
+                let mut bytes = vec![0; span.length as usize];
+                bus.load(span.memory, &mut bytes);
+                bus.write(span.position, &bytes);
+                self.done(operation, moved(span.length.into(), 0));
+            }
+            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
+        }
+    }
+
+    /// Runs a block through an operator. What a device may still write to is not computed on: the block is copied first.
+    fn process(&mut self, bus: &mut dyn Bus, operation: &Operation) {
+        let slot = operation.command.slot();
+        let (outcome, bytes) = match operation.kind {
+            OperationKind::Process { operator, block, length, last, .. } => {
+                let (at, mut bytes) = (self.place(block), vec![0; length as usize]);
+                bus.load(at, &mut bytes);
+                let Some(bound) = &mut self.bound[slot] else { return };
+                let is_digest =
+                    bound.chain.operator(operator).is_some_and(|operator| operator.digest_size() > 0);
+                let outcome = bound.chain.process(operator, &mut bytes, last);
+                if !is_digest {
+                    bus.store(at, &bytes);
+                }
+                (outcome, length)
+            }
+            OperationKind::Resize {
+                operator,
+                block,
+                start,
+                length,
+                output,
+                output_start,
+                output_length,
+                last,
+                ..
+            } => {
+                let (from, to) =
+                    (self.place(block) + u64::from(start), self.place(output) + u64::from(output_start));
+                let (mut input, mut made) = (vec![0; length as usize], vec![0; output_length as usize]);
+                bus.load(from, &mut input);
+                let Some(bound) = &mut self.bound[slot] else { return };
+                let outcome = bound.chain.resize(operator, &input, &mut made, last);
+                if let Outcome::Processed { produced, .. } = outcome {
+                    bus.store(to, &made[..produced as usize]);
+                }
+                (outcome, length)
+            }
+            OperationKind::Snapshot { operator } => {
+                let Some(bound) = &self.bound[slot] else { return };
+                (bound.chain.snapshot(operator), 0)
+            }
+            _ => (Outcome::Failed(Fault::new(Status::InternalError)), 0),
+        };
+        match self.config.costs.processing(bytes) {
+            0 => self.done(operation.id, outcome),
+            cost => self.timers.set(self.now + cost, (operation.id, outcome)),
+        }
+    }
+}
+
+fn moved(bytes: u64, path: u32) -> Outcome {
+    Outcome::Moved { bytes, path, held: false }
+}
+
+fn facts(config: &Config) -> Facts {
+    let engine = &config.engine;
+    let there = |operator| engine.units.iter().any(|(other, count)| *other == operator && *count > 0);
+    let operators = OPERATORS.iter().filter(|info| there(info.operator));
+    Facts {
+        block_size: engine.block_size,
+        blocks: engine.blocks,
+        commands: engine.commands.into(),
+        operators: operators.fold(0, |bits, info| bits | 1 << info.operator as u8),
+        depth: 1024,
+    }
+}

@@ -1,0 +1,96 @@
+//! Queue pairs in host memory: their rings' addresses, entries on their way in, entries going out.
+
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
+use dcs_devices::bus::Window;
+use dcs_engine::QueueId;
+use std::collections::VecDeque;
+
+/// Bytes of a submission entry.
+pub const SUBMISSION: u64 = SubmissionEntry::SIZE as u64;
+/// Bytes of a completion entry.
+pub const COMPLETION: u64 = CompletionEntry::SIZE as u64;
+
+/// A ring of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// Bus address.
+    pub base: u64,
+    /// Entries.
+    pub depth: u16,
+}
+
+impl Ring {
+    /// All of it, where an entry has so many bytes.
+    pub fn window(self, entry: u64) -> Window {
+        Window { address: self.base, length: u64::from(self.depth) * entry }
+    }
+
+    /// One entry of so many bytes.
+    pub fn entry(self, slot: u16, entry: u64) -> Window {
+        Window { address: self.base + u64::from(slot) * entry, length: entry }
+    }
+}
+
+/// A completion queue, and how its host is told.
+#[derive(Clone, Copy, Debug)]
+pub struct CompletionQueue {
+    /// Its ring.
+    pub ring: Ring,
+    /// MSI-X vector, where the host wants interrupts.
+    pub vector: Option<u16>,
+}
+
+/// A queue pair for commands.
+#[derive(Debug)]
+pub struct Pair {
+    /// The engine's number.
+    pub id: QueueId,
+    /// The host's number.
+    pub number: u16,
+    /// Its submission ring.
+    pub submissions: Ring,
+    /// Its completion queue.
+    pub completions: CompletionQueue,
+    /// Entries that are being fetched, in the order in which the engine wants them: a number, and the bytes once they are there.
+    pub fetches: VecDeque<(u32, Option<[u8; 64]>)>,
+    /// The admin command that waits for its deletion.
+    pub deleted_by: Option<u16>,
+}
+
+impl Pair {
+    /// An entry has come; hands out those whose turn it is.
+    pub fn fetched(&mut self, number: u32, bytes: [u8; 64]) {
+        if let Some((_, place)) = self.fetches.iter_mut().find(|(other, _)| *other == number) {
+            *place = Some(bytes);
+        }
+    }
+
+    /// The next entry in order, once it is there.
+    pub fn next_entry(&mut self) -> Option<[u8; 64]> {
+        let bytes = self.fetches.front()?.1?;
+        self.fetches.pop_front();
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_in_the_order_in_which_they_were_asked_for() {
+        let ring = Ring { base: 0x1000, depth: 4 };
+        let completions = CompletionQueue { ring, vector: None };
+        let fetches = [(1, None), (2, None)].into();
+        let mut pair =
+            Pair { id: QueueId(0), number: 1, submissions: ring, completions, fetches, deleted_by: None };
+        pair.fetched(2, [2; 64]);
+        assert_eq!(pair.next_entry(), None);
+        pair.fetched(9, [9; 64]);
+        pair.fetched(1, [1; 64]);
+        assert_eq!(pair.next_entry(), Some([1; 64]));
+        assert_eq!(pair.next_entry(), Some([2; 64]));
+        assert_eq!(pair.next_entry(), None);
+        assert_eq!(ring.entry(3, SUBMISSION), Window { address: 0x10c0, length: 64 });
+    }
+}

@@ -1,0 +1,390 @@
+//! An SSD as the engine's source and destination: block operations become commands of an NVMe host ([`Nvme`]).
+//!
+//! The engine counts in bytes, an SSD in logical blocks. A read that does not begin and end with one goes through a bounce
+//! buffer. A write has to begin with one; what is missing at the end of its last logical block is written as zeros, which is
+//! right at the end of a file and happens nowhere else. What is longer than the controller takes at once is cut: the engine goes on
+//! behind it.
+
+use dcs_abi::result::PATH_PEER_TO_PEER;
+use dcs_abi::status::Status;
+use dcs_devices::bus::{Bus, ReadDone, Region, Window};
+use dcs_devices::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
+use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use std::collections::{HashMap, VecDeque};
+
+/// Bounce buffers of an SSD.
+const BOUNCES: usize = 4;
+
+/// A read, write or flush of the engine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its name.
+    pub operation: OperationId,
+    /// What to do.
+    pub work: Work,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Read into a block.
+    Read(Span),
+    /// Write from a block.
+    Write(Span),
+    /// Make durable what was written.
+    Flush,
+}
+
+/// Bytes of the SSD, and where they are in the card's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First byte on the SSD.
+    pub position: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Offset in the card's own memory.
+    pub memory: u64,
+    /// The block that this is in.
+    pub block: BlockId,
+}
+
+/// What an SSD tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// An operation is done.
+    Done(OperationId, Outcome),
+    /// A block that a failed operation left with the SSD is free.
+    Released(BlockId),
+}
+
+/// A command under way.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    job: Job,
+    /// Bytes that it moves for the engine.
+    bytes: u32,
+    /// Where a read's bytes come from, if not to their place: bounce buffer, and the first byte's offset in it.
+    bounce: Option<(usize, u64)>,
+    /// It is over, but the SSD may still write.
+    held: bool,
+}
+
+/// An SSD.
+pub struct Ssd {
+    host: Nvme,
+    registers: Window,
+    waiting: VecDeque<Job>,
+    flights: HashMap<u64, Flight>,
+    bounces: Vec<(Region, bool)>,
+    /// In front of and behind a bounced read there may be most of a logical block each.
+    bounce_length: u64,
+    told: VecDeque<Told>,
+}
+
+impl std::fmt::Debug for Ssd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ssd at {:?}, {:?}", self.registers, self.host.state())
+    }
+}
+
+/// Largest logical block that is driven.
+pub const LOGICAL_BLOCK_MAX: u32 = 4096;
+
+impl Ssd {
+    /// An SSD that is driven out of `memory`, from which its queues and buffers are taken; nothing where there is too
+    /// little.
+    pub fn new(config: nvme::Config, block_size: u32, memory: &mut Region) -> Option<Ssd> {
+        let region = memory.take(config.memory(), config.page)?;
+        let bounce_length = u64::from(block_size) + 2 * u64::from(LOGICAL_BLOCK_MAX);
+        let bounces =
+            (0..BOUNCES).map(|_| Some((memory.take(bounce_length, 4096)?, false))).collect::<Option<_>>()?;
+        let registers = config.registers;
+        let host = Nvme::new(config, region).ok()?;
+        let (waiting, flights, told) = Default::default();
+        Some(Ssd { host, registers, waiting, flights, bounces, bounce_length, told })
+    }
+
+    /// Where its registers are.
+    pub fn registers(&self) -> Window {
+        self.registers
+    }
+
+    /// Its NVMe host.
+    pub fn host(&self) -> &Nvme {
+        &self.host
+    }
+
+    /// Brings the controller up, or resets it and brings it up again.
+    pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        match self.host.state() {
+            State::Off => self.host.start(bus, now),
+            _ => self.host.reset(bus, now),
+        }
+    }
+
+    /// Why a transfer cannot have these bytes, if it cannot.
+    pub fn refuses(&self, position: u64, length: u64, write: bool) -> Option<Status> {
+        let Some(namespace) = self.host.namespace() else { return Some(Status::DeviceReset) };
+        let size = u64::from(namespace.block_size);
+        let end = position.checked_add(length);
+        if namespace.block_size > LOGICAL_BLOCK_MAX {
+            return Some(Status::UnsupportedEndpoint);
+        }
+        if end.is_none_or(|end| end.div_ceil(size) > namespace.blocks) {
+            return Some(Status::OutOfRange);
+        }
+        let misaligned = !position.is_multiple_of(size) || !length.is_multiple_of(size);
+        (write && misaligned).then_some(Status::InvalidField)
+    }
+
+    /// Takes a job; what comes of it is told once.
+    pub fn submit(&mut self, bus: &mut dyn Bus, now: Nanos, job: Job) {
+        self.waiting.push_back(job);
+        self.feed(bus, now);
+    }
+
+    /// Stops an operation soon if that can be done.
+    pub fn abort(&mut self, bus: &mut dyn Bus, now: Nanos, operation: OperationId) {
+        if let Some(at) = self.waiting.iter().position(|job| job.operation == operation) {
+            self.waiting.remove(at);
+            self.fail(operation, Status::Cancelled);
+        } else {
+            self.host.abort(bus, now, operation.to_bits());
+        }
+    }
+
+    /// The function can do nothing any more, as the owner of the bus knows.
+    pub fn silenced(&mut self) {
+        self.host.silenced();
+        self.reap_all();
+    }
+
+    /// Looks after the controller.
+    pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.host.poll(bus, now);
+        self.reap(bus);
+        self.feed(bus, now);
+        self.host.ring(bus);
+    }
+
+    /// The answer to a register read of its NVMe host's.
+    pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
+        self.host.read_done(bus, now, done);
+    }
+
+    /// When [`Ssd::poll`] is to be called at the latest.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.host.deadline()
+    }
+
+    /// The next thing that it tells.
+    pub fn told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    /// Operations that wait or are under way.
+    pub fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || !self.flights.is_empty()
+    }
+
+    fn fail(&mut self, operation: OperationId, status: Status) {
+        self.told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(status))));
+    }
+
+    /// Gives the controller what it has room for.
+    fn feed(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        while let Some(job) = self.waiting.front().copied() {
+            match self.host.state() {
+                State::Ready => {}
+                State::Starting => return,
+                State::Off | State::Failed(_) => {
+                    self.waiting.pop_front();
+                    self.fail(job.operation, Status::DeviceReset);
+                    continue;
+                }
+            }
+            match self.give(bus, now, job) {
+                Ok(true) => _ = self.waiting.pop_front(),
+                Ok(false) => return,
+                Err(status) => {
+                    self.waiting.pop_front();
+                    self.fail(job.operation, status);
+                }
+            }
+        }
+    }
+
+    /// Makes a command of a job; false where there is no room for it now.
+    fn give(&mut self, bus: &mut dyn Bus, now: Nanos, job: Job) -> Result<bool, Status> {
+        let id = job.operation.to_bits();
+        let (flight, submitted) = match job.work {
+            Work::Flush => {
+                let flight = Flight { job, bytes: 0, bounce: None, held: false };
+                (flight, self.host.submit(bus, now, id, &Request::Flush))
+            }
+            Work::Read(span) => {
+                let Some((flight, lba, data)) = self.plan_read(bus, job, span)? else { return Ok(false) };
+                (flight, self.host.submit(bus, now, id, &Request::Read { lba, data: &[data] }))
+            }
+            Work::Write(span) => {
+                let (flight, lba, data) = self.plan_write(bus, job, span)?;
+                (
+                    flight,
+                    self.host.submit(bus, now, id, &Request::Write { lba, data: &[data], durable: false }),
+                )
+            }
+        };
+        if let (Err(_), Some((slot, _))) = (submitted, flight.bounce) {
+            self.bounces[slot].1 = false;
+        }
+        match submitted {
+            Ok(()) => {
+                self.flights.insert(id, flight);
+                Ok(true)
+            }
+            Err(SubmitError::Full | SubmitError::NotReady) => Ok(false),
+            Err(SubmitError::OutOfRange { .. }) => Err(Status::OutOfRange),
+            Err(_) => Err(Status::InternalError),
+        }
+    }
+
+    /// Bytes of a logical block, and how many bytes one command may move.
+    fn limits(&self) -> Result<(u64, u64), Status> {
+        let namespace = self.host.namespace().ok_or(Status::DeviceReset)?;
+        let size = u64::from(namespace.block_size);
+        Ok((size, namespace.max_transfer - namespace.max_transfer % size))
+    }
+
+    fn plan_read(
+        &mut self,
+        bus: &dyn Bus,
+        job: Job,
+        span: Span,
+    ) -> Result<Option<(Flight, u64, Window)>, Status> {
+        let (size, most) = self.limits()?;
+        let base = bus.window().address;
+        let length = u64::from(span.length);
+        let aligned = span.position.is_multiple_of(size) && span.memory.is_multiple_of(4);
+        // The end of an aligned read that is no whole logical block comes by itself, when the engine goes on.
+        let whole = length.min(most) / size * size;
+        if aligned && whole > 0 {
+            let flight = Flight { job, bytes: whole as u32, bounce: None, held: false };
+            let data = Window { address: base + span.memory, length: whole };
+            return Ok(Some((flight, span.position / size, data)));
+        }
+        let Some(slot) = self.bounces.iter().position(|(_, taken)| !taken) else { return Ok(None) };
+        let first = span.position / size;
+        let ahead = span.position - first * size;
+        let room = self.bounce_length.min(most) / size * size;
+        let bytes = length.min(room - ahead);
+        let blocks = (ahead + bytes).div_ceil(size);
+        self.bounces[slot].1 = true;
+        let flight = Flight { job, bytes: bytes as u32, bounce: Some((slot, ahead)), held: false };
+        let data = Window { address: base + self.bounces[slot].0.offset(), length: blocks * size };
+        Ok(Some((flight, first, data)))
+    }
+
+    fn plan_write(
+        &mut self,
+        bus: &mut dyn Bus,
+        job: Job,
+        span: Span,
+    ) -> Result<(Flight, u64, Window), Status> {
+        let (size, most) = self.limits()?;
+        if !span.position.is_multiple_of(size) || !span.memory.is_multiple_of(4) {
+            return Err(Status::UnsupportedEndpoint);
+        }
+        let bytes = u64::from(span.length).min(most);
+        let padded = bytes.next_multiple_of(size);
+        if padded > bytes {
+            bus.store(span.memory + bytes, &vec![0; (padded - bytes) as usize]);
+        }
+        let flight = Flight { job, bytes: bytes as u32, bounce: None, held: false };
+        let data = Window { address: bus.window().address + span.memory, length: padded };
+        Ok((flight, span.position / size, data))
+    }
+
+    fn reap(&mut self, bus: &mut dyn Bus) {
+        while let Some(finished) = self.host.finished() {
+            self.finish(Some(&mut *bus), finished);
+        }
+        while let Some(id) = self.host.freed() {
+            self.freed(id);
+        }
+    }
+
+    /// As [`Ssd::reap`], where nothing has succeeded.
+    fn reap_all(&mut self) {
+        while let Some(finished) = self.host.finished() {
+            self.finish(None, finished);
+        }
+        while let Some(id) = self.host.freed() {
+            self.freed(id);
+        }
+        while let Some(job) = self.waiting.pop_front() {
+            self.fail(job.operation, Status::DeviceReset);
+        }
+    }
+
+    fn finish(&mut self, bus: Option<&mut dyn Bus>, finished: nvme::Finished) {
+        let Some(mut flight) = self.flights.remove(&finished.id) else { return };
+        let operation = flight.job.operation;
+        let outcome = match (finished.result, flight.job.work, bus) {
+            (Ok(()), Work::Flush, _) => Outcome::Flushed,
+            (Ok(()), Work::Read(span), Some(bus)) => {
+                if let Some((slot, ahead)) = flight.bounce {
+                    let mut bytes = vec![0; flight.bytes as usize];
+                    bus.load(self.bounces[slot].0.offset() + ahead, &mut bytes);
+                    bus.store(span.memory, &bytes);
+                }
+                moved(flight.bytes)
+            }
+            (Ok(()), Work::Write(_), _) => moved(flight.bytes),
+            (Ok(()), ..) => Outcome::Failed(Fault::new(Status::DeviceReset)),
+            (Err(error), work, _) => {
+                let fault = fault(error, matches!(work, Work::Read(_)));
+                match (finished.memory, work, flight.bounce) {
+                    (Memory::Held, Work::Read(_), None) | (Memory::Held, Work::Write(_), _) => {
+                        Outcome::FailedHeld(fault)
+                    }
+                    _ => Outcome::Failed(fault),
+                }
+            }
+        };
+        if finished.memory == Memory::Held {
+            flight.held = true;
+            self.flights.insert(finished.id, flight);
+        } else if let Some((slot, _)) = flight.bounce {
+            self.bounces[slot].1 = false;
+        }
+        self.told.push_back(Told::Done(operation, outcome));
+    }
+
+    fn freed(&mut self, id: u64) {
+        let Some(flight) = self.flights.remove(&id).filter(|flight| flight.held) else { return };
+        match (flight.bounce, flight.job.work) {
+            (Some((slot, _)), _) => self.bounces[slot].1 = false,
+            (None, Work::Read(span) | Work::Write(span)) => self.told.push_back(Told::Released(span.block)),
+            (None, Work::Flush) => {}
+        }
+    }
+}
+
+fn moved(bytes: u32) -> Outcome {
+    Outcome::Moved { bytes: bytes.into(), path: PATH_PEER_TO_PEER, held: false }
+}
+
+/// What the completion will say.
+fn fault(error: NvmeError, read: bool) -> Fault {
+    let failed = if read { Status::ReadError } else { Status::WriteError };
+    Fault::new(match error {
+        NvmeError::Status(status) => match (status.kind(), status.code()) {
+            (0, 0x80) => Status::OutOfRange,
+            (0, 0x81) => Status::CapacityExceeded,
+            (2, 0x86) => Status::AccessDenied,
+            _ => failed,
+        },
+        NvmeError::Aborted => Status::Cancelled,
+        NvmeError::TimedOut | NvmeError::Reset(_) => Status::DeviceReset,
+    })
+}
