@@ -52,6 +52,7 @@
 //! | `fault` | what goes wrong: [`Fault`], [`Rule`], [`When`] |
 //! | `wire` | Ethernet between NICs |
 //! | [`nvme`] | the NVMe controller |
+//! | [`nic`] | the NICs |
 //!
 //! # What it doesn't implement
 //!
@@ -61,6 +62,8 @@
 //! * Caches: what is stored is there.
 //! * Of NVMe: namespace management, formatting, reservations, protection information, metadata, fused commands, queues that are not
 //!   contiguous, weighted arbitration, virtualization, firmware update, directives, power states. Its volatile cache never loses anything.
+//! * Of the NICs: several receive queues (the rings are there, all frames go to the first), VLANs, time stamps, flow control, interrupt
+//!   throttling, write-back thresholds, the packet checksum, the 82574's packet split and MSI-X, virtual functions, wake-up.
 #![forbid(unsafe_code)]
 
 mod count;
@@ -75,6 +78,7 @@ mod port;
 mod transaction;
 mod wire;
 
+pub mod nic;
 pub mod nvme;
 
 pub use count::{Meter, Traffic};

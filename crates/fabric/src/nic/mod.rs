@@ -1,0 +1,329 @@
+//! Intel gigabit NICs: the 82576 (igb; advanced descriptors) and the 82574 (e1000e; legacy and extended descriptors).
+//!
+//! The references are their data sheets, and QEMU's models of them where a data sheet leaves something open. The NIC is stricter than
+//! QEMU's: it fetches descriptors ahead, sums what the driver left in the checksum fields, waits for a link to transmit, and needs time for
+//! its PHY. See the crate's documentation for what is not implemented.
+
+mod descriptor;
+mod offload;
+mod receive;
+mod registers;
+mod transmit;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use dcs_devices::bus::BusError;
+
+use crate::device::{Context, Device};
+use descriptor::{Data, Raw};
+use registers::Registers;
+
+/// Which NIC it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// 82576: QEMU's igb.
+    Igb,
+    /// 82574: QEMU's e1000e.
+    E1000e,
+}
+
+impl Family {
+    fn queues(self) -> usize {
+        match self {
+            Family::Igb => 16,
+            Family::E1000e => 2,
+        }
+    }
+}
+
+/// What a NIC is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Its kind.
+    pub family: Family,
+    /// Ethernet address, as in its EEPROM.
+    pub mac: [u8; 6],
+    /// Bits a second, to pace what it reads from memory: as the wire's.
+    pub rate: u64,
+    /// How long its PHY negotiates.
+    pub autonegotiation: Duration,
+    /// The PHY keeps the link through a reset of the MAC, as on hardware. Without, it waits to be told to negotiate, as in QEMU.
+    pub keeps_link: bool,
+    /// Bytes of frames that wait for receive descriptors; more are dropped.
+    pub fifo: usize,
+}
+
+impl Config {
+    /// A NIC of this family, with or without a link after a reset as QEMU's is. Negotiation takes 2 ms, not the second or two of real PHYs; the receive memory is 64 KiB.
+    pub fn new(family: Family, mac: [u8; 6]) -> Config {
+        Config {
+            family,
+            mac,
+            rate: 1_000_000_000,
+            autonegotiation: Duration::from_millis(2),
+            keeps_link: family == Family::E1000e,
+            fifo: 64 << 10,
+        }
+    }
+}
+
+/// What a NIC has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames sent, each segment one.
+    pub sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Frames stored in receive buffers.
+    pub received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+    /// Frames for others, too long, or while receiving was off.
+    pub filtered: u64,
+    /// Frames for which there was no room.
+    pub missed: u64,
+    /// Frames given up because memory could not be read.
+    pub broken: u64,
+}
+
+/// What a token stands for.
+#[derive(Debug)]
+enum Wait {
+    TransmitDescriptors {
+        queue: usize,
+        count: u32,
+    },
+    ReceiveDescriptors {
+        queue: usize,
+        count: u32,
+    },
+    /// A piece of the frame that a queue sends.
+    Piece {
+        queue: usize,
+        at: usize,
+    },
+    /// The transmitter has room again.
+    Room {
+        queue: usize,
+    },
+    /// The PHY's register has been read or written.
+    Phy,
+    /// The PHY has negotiated.
+    Link,
+}
+
+/// A transmit queue's state that is not in registers.
+#[derive(Debug, Default)]
+struct TransmitQueue {
+    fetching: bool,
+    /// Fetched and not used: the descriptors from the queue's head on.
+    fetched: VecDeque<Raw>,
+    contexts: [descriptor::Context; 2],
+    /// The frame that is put together.
+    frame: Vec<Data>,
+    bytes: Vec<u8>,
+    /// Pieces of it on their way.
+    arriving: usize,
+    broken: bool,
+    /// The frame is whole, and is sent when its pieces are here.
+    busy: bool,
+}
+
+/// A receive queue's.
+#[derive(Debug, Default)]
+struct ReceiveQueue {
+    fetching: bool,
+    fetched: VecDeque<Raw>,
+}
+
+/// A NIC.
+pub struct Nic {
+    config: Config,
+    registers: Registers,
+    transmit: Vec<TransmitQueue>,
+    receive: Vec<ReceiveQueue>,
+    waits: HashMap<u64, Wait>,
+    next: u64,
+    /// Frames that wait for receive descriptors.
+    fifo: VecDeque<Vec<u8>>,
+    /// When the transmitter has sent what it has.
+    line_free: Duration,
+    carrier: bool,
+    counts: Counts,
+    hung: Option<bool>,
+}
+
+impl Nic {
+    /// A NIC as `config` describes it, after power on.
+    pub fn new(config: Config) -> Nic {
+        let queues = config.family.queues();
+        Nic {
+            registers: Registers::new(&config),
+            transmit: (0..queues).map(|_| TransmitQueue::default()).collect(),
+            receive: (0..queues).map(|_| ReceiveQueue::default()).collect(),
+            waits: HashMap::new(),
+            next: 0,
+            fifo: VecDeque::new(),
+            line_free: Duration::ZERO,
+            carrier: false,
+            counts: Counts::default(),
+            hung: None,
+            config,
+        }
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether it has a link, as its status register says.
+    pub fn link(&self) -> bool {
+        self.registers.link()
+    }
+
+    fn token(&mut self, wait: Wait) -> u64 {
+        self.next += 1;
+        self.waits.insert(self.next, wait);
+        self.next
+    }
+
+    /// Forgets all that is under way.
+    fn clear(&mut self) {
+        let queues = self.config.family.queues();
+        self.waits.clear();
+        self.transmit = (0..queues).map(|_| TransmitQueue::default()).collect();
+        self.receive = (0..queues).map(|_| ReceiveQueue::default()).collect();
+        self.fifo.clear();
+    }
+
+    /// A reset of the MAC (CTRL.RST).
+    fn reset_mac(&mut self, cx: &mut Context<'_>) {
+        if self.hung == Some(true) {
+            return;
+        }
+        self.hung = None;
+        self.clear();
+        self.registers = Registers::new(&self.config);
+        if self.config.keeps_link && self.carrier {
+            self.negotiate(cx);
+        }
+    }
+
+    /// Starts the PHY's negotiation. It ends with a link if there is a carrier then.
+    fn negotiate(&mut self, cx: &mut Context<'_>) {
+        self.set_link(false, cx);
+        self.waits.retain(|_, wait| !matches!(wait, Wait::Link));
+        let token = self.token(Wait::Link);
+        cx.after(self.config.autonegotiation, token);
+    }
+
+    fn set_link(&mut self, up: bool, cx: &mut Context<'_>) {
+        if self.registers.set_link(up) {
+            self.cause(registers::LSC, cx);
+        }
+        if self.registers.link() {
+            self.transmit_all(cx);
+        }
+    }
+
+    /// Raises interrupt causes.
+    fn cause(&mut self, causes: u32, cx: &mut Context<'_>) {
+        if self.registers.cause(causes) {
+            cx.interrupt(0);
+        }
+    }
+
+    /// Raises the causes of a queue: a vector of its own where the driver has set one up.
+    fn queue_cause(&mut self, causes: u32, queue: usize, transmit: bool, cx: &mut Context<'_>) {
+        match self.registers.queue_cause(queue, transmit) {
+            Some(vector) => {
+                self.registers.cause(causes);
+                if let Some(vector) = vector {
+                    cx.interrupt(vector);
+                }
+            }
+            None => self.cause(causes, cx),
+        }
+    }
+
+    fn resume(&mut self, token: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>) {
+        let Some(wait) = self.waits.remove(&token) else { return };
+        if self.hung.is_some() {
+            return;
+        }
+        match wait {
+            Wait::TransmitDescriptors { queue, count } => self.transmit_descriptors(queue, count, data, cx),
+            Wait::ReceiveDescriptors { queue, count } => self.receive_descriptors(queue, count, data, cx),
+            Wait::Piece { queue, at } => self.piece(queue, at, data, cx),
+            Wait::Room { queue } => self.room(queue, cx),
+            Wait::Phy => {
+                let negotiate = self.registers.phy_done();
+                self.cause(registers::MDAC, cx);
+                if negotiate {
+                    self.negotiate(cx);
+                }
+            }
+            Wait::Link => self.set_link(self.carrier, cx),
+        }
+    }
+}
+
+impl Device for Nic {
+    fn bars(&self) -> Vec<u64> {
+        vec![1 << 17]
+    }
+
+    fn read(&mut self, _: usize, offset: u64, bytes: &mut [u8], _: &mut Context<'_>) {
+        bytes.fill(0);
+        // Registers are read whole.
+        if offset.is_multiple_of(4) && bytes.len().is_multiple_of(4) {
+            for (i, dword) in bytes.chunks_exact_mut(4).enumerate() {
+                dword.copy_from_slice(&self.registers.read(offset + 4 * i as u64).to_le_bytes());
+            }
+        }
+    }
+
+    fn write(&mut self, _: usize, offset: u64, bytes: &[u8], cx: &mut Context<'_>) {
+        if offset.is_multiple_of(4) && bytes.len().is_multiple_of(4) {
+            for (i, dword) in bytes.chunks_exact(4).enumerate() {
+                let value = u32::from_le_bytes(dword.try_into().expect("four bytes"));
+                self.write_register(offset + 4 * i as u64, value, cx);
+            }
+        }
+    }
+
+    fn read_done(&mut self, token: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>) {
+        self.resume(token, data, cx);
+    }
+
+    fn timer(&mut self, token: u64, cx: &mut Context<'_>) {
+        self.resume(token, Ok(Vec::new()), cx);
+    }
+
+    fn frame(&mut self, frame: Vec<u8>, cx: &mut Context<'_>) {
+        if self.hung.is_none() {
+            self.arrive(frame, cx);
+        }
+    }
+
+    fn carrier(&mut self, up: bool, cx: &mut Context<'_>) {
+        self.carrier = up;
+        if !up {
+            self.set_link(false, cx);
+        } else if self.registers.negotiated() || self.config.keeps_link {
+            self.negotiate(cx);
+        }
+    }
+
+    fn hang(&mut self, hard: bool) {
+        self.hung = Some(hard);
+    }
+
+    fn reset(&mut self) {
+        self.hung = None;
+        self.clear();
+        self.registers = Registers::new(&self.config);
+    }
+}

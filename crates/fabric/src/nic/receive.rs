@@ -1,0 +1,154 @@
+//! From the wire to a receive ring.
+
+use dcs_devices::bus::BusError;
+
+use super::descriptor::{DESCRIPTOR, Received, buffers};
+use super::offload::{Parsed, frame_check, parse};
+use super::{Nic, Wait, registers};
+use crate::device::Context;
+
+/// Descriptors fetched at once at most, and kept ahead.
+const BURST: u32 = 32;
+
+/// All frames go to the first queue: there is no receive side scaling.
+const QUEUE: usize = 0;
+
+impl Nic {
+    pub(super) fn receive_all(&mut self, cx: &mut Context<'_>) {
+        for queue in 0..self.receive.len() {
+            self.receive_fetch(queue, cx);
+        }
+    }
+
+    /// A frame comes in.
+    pub(super) fn arrive(&mut self, mut frame: Vec<u8>, cx: &mut Context<'_>) {
+        if !self.registers.receives(QUEUE) || !self.registers.accepts(&frame) {
+            self.counts.filtered += 1;
+            return;
+        }
+        if frame.len() < 60 {
+            frame.resize(60, 0);
+        }
+        let held: usize = self.fifo.iter().map(Vec::len).sum();
+        if held + frame.len() > self.config.fifo {
+            self.counts.missed += 1;
+            self.registers.count_missed();
+            return self.cause(registers::RXO, cx);
+        }
+        self.fifo.push_back(frame);
+        self.deliver(cx);
+    }
+
+    /// Fetches descriptors ahead.
+    pub(super) fn receive_fetch(&mut self, queue: usize, cx: &mut Context<'_>) {
+        let held = &self.receive[queue];
+        let ahead = held.fetched.len();
+        if self.hung.is_some() || held.fetching || !self.registers.receives(queue) || ahead >= BURST as usize
+        {
+            return;
+        }
+        let ring = self.registers.ring(queue, false);
+        if let Some((address, count)) = ring.next(ahead as u32, BURST) {
+            self.receive[queue].fetching = true;
+            let token = self.token(Wait::ReceiveDescriptors { queue, count });
+            cx.read(address, u64::from(count) * DESCRIPTOR, token);
+        }
+    }
+
+    pub(super) fn receive_descriptors(
+        &mut self,
+        queue: usize,
+        count: u32,
+        data: Result<Vec<u8>, BusError>,
+        cx: &mut Context<'_>,
+    ) {
+        let held = &mut self.receive[queue];
+        let Ok(bytes) = data else {
+            held.fetching = false;
+            self.counts.broken += 1;
+            return;
+        };
+        if !std::mem::replace(&mut held.fetching, false) {
+            return;
+        }
+        let found = bytes.chunks_exact(DESCRIPTOR as usize).take(count as usize);
+        held.fetched.extend(found.map(|raw| <[u8; 16]>::try_from(raw).expect("a descriptor")));
+        self.deliver(cx);
+    }
+
+    /// Stores the frames for which there are descriptors.
+    fn deliver(&mut self, cx: &mut Context<'_>) {
+        let mut any = false;
+        while let Some(frame) = self.fifo.front() {
+            let stored = if self.registers.strips() { frame.len() } else { frame.len() + 4 };
+            let parsed = parse(frame);
+            let split = self.header(&parsed, frame.len());
+            let needed =
+                (stored - split.map_or(0, |(header, _)| header)).div_ceil(self.registers.buffer(QUEUE));
+            if self.receive[QUEUE].fetched.len() < needed.max(1) {
+                break;
+            }
+            let mut frame = self.fifo.pop_front().expect("it was there");
+            self.counts.received += 1;
+            self.counts.bytes_received += frame.len() as u64;
+            self.registers.count(true);
+            if !self.registers.strips() {
+                frame.extend(frame_check(&frame));
+            }
+            self.store(&frame, parsed, split, cx);
+            any = true;
+        }
+        self.receive_fetch(QUEUE, cx);
+        if any {
+            self.queue_cause(registers::RXDW, QUEUE, false, cx);
+        }
+    }
+
+    /// How much of a frame goes to the header's buffer, and whether its header does not fit there.
+    fn header(&self, parsed: &Parsed, length: usize) -> Option<(usize, bool)> {
+        let (room, always) = self.registers.split(QUEUE)?;
+        let known = parsed.header > 0 && self.registers.splits(QUEUE, parsed.protocol, parsed.ip);
+        match (known, always) {
+            (true, _) if parsed.header <= room => Some((parsed.header, false)),
+            (true, false) => Some((0, true)),
+            (_, true) => Some((length.min(room), known)),
+            (false, false) => None,
+        }
+    }
+
+    /// Stores a frame, and tells the driver buffer by buffer.
+    fn store(&mut self, frame: &[u8], parsed: Parsed, split: Option<(usize, bool)>, cx: &mut Context<'_>) {
+        let (header, overflow) = split.unwrap_or((0, false));
+        let (check_ip, check_l4) = self.registers.checks();
+        let format = self.registers.format(QUEUE);
+        let size = self.registers.buffer(QUEUE);
+        let (mut head, mut rest) = frame.split_at(header);
+        loop {
+            let raw = self.receive[QUEUE].fetched.pop_front().expect("there are enough");
+            let (packet, header_buffer) = buffers(&raw);
+            let (piece, left) = rest.split_at(rest.len().min(size));
+            rest = left;
+            let first = std::mem::take(&mut head);
+            if !first.is_empty() {
+                cx.write(header_buffer & !1, first.to_vec());
+            }
+            if !piece.is_empty() {
+                cx.write(packet, piece.to_vec());
+            }
+            let received = Received {
+                length: piece.len() as u16,
+                header: (!first.is_empty()).then_some(first.len() as u16),
+                overflow,
+                last: rest.is_empty().then_some(parsed),
+                check_ip,
+                check_l4,
+            };
+            let at = self.registers.ring(QUEUE, false).head_address();
+            cx.write(at, received.emit(format, packet).to_vec());
+            self.registers.advance(QUEUE, false);
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+}

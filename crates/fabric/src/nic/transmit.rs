@@ -1,0 +1,220 @@
+//! From a transmit ring to the wire.
+
+use std::time::Duration;
+
+use dcs_devices::bus::BusError;
+
+use super::descriptor::{DESCRIPTOR, Data, Transmit};
+use super::offload::{frame_check, insert, segments};
+use super::{Nic, Wait, registers};
+use crate::device::Context;
+
+/// Descriptors fetched at once at most, and kept ahead.
+const BURST: u32 = 16;
+
+/// Bytes that the transmitter takes in before it waits for the line: the 82576's packet buffer has 40 KiB.
+const BUFFER: u64 = 40 << 10;
+
+/// Bytes of a frame at most, before it is cut into segments.
+const LONGEST: u64 = 1 << 18;
+
+impl Nic {
+    pub(super) fn transmit_all(&mut self, cx: &mut Context<'_>) {
+        for queue in 0..self.transmit.len() {
+            self.transmit(queue, cx);
+        }
+    }
+
+    /// Goes on with a queue as far as it can.
+    pub(super) fn transmit(&mut self, queue: usize, cx: &mut Context<'_>) {
+        if self.hung.is_some() || !self.registers.transmits(queue) {
+            return;
+        }
+        self.transmit_fetch(queue, cx);
+        while !self.transmit[queue].busy {
+            let Some(raw) = self.transmit[queue].fetched.front() else { break };
+            match Transmit::parse(raw, self.config.family) {
+                Transmit::Data(data) => self.take(queue, data, cx),
+                Transmit::Context { slot, context, report } => {
+                    self.transmit[queue].contexts[slot] = context;
+                    self.retire(queue, report, cx);
+                }
+                Transmit::Unknown => self.retire(queue, false, cx),
+            }
+        }
+        self.transmit_fetch(queue, cx);
+    }
+
+    fn transmit_fetch(&mut self, queue: usize, cx: &mut Context<'_>) {
+        let held = &self.transmit[queue];
+        let ahead = held.fetched.len() + held.frame.len();
+        if held.fetching || held.fetched.len() >= BURST as usize {
+            return;
+        }
+        let ring = self.registers.ring(queue, true);
+        if let Some((address, count)) = ring.next(ahead as u32, BURST) {
+            self.transmit[queue].fetching = true;
+            let token = self.token(Wait::TransmitDescriptors { queue, count });
+            cx.read(address, u64::from(count) * DESCRIPTOR, token);
+        }
+    }
+
+    pub(super) fn transmit_descriptors(
+        &mut self,
+        queue: usize,
+        count: u32,
+        data: Result<Vec<u8>, BusError>,
+        cx: &mut Context<'_>,
+    ) {
+        let held = &mut self.transmit[queue];
+        let Ok(bytes) = data else {
+            // The queue stops until the driver writes to it again.
+            held.fetching = false;
+            self.counts.broken += 1;
+            return;
+        };
+        if !std::mem::replace(&mut held.fetching, false) {
+            return;
+        }
+        let found = bytes.chunks_exact(DESCRIPTOR as usize).take(count as usize);
+        held.fetched.extend(found.map(|raw| <[u8; 16]>::try_from(raw).expect("a descriptor")));
+        self.transmit(queue, cx);
+    }
+
+    /// A descriptor of a frame. With the last one the frame's pieces are read.
+    fn take(&mut self, queue: usize, data: Data, cx: &mut Context<'_>) {
+        let held = &mut self.transmit[queue];
+        held.fetched.pop_front();
+        held.frame.push(data);
+        if !data.end {
+            return;
+        }
+        held.busy = true;
+        self.read_frame(queue, cx);
+    }
+
+    /// Reads a frame's pieces, once the transmitter has room.
+    fn read_frame(&mut self, queue: usize, cx: &mut Context<'_>) {
+        let backlog = self.line_free.saturating_sub(cx.now());
+        let room = self.line_time(BUFFER);
+        if backlog > room {
+            let token = self.token(Wait::Room { queue });
+            return cx.after(backlog - room, token);
+        }
+        let held = &mut self.transmit[queue];
+        let total: u64 = held.frame.iter().map(|data| data.length).sum();
+        held.broken = total > LONGEST;
+        held.bytes = vec![0; total.min(LONGEST) as usize];
+        held.arriving = 1;
+        if !held.broken {
+            let pieces: Vec<(u64, u64)> = held.frame.iter().map(|data| (data.address, data.length)).collect();
+            let mut at = 0;
+            for (address, length) in pieces.into_iter().filter(|(_, length)| *length > 0) {
+                self.transmit[queue].arriving += 1;
+                let token = self.token(Wait::Piece { queue, at });
+                cx.read(address, length, token);
+                at += length as usize;
+            }
+        }
+        self.arrived(queue, cx);
+    }
+
+    pub(super) fn room(&mut self, queue: usize, cx: &mut Context<'_>) {
+        if self.transmit[queue].busy {
+            self.read_frame(queue, cx);
+        }
+    }
+
+    pub(super) fn piece(
+        &mut self,
+        queue: usize,
+        at: usize,
+        data: Result<Vec<u8>, BusError>,
+        cx: &mut Context<'_>,
+    ) {
+        let held = &mut self.transmit[queue];
+        if !held.busy || held.arriving == 0 {
+            return;
+        }
+        match data {
+            Ok(bytes) => held.bytes[at..at + bytes.len()].copy_from_slice(&bytes),
+            Err(_) => held.broken = true,
+        }
+        self.arrived(queue, cx);
+    }
+
+    fn arrived(&mut self, queue: usize, cx: &mut Context<'_>) {
+        let held = &mut self.transmit[queue];
+        held.arriving -= 1;
+        if held.arriving > 0 {
+            return;
+        }
+        let (frame, bytes) = (std::mem::take(&mut held.frame), std::mem::take(&mut held.bytes));
+        let contexts = held.contexts;
+        if std::mem::replace(&mut held.broken, false) {
+            self.counts.broken += 1;
+        } else {
+            let (offload, cut) = frame[0].offload(&contexts);
+            if cut {
+                for segment in segments(&bytes, &offload) {
+                    self.send(segment, frame[0].check, cx);
+                }
+            } else {
+                let mut whole = bytes;
+                insert(&mut whole, &offload);
+                self.send(whole, frame[0].check, cx);
+            }
+        }
+        self.transmit[queue].busy = false;
+        for data in frame {
+            self.report(queue, data.report, cx);
+        }
+        self.transmit(queue, cx);
+    }
+
+    fn send(&mut self, mut frame: Vec<u8>, check: bool, cx: &mut Context<'_>) {
+        if !check {
+            // The driver brings the frame check sequence. A wrong one is for the receiver to drop.
+            let at = frame.len().saturating_sub(4);
+            if frame_check(&frame[..at]) != frame[at..] {
+                return;
+            }
+            frame.truncate(at);
+        } else if self.registers.pads() && frame.len() < 60 {
+            frame.resize(60, 0);
+        }
+        self.counts.sent += 1;
+        self.counts.bytes_sent += frame.len() as u64;
+        self.registers.count(false);
+        self.line_free = self.line_free.max(cx.now()) + self.line_time(frame.len() as u64 + 24);
+        cx.send(frame);
+    }
+
+    fn line_time(&self, bytes: u64) -> Duration {
+        Duration::from_nanos(bytes * 8 * 1_000_000_000 / self.config.rate)
+    }
+
+    /// A fetched descriptor is done.
+    fn retire(&mut self, queue: usize, report: bool, cx: &mut Context<'_>) {
+        self.transmit[queue].fetched.pop_front();
+        self.report(queue, report, cx);
+    }
+
+    /// The descriptor at the head is done: the head moves on, and the driver is told where it asked for that.
+    fn report(&mut self, queue: usize, report: bool, cx: &mut Context<'_>) {
+        let address = self.registers.ring(queue, true).head_address();
+        self.registers.advance(queue, true);
+        if !report {
+            return;
+        }
+        match self.registers.head_report(queue) {
+            Some(at) => {
+                let head = self.registers.ring(queue, true).head;
+                cx.write(at, head.to_le_bytes().to_vec());
+            }
+            // Status: descriptor done.
+            None => cx.write(address + 12, vec![1, 0, 0, 0]),
+        }
+        self.queue_cause(registers::TXDW, queue, true, cx);
+    }
+}
