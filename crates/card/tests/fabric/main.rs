@@ -1,0 +1,4 @@
+//! The card on the in-memory fabric: real queues, real NVMe commands, virtual time.
+
+mod rig;
+mod transfers;

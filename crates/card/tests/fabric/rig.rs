@@ -1,0 +1,393 @@
+//! A server in memory: the card, SSDs, and a host that speaks to the card as the command set says, byte by byte. Virtual time.
+
+use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::entry::{CompletionEntry, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::operator::Operator;
+use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
+use dcs_abi::result::{ResultArea, ResultPacket};
+use dcs_abi::status::Status;
+use dcs_card::card::{Card, Config};
+use dcs_card::pci::Registers;
+use dcs_devices::bus::Bus;
+use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, nvme};
+use std::time::Duration;
+
+/// Bytes of host memory.
+pub const HOST_MEMORY: u64 = 64 << 20;
+/// Bytes of the card's own memory.
+const OWN_MEMORY: u64 = 16 << 20;
+/// Entries of the admin and command queues.
+const DEPTH: u16 = 64;
+/// A page each, in host memory: the admin queues, then the command queues.
+const ADMIN_SQ: u64 = 0x1000;
+const ADMIN_CQ: u64 = 0x2000;
+const SQ: u64 = 0x3000;
+const CQ: u64 = 0x4000;
+/// Descriptors and results, one place of each for each cid; then whatever tests need.
+const DESCRIPTORS: u64 = 0x10_0000;
+const DESCRIPTOR: u64 = 0x1000;
+const RESULTS: u64 = 0x20_0000;
+const RESULT: u64 = 0x800;
+/// Free host memory.
+pub const FREE: u64 = 0x40_0000;
+
+/// A host's side of a queue pair.
+#[derive(Debug, Default)]
+struct Side {
+    tail: u16,
+    head: u16,
+    turned: bool,
+}
+
+/// One end of a transfer.
+#[derive(Clone, Debug)]
+pub struct End {
+    pub kind: EndpointKind,
+    pub handle: u32,
+    pub extents: Vec<(u64, u64)>,
+}
+
+impl End {
+    pub fn ssd(handle: u32, extents: &[(u64, u64)]) -> End {
+        End { kind: EndpointKind::Block, handle, extents: extents.to_vec() }
+    }
+
+    pub fn memory(handle: u32, address: u64, length: u64) -> End {
+        End { kind: EndpointKind::Memory, handle, extents: vec![(address, length)] }
+    }
+}
+
+/// What is to be transferred.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    pub source: End,
+    pub destination: End,
+    pub chain: Vec<(Operator, Vec<u8>)>,
+    pub length: u64,
+    pub flags: u16,
+    pub timeout_ms: u32,
+}
+
+impl Transfer {
+    pub fn new(source: End, destination: End) -> Transfer {
+        let length = source.extents.iter().map(|extent| extent.1).sum();
+        Transfer { source, destination, chain: Vec::new(), length, flags: 0, timeout_ms: 0 }
+    }
+
+    pub fn through(self, chain: &[(Operator, &[u8])]) -> Transfer {
+        let chain = chain.iter().map(|(operator, parameter)| (*operator, parameter.to_vec())).collect();
+        Transfer { chain, ..self }
+    }
+}
+
+/// How one ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub entry: CompletionEntry,
+    pub result: ResultArea,
+    /// Virtual nanoseconds from doorbell to completion, as the host sees it.
+    pub took: u64,
+}
+
+impl Ended {
+    pub fn status(&self) -> Status {
+        self.entry.status()
+    }
+
+    pub fn digest(&self, at: usize) -> &[u8] {
+        let slot = &self.result.digests[at];
+        &slot.value[..slot.size as usize]
+    }
+}
+
+/// The server.
+pub struct Rig {
+    pub fabric: Fabric,
+    pub card: Card,
+    pub card_id: FunctionId,
+    pub ssds: Vec<(FunctionId, nvme::Namespace)>,
+    admin: Side,
+    commands: Side,
+    next_cid: u16,
+    /// Completions that were seen, by cid, and when.
+    seen: Vec<(u16, CompletionEntry, u64)>,
+    submitted: Vec<(u16, u64)>,
+}
+
+impl Rig {
+    /// A server whose card is up, with this many SSDs of 64 MiB plugged in.
+    pub fn new(config: Config, ssds: usize) -> Rig {
+        let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
+        let card_id = fabric.add_endpoint("card", Rate::GEN2_X8, &[0x2000, OWN_MEMORY]);
+        fabric.set_bus_master(card_id, true);
+        let ssds = (0..ssds)
+            .map(|_| {
+                let namespace = nvme::Namespace::new(1 << 17, 9);
+                let model = nvme::Nvme::new(nvme::Config {
+                    namespaces: vec![namespace.clone()],
+                    ..nvme::Config::default()
+                });
+                let id = fabric.add_device("ssd", Rate::GEN3_X4, model);
+                fabric.set_bus_master(id, true);
+                (id, namespace)
+            })
+            .collect();
+        let card = Card::new(config, &fabric.port(card_id), None).expect("the sizes are sound");
+        let (admin, commands, seen, submitted) = Default::default();
+        let mut rig = Rig { fabric, card, card_id, ssds, admin, commands, next_cid: 0, seen, submitted };
+        rig.enable();
+        rig
+    }
+
+    /// One with everything that a transfer needs: granted memory is handle 1, the SSDs follow, a queue pair is there.
+    pub fn ready(config: Config, ssds: usize) -> Rig {
+        let mut rig = Rig::new(config, ssds);
+        assert_eq!(rig.grant(0, HOST_MEMORY), 1);
+        rig.create_queues().unwrap();
+        for at in 0..ssds {
+            assert_eq!(rig.attach(at), Ok(2 + at as u32));
+        }
+        rig
+    }
+
+    pub fn now(&self) -> u64 {
+        self.fabric.now().as_nanos() as u64
+    }
+
+    fn bar0(&self) -> u64 {
+        self.fabric.bar(self.card_id, 0).address
+    }
+
+    pub fn write_register(&mut self, offset: u64, bytes: &[u8]) {
+        let address = self.bar0() + offset;
+        self.fabric.port(HOST).write(address, bytes);
+    }
+
+    pub fn read_register(&mut self, offset: u64) -> u32 {
+        let address = self.bar0() + offset;
+        let bytes = self.fabric.read(HOST, address, 4).expect("the card answers");
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    pub fn store(&mut self, address: u64, bytes: &[u8]) {
+        self.fabric.port(HOST).store(address, bytes);
+    }
+
+    pub fn load(&mut self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.fabric.port(HOST).load(address, &mut bytes);
+        bytes
+    }
+
+    /// Lets the card do what it can now.
+    fn poll(&mut self) {
+        let now = self.now();
+        let mut port = self.fabric.port(self.card_id);
+        while self.card.poll(&mut port, now) {}
+        let registers = self.card.front().lock().clone();
+        for offset in [0, 0xf00] {
+            let mut bytes = [0; 0x40];
+            registers.read(offset, &mut bytes);
+            port.store_bar(0, offset, &bytes);
+        }
+    }
+
+    /// The next thing that happens; false where nothing will.
+    pub fn step(&mut self) -> bool {
+        self.poll();
+        let deadline = self.card.deadline();
+        let event = self.fabric.step(deadline.map(Duration::from_nanos));
+        let now = self.now();
+        match event {
+            None => return deadline.is_some(),
+            Some(Event::Read { function, done }) if function == self.card_id => {
+                self.card.read_done(&mut self.fabric.port(function), now, done);
+            }
+            Some(Event::Written { function, bar: 0, offset, bytes, by }) if function == self.card_id => {
+                assert_eq!(by, HOST, "nobody else writes the card's registers");
+                self.card.front().write(offset, &bytes);
+            }
+            Some(_) => {}
+        }
+        self.poll();
+        true
+    }
+
+    /// Runs until something is so; false where the world stands still, or ten virtual minutes have gone.
+    pub fn run_until(&mut self, mut done: impl FnMut(&mut Rig) -> bool) -> bool {
+        let end = self.now() + 600_000_000_000;
+        while !done(self) {
+            if self.now() > end || !self.step() {
+                return done(self);
+            }
+        }
+        true
+    }
+
+    pub fn enable(&mut self) {
+        (self.admin, self.commands) = Default::default();
+        self.store(ADMIN_CQ, &[0; 0x1000]);
+        self.store(CQ, &[0; 0x1000]);
+        let depth = u32::from(DEPTH - 1);
+        self.write_register(0x24, &(depth | depth << 16).to_le_bytes());
+        self.write_register(0x28, &ADMIN_SQ.to_le_bytes());
+        self.write_register(0x30, &ADMIN_CQ.to_le_bytes());
+        self.write_register(0x14, &0x0046_0001u32.to_le_bytes());
+        assert!(self.run_until(|rig| rig.read_register(0x1c) & 3 == 1), "CSTS.RDY");
+    }
+
+    pub fn disable(&mut self) {
+        self.write_register(0x14, &0x0046_0000u32.to_le_bytes());
+        assert!(self.run_until(|rig| rig.read_register(0x1c) & 1 == 0));
+    }
+
+    /// Runs an admin command.
+    pub fn admin(&mut self, mut entry: AdminEntry) -> Result<(u32, u32), Status> {
+        self.next_cid += 1;
+        entry.cid = self.next_cid;
+        self.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
+        self.admin.tail = (self.admin.tail + 1) % DEPTH;
+        self.write_register(sq_tail_doorbell(0) as u64, &u32::from(self.admin.tail).to_le_bytes());
+        let mut found = None;
+        let came = self.run_until(|rig| {
+            let bytes = rig.load(ADMIN_CQ + u64::from(rig.admin.head) * 16, 16);
+            let packet = AdminCompletionPacket::new_checked(&bytes[..]).expect("16 bytes");
+            found = Some(AdminCompletion::parse(&packet).expect("no reserved bytes"));
+            found.is_some_and(|found| (found.status & 1 == 1) != rig.admin.turned)
+        });
+        let found = found.filter(|_| came).expect("an admin command is answered");
+        self.admin.head = (self.admin.head + 1) % DEPTH;
+        self.admin.turned ^= self.admin.head == 0;
+        self.write_register(cq_head_doorbell(0) as u64, &u32::from(self.admin.head).to_le_bytes());
+        assert_eq!(found.cid, entry.cid);
+        match Status::from_code(found.status >> 1) {
+            Status::Success => Ok((found.value, found.extra)),
+            status => Err(status),
+        }
+    }
+
+    pub fn grant(&mut self, address: u64, length: u64) -> u32 {
+        let words = [length as u32, (length >> 32) as u32, GRANT_READ | GRANT_WRITE, 0, 0, 0];
+        let entry =
+            AdminEntry { opcode: opcode::GRANT_MEMORY, data_address: address, words, ..Default::default() };
+        self.admin(entry).expect("memory is granted").0
+    }
+
+    pub fn create_queues(&mut self) -> Result<(), Status> {
+        let size = 1 | u32::from(DEPTH - 1) << 16;
+        let words = [size, 3 | 1 << 16, 0, 0, 0, 0];
+        self.admin(AdminEntry { opcode: opcode::CREATE_CQ, data_address: CQ, words, ..Default::default() })?;
+        let words = [size, 1 | 1 << 16, 0, 0, 0, 0];
+        self.admin(AdminEntry { opcode: opcode::CREATE_SQ, data_address: SQ, words, ..Default::default() })?;
+        Ok(())
+    }
+
+    pub fn attach(&mut self, at: usize) -> Result<u32, Status> {
+        let bar = self.fabric.bar(self.ssds[at].0, 0);
+        let words = [bar.length as u32, 0, 0, 0, 0, 0];
+        let entry =
+            AdminEntry { opcode: opcode::ATTACH_SSD, data_address: bar.address, words, ..Default::default() };
+        self.admin(entry).map(|(handle, block_size)| {
+            assert_eq!(block_size, 512);
+            handle
+        })
+    }
+
+    /// Submits a transfer, and tells its cid.
+    pub fn submit(&mut self, transfer: &Transfer) -> u16 {
+        self.next_cid += 1;
+        let cid = self.next_cid;
+        let place = u64::from(cid % 256);
+        let descriptor = descriptor(transfer);
+        assert!(descriptor.len() as u64 <= DESCRIPTOR);
+        self.store(DESCRIPTORS + place * DESCRIPTOR, &descriptor);
+        self.store(RESULTS + place * RESULT, &[0; RESULT as usize]);
+        let mut op_chain = [0; 8];
+        for (number, (operator, _)) in op_chain.iter_mut().zip(&transfer.chain) {
+            *number = *operator as u8;
+        }
+        let entry = SubmissionEntry {
+            opcode: OPCODE_TRANSFER,
+            cid,
+            descriptor_length: descriptor.len() as u32,
+            descriptor_address: DESCRIPTORS + place * DESCRIPTOR,
+            result_address: RESULTS + place * RESULT,
+            op_chain,
+            length: transfer.length,
+            timeout_ms: transfer.timeout_ms,
+            flags: transfer.flags,
+            ..Default::default()
+        };
+        self.submit_raw(&entry.to_bytes());
+        let now = self.now();
+        self.submitted.push((cid, now));
+        cid
+    }
+
+    pub fn submit_raw(&mut self, entry: &[u8; 64]) {
+        self.store(SQ + u64::from(self.commands.tail) * 64, entry);
+        self.commands.tail = (self.commands.tail + 1) % DEPTH;
+        self.write_register(sq_tail_doorbell(1) as u64, &u32::from(self.commands.tail).to_le_bytes());
+    }
+
+    /// Reads new completions.
+    fn reap(&mut self) {
+        loop {
+            let bytes = self.load(CQ + u64::from(self.commands.head) * 16, 16);
+            let Some(entry) = CompletionEntry::if_new(&bytes, !self.commands.turned).expect("16 bytes")
+            else {
+                return;
+            };
+            self.commands.head = (self.commands.head + 1) % DEPTH;
+            self.commands.turned ^= self.commands.head == 0;
+            let head = u32::from(self.commands.head).to_le_bytes();
+            self.write_register(cq_head_doorbell(1) as u64, &head);
+            let now = self.now();
+            self.seen.push((entry.cid, entry, now));
+        }
+    }
+
+    /// How a transfer ended, once it has.
+    pub fn wait(&mut self, cid: u16) -> Ended {
+        let came = self.run_until(|rig| {
+            rig.reap();
+            rig.seen.iter().any(|seen| seen.0 == cid)
+        });
+        assert!(came, "command {cid} is never completed: {:#?}", self.card.engine());
+        let at = self.seen.iter().position(|seen| seen.0 == cid).expect("it was there");
+        let (_, entry, when) = self.seen.remove(at);
+        let since = self.submitted.iter().find(|submitted| submitted.0 == cid).map_or(when, |found| found.1);
+        let bytes = self.load(RESULTS + u64::from(cid % 256) * RESULT, ResultArea::SIZE);
+        let packet = ResultPacket::new_checked(&bytes[..]).expect("as many bytes as there are");
+        let result = ResultArea::parse(&packet).expect("no reserved bytes");
+        Ended { entry, result, took: when - since }
+    }
+
+    pub fn run(&mut self, transfer: &Transfer) -> Ended {
+        let cid = self.submit(transfer);
+        self.wait(cid)
+    }
+
+    /// Nothing of the engine is lent out.
+    pub fn assert_idle(&mut self) {
+        assert!(self.run_until(|rig| rig.card.engine().is_idle()), "a leak: {:#?}", self.card.engine());
+    }
+}
+
+fn descriptor(transfer: &Transfer) -> Vec<u8> {
+    let mut bytes = vec![0; DESCRIPTOR as usize];
+    let mut builder = Builder::new(&mut bytes).expect("a header fits");
+    for (place, end) in [(Place::Source, &transfer.source), (Place::Destination, &transfer.destination)] {
+        let endpoint = Endpoint { kind: end.kind as u8, handle: end.handle, ..Default::default() };
+        let extents: Vec<Extent> =
+            end.extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
+        builder.endpoint(place, endpoint, &extents).expect("they fit");
+    }
+    for (at, (_, parameter)) in transfer.chain.iter().enumerate() {
+        builder.parameter(at, parameter).expect("it fits");
+    }
+    let length = builder.finish();
+    bytes.truncate(length);
+    bytes
+}
