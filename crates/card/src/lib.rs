@@ -7,7 +7,7 @@
 //! | [`pci`] | the function that a host sees: configuration space, BARs, MSI-X, registers as a trait |
 //! | [`vfio_user`] | the function as a process of its own beside QEMU, and the bus over it |
 //! | [`wake`] | how the card's own thread waits |
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod admin;
 pub mod card;

@@ -130,7 +130,7 @@ impl Machine {
 
     /// An IOMMU, which the guest's kernel uses for every device. To be added before the devices.
     pub fn iommu(self) -> Machine {
-        self.arguments(["-device", "intel-iommu,caching-mode=on,intremap=off"]).append("intel_iommu=on")
+        self.arguments(["-device", "intel-iommu,caching-mode=on,intremap=on"]).append("intel_iommu=on")
     }
 
     /// An SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one, and the card

@@ -20,7 +20,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`wire`] | the messages, as checked values |
-//! | [`memory`] | mapped memory, copied by atomics: all the unsafe code |
+//! | [`memory`] | mapped files that cannot become shorter |
 //! | [`maps`] | what the client lets the device reach |
 //! | `socket` | whole messages with their file descriptors |
 //! | `link` | what the two threads share |

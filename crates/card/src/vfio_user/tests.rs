@@ -357,7 +357,7 @@ fn a_client_that_asks_for_nonsense_is_refused_and_may_go_on() {
         (command::REGION_WRITE, access(0, 0, 4)),
         (command::DMA_MAP, map(3, 0, 0, 0)),
         (command::DMA_MAP, map(3, 0, u64::MAX, 2)),
-        (command::DMA_UNMAP, [words(&[24, 0]), wide(&[0, 4096])].concat()),
+        (command::DMA_UNMAP, [words(&[24, 0]), wide(&[0, 0])].concat()),
         (command::SET_IRQS, words(&[20, 8, 2, 0, 1])),
         (6, vec![]),
         (14, vec![]),

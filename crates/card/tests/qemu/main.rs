@@ -1,5 +1,6 @@
 //! The card beside QEMU's own devices, in a guest with a stock kernel. Skipped, with the reason, where no virtual server is to be had.
 
 mod bringup;
+mod iommu;
 mod nvme;
 mod rig;

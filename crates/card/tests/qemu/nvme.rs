@@ -2,7 +2,7 @@
 
 #[path = "../../../fabric/tests/nvme_host/scenarios.rs"]
 #[allow(dead_code, reason = "other worlds use the rest")]
-mod scenarios;
+pub mod scenarios;
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use scenarios::World;
 use crate::rig::{LIMIT, Rig};
 
 /// QEMU's second controller of the SSD.
-struct Ssd<'a> {
+pub struct Ssd<'a> {
     rig: &'a mut Rig,
     address: u64,
     start: Instant,
@@ -48,7 +48,7 @@ impl World for Ssd<'_> {
     }
 }
 
-fn ssd(rig: &mut Rig, address: u64) -> Ssd<'_> {
+pub fn ssd(rig: &mut Rig, address: u64) -> Ssd<'_> {
     Ssd { rig, address, start: Instant::now() }
 }
 

@@ -67,6 +67,15 @@ pub struct Rig {
 impl Rig {
     /// Boots; the guest runs `script` after it has brought the devices up. Nothing where there is no virtual server.
     pub fn boot(script: &str) -> Option<Rig> {
+        Rig::start(false, &format!("{SHELL}{script}"))
+    }
+
+    /// Boots with an IOMMU before all devices; the guest runs this program's ignored test `name`.
+    pub fn boot_with_iommu(name: &str) -> Option<Rig> {
+        Rig::start(true, &format!("guest-side --ignored --exact {name} --nocapture --test-threads 1"))
+    }
+
+    fn start(iommu: bool, script: &str) -> Option<Rig> {
         let tools = Tools::find_or_skip(Flavour::Cloud)?;
         let folder = tempfile::tempdir().unwrap();
         let (letters_in, letters) = channel();
@@ -82,13 +91,15 @@ impl Rig {
         std::fs::create_dir(&contents).unwrap();
         std::fs::write(contents.join("hello"), "from the disk").unwrap();
         disk::ext4(&tools, &image, 32 << 20, &contents).unwrap();
-        let initramfs = Initramfs::new(&tools).unwrap().finish(&format!("{SHELL}{script}"));
-        let machine = Machine::new()
-            .limit(LIMIT)
-            .append(format!("memmap=1M${RAM:#x}"))
-            .nvme(&image)
-            .nic(Nic::Igb, &Network::User(Vec::new()))
-            .card(&socket);
+        let mut initramfs = Initramfs::new(&tools).unwrap();
+        let mut machine = Machine::new().limit(LIMIT).append(format!("memmap=1M${RAM:#x}"));
+        if iommu {
+            initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
+            initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
+            machine = machine.iommu();
+        }
+        let machine = machine.nvme(&image).nic(Nic::Igb, &Network::User(Vec::new())).card(&socket);
+        let initramfs = initramfs.finish(script);
         let guest = machine.start(&tools, &initramfs, folder.path()).unwrap();
         Some(Rig { bus, guest, letters, answer, _card: card, _folder: folder })
     }

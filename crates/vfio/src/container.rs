@@ -1,0 +1,154 @@
+//! An address space of the IOMMU.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{VfioError, at, io};
+use crate::ioctl;
+use crate::mapping::Mapping;
+
+/// What functions may do with mapped memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Write it.
+    Write,
+    /// Both.
+    Both,
+}
+
+/// An address space that functions share. Everything in it was mapped by [`Container::map`]; all of it stays mapped until the
+/// container and its functions are gone, or [`Container::unmap`] is called.
+#[derive(Clone, Debug)]
+pub struct Container(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    file: File,
+    /// The IOMMU's kind can be chosen only once there is a function.
+    chosen: Mutex<bool>,
+    mapped: Mutex<Vec<Mapped>>,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    address: u64,
+    length: u64,
+    /// Kept where it is as long as a device may reach it.
+    _memory: Arc<Mapping>,
+}
+
+impl Container {
+    /// A new, empty one.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel has no VFIO, or there is no right to use it.
+    pub fn new() -> Result<Container, VfioError> {
+        let path = Path::new("/dev/vfio/vfio");
+        let file = File::options().read(true).write(true).open(path).map_err(at(path))?;
+        Ok(Container(Arc::new(Inner { file, chosen: Mutex::default(), mapped: Mutex::default() })))
+    }
+
+    /// Lets the functions reach a mapping at this bus address: memory of this process, or a BAR. There has to be a
+    /// function in the container.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses: an address that is taken or not aligned, memory that may not be pinned.
+    pub fn map(&self, memory: &Arc<Mapping>, address: u64, access: Access) -> Result<(), VfioError> {
+        let (read, write) = (access != Access::Write, access != Access::Read);
+        let length = memory.length();
+        ioctl::map(self.as_fd(), memory.address(), address, length, read, write)
+            .map_err(io(format!("mapping {length:#x} bytes at {address:#x}")))?;
+        let mapped = Mapped { address, length, _memory: memory.clone() };
+        self.mapped().push(mapped);
+        Ok(())
+    }
+
+    /// The functions reach what was mapped at this address no more.
+    ///
+    /// # Errors
+    ///
+    /// Where nothing was mapped there.
+    pub fn unmap(&self, address: u64) -> Result<(), VfioError> {
+        let mut mapped = self.mapped();
+        let found = mapped.iter().position(|one| one.address == address);
+        let what = || io(format!("unmapping {address:#x}"));
+        let found = found.ok_or_else(|| what()(io::ErrorKind::NotFound.into()))?;
+        ioctl::unmap(self.as_fd(), address, mapped[found].length).map_err(what())?;
+        mapped.swap_remove(found);
+        Ok(())
+    }
+
+    pub(crate) fn add(&self, group: &File) -> io::Result<()> {
+        ioctl::set_container(group.as_fd(), self.as_fd())?;
+        let mut chosen = self.0.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*chosen {
+            ioctl::set_iommu(self.as_fd(), ioctl::TYPE1V2_IOMMU)?;
+            *chosen = true;
+        }
+        Ok(())
+    }
+
+    fn mapped(&self) -> std::sync::MutexGuard<'_, Vec<Mapped>> {
+        self.0.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Container {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}
+
+/// Memory of this process that functions of a container reach.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Arc<Mapping>,
+    address: u64,
+    container: Container,
+}
+
+impl Buffer {
+    /// New memory of zeros at this bus address. `length` is a multiple of the page size.
+    ///
+    /// # Errors
+    ///
+    /// As [`Container::map`].
+    pub fn new(
+        container: &Container,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Buffer, VfioError> {
+        let memory = Arc::new(Mapping::anonymous(length).map_err(io("memory for a device"))?);
+        container.map(&memory, address, access)?;
+        Ok(Buffer { memory, address, container: container.clone() })
+    }
+
+    /// Bus address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Deref for Buffer {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.memory
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // It was mapped: nobody else unmaps it.
+        let _ = self.container.unmap(self.address);
+    }
+}

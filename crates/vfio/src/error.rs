@@ -1,0 +1,35 @@
+//! Why a function cannot be used.
+
+use std::io;
+use std::path::Path;
+
+/// Why a function cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum VfioError {
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The function is in no IOMMU group: there is no IOMMU, or it is off.
+    #[error("{0} has no IOMMU in front of it")]
+    NoIommu(String),
+    /// Another function of its group has a kernel driver.
+    #[error("another function of {0}'s IOMMU group is in use")]
+    Group(String),
+    /// It has no such thing.
+    #[error("{0} has no {1}")]
+    Missing(String, &'static str),
+}
+
+pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> VfioError {
+    let what = what.into();
+    move |source| VfioError::Io { what, source }
+}
+
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> VfioError {
+    io(path.display().to_string())
+}

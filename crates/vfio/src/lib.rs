@@ -1,0 +1,38 @@
+//! PCI functions in user space over Linux VFIO: their registers and memory, their interrupts, and what they may reach.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   bind        a function is taken from its kernel driver and given to vfio-pci
+//!   Container   an address space of the IOMMU, for all functions in it
+//!     map         memory of this process (Buffer) or another function's BAR, at a bus address of our choice
+//!   Function    one function in a container
+//!     bar         Mapping: loads and stores
+//!     config      its configuration space
+//!     interrupts  MSI-X vectors as eventfds
+//! ```
+//!
+//! Functions in one container reach each other where their BARs are mapped, and nothing else but what is mapped: an SSD and a NIC that
+//! have only a card's BAR in their address space cannot touch the machine's memory.
+//!
+//! [`Mapping`] is memory that others change behind us, copied by atomics; the card's process uses it too.
+//!
+//! # What it doesn't implement
+//!
+//! * Machines without an IOMMU (VFIO's *noiommu*), and the newer iommufd interface.
+//! * INTx, MSI, error and request interrupts.
+//! * Groups of several functions: all of them would have to be taken.
+#![deny(unsafe_code)]
+
+mod bind;
+mod container;
+mod error;
+mod function;
+mod ioctl;
+mod mapping;
+
+pub use bind::{bind, functions, unbind};
+pub use container::{Access, Buffer, Container};
+pub use error::VfioError;
+pub use function::Function;
+pub use mapping::Mapping;

@@ -1,0 +1,266 @@
+//! Memory that others change while we read it: a BAR, the memory of a guest, a buffer that a device writes to.
+//!
+//! Bytes are only ever copied in and out, through atomics: there is no reference to memory that changes behind it. A
+//! copy in goes upwards, a copy out **downwards**, in aligned words of 8 bytes where they fit. So who writes an entry
+//! whose last word says that it is new, and who reads one, each in one call, agree: the word is written last and read first.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use rustix::mm::{self, MapFlags, ProtFlags};
+
+/// A shared mapping of a piece of a file, or of memory without one.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping belongs to this value until it is dropped, and is only accessed through atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a piece of a file. Where that may become shorter, an access to what is no more there ends this process
+    /// (SIGBUS): who maps a file that somebody else gave sees to it that it can't.
+    ///
+    /// # Errors
+    ///
+    /// Those of mmap(2); `InvalidInput` for no bytes.
+    pub fn file(file: BorrowedFd<'_>, offset: u64, length: u64, writable: bool) -> io::Result<Mapping> {
+        let length =
+            usize::try_from(length).ok().filter(|length| *length > 0).ok_or(io::ErrorKind::InvalidInput)?;
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping, at an address of the kernel's choice.
+        let base =
+            unsafe { mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Mapping { base, length, writable })
+    }
+
+    /// New memory of zeros, all of it there.
+    ///
+    /// # Errors
+    ///
+    /// Those of mmap(2); `InvalidInput` for no bytes.
+    pub fn anonymous(length: u64) -> io::Result<Mapping> {
+        let length =
+            usize::try_from(length).ok().filter(|length| *length > 0).ok_or(io::ErrorKind::InvalidInput)?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: as above.
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Mapping { base, length, writable: true })
+    }
+
+    /// Where it is in this process: a number, for the kernel.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Loads a register of 4 bytes.
+    ///
+    /// # Panics
+    ///
+    /// Beyond the end, and where the offset is not a multiple of 4.
+    pub fn read32(&self, offset: u64) -> u32 {
+        // SAFETY: `register` says that the word is in the mapping and aligned.
+        unsafe { self.register(offset, 4).cast::<u32>().read_volatile() }
+    }
+
+    /// Stores a register of 4 bytes: a doorbell, most of the time. What was stored before is seen before it.
+    ///
+    /// # Panics
+    ///
+    /// As [`Mapping::read32`], and where the mapping is read-only.
+    pub fn write32(&self, offset: u64, value: u32) {
+        assert!(self.writable, "a store to read-only memory");
+        fence(Ordering::SeqCst);
+        // SAFETY: as in `read32`, and the mapping is writable.
+        unsafe { self.register(offset, 4).cast::<u32>().write_volatile(value) }
+    }
+
+    /// Loads a register of 8 bytes.
+    ///
+    /// # Panics
+    ///
+    /// As [`Mapping::read32`], with 8.
+    pub fn read64(&self, offset: u64) -> u64 {
+        // SAFETY: as in `read32`.
+        unsafe { self.register(offset, 8).cast::<u64>().read_volatile() }
+    }
+
+    /// Stores a register of 8 bytes.
+    ///
+    /// # Panics
+    ///
+    /// As [`Mapping::write32`], with 8.
+    pub fn write64(&self, offset: u64, value: u64) {
+        assert!(self.writable, "a store to read-only memory");
+        fence(Ordering::SeqCst);
+        // SAFETY: as in `write32`.
+        unsafe { self.register(offset, 8).cast::<u64>().write_volatile(value) }
+    }
+
+    fn register(&self, offset: u64, width: usize) -> *mut u8 {
+        let at = self.check(offset, width);
+        assert!(at.is_multiple_of(width), "a register at {offset:#x}");
+        self.at(at)
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.length as u64
+    }
+
+    /// Copies out, last word first.
+    ///
+    /// # Panics
+    ///
+    /// Beyond the end.
+    pub fn load(&self, offset: u64, bytes: &mut [u8]) {
+        let start = self.check(offset, bytes.len());
+        let mut end = bytes.len();
+        while end > 0 {
+            let width = width(start + end, end, true);
+            let at = self.at(start + end - width);
+            let to = &mut bytes[end - width..end];
+            // SAFETY: `check` says that the word is in the mapping, `width` that it is aligned (a mapping starts at a page), and
+            // all accesses of this process are atomic. The memory may be read-only: loads are relaxed, for which that is allowed.
+            unsafe {
+                match width {
+                    8 => to.copy_from_slice(
+                        &AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed).to_ne_bytes(),
+                    ),
+                    4 => to.copy_from_slice(
+                        &AtomicU32::from_ptr(at.cast()).load(Ordering::Relaxed).to_ne_bytes(),
+                    ),
+                    2 => to.copy_from_slice(
+                        &AtomicU16::from_ptr(at.cast()).load(Ordering::Relaxed).to_ne_bytes(),
+                    ),
+                    _ => to[0] = AtomicU8::from_ptr(at).load(Ordering::Relaxed),
+                }
+            }
+            fence(Ordering::Acquire);
+            end -= width;
+        }
+    }
+
+    /// Copies in, first word first.
+    ///
+    /// # Panics
+    ///
+    /// Beyond the end, and where the memory is read-only.
+    pub fn store(&self, offset: u64, bytes: &[u8]) {
+        assert!(self.writable, "a store to read-only memory");
+        let start = self.check(offset, bytes.len());
+        let mut done = 0;
+        while done < bytes.len() {
+            let width = width(start + done, bytes.len() - done, false);
+            let (at, from) = (self.at(start + done), &bytes[done..done + width]);
+            // SAFETY: as in `load`, and the mapping is writable.
+            unsafe {
+                match width {
+                    8 => AtomicU64::from_ptr(at.cast())
+                        .store(u64::from_ne_bytes(array(from)), Ordering::Release),
+                    4 => AtomicU32::from_ptr(at.cast())
+                        .store(u32::from_ne_bytes(array(from)), Ordering::Release),
+                    2 => AtomicU16::from_ptr(at.cast())
+                        .store(u16::from_ne_bytes(array(from)), Ordering::Release),
+                    _ => AtomicU8::from_ptr(at).store(from[0], Ordering::Release),
+                }
+            }
+            done += width;
+        }
+    }
+
+    fn check(&self, offset: u64, length: usize) -> usize {
+        let end = offset.checked_add(length as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.length as u64),
+            "{length} bytes at {offset:#x} of {}",
+            self.length
+        );
+        offset as usize
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: `check` was asked: the offset lies in the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing borrows from it.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+/// The widest word that starts (`down`: ends) at this offset, is aligned, and is not longer than `left`.
+fn width(offset: usize, left: usize, down: bool) -> usize {
+    debug_assert!(left > 0 && (!down || left <= offset));
+    [8, 4, 2].into_iter().find(|width| offset.is_multiple_of(*width) && left >= *width).unwrap_or(1)
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_right_wherever_they_start_and_end() {
+        let memory = Mapping::anonymous(4096).unwrap();
+        for offset in 0..24u64 {
+            for length in 0..40usize {
+                let bytes: Vec<u8> = (0..length).map(|n| (n as u8) ^ (offset as u8) | 0x80).collect();
+                memory.store(0, &[0; 80]);
+                memory.store(offset, &bytes);
+                let (mut same, mut all) = (vec![0; length], vec![0; 80]);
+                memory.load(offset, &mut same);
+                memory.load(0, &mut all);
+                assert_eq!(same, bytes);
+                assert_eq!(all.iter().filter(|byte| **byte != 0).count(), length, "nothing beside them");
+            }
+        }
+    }
+
+    #[test]
+    fn registers_are_words() {
+        let memory = Mapping::anonymous(4096).unwrap();
+        memory.write32(8, 0x0403_0201);
+        memory.write64(16, 0x0807_0605_0403_0201);
+        assert_eq!((memory.read64(8), memory.read32(20)), (0x0403_0201, 0x0807_0605));
+    }
+
+    #[test]
+    fn a_word_is_not_torn() {
+        assert_eq!((width(4, 4, false), width(8, 4, true), width(12, 12, true)), (4, 4, 4));
+        assert_eq!(
+            (width(8, 8, false), width(16, 16, true), width(6, 8, false), width(7, 7, true)),
+            (8, 8, 2, 1)
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes at")]
+    fn nothing_lies_behind_the_end() {
+        Mapping::anonymous(4096).unwrap().load(4090, &mut [0; 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a register at")]
+    fn a_register_is_aligned() {
+        Mapping::anonymous(4096).unwrap().read32(6);
+    }
+}
