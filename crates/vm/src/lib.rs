@@ -20,6 +20,7 @@
 //! | [`disk`] | disk images |
 //! | [`machine`] | QEMU's command line |
 //! | [`guest`] | a running QEMU and its console |
+//! | [`wire`] | the outer end of a NIC's cable, frame by frame |
 //!
 //! Without QEMU 10.1 or later on the machine, Debian's package manager and a network, there is no virtual server: every
 //! error says what is missing, and [`Error::is_unavailable`] tells this from a failure.
@@ -39,6 +40,7 @@ pub mod guest;
 pub mod initramfs;
 pub mod machine;
 pub mod tools;
+pub mod wire;
 
 pub use error::Error;
 pub use guest::Guest;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dcs_vm::tools::Flavour;
-use dcs_vm::{Initramfs, Machine, Tools, disk};
+use dcs_vm::wire::Socket;
+use dcs_vm::{Initramfs, Machine, Nic, Tools, disk};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -45,4 +46,35 @@ fn a_machine_that_cannot_start_says_why() {
     let mut guest = machine.start(&tools, &[], folder.path()).unwrap();
     let said = guest.wait_for("anything", LIMIT).unwrap_err().to_string();
     assert!(said.contains("nobody") && said.contains("qemu:"), "{said}");
+}
+
+#[test]
+fn a_cable_carries_frames_both_ways() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = Socket::new(&folder.path().join("cable")).unwrap();
+    let mut initramfs = Initramfs::new(&tools).unwrap();
+    initramfs.modules(&["virtio_net"]).unwrap();
+    let script = "ip address add 10.0.2.15/24 dev eth0; ip link set eth0 up
+        arping -c 20 -f -I eth0 10.0.2.2 >/dev/null && echo '@answered'";
+    let machine = Machine::new().nic(Nic::Virtio, &socket.network()).limit(LIMIT);
+    let mut guest = machine.start(&tools, &initramfs.finish(script), folder.path()).unwrap();
+    let mut wire = socket.plug(LIMIT).unwrap();
+    let request = loop {
+        let frame = wire.receive(LIMIT).unwrap().expect("a request");
+        // ARP, a request, for us.
+        if frame.len() >= 42
+            && frame[12..14] == [8, 6]
+            && frame[20..22] == [0, 1]
+            && frame[38..42] == [10, 0, 2, 2]
+        {
+            break frame;
+        }
+    };
+    let (us, them) = ([2, 0, 0, 0, 0, 2], &request[22..32]);
+    let answer =
+        [&request[6..12], &us, &request[12..20], &[0, 2], &us, &[10, 0, 2, 2], them, &[0; 18]].concat();
+    wire.send(&answer).unwrap();
+    guest.wait_for("@answered", LIMIT).unwrap();
+    guest.wait(LIMIT).unwrap();
 }
