@@ -225,6 +225,7 @@ impl Tcb {
             Some(scale) => self.send_scale = scale,
             None => (self.send_scale, self.receive_scale) = (0, 0),
         }
+        self.receiver.scale(self.receive_scale);
         let peers = u32::from(syn.options.mss.unwrap_or(536)).clamp(88, u32::from(config.mtu) - 40);
         self.mss = peers - if self.stamps.is_some() { 12 } else { 0 };
         self.congestion = Congestion::new(self.mss);

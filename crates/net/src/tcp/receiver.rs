@@ -26,7 +26,7 @@ pub(crate) struct Payload {
 /// What became of a segment's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// It went on where the bytes before had ended, and no gap is left behind it.
+    /// It went on where the bytes before had ended, and neither fills a gap nor leaves one.
     pub(crate) in_order: bool,
     /// Its receive buffer is needed.
     pub(crate) held: bool,
@@ -72,6 +72,11 @@ impl Receiver {
             held_most: limits.held,
             ranges_most: limits.ranges,
         }
+    }
+
+    /// The window that can be told, with this scale.
+    pub(crate) fn scale(&mut self, scale: u8) {
+        self.window = self.window.min(0xffff << scale);
     }
 
     pub(crate) fn nxt(&self) -> u64 {
@@ -175,6 +180,7 @@ impl Receiver {
         let upto = (end.max(0) as u64).min(self.edge.max(self.nxt));
         let upto = self.fin.map_or(upto, |fin| upto.min(fin));
         let before = self.nxt;
+        let had_gaps = self.has_gaps();
         let mut arrival = Arrival::default();
         if let Some(payload) = payload.filter(|_| from < upto) {
             arrival.held = self.place(start, payload, from..upto, shared);
@@ -189,7 +195,7 @@ impl Receiver {
         if self.fin == Some(self.nxt) {
             self.nxt += 1;
         }
-        arrival.in_order = self.nxt > before && self.ranges.is_empty();
+        arrival.in_order = self.nxt > before && !had_gaps && !self.has_gaps();
         self.progress(shared);
         if self.ended() && self.nxt > before {
             shared.event(Event::Ended { flow: self.flow, offset: self.nxt - 2 });

@@ -9,7 +9,7 @@ use dcs_net::{
     Chunk, Config, Event, Flow, HEAD, Owner, Piece, Policy, Reason, ReceivedFrame, SendError, Stack,
 };
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
 
 const BUFFER: usize = 2048;
@@ -81,6 +81,8 @@ pub struct Card {
     blocks_out: BTreeMap<u64, ()>,
     rereads: VecDeque<(Flow, u64, u32)>,
     pub apps: BTreeMap<Flow, App>,
+    /// Those that are not closed.
+    pub live: BTreeSet<Flow>,
     /// What accepted connections do.
     pub accepts: Option<Plan>,
     pub datagrams: Vec<(u16, SocketAddrV4, Vec<u8>)>,
@@ -117,6 +119,7 @@ impl Card {
             blocks_out: BTreeMap::new(),
             rereads: VecDeque::new(),
             apps: BTreeMap::new(),
+            live: BTreeSet::new(),
             accepts: None,
             datagrams: Vec::new(),
             stalled_until: 0,
@@ -127,6 +130,7 @@ impl Card {
     pub fn connect(&mut self, to: SocketAddrV4, plan: Plan, now: u64) -> Flow {
         let flow = self.stack.connect(to, now).unwrap();
         self.apps.insert(flow, App::new(plan));
+        self.live.insert(flow);
         flow
     }
 
@@ -181,6 +185,7 @@ impl Card {
             Event::Accepted { flow, .. } => {
                 let plan = self.accepts.expect("nobody was to be accepted");
                 assert!(self.apps.insert(flow, App::new(plan)).is_none());
+                self.live.insert(flow);
                 self.opened(flow, now);
             }
             Event::Deliver { flow, offset, piece } => {
@@ -223,6 +228,7 @@ impl Card {
             }
             Event::Closed { flow, reason } => {
                 self.rereads.retain(|reread| reread.0 != flow);
+                self.live.remove(&flow);
                 assert!(self.app(flow).closed.replace(reason).is_none());
             }
         }
@@ -268,9 +274,7 @@ impl Card {
             }
             moved = true;
         }
-        let flows: Vec<Flow> =
-            self.apps.iter().filter(|(_, app)| app.closed.is_none()).map(|(flow, _)| *flow).collect();
-        for flow in flows {
+        for flow in Vec::from_iter(self.live.iter().copied()) {
             moved |= self.run_app(flow, now);
         }
         moved

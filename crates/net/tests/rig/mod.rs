@@ -1,8 +1,9 @@
 //! A card with its stack, an owner that checks every byte, a NIC, and a wire that loses, delays, doubles, reorders and
 //! corrupts, in virtual time.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod card;
+pub mod forge;
 pub mod nic;
 pub mod pair;
 pub mod smol;
@@ -43,8 +44,14 @@ fn mix(mut z: u64) -> u64 {
 
 /// The bytes of stream `seed` from `offset` on: no two places look alike.
 pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
-    for (at, byte) in (offset..).zip(bytes.iter_mut()) {
-        *byte = mix(seed ^ (at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes()[(at % 8) as usize];
+    let word = |at: u64| mix(seed ^ (at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
+    let (mut at, mut rest) = (offset, bytes);
+    while !rest.is_empty() {
+        let from = &word(at)[(at % 8) as usize..];
+        let (now, later) = rest.split_at_mut(from.len().min(rest.len()));
+        now.copy_from_slice(&from[..now.len()]);
+        at += now.len() as u64;
+        rest = later;
     }
 }
 

@@ -3,4 +3,6 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod links;
+mod states;
 mod transfers;
