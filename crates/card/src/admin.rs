@@ -334,7 +334,8 @@ impl Card {
             max_transfer: self.config().nvme.max_transfer.min(u64::from(block_size) + 8192),
             ..self.config().nvme
         };
-        let ssd = Ssd::new(config, block_size, &mut self.memory)?;
+        let most = self.config().engine.blocks as usize / (2 * self.config().ssds);
+        let ssd = Ssd::new(config, most.max(1), block_size, &mut self.memory)?;
         self.ssds.push(ssd);
         Some(at)
     }

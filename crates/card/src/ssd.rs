@@ -75,6 +75,8 @@ pub struct Ssd {
     registers: Window,
     waiting: VecDeque<Job>,
     flights: HashMap<u64, Flight>,
+    /// Most flights: so many blocks are lost where the SSD hangs for good.
+    most: usize,
     bounces: Vec<(Region, bool)>,
     /// In front of and behind a bounced read there may be most of a logical block each.
     bounce_length: u64,
@@ -83,7 +85,7 @@ pub struct Ssd {
 
 impl std::fmt::Debug for Ssd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ssd at {:?}, {:?}", self.registers, self.host.state())
+        write!(f, "Ssd at {:?}, {:?}, {:?}", self.registers, self.host.state(), self.host.counters())
     }
 }
 
@@ -92,8 +94,8 @@ pub const LOGICAL_BLOCK_MAX: u32 = 4096;
 
 impl Ssd {
     /// An SSD that is driven out of `memory`, from which its queues and buffers are taken; nothing where there is too
-    /// little.
-    pub fn new(config: nvme::Config, block_size: u32, memory: &mut Region) -> Option<Ssd> {
+    /// little. It is given `most` commands at once.
+    pub fn new(config: nvme::Config, most: usize, block_size: u32, memory: &mut Region) -> Option<Ssd> {
         let region = memory.take(config.memory(), config.page)?;
         let bounce_length = u64::from(block_size) + 2 * u64::from(LOGICAL_BLOCK_MAX);
         let bounces =
@@ -101,7 +103,7 @@ impl Ssd {
         let registers = config.registers;
         let host = Nvme::new(config, region).ok()?;
         let (waiting, flights, told) = Default::default();
-        Some(Ssd { host, registers, waiting, flights, bounces, bounce_length, told })
+        Some(Ssd { host, registers, waiting, flights, most, bounces, bounce_length, told })
     }
 
     /// Where its registers are.
@@ -162,6 +164,10 @@ impl Ssd {
     /// Looks after the controller.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.host.poll(bus, now);
+        if self.host.state() == State::Failed(nvme::Failure::Gone) && !self.flights.is_empty() {
+            // What was pulled out writes nowhere; what the host has switched off is the host's.
+            self.host.silenced();
+        }
         self.reap(bus);
         self.feed(bus, now);
         self.host.ring(bus);
@@ -194,6 +200,9 @@ impl Ssd {
     /// Gives the controller what it has room for.
     fn feed(&mut self, bus: &mut dyn Bus, now: Nanos) {
         while let Some(job) = self.waiting.front().copied() {
+            if self.flights.len() >= self.most && self.host.state() == State::Ready {
+                return;
+            }
             match self.host.state() {
                 State::Ready => {}
                 State::Starting => return,

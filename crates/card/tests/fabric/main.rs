@@ -1,4 +1,5 @@
 //! The card on the in-memory fabric: real queues, real NVMe commands, virtual time.
 
+mod faults;
 mod rig;
 mod transfers;

@@ -277,7 +277,13 @@ impl Nvme {
             Wait::Data { task, at } => self.data(task, at, data, cx),
             Wait::Started { task } => self.started(task, cx),
             Wait::Media { task } => self.media_done(task, cx),
-            Wait::Held { completion, posted } => self.post(completion, posted, cx),
+            Wait::Held { completion, mut posted } => {
+                // Heads never go back from one completion to the next.
+                if let Some(submission) = self.submission.get(&posted.entry.queue) {
+                    posted.entry.head = submission.head as u16;
+                }
+                self.post(completion, posted, cx);
+            }
         }
     }
 }
