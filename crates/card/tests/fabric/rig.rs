@@ -283,6 +283,12 @@ impl Rig {
         Ok(())
     }
 
+    /// The command queues are gone, as far as the host knows.
+    pub fn forget_queues(&mut self) {
+        self.commands = Side::default();
+        self.store(CQ, &[0; 0x1000]);
+    }
+
     pub fn attach(&mut self, at: usize) -> Result<u32, Status> {
         let bar = self.fabric.bar(self.ssds[at].0, 0);
         let words = [bar.length as u32, 0, 0, 0, 0, 0];
