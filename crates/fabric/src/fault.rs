@@ -9,16 +9,17 @@ use dcs_devices::bus::Window;
 ///
 /// | strikes | faults |
 /// |---|---|
-/// | a command ([`When::Command`], [`When::Blocks`]) | `DropCompletion` to `StallCommand`, `Hang` to `Remove` |
+/// | an NVMe command ([`When::Command`], [`When::Blocks`]) | `DropCompletion` to `StallCommand`, `Hang` to `Remove` |
 /// | a transaction that the function makes ([`When::Write`], [`When::Read`]) | `DropTransaction` to `AbortTransaction`, `HangBus`, `Remove` |
-/// | a frame ([`When::Transmit`], [`When::Receive`]) | `DropFrame` to `CorruptFrame`, `Hang` to `Remove` |
+/// | a frame in a NIC's rings ([`When::Fetch`], [`When::Store`]) | `DropCompletion` to `DuplicateCompletion`, `ShortDma` to `CorruptDma`, `WrongLength`, `ReceiveError`, `Hang` to `Remove` |
+/// | a frame on the wire ([`When::Transmit`], [`When::Receive`]) | `DropFrame` to `CorruptFrame`, `Hang` to `Remove` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The command is done and no completion is written.
+    /// The command is done and no completion is written. (In a NIC: the write-back to the descriptor.)
     DropCompletion,
     /// The completion comes so much later.
     DelayCompletion(Duration),
-    /// The completion is written a second time, in the next entry of the queue.
+    /// The completion is written a second time, in the next entry of the queue. (In a NIC: to the next descriptor, of which it is not true.)
     DuplicateCompletion,
     /// The completion has the phase bit of the round before.
     WrongPhase,
@@ -42,6 +43,11 @@ pub enum Fault {
     LoseCommand,
     /// The command stays in the device until it is aborted; others go on.
     StallCommand,
+
+    /// A receive descriptor's write-back gives this length.
+    WrongLength(u16),
+    /// A receive descriptor's write-back says that the frame came with an error of the line.
+    ReceiveError,
 
     /// A transaction vanishes. A read then ends with [`dcs_devices::bus::BusError::Timeout`].
     DropTransaction,
@@ -90,6 +96,10 @@ pub enum When {
     Write(Window),
     /// Reads that the function makes of these of its addresses.
     Read(Window),
+    /// Frames that a NIC takes from a transmit ring, before it cuts them up.
+    Fetch,
+    /// Frames that a NIC stores by a receive ring.
+    Store,
     /// Frames that the function sends.
     Transmit,
     /// Frames that come to the function.
@@ -118,7 +128,10 @@ impl When {
             | (When::Read(window), Operation::Read { address, length }) => {
                 overlaps(window, *address, *length)
             }
-            (When::Transmit, Operation::Transmit) | (When::Receive, Operation::Receive) => true,
+            (When::Transmit, Operation::Transmit)
+            | (When::Receive, Operation::Receive)
+            | (When::Fetch, Operation::Fetch)
+            | (When::Store, Operation::Store) => true,
             _ => false,
         }
     }
@@ -132,9 +145,14 @@ impl When {
             DropTransaction | DelayTransaction(_) | MisdirectTransaction(_) | AbortTransaction
         );
         let frame = matches!(fault, DropFrame | DuplicateFrame | DelayFrame(_) | CorruptFrame { .. });
+        let received = matches!(fault, WrongLength(_) | ReceiveError);
+        let told = matches!(fault, DropCompletion | DelayCompletion(_) | DuplicateCompletion);
+        let moved = matches!(fault, ShortDma(_) | MisdirectedDma(_) | CorruptDma);
         everywhere
             || match self {
-                When::Command { .. } | When::Blocks(_) => !transaction && !frame,
+                When::Command { .. } | When::Blocks(_) => !transaction && !frame && !received,
+                When::Fetch => told || moved || hang,
+                When::Store => told || moved || received || hang,
                 When::Write(_) | When::Read(_) => transaction,
                 When::Transmit | When::Receive => frame || hang,
             }
@@ -197,6 +215,8 @@ pub(crate) enum Operation {
     Command { queue: u16, opcode: u8, blocks: Range<u64> },
     Write { address: u64, length: u64 },
     Read { address: u64, length: u64 },
+    Fetch,
+    Store,
     Transmit,
     Receive,
 }

@@ -507,6 +507,51 @@ fn frames_are_struck_by_faults() {
 }
 
 #[test]
+fn rings_are_struck_by_faults() {
+    both(|mut driver| {
+        let frame: Vec<u8> = [&MAC[..], &[7; 94]].concat();
+        let receive = |driver: &mut Driver, fault| {
+            driver.fabric.inject(driver.nic, Rule::once(When::Store, fault));
+            driver.store(IN, &[0xee; 2048 * 16]);
+            driver.fabric.send(driver.end, frame.clone());
+            driver.run();
+            driver.take()
+        };
+        let (status, bytes, _) = receive(&mut driver, Fault::ShortDma(10)).unwrap();
+        assert_eq!((status & 3, &bytes[..]), (3, &[&frame[..90], &[0xee; 10]].concat()[..]));
+        let (_, bytes, _) = receive(&mut driver, Fault::MisdirectedDma(1024)).unwrap();
+        assert_eq!(bytes, [0xee; 100]);
+        let (_, bytes, _) = receive(&mut driver, Fault::CorruptDma).unwrap();
+        assert_eq!((&bytes[..99], bytes[99]), (&frame[..99], 6));
+        assert_eq!(receive(&mut driver, Fault::WrongLength(60_000)).unwrap().1.len(), 60_000);
+        assert_eq!(receive(&mut driver, Fault::ReceiveError).unwrap().0 >> 31, 1);
+        assert_eq!(receive(&mut driver, Fault::DelayCompletion(Duration::from_millis(30))), None);
+        driver.run();
+        assert_eq!(driver.take().unwrap().1, frame);
+        assert_eq!(receive(&mut driver, Fault::DuplicateCompletion).unwrap().1, frame);
+        assert_eq!(driver.take().unwrap().1, [0xee; 100]);
+        driver.store(OUT, &[1; 100]);
+        for (fault, done, sent) in [
+            (Fault::DropCompletion, false, vec![1; 100]),
+            (Fault::ShortDma(50), true, [[1; 50], [0; 50]].concat()),
+            (Fault::CorruptDma, true, [&[1; 99][..], &[0]].concat()),
+            (Fault::MisdirectedDma(200), true, vec![0; 100]),
+        ] {
+            driver.fabric.inject(driver.nic, Rule::once(When::Fetch, fault));
+            driver.came.clear();
+            let slot = driver.data(OUT, 100, EOP | IFCS | RS, 0, 100);
+            driver.kick();
+            assert_eq!((driver.done(slot), &driver.came), (done, &vec![sent]), "{fault:?}");
+        }
+        driver.fabric.inject(driver.nic, Rule::once(When::Fetch, Fault::Hang));
+        driver.came.clear();
+        driver.data(OUT, 100, EOP | IFCS | RS, 0, 100);
+        driver.kick();
+        assert!(driver.came.is_empty());
+    });
+}
+
+#[test]
 fn a_lost_write_back_is_seen_as_no_frame() {
     both(|mut driver| {
         let ring = Window { address: driver.address(RX), length: 256 };

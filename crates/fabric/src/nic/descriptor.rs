@@ -198,6 +198,8 @@ pub(super) struct Received {
     pub(super) header: Option<u16>,
     /// The header did not fit into its buffer.
     pub(super) overflow: bool,
+    /// The line was disturbed.
+    pub(super) error: bool,
     /// What the frame is, in its last descriptor.
     pub(super) last: Option<Parsed>,
     pub(super) check_ip: bool,
@@ -224,6 +226,7 @@ impl Received {
         set(parsed.ip == 4, 9);
         set(parsed.pure_ack, 15);
         set(self.overflow, 23);
+        set(self.error, 31);
         status
     }
 

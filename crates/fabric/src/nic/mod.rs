@@ -16,6 +16,7 @@ use std::time::Duration;
 use dcs_devices::bus::BusError;
 
 use crate::device::{Context, Device};
+use crate::fault::Fault;
 use descriptor::{Data, Raw};
 use registers::Registers;
 
@@ -107,6 +108,13 @@ enum Wait {
     Room {
         queue: usize,
     },
+    /// A write-back that a fault held back.
+    Late {
+        writes: Vec<(u64, Vec<u8>)>,
+        causes: u32,
+        queue: usize,
+        transmit: bool,
+    },
     /// The PHY's register has been read or written.
     Phy,
     /// The PHY has negotiated.
@@ -126,6 +134,7 @@ struct TransmitQueue {
     /// Pieces of it on their way.
     arriving: usize,
     broken: bool,
+    fault: Option<Fault>,
     /// The frame is whole, and is sent when its pieces are here.
     busy: bool,
 }
@@ -248,6 +257,46 @@ impl Nic {
         }
     }
 
+    /// Tells the driver about descriptors, as far as a fault lets it.
+    fn tell(
+        &mut self,
+        mut writes: Vec<(u64, Vec<u8>)>,
+        (queue, transmit): (usize, bool),
+        fault: Option<Fault>,
+        cx: &mut Context<'_>,
+    ) {
+        let causes = if transmit { registers::TXDW } else { registers::RXDW };
+        match fault {
+            Some(Fault::DropCompletion) => return,
+            Some(Fault::DelayCompletion(time)) => {
+                let token = self.token(Wait::Late { writes, causes, queue, transmit });
+                return cx.after(time, token);
+            }
+            // The head has moved on: the next descriptor is there.
+            Some(Fault::DuplicateCompletion) => {
+                let status = if transmit { 12 } else { 0 };
+                let next = self.registers.ring(queue, transmit).head_address() + status;
+                writes.extend(writes.last().cloned().map(|(_, bytes)| (next, bytes)));
+            }
+            _ => {}
+        }
+        for (address, bytes) in writes {
+            cx.write(address, bytes);
+        }
+        self.queue_cause(causes, queue, transmit, cx);
+    }
+
+    /// Whether a fault stops the NIC here.
+    fn stopped(&mut self, fault: Option<Fault>) -> bool {
+        match fault {
+            Some(Fault::Hang) => self.hung = Some(false),
+            Some(Fault::HangHard) => self.hung = Some(true),
+            Some(Fault::Remove) => {}
+            _ => return false,
+        }
+        true
+    }
+
     fn resume(&mut self, token: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>) {
         let Some(wait) = self.waits.remove(&token) else { return };
         if self.hung.is_some() {
@@ -258,6 +307,12 @@ impl Nic {
             Wait::ReceiveDescriptors { queue, count } => self.receive_descriptors(queue, count, data, cx),
             Wait::Piece { queue, at } => self.piece(queue, at, data, cx),
             Wait::Room { queue } => self.room(queue, cx),
+            Wait::Late { writes, causes, queue, transmit } => {
+                for (address, bytes) in writes {
+                    cx.write(address, bytes);
+                }
+                self.queue_cause(causes, queue, transmit, cx);
+            }
             Wait::Phy => {
                 let negotiate = self.registers.phy_done();
                 self.cause(registers::MDAC, cx);

@@ -6,6 +6,7 @@ use super::descriptor::{DESCRIPTOR, Received, buffers};
 use super::offload::{Parsed, frame_check, parse};
 use super::{Nic, Wait, registers};
 use crate::device::Context;
+use crate::fault::{Fault, Operation};
 
 /// Descriptors fetched at once at most, and kept ahead.
 const BURST: u32 = 32;
@@ -78,7 +79,6 @@ impl Nic {
 
     /// Stores the frames for which there are descriptors.
     fn deliver(&mut self, cx: &mut Context<'_>) {
-        let mut any = false;
         while let Some(frame) = self.fifo.front() {
             let stored = if self.registers.strips() { frame.len() } else { frame.len() + 4 };
             let parsed = parse(frame);
@@ -95,13 +95,14 @@ impl Nic {
             if !self.registers.strips() {
                 frame.extend(frame_check(&frame));
             }
-            self.store(&frame, parsed, split, cx);
-            any = true;
+            let fault = cx.strike(&Operation::Store);
+            if self.stopped(fault) {
+                return;
+            }
+            let writes = self.store(&frame, parsed, split, fault, cx);
+            self.tell(writes, (QUEUE, false), fault, cx);
         }
         self.receive_fetch(QUEUE, cx);
-        if any {
-            self.queue_cause(registers::RXDW, QUEUE, false, cx);
-        }
     }
 
     /// How much of a frame goes to the header's buffer, and whether its header does not fit there.
@@ -116,39 +117,76 @@ impl Nic {
         }
     }
 
-    /// Stores a frame, and tells the driver buffer by buffer.
-    fn store(&mut self, frame: &[u8], parsed: Parsed, split: Option<(usize, bool)>, cx: &mut Context<'_>) {
+    /// Stores a frame buffer by buffer. Comes back with what is to be written to the descriptors.
+    fn store(
+        &mut self,
+        frame: &[u8],
+        parsed: Parsed,
+        split: Option<(usize, bool)>,
+        fault: Option<Fault>,
+        cx: &mut Context<'_>,
+    ) -> Vec<(u64, Vec<u8>)> {
         let (header, overflow) = split.unwrap_or((0, false));
         let (check_ip, check_l4) = self.registers.checks();
         let format = self.registers.format(QUEUE);
         let size = self.registers.buffer(QUEUE);
+        let mut mover = Mover::new(frame.len(), fault);
         let (mut head, mut rest) = frame.split_at(header);
+        let mut writes = Vec::new();
         loop {
             let raw = self.receive[QUEUE].fetched.pop_front().expect("there are enough");
             let (packet, header_buffer) = buffers(&raw);
             let (piece, left) = rest.split_at(rest.len().min(size));
             rest = left;
             let first = std::mem::take(&mut head);
-            if !first.is_empty() {
-                cx.write(header_buffer & !1, first.to_vec());
-            }
-            if !piece.is_empty() {
-                cx.write(packet, piece.to_vec());
-            }
+            mover.write(header_buffer & !1, first, cx);
+            mover.write(packet, piece, cx);
             let received = Received {
-                length: piece.len() as u16,
+                length: if let Some(Fault::WrongLength(lie)) = fault { lie } else { piece.len() as u16 },
                 header: (!first.is_empty()).then_some(first.len() as u16),
                 overflow,
+                error: fault == Some(Fault::ReceiveError),
                 last: rest.is_empty().then_some(parsed),
                 check_ip,
                 check_l4,
             };
             let at = self.registers.ring(QUEUE, false).head_address();
-            cx.write(at, received.emit(format, packet).to_vec());
+            writes.push((at, received.emit(format, packet).to_vec()));
             self.registers.advance(QUEUE, false);
             if rest.is_empty() {
-                return;
+                return writes;
             }
+        }
+    }
+}
+
+/// Moves a frame's bytes to memory, as a fault lets it.
+struct Mover {
+    left: usize,
+    astray: u64,
+    corrupt: bool,
+}
+
+impl Mover {
+    fn new(length: usize, fault: Option<Fault>) -> Mover {
+        let mut mover = Mover { left: length, astray: 0, corrupt: false };
+        match fault {
+            Some(Fault::ShortDma(missing)) => {
+                mover.left = (length as u64).saturating_sub(missing) as usize;
+            }
+            Some(Fault::MisdirectedDma(offset)) => mover.astray = offset,
+            Some(Fault::CorruptDma) => mover.corrupt = true,
+            _ => {}
+        }
+        mover
+    }
+
+    fn write(&mut self, address: u64, bytes: &[u8], cx: &mut Context<'_>) {
+        let mut bytes = bytes[..bytes.len().min(self.left)].to_vec();
+        self.left -= bytes.len();
+        if let Some(byte) = bytes.last_mut() {
+            *byte ^= u8::from(std::mem::take(&mut self.corrupt));
+            cx.write(address.wrapping_add(self.astray), bytes);
         }
     }
 }

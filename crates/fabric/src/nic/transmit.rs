@@ -6,8 +6,9 @@ use dcs_devices::bus::BusError;
 
 use super::descriptor::{DESCRIPTOR, Data, Transmit};
 use super::offload::{frame_check, insert, segments};
-use super::{Nic, Wait, registers};
+use super::{Nic, Wait};
 use crate::device::Context;
+use crate::fault::{Fault, Operation};
 
 /// Descriptors fetched at once at most, and kept ahead.
 const BURST: u32 = 16;
@@ -90,7 +91,11 @@ impl Nic {
             return;
         }
         held.busy = true;
-        self.read_frame(queue, cx);
+        let fault = cx.strike(&Operation::Fetch);
+        held.fault = fault;
+        if !self.stopped(fault) {
+            self.read_frame(queue, cx);
+        }
     }
 
     /// Reads a frame's pieces, once the transmitter has room.
@@ -107,7 +112,12 @@ impl Nic {
         held.bytes = vec![0; total.min(LONGEST) as usize];
         held.arriving = 1;
         if !held.broken {
-            let pieces: Vec<(u64, u64)> = held.frame.iter().map(|data| (data.address, data.length)).collect();
+            let astray = match held.fault {
+                Some(Fault::MisdirectedDma(offset)) => offset,
+                _ => 0,
+            };
+            let piece = |data: &Data| (data.address.wrapping_add(astray), data.length);
+            let pieces: Vec<(u64, u64)> = held.frame.iter().map(piece).collect();
             let mut at = 0;
             for (address, length) in pieces.into_iter().filter(|(_, length)| *length > 0) {
                 self.transmit[queue].arriving += 1;
@@ -149,8 +159,9 @@ impl Nic {
         if held.arriving > 0 {
             return;
         }
-        let (frame, bytes) = (std::mem::take(&mut held.frame), std::mem::take(&mut held.bytes));
-        let contexts = held.contexts;
+        let (frame, mut bytes) = (std::mem::take(&mut held.frame), std::mem::take(&mut held.bytes));
+        let (contexts, fault) = (held.contexts, held.fault.take());
+        spoil(&mut bytes, fault);
         if std::mem::replace(&mut held.broken, false) {
             self.counts.broken += 1;
         } else {
@@ -167,7 +178,7 @@ impl Nic {
         }
         self.transmit[queue].busy = false;
         for data in frame {
-            self.report(queue, data.report, cx);
+            self.report(queue, data.report, fault, cx);
         }
         self.transmit(queue, cx);
     }
@@ -197,24 +208,40 @@ impl Nic {
     /// A fetched descriptor is done.
     fn retire(&mut self, queue: usize, report: bool, cx: &mut Context<'_>) {
         self.transmit[queue].fetched.pop_front();
-        self.report(queue, report, cx);
+        self.report(queue, report, None, cx);
     }
 
     /// The descriptor at the head is done: the head moves on, and the driver is told where it asked for that.
-    fn report(&mut self, queue: usize, report: bool, cx: &mut Context<'_>) {
+    fn report(&mut self, queue: usize, report: bool, fault: Option<Fault>, cx: &mut Context<'_>) {
         let address = self.registers.ring(queue, true).head_address();
         self.registers.advance(queue, true);
         if !report {
             return;
         }
-        match self.registers.head_report(queue) {
+        let write = match self.registers.head_report(queue) {
             Some(at) => {
                 let head = self.registers.ring(queue, true).head;
-                cx.write(at, head.to_le_bytes().to_vec());
+                (at, head.to_le_bytes().to_vec())
             }
             // Status: descriptor done.
-            None => cx.write(address + 12, vec![1, 0, 0, 0]),
+            None => (address + 12, vec![1, 0, 0, 0]),
+        };
+        self.tell(vec![write], (queue, true), fault, cx);
+    }
+}
+
+/// What a fault does to a frame that was read.
+fn spoil(bytes: &mut [u8], fault: Option<Fault>) {
+    match fault {
+        Some(Fault::ShortDma(missing)) => {
+            let kept = (bytes.len() as u64).saturating_sub(missing) as usize;
+            bytes[kept..].fill(0);
         }
-        self.queue_cause(registers::TXDW, queue, true, cx);
+        Some(Fault::CorruptDma) => {
+            if let Some(byte) = bytes.last_mut() {
+                *byte ^= 1;
+            }
+        }
+        _ => {}
     }
 }
