@@ -119,9 +119,9 @@ pub struct Card {
     asked: HashMap<u32, Asked>,
     next_read: u32,
     timers: Timers<(OperationId, Outcome)>,
-    /// The engine is at its last action until then.
+    /// The engine is at its next action until then.
     busy_until: Nanos,
-    /// The next action, where the engine is not free for it yet.
+    /// The next action, while the engine is at it.
     next_action: Option<Action>,
     pub(crate) now: Nanos,
 }
@@ -311,16 +311,22 @@ impl Card {
     /// Performs what the engine wants, as far as it is free for it.
     fn act(&mut self, bus: &mut dyn Bus) -> bool {
         let mut any = false;
-        while let Some(action) = self.next_action.take().or_else(|| self.engine.poll_action()) {
+        loop {
+            let action = match self.next_action.take() {
+                Some(action) => action,
+                None => {
+                    let Some(action) = self.engine.poll_action() else { return any };
+                    self.busy_until = self.now + self.config.costs.of(&action);
+                    action
+                }
+            };
             if self.busy_until > self.now {
                 self.next_action = Some(action);
                 return any;
             }
-            self.busy_until = self.now + self.config.costs.of(&action);
             self.perform(bus, action);
             any = true;
         }
-        any
     }
 
     fn take_timers(&mut self) -> bool {

@@ -10,7 +10,7 @@ use dcs_engine::{Action, Nanos};
 pub struct Costs {
     /// Nanoseconds of a clock cycle.
     pub cycle: Nanos,
-    /// Cycles that the engine is at an action: reading and writing a scoreboard row, arbitration, building a command.
+    /// Cycles that the engine is at an action before that has an effect: reading and writing a scoreboard row, arbitration, building a command.
     pub action: u64,
     /// Cycles from an input block's first word to an operator unit's first answer.
     pub unit_latency: u64,

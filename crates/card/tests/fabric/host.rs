@@ -105,7 +105,7 @@ fn a_host_that_writes_rubbish_harms_itself_alone() {
         for _ in 0..80 {
             let value = random();
             match random() % 8 {
-                0 => rig.write_register(random() % 0x2000 & !3, &(value as u32).to_le_bytes()),
+                0 => rig.write_register((random() % 0x2000) & !3, &(value as u32).to_le_bytes()),
                 1 => rig.write_register(0x1000 + random() % 16 * 4, &(value as u32 % 70).to_le_bytes()),
                 2 => rig.write_register(random() % 0x1ff8, &value.to_le_bytes()),
                 // Rings and descriptors are at the start of memory.
