@@ -120,10 +120,20 @@ impl Apt {
              Dir::Cache \"{folder}/cache\";\nDir::Etc \"{folder}/etc\";\nDir::Etc::sourceparts \"-\";\n\
              Dir::Etc::sourcelist \"{folder}/etc/sources.list\";\nDir::Bin::dpkg \"/usr/bin/dpkg\";\n\
              APT::Architecture \"amd64\";\nAPT::Architectures {{ \"amd64\"; }};\n\
-             APT::Install-Recommends \"false\";\nAcquire::Languages \"none\";\nAcquire::Retries \"2\";\n\
-             APT::Sandbox::User \"\";\nDebug::NoLocking \"1\";\n"
+             APT::Install-Recommends \"false\";\nAcquire::Languages \"none\";\nAcquire::Retries \"2\";\nAPT::Update::Error-Mode \"any\";\n\
+             APT::Sandbox::User \"\";\nDebug::NoLocking \"1\";\n{}",
+            proxies()
         )
     }
+}
+
+/// This machine's proxies for packages, as lines of a configuration. The rest of its configuration is not ours.
+fn proxies() -> String {
+    let dump =
+        Command::new("apt-config").arg("dump").output().map(|output| output.stdout).unwrap_or_default();
+    let dump = String::from_utf8_lossy(&dump).into_owned();
+    let proxy = |line: &&str| line.starts_with("Acquire::") && line.contains("Proxy");
+    dump.lines().filter(proxy).map(|line| format!("{line}\n")).collect()
 }
 
 impl Drop for Apt {
