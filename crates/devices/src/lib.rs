@@ -1,4 +1,4 @@
-//! Device controllers. Of the kernel backend: files, block devices, sockets, pipes, memory. Of a card: NVMe.
+//! Device controllers. Of the kernel backend: files, block devices, sockets, pipes, memory. Of a card: NVMe and NICs.
 //!
 //! # Architecture
 //!
@@ -35,6 +35,7 @@
 //! |---|---|
 //! | [`bus`] | what a controller can do on the bus; the card's own memory |
 //! | [`nvme`] | an NVMe host |
+//! | [`nic`] | Intel NICs: 82574, 82576 |
 //!
 //! # What it doesn't implement
 //!
@@ -46,6 +47,7 @@ pub mod buffer;
 pub mod bus;
 pub mod controller;
 pub mod endpoint;
+pub mod nic;
 pub mod nvme;
 pub mod route;
 
@@ -54,6 +56,7 @@ mod copy;
 mod fault;
 mod file;
 mod flow;
+mod registers;
 mod ring;
 
 pub use buffer::{BlockPool, Buffer};

@@ -139,7 +139,7 @@ impl Nvme {
             config,
             region,
             stage: Stage::Off,
-            bringup: Bringup::default(),
+            bringup: Bringup::new(&config),
             recovery: Recovery::default(),
             admin: None,
             io: Vec::new(),

@@ -1,16 +1,17 @@
 //! Bringing a controller up, from wherever it is: stop it, set it up, start it, ask what it is, make its queues.
 //! [base 3.5.1] Every reset goes this way too.
 
-use super::config::{ADMIN_ENTRIES, Layout};
+use super::config::{ADMIN_ENTRIES, Config, Layout};
 use super::error::Failure;
 use super::host::Nvme;
 use super::identify::{self, Controller, Namespace};
 use super::queue::{Address, Place, Queue, Reaped};
 use super::spec::{
     Capabilities, ControllerStatus, DataPointer, ENABLED, IDENTIFY, MemoryBuffer, SHUTDOWN, Submission,
-    admin, configuration, register, u64_at,
+    admin, configuration, register,
 };
-use crate::bus::{Bus, BusError, ReadDone, Tag};
+use crate::bus::{Bus, BusError};
+use crate::registers::Registers;
 use dcs_engine::Nanos;
 
 /// What a host is at.
@@ -73,31 +74,6 @@ pub(super) enum Purpose {
     Abort,
 }
 
-/// Reads registers, one at a time.
-#[derive(Debug, Default)]
-pub(super) struct Registers {
-    sequence: u32,
-    pending: Option<(Tag, usize)>,
-}
-
-impl Registers {
-    /// The answer, if it is the one that is waited for.
-    pub fn answer(&mut self, done: &ReadDone) -> Option<Result<u64, BusError>> {
-        let (_, length) = self.pending.filter(|(tag, _)| *tag == done.tag)?;
-        self.pending = None;
-        Some(match &done.data {
-            Ok(bytes) if bytes.len() == length => Ok(u64_at(bytes, 0)),
-            Ok(_) => Err(BusError::Aborted),
-            Err(error) => Err(*error),
-        })
-    }
-
-    /// Waits for no answer any more.
-    pub fn forget(&mut self) {
-        self.pending = None;
-    }
-}
-
 /// The state of a start.
 #[derive(Debug)]
 pub(super) struct Bringup {
@@ -115,10 +91,10 @@ pub(super) struct Bringup {
     entries: u16,
 }
 
-impl Default for Bringup {
-    fn default() -> Bringup {
+impl Bringup {
+    pub fn new(config: &Config) -> Bringup {
         Bringup {
-            registers: Registers::default(),
+            registers: Registers::new(config.registers, config.controller),
             capabilities: Capabilities(0),
             until: None,
             look: None,
@@ -129,9 +105,7 @@ impl Default for Bringup {
             entries: 0,
         }
     }
-}
 
-impl Bringup {
     pub fn deadline(&self) -> Option<Nanos> {
         [self.until, self.look].into_iter().flatten().min()
     }
@@ -187,17 +161,13 @@ impl Nvme {
     }
 
     fn read(&mut self, bus: &mut dyn Bus, register: u64, length: u32) {
-        let registers = &mut self.bringup.registers;
-        registers.sequence = registers.sequence.wrapping_add(1);
-        let tag = Tag::new(self.config.controller, registers.sequence);
-        registers.pending = Some((tag, length as usize));
-        bus.read(self.config.registers.address + register, length, tag);
+        self.bringup.registers.read(bus, register, length);
     }
 
     /// Reads CSTS, unless a register is being read already.
     pub(super) fn look(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.bringup.look = None;
-        if self.bringup.registers.pending.is_none() {
+        if !self.bringup.registers.is_reading() {
             self.read(bus, register::CSTS, 4);
         } else {
             self.bringup.look = Some(now.saturating_add(self.config.interval));
@@ -205,11 +175,11 @@ impl Nvme {
     }
 
     fn write32(&self, bus: &mut dyn Bus, register: u64, value: u32) {
-        bus.write(self.config.registers.address + register, &value.to_le_bytes());
+        self.bringup.registers.write32(bus, register, value);
     }
 
     fn write64(&self, bus: &mut dyn Bus, register: u64, value: u64) {
-        bus.write(self.config.registers.address + register, &value.to_le_bytes());
+        self.bringup.registers.write64(bus, register, value);
     }
 
     /// A register was read.

@@ -1,0 +1,175 @@
+//! How a NIC is set up, and what can go wrong with it.
+
+use super::descriptor::LENGTH;
+use super::model::{Model, register};
+use super::receive::Places;
+use crate::bus::{BusError, Window};
+use dcs_engine::Nanos;
+
+/// Bytes of a buffer for headers.
+pub(super) const HEADER: u32 = 256;
+
+/// How a NIC is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its BAR 0. No write goes outside of it.
+    pub registers: Window,
+    /// Which controller this is in the tags of its register reads.
+    pub controller: u32,
+    /// Which NIC it is.
+    pub model: Model,
+    /// Descriptors of the transmit ring: a multiple of 8 up to 4,096.
+    pub transmit: u16,
+    /// Descriptors of the receive ring: as above. One less is posted.
+    pub receive: u16,
+    /// Receive buffers. More than the ring holds make up for frames that are not given back at once.
+    pub buffers: u16,
+    /// Bytes of a receive buffer: 2,048, 4,096, 8,192 or 16,384. A longer frame comes in several.
+    pub buffer: u32,
+    /// Put headers into buffers of their own, where the NIC does that.
+    pub split: bool,
+    /// Bytes of a frame at most, sent (without segmentation) and received: 1,514, or up to 9,216.
+    pub max_frame: u16,
+    /// Take frames whoever they are for.
+    pub promiscuous: bool,
+    /// Take all multicast frames.
+    pub multicast: bool,
+    /// How long a frame may wait to be sent, with a link, until the NIC counts as hung.
+    pub timeout: Nanos,
+    /// How long a step of a reset, or a register read, may take.
+    pub admin_timeout: Nanos,
+    /// How long the NIC is left alone after its reset.
+    pub settle: Nanos,
+    /// How often the link is looked after.
+    pub interval: Nanos,
+    /// How many resets in a row, without any frame sent in between, are tried before the NIC is given up.
+    pub resets: u32,
+}
+
+impl Config {
+    /// The usual set-up: rings of 256, 512 buffers of 2 KiB, frames of 1,514 bytes.
+    pub fn new(registers: Window, controller: u32, model: Model) -> Config {
+        Config {
+            registers,
+            controller,
+            model,
+            transmit: 256,
+            receive: 256,
+            buffers: 512,
+            buffer: 2048,
+            split: false,
+            max_frame: 1514,
+            promiscuous: false,
+            multicast: false,
+            timeout: 5_000_000_000,
+            admin_timeout: 1_000_000_000,
+            settle: 10_000_000,
+            interval: 100_000_000,
+            resets: 3,
+        }
+    }
+
+    /// Bytes of own memory that a NIC of this set-up takes.
+    pub fn memory(&self) -> u64 {
+        Layout::new(self, 0).end + ALIGN
+    }
+
+    /// Whether headers are split.
+    pub(super) fn splits(&self) -> bool {
+        self.split && self.model.splits_headers()
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let ring = |entries: u16| entries.is_multiple_of(8) && (8..=4096).contains(&entries);
+        let buffer = self.buffer.is_power_of_two() && (2048..=16384).contains(&self.buffer);
+        let frame = (1514..=9216).contains(&self.max_frame);
+        let registers = self.registers.length >= register::END;
+        if ring(self.transmit)
+            && ring(self.receive)
+            && buffer
+            && frame
+            && registers
+            && self.buffers > 0
+            && self.interval > 0
+        {
+            return Ok(());
+        }
+        Err(ConfigError::Range)
+    }
+}
+
+/// Why a set-up is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A number is out of its range.
+    #[error("a number of the NIC's set-up is out of range")]
+    Range,
+    /// The region is smaller than [`Config::memory`].
+    #[error("the region has {length} bytes, {needed} are needed")]
+    Region {
+        /// Bytes of the region.
+        length: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+}
+
+/// Why a NIC was reset or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Its owner asked for it.
+    #[error("asked for")]
+    Asked,
+    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was switched off.
+    #[error("the NIC is gone")]
+    Gone,
+    /// A register could not be read.
+    #[error("a register of the NIC could not be read: {0}")]
+    Register(BusError),
+    /// A register read was never answered.
+    #[error("a register read was not answered by the NIC")]
+    NoAnswer,
+    /// CTRL.RST did not become 0.
+    #[error("the NIC's reset did not end (CTRL.RST)")]
+    NeverReset,
+    /// A ring could not be switched on.
+    #[error("a ring of the NIC could not be switched on (RXDCTL, TXDCTL)")]
+    NeverReady,
+    /// It has no address: its EEPROM was not read, or holds none.
+    #[error("the NIC has no Ethernet address (RAL, RAH)")]
+    NoAddress,
+    /// A frame was not sent in time.
+    #[error("the NIC sends nothing any more")]
+    Hung,
+    /// It says that it received more than a buffer holds.
+    #[error("the NIC reports a frame that no buffer holds")]
+    Impossible,
+    /// The region does not lie in the card's memory any more.
+    #[error("the region is outside of the card's memory")]
+    Region,
+}
+
+const ALIGN: u64 = 4096;
+
+/// Where everything lies in own memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub transmit: u64,
+    pub receive: Places,
+    /// The first byte that is not taken.
+    pub end: u64,
+}
+
+impl Layout {
+    /// From `base` on, which is aligned on the bus.
+    pub fn new(config: &Config, base: u64) -> Layout {
+        let up = |at: u64| at.next_multiple_of(ALIGN);
+        let ring = up(base + u64::from(config.transmit) * LENGTH);
+        let packets = up(ring + u64::from(config.receive) * LENGTH);
+        let headers = packets + u64::from(config.buffers) * u64::from(config.buffer);
+        let header = if config.splits() { HEADER } else { 0 };
+        let end = up(headers + u64::from(config.buffers) * u64::from(header));
+        let receive = Places { window: 0, ring, packets, packet: config.buffer, headers, header };
+        Layout { transmit: base, receive, end }
+    }
+}

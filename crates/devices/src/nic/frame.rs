@@ -1,0 +1,193 @@
+//! Frames, as their owner gives them and gets them.
+
+use crate::bus::Window;
+
+/// A frame to be sent, without its frame check sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Its bytes, in pieces that lie anywhere on the bus where the NIC may go.
+    pub data: &'a [Window],
+    /// What the NIC is to put in.
+    pub offload: Option<Offload>,
+}
+
+/// What a NIC is to put into a frame, and where its headers are.
+///
+/// The owner prepares the checksum fields. The IP header's is 0. TCP's or UDP's holds the sum of the pseudo header,
+/// folded, not complemented; of a frame that is segmented, without the length. Then IPv4's total length, or IPv6's payload length, is 0 too.
+/// [82576, 7.2.4.5]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// Bytes before the IP header.
+    pub link: u8,
+    /// Bytes of the IP header, with its options or extensions.
+    pub network: u16,
+    /// IPv4, or IPv6.
+    pub ipv4: bool,
+    /// Insert the IPv4 header's checksum.
+    pub ip_checksum: bool,
+    /// Insert the checksum of this transport protocol.
+    pub transport: Option<Transport>,
+    /// Cut the frame into segments.
+    pub segment: Option<Segmentation>,
+}
+
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// How a frame is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// Bytes of the TCP header.
+    pub header: u8,
+    /// Bytes of payload that a segment has at most.
+    pub size: u16,
+}
+
+/// Bytes of a frame that is to be segmented, at most.
+pub const MAX_SEGMENTED: u64 = 65_535;
+
+impl Offload {
+    /// Bytes of all headers that are known, and why this can't be done.
+    pub(super) fn check(&self, length: u64) -> Result<u64, TransmitError> {
+        let ip = if self.ipv4 { 20..=60 } else { 40..=255 };
+        if !(14..=64).contains(&self.link) || !ip.contains(&self.network) || (self.ip_checksum && !self.ipv4)
+        {
+            return Err(TransmitError::Offload);
+        }
+        let header = match (self.segment, self.transport) {
+            (None, None) => 0,
+            (None, Some(Transport::Tcp)) => 20,
+            (None, Some(Transport::Udp)) => 8,
+            (Some(segment), Some(Transport::Tcp))
+                if (20..=60).contains(&segment.header) && segment.size > 0 =>
+            {
+                u64::from(segment.header)
+            }
+            _ => return Err(TransmitError::Offload),
+        };
+        let headers = u64::from(self.link) + u64::from(self.network) + header;
+        // The NIC counts offsets to the fields in a byte.
+        if headers > length || headers > 255 {
+            return Err(TransmitError::Offload);
+        }
+        Ok(headers)
+    }
+}
+
+/// Why a frame was not taken. Nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransmitError {
+    /// The NIC is not up: see [`Nic::state`](super::Nic::state).
+    #[error("the NIC is not ready")]
+    NotReady,
+    /// It has no link.
+    #[error("the NIC has no link")]
+    LinkDown,
+    /// The ring is full. Reap, then try again.
+    #[error("the NIC's transmit ring is full")]
+    Full,
+    /// Shorter than an Ethernet header, or with an empty piece.
+    #[error("a frame without an Ethernet header, or with an empty piece")]
+    Empty,
+    /// Longer than the NIC sends.
+    #[error("a frame of more than {max} bytes")]
+    TooLong {
+        /// Bytes that it may have.
+        max: u64,
+    },
+    /// In more pieces than the ring has room for.
+    #[error("a frame in more pieces than the ring has room for")]
+    Pieces,
+    /// What is to be put in makes no sense for this frame.
+    #[error("checksums or segments that can't be made of this frame")]
+    Offload,
+}
+
+/// What a NIC found out about a checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It is right.
+    Good,
+    /// It is wrong.
+    Bad,
+}
+
+/// Pieces that a frame may come in.
+pub const PIECES: usize = 8;
+
+/// A part of a frame, in the card's own memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Where.
+    pub offset: u64,
+    /// Bytes, never 0.
+    pub length: u32,
+}
+
+/// A frame that came, without its frame check sequence. Its memory is its owner's until it is given back
+/// ([`Nic::give_back`](super::Nic::give_back)).
+#[derive(Debug)]
+pub struct Received {
+    pub(super) buffers: [u16; PIECES],
+    pub(super) buffer_count: u8,
+    pub(super) pieces: [Piece; PIECES + 1],
+    pub(super) count: u8,
+    /// The first piece is the frame's headers, and nothing else.
+    pub split: bool,
+    /// The IPv4 header's checksum.
+    pub ip: Checksum,
+    /// TCP's or UDP's.
+    pub transport: Checksum,
+}
+
+impl Received {
+    pub(super) fn new() -> Received {
+        Received {
+            buffers: [0; PIECES],
+            buffer_count: 0,
+            pieces: [Piece::default(); PIECES + 1],
+            count: 0,
+            split: false,
+            ip: Checksum::Unknown,
+            transport: Checksum::Unknown,
+        }
+    }
+
+    /// Its bytes, in order.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces[..usize::from(self.count)]
+    }
+
+    /// Bytes in all.
+    pub fn length(&self) -> u32 {
+        self.pieces().iter().map(|piece| piece.length).sum()
+    }
+
+    pub(super) fn buffers(&self) -> &[u16] {
+        &self.buffers[..usize::from(self.buffer_count)]
+    }
+
+    /// Adds a buffer, which there is room for.
+    pub(super) fn add_buffer(&mut self, buffer: u16) {
+        self.buffers[usize::from(self.buffer_count)] = buffer;
+        self.buffer_count += 1;
+    }
+
+    /// Adds a piece, which there is room for.
+    pub(super) fn add_piece(&mut self, offset: u64, length: u32) {
+        if length > 0 {
+            self.pieces[usize::from(self.count)] = Piece { offset, length };
+            self.count += 1;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Drives Intel's NICs with descriptor rings in the card's own memory: the 82574 (e1000e) and the 82576 (igb).
+//!
+//! It is a state machine over a [`Bus`]: no thread, no clock, never waits. It reads no register on the data path: what was sent
+//! and what came is found by the done bit that the NIC writes into the ring. Registers are read to reset the NIC and
+//! to look after its link.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   transmit --> context and data descriptors --> tail doorbell ---> NIC ---> wire
+//!   sent <------ done bit of the last descriptor <---------------------+
+//!
+//!   received <-- frame of pieces <-- done bits, lengths, checksums <-- NIC <--- wire
+//!   give_back --> spare buffers --> empty descriptors, tail doorbell ---^
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `host` | [`Nic`]: frames in and out |
+//! | `start` | reset, set-up, link, hangs |
+//! | `transmit`, `receive` | the rings |
+//! | `descriptor`, `model` | formats and registers: a table with a row for each NIC |
+//! | `frame` | frames, what the NIC is to put into them, what it found out |
+//! | `config` | sizes, timeouts, failures |
+//!
+//! # Whose memory is whose
+//!
+//! A frame's memory is its owner's again when it was sent, or with [`Memory::Held`](crate::nvme::Memory), when the NIC was reset: as in
+//! [`nvme`](crate::nvme). Receive buffers lie in the NIC's own region; a frame that came is lent until it is given back, across
+//! resets too.
+//!
+//! # What is believed
+//!
+//! A frame that came is as long as its buffers at most; a NIC that says otherwise is reset. What lies in the buffers may be anything. A NIC that
+//! says that it has sent what it hasn't can't be found out.
+//!
+//! # What it doesn't implement
+//!
+//! * More than one ring in each direction, receive side scaling, VLAN tags, time stamps, flow control frames.
+//! * Header split on the 82574: it has it, with descriptors of another length.
+//! * Interrupts: they are masked. MSI-X is to be left off.
+//! * PHYs beyond having them negotiate; EEPROM; management firmware; power states.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod descriptor;
+mod frame;
+mod host;
+mod model;
+mod receive;
+mod start;
+mod transmit;
+
+pub use crate::nvme::Memory;
+pub use config::{Config, ConfigError, Failure};
+pub use frame::{
+    Checksum, Frame, MAX_SEGMENTED, Offload, Piece, Received, Segmentation, TransmitError, Transport,
+};
+pub use host::{Counters, Nic, Sent, State};
+pub use model::Model;
+
+#[cfg(doc)]
+use crate::bus::Bus;

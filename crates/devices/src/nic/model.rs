@@ -1,0 +1,155 @@
+//! What differs from NIC to NIC, as a table, and the registers that are the same for all.
+//!
+//! Numbers are of Intel's data sheets of the 82574 (revision 3.4) and the 82576 (revision 2.61). Another NIC with descriptors of one of
+//! the two formats is one more row: the 82599 has the 82576's, with its rings at 0x1000 and 0x6000, and a few registers
+//! of its own to switch the units on.
+
+/// Which NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// 82574 (e1000e).
+    E1000e,
+    /// 82576 (igb).
+    Igb,
+}
+
+/// How descriptors look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Extended descriptors. [82574, 7.1.4 and 7.2.10]
+    Extended,
+    /// Advanced descriptors. [82576, 7.1.5 and 7.2.2]
+    Advanced,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub(super) struct Chip {
+    pub format: Format,
+    /// First register of the receive and of the transmit ring: see [`ring`].
+    pub receive: u64,
+    pub transmit: u64,
+    /// Rings have to be switched on one by one, and say when they are.
+    pub ring_enable: bool,
+    /// The PHY negotiates only when it is told to, after a reset.
+    pub negotiate: bool,
+    /// Bytes that a transmit descriptor may name.
+    pub piece: u64,
+    /// What TXDCTL and RXDCTL are set to.
+    pub transmit_control: u32,
+    pub receive_control: u32,
+    /// Whether headers can be put into buffers of their own, as this driver does it.
+    pub split: bool,
+}
+
+impl Model {
+    pub(super) fn chip(self) -> &'static Chip {
+        match self {
+            Model::E1000e => &E1000E,
+            Model::Igb => &IGB,
+        }
+    }
+
+    /// Whether it puts headers into buffers of their own.
+    pub fn splits_headers(self) -> bool {
+        self.chip().split
+    }
+}
+
+/// Descriptors are written back one by one (WTHRESH = 1, counted in descriptors). [82574, 10.2.6.7]
+const WRITE_BACK_EACH: u32 = 1 << 24 | 1 << 16;
+
+static E1000E: Chip = Chip {
+    format: Format::Extended,
+    receive: 0x2800,
+    transmit: 0x3800,
+    ring_enable: false,
+    negotiate: false,
+    piece: 8192,
+    transmit_control: WRITE_BACK_EACH | 1 << 22,
+    receive_control: WRITE_BACK_EACH,
+    split: false,
+};
+
+static IGB: Chip = Chip {
+    format: Format::Advanced,
+    receive: 0xc000,
+    transmit: 0xe000,
+    ring_enable: true,
+    negotiate: true,
+    piece: 32768,
+    transmit_control: ring::ENABLE,
+    receive_control: ring::ENABLE,
+    split: true,
+};
+
+/// Registers of a ring, from its first one on.
+pub(super) mod ring {
+    pub const BASE: u64 = 0x00;
+    pub const LENGTH: u64 = 0x08;
+    /// Split and replication control, of the receive rings with advanced descriptors.
+    pub const SRRCTL: u64 = 0x0c;
+    pub const HEAD: u64 = 0x10;
+    pub const TAIL: u64 = 0x18;
+    /// RXDCTL, TXDCTL.
+    pub const CONTROL: u64 = 0x28;
+    /// In CONTROL.
+    pub const ENABLE: u32 = 1 << 25;
+}
+
+/// Registers by their offset in BAR 0.
+pub(super) mod register {
+    pub const CTRL: u64 = 0x0000;
+    pub const STATUS: u64 = 0x0008;
+    pub const MDIC: u64 = 0x0020;
+    pub const IMC: u64 = 0x00d8;
+    pub const RCTL: u64 = 0x0100;
+    pub const TCTL: u64 = 0x0400;
+    pub const TIPG: u64 = 0x0410;
+    pub const RXCSUM: u64 = 0x5000;
+    /// Longest frame. Advanced only.
+    pub const RLPML: u64 = 0x5004;
+    pub const RFCTL: u64 = 0x5008;
+    pub const MTA: u64 = 0x5200;
+    pub const RAL: u64 = 0x5400;
+    pub const RAH: u64 = 0x5404;
+    /// Which headers are split. Advanced only.
+    pub const PSRTYPE: u64 = 0x5480;
+    pub const MRQC: u64 = 0x5818;
+    /// The last register that is touched ends before: the rings of the 82576.
+    pub const END: u64 = 0xf000;
+}
+
+/// Bits of the registers.
+pub(super) mod bit {
+    pub const CTRL_FULL_DUPLEX: u32 = 1 << 0;
+    pub const CTRL_MASTER_DISABLE: u32 = 1 << 2;
+    pub const CTRL_LINK_UP: u32 = 1 << 6;
+    pub const CTRL_RESET: u32 = 1 << 26;
+    pub const STATUS_LINK: u32 = 1 << 1;
+    pub const STATUS_MASTER: u32 = 1 << 19;
+    /// PHY 1, register 0 (control): negotiate, and begin anew.
+    pub const MDIC_NEGOTIATE: u32 = 1 << 26 | 1 << 21 | 0x1200;
+    pub const RCTL_ENABLE: u32 = 1 << 1;
+    pub const RCTL_UNICAST_ALL: u32 = 1 << 3;
+    pub const RCTL_MULTICAST_ALL: u32 = 1 << 4;
+    pub const RCTL_LONG: u32 = 1 << 5;
+    pub const RCTL_BROADCAST: u32 = 1 << 15;
+    pub const RCTL_SIZE_SHIFT: u32 = 16;
+    pub const RCTL_SIZE_EXTENDED: u32 = 1 << 25;
+    pub const RCTL_STRIP_CRC: u32 = 1 << 26;
+    pub const RFCTL_EXTENDED: u32 = 1 << 15;
+    pub const RXCSUM_IP: u32 = 1 << 8;
+    pub const RXCSUM_TRANSPORT: u32 = 1 << 9;
+    /// The packet checksum is not written: its place is the RSS hash's.
+    pub const RXCSUM_NO_PACKET: u32 = 1 << 13;
+    pub const RAH_VALID: u32 = 1 << 31;
+    pub const SRRCTL_ONE_BUFFER: u32 = 1 << 25;
+    pub const SRRCTL_SPLIT: u32 = 2 << 25;
+    /// TCP, UDP, IPv4 and IPv6.
+    pub const PSRTYPE_ALL: u32 = 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9;
+    /// Enabled, short packets padded, collision threshold 15 and distance 64.
+    pub const TCTL: u32 = 1 << 1 | 1 << 3 | 15 << 4 | 64 << 12;
+    /// IEEE 802.3's gaps for copper.
+    pub const TIPG: u32 = 8 | 8 << 10 | 6 << 20;
+}

@@ -1,0 +1,181 @@
+//! The receive ring and its buffers. A buffer is posted to the NIC, lent to the owner of a frame, or spare.
+
+use super::descriptor::{self, DONE, Descriptor, LENGTH};
+use super::frame::{PIECES, Received};
+use super::model::Format;
+use crate::bus::Bus;
+use std::collections::VecDeque;
+
+/// Where the ring and the buffers are, and their sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Where the card's own memory is on the bus.
+    pub window: u64,
+    /// The ring, as an offset in own memory.
+    pub ring: u64,
+    /// The packet buffers.
+    pub packets: u64,
+    pub packet: u32,
+    /// The buffers for headers; of 0 bytes where headers are not split.
+    pub headers: u64,
+    pub header: u32,
+}
+
+/// What was found in the ring.
+#[derive(Debug)]
+pub enum Found {
+    Frame(Received),
+    /// A frame that came damaged, or in too many pieces: it is dropped.
+    Dropped,
+    /// A length that no buffer has: the NIC can't be trusted.
+    Impossible,
+}
+
+/// The ring.
+#[derive(Debug)]
+pub struct Ring {
+    format: Format,
+    places: Places,
+    entries: u16,
+    /// The buffer of each entry.
+    posted: Vec<u16>,
+    count: u16,
+    next: u16,
+    tail: u16,
+    rung: u16,
+    spare: VecDeque<u16>,
+    /// A frame of which the end is yet to come.
+    partial: Received,
+    drop: bool,
+}
+
+impl Ring {
+    pub fn new(format: Format, entries: u16, buffers: u16) -> Ring {
+        Ring {
+            format,
+            places: Places::default(),
+            entries,
+            posted: vec![0; usize::from(entries)],
+            count: 0,
+            next: 0,
+            tail: 0,
+            rung: 0,
+            spare: (0..buffers).collect(),
+            partial: Received::new(),
+            drop: false,
+        }
+    }
+
+    /// Takes all buffers back that are not lent, for a NIC that does not write any more.
+    pub fn clear(&mut self, bus: &mut dyn Bus, places: Places) {
+        for entry in 0..u64::from(self.entries) {
+            bus.store(places.ring + entry * LENGTH, &[0; LENGTH as usize]);
+        }
+        self.places = places;
+        while self.count > 0 {
+            let buffer = self.take_entry();
+            self.spare.push_back(buffer);
+        }
+        self.abandon();
+        (self.next, self.tail, self.rung) = (0, 0, 0);
+    }
+
+    fn after(&self, position: u16) -> u16 {
+        if position + 1 == self.entries { 0 } else { position + 1 }
+    }
+
+    /// Posts spare buffers, as many as the ring takes.
+    pub fn refill(&mut self, bus: &mut dyn Bus) {
+        let Places { window, packets, packet, headers, header, .. } = self.places;
+        while self.count + 1 < self.entries {
+            let Some(buffer) = self.spare.pop_front() else { return };
+            let at = |base, size: u32| window + base + u64::from(buffer) * u64::from(size);
+            let descriptor =
+                descriptor::empty(at(packets, packet), if header > 0 { at(headers, header) } else { 0 });
+            bus.store(self.places.ring + u64::from(self.tail) * LENGTH, &descriptor);
+            self.posted[usize::from(self.tail)] = buffer;
+            self.tail = self.after(self.tail);
+            self.count += 1;
+        }
+    }
+
+    /// The tail, if the NIC does not know it yet.
+    pub fn ring(&mut self) -> Option<u16> {
+        let changed = self.rung != self.tail;
+        self.rung = self.tail;
+        changed.then_some(self.tail)
+    }
+
+    /// A frame's buffers are spare again.
+    pub fn give_back(&mut self, frame: &Received) {
+        self.spare.extend(frame.buffers());
+    }
+
+    fn take_entry(&mut self) -> u16 {
+        let buffer = self.posted[usize::from(self.next)];
+        self.next = self.after(self.next);
+        self.count -= 1;
+        buffer
+    }
+
+    fn abandon(&mut self) {
+        let frame = std::mem::replace(&mut self.partial, Received::new());
+        self.give_back(&frame);
+        self.drop = false;
+    }
+
+    /// Takes the next frame, if all of it has come.
+    pub fn take(&mut self, bus: &dyn Bus) -> Option<Found> {
+        while self.count > 0 {
+            let at = self.places.ring + u64::from(self.next) * LENGTH;
+            let mut status = [0; 4];
+            bus.load(at + 8, &mut status);
+            if u32::from_le_bytes(status) & DONE == 0 {
+                return None;
+            }
+            // The rest is there only once the done bit is: read after it.
+            let mut raw: Descriptor = [0; LENGTH as usize];
+            bus.load(at, &mut raw);
+            if let Some(found) = self.accept(&raw) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    fn accept(&mut self, raw: &Descriptor) -> Option<Found> {
+        let written = descriptor::written(self.format, raw);
+        let buffer = self.take_entry();
+        if written.length > self.places.packet || written.header > self.places.header {
+            self.spare.push_back(buffer);
+            return Some(Found::Impossible);
+        }
+        if self.drop || self.partial.buffers().len() == PIECES {
+            self.drop = true;
+            self.spare.push_back(buffer);
+        } else {
+            let frame = &mut self.partial;
+            frame.split |= frame.count == 0 && written.header > 0;
+            frame.add_buffer(buffer);
+            // A header that comes later than first has no place of its own: it is the frame's next bytes all the same.
+            if frame.count == 0 {
+                let at = self.places.headers + u64::from(buffer) * u64::from(self.places.header);
+                frame.add_piece(at, written.header);
+            } else if written.header > 0 {
+                self.drop = true;
+            }
+            let at = self.places.packets + u64::from(buffer) * u64::from(self.places.packet);
+            frame.add_piece(at, written.length);
+        }
+        if !written.end {
+            return None;
+        }
+        if self.drop || written.damaged || self.partial.count == 0 {
+            self.abandon();
+            return Some(Found::Dropped);
+        }
+        let mut frame = std::mem::replace(&mut self.partial, Received::new());
+        (frame.ip, frame.transport) = (written.ip, written.transport);
+        Some(Found::Frame(frame))
+    }
+}

@@ -1,0 +1,62 @@
+//! Reads a controller's registers: one at a time, answered later, known by a tag.
+
+#![forbid(unsafe_code)]
+
+use crate::bus::{Bus, BusError, ReadDone, Tag, Window};
+
+/// The registers of one controller.
+#[derive(Debug)]
+pub(crate) struct Registers {
+    window: Window,
+    controller: u32,
+    sequence: u32,
+    pending: Option<(Tag, usize)>,
+}
+
+impl Registers {
+    /// Those in `window`, of the controller that tags call `controller`.
+    pub fn new(window: Window, controller: u32) -> Registers {
+        Registers { window, controller, sequence: 0, pending: None }
+    }
+
+    /// Asks for a register. An answer that is still due is not waited for any more.
+    pub fn read(&mut self, bus: &mut dyn Bus, register: u64, length: u32) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let tag = Tag::new(self.controller, self.sequence);
+        self.pending = Some((tag, length as usize));
+        bus.read(self.window.address + register, length, tag);
+    }
+
+    /// The answer, if it is the one that is waited for.
+    pub fn answer(&mut self, done: &ReadDone) -> Option<Result<u64, BusError>> {
+        let (_, length) = self.pending.filter(|(tag, _)| *tag == done.tag)?;
+        self.pending = None;
+        Some(match &done.data {
+            Ok(bytes) if bytes.len() == length && length <= 8 => {
+                Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+            }
+            Ok(_) => Err(BusError::Aborted),
+            Err(error) => Err(*error),
+        })
+    }
+
+    /// Whether an answer is due.
+    pub fn is_reading(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Waits for no answer any more.
+    pub fn forget(&mut self) {
+        self.pending = None;
+    }
+
+    /// Writes 32 bits.
+    pub fn write32(&self, bus: &mut dyn Bus, register: u64, value: u32) {
+        bus.write(self.window.address + register, &value.to_le_bytes());
+    }
+
+    /// Writes 64 bits.
+    pub fn write64(&self, bus: &mut dyn Bus, register: u64, value: u64) {
+        bus.write(self.window.address + register, &value.to_le_bytes());
+    }
+}
