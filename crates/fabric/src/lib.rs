@@ -61,7 +61,7 @@
 //!   transaction that arrives as a whole; its packets only cost time.
 //! * Caches: what is stored is there.
 //! * Of NVMe: namespace management, formatting, reservations, protection information, metadata, fused commands, queues that are not
-//!   contiguous, weighted arbitration, virtualization, firmware update, directives, power states. Its volatile cache never loses anything.
+//!   contiguous, weighted arbitration, virtualization, firmware update, directives, power states.
 //! * Of the NICs: several receive queues (the rings are there, all frames go to the first), VLANs, time stamps, flow control, interrupt
 //!   throttling, write-back thresholds, the packet checksum, the 82574's packet split and MSI-X, virtual functions, wake-up.
 #![forbid(unsafe_code)]

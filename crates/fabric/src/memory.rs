@@ -5,7 +5,7 @@ use std::collections::HashMap;
 const PAGE: u64 = 4096;
 
 /// Sparse memory: every byte that was never written reads as zero.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Memory {
     pages: HashMap<u64, Box<[u8; PAGE as usize]>>,
 }
@@ -28,6 +28,31 @@ impl Memory {
             let source = &bytes[piece];
             let held = self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE as usize]));
             held[within..within + source.len()].copy_from_slice(source);
+        }
+    }
+
+    /// Keeps the pages of a range as they are, those that are not kept yet.
+    pub(crate) fn keep_in(&self, kept: &mut Memory, offset: u64, length: u64) {
+        for page in offset / PAGE..(offset + length).div_ceil(PAGE) {
+            kept.pages.entry(page).or_insert_with(|| match self.pages.get(&page) {
+                Some(held) => held.clone(),
+                None => Box::new([0; PAGE as usize]),
+            });
+        }
+    }
+
+    /// Has the pages that were kept again.
+    pub(crate) fn restore(&mut self, kept: Memory) {
+        self.pages.extend(kept.pages);
+    }
+
+    /// Copies to `offset` on, on pages that are there alone.
+    pub(crate) fn store_where_kept(&mut self, offset: u64, bytes: &[u8]) {
+        for (page, within, piece) in pieces(offset, bytes.len()) {
+            if let Some(held) = self.pages.get_mut(&page) {
+                let source = &bytes[piece];
+                held[within..within + source.len()].copy_from_slice(source);
+            }
         }
     }
 

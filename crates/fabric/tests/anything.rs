@@ -126,7 +126,7 @@ fn command() -> impl Strategy<Value = Vec<u64>> {
     let flags = prop_oneof![5 => Just(0u64), 1 => Just(0x40), 1 => 0u64..256];
     let nsid = prop_oneof![5 => Just(1u64), 1 => any::<u64>()];
     let pointer = prop_oneof![
-        (0u64..32).prop_map(|page| GRANTED | page * 4096),
+        (0u64..32).prop_map(|page| GRANTED | (page * 4096)),
         any::<u64>().prop_map(|at| at | GRANTED)
     ];
     let number = prop_oneof![0u64..4, (0u64..64).prop_map(|n| n << 16 | 1), any::<u64>()];

@@ -384,3 +384,40 @@ fn two_controllers_share_a_namespace() {
     namespace.load(7 * 512, &mut held);
     assert_eq!(held, [0; 512]);
 }
+
+#[test]
+fn what_was_not_flushed_is_lost_with_the_power() {
+    let config = Config::default();
+    let namespace = config.namespaces[0].clone();
+    let mut host = Host::new(config, 1, 16);
+    let at = host.address(DATA);
+    let first = |namespace: &nvme::Namespace, block: u64| {
+        let mut byte = [0];
+        namespace.load(block * 512, &mut byte);
+        byte[0]
+    };
+    let write = |host: &mut Host, block: u64, byte: u8, flags: u32| {
+        host.store(DATA, &[byte; 512]);
+        let mut command = Cmd::blocks(1, block, 1, [at, 0]);
+        command.dwords[2] |= flags;
+        assert_eq!(host.run(1, command).status, 0);
+    };
+    write(&mut host, 1, 1, 0);
+    assert_eq!(host.run(1, Cmd { opcode: 0, nsid: 1, ..Cmd::default() }).status, 0);
+    write(&mut host, 1, 2, 0);
+    write(&mut host, 3, 3, 0);
+    // FUA, in a page that holds what is not flushed.
+    write(&mut host, 2, 4, 1 << 30);
+    assert_eq!([1, 2, 3].map(|block| first(&namespace, block)), [2, 4, 3]);
+    namespace.lose_power();
+    assert_eq!([1, 2, 3].map(|block| first(&namespace, block)), [1, 4, 0]);
+    // Without a cache nothing is lost, nor after a shutdown.
+    assert_eq!(status(&mut host, admin(9, [6, 0])), 0);
+    write(&mut host, 5, 5, 0);
+    assert_eq!(status(&mut host, admin(9, [6, 1])), 0);
+    write(&mut host, 6, 6, 0);
+    host.set_register(0x14, 0x0046_4001);
+    host.wait(Duration::from_millis(2));
+    namespace.lose_power();
+    assert_eq!([5, 6].map(|block| first(&namespace, block)), [5, 6]);
+}

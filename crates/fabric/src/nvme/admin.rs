@@ -189,6 +189,9 @@ impl Nvme {
             }
             CACHE if self.config.cache => {
                 self.features.insert(feature, value & 1);
+                if value & 1 == 0 {
+                    self.flush(u32::MAX);
+                }
                 Ok(0)
             }
             _ if known => {
@@ -197,6 +200,11 @@ impl Nvme {
             }
             _ => Err(Status::INVALID_FIELD),
         }
+    }
+
+    /// Whether there is a volatile cache, and it is on.
+    pub(super) fn caches(&self) -> bool {
+        self.config.cache && self.features.get(&CACHE) != Some(&0)
     }
 
     fn get_feature(&mut self, command: &Command) -> Result<u32, Status> {

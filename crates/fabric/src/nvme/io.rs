@@ -1,9 +1,9 @@
 //! Commands of I/O queues [NVMe 1.4, 6].
 
+use super::Nvme;
 use super::namespace::Namespace;
 use super::spec::{Command, Status, io};
 use super::task::{Direction, Outcome, Task};
-use super::{Counts, Nvme};
 
 impl Nvme {
     fn namespace(&self, nsid: u32) -> Option<&Namespace> {
@@ -44,30 +44,40 @@ impl Nvme {
 
     /// The medium does what the command says.
     pub(super) fn execute(&mut self, task: &mut Task) {
-        let Counts { blocks_read, blocks_written, reads, writes, flushes, .. } = &mut self.counts;
         let command = &task.command;
-        let (nsid, blocks) = (command.nsid as usize, command.blocks());
+        let (nsid, blocks) = (command.nsid, command.blocks());
         if command.opcode == io::FLUSH {
-            *flushes += 1;
-            return;
+            self.counts.flushes += 1;
+            return self.flush(nsid);
         }
-        let namespace = &self.config.namespaces[nsid - 1];
+        // FUA, or no cache.
+        let durable = command.dword(12) & 1 << 30 != 0 || !self.caches();
+        let namespace = &self.config.namespaces[nsid as usize - 1];
         let offset = command.lba() << namespace.shift();
         match command.opcode {
             io::READ => {
                 namespace.load(offset, &mut task.data);
-                *reads += 1;
-                *blocks_read += blocks;
+                self.counts.reads += 1;
+                self.counts.blocks_read += blocks;
             }
             io::WRITE => {
                 task.corrupt();
-                namespace.store(offset, &task.data);
-                *writes += 1;
-                *blocks_written += blocks;
+                namespace.write(offset, &task.data, durable);
+                self.counts.writes += 1;
+                self.counts.blocks_written += blocks;
             }
             _ => {
-                namespace.clear(offset, blocks << namespace.shift());
-                *writes += 1;
+                namespace.clear(offset, blocks << namespace.shift(), durable);
+                self.counts.writes += 1;
+            }
+        }
+    }
+
+    /// Makes a namespace's content durable, or, with the broadcast identifier, all namespaces'.
+    pub(super) fn flush(&self, nsid: u32) {
+        for (number, namespace) in (1..).zip(&self.config.namespaces) {
+            if nsid == u32::MAX || nsid == number {
+                namespace.flush();
             }
         }
     }

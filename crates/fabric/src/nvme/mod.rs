@@ -57,7 +57,7 @@ pub struct Config {
     pub mdts: u8,
     /// Whether and which SGLs.
     pub sgl: Sgl,
-    /// Whether there is a volatile write cache. Its content is never lost here.
+    /// Whether there is a volatile write cache: see [`Namespace::lose_power`].
     pub cache: bool,
     /// Bytes of controller memory buffer, a power of two from 4096 on; none if 0.
     pub cmb: u64,
@@ -270,7 +270,10 @@ impl Nvme {
         }
         match wait {
             Wait::Ready => self.become_ready(),
-            Wait::Shutdown => self.registers.shut_down(),
+            Wait::Shutdown => {
+                self.flush(u32::MAX);
+                self.registers.shut_down();
+            }
             _ if !self.running() => {}
             Wait::Entries { queue, count } => self.entries(queue, count, data, cx),
             Wait::List { task } => self.list(task, data, cx),

@@ -10,7 +10,14 @@ use crate::memory::Memory;
 pub struct Namespace {
     blocks: u64,
     shift: u8,
-    memory: Arc<Mutex<Memory>>,
+    stored: Arc<Mutex<Stored>>,
+}
+
+#[derive(Default)]
+struct Stored {
+    memory: Memory,
+    /// What the pages held that were written since the last flush.
+    before: Memory,
 }
 
 impl Namespace {
@@ -21,7 +28,7 @@ impl Namespace {
     /// Where a block is not of 512 to 65,536 bytes.
     pub fn new(blocks: u64, shift: u8) -> Namespace {
         assert!((9..=16).contains(&shift), "blocks of {} bytes", 1u64 << shift);
-        Namespace { blocks, shift, memory: Arc::default() }
+        Namespace { blocks, shift, stored: Arc::default() }
     }
 
     /// Logical blocks.
@@ -41,7 +48,7 @@ impl Namespace {
     /// Outside of the namespace.
     pub fn load(&self, offset: u64, bytes: &mut [u8]) {
         self.check(offset, bytes.len() as u64);
-        self.lock().load(offset, bytes);
+        self.lock().memory.load(offset, bytes);
     }
 
     /// Copies to byte `offset` on, past every controller.
@@ -51,12 +58,44 @@ impl Namespace {
     /// As [`Namespace::load`].
     pub fn store(&self, offset: u64, bytes: &[u8]) {
         self.check(offset, bytes.len() as u64);
-        self.lock().store(offset, bytes);
+        self.write(offset, bytes, true);
     }
 
-    pub(crate) fn clear(&self, offset: u64, length: u64) {
-        self.check(offset, length);
-        self.lock().clear(offset, length);
+    /// The power of the device fails: what its controllers wrote into a volatile cache and did not flush is lost, all of it. (A real
+    /// one may lose any part of it.)
+    pub fn lose_power(&self) {
+        let mut stored = self.lock();
+        let before = std::mem::take(&mut stored.before);
+        stored.memory.restore(before);
+    }
+
+    /// A controller's write: into its cache, or beyond it.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8], durable: bool) {
+        let mut stored = self.lock();
+        let Stored { memory, before } = &mut *stored;
+        if durable {
+            before.store_where_kept(offset, bytes);
+        } else {
+            memory.keep_in(before, offset, bytes.len() as u64);
+        }
+        memory.store(offset, bytes);
+    }
+
+    /// As [`Namespace::write`] of zeros.
+    pub(super) fn clear(&self, offset: u64, length: u64, durable: bool) {
+        let mut stored = self.lock();
+        let Stored { memory, before } = &mut *stored;
+        if durable {
+            before.store_where_kept(offset, &vec![0; length as usize]);
+        } else {
+            memory.keep_in(before, offset, length);
+        }
+        memory.clear(offset, length);
+    }
+
+    /// All that was written stays.
+    pub(super) fn flush(&self) {
+        self.lock().before = Memory::default();
     }
 
     fn check(&self, offset: u64, length: u64) {
@@ -64,8 +103,8 @@ impl Namespace {
         assert!(end <= self.blocks << self.shift, "outside of the namespace");
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(|broken| broken.into_inner())
+    fn lock(&self) -> MutexGuard<'_, Stored> {
+        self.stored.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 }
 
