@@ -83,6 +83,8 @@ pub struct Card {
     pub apps: BTreeMap<Flow, App>,
     /// Those that are not closed.
     pub live: BTreeSet<Flow>,
+    /// Those about which something has changed, or that wait for blocks.
+    dirty: BTreeSet<Flow>,
     /// What accepted connections do.
     pub accepts: Option<Plan>,
     pub datagrams: Vec<(u16, SocketAddrV4, Vec<u8>)>,
@@ -120,6 +122,7 @@ impl Card {
             rereads: VecDeque::new(),
             apps: BTreeMap::new(),
             live: BTreeSet::new(),
+            dirty: BTreeSet::new(),
             accepts: None,
             datagrams: Vec::new(),
             stalled_until: 0,
@@ -131,7 +134,14 @@ impl Card {
         let flow = self.stack.connect(to, now).unwrap();
         self.apps.insert(flow, App::new(plan));
         self.live.insert(flow);
+        self.dirty.insert(flow);
         flow
+    }
+
+    /// More is to be sent.
+    pub fn extend(&mut self, flow: Flow, send: u64) {
+        self.apps.get_mut(&flow).unwrap().plan.send = send;
+        self.dirty.insert(flow);
     }
 
     /// Everything was given back.
@@ -235,6 +245,7 @@ impl Card {
     }
 
     fn app(&mut self, flow: Flow) -> &mut App {
+        self.dirty.insert(flow);
         let app = self.apps.get_mut(&flow).expect("an event of an unknown flow");
         assert_eq!(app.closed, None, "an event of a flow that is gone");
         app
@@ -274,7 +285,7 @@ impl Card {
             }
             moved = true;
         }
-        for flow in Vec::from_iter(self.live.iter().copied()) {
+        for flow in std::mem::take(&mut self.dirty).intersection(&self.live.clone()).copied() {
             moved |= self.run_app(flow, now);
         }
         moved
@@ -282,6 +293,10 @@ impl Card {
 
     fn run_app(&mut self, flow: Flow, now: u64) -> bool {
         let mut moved = false;
+        let app = &self.apps[&flow];
+        if app.appended < app.plan.send || now < self.stalled_until {
+            self.dirty.insert(flow);
+        }
         // Some blocks are left for what has to be read again.
         while self.blocks.len() > self.block_count / 4 {
             let app = &self.apps[&flow];

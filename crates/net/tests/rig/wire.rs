@@ -34,6 +34,9 @@ pub struct Wire {
     pub faults: Faults,
     /// One way, in nanoseconds.
     pub latency: u64,
+    /// Nanoseconds that a byte takes, where the link is the bottleneck.
+    pub byte_time: u64,
+    busy: [u64; 2],
     random: Random,
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     count: u64,
@@ -45,7 +48,8 @@ pub struct Wire {
 impl Wire {
     pub fn new(seed: u64, latency: u64, faults: Faults) -> Wire {
         let flying = BTreeMap::new();
-        Wire { faults, latency, random: Random(seed), flying, count: 0, lost: 0, tap: None }
+        let random = Random(seed);
+        Wire { faults, latency, byte_time: 0, busy: [0; 2], random, flying, count: 0, lost: 0, tap: None }
     }
 
     /// Side `from` sends a frame.
@@ -53,6 +57,8 @@ impl Wire {
         if let Some(tap) = &mut self.tap {
             tap.push((from, frame.clone()));
         }
+        let busy = self.busy[from].max(now) + self.byte_time * frame.len() as u64;
+        self.busy[from] = busy;
         let faults = self.faults;
         if self.random.chance(faults.corrupt) {
             let bit = self.random.below(frame.len() as u64 * 8);
@@ -66,7 +72,7 @@ impl Wire {
             }
             let late = if self.random.chance(faults.delay) { self.random.below(faults.late) } else { 0 };
             self.count += 1;
-            self.flying.insert((now + self.latency + late, self.count), (1 - from, frame.clone()));
+            self.flying.insert((busy + self.latency + late, self.count), (1 - from, frame.clone()));
         }
     }
 

@@ -39,7 +39,12 @@ fn assert_idle(pair: &mut Pair) {
 #[test]
 fn a_thousand_connections_leave_nothing_behind() {
     let plan = Plan { place: 10_000, ..Plan::new(5_000) };
-    let mut pair = pair(9, Faults::bad(), plan.reversed(3_000));
+    // Each has a block from the start.
+    let cards = [0, 1].map(|side| Card::with_blocks(config(side), false, 2048, 8192));
+    let [a, b] = cards;
+    let mut pair = Pair::new(a, b, Wire::new(9, MS, Faults::bad()));
+    pair.card(1).stack.listen(80).unwrap();
+    pair.card(1).accepts = Some(plan.reversed(3_000));
     let mut random = Random(5);
     for _ in 0..1_000 {
         connect(&mut pair, plan);
@@ -179,7 +184,7 @@ fn a_flow_carries_many_commands() {
     let mut pair = pair(6, Faults::bad(), plan.reversed(0));
     let flow = connect(&mut pair, plan);
     for command in 1..=5 {
-        pair.card(0).apps.get_mut(&flow).unwrap().plan.send = command * MIB;
+        pair.card(0).extend(flow, command * MIB);
         let sent = |pair: &mut Pair| pair.card(0).apps[&flow].acknowledged == command * MIB;
         assert!(pair.run_until(100 * SECOND, sent));
         pair.run_for(SECOND);

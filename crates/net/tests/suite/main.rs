@@ -3,6 +3,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod goodput;
 mod links;
 mod states;
 mod transfers;
