@@ -12,6 +12,7 @@
 //! | `engine` | events for the core, from hosts and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
 //! | `operators` | an operator, its parameters, data, and how they are cut | `crates/ndp/tests/corpus.rs` |
 //! | `vfio_user` | what a client sends to the card's process | `crates/card/tests/corpus.rs` |
+//! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
 //! the module and replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in
@@ -22,8 +23,10 @@ mod abi;
 mod card;
 mod engine;
 mod ndp;
+mod net;
 
 pub use abi::{descriptor, entry};
 pub use card::vfio_user;
 pub use engine::engine;
 pub use ndp::operators;
+pub use net::net;
