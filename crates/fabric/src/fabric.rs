@@ -286,9 +286,21 @@ impl Fabric {
         self.functions[function.0].faults.struck()
     }
 
-    /// Pulls a function out. Reads of it are answered as [`Fabric::absent`] says, writes vanish, and it does nothing more.
+    /// Pulls a function out. Reads of it are answered as [`Fabric::absent`] says, writes vanish, and it does nothing more. The other
+    /// end of its wire loses the carrier.
     pub fn remove(&mut self, function: FunctionId) {
         self.functions[function.0].removed = true;
+        if let Some(end) = self.wire_at(function) {
+            self.schedule(self.now, Happening::Carrier { end: end.other(), up: false });
+        }
+    }
+
+    /// The end of a wire that a function holds.
+    fn wire_at(&self, function: FunctionId) -> Option<WireEnd> {
+        self.wires.iter().enumerate().find_map(|(wire, state)| {
+            let side = state.ends.iter().position(|end| *end == Some(function))?;
+            Some(WireEnd { wire, side })
+        })
     }
 
     /// What answers where nobody does. [`Absent::Unsupported`] unless this is called.
@@ -305,6 +317,11 @@ impl Fabric {
         state.vectors.clear();
         if let Some(device) = &mut state.device {
             device.reset();
+        }
+        if let Some(end) = self.wire_at(function) {
+            let up = self.wires[end.wire].up;
+            self.schedule(self.now, Happening::Carrier { end, up });
+            self.schedule(self.now, Happening::Carrier { end: end.other(), up });
         }
     }
 
@@ -491,11 +508,7 @@ impl Fabric {
 
     /// A frame that a function sends: into the wire at it, or into nothing.
     fn send_from(&mut self, function: FunctionId, frame: Vec<u8>) {
-        let found = self.wires.iter().enumerate().find_map(|(wire, state)| {
-            let side = state.ends.iter().position(|end| *end == Some(function))?;
-            Some(WireEnd { wire, side })
-        });
-        let Some(end) = found else { return };
+        let Some(end) = self.wire_at(function) else { return };
         match self.functions[function.0].faults.strike(&Operation::Transmit) {
             None => self.send(end, frame),
             Some(fault) => {

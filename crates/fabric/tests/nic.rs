@@ -579,6 +579,16 @@ fn each_family_has_its_own_way_to_a_link() {
     fabric.set_carrier(far, false);
     fabric.run(Duration::from_millis(20));
     assert!(!fabric.device::<Nic>(two).link());
+    // A NIC that is pulled out takes the carrier with it, and brings it back.
+    fabric.set_carrier(far, true);
+    fabric.run(Duration::from_millis(30));
+    assert!(fabric.device::<Nic>(two).link());
+    fabric.remove(one);
+    fabric.run(Duration::from_millis(40));
+    assert!(!fabric.device::<Nic>(two).link());
+    fabric.reset(one);
+    fabric.run(Duration::from_millis(50));
+    assert!(fabric.device::<Nic>(two).link());
 }
 
 #[test]

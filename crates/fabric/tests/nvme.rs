@@ -5,7 +5,7 @@ mod host;
 use std::time::Duration;
 
 use dcs_fabric::HOST;
-use dcs_fabric::nvme::{Config, Namespace, Nvme};
+use dcs_fabric::nvme::{Config, Media, Namespace, Nvme};
 use host::{Cmd, DATA, Host, pattern};
 
 #[test]
@@ -59,15 +59,42 @@ fn completions_wrap_with_their_phase() {
 
 #[test]
 fn a_reset_forgets_queues_and_commands() {
-    let mut host = Host::new(Config::default(), 1, 16);
+    let media = Media { read: Duration::from_secs(1), ..Media::default() };
+    let mut host = Host::new(Config { media, ..Config::default() }, 1, 16);
     let at = host.address(DATA);
     host.submit(1, Cmd::blocks(2, 0, 8, [at, 0]));
-    host.set_register(0x14, 0);
-    host.wait(Duration::from_millis(5));
+    host.wait(Duration::from_millis(1));
+    host.disable();
+    host.wait(Duration::from_secs(2));
     assert!(host.take(1).is_none());
-    assert_eq!(host.register(0x1c), 0);
     host.enable();
     assert_eq!(host.fabric.device::<Nvme>(host.ssd).outstanding(), 0);
+}
+
+#[test]
+fn until_it_says_that_it_is_disabled_it_moves_data() {
+    let config = Config { reset: Duration::from_millis(10), ..Config::default() };
+    let namespace = config.namespaces[0].clone();
+    namespace.store(0, &[7; 4096]);
+    let mut host = Host::new(config, 1, 16);
+    let at = host.address(DATA);
+    host.submit(1, Cmd::blocks(2, 0, 8, [at, 0]));
+    host.wait(Duration::from_micros(10));
+    host.set_register(0x14, 0);
+    assert_eq!(host.register(0x1c), 1);
+    // What it has not fetched it does not fetch any more.
+    host.submit(1, Cmd::blocks(2, 0, 8, [at + 4096, 0]));
+    host.wait(Duration::from_millis(5));
+    assert_eq!((host.load(DATA, 4096), host.load(DATA + 4096, 1)), (vec![7; 4096], vec![0]));
+    assert_eq!(host.register(0x1c), 1);
+    // Enabled too early it gives up.
+    host.set_register(0x14, 0x0046_0001);
+    host.wait(Duration::from_millis(10));
+    assert_eq!(host.register(0x1c), 2);
+    host.set_register(0x14, 0);
+    host.wait(Duration::from_millis(11));
+    assert_eq!(host.register(0x1c), 0);
+    host.enable();
 }
 
 #[test]

@@ -223,6 +223,7 @@ fn an_admin_queue_that_can_not_be_is_a_fatal_status() {
     host.set_register(0x14, 0x0046_0001);
     assert_eq!(host.register(0x1c), 2);
     host.set_register(0x14, 0);
+    host.wait(Duration::from_millis(1));
     assert_eq!(host.register(0x1c), 0);
     host.enable();
     // So is a queue that can't be read: the IOMMU lets nothing pass.
@@ -231,7 +232,7 @@ fn an_admin_queue_that_can_not_be_is_a_fatal_status() {
     host.wait(Duration::from_millis(1));
     assert_eq!(host.register(0x1c) & 3, 3);
     assert_eq!(host.fabric.take_refused(host.ssd).len(), 1);
-    host.set_register(0x14, 0);
+    host.disable();
     let window = host.fabric.bar(host.card, 1);
     let mut iommu = Iommu::new();
     iommu.map(Window { address: window.address, length: 0x2000 }, window.address, Access::ReadWrite);

@@ -61,8 +61,10 @@ pub struct Config {
     pub cache: bool,
     /// Bytes of controller memory buffer, a power of two from 4096 on; none if 0.
     pub cmb: u64,
-    /// From CC.EN = 1 to CSTS.RDY = 1, and back.
+    /// From CC.EN = 1 to CSTS.RDY = 1.
     pub ready: Duration,
+    /// From CC.EN = 0 to CSTS.RDY = 0. Until then commands that were fetched go on, and move their data.
+    pub reset: Duration,
     /// How long a shutdown takes.
     pub shutdown: Duration,
     /// Between a command and its execution: the controller's own work.
@@ -89,6 +91,7 @@ impl Default for Config {
             cache: true,
             cmb: 0,
             ready: Duration::from_millis(1),
+            reset: Duration::from_micros(100),
             shutdown: Duration::from_millis(1),
             firmware: Duration::from_micros(1),
             outstanding: 256,
@@ -113,6 +116,8 @@ enum Wait {
     Media { task: u64 },
     /// The controller becomes ready.
     Ready,
+    /// The controller is disabled.
+    Disabled,
     /// The controller is shut down.
     Shutdown,
     /// A completion that a fault held back.
@@ -265,10 +270,9 @@ impl Nvme {
 
     fn resume(&mut self, token: u64, data: Result<Vec<u8>, BusError>, cx: &mut Context<'_>) {
         let Some(wait) = self.waits.remove(&token) else { return };
-        if self.hung.is_some() {
-            return;
-        }
         match wait {
+            Wait::Disabled => self.disabled(),
+            _ if self.hung.is_some() => {}
             Wait::Ready => self.become_ready(),
             Wait::Shutdown => {
                 self.flush(u32::MAX);

@@ -42,6 +42,8 @@ pub(super) struct Registers {
     acq: u64,
     cmb_size: u32,
     cmb_control: u64,
+    /// CC as it was when the controller was enabled: what is under way goes by it.
+    enabled_by: u32,
 }
 
 impl Registers {
@@ -58,8 +60,8 @@ impl Registers {
         // In units of 4 KiB; submission and completion queues, lists, and data both ways may lie in it.
         let cmb_size = (config.cmb / 4096) as u32;
         let cmb_size = if cmb_size > 0 { cmb_size << 12 | 0x1f } else { 0 };
-        let (mask, cc, csts, aqa, asq, acq, cmb_control) = (0, 0, 0, 0, 0, 0, 0);
-        Registers { cap, mask, cc, csts, aqa, asq, acq, cmb_size, cmb_control }
+        let (mask, cc, csts, aqa, asq, acq, cmb_control, enabled_by) = (0, 0, 0, 0, 0, 0, 0, 0);
+        Registers { cap, mask, cc, csts, aqa, asq, acq, cmb_size, cmb_control, enabled_by }
     }
 
     pub(super) fn ready(&self) -> bool {
@@ -78,18 +80,18 @@ impl Registers {
         self.csts = self.csts & !(3 << 2) | SHUT;
     }
 
-    fn enabled(&self) -> bool {
+    pub(super) fn enabled(&self) -> bool {
         self.cc & 1 != 0
     }
 
     /// Bytes of a page of memory: CC.MPS.
     pub(super) fn page(&self) -> u64 {
-        4096 << ((self.cc >> 7) & 15)
+        4096 << ((self.enabled_by >> 7) & 15)
     }
 
     /// Whether CC names the entry sizes that I/O queues have.
     pub(super) fn entry_sizes(&self) -> bool {
-        (self.cc >> 16) & 0xff == 0x46
+        (self.enabled_by >> 16) & 0xff == 0x46
     }
 
     /// Whether what CC and the admin queue's registers say can be enabled.
@@ -103,7 +105,7 @@ impl Registers {
             && page <= LARGEST_PAGE
             && arbitration == 0
             && sizes.iter().all(|size| *size >= 1)
-            && bases.iter().all(|base| base % self.page() == 0)
+            && bases.iter().all(|base| base.trailing_zeros() >= 12 + page)
     }
 
     /// Where the controller memory buffer is for the controller's own addresses: where the host says (CMBMSC.CBA), once it has.
@@ -170,8 +172,12 @@ impl Nvme {
         let before = std::mem::replace(&mut self.registers.cc, value);
         let (was, is) = (before & 1 != 0, value & 1 != 0);
         if was && !is {
-            self.disable();
+            if self.hung != Some(true) {
+                let token = self.token(Wait::Disabled);
+                cx.after(self.config.reset, token);
+            }
         } else if !was && is && self.hung.is_none() {
+            self.registers.enabled_by = value;
             if self.registers.sensible() {
                 let token = self.token(Wait::Ready);
                 cx.after(self.config.ready, token);
@@ -187,14 +193,15 @@ impl Nvme {
         }
     }
 
-    /// A controller reset: CC.EN from one to zero.
-    fn disable(&mut self) {
-        if self.hung == Some(true) {
-            return;
-        }
+    /// A controller reset is through: CC.EN was written from one to zero.
+    pub(super) fn disabled(&mut self) {
         self.hung = None;
         self.clear();
         self.registers.csts = 0;
+        if self.registers.enabled() {
+            // Enabled before it was disabled, which the host must not do [NVMe 1.4, 3.1.5].
+            self.registers.fail();
+        }
     }
 
     pub(super) fn become_ready(&mut self) {
@@ -206,7 +213,7 @@ impl Nvme {
     }
 
     fn doorbell(&mut self, offset: u64, value: u32, cx: &mut Context<'_>) {
-        if !self.running() {
+        if !self.running() || !self.registers.enabled() {
             return;
         }
         let distance = 4 << self.config.stride;

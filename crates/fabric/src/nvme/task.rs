@@ -60,7 +60,7 @@ const BURST: usize = 8;
 impl Nvme {
     /// Fetches entries of all queues that have some, as far as there is room for commands.
     pub(super) fn pump(&mut self, cx: &mut Context<'_>) {
-        if !self.running() {
+        if !self.running() || !self.registers.enabled() {
             return;
         }
         let fetching = self.submission.values().filter(|queue| queue.fetching).count() * BURST;
@@ -158,7 +158,9 @@ impl Nvme {
         let page = self.registers.page();
         let held = self.tasks.get_mut(&task).expect("it is there");
         held.direction = direction;
-        held.data.resize(length as usize, 0);
+        if held.data.is_empty() {
+            held.data = vec![0; length as usize];
+        }
         let admin = held.queue == 0;
         let dword = self.config.sgl == Sgl::Dwords;
         let begun = match held.command.psdt {

@@ -128,6 +128,15 @@ impl Host {
         while self.fabric.step(Some(until)).is_some() {}
     }
 
+    /// Disables the controller, and waits until it says so.
+    pub fn disable(&mut self) {
+        self.set_register(0x14, 0);
+        while self.register(0x1c) & 1 == 1 {
+            self.wait(Duration::from_micros(10));
+        }
+        assert_eq!(self.register(0x1c), 0);
+    }
+
     /// Enables the controller and takes the admin queue into use.
     pub fn enable(&mut self) {
         let size = 32;
