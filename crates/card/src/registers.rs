@@ -204,6 +204,11 @@ impl Registers {
         self.wanted.stop = true;
     }
 
+    /// Whether there is something to take.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted != Wanted::default()
+    }
+
     /// What the host has asked for since the last time.
     pub fn take(&mut self) -> Wanted {
         std::mem::take(&mut self.wanted)

@@ -77,6 +77,13 @@ pub(crate) fn group(address: &str) -> Result<String, VfioError> {
     group.ok_or_else(|| VfioError::NoIommu(address.to_owned()))
 }
 
+/// Where a BAR lies: the first number of its line.
+pub(crate) fn resource(address: &str, index: usize) -> Option<u64> {
+    let lines = fs::read_to_string(folder(address).join("resource")).ok()?;
+    let start = lines.lines().nth(index)?.split(' ').next()?;
+    u64::from_str_radix(start.trim_start_matches("0x"), 16).ok().filter(|start| *start != 0)
+}
+
 fn folder(address: &str) -> PathBuf {
     Path::new(DEVICES).join(address)
 }

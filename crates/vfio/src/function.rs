@@ -50,6 +50,17 @@ impl Function {
         &self.address
     }
 
+    /// Where a BAR lies in the machine's address space. An address of the IOMMU is the driver's choice: this one is as good as another,
+    /// and the function knows it.
+    ///
+    /// # Errors
+    ///
+    /// Where it has none of this number.
+    pub fn bar_address(&self, index: usize) -> Result<u64, VfioError> {
+        bind::resource(&self.address, index)
+            .ok_or(VfioError::Missing(self.address.clone(), "BAR of this number"))
+    }
+
     /// Maps a BAR.
     ///
     /// # Errors

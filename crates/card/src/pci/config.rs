@@ -54,7 +54,7 @@ pub struct Config {
 pub enum Effect {
     /// Nothing beyond the bits.
     None,
-    /// A function level reset: this space is as in the beginning already.
+    /// A function level reset: this space was reset already.
     Reset,
 }
 
@@ -144,8 +144,17 @@ impl Config {
         effect
     }
 
-    /// All is as in the beginning.
+    /// All is as in the beginning but the BARs. A client of vfio-user answers for these itself, and so a guest that puts back
+    /// what a reset took finds them unchanged and does not write them again.
     pub fn reset(&mut self) {
+        let bars = BAR0..BAR0 + 24;
+        let kept = self.bytes;
+        self.clear();
+        self.bytes[bars.clone()].copy_from_slice(&kept[bars]);
+    }
+
+    /// All is as in the beginning.
+    pub fn clear(&mut self) {
         self.bytes = self.initial;
     }
 
@@ -230,14 +239,16 @@ mod tests {
     }
 
     #[test]
-    fn a_function_level_reset_leaves_nothing() {
+    fn a_function_level_reset_leaves_the_bars_alone() {
         let mut config = config();
         config.write(4, &[6, 0]);
         config.write(0x18, &[0xff; 8]);
         assert_eq!(config.write(EXPRESS as u64 + 8, &[0, 0x80]), Effect::Reset);
         assert!(!config.is_master());
-        assert_eq!(word(&config, 0x18), 0xc);
+        assert_eq!(word(&config, 0x18), 0xff00_000c);
         assert_eq!(word(&config, EXPRESS as u64 + 8), 0);
+        config.clear();
+        assert_eq!(word(&config, 0x18), 0xc);
     }
 
     #[test]

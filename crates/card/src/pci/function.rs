@@ -22,6 +22,20 @@ pub trait Registers: Send {
     fn reset(&mut self);
 }
 
+/// No registers: loads give zeros.
+#[derive(Clone, Copy, Debug)]
+pub struct NoRegisters;
+
+impl Registers for NoRegisters {
+    fn read(&mut self, _offset: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
+    }
+
+    fn write(&mut self, _offset: u64, _bytes: &[u8]) {}
+
+    fn reset(&mut self) {}
+}
+
 /// What a function is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -91,6 +105,11 @@ impl Function {
         Ok(Function { config, setup, registers, file, table: vec![0; sizes[2] as usize], state })
     }
 
+    /// From now on these registers: for who needs the function's memory first to make them.
+    pub fn set_registers(&mut self, registers: Box<dyn Registers>) {
+        self.registers = registers;
+    }
+
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
     }
@@ -144,9 +163,19 @@ impl Function {
         Some(())
     }
 
-    /// As after power on, but for the memory's contents.
+    /// A reset by the host: as after power on, but for the memory's contents and the BARs' addresses.
     pub fn reset(&mut self) {
         self.config.reset();
+        self.quiesce();
+    }
+
+    /// The host is gone: as after power on, but for the memory's contents.
+    pub fn unplug(&mut self) {
+        self.config.clear();
+        self.quiesce();
+    }
+
+    fn quiesce(&mut self) {
         self.table.fill(0);
         self.publish();
         self.state.resets.fetch_add(1, Ordering::AcqRel);

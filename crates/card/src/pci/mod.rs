@@ -17,4 +17,4 @@ mod function;
 
 pub use config::{Config, Effect, Identity};
 pub(crate) use function::State;
-pub use function::{Function, Region, Registers, Setup};
+pub use function::{Function, NoRegisters, Region, Registers, Setup};

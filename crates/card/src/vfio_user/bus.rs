@@ -33,11 +33,12 @@ pub struct VfioUserBus {
     done: VecDeque<ReadDone>,
     address: Option<u64>,
     looked: Instant,
+    accesses: u64,
 }
 
 impl VfioUserBus {
     pub(super) fn new(link: Arc<Link>) -> VfioUserBus {
-        VfioUserBus { link, done: VecDeque::new(), address: None, looked: Instant::now() }
+        VfioUserBus { link, done: VecDeque::new(), address: None, looked: Instant::now(), accesses: 0 }
     }
 
     /// Whether the function may reach others now.
@@ -48,6 +49,11 @@ impl VfioUserBus {
     /// How often the function was reset or lost its host. Where that changed, nothing of what was begun before counts.
     pub fn resets(&self) -> u64 {
         self.link.state.resets.load(Ordering::Acquire)
+    }
+
+    /// How many stores, writes, reads and interrupts were made: who has done nothing since has nothing to do.
+    pub fn accesses(&self) -> u64 {
+        self.accesses
     }
 
     /// Other devices see the own memory at this address, not where BAR2 lies: there is an IOMMU between.
@@ -174,10 +180,12 @@ impl Bus for VfioUserBus {
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8]) {
+        self.accesses += 1;
         self.link.state.memory.store(offset, bytes);
     }
 
     fn write(&mut self, address: u64, bytes: &[u8]) {
+        self.accesses += 1;
         if !self.is_master() {
             return;
         }
@@ -193,6 +201,7 @@ impl Bus for VfioUserBus {
     }
 
     fn read(&mut self, address: u64, length: u32, tag: Tag) {
+        self.accesses += 1;
         if !self.is_master() || length > LONGEST_READ || address.checked_add(length.into()).is_none() {
             self.done.push_back(ReadDone { tag, data: Err(BusError::Unsupported) });
             return;
@@ -213,6 +222,7 @@ impl Bus for VfioUserBus {
     }
 
     fn interrupt(&mut self, vector: u16) {
+        self.accesses += 1;
         self.link.interrupt(vector.into());
     }
 }

@@ -26,6 +26,7 @@
 //! | `link` | what the two threads share |
 //! | [`Server`] | answers a client |
 //! | [`VfioUserBus`] | the bus, as device controllers see it |
+//! | [`serve`] | a whole card behind a socket, with the thread that owns the bus |
 //!
 //! # What a client is trusted with
 //!
@@ -44,6 +45,7 @@ mod bus;
 mod link;
 pub mod maps;
 pub mod memory;
+pub mod serve;
 mod server;
 mod socket;
 pub mod wire;

@@ -74,6 +74,11 @@ impl Server {
         Ok((Server { listener, function, shared }, bus))
     }
 
+    /// The function, before it is served.
+    pub fn function(&mut self) -> &mut Function {
+        &mut self.function
+    }
+
     /// Answers clients on a thread of its own.
     ///
     /// # Errors
@@ -106,7 +111,7 @@ impl Server {
             }
         }
         // In this order: nothing may be written any more to what the client gave, then all is forgotten.
-        self.function.reset();
+        self.function.unplug();
         link.disconnect();
     }
 }

@@ -1,6 +1,7 @@
 //! The card beside QEMU's own devices, in a guest with a stock kernel. Skipped, with the reason, where no virtual server is to be had.
 
 mod bringup;
+mod card;
 mod iommu;
 mod nvme;
 mod rig;

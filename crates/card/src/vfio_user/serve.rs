@@ -1,0 +1,96 @@
+//! The card as a part of a server beside QEMU: its registers behind a vfio-user socket, and the thread that owns the bus.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dcs_abi::register::DOORBELL_BASE;
+
+use super::{Running, Server, VfioUserBus};
+use crate::card::{Card, CardError, Config};
+use crate::pci::{Function, Identity, NoRegisters, Setup};
+use crate::wake::{Idle, Wake, Watch};
+
+/// Why a card is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its sizes make no card.
+    #[error(transparent)]
+    Card(#[from] CardError),
+    /// No memory, no socket, or no thread.
+    #[error("the card cannot be served: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A card that is served. Dropping it takes it off the bus, as if it were pulled out.
+#[derive(Debug)]
+pub struct Served {
+    stop: Arc<AtomicBool>,
+    wake: Wake,
+    thread: Option<JoinHandle<()>>,
+    _server: Running,
+}
+
+/// Serves a card with so much own memory (a power of two) at a socket, as [`Server::bind`] says of it.
+///
+/// # Errors
+///
+/// Where there is no such card, or no such socket.
+pub fn serve(socket: &Path, memory: u64, config: Config) -> Result<Served, ServeError> {
+    let wake = Wake::new()?;
+    let queues = config.engine.queues + 1;
+    let registers = (DOORBELL_BASE as u64 + 8 * u64::from(queues)).next_power_of_two();
+    let setup = Setup { identity: Identity::ACCELERATOR, registers, memory, vectors: queues };
+    let function = Function::new(setup, Box::new(NoRegisters))?;
+    let (mut server, mut bus) = Server::bind(socket, function, wake.clone())?;
+    let mut card = Card::new(config, &bus, Some(wake.clone()))?;
+    server.function().set_registers(Box::new(card.front()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let thread = std::thread::Builder::new()
+        .name("dcs-card".into())
+        .spawn(move || run(&mut card, &mut bus, &stopped))?;
+    Ok(Served { stop, wake, thread: Some(thread), _server: server.start()? })
+}
+
+/// Runs a card on this thread, until `stop` is set and its [`Wake`] is called.
+pub fn run(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool) {
+    let (start, mut idle, mut resets, mut done) = (Instant::now(), Idle::default(), bus.resets(), 0);
+    let now = || start.elapsed().as_nanos() as u64;
+    while !stop.load(Ordering::Acquire) {
+        if bus.resets() != resets {
+            resets = bus.resets();
+            card.silenced(bus);
+        }
+        while let Some(answer) = bus.answer() {
+            card.read_done(bus, now(), answer);
+        }
+        if card.poll(bus, now()) {
+            continue;
+        }
+        // Whatever the card does, it does over the bus.
+        if bus.accesses() != done {
+            done = bus.accesses();
+            idle.worked();
+            continue;
+        }
+        let watch = if card.is_busy() { Watch::Memory } else { Watch::Host };
+        let until = card.deadline().map(|at| start + Duration::from_nanos(at));
+        let front = card.front();
+        bus.wait(&mut idle, watch, until, || stop.load(Ordering::Acquire) || front.lock().is_wanted());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake.notify();
+        if let Some(thread) = self.thread.take() {
+            // A panic on that thread was reported by it.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The whole card in QEMU: a driver in the guest has it read from QEMU's SSD, through an operator, into the guest's memory.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::entry::{CompletionEntry, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::operator::Operator;
+use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
+use dcs_abi::result::{ResultArea, ResultPacket};
+use dcs_abi::status::Status;
+use dcs_card::card::Config;
+use dcs_card::vfio_user::serve::serve;
+use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
+use dcs_vm::tools::Flavour;
+use dcs_vm::{Initramfs, Machine, Tools};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::rig::{LIMIT, MEMORY};
+
+/// Where the driver's memory lies on the bus, and what is where in it.
+const BUFFER: u64 = 0x1_0000_0000;
+const LENGTH: u64 = 8 << 20;
+const ADMIN_CQ: u64 = 0x1000;
+const SQ: u64 = 0x2000;
+const CQ: u64 = 0x3000;
+const DESCRIPTOR: u64 = 0x4000;
+const RESULT: u64 = 0x5000;
+const DATA: u64 = 1 << 20;
+const DEPTH: u16 = 64;
+/// What is transferred at once.
+const BYTES: u64 = 1 << 20;
+
+#[test]
+fn a_guest_has_the_card_read_the_ssd() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, image) = (folder.path().join("card"), folder.path().join("disk.img"));
+    let bytes: Vec<u8> = (0..16u64 << 20).map(|n| (n ^ n >> 9 ^ n >> 17) as u8).collect();
+    std::fs::write(&image, &bytes).unwrap();
+    let card = serve(&socket, MEMORY, Config::default()).unwrap();
+    let mut initramfs = Initramfs::new(&tools).unwrap();
+    initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
+    initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
+    let script = "guest-side --ignored --exact card::the_driver_in_the_guest --nocapture --test-threads 1";
+    let machine = Machine::new().limit(LIMIT).iommu().nvme(&image).card(&socket);
+    let mut guest = machine.start(&tools, &initramfs.finish(script), folder.path()).unwrap();
+    for turn in 0..4u64 {
+        let read = &bytes[(turn * BYTES) as usize..][..BYTES as usize];
+        let digest = guest.wait_for(&format!("@digest {turn}"), LIMIT).unwrap();
+        assert_eq!(digest, hex(&md5(read)));
+    }
+    println!("{}", guest.wait_for("@times", LIMIT).unwrap());
+    guest.wait_for("@guest's end", LIMIT).unwrap();
+    drop(card);
+}
+
+/// By another program: that of coreutils outside, of busybox in the guest.
+fn md5(bytes: &[u8]) -> Vec<u8> {
+    let output = std::process::Command::new("md5sum")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .and_then(|mut child| {
+            std::io::Write::write_all(&mut child.stdin.take().expect("asked for"), bytes)?;
+            child.wait_with_output()
+        })
+        .expect("coreutils");
+    let text = String::from_utf8(output.stdout).unwrap();
+    (0..16).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A driver of the plainest kind: one command at a time.
+struct Driver {
+    registers: Mapping,
+    memory: Buffer,
+    events: Vec<OwnedFd>,
+    admin: Ring,
+    commands: Ring,
+    ssd: u32,
+    _ssd: Function,
+    _card: Function,
+}
+
+#[derive(Default)]
+struct Ring {
+    tail: u16,
+    head: u16,
+    turned: bool,
+}
+
+impl Ring {
+    fn next(at: &mut u16) -> bool {
+        *at = (*at + 1) % DEPTH;
+        *at == 0
+    }
+}
+
+impl Driver {
+    fn new() -> Driver {
+        let last = |found: Vec<String>| found.last().expect("the device").clone();
+        let card = last(dcs_vfio::functions(Some(0xdc51), None, None));
+        let ssd = last(dcs_vfio::functions(None, None, Some(0x01_0802)));
+        let container = Container::new().unwrap();
+        let open = |address: &str| {
+            dcs_vfio::bind(address).unwrap();
+            Function::open(&container, address).unwrap()
+        };
+        let (card, ssd) = (open(&card), open(&ssd));
+        let memory = Buffer::new(&container, BUFFER, LENGTH, Access::Both).unwrap();
+        // BARs lie where they lie anyway: so the card knows where its own is.
+        for (function, bar) in [(&card, 2), (&ssd, 0)] {
+            function.enable(true).unwrap();
+            let address = function.bar_address(bar).unwrap();
+            container.map(&Arc::new(function.bar(bar as u32).unwrap()), address, Access::Both).unwrap();
+        }
+        let events: Vec<_> = (0..2).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect();
+        card.interrupts(&events.iter().map(|event| event.as_fd()).collect::<Vec<_>>()).unwrap();
+        let (registers, ssd_bar) = (card.bar(0).unwrap(), ssd.bar_address(0).unwrap());
+        let (admin, commands) = Default::default();
+        let mut driver =
+            Driver { registers, memory, events, admin, commands, ssd: 0, _ssd: ssd, _card: card };
+        driver.start();
+        let words = [LENGTH as u32, 0, GRANT_READ | GRANT_WRITE, 0, 0, 0];
+        assert_eq!(driver.admin(opcode::GRANT_MEMORY, BUFFER, words), 1);
+        let size = 1 | u32::from(DEPTH - 1) << 16;
+        driver.admin(opcode::CREATE_CQ, BUFFER + CQ, [size, 3 | 1 << 16, 0, 0, 0, 0]);
+        driver.admin(opcode::CREATE_SQ, BUFFER + SQ, [size, 1 | 1 << 16, 0, 0, 0, 0]);
+        driver.ssd = driver.admin(opcode::ATTACH_SSD, ssd_bar, [0x4000, 0, 0, 0, 0, 0]);
+        driver
+    }
+
+    fn start(&self) {
+        let depth = u32::from(DEPTH - 1);
+        self.registers.write32(0x24, depth | depth << 16);
+        self.registers.write64(0x28, BUFFER);
+        self.registers.write64(0x30, BUFFER + ADMIN_CQ);
+        self.registers.write32(0x14, 0x0046_0001);
+        while self.registers.read32(0x1c) & 1 == 0 {
+            assert_eq!(self.registers.read32(0x1c) & 2, 0, "CSTS.CFS");
+        }
+    }
+
+    fn admin(&mut self, opcode: u8, data_address: u64, words: [u32; 6]) -> u32 {
+        let entry = AdminEntry { opcode, cid: 1, data_address, words };
+        self.memory.store(u64::from(self.admin.tail) * 64, &entry.to_bytes());
+        Ring::next(&mut self.admin.tail);
+        self.registers.write32(sq_tail_doorbell(0) as u64, self.admin.tail.into());
+        let found = loop {
+            let mut bytes = [0; 16];
+            self.memory.load(ADMIN_CQ + u64::from(self.admin.head) * 16, &mut bytes);
+            let packet = AdminCompletionPacket::new_checked(&bytes[..]).unwrap();
+            let found = AdminCompletion::parse(&packet).unwrap();
+            if (found.status & 1 == 1) != self.admin.turned {
+                break found;
+            }
+        };
+        self.admin.turned ^= Ring::next(&mut self.admin.head);
+        self.registers.write32(cq_head_doorbell(0) as u64, self.admin.head.into());
+        assert_eq!(Status::from_code(found.status >> 1), Status::Success);
+        found.value
+    }
+
+    /// Reads from the SSD through MD5 into memory; waits for the interrupt.
+    fn read(&mut self, offset: u64) -> Vec<u8> {
+        let mut bytes = [0; 0x1000];
+        let mut builder = Builder::new(&mut bytes).unwrap();
+        let ends = [
+            (Place::Source, EndpointKind::Block, self.ssd, offset),
+            (Place::Destination, EndpointKind::Memory, 1, BUFFER + DATA),
+        ];
+        for (place, kind, handle, offset) in ends {
+            let endpoint = Endpoint { kind: kind as u8, handle, ..Default::default() };
+            builder.endpoint(place, endpoint, &[Extent { offset, length: BYTES }]).unwrap();
+        }
+        let length = builder.finish();
+        self.memory.store(DESCRIPTOR, &bytes[..length]);
+        let entry = SubmissionEntry {
+            opcode: OPCODE_TRANSFER,
+            cid: 7,
+            descriptor_length: length as u32,
+            descriptor_address: BUFFER + DESCRIPTOR,
+            result_address: BUFFER + RESULT,
+            op_chain: [Operator::Md5 as u8, 0, 0, 0, 0, 0, 0, 0],
+            length: BYTES,
+            ..Default::default()
+        };
+        self.memory.store(SQ + u64::from(self.commands.tail) * 64, &entry.to_bytes());
+        Ring::next(&mut self.commands.tail);
+        self.registers.write32(sq_tail_doorbell(1) as u64, self.commands.tail.into());
+        self.interrupted();
+        let mut bytes = [0; 16];
+        self.memory.load(CQ + u64::from(self.commands.head) * 16, &mut bytes);
+        let found = CompletionEntry::if_new(&bytes, !self.commands.turned).unwrap();
+        let entry = found.expect("an interrupt comes behind its completion");
+        self.commands.turned ^= Ring::next(&mut self.commands.head);
+        self.registers.write32(cq_head_doorbell(1) as u64, self.commands.head.into());
+        assert_eq!((entry.status(), entry.delivered.value()), (Status::Success, BYTES));
+        let mut result = vec![0; ResultArea::SIZE];
+        self.memory.load(RESULT, &mut result);
+        let result = ResultArea::parse(&ResultPacket::new_checked(&result[..]).unwrap()).unwrap();
+        result.digests[0].value[..16].to_vec()
+    }
+
+    fn interrupted(&self) {
+        let limit = Timespec::try_from(Duration::from_secs(60)).unwrap();
+        let mut wait = [PollFd::new(&self.events[1], PollFlags::IN)];
+        assert_eq!(poll(&mut wait, Some(&limit)), Ok(1), "no interrupt");
+        let mut count = [0; 8];
+        rustix::io::read(&self.events[1], &mut count).unwrap();
+        assert_eq!(u64::from_le_bytes(count), 1, "one interrupt a transfer");
+    }
+}
+
+/// What runs in the guest.
+#[test]
+#[ignore = "the guest's side of the test above"]
+fn the_driver_in_the_guest() {
+    let mut driver = Driver::new();
+    for turn in 0..4 {
+        let digest = driver.read(turn * BYTES);
+        println!("@digest {turn} {}", hex(&digest));
+        let mut data = vec![0; BYTES as usize];
+        driver.memory.load(DATA, &mut data);
+        assert_eq!(hex(&md5(&data)), hex(&digest), "the bytes that came are those that were digested");
+    }
+    let start = std::time::Instant::now();
+    (0..32).for_each(|turn| _ = driver.read(turn % 8 * BYTES));
+    println!("@times SSD -> md5 -> memory: {:?} for 1 MiB", start.elapsed() / 32);
+    println!("@guest's end");
+}
