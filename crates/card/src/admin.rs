@@ -2,20 +2,21 @@
 
 use crate::card::{Card, FIRST_SSD};
 use crate::handles::{Access, Refusal, Thing};
+use crate::network::{Address, Network};
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
 use crate::ssd::Ssd;
 use dcs_abi::admin::{AdminCompletion, AdminEntry, AdminPacket, GRANT_READ, GRANT_WRITE, opcode};
 use dcs_abi::status::Status;
 use dcs_devices::bus::{Bus, Window};
+use dcs_devices::nic;
 use dcs_devices::nvme::{self, State};
 use dcs_engine::{Event, QueueConfig, QueueId};
 use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Most entries of a queue.
 const DEPTH_MAX: u32 = 1024;
-/// Most bytes of a BAR.
-const BAR_MAX: u64 = 1 << 40;
 
 /// The admin queue pair.
 #[derive(Debug)]
@@ -33,10 +34,17 @@ pub struct Admin {
     read: u16,
     /// Completion queues that were created and have no submission queue yet.
     created: Vec<(u16, CompletionQueue)>,
-    /// Commands that wait: identifier, for which SSD.
-    attaching: Vec<(u16, usize)>,
+    /// Commands that wait for a device: identifier, which.
+    attaching: Vec<(u16, Attached)>,
     /// Completions for which the ring has no room.
     held: VecDeque<AdminCompletion>,
+}
+
+/// A device that is being brought up.
+#[derive(Clone, Copy, Debug)]
+enum Attached {
+    Ssd(usize),
+    Nic(usize),
 }
 
 /// What a command gives back.
@@ -117,19 +125,14 @@ impl Card {
     pub(crate) fn settle_admin(&mut self, bus: &mut dyn Bus) {
         let Some(admin) = &mut self.admin else { return };
         let waiting = std::mem::take(&mut admin.attaching);
-        for (cid, at) in waiting {
-            match self.ssds.get(at).map(|ssd| ssd.host().state()) {
-                Some(State::Starting) => {
+        for (cid, device) in waiting {
+            match self.attached(device) {
+                Some(answer) => self.answer(bus, cid, answer),
+                None => {
                     if let Some(admin) = &mut self.admin {
-                        admin.attaching.push((cid, at));
+                        admin.attaching.push((cid, device));
                     }
                 }
-                Some(State::Ready) => {
-                    let size = self.ssds[at].host().namespace().map_or(0, |namespace| namespace.block_size);
-                    let handle = self.handles.add(Thing::Ssd(at)).ok_or(Status::OutOfResources);
-                    self.answer(bus, cid, handle.map(|handle| (handle, size)));
-                }
-                _ => self.answer(bus, cid, Err(Status::DeviceReset)),
             }
         }
         while let Some(admin) = &mut self.admin
@@ -138,6 +141,44 @@ impl Card {
         {
             self.post(bus, completion);
         }
+    }
+
+    /// What became of a device; nothing while it is being brought up.
+    fn attached(&mut self, device: Attached) -> Option<Answer> {
+        let (thing, extra) = match device {
+            Attached::Ssd(at) => match self.ssds[at].host().state() {
+                State::Starting => return None,
+                State::Ready => {
+                    let namespace = self.ssds[at].host().namespace();
+                    (Thing::Ssd(at), namespace.map_or(0, |namespace| namespace.block_size))
+                }
+                _ => return Some(Err(Status::DeviceReset)),
+            },
+            Attached::Nic(at) => match self.networks[at].nic().state() {
+                nic::State::Ready if self.networks[at].stack().is_some() => (Thing::Nic(at), 0),
+                nic::State::Starting | nic::State::Ready => return None,
+                _ => return Some(Err(Status::DeviceReset)),
+            },
+        };
+        Some(self.handles.add(thing).map(|handle| (handle, extra)).ok_or(Status::OutOfResources))
+    }
+
+    /// A connection is there that an admin command asked for, or is not to be had.
+    pub(crate) fn connection(
+        &mut self,
+        bus: &mut dyn Bus,
+        at: usize,
+        cid: u16,
+        connection: Result<(dcs_net::Flow, Ipv4Addr), Status>,
+    ) {
+        let answer = connection.and_then(|(flow, peer)| {
+            let handle = self.handles.add(Thing::Flow(at, flow));
+            if handle.is_none() {
+                self.networks[at].release(bus, flow);
+            }
+            Ok((handle.ok_or(Status::OutOfResources)?, peer.to_bits()))
+        });
+        self.answer(bus, cid, answer);
     }
 
     fn answer(&mut self, bus: &mut dyn Bus, cid: u16, answer: Answer) {
@@ -178,8 +219,13 @@ impl Card {
             opcode::DELETE_CQ => nothing(self.delete_completions(entry)),
             opcode::ABORT => nothing(self.abort(entry)),
             opcode::GRANT_MEMORY => Some(self.grant(bus, entry)),
-            opcode::RELEASE => nothing(self.release(entry)),
+            opcode::RELEASE => nothing(self.release(bus, entry)),
             opcode::ATTACH_SSD => self.attach_ssd(bus, entry),
+            opcode::ATTACH_NIC => self.attach_nic(bus, entry),
+            opcode::LISTEN => Some(self.listen(entry)),
+            opcode::ACCEPT => self.accept(entry),
+            opcode::CONNECT => self.connect(entry),
+            opcode::SHUTDOWN => nothing(self.shutdown(entry)),
             _ => Some(Err(Status::InvalidOpcode)),
         }
     }
@@ -286,26 +332,113 @@ impl Card {
         }
     }
 
-    fn release(&mut self, entry: &AdminEntry) -> Result<(), Status> {
-        match self.handles.get(entry.words[0]) {
-            Some(Thing::Memory { .. }) => {
-                self.handles.remove(entry.words[0]);
-                Ok(())
-            }
-            // An SSD is the card's until it is reset.
-            Some(Thing::Ssd(_)) => Err(Status::UnsupportedEndpoint),
-            None => Err(Status::BadHandle),
+    fn release(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
+        match self.handles.get(entry.words[0]).ok_or(Status::BadHandle)? {
+            Thing::Memory { .. } => {}
+            Thing::Listener(at, port) => self.networks[at].unlisten(port),
+            Thing::Flow(at, flow) => self.networks[at].release(bus, flow),
+            // A device is the card's until the card is reset.
+            Thing::Ssd(_) | Thing::Nic(_) => return Err(Status::UnsupportedEndpoint),
         }
+        self.handles.remove(entry.words[0]);
+        Ok(())
+    }
+
+    fn nic_of(&self, handle: u32) -> Result<usize, Status> {
+        match self.handles.get(handle) {
+            Some(Thing::Nic(at)) => Ok(at),
+            _ => Err(Status::BadHandle),
+        }
+    }
+
+    fn listen(&mut self, entry: &AdminEntry) -> Answer {
+        let (at, port) = (self.nic_of(entry.words[0])?, entry.words[1] as u16);
+        self.networks[at].listen(port)?;
+        let handle = self.handles.add(Thing::Listener(at, port));
+        if handle.is_none() {
+            self.networks[at].unlisten(port);
+        }
+        Ok((handle.ok_or(Status::OutOfResources)?, 0))
+    }
+
+    fn accept(&mut self, entry: &AdminEntry) -> Option<Answer> {
+        let Some(Thing::Listener(at, port)) = self.handles.get(entry.words[0]) else {
+            return Some(Err(Status::BadHandle));
+        };
+        self.networks[at].accept(port, entry.cid);
+        None
+    }
+
+    fn connect(&mut self, entry: &AdminEntry) -> Option<Answer> {
+        let at = match self.nic_of(entry.words[0]) {
+            Ok(at) => at,
+            Err(status) => return Some(Err(status)),
+        };
+        let to = SocketAddrV4::new(Ipv4Addr::from_bits(entry.words[1]), entry.words[2] as u16);
+        self.networks[at].connect(self.now, to, entry.cid).err().map(Err)
+    }
+
+    fn shutdown(&mut self, entry: &AdminEntry) -> Result<(), Status> {
+        let Some(Thing::Flow(at, flow)) = self.handles.get(entry.words[0]) else {
+            return Err(Status::BadHandle);
+        };
+        self.networks[at].shutdown(flow);
+        Ok(())
+    }
+
+    /// Where a device's registers are, if they can be there.
+    fn registers_of(&self, bus: &dyn Bus, entry: &AdminEntry, least: u64) -> Option<Window> {
+        let registers = Window { address: entry.data_address, length: entry.words[0].into() };
+        let end = registers.address.checked_add(registers.length);
+        let sound = registers.length >= least && end.is_some() && registers.address.is_multiple_of(4096);
+        (sound && !overlaps(registers, bus.window())).then_some(registers)
+    }
+
+    /// Drives a NIC, anew where it was driven before. The answer comes when it is up.
+    fn attach_nic(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
+        let registers = self.registers_of(bus, entry, 0x2_0000);
+        let model = match entry.words[1] {
+            0x10c9 | 0x1526 | 0x10e6 => Some(nic::Model::Igb),
+            0x10d3 => Some(nic::Model::E1000e),
+            _ => None,
+        };
+        let (Some(registers), Some(model)) = (registers, model) else {
+            return Some(Err(Status::InvalidField));
+        };
+        let gateway = Some(entry.words[4]).filter(|bits| *bits != 0).map(Ipv4Addr::from_bits);
+        let (ip, prefix, mtu) =
+            (Ipv4Addr::from_bits(entry.words[2]), entry.words[3] as u8, (entry.words[3] >> 16) as u16);
+        if prefix > 32 || !(576..=1500).contains(&mtu) {
+            return Some(Err(Status::InvalidField));
+        }
+        let address = Address { ip, prefix, gateway, mtu };
+        let at = match self.networks.iter().position(|network| overlaps(network.registers(), registers)) {
+            Some(at) if self.networks[at].registers() != registers => return Some(Err(Status::InvalidField)),
+            Some(at) => at,
+            None => {
+                let at = self.networks.len();
+                let controller = FIRST_SSD + (self.config().ssds + at) as u32;
+                let config = nic::Config::new(registers, controller, model);
+                let network = (at < self.config().nics)
+                    .then(|| Network::new(config, address, self.config().key, &mut self.memory))
+                    .flatten();
+                let Some(network) = network else { return Some(Err(Status::OutOfResources)) };
+                self.networks.push(network);
+                at
+            }
+        };
+        self.networks[at].start(bus, self.now, address);
+        if let Some(admin) = &mut self.admin {
+            admin.attaching.push((entry.cid, Attached::Nic(at)));
+        }
+        None
     }
 
     /// Drives an SSD, anew where it was driven before. The answer comes when it is up.
     fn attach_ssd(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
-        let registers = Window { address: entry.data_address, length: entry.words[0].into() };
-        let end = registers.address.checked_add(registers.length);
-        let sound = registers.length >= 0x1008 && registers.length <= BAR_MAX && end.is_some();
-        if !sound || !registers.address.is_multiple_of(4096) || overlaps(registers, bus.window()) {
+        let Some(registers) = self.registers_of(bus, entry, 0x1008) else {
             return Some(Err(Status::InvalidField));
-        }
+        };
         let at = match self.ssds.iter().position(|ssd| overlaps(ssd.registers(), registers)) {
             Some(at) if self.ssds[at].registers() != registers => return Some(Err(Status::InvalidField)),
             Some(at) => at,
@@ -316,7 +449,7 @@ impl Card {
         };
         self.ssds[at].start(bus, self.now);
         if let Some(admin) = &mut self.admin {
-            admin.attaching.push((entry.cid, at));
+            admin.attaching.push((entry.cid, Attached::Ssd(at)));
         }
         None
     }

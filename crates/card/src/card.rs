@@ -5,7 +5,9 @@
 
 use crate::admin::Admin;
 use crate::costs::Costs;
+use crate::flow::{self, Origin};
 use crate::handles::{Access, Handles, Thing};
+use crate::network::{Network, Wish, WriteTo};
 use crate::registers::{AdminQueues, Facts, Front, Registers};
 use crate::rings::{COMPLETION, Pair, SUBMISSION};
 use crate::ssd::{Job, Span, Ssd, Told, Work};
@@ -40,6 +42,10 @@ pub struct Config {
     pub handles: usize,
     /// SSDs that may be attached.
     pub ssds: usize,
+    /// NICs that may be attached.
+    pub nics: usize,
+    /// Secret of TCP's sequence numbers, from a good source of randomness.
+    pub key: [u8; 16],
     /// What the card's own work costs; nothing where it takes the time that it takes.
     pub costs: Costs,
     /// Times and sizes of NVMe hosts; each gets its own registers and tags.
@@ -47,7 +53,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 64 blocks of 64 KiB, 64 commands, 8 queues, 4 SSDs.
+    /// 64 blocks of 64 KiB, 64 commands, 8 queues, 4 SSDs, 2 NICs. The key is to be set.
     fn default() -> Config {
         let engine = dcs_engine::Config {
             block_size: 64 << 10,
@@ -58,7 +64,7 @@ impl Default for Config {
             ..dcs_engine::Config::default()
         };
         let nvme = dcs_devices::nvme::Config::new(Window { address: 0, length: 0 }, 0);
-        Config { engine, handles: 1024, ssds: 4, costs: Costs::NONE, nvme }
+        Config { engine, handles: 1024, ssds: 4, nics: 2, key: [0; 16], costs: Costs::NONE, nvme }
     }
 }
 
@@ -96,6 +102,10 @@ enum Asked {
 struct Bound {
     spec: Arc<TransferSpec>,
     chain: Chain,
+    /// Bytes that were given to the destination's stream.
+    written: u64,
+    /// What arrives at the destination is what the source has, byte for byte.
+    unchanged: bool,
 }
 
 /// The card.
@@ -112,6 +122,7 @@ pub struct Card {
     pub(crate) leaving: Vec<QueueId>,
     starting: Option<AdminQueues>,
     pub(crate) ssds: Vec<Ssd>,
+    pub(crate) networks: Vec<Network>,
     /// What is left of own memory.
     pub(crate) memory: Region,
     blocks: Region,
@@ -149,6 +160,7 @@ impl Card {
             leaving: Vec::new(),
             starting: None,
             ssds: Vec::new(),
+            networks: Vec::new(),
             memory,
             blocks,
             bound: (0..config.engine.commands).map(|_| None).collect(),
@@ -183,8 +195,13 @@ impl Card {
         match done.tag.controller() {
             HOST_READS => self.host_read_done(bus, done),
             other => {
-                if let Some(ssd) = self.ssds.get_mut((other - FIRST_SSD) as usize) {
+                let at = (other - FIRST_SSD) as usize;
+                if let Some(ssd) = self.ssds.get_mut(at) {
                     ssd.read_done(bus, now, done);
+                } else if let Some(network) =
+                    at.checked_sub(self.config.ssds).and_then(|at| self.networks.get_mut(at))
+                {
+                    network.read_done(bus, now, done);
                 }
             }
         }
@@ -218,12 +235,14 @@ impl Card {
     pub fn deadline(&self) -> Option<Nanos> {
         let devices = self.ssds.iter().filter_map(Ssd::deadline);
         let action = self.next_action.as_ref().map(|_| self.busy_until);
+        let devices = devices.chain(self.networks.iter().filter_map(Network::deadline));
         devices.chain(self.engine.next_timeout()).chain(self.timers.next()).chain(action).min()
     }
 
     /// The function was reset by the bus, or lost its host: the devices can be told nothing.
     pub fn silenced(&mut self, bus: &mut dyn Bus) {
         self.ssds.iter_mut().for_each(Ssd::silenced);
+        self.networks.iter_mut().for_each(Network::silenced);
         for number in self.asked.keys().copied().collect::<Vec<_>>() {
             let data = Err(dcs_devices::bus::BusError::Timeout);
             self.host_read_done(bus, ReadDone { tag: Tag::new(HOST_READS, number), data });
@@ -232,7 +251,9 @@ impl Card {
 
     /// Whether devices may write into own memory soon, so that it is worth looking.
     pub fn is_busy(&self) -> bool {
-        !self.engine.is_idle() || self.ssds.iter().any(|ssd| ssd.is_busy() || ssd.deadline().is_some())
+        !self.networks.is_empty()
+            || !self.engine.is_idle()
+            || self.ssds.iter().any(|ssd| ssd.is_busy() || ssd.deadline().is_some())
     }
 
     fn take_wishes(&mut self, bus: &mut dyn Bus) {
@@ -278,6 +299,7 @@ impl Card {
     /// Everything that the host had is gone. The engine is not made anew: what devices still do to its blocks it knows of, and no
     /// late answer is taken for that of another operation.
     fn stop(&mut self) {
+        self.networks.iter_mut().for_each(Network::drop_all);
         self.admin = None;
         self.starting = None;
         self.handles.clear();
@@ -345,12 +367,58 @@ impl Card {
             while let Some(told) = self.ssds[at].told() {
                 any = true;
                 match told {
-                    Told::Done(operation, outcome) => self.done(operation, outcome),
-                    Told::Released(block) => self.handle(Event::Released { block }),
+                    Told::Done(operation, outcome) => self.ssd_done(operation, outcome),
+                    Told::Released(block) => self.ssd_released(block),
                 }
             }
         }
+        for at in 0..self.networks.len() {
+            self.networks[at].poll(bus, self.now);
+            while let Some(wish) = self.networks[at].wish() {
+                any = true;
+                self.fulfil(bus, at, wish);
+            }
+        }
         any
+    }
+
+    fn fulfil(&mut self, bus: &mut dyn Bus, at: usize, wish: Wish) {
+        match wish {
+            Wish::Tell(flow::Told::Done(operation, outcome)) => self.done(operation, outcome),
+            Wish::Tell(flow::Told::Released(block)) => self.handle(Event::Released { block }),
+            Wish::Connection(cid, connection) => self.connection(bus, at, cid, connection),
+            Wish::Reread(slot, origin, memory) => {
+                let name = Own { network: at as u8, slot: slot as u8 };
+                let span = Span {
+                    position: origin.position,
+                    length: origin.length as u32,
+                    memory,
+                    block: name.block(),
+                };
+                self.submit(bus, origin.ssd, Job { operation: name.operation(), work: Work::Read(span) });
+            }
+        }
+    }
+
+    /// An SSD's answer: to the engine, or to a network that reads something again.
+    fn ssd_done(&mut self, operation: OperationId, outcome: Outcome) {
+        let Some(own) = Own::of_operation(operation) else { return self.done(operation, outcome) };
+        let read = match outcome {
+            Outcome::Moved { bytes, .. } => Some(bytes as u32),
+            // The buffer comes back by ssd_released.
+            Outcome::FailedHeld(_) => return,
+            _ => None,
+        };
+        if let Some(network) = self.networks.get_mut(usize::from(own.network)) {
+            network.reread(own.slot.into(), read);
+        }
+    }
+
+    fn ssd_released(&mut self, block: BlockId) {
+        let Some(own) = Own::of_block(block) else { return self.handle(Event::Released { block }) };
+        if let Some(network) = self.networks.get_mut(usize::from(own.network)) {
+            network.reread(own.slot.into(), None);
+        }
     }
 
     fn perform(&mut self, bus: &mut dyn Bus, action: Action) {
@@ -370,6 +438,9 @@ impl Card {
             Action::Abort { operation } => {
                 for ssd in &mut self.ssds {
                     ssd.abort(bus, self.now, operation);
+                }
+                for network in &mut self.networks {
+                    network.abort(bus, operation);
                 }
             }
             Action::Complete { queue, slot, entry, result } => {
@@ -495,7 +566,9 @@ impl Card {
         self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
         let mut chain = Chain::default();
         chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
-        self.bound[command.slot()] = Some(Bound { spec, chain });
+        let digests = |operator: &dcs_engine::OperatorSpec| operator.operator.digest_size() > 0;
+        let unchanged = spec.prefix.is_none() && spec.chain.iter().all(digests);
+        self.bound[command.slot()] = Some(Bound { spec, chain, written: 0, unchanged });
         Ok(Binding::default())
     }
 
@@ -516,6 +589,10 @@ impl Card {
                     end.extents.iter().find_map(|extent| ssd.refuses(extent.offset, extent.length, write));
                 refusal.map_or(Ok(()), Err)
             }
+            (EndpointKind::Flow, Thing::Flow(at, flow)) => {
+                let there = self.networks.get(at).is_some_and(|network| network.has(flow));
+                if there { Ok(()) } else { Err(Status::PeerReset) }
+            }
             _ => Err(Status::UnsupportedEndpoint),
         }
     }
@@ -534,9 +611,14 @@ impl Card {
                     None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
                 }
             }
-            OperationKind::Write { offset, block, start, length, .. } => {
+            OperationKind::Write { offset, block, start, length, more } => {
                 let span = self.span(offset, block, start, length);
-                self.write(bus, operation.id, &spec.destination, span);
+                match (spec.destination.kind, self.handles.get(spec.destination.handle)) {
+                    (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
+                        self.send(bus, at, flow, operation, span, more);
+                    }
+                    _ => self.write(bus, operation.id, &spec.destination, span),
+                }
             }
             OperationKind::Flush => match self.handles.get(spec.destination.handle) {
                 Some(Thing::Ssd(at)) => {
@@ -573,6 +655,10 @@ impl Card {
             (EndpointKind::Block, Some(Thing::Ssd(at))) => {
                 self.submit(bus, at, Job { operation, work: Work::Read(span) });
             }
+            (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
+                let place = (operation, span.memory, span.length);
+                self.networks[at].read(bus, self.now, flow, place);
+            }
             (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Read) => {
                 self.ask(bus, window, Asked::Memory { operation, to: span.memory });
             }
@@ -594,6 +680,33 @@ impl Card {
             }
             _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
         }
+    }
+
+    /// Gives a block's bytes to a connection.
+    fn send(
+        &mut self,
+        bus: &mut dyn Bus,
+        at: usize,
+        flow: dcs_net::Flow,
+        operation: &Operation,
+        span: Span,
+        more: bool,
+    ) {
+        let mut origins = Vec::new();
+        if let Some(bound) = &mut self.bound[operation.command.slot()] {
+            let ssd = match self.handles.get(bound.spec.source.handle) {
+                Some(Thing::Ssd(ssd)) if bound.unchanged => Some(ssd),
+                _ => None,
+            };
+            if let Some(ssd) = ssd {
+                origins = origins_of(&bound.spec.source, bound.written, span.length.into(), ssd);
+            }
+            bound.written += u64::from(span.length);
+        }
+        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
+        let write = WriteTo { operation: operation.id, block: span.block, piece, more, origins: &origins };
+        self.networks[at].write(flow, write);
+        self.networks[at].poll(bus, self.now);
     }
 
     /// Runs a block through an operator. What a device may still write to is not computed on: the block is copied first.
@@ -645,6 +758,61 @@ impl Card {
             cost => self.timers.set(self.now + cost, (operation.id, outcome)),
         }
     }
+}
+
+/// A read that a network makes for itself: the name of its operation and of its buffer, none that the engine ever gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Own {
+    network: u8,
+    slot: u8,
+}
+
+impl Own {
+    /// Above the scoreboard and above the blocks.
+    const BASE: u32 = 0xffff_0000;
+
+    fn number(self) -> u32 {
+        Own::BASE | u32::from(self.network) << 8 | u32::from(self.slot)
+    }
+
+    fn of(number: u32) -> Option<Own> {
+        (number >= Own::BASE).then_some(Own { network: (number >> 8) as u8, slot: number as u8 })
+    }
+
+    fn operation(self) -> OperationId {
+        OperationId::from_bits(self.number().into())
+    }
+
+    fn of_operation(operation: OperationId) -> Option<Own> {
+        Own::of(operation.slot() as u32)
+    }
+
+    fn block(self) -> BlockId {
+        BlockId(self.number())
+    }
+
+    fn of_block(block: BlockId) -> Option<Own> {
+        Own::of(block.0)
+    }
+}
+
+/// Where `length` bytes of a source lie, from its byte `from` on.
+fn origins_of(source: &EndpointSpec, mut from: u64, mut length: u64, ssd: usize) -> Vec<Origin> {
+    let mut origins = Vec::new();
+    for extent in &source.extents {
+        if from >= extent.length {
+            from -= extent.length;
+            continue;
+        }
+        let here = (extent.length - from).min(length);
+        origins.push(Origin { ssd, position: extent.offset + from, length: here });
+        length -= here;
+        from = 0;
+        if length == 0 {
+            break;
+        }
+    }
+    origins
 }
 
 fn moved(bytes: u64, path: u32) -> Outcome {

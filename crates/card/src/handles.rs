@@ -26,6 +26,12 @@ pub enum Thing {
     },
     /// An SSD, by its place in the card's list.
     Ssd(usize),
+    /// A NIC, by its place in the card's list.
+    Nic(usize),
+    /// A port of a NIC that waits for connections.
+    Listener(usize, u16),
+    /// A connection of a NIC.
+    Flow(usize, dcs_net::Flow),
 }
 
 /// Why memory is not granted.

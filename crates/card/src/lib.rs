@@ -12,7 +12,9 @@
 mod admin;
 pub mod card;
 pub mod costs;
+mod flow;
 mod handles;
+mod network;
 pub mod pci;
 pub mod registers;
 mod rings;

@@ -1,0 +1,383 @@
+//! One connection as source and destination of transfers: which operation gets which bytes of its streams.
+//!
+//! Reads are places in blocks, one behind the other in the incoming stream (packet gathering): what arrives is copied to its place, in whatever
+//! order, and a read is done when its place is full or the stream has ended. A read that is given up leaves its place to be kept aside, so
+//! that no byte of the stream is lost to the next transfer. Writes are done when the NIC has taken them over.
+
+use dcs_abi::result::PATH_PEER_TO_PEER;
+use dcs_abi::status::Status;
+use dcs_devices::bus::Bus;
+use dcs_engine::{BlockId, Fault, OperationId, Outcome};
+use dcs_net::{Piece, Reason};
+use std::collections::VecDeque;
+
+/// Where some bytes of the outgoing stream came from: a place on an SSD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Which SSD, by its place in the card's list.
+    pub ssd: usize,
+    /// First byte there.
+    pub position: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// What a connection tells of its transfers' operations and blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// An operation is done.
+    Done(OperationId, Outcome),
+    /// A block that was left with the connection is free.
+    Released(BlockId),
+}
+
+/// A piece of the incoming stream, and where it goes.
+#[derive(Debug)]
+struct Place {
+    start: u64,
+    length: u32,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    /// A read's block, from this offset in own memory on.
+    Block(OperationId, u64),
+    /// Aside, for reads to come.
+    Aside(Vec<u8>),
+}
+
+/// A write that is not free of its block yet.
+#[derive(Debug)]
+struct Write {
+    operation: OperationId,
+    block: BlockId,
+    end: u64,
+    /// Its operation was answered.
+    answered: bool,
+    length: u32,
+}
+
+/// A connection's transfers.
+#[derive(Debug, Default)]
+pub struct Flow {
+    places: VecDeque<Place>,
+    /// All bytes before this one have arrived.
+    arrived: u64,
+    /// Bytes for which there was or is a place.
+    granted: u64,
+    /// The incoming stream's length, once it is known.
+    ended: Option<u64>,
+    /// The connection is gone, and why.
+    closed: Option<Reason>,
+    writes: Vec<(u64, Write)>,
+    /// The host has ended its own stream.
+    pub shut: bool,
+    /// The host has let go of it.
+    pub released: bool,
+    /// Where the bytes of the outgoing stream came from that are not acknowledged: first byte in the stream, and origin.
+    origins: VecDeque<(u64, Origin)>,
+}
+
+impl Flow {
+    /// Nobody wants anything of it any more: it is gone, let go of, and has no block.
+    pub fn is_over(&self) -> bool {
+        let reads = self.places.iter().any(|place| matches!(place.to, To::Block(..)));
+        self.closed.is_some() && self.released && self.writes.is_empty() && !reads
+    }
+
+    /// A read into `length` bytes of own memory. Says how many bytes more the peer may send.
+    pub fn read(&mut self, bus: &mut dyn Bus, operation: OperationId, memory: u64, length: u32) -> u64 {
+        let aside = self.places.iter().position(|place| matches!(place.to, To::Aside(_)));
+        let Some(at) = aside else {
+            let start = self.granted;
+            self.granted += u64::from(length);
+            self.places.push_back(Place { start, length, to: To::Block(operation, memory) });
+            return length.into();
+        };
+        // What was kept aside comes first. It may not all have arrived.
+        let place = &mut self.places[at];
+        let To::Aside(bytes) = &mut place.to else { return 0 };
+        let taken = length.min(place.length);
+        bus.store(memory, &bytes[..taken as usize]);
+        bytes.drain(..taken as usize);
+        let start = place.start;
+        place.start += u64::from(taken);
+        place.length -= taken;
+        if place.length == 0 {
+            self.places.remove(at);
+        }
+        self.places.insert(at, Place { start, length: taken, to: To::Block(operation, memory) });
+        0
+    }
+
+    /// Bytes of the incoming stream have come, below what was granted.
+    pub fn deliver(&mut self, bus: &mut dyn Bus, offset: u64, piece: Piece) {
+        let mut bytes = vec![0; piece.length as usize];
+        bus.load(piece.offset, &mut bytes);
+        let end = offset + bytes.len() as u64;
+        for place in &mut self.places {
+            let (from, to) = (offset.max(place.start), end.min(place.start + u64::from(place.length)));
+            if from >= to {
+                continue;
+            }
+            let part = &bytes[(from - offset) as usize..(to - offset) as usize];
+            let at = from - place.start;
+            match &mut place.to {
+                To::Block(_, memory) => bus.store(*memory + at, part),
+                To::Aside(aside) => aside[at as usize..at as usize + part.len()].copy_from_slice(part),
+            }
+        }
+    }
+
+    /// There are no holes before this byte.
+    pub fn received(&mut self, offset: u64) {
+        self.arrived = self.arrived.max(offset);
+    }
+
+    /// The incoming stream has this length.
+    pub fn ended(&mut self, offset: u64) {
+        self.ended = Some(offset);
+        self.arrived = self.arrived.max(offset);
+    }
+
+    /// The connection is gone.
+    pub fn closed(&mut self, reason: Reason) {
+        self.closed = Some(reason);
+    }
+
+    /// Bytes were appended to the outgoing stream, to end at `end` there; their block comes back under `token`.
+    pub fn wrote(&mut self, token: u64, operation: OperationId, block: BlockId, end: u64, length: u32) {
+        self.writes.push((token, Write { operation, block, end, answered: false, length }));
+    }
+
+    /// Where bytes came from that were just appended at `start`.
+    pub fn came_from(&mut self, start: u64, origin: Origin) {
+        self.origins.push_back((start, origin));
+    }
+
+    /// The peer has all bytes before this one.
+    pub fn acknowledged(&mut self, offset: u64) {
+        while self.origins.front().is_some_and(|(start, origin)| start + origin.length <= offset) {
+            self.origins.pop_front();
+        }
+    }
+
+    /// Where a byte of the outgoing stream came from, and how many after it lie behind it there.
+    pub fn origin(&self, offset: u64) -> Option<Origin> {
+        let (start, origin) =
+            self.origins.iter().find(|(start, origin)| (*start..start + origin.length).contains(&offset))?;
+        let ahead = offset - start;
+        Some(Origin { position: origin.position + ahead, length: origin.length - ahead, ..*origin })
+    }
+
+    /// The NIC has taken over all bytes before this one.
+    pub fn sent(&mut self, offset: u64, told: &mut VecDeque<Told>) {
+        for (_, write) in &mut self.writes {
+            if write.end <= offset && !std::mem::replace(&mut write.answered, true) {
+                let outcome =
+                    Outcome::Moved { bytes: write.length.into(), path: PATH_PEER_TO_PEER, held: true };
+                told.push_back(Told::Done(write.operation, outcome));
+            }
+        }
+    }
+
+    /// A block came back. False where it is none of this connection's.
+    pub fn freed(&mut self, token: u64, told: &mut VecDeque<Told>) -> bool {
+        let Some(at) = self.writes.iter().position(|(other, _)| *other == token) else { return false };
+        let (_, write) = self.writes.remove(at);
+        if write.answered {
+            told.push_back(Told::Released(write.block));
+        } else {
+            // It is acknowledged, or the connection is gone: closed() comes first then.
+            let outcome = match self.closed {
+                None => Outcome::Moved { bytes: write.length.into(), path: PATH_PEER_TO_PEER, held: false },
+                Some(_) => Outcome::Failed(Fault::new(Status::PeerReset)),
+            };
+            told.push_back(Told::Done(write.operation, outcome));
+        }
+        true
+    }
+
+    /// A read is given up: its place is kept aside.
+    pub fn abort_read(&mut self, bus: &dyn Bus, operation: OperationId, told: &mut VecDeque<Told>) -> bool {
+        let mine = |place: &&mut Place| matches!(place.to, To::Block(other, _) if other == operation);
+        let Some(place) = self.places.iter_mut().find(mine) else { return false };
+        if let To::Block(_, memory) = place.to {
+            let mut bytes = vec![0; place.length as usize];
+            bus.load(memory, &mut bytes);
+            place.to = To::Aside(bytes);
+        }
+        told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
+        true
+    }
+
+    /// Whether that is a write which waits.
+    pub fn is_writing(&self, operation: OperationId) -> bool {
+        self.writes.iter().any(|(_, write)| write.operation == operation && !write.answered)
+    }
+
+    /// Answers what can be answered now.
+    pub fn settle(&mut self, told: &mut VecDeque<Told>) {
+        let mut at = 0;
+        while let Some(place) = self.places.get(at) {
+            match (&place.to, self.end_of(place)) {
+                (To::Block(operation, _), Some(outcome)) => {
+                    told.push_back(Told::Done(*operation, outcome));
+                    self.places.remove(at);
+                }
+                _ => at += 1,
+            }
+        }
+        if self.closed.is_none() {
+            return;
+        }
+        for (_, write) in &mut self.writes {
+            if !std::mem::replace(&mut write.answered, true) {
+                let outcome = Outcome::FailedHeld(Fault::new(Status::PeerReset));
+                told.push_back(Told::Done(write.operation, outcome));
+            }
+        }
+    }
+
+    /// What has come of the first read, if it is over.
+    fn end_of(&self, place: &Place) -> Option<Outcome> {
+        let moved = |bytes: u64| Outcome::Moved { bytes, path: PATH_PEER_TO_PEER, held: false };
+        let here = self.arrived.saturating_sub(place.start).min(place.length.into());
+        if here == u64::from(place.length) {
+            return Some(moved(here));
+        }
+        match (self.ended, self.closed) {
+            (Some(_), _) | (None, Some(Reason::Finished)) => Some(moved(here)),
+            (None, Some(_)) if here > 0 => Some(moved(here)),
+            (None, Some(_)) => Some(Outcome::Failed(Fault::new(Status::PeerReset))),
+            (None, None) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dcs_devices::bus::{Tag, Window};
+
+    /// A bus that is memory alone.
+    struct Memory(Vec<u8>);
+
+    impl Bus for Memory {
+        fn window(&self) -> Window {
+            Window { address: 0, length: self.0.len() as u64 }
+        }
+        fn load(&self, offset: u64, bytes: &mut [u8]) {
+            bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
+        }
+        fn store(&mut self, offset: u64, bytes: &[u8]) {
+            self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        fn write(&mut self, _: u64, _: &[u8]) {}
+        fn read(&mut self, _: u64, _: u32, _: Tag) {}
+        fn interrupt(&mut self, _: u16) {}
+    }
+
+    fn operation(number: u64) -> OperationId {
+        OperationId::from_bits(number)
+    }
+
+    fn moved(told: &VecDeque<Told>) -> Vec<(u64, u64)> {
+        let bytes = |told: &Told| match told {
+            Told::Done(operation, Outcome::Moved { bytes, .. }) => Some((operation.to_bits(), *bytes)),
+            _ => None,
+        };
+        told.iter().filter_map(bytes).collect()
+    }
+
+    /// The stream is 0, 1, 2, ...; receive buffers are at 1000.
+    fn arrive(flow: &mut Flow, bus: &mut Memory, offset: u64, length: u32) {
+        let bytes: Vec<u8> = (0..u64::from(length)).map(|at| (offset + at) as u8).collect();
+        bus.store(1000, &bytes);
+        flow.deliver(bus, offset, Piece { offset: 1000, length });
+    }
+
+    #[test]
+    fn packets_are_gathered_into_the_places_of_reads_in_any_order() {
+        let (mut flow, mut bus, mut told) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        assert_eq!(flow.read(&mut bus, operation(1), 0, 10), 10);
+        assert_eq!(flow.read(&mut bus, operation(2), 100, 10), 10);
+        arrive(&mut flow, &mut bus, 8, 6);
+        flow.settle(&mut told);
+        assert!(told.is_empty());
+        arrive(&mut flow, &mut bus, 0, 8);
+        flow.received(14);
+        flow.settle(&mut told);
+        assert_eq!(moved(&told), [(1, 10)]);
+        assert_eq!(bus.0[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        flow.ended(14);
+        flow.settle(&mut told);
+        assert_eq!(moved(&told), [(1, 10), (2, 4)]);
+        assert_eq!(bus.0[100..104], [10, 11, 12, 13]);
+        flow.read(&mut bus, operation(3), 0, 10);
+        flow.settle(&mut told);
+        assert_eq!(moved(&told)[2..], [(3, 0)], "the end");
+    }
+
+    #[test]
+    fn what_a_read_that_was_given_up_had_is_the_next_one_s() {
+        let (mut flow, mut bus, mut told) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        flow.read(&mut bus, operation(1), 0, 20);
+        arrive(&mut flow, &mut bus, 0, 5);
+        arrive(&mut flow, &mut bus, 9, 2);
+        flow.received(5);
+        assert!(
+            flow.abort_read(&bus, operation(1), &mut told) && !flow.abort_read(&bus, operation(1), &mut told)
+        );
+        bus.0[..20].fill(0xee);
+        told.clear();
+        arrive(&mut flow, &mut bus, 5, 2);
+        flow.received(7);
+        assert_eq!(flow.read(&mut bus, operation(2), 100, 10), 0, "there is a place for it already");
+        assert_eq!(flow.read(&mut bus, operation(3), 200, 30), 0);
+        arrive(&mut flow, &mut bus, 7, 2);
+        arrive(&mut flow, &mut bus, 11, 9);
+        flow.received(20);
+        flow.settle(&mut told);
+        assert_eq!(moved(&told), [(2, 10), (3, 10)]);
+        assert_eq!(bus.0[100..110], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(bus.0[200..210], [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+        assert!(
+            bus.0[..20].iter().all(|byte| *byte == 0xee),
+            "nothing comes into a block that was given back"
+        );
+    }
+
+    #[test]
+    fn a_write_is_done_when_it_is_sent_and_its_block_is_free_later() {
+        let (mut flow, mut told) = (Flow::default(), VecDeque::new());
+        flow.wrote(7, operation(1), BlockId(3), 100, 100);
+        flow.wrote(8, operation(2), BlockId(4), 150, 50);
+        flow.sent(99, &mut told);
+        assert!(told.is_empty() && flow.is_writing(operation(1)));
+        flow.sent(100, &mut told);
+        assert_eq!(moved(&told), [(1, 100)]);
+        assert!(flow.freed(7, &mut told) && !flow.freed(7, &mut told));
+        assert_eq!(told[1], Told::Released(BlockId(3)));
+        flow.closed(Reason::Reset);
+        flow.settle(&mut told);
+        let failed = Outcome::FailedHeld(Fault::new(Status::PeerReset));
+        assert_eq!(told[2], Told::Done(operation(2), failed));
+        assert!(flow.freed(8, &mut told) && told[3] == Told::Released(BlockId(4)) && !flow.is_over());
+        flow.released = true;
+        assert!(flow.is_over());
+    }
+
+    #[test]
+    fn bytes_that_are_not_acknowledged_are_found_where_they_came_from() {
+        let mut flow = Flow::default();
+        flow.came_from(0, Origin { ssd: 1, position: 4096, length: 100 });
+        flow.came_from(100, Origin { ssd: 1, position: 9000, length: 50 });
+        assert_eq!(flow.origin(30), Some(Origin { ssd: 1, position: 4126, length: 70 }));
+        flow.acknowledged(100);
+        assert_eq!(flow.origin(99), None);
+        assert_eq!(flow.origin(149), Some(Origin { ssd: 1, position: 9049, length: 1 }));
+        assert_eq!(flow.origin(150), None);
+    }
+}

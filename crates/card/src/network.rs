@@ -1,0 +1,636 @@
+//! A NIC and the card's TCP behind it: frames between the two, connections as endpoints of transfers.
+//!
+//! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into its buffers; this
+//! moves places about, and copies what was received into the blocks of reads (packet gathering). What was lost on the way
+//! and is no longer in a block is read from its SSD again.
+
+use crate::flow::{Flow, Origin, Told};
+use dcs_abi::status::Status;
+use dcs_devices::bus::{Bus, ReadDone, Region, Window};
+use dcs_devices::nic::{self, Checksum, Nic, Offload, Received, Segmentation, Transport};
+use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Policy, Reason, Stack, Verdict, checksum};
+use std::collections::{HashMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Frames that may be at the NIC at once, each with a place for its headers.
+const FRAMES: usize = 64;
+/// Bytes of such a place.
+const HEADER: u64 = 128;
+/// Buffers for what is read again, and their size.
+const REREADS: usize = 4;
+const REREAD: u32 = 64 << 10;
+/// Largest payload of a frame that the NIC cuts into segments.
+const SEGMENTED: u32 = 60_000;
+/// Where a TCP header's checksum is.
+const TCP_CHECKSUM: u16 = 16;
+
+/// How the card is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its IPv4 address.
+    pub ip: Ipv4Addr,
+    /// Length of the network's prefix.
+    pub prefix: u8,
+    /// The gateway, if there is one.
+    pub gateway: Option<Ipv4Addr>,
+    /// Largest packet.
+    pub mtu: u16,
+}
+
+/// What a network wants of the card.
+#[derive(Debug)]
+pub enum Wish {
+    /// To be told to the engine.
+    Tell(Told),
+    /// A connection is there, for the admin command that asked for one; or why not.
+    Connection(u16, Result<(net::Flow, Ipv4Addr), Status>),
+    /// Read these bytes again, to that place: for [`Network::reread`] under this number.
+    Reread(usize, Origin, u64),
+}
+
+/// Whose block it is that the stack has.
+#[derive(Clone, Copy, Debug)]
+enum Token {
+    Write(net::Flow),
+    Reread(usize),
+}
+
+/// A buffer for what is read again.
+#[derive(Debug)]
+struct Reread {
+    region: Region,
+    /// For which bytes of which stream.
+    wanted: Option<(net::Flow, u64, u32)>,
+}
+
+#[derive(Debug, Default)]
+struct Listener {
+    accepted: VecDeque<net::Flow>,
+    waiting: VecDeque<u16>,
+}
+
+/// A NIC and the TCP behind it.
+pub struct Network {
+    nic: Nic,
+    stack: Option<Stack>,
+    registers: Window,
+    address: Address,
+    key: [u8; 16],
+    headers: Vec<Region>,
+    free_headers: Vec<usize>,
+    /// Frames at the NIC: the stack's name, and the place of the headers.
+    frames: HashMap<u64, (FrameId, usize)>,
+    next_frame: u64,
+    received: HashMap<u64, Received>,
+    next_buffer: u64,
+    flows: HashMap<net::Flow, Flow>,
+    tokens: HashMap<u64, Token>,
+    next_token: u64,
+    listeners: HashMap<u16, Listener>,
+    connecting: HashMap<net::Flow, u16>,
+    rereads: Vec<Reread>,
+    /// What is to be read again, once there is a buffer.
+    lost: VecDeque<(net::Flow, u64, u32)>,
+    told: VecDeque<Told>,
+    wishes: VecDeque<Wish>,
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let usage = self.stack.as_ref().map(Stack::usage);
+        write!(
+            f,
+            "Network {{ {:?}, {:?}, {:?}, {usage:?} }}",
+            self.registers,
+            self.nic.state(),
+            self.nic.counters()
+        )
+    }
+}
+
+impl Network {
+    /// A NIC that is driven out of `memory`; nothing where there is too little. `key`: the secret of TCP's sequence
+    /// numbers.
+    pub fn new(config: nic::Config, address: Address, key: [u8; 16], memory: &mut Region) -> Option<Network> {
+        let region = memory.take(config.memory(), 4096)?;
+        let headers = (0..FRAMES).map(|_| memory.take(HEADER, 64)).collect::<Option<Vec<_>>>()?;
+        let reread = |region| Reread { region, wanted: None };
+        let rereads =
+            (0..REREADS).map(|_| memory.take(REREAD.into(), 4096).map(reread)).collect::<Option<_>>()?;
+        let registers = config.registers;
+        let nic = Nic::new(config, region).ok()?;
+        let (frames, received, flows, tokens, listeners, connecting) = Default::default();
+        let (lost, told, wishes) = Default::default();
+        Some(Network {
+            nic,
+            stack: None,
+            registers,
+            address,
+            key,
+            free_headers: (0..headers.len()).collect(),
+            headers,
+            frames,
+            next_frame: 0,
+            received,
+            next_buffer: 0,
+            flows,
+            tokens,
+            next_token: 0,
+            listeners,
+            connecting,
+            rereads,
+            lost,
+            told,
+            wishes,
+        })
+    }
+
+    /// Where the NIC's registers are.
+    pub fn registers(&self) -> Window {
+        self.registers
+    }
+
+    /// The NIC.
+    pub fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
+    /// The stack, once the NIC's address is known.
+    pub fn stack(&self) -> Option<&Stack> {
+        self.stack.as_ref()
+    }
+
+    /// Brings the NIC up, or resets it. Connections of before are gone.
+    pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos, address: Address) {
+        self.address = address;
+        self.drop_all();
+        match self.nic.state() {
+            nic::State::Off => self.nic.start(bus, now),
+            _ => self.nic.reset(bus, now),
+        }
+    }
+
+    /// All connections end, without a word to their peers.
+    pub fn drop_all(&mut self) {
+        self.stack = None;
+        for (_, mut flow) in self.flows.drain() {
+            flow.closed(Reason::Aborted);
+            flow.settle(&mut self.told);
+        }
+        for cid in self.connecting.drain().map(|(_, cid)| cid) {
+            self.wishes.push_back(Wish::Connection(cid, Err(Status::DeviceReset)));
+        }
+        for (_, listener) in self.listeners.drain() {
+            for cid in listener.waiting {
+                self.wishes.push_back(Wish::Connection(cid, Err(Status::DeviceReset)));
+            }
+        }
+        self.lost.clear();
+    }
+
+    /// The NIC can do nothing any more, as the owner of the bus knows.
+    pub fn silenced(&mut self) {
+        self.nic.silenced();
+        self.drop_all();
+    }
+
+    /// The next thing that it wants.
+    pub fn wish(&mut self) -> Option<Wish> {
+        self.told.pop_front().map(Wish::Tell).or_else(|| self.wishes.pop_front())
+    }
+
+    /// When [`Network::poll`] is to be called at the latest.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let stack = self.stack.as_ref().and_then(Stack::deadline);
+        [self.nic.deadline(), stack].into_iter().flatten().min()
+    }
+
+    /// The answer to a register read of the NIC's driver.
+    pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
+        self.nic.read_done(bus, now, done);
+    }
+
+    /// Looks after everything.
+    pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.nic.poll(bus, now);
+        if self.stack.is_none()
+            && self.nic.state() == nic::State::Ready
+            && let Some(mac) = self.nic.address()
+        {
+            self.stack = Some(Stack::new(self.stack_config(mac)));
+        }
+        self.take_sent();
+        self.take_received(bus, now);
+        if let Some(stack) = &mut self.stack {
+            stack.poll(now);
+        }
+        self.take_events(bus);
+        self.read_again();
+        self.transmit(bus, now);
+        self.take_events(bus);
+        self.nic.ring(bus);
+    }
+
+    fn stack_config(&self, mac: [u8; 6]) -> net::Config {
+        let Address { ip, prefix, gateway, mtu } = self.address;
+        net::Config {
+            gateway,
+            mtu,
+            segmentation: Some(SEGMENTED),
+            ..net::Config::new(mac, ip, prefix, self.key)
+        }
+    }
+
+    fn take_sent(&mut self) {
+        while let Some(sent) = self.nic.sent() {
+            if sent.memory == nic::Memory::Quiet {
+                self.frame_is_over(sent.id);
+            }
+        }
+        while let Some(id) = self.nic.freed() {
+            self.frame_is_over(id);
+        }
+    }
+
+    fn frame_is_over(&mut self, id: u64) {
+        let Some((frame, slot)) = self.frames.remove(&id) else { return };
+        self.free_headers.push(slot);
+        if let Some(stack) = &mut self.stack {
+            stack.frame_sent(frame);
+        }
+    }
+
+    fn take_received(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        while let Some(frame) = self.nic.received() {
+            let buffer = self.next_buffer;
+            self.next_buffer += 1;
+            let pieces = frame.pieces();
+            let (Some(stack), Some(first)) = (&mut self.stack, pieces.first().copied()) else {
+                self.nic.give_back(frame);
+                continue;
+            };
+            let split = match (frame.split, pieces.len()) {
+                (_, 1) => None,
+                (true, 2) => Some((first.length, pieces[1].offset)),
+                // Longer than a buffer: none of the frames that this network's MTU allows.
+                _ => {
+                    self.nic.give_back(frame);
+                    continue;
+                }
+            };
+            let mut head = [0; net::HEAD];
+            let head = &mut head[..net::HEAD.min(first.length as usize)];
+            bus.load(first.offset, head);
+            let mut arrived = net::ReceivedFrame {
+                buffer,
+                head,
+                length: frame.length(),
+                offset: first.offset,
+                split,
+                checksum: Verdict::Good,
+            };
+            arrived.checksum = match frame.transport {
+                Checksum::Good => Verdict::Good,
+                Checksum::Bad => Verdict::Bad,
+                Checksum::Unknown => checksum::verify(&arrived, |piece, sum| {
+                    let mut bytes = vec![0; piece.length as usize];
+                    bus.load(piece.offset, &mut bytes);
+                    sum.add(&bytes);
+                }),
+            };
+            stack.receive(&arrived, now);
+            self.received.insert(buffer, frame);
+            self.take_events(bus);
+        }
+    }
+
+    fn take_events(&mut self, bus: &mut dyn Bus) {
+        while let Some(event) = self.stack.as_mut().and_then(Stack::next_event) {
+            match event {
+                Event::Connected { flow } => self.connected(flow),
+                Event::Accepted { flow, port, .. } => self.accepted(flow, port),
+                Event::Deliver { flow, offset, piece } => {
+                    self.with(flow, |flow, _| flow.deliver(bus, offset, piece))
+                }
+                Event::Received { flow, offset } => self.with(flow, |flow, _| flow.received(offset)),
+                Event::Ended { flow, offset } => self.with(flow, |flow, _| flow.ended(offset)),
+                Event::Sent { flow, offset } => self.with(flow, |flow, told| flow.sent(offset, told)),
+                Event::Acknowledged { flow, offset } => self.with(flow, |flow, _| flow.acknowledged(offset)),
+                Event::Reread { flow, offset, length } => self.lost.push_back((flow, offset, length)),
+                Event::Free { owner: Owner::Flow(_), block } => self.free(block),
+                Event::Free { .. } | Event::Datagram { .. } => {}
+                Event::Release { buffer } => {
+                    if let Some(frame) = self.received.remove(&buffer) {
+                        self.nic.give_back(frame);
+                    }
+                }
+                Event::Closed { flow, reason } => self.closed(flow, reason),
+            }
+        }
+    }
+
+    fn with(&mut self, name: net::Flow, act: impl FnOnce(&mut Flow, &mut VecDeque<Told>)) {
+        if let Some(flow) = self.flows.get_mut(&name) {
+            act(flow, &mut self.told);
+            flow.settle(&mut self.told);
+            if flow.is_over() {
+                self.flows.remove(&name);
+            }
+        }
+    }
+
+    fn connected(&mut self, flow: net::Flow) {
+        self.flows.entry(flow).or_default();
+        if let Some(cid) = self.connecting.remove(&flow) {
+            self.wishes.push_back(Wish::Connection(cid, Ok((flow, self.peer(flow)))));
+        }
+    }
+
+    fn peer(&self, flow: net::Flow) -> Ipv4Addr {
+        let ends = self.stack.as_ref().and_then(|stack| stack.ends(flow));
+        ends.map_or(Ipv4Addr::UNSPECIFIED, |(_, peer)| *peer.ip())
+    }
+
+    fn accepted(&mut self, flow: net::Flow, port: u16) {
+        self.flows.entry(flow).or_default();
+        if let Some(listener) = self.listeners.get_mut(&port) {
+            listener.accepted.push_back(flow);
+            self.match_accepts(port);
+        } else if let Some(stack) = &mut self.stack {
+            stack.abort(flow);
+        }
+    }
+
+    fn match_accepts(&mut self, port: u16) {
+        while let Some(listener) = self.listeners.get_mut(&port)
+            && !listener.waiting.is_empty()
+            && let Some(flow) = listener.accepted.pop_front()
+            && let Some(cid) = listener.waiting.pop_front()
+        {
+            self.wishes.push_back(Wish::Connection(cid, Ok((flow, self.peer(flow)))));
+        }
+    }
+
+    fn closed(&mut self, name: net::Flow, reason: Reason) {
+        if let Some(cid) = self.connecting.remove(&name) {
+            self.wishes.push_back(Wish::Connection(cid, Err(Status::PeerReset)));
+        }
+        for listener in self.listeners.values_mut() {
+            listener.accepted.retain(|flow| *flow != name);
+        }
+        self.with(name, |flow, _| flow.closed(reason));
+    }
+
+    fn free(&mut self, token: u64) {
+        match self.tokens.remove(&token) {
+            Some(Token::Write(flow)) => self.with(flow, |flow, told| _ = flow.freed(token, told)),
+            Some(Token::Reread(slot)) => self.rereads[slot].wanted = None,
+            None => {}
+        }
+    }
+
+    fn token(&mut self, token: Token) -> u64 {
+        self.next_token += 1;
+        self.tokens.insert(self.next_token, token);
+        self.next_token
+    }
+
+    /// Gives the NIC what the stack has for it, as far as there is room.
+    fn transmit(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        while self.nic.state() == nic::State::Ready && self.nic.link() {
+            let (Some(stack), Some(slot)) = (&mut self.stack, self.free_headers.pop()) else { return };
+            let Some(frame) = stack.next_frame(now) else {
+                self.free_headers.push(slot);
+                return;
+            };
+            let base = bus.window().address;
+            let (header, offload) = prepare(&frame);
+            let place = self.headers[slot].offset();
+            bus.store(place, &header);
+            let mut data = vec![Window { address: base + place, length: header.len() as u64 }];
+            data.extend(
+                frame
+                    .payload
+                    .iter()
+                    .map(|piece| Window { address: base + piece.offset, length: piece.length.into() }),
+            );
+            self.next_frame += 1;
+            let id = self.next_frame;
+            self.frames.insert(id, (frame.id, slot));
+            if self.nic.transmit(bus, now, id, &nic::Frame { data: &data, offload }).is_err() {
+                // No room after all: as if the wire had lost it.
+                self.frame_is_over(id);
+                return;
+            }
+        }
+    }
+
+    /// Looks for what was lost where it came from.
+    fn read_again(&mut self) {
+        while let Some((name, offset, length)) = self.lost.front().copied() {
+            let Some(slot) = self.rereads.iter().position(|reread| reread.wanted.is_none()) else { return };
+            self.lost.pop_front();
+            let Some(flow) = self.flows.get(&name) else { continue };
+            let Some(origin) = flow.origin(offset) else {
+                // Nobody knows where it came from: the stream has a hole for good.
+                if let Some(stack) = &mut self.stack {
+                    stack.abort(name);
+                }
+                continue;
+            };
+            let now = u64::from(length.min(REREAD)).min(origin.length) as u32;
+            if now < length {
+                self.lost.push_front((name, offset + u64::from(now), length - now));
+            }
+            self.rereads[slot].wanted = Some((name, offset, now));
+            let origin = Origin { length: now.into(), ..origin };
+            self.wishes.push_back(Wish::Reread(slot, origin, self.rereads[slot].region.offset()));
+        }
+    }
+
+    /// Bytes were read again, so many of those that were wanted; or not.
+    pub fn reread(&mut self, slot: usize, read: Option<u32>) {
+        let Some((name, offset, length)) = self.rereads[slot].wanted else { return };
+        let Some(bytes) = read.filter(|bytes| *bytes > 0).map(|bytes| bytes.min(length)) else {
+            self.rereads[slot].wanted = None;
+            if let Some(stack) = &mut self.stack {
+                stack.abort(name);
+            }
+            return;
+        };
+        if bytes < length {
+            self.lost.push_front((name, offset + u64::from(bytes), length - bytes));
+        }
+        let block = self.token(Token::Reread(slot));
+        let piece = Piece { offset: self.rereads[slot].region.offset(), length: bytes };
+        let chunk = Chunk { piece, block, policy: Policy::Reread, more: false };
+        let supplied = self.stack.as_mut().map(|stack| stack.resupply(name, offset, chunk));
+        if supplied != Some(Ok(())) {
+            // It was acknowledged meanwhile, or the connection is gone.
+            self.tokens.remove(&block);
+            self.rereads[slot].wanted = None;
+        }
+    }
+
+    /// Reads from a connection into own memory.
+    pub fn read(&mut self, bus: &mut dyn Bus, now: Nanos, name: net::Flow, place: (OperationId, u64, u32)) {
+        let (operation, memory, length) = place;
+        let Some(flow) = self.flows.get_mut(&name) else {
+            return self.fail(operation, Status::PeerReset);
+        };
+        let more = flow.read(bus, operation, memory, length);
+        flow.settle(&mut self.told);
+        if let Some(stack) = self.stack.as_mut().filter(|_| more > 0) {
+            stack.grant(name, more, now);
+        }
+        self.take_events(bus);
+    }
+
+    /// Writes a block's bytes to a connection. Where they came from, if they can be had there again.
+    pub fn write(&mut self, name: net::Flow, write: WriteTo<'_>) {
+        let WriteTo { operation, block, piece, more, origins } = write;
+        let (Some(stack), Some(flow)) = (self.stack.as_mut(), self.flows.get_mut(&name)) else {
+            return self.fail(operation, Status::PeerReset);
+        };
+        let policy = if origins.is_empty() { Policy::Hold } else { Policy::Reread };
+        self.next_token += 1;
+        let token = self.next_token;
+        match stack.send(name, Chunk { piece, block: token, policy, more }) {
+            Ok(start) => {
+                self.tokens.insert(token, Token::Write(name));
+                let end = start + u64::from(piece.length);
+                flow.wrote(token, operation, block, end, piece.length);
+                let mut at = start;
+                for origin in origins {
+                    flow.came_from(at, *origin);
+                    at += origin.length;
+                }
+            }
+            Err(net::SendError::Full) => self.fail(operation, Status::OutOfResources),
+            Err(_) => self.fail(operation, Status::PeerReset),
+        }
+    }
+
+    fn fail(&mut self, operation: OperationId, status: Status) {
+        self.told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(status))));
+    }
+
+    /// Stops an operation. What a read already had is kept for the next one. A write cannot be taken out of a stream: its connection
+    /// ends.
+    pub fn abort(&mut self, bus: &mut dyn Bus, operation: OperationId) {
+        let mut writing = None;
+        for (name, flow) in &mut self.flows {
+            if flow.abort_read(bus, operation, &mut self.told) {
+                return;
+            }
+            if flow.is_writing(operation) {
+                writing = Some(*name);
+            }
+        }
+        if let (Some(name), Some(stack)) = (writing, &mut self.stack) {
+            stack.abort(name);
+            self.take_events(bus);
+        }
+    }
+
+    /// Waits for connections to a port.
+    pub fn listen(&mut self, port: u16) -> Result<(), Status> {
+        let stack = self.stack.as_mut().ok_or(Status::DeviceReset)?;
+        stack.listen(port).map_err(|_| Status::InvalidField)?;
+        self.listeners.insert(port, Listener::default());
+        Ok(())
+    }
+
+    /// Waits for no more. Connections that nobody took are reset.
+    pub fn unlisten(&mut self, port: u16) {
+        let Some(listener) = self.listeners.remove(&port) else { return };
+        if let Some(stack) = &mut self.stack {
+            stack.unlisten(port);
+            listener.accepted.iter().for_each(|flow| stack.abort(*flow));
+        }
+        for cid in listener.waiting {
+            self.wishes.push_back(Wish::Connection(cid, Err(Status::Cancelled)));
+        }
+    }
+
+    /// The next connection to a port is for this admin command.
+    pub fn accept(&mut self, port: u16, cid: u16) {
+        if let Some(listener) = self.listeners.get_mut(&port) {
+            listener.waiting.push_back(cid);
+        }
+        self.match_accepts(port);
+    }
+
+    /// Makes a connection for this admin command.
+    pub fn connect(&mut self, now: Nanos, to: SocketAddrV4, cid: u16) -> Result<(), Status> {
+        let stack = self.stack.as_mut().ok_or(Status::DeviceReset)?;
+        let flow = stack.connect(to, now).map_err(|error| match error {
+            net::ConnectError::Unreachable(_) => Status::InvalidField,
+            _ => Status::OutOfResources,
+        })?;
+        self.connecting.insert(flow, cid);
+        Ok(())
+    }
+
+    /// Ends a connection's outgoing stream.
+    pub fn shutdown(&mut self, name: net::Flow) {
+        if let Some(stack) = &mut self.stack {
+            stack.shutdown(name);
+        }
+        self.with(name, |flow, _| flow.shut = true);
+    }
+
+    /// The host lets go of a connection. Where it has ended its stream, the rest is sent and the end agreed on without it; else the
+    /// connection is reset.
+    pub fn release(&mut self, bus: &mut dyn Bus, name: net::Flow) {
+        let shut = self.flows.get(&name).is_some_and(|flow| flow.shut);
+        if let Some(stack) = self.stack.as_mut().filter(|_| !shut) {
+            stack.abort(name);
+        }
+        self.with(name, |flow, _| flow.released = true);
+        self.take_events(bus);
+    }
+
+    /// Whether there is such a connection.
+    pub fn has(&self, flow: net::Flow) -> bool {
+        self.flows.contains_key(&flow)
+    }
+}
+
+/// A write to a connection.
+#[derive(Debug)]
+pub struct WriteTo<'a> {
+    /// The engine's operation.
+    pub operation: OperationId,
+    /// Its block.
+    pub block: BlockId,
+    /// Where the bytes are.
+    pub piece: Piece,
+    /// More follow soon.
+    pub more: bool,
+    /// Where they came from, in order, if they are there still: then the block need not wait for the peer.
+    pub origins: &'a [Origin],
+}
+
+/// A frame's headers as the NIC wants them, and what it is to put in.
+fn prepare(frame: &net::Frame) -> (Vec<u8>, Option<Offload>) {
+    let mut header = frame.header.to_vec();
+    let Some(checksum) = frame.checksum else { return (header, None) };
+    let tcp = checksum.offset == TCP_CHECKSUM;
+    let segment = frame.segment.filter(|_| tcp).map(|size| {
+        // The NIC makes lengths and checksums of each segment.
+        header[16..18].fill(0);
+        header[24..26].fill(0);
+        Segmentation { header: (header.len() - usize::from(checksum.start)) as u8, size }
+    });
+    let offload = Offload {
+        link: 14,
+        network: checksum.start - 14,
+        ipv4: true,
+        ip_checksum: segment.is_some(),
+        transport: Some(if tcp { Transport::Tcp } else { Transport::Udp }),
+        segment,
+    };
+    (header, Some(offload))
+}
