@@ -1,6 +1,9 @@
 //! What went over the bus, counted.
 
 use std::ops::Add;
+use std::time::Duration;
+
+use crate::fabric::FunctionId;
 
 /// Transactions as their requester made them, without what packets add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,3 +51,20 @@ impl Add for Traffic {
 /// A counter of the transactions to a range of bus addresses: see [`crate::Fabric::meter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter(pub(crate) usize);
+
+/// A transaction that was made: see [`crate::Fabric::record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When it was made.
+    pub at: Duration,
+    /// By whom.
+    pub from: FunctionId,
+    /// Who has the address; nobody where it may not be reached.
+    pub to: Option<FunctionId>,
+    /// As the requester gave it.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// A write, or a read.
+    pub write: bool,
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dcs_devices::bus::{BusError, ReadDone, Tag, Window};
 
-use crate::count::{Meter, Traffic};
+use crate::count::{Meter, Record, Traffic};
 use crate::device::{Action, Context, Device};
 use crate::event::{Event, Happening, Part, Scheduled};
 use crate::fault::{Fault, Injector, Operation, Rule};
@@ -14,6 +14,7 @@ use crate::iommu::{Iommu, Refused};
 use crate::link::{Link, Ps, Rate, Timing, to_duration, to_ps};
 use crate::memory::Memory;
 use crate::port::Port;
+use crate::random::draw;
 use crate::wire::{Wire, WireCount, WireEnd, WireState};
 
 /// A function on the fabric.
@@ -88,6 +89,7 @@ pub struct Fabric {
     pub(crate) traffic: BTreeMap<(FunctionId, FunctionId), Traffic>,
     pub(crate) meters: Vec<(Window, Traffic)>,
     pub(crate) unclaimed: u64,
+    pub(crate) records: Option<Vec<Record>>,
     absent: Absent,
     wires: Vec<WireState>,
     random: u64,
@@ -115,6 +117,7 @@ impl Fabric {
             traffic: BTreeMap::new(),
             meters: Vec::new(),
             unclaimed: 0,
+            records: None,
             absent: Absent::Unsupported,
             wires: Vec::new(),
             random: seed,
@@ -345,6 +348,16 @@ impl Fabric {
     /// What a meter has counted.
     pub fn metered(&self, meter: Meter) -> Traffic {
         self.meters[meter.0].1
+    }
+
+    /// Keeps a [`Record`] of every transaction from now on, or keeps none any more.
+    pub fn record(&mut self, on: bool) {
+        self.records = on.then(Vec::new);
+    }
+
+    /// The transactions since the last call, in the order in which they were made.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        self.records.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Bytes on the function's link, with what packets add: from it, and to it.
@@ -647,13 +660,4 @@ impl Fabric {
     pub(crate) fn reachable(&self, function: FunctionId) -> bool {
         self.functions[function.0].memory_space
     }
-}
-
-/// The next number of a splitmix64 sequence.
-fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

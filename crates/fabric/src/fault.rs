@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use dcs_devices::bus::Window;
 
+use crate::random::draw;
+
 /// Something that goes wrong.
 ///
 /// | strikes | faults |
@@ -167,6 +169,8 @@ pub struct Rule {
     skip: u64,
     times: u64,
     met: u64,
+    /// Out of 1,000, and what the draws come from.
+    chance: Option<(u16, u64)>,
 }
 
 impl Rule {
@@ -177,7 +181,7 @@ impl Rule {
     /// Where the fault has no meaning for such operations.
     pub fn once(when: When, fault: Fault) -> Rule {
         assert!(when.allows(fault), "{fault:?} has no meaning for {when:?}");
-        Rule { when, fault, skip: 0, times: 1, met: 0 }
+        Rule { when, fault, skip: 0, times: 1, met: 0, chance: None }
     }
 
     /// Strikes every such operation.
@@ -187,6 +191,15 @@ impl Rule {
     /// As [`Rule::once`].
     pub fn always(when: When, fault: Fault) -> Rule {
         Rule { times: u64::MAX, ..Rule::once(when, fault) }
+    }
+
+    /// Strikes so many such operations out of 1,000, drawn from a seed.
+    ///
+    /// # Panics
+    ///
+    /// As [`Rule::once`].
+    pub fn sometimes(when: When, fault: Fault, out_of_1000: u16, seed: u64) -> Rule {
+        Rule { chance: Some((out_of_1000, seed)), ..Rule::always(when, fault) }
     }
 
     /// Lets the first `count` such operations pass.
@@ -205,7 +218,11 @@ impl Rule {
             return false;
         }
         self.met += 1;
-        self.met > self.skip && self.met - self.skip <= self.times
+        let drawn = match &mut self.chance {
+            Some((limit, random)) => draw(random) % 1000 < u64::from(*limit),
+            None => true,
+        };
+        drawn && self.met > self.skip && self.met - self.skip <= self.times
     }
 }
 
@@ -285,6 +302,19 @@ mod tests {
         assert_eq!(injector.strike(&Operation::Write { address: 0x1004, length: 4 }), None);
         assert_eq!(injector.strike(&Operation::Read { address: 0x1000, length: 4 }), None);
         assert!(injector.strike(&Operation::Write { address: 0xffe, length: 4 }).is_some());
+    }
+
+    #[test]
+    fn a_chance_is_met_about_as_often_as_it_says_and_is_the_seeds() {
+        let struck = |seed| {
+            let mut injector = Injector::default();
+            injector.add(Rule::sometimes(When::opcode(2), Fault::WrongPhase, 100, seed));
+            (0..1000).map(|lba| injector.strike(&read(lba)).is_some()).collect::<Vec<bool>>()
+        };
+        let count = struck(1).iter().filter(|struck| **struck).count();
+        assert!((60..150).contains(&count), "{count}");
+        assert_eq!(struck(1), struck(1));
+        assert_ne!(struck(1), struck(2));
     }
 
     #[test]

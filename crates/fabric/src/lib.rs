@@ -75,13 +75,14 @@ mod iommu;
 mod link;
 mod memory;
 mod port;
+mod random;
 mod transaction;
 mod wire;
 
 pub mod nic;
 pub mod nvme;
 
-pub use count::{Meter, Traffic};
+pub use count::{Meter, Record, Traffic};
 pub use device::{Context, Device};
 pub use event::Event;
 pub use fabric::{Absent, Fabric, FunctionId, HOST};

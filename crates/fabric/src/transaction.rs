@@ -2,6 +2,7 @@
 
 use dcs_devices::bus::BusError;
 
+use crate::count::Record;
 use crate::event::{Happening, Part, Place};
 use crate::fabric::{Asker, Fabric, FunctionId, HOST, Split};
 use crate::fault::{Fault, Operation};
@@ -121,8 +122,19 @@ impl Fabric {
         fault
     }
 
-    /// Where it goes, counted.
+    /// Where it goes, counted and recorded.
     fn route(&mut self, request: &Request) -> Route {
+        let route = self.look_up(request);
+        let at = self.now();
+        if let Some(records) = &mut self.records {
+            let Request { from, address, length, write, .. } = *request;
+            let to = if let Route::To(place) = &route { Some(place.function) } else { None };
+            records.push(Record { at, from, to, address, length, write });
+        }
+        route
+    }
+
+    fn look_up(&mut self, request: &Request) -> Route {
         let Request { from, address, length, write, .. } = *request;
         let requester = &mut self.functions[from.0];
         if requester.removed || !requester.bus_master {
