@@ -3,5 +3,6 @@
 mod bringup;
 mod card;
 mod iommu;
+mod nic;
 mod nvme;
 mod rig;

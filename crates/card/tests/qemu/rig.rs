@@ -67,15 +67,22 @@ pub struct Rig {
 impl Rig {
     /// Boots; the guest runs `script` after it has brought the devices up. Nothing where there is no virtual server.
     pub fn boot(script: &str) -> Option<Rig> {
-        Rig::start(false, &format!("{SHELL}{script}"))
+        Rig::boot_with_nic(Nic::Igb, &Network::User(Vec::new()), script)
+    }
+
+    /// The same, with this NIC on this network.
+    pub fn boot_with_nic(nic: Nic, network: &Network, script: &str) -> Option<Rig> {
+        Rig::start(false, nic, network, &format!("{SHELL}{script}"))
     }
 
     /// Boots with an IOMMU before all devices; the guest runs this program's ignored test `name`.
     pub fn boot_with_iommu(name: &str) -> Option<Rig> {
-        Rig::start(true, &format!("guest-side --ignored --exact {name} --nocapture --test-threads 1"))
+        let network = Network::User(Vec::new());
+        let script = format!("guest-side --ignored --exact {name} --nocapture --test-threads 1");
+        Rig::start(true, Nic::Igb, &network, &script)
     }
 
-    fn start(iommu: bool, script: &str) -> Option<Rig> {
+    fn start(iommu: bool, nic: Nic, network: &Network, script: &str) -> Option<Rig> {
         let tools = Tools::find_or_skip(Flavour::Cloud)?;
         let folder = tempfile::tempdir().unwrap();
         let (letters_in, letters) = channel();
@@ -98,7 +105,7 @@ impl Rig {
             initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
             machine = machine.iommu();
         }
-        let machine = machine.nvme(&image).nic(Nic::Igb, &Network::User(Vec::new())).card(&socket);
+        let machine = machine.nvme(&image).nic(nic, network).card(&socket);
         let initramfs = initramfs.finish(script);
         let guest = machine.start(&tools, &initramfs, folder.path()).unwrap();
         Some(Rig { bus, guest, letters, answer, _card: card, _folder: folder })

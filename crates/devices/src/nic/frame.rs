@@ -41,7 +41,9 @@ pub enum Transport {
     Udp,
 }
 
-/// How a frame is cut.
+/// How a frame is cut. Each segment gets its own lengths, sequence number, IPv4 identification and checksums.
+///
+/// FIN and PSH belong to the last segment; QEMU's NICs lose them. A frame with FIN is best sent without segmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
     /// Bytes of the TCP header.
