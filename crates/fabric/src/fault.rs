@@ -53,7 +53,7 @@ pub enum Fault {
 
     /// A transaction vanishes. A read then ends with [`dcs_devices::bus::BusError::Timeout`].
     DropTransaction,
-    /// A transaction takes so much longer. What must not pass it waits behind it.
+    /// A transaction takes so much longer. What must not pass it waits behind it: after a write all, after a read nothing.
     DelayTransaction(Duration),
     /// A transaction goes to an address so much higher.
     MisdirectTransaction(u64),

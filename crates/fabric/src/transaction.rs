@@ -15,7 +15,7 @@ struct Request {
     address: u64,
     length: u64,
     write: bool,
-    /// How much later it starts.
+    /// How much later it arrives.
     delay: Ps,
 }
 
@@ -46,8 +46,8 @@ impl Fabric {
     fn send_write(&mut self, request: &Request, bytes: &[u8]) {
         let from = request.from;
         let Route::To(to) = self.route(request) else { return };
-        let start = self.now + request.delay;
-        let at = self.travel(from, to.function, start, request.length).max(self.functions[from.0].posted);
+        let at = self.travel(from, to.function, self.now, request.length) + request.delay;
+        let at = at.max(self.functions[from.0].posted);
         self.functions[from.0].posted = at;
         self.schedule(at, Happening::Write { by: from, to, bytes: bytes.to_vec() });
     }
@@ -85,7 +85,8 @@ impl Fabric {
         let start = self.now + request.delay;
         match self.route(request) {
             Route::To(to) => {
-                let at = self.travel(from, to.function, start, 0).max(self.functions[from.0].posted);
+                let at = self.travel(from, to.function, self.now, 0) + request.delay;
+                let at = at.max(self.functions[from.0].posted);
                 self.schedule(at, Happening::Request { to, length: request.length, part });
             }
             Route::Forbidden => {

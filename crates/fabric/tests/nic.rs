@@ -479,6 +479,52 @@ fn a_reset_forgets_and_a_hung_one_needs_it() {
 }
 
 #[test]
+fn a_queue_that_is_stopped_forgets_what_is_under_way() {
+    let mut driver = Driver::new(Family::Igb);
+    driver.store(OUT, &[7; 2000]);
+    for steps in 0..60 {
+        driver.data(OUT, 1000, EOP | IFCS | RS, 0, 1000);
+        driver.set(0x3818, driver.tx_tail);
+        driver.wait(Duration::from_nanos(steps * 100));
+        // Stopped in the middle, set up anew, and started with a shorter frame.
+        driver.came.clear();
+        driver.set(0x3828, 0);
+        driver.tx_tail = 0;
+        driver.set(0x3810, 0);
+        driver.set(0x3818, 0);
+        driver.store(TX, &[0; 256]);
+        driver.set(0x3828, 1 << 25);
+        let slot = driver.data(OUT, 100, EOP | IFCS | RS, 0, 100);
+        driver.kick();
+        assert!(driver.done(slot), "{steps}");
+        assert_eq!(driver.came.last(), Some(&vec![7; 100]));
+        assert!(driver.came[..driver.came.len() - 1].iter().all(|frame| *frame == [7; 1000]));
+        assert_eq!(driver.get(0x3810), 1);
+    }
+}
+
+#[test]
+fn long_frames_take_many_small_buffers() {
+    let mut driver = Driver::cold(Config::new(Family::E1000e, MAC));
+    driver.size = 96;
+    driver.bring_up();
+    // 256-byte buffers, long frames.
+    driver.set(0x100, 1 << 1 | 1 << 5 | 3 << 16 | 1 << 26);
+    let frame = [&MAC[..], &[5; 9000]].concat();
+    driver.fabric.send(driver.end, frame.clone());
+    driver.run();
+    let mut bytes = Vec::new();
+    loop {
+        let (status, piece, _) = driver.take().unwrap();
+        bytes.extend(piece);
+        if status & 2 != 0 {
+            break;
+        }
+    }
+    assert_eq!(bytes, frame);
+}
+
+#[test]
 fn frames_are_struck_by_faults() {
     both(|mut driver| {
         let at = driver.fabric.now();

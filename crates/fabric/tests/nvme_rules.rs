@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dcs_devices::bus::Window;
 use dcs_fabric::nvme::{Config, Media, Nvme, Sgl};
-use dcs_fabric::{Access, Iommu, nvme};
+use dcs_fabric::{Access, Fault, Iommu, Rule, When, nvme};
 use host::{Cmd, DATA, Host, pattern};
 
 const SPECIFIC: u16 = 0x100;
@@ -73,6 +73,28 @@ fn a_deleted_queue_ends_its_commands_first() {
     host.wait(Duration::from_secs(2));
     assert!(host.peek(1).is_none());
     assert_eq!(host.load(DATA, 8), [0; 8]);
+}
+
+#[test]
+fn a_queue_made_anew_gets_nothing_of_the_one_before_it() {
+    let mut host = Host::new(Config::default(), 1, 16);
+    let (at, sq) = (host.address(DATA), host.address(DATA + 0x10_0000));
+    let whole = Window { address: 0, length: u64::MAX };
+    // Entries of the old queue are on their way for a long time.
+    let late = Fault::DelayTransaction(Duration::from_millis(5));
+    host.submit(0, admin(0, [1, 0]));
+    host.wait(Duration::from_nanos(900));
+    host.fabric.inject(host.ssd, Rule::once(When::Read(whole), late));
+    host.submit(1, Cmd::blocks(2, 0, 8, [at, 0]));
+    assert_eq!(host.next(0).unwrap().status, 0);
+    assert_eq!(host.fabric.faults_struck(host.ssd), 1);
+    let new = Cmd { data: [sq, 0], ..admin(1, [15 << 16 | 1, 1 << 16 | 1]) };
+    assert_eq!(status(&mut host, new), 0);
+    host.wait(Duration::from_millis(20));
+    host.store(DATA + 0x10_0000, &Cmd { opcode: 0, nsid: 1, ..Cmd::default() }.entry(0x77));
+    host.doorbell(2, 1);
+    let done = host.next(1).unwrap();
+    assert_eq!((done.cid, done.head, done.status), (0x77, 1, 0));
 }
 
 #[test]

@@ -207,6 +207,23 @@ impl Nic {
         self.fifo.clear();
     }
 
+    /// A queue that is stopped forgets what it has fetched, and what it waits for.
+    fn stop(&mut self, stopped: usize, transmit: bool) {
+        if transmit {
+            self.transmit[stopped] = TransmitQueue::default();
+        } else {
+            self.receive[stopped] = ReceiveQueue::default();
+        }
+        self.waits.retain(|_, wait| match wait {
+            Wait::TransmitDescriptors { queue, .. } | Wait::Piece { queue, .. } | Wait::Room { queue } => {
+                !transmit || *queue != stopped
+            }
+            Wait::ReceiveDescriptors { queue, .. } => transmit || *queue != stopped,
+            Wait::Late { queue, transmit: of, .. } => *of != transmit || *queue != stopped,
+            Wait::Phy | Wait::Link => true,
+        });
+    }
+
     /// A reset of the MAC (CTRL.RST).
     fn reset_mac(&mut self, cx: &mut Context<'_>) {
         if self.hung == Some(true) {
@@ -306,7 +323,7 @@ impl Nic {
             Wait::TransmitDescriptors { queue, count } => self.transmit_descriptors(queue, count, data, cx),
             Wait::ReceiveDescriptors { queue, count } => self.receive_descriptors(queue, count, data, cx),
             Wait::Piece { queue, at } => self.piece(queue, at, data, cx),
-            Wait::Room { queue } => self.room(queue, cx),
+            Wait::Room { queue } => self.read_frame(queue, cx),
             Wait::Late { writes, causes, queue, transmit } => {
                 for (address, bytes) in writes {
                     cx.write(address, bytes);

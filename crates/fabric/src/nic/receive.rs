@@ -8,8 +8,11 @@ use super::{Nic, Wait, registers};
 use crate::device::Context;
 use crate::fault::{Fault, Operation};
 
-/// Descriptors fetched at once at most, and kept ahead.
+/// Descriptors fetched at once at most.
 const BURST: u32 = 32;
+
+/// How many are kept ahead: a frame may need 64 buffers of 256 bytes.
+const AHEAD: usize = 96;
 
 /// All frames go to the first queue: there is no receive side scaling.
 const QUEUE: usize = 0;
@@ -44,8 +47,7 @@ impl Nic {
     pub(super) fn receive_fetch(&mut self, queue: usize, cx: &mut Context<'_>) {
         let held = &self.receive[queue];
         let ahead = held.fetched.len();
-        if self.hung.is_some() || held.fetching || !self.registers.receives(queue) || ahead >= BURST as usize
-        {
+        if self.hung.is_some() || held.fetching || !self.registers.receives(queue) || ahead >= AHEAD {
             return;
         }
         let ring = self.registers.ring(queue, false);
@@ -69,9 +71,7 @@ impl Nic {
             self.counts.broken += 1;
             return;
         };
-        if !std::mem::replace(&mut held.fetching, false) {
-            return;
-        }
+        held.fetching = false;
         let found = bytes.chunks_exact(DESCRIPTOR as usize).take(count as usize);
         held.fetched.extend(found.map(|raw| <[u8; 16]>::try_from(raw).expect("a descriptor")));
         self.deliver(cx);

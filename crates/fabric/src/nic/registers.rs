@@ -488,12 +488,7 @@ impl Nic {
     fn write_queue(&mut self, place: &Place, value: u32, cx: &mut Context<'_>) {
         *self.registers.queue(place) = value;
         if place.field == CONTROL && value & ENABLE == 0 && self.config.family == Family::Igb {
-            // A queue that is stopped forgets what it has fetched.
-            if place.transmit {
-                self.transmit[place.queue] = Default::default();
-            } else {
-                self.receive[place.queue] = Default::default();
-            }
+            self.stop(place.queue, place.transmit);
         }
         match place.transmit {
             true => self.transmit(place.queue, cx),

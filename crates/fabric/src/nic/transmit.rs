@@ -74,9 +74,7 @@ impl Nic {
             self.counts.broken += 1;
             return;
         };
-        if !std::mem::replace(&mut held.fetching, false) {
-            return;
-        }
+        held.fetching = false;
         let found = bytes.chunks_exact(DESCRIPTOR as usize).take(count as usize);
         held.fetched.extend(found.map(|raw| <[u8; 16]>::try_from(raw).expect("a descriptor")));
         self.transmit(queue, cx);
@@ -99,7 +97,7 @@ impl Nic {
     }
 
     /// Reads a frame's pieces, once the transmitter has room.
-    fn read_frame(&mut self, queue: usize, cx: &mut Context<'_>) {
+    pub(super) fn read_frame(&mut self, queue: usize, cx: &mut Context<'_>) {
         let backlog = self.line_free.saturating_sub(cx.now());
         let room = self.line_time(BUFFER);
         if backlog > room {
@@ -129,12 +127,6 @@ impl Nic {
         self.arrived(queue, cx);
     }
 
-    pub(super) fn room(&mut self, queue: usize, cx: &mut Context<'_>) {
-        if self.transmit[queue].busy {
-            self.read_frame(queue, cx);
-        }
-    }
-
     pub(super) fn piece(
         &mut self,
         queue: usize,
@@ -143,9 +135,6 @@ impl Nic {
         cx: &mut Context<'_>,
     ) {
         let held = &mut self.transmit[queue];
-        if !held.busy || held.arriving == 0 {
-            return;
-        }
         match data {
             Ok(bytes) => held.bytes[at..at + bytes.len()].copy_from_slice(&bytes),
             Err(_) => held.broken = true,

@@ -3,7 +3,7 @@
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::spec::{Command, Status, admin};
 use super::task::{Outcome, Task};
-use super::{Nvme, identify};
+use super::{Nvme, Wait, identify};
 use crate::device::Context;
 
 /// Features that are kept and given back, and their defaults [NVMe 1.4, 5.21.1].
@@ -91,6 +91,8 @@ impl Nvme {
             return Err(Status::INVALID_DELETION);
         }
         self.completion.remove(&queue);
+        // What is late for it is not for another one of its number.
+        self.waits.retain(|_, wait| !matches!(wait, Wait::Held { completion, .. } if *completion == queue));
         Ok(0)
     }
 
@@ -106,6 +108,7 @@ impl Nvme {
             self.complete(queue, held.command.cid, Status::SQ_DELETED, 0, held.fault, cx);
         }
         self.submission.remove(&queue);
+        self.waits.retain(|_, wait| !matches!(wait, Wait::Entries { queue: of, .. } if *of == queue));
         Ok(0)
     }
 
