@@ -2,7 +2,7 @@
 
 use crate::card::{Card, FIRST_SSD};
 use crate::handles::{Access, Refusal, Thing};
-use crate::network::{Address, Network};
+use crate::network::{self, Address, Network};
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
 use crate::ssd::Ssd;
@@ -154,10 +154,10 @@ impl Card {
                 }
                 _ => return Some(Err(Status::DeviceReset)),
             },
-            Attached::Nic(at) => match self.networks[at].nic().state() {
-                nic::State::Ready if self.networks[at].stack().is_some() => (Thing::Nic(at), 0),
-                nic::State::Starting | nic::State::Ready => return None,
-                _ => return Some(Err(Status::DeviceReset)),
+            Attached::Nic(at) => match self.networks[at].state() {
+                network::State::Ready => (Thing::Nic(at), 0),
+                network::State::Starting => return None,
+                network::State::Failed => return Some(Err(Status::DeviceReset)),
             },
         };
         Some(self.handles.add(thing).map(|handle| (handle, extra)).ok_or(Status::OutOfResources))

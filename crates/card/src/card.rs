@@ -189,6 +189,11 @@ impl Card {
         &self.engine
     }
 
+    /// Connections that are known, of all NICs.
+    pub fn connections(&self) -> usize {
+        self.networks.iter().map(Network::connections).sum()
+    }
+
     /// An answer to a read that was made over the bus.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.now = self.now.max(now);
@@ -242,7 +247,7 @@ impl Card {
     /// The function was reset by the bus, or lost its host: the devices can be told nothing.
     pub fn silenced(&mut self, bus: &mut dyn Bus) {
         self.ssds.iter_mut().for_each(Ssd::silenced);
-        self.networks.iter_mut().for_each(Network::silenced);
+        self.networks.iter_mut().for_each(|network| network.silenced(bus));
         for number in self.asked.keys().copied().collect::<Vec<_>>() {
             let data = Err(dcs_devices::bus::BusError::Timeout);
             self.host_read_done(bus, ReadDone { tag: Tag::new(HOST_READS, number), data });
@@ -259,7 +264,7 @@ impl Card {
     fn take_wishes(&mut self, bus: &mut dyn Bus) {
         let wanted = self.front.lock().take();
         if wanted.stop {
-            self.stop();
+            self.stop(bus);
         }
         if wanted.start.is_some() {
             self.starting = wanted.start;
@@ -298,8 +303,8 @@ impl Card {
 
     /// Everything that the host had is gone. The engine is not made anew: what devices still do to its blocks it knows of, and no
     /// late answer is taken for that of another operation.
-    fn stop(&mut self) {
-        self.networks.iter_mut().for_each(Network::drop_all);
+    fn stop(&mut self, bus: &mut dyn Bus) {
+        self.networks.iter_mut().for_each(|network| network.drop_all(bus));
         self.admin = None;
         self.starting = None;
         self.handles.clear();

@@ -38,6 +38,17 @@ pub struct Address {
     pub mtu: u16,
 }
 
+/// What a network is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The NIC is being brought up.
+    Starting,
+    /// Connections can be made.
+    Ready,
+    /// The NIC is gone, or given up, or was never started.
+    Failed,
+}
+
 /// What a network wants of the card.
 #[derive(Debug)]
 pub enum Wish {
@@ -74,6 +85,8 @@ struct Listener {
 pub struct Network {
     nic: Nic,
     stack: Option<Stack>,
+    /// The stack is one that was made since the NIC was started.
+    fresh: bool,
     registers: Window,
     address: Address,
     key: [u8; 16],
@@ -125,6 +138,7 @@ impl Network {
         Some(Network {
             nic,
             stack: None,
+            fresh: false,
             registers,
             address,
             key,
@@ -151,48 +165,47 @@ impl Network {
         self.registers
     }
 
-    /// The NIC.
-    pub fn nic(&self) -> &Nic {
-        &self.nic
-    }
-
-    /// The stack, once the NIC's address is known.
-    pub fn stack(&self) -> Option<&Stack> {
-        self.stack.as_ref()
+    /// What it is at.
+    pub fn state(&self) -> State {
+        match self.nic.state() {
+            nic::State::Ready if self.fresh => State::Ready,
+            nic::State::Ready | nic::State::Starting => State::Starting,
+            nic::State::Off | nic::State::Failed(_) => State::Failed,
+        }
     }
 
     /// Brings the NIC up, or resets it. Connections of before are gone.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos, address: Address) {
         self.address = address;
-        self.drop_all();
+        self.drop_all(bus);
+        self.fresh = false;
         match self.nic.state() {
             nic::State::Off => self.nic.start(bus, now),
             _ => self.nic.reset(bus, now),
         }
     }
 
-    /// All connections end, without a word to their peers.
-    pub fn drop_all(&mut self) {
-        self.stack = None;
-        for (_, mut flow) in self.flows.drain() {
-            flow.closed(Reason::Aborted);
-            flow.settle(&mut self.told);
+    /// All connections end. Their blocks come back as the NIC lets go of them.
+    pub fn drop_all(&mut self, bus: &mut dyn Bus) {
+        for port in self.listeners.keys().copied().collect::<Vec<_>>() {
+            self.unlisten(port);
         }
-        for cid in self.connecting.drain().map(|(_, cid)| cid) {
-            self.wishes.push_back(Wish::Connection(cid, Err(Status::DeviceReset)));
-        }
-        for (_, listener) in self.listeners.drain() {
-            for cid in listener.waiting {
-                self.wishes.push_back(Wish::Connection(cid, Err(Status::DeviceReset)));
-            }
+        if let Some(stack) = &mut self.stack {
+            let connecting = self.connecting.keys();
+            self.flows.keys().chain(connecting).for_each(|flow| stack.abort(*flow));
         }
         self.lost.clear();
+        self.take_events(bus);
+        self.flows.values_mut().for_each(|flow| flow.released = true);
+        self.flows.retain(|_, flow| !flow.is_over());
     }
 
     /// The NIC can do nothing any more, as the owner of the bus knows.
-    pub fn silenced(&mut self) {
+    pub fn silenced(&mut self, bus: &mut dyn Bus) {
         self.nic.silenced();
-        self.drop_all();
+        self.drop_all(bus);
+        self.take_sent();
+        self.take_events(bus);
     }
 
     /// The next thing that it wants.
@@ -214,13 +227,26 @@ impl Network {
     /// Looks after everything.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.nic.poll(bus, now);
-        if self.stack.is_none()
-            && self.nic.state() == nic::State::Ready
-            && let Some(mac) = self.nic.address()
-        {
-            self.stack = Some(Stack::new(self.stack_config(mac)));
-        }
         self.take_sent();
+        match self.nic.state() {
+            // The old one had to see its last frame come back.
+            nic::State::Ready if !self.fresh && self.frames.is_empty() => {
+                if let Some(mac) = self.nic.address() {
+                    self.take_events(bus);
+                    self.stack = Some(Stack::new(self.stack_config(mac)));
+                    self.fresh = true;
+                }
+            }
+            nic::State::Failed(failure) if self.fresh => {
+                self.fresh = false;
+                // What was pulled out writes nowhere; what the host has switched off is the host's.
+                match failure {
+                    nic::Failure::Gone => self.silenced(bus),
+                    _ => self.drop_all(bus),
+                }
+            }
+            _ => {}
+        }
         self.take_received(bus, now);
         if let Some(stack) = &mut self.stack {
             stack.poll(now);
@@ -398,7 +424,7 @@ impl Network {
 
     /// Gives the NIC what the stack has for it, as far as there is room.
     fn transmit(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        while self.nic.state() == nic::State::Ready && self.nic.link() {
+        while self.fresh && self.nic.state() == nic::State::Ready && self.nic.link() {
             let (Some(stack), Some(slot)) = (&mut self.stack, self.free_headers.pop()) else { return };
             let Some(frame) = stack.next_frame(now) else {
                 self.free_headers.push(slot);
@@ -590,6 +616,11 @@ impl Network {
         }
         self.with(name, |flow, _| flow.released = true);
         self.take_events(bus);
+    }
+
+    /// Connections that are known.
+    pub fn connections(&self) -> usize {
+        self.flows.len()
     }
 
     /// Whether there is such a connection.

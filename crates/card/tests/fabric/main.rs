@@ -1,6 +1,8 @@
 //! The card on the in-memory fabric: real queues, real NVMe commands, virtual time.
 
 mod faults;
+mod flows;
 mod host;
+mod peer;
 mod rig;
 mod transfers;

@@ -1,5 +1,6 @@
 //! A server in memory: the card, SSDs, and a host that speaks to the card as the command set says, byte by byte. Virtual time.
 
+use crate::peer::Peer;
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
 use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
 use dcs_abi::entry::{CompletionEntry, OPCODE_TRANSFER, SubmissionEntry};
@@ -10,7 +11,8 @@ use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
 use dcs_card::pci::Registers;
 use dcs_devices::bus::Bus;
-use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, nvme};
+use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd, nic, nvme};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Bytes of host memory.
@@ -32,6 +34,10 @@ const RESULT: u64 = 0x800;
 /// Free host memory.
 pub const FREE: u64 = 0x40_0000;
 
+/// The card's address, and the peer's.
+pub const CARD: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
 /// A host's side of a queue pair.
 #[derive(Debug, Default)]
 struct Side {
@@ -51,6 +57,10 @@ pub struct End {
 impl End {
     pub fn ssd(handle: u32, extents: &[(u64, u64)]) -> End {
         End { kind: EndpointKind::Block, handle, extents: extents.to_vec() }
+    }
+
+    pub fn flow(handle: u32) -> End {
+        End { kind: EndpointKind::Flow, handle, extents: Vec::new() }
     }
 
     pub fn memory(handle: u32, address: u64, length: u64) -> End {
@@ -107,6 +117,8 @@ pub struct Rig {
     pub card: Card,
     pub card_id: FunctionId,
     pub ssds: Vec<(FunctionId, nvme::Namespace)>,
+    /// The NIC, and who is at the other end of its wire.
+    pub nic: Option<(FunctionId, WireEnd, Peer)>,
     admin: Side,
     commands: Side,
     next_cid: u16,
@@ -135,7 +147,8 @@ impl Rig {
             .collect();
         let card = Card::new(config, &fabric.port(card_id), None).expect("the sizes are sound");
         let (admin, commands, seen, submitted) = Default::default();
-        let mut rig = Rig { fabric, card, card_id, ssds, admin, commands, next_cid: 0, seen, submitted };
+        let mut rig =
+            Rig { fabric, card, card_id, ssds, nic: None, admin, commands, next_cid: 0, seen, submitted };
         rig.enable();
         rig
     }
@@ -193,14 +206,30 @@ impl Rig {
         }
     }
 
+    /// Lets the peer do what it can now.
+    fn peer(&mut self) {
+        let now = self.now();
+        let Some((_, end, peer)) = &mut self.nic else { return };
+        for frame in peer.step(now) {
+            self.fabric.send(*end, frame);
+        }
+    }
+
     /// The next thing that happens; false where nothing will.
     pub fn step(&mut self) -> bool {
         self.poll();
-        let deadline = self.card.deadline();
+        self.peer();
+        let peer = self.nic.as_ref().and_then(|(.., peer)| peer.deadline);
+        let deadline = [self.card.deadline(), peer].into_iter().flatten().min();
         let event = self.fabric.step(deadline.map(Duration::from_nanos));
         let now = self.now();
         match event {
             None => return deadline.is_some(),
+            Some(Event::Frame { bytes, .. }) => {
+                if let Some((.., peer)) = &mut self.nic {
+                    peer.receive(bytes);
+                }
+            }
             Some(Event::Read { function, done }) if function == self.card_id => {
                 self.card.read_done(&mut self.fabric.port(function), now, done);
             }
@@ -298,6 +327,49 @@ impl Rig {
             assert_eq!(block_size, 512);
             handle
         })
+    }
+
+    /// Plugs a NIC in, with a peer at the other end of its wire, and attaches it: its handle.
+    pub fn plug(&mut self, family: nic::Family, wire: Wire) -> Result<u32, Status> {
+        let model = nic::Nic::new(nic::Config::new(family, [2, 0, 0, 0, 0, 1]));
+        let id = self.fabric.add_device("nic", Rate::GEN2_X4, model);
+        self.fabric.set_bus_master(id, true);
+        let ends = self.fabric.connect(wire, [Some(id), None]);
+        self.nic = Some((id, ends[1], Peer::new(PEER)));
+        self.attach_nic(family)
+    }
+
+    pub fn attach_nic(&mut self, family: nic::Family) -> Result<u32, Status> {
+        let id = self.nic.as_ref().expect("a NIC is plugged in").0;
+        let bar = self.fabric.bar(id, 0);
+        let device = if family == nic::Family::Igb { 0x10c9 } else { 0x10d3 };
+        let words = [bar.length as u32, device, CARD.to_bits(), 24 | 1500 << 16, 0, 0];
+        let entry =
+            AdminEntry { opcode: opcode::ATTACH_NIC, data_address: bar.address, words, ..Default::default() };
+        self.admin(entry).map(|(handle, _)| handle)
+    }
+
+    pub fn stream(&mut self, at: usize) -> &mut crate::peer::Stream {
+        &mut self.net().streams[at]
+    }
+
+    pub fn net(&mut self) -> &mut Peer {
+        &mut self.nic.as_mut().expect("a NIC is plugged in").2
+    }
+
+    /// An admin command of ours, by its words.
+    pub fn command(&mut self, opcode: u8, words: &[u32]) -> Result<(u32, u32), Status> {
+        let mut all = [0; 6];
+        all[..words.len()].copy_from_slice(words);
+        self.admin(AdminEntry { opcode, words: all, ..Default::default() })
+    }
+
+    /// A connection that the peer makes to a port of the card: its handle, and the peer's stream.
+    pub fn accepted(&mut self, listener: u32, port: u16, from: u16) -> (u32, usize) {
+        let stream = self.net().connect((CARD, port), from);
+        let (handle, peer) = self.command(opcode::ACCEPT, &[listener]).expect("a connection comes");
+        assert_eq!(peer, PEER.to_bits());
+        (handle, stream)
     }
 
     /// Submits a transfer, and tells its cid.

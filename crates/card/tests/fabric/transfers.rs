@@ -20,7 +20,7 @@ pub fn data(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-fn digest(operator: dcs_abi::operator::Operator, bytes: &[u8]) -> Vec<u8> {
+pub fn digest(operator: dcs_abi::operator::Operator, bytes: &[u8]) -> Vec<u8> {
     let mut context = dcs_ndp::Context::new(operator, &[]).unwrap();
     context.absorb(bytes);
     context.value().unwrap().as_bytes().to_vec()

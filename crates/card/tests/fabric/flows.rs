@@ -1,0 +1,337 @@
+//! Connections as endpoints: SSD to NIC and NIC to SSD, with a peer that has a TCP of its own.
+
+use crate::rig::{End, FREE, HOST_MEMORY, PEER, Rig, Transfer};
+use crate::transfers::{data, digest};
+use dcs_abi::admin::opcode;
+use dcs_abi::entry::{FLAG_DURABLE, LENGTH_TO_END};
+use dcs_abi::operator::Operator::{Aes256Ctr, Crc32c, Md5};
+use dcs_abi::status::{Stage, Status};
+use dcs_card::card::Config;
+use dcs_devices::bus::Window;
+use dcs_fabric::nic::Family;
+use dcs_fabric::{Fault, Rule, When, Wire};
+use std::time::Duration;
+
+const PORT: u16 = 80;
+const LENGTH: usize = 3_000_000;
+
+/// A wire on which one frame in twenty is lost, and others are doubled or late.
+fn bad_wire() -> Wire {
+    Wire { lose: 50, duplicate: 20, reorder: 50, ..Wire::default() }
+}
+
+/// A server with an SSD (handle 2), a NIC (3) and a listener (4).
+fn server(family: Family, wire: Wire) -> Rig {
+    let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
+    assert_eq!(rig.plug(family, wire), Ok(3));
+    assert_eq!(rig.command(opcode::LISTEN, &[3, PORT.into()]), Ok((4, 0)));
+    rig
+}
+
+fn send_file(family: Family, wire: Wire) {
+    let mut rig = server(family, wire);
+    let bytes = data(LENGTH, 31);
+    rig.ssds[0].1.store(4096, &bytes);
+    let (flow, stream) = rig.accepted(4, PORT, 5000);
+    let meter = rig.fabric.meter(Window { address: 0, length: HOST_MEMORY });
+    let transfer =
+        Transfer::new(End::ssd(2, &[(4096, LENGTH as u64)]), End::flow(flow)).through(&[(Md5, &[])]);
+    let ended = rig.run(&transfer);
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, LENGTH as u64));
+    assert_eq!(ended.digest(0), digest(Md5, &bytes));
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
+    assert!(rig.stream(stream).got == bytes);
+    assert!(rig.fabric.metered(meter).bytes() < 4096, "no data through host memory");
+    // The flow is kept across commands; this one changes the data, so that blocks wait for the peer.
+    let key = dcs_ndp::parameter::aes256_ctr(&[5; 32], &[6; 16]);
+    let second = transfer.through(&[(Aes256Ctr, &key), (Crc32c, &[])]);
+    let ended = rig.run(&second);
+    assert_eq!(ended.status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == 2 * LENGTH));
+    let mut expected = bytes.clone();
+    dcs_ndp::Context::new(Aes256Ctr, &key).unwrap().in_place(&mut expected, true).unwrap();
+    assert!(rig.stream(stream).got[LENGTH..] == expected);
+    assert_eq!(ended.digest(1), digest(Crc32c, &expected));
+    rig.command(opcode::SHUTDOWN, &[flow]).unwrap();
+    assert!(rig.run_until(|rig| rig.stream(stream).ended));
+    rig.stream(stream).close = true;
+    rig.command(opcode::RELEASE, &[flow]).unwrap();
+    rig.assert_idle();
+}
+
+#[test]
+fn an_ssd_s_bytes_go_to_the_wire_with_their_digest() {
+    send_file(Family::Igb, Wire::default());
+    send_file(Family::E1000e, Wire::default());
+}
+
+#[test]
+fn what_the_wire_loses_is_read_again() {
+    send_file(Family::Igb, bad_wire());
+    send_file(Family::E1000e, bad_wire());
+}
+
+fn receive_file(family: Family, wire: Wire) {
+    let mut rig = server(family, wire);
+    let bytes = data(LENGTH, 32);
+    let (flow, stream) = rig.accepted(4, PORT, 5000);
+    rig.stream(stream).to_send = bytes.clone();
+    let room = LENGTH.next_multiple_of(512) as u64;
+    let transfer = Transfer::new(End::flow(flow), End::ssd(2, &[(8192, room)])).through(&[(Crc32c, &[])]);
+    let transfer = Transfer { length: LENGTH as u64, flags: FLAG_DURABLE, ..transfer };
+    let ended = rig.run(&transfer);
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, LENGTH as u64));
+    assert_eq!(ended.digest(0), digest(Crc32c, &bytes));
+    let mut written = vec![0; LENGTH];
+    rig.ssds[0].1.load(8192, &mut written);
+    assert!(written == bytes);
+    // Until the peer ends its stream, into memory.
+    let more = data(100_001, 33);
+    rig.stream(stream).to_send.extend_from_slice(&more);
+    rig.stream(stream).close = true;
+    let rest = Transfer::new(End::flow(flow), End::memory(1, FREE, 200_000));
+    let ended = rig.run(&Transfer { length: LENGTH_TO_END, ..rest });
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 100_001));
+    assert!(rig.load(FREE, 100_001) == more);
+    rig.assert_idle();
+}
+
+#[test]
+fn what_comes_from_the_wire_is_gathered_and_written() {
+    receive_file(Family::Igb, Wire::default());
+    receive_file(Family::E1000e, Wire::default());
+}
+
+#[test]
+fn what_comes_from_a_bad_wire_is_put_in_order() {
+    receive_file(Family::Igb, bad_wire());
+    receive_file(Family::E1000e, bad_wire());
+}
+
+#[test]
+fn many_connections_at_once_each_have_their_own_bytes() {
+    let mut rig = server(Family::Igb, Wire { lose: 10, ..Wire::default() });
+    let bytes = data(4 << 20, 34);
+    rig.ssds[0].1.store(0, &bytes);
+    let all: Vec<_> = (0..16u16)
+        .map(|at| {
+            let (flow, stream) = rig.accepted(4, PORT, 6000 + at);
+            let from = usize::from(at) * 200_000;
+            let source = End::ssd(2, &[(from as u64, 250_000)]);
+            (rig.submit(&Transfer::new(source, End::flow(flow)).through(&[(Md5, &[])])), stream, from)
+        })
+        .collect();
+    for (cid, stream, from) in all {
+        let ended = rig.wait(cid);
+        assert_eq!(ended.status(), Status::Success);
+        assert_eq!(ended.digest(0), digest(Md5, &bytes[from..from + 250_000]));
+        assert!(rig.run_until(|rig| rig.stream(stream).got.len() == 250_000));
+        assert!(rig.stream(stream).got == bytes[from..from + 250_000]);
+    }
+    rig.assert_idle();
+}
+
+#[test]
+fn the_card_connects_to_its_peer() {
+    let mut rig = server(Family::E1000e, Wire::default());
+    assert_eq!(
+        rig.command(opcode::CONNECT, &[3, PEER.to_bits(), 99]),
+        Err(Status::PeerReset),
+        "nobody listens"
+    );
+    let stream = rig.net().listen(99);
+    let (flow, peer) = rig.command(opcode::CONNECT, &[3, PEER.to_bits(), 99]).unwrap();
+    assert_eq!(peer, PEER.to_bits());
+    rig.store(FREE, b"good morning");
+    let hello = Transfer::new(End::memory(1, FREE, 12), End::flow(flow));
+    assert_eq!(rig.run(&hello).status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got == b"good morning"));
+    rig.command(opcode::RELEASE, &[flow]).unwrap();
+    rig.assert_idle();
+}
+
+#[test]
+fn a_peer_that_goes_away_is_said() {
+    let mut rig = server(Family::Igb, Wire::default());
+    rig.ssds[0].1.store(0, &data(LENGTH, 35));
+    let (flow, stream) = rig.accepted(4, PORT, 5000);
+    rig.stream(stream).most = 100_000;
+    let send = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
+    let cid = rig.submit(&send);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == 100_000));
+    rig.net().abort(stream);
+    let ended = rig.wait(cid);
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::PeerReset, Stage::Destination));
+    assert!((100_000..LENGTH as u64).contains(&ended.entry.delivered.value()));
+    rig.assert_idle();
+    assert_eq!(rig.run(&send).status(), Status::PeerReset, "the connection is gone");
+    // Others are not.
+    let (flow, stream) = rig.accepted(4, PORT, 5001);
+    let send = Transfer::new(End::ssd(2, &[(0, 70_000)]), End::flow(flow));
+    assert_eq!(rig.run(&send).status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == 70_000));
+}
+
+#[test]
+fn a_peer_that_takes_nothing_costs_its_own_transfer_its_time_and_no_other() {
+    let mut rig = server(Family::Igb, Wire::default());
+    rig.ssds[0].1.store(0, &data(LENGTH, 36));
+    let (slow, stream) = rig.accepted(4, PORT, 5000);
+    rig.stream(stream).most = 0;
+    let send = |flow| Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
+    let stuck = rig.submit(&Transfer { timeout_ms: 2000, ..send(slow) });
+    let (fast, other) = rig.accepted(4, PORT, 5001);
+    let ended = rig.run(&send(fast));
+    assert_eq!(ended.status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(other).got.len() == LENGTH));
+    let ended = rig.wait(stuck);
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::Timeout, Stage::Destination));
+    rig.assert_idle();
+}
+
+#[test]
+fn what_a_cancelled_transfer_had_of_a_stream_is_the_next_one_s() {
+    let mut rig = server(Family::Igb, Wire::default());
+    let (flow, stream) = rig.accepted(4, PORT, 5000);
+    let bytes = data(50_000, 37);
+    rig.stream(stream).to_send = bytes[..20_000].to_vec();
+    let receive = Transfer::new(End::flow(flow), End::memory(1, FREE, 50_000));
+    let ended = rig.run(&Transfer { length: 50_000, timeout_ms: 100, ..receive.clone() });
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Timeout, 0));
+    rig.stream(stream).to_send = bytes.clone();
+    let ended = rig.run(&Transfer { length: 50_000, ..receive });
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 50_000));
+    assert!(rig.load(FREE, 50_000) == bytes, "no byte was lost, and none came twice");
+}
+
+#[test]
+fn a_nic_that_hangs_is_reset_and_the_connections_live() {
+    let mut rig = server(Family::Igb, Wire::default());
+    let bytes = data(LENGTH, 38);
+    rig.ssds[0].1.store(0, &bytes);
+    let (flow, stream) = rig.accepted(4, PORT, 5000);
+    let nic = rig.nic.as_ref().unwrap().0;
+    rig.fabric.inject(nic, Rule::once(When::Transmit, Fault::Hang).after(200));
+    let send = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow)).through(&[(Md5, &[])]);
+    let ended = rig.run(&send);
+    assert_eq!((ended.status(), rig.fabric.faults_struck(nic)), (Status::Success, 1));
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
+    assert!(rig.stream(stream).got == bytes && ended.digest(0) == digest(Md5, &bytes));
+    rig.assert_idle();
+}
+
+#[test]
+fn every_fault_of_frames_is_mended_by_tcp() {
+    let faults = [
+        Fault::DropFrame,
+        Fault::DuplicateFrame,
+        Fault::DelayFrame(Duration::from_millis(5)),
+        Fault::CorruptFrame { undetected: false },
+        Fault::CorruptFrame { undetected: true },
+    ];
+    for fault in faults {
+        for when in [When::Transmit, When::Receive] {
+            let mut rig = server(Family::Igb, Wire::default());
+            let bytes = data(LENGTH, 39);
+            rig.ssds[0].1.store(0, &bytes);
+            let (flow, stream) = rig.accepted(4, PORT, 5000);
+            let nic = rig.nic.as_ref().unwrap().0;
+            rig.fabric.inject(nic, Rule::once(when.clone(), fault).after(50).times(6));
+            let send = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
+            assert_eq!(rig.run(&send).status(), Status::Success, "{fault:?} {when:?}");
+            assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH), "{fault:?} {when:?}");
+            assert!(rig.stream(stream).got == bytes, "{fault:?} {when:?}");
+        }
+    }
+}
+
+#[test]
+fn an_ssd_that_cannot_be_read_again_ends_the_connection_and_tells_nothing_wrong() {
+    let mut rig = server(Family::Igb, bad_wire());
+    let bytes = data(LENGTH, 40);
+    rig.ssds[0].1.store(0, &bytes);
+    let (flow, stream) = rig.accepted(4, PORT, 5000);
+    let ssd = rig.ssds[0].0;
+    rig.fabric.inject(ssd, Rule::once(When::opcode(2), Fault::Remove).after(20));
+    let send = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
+    let ended = rig.run(&send);
+    assert!(!ended.status().is_success());
+    let now = rig.now();
+    rig.run_until(|rig| rig.now() > now + 5_000_000_000);
+    let got = rig.stream(stream).got.clone();
+    assert!(got == bytes[..got.len()], "what came is the beginning");
+}
+
+#[test]
+fn a_nic_that_is_pulled_out_fails_transfers_when_their_time_is_over() {
+    let mut rig = server(Family::Igb, Wire::default());
+    rig.ssds[0].1.store(0, &data(LENGTH, 41));
+    let (flow, _) = rig.accepted(4, PORT, 5000);
+    let nic = rig.nic.as_ref().unwrap().0;
+    let send = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
+    let cid = rig.submit(&send);
+    (0..2000).for_each(|_| _ = rig.step());
+    rig.fabric.remove(nic);
+    let ended = rig.wait(cid);
+    assert_eq!(ended.entry.stage(), Stage::Destination);
+    assert!(!ended.status().is_success(), "{}", ended.status());
+    let to_memory = Transfer::new(End::ssd(2, &[(0, 100_000)]), End::memory(1, FREE, 100_000));
+    assert_eq!(rig.run(&to_memory).status(), Status::Success, "the SSD works");
+    rig.assert_idle();
+}
+
+#[test]
+fn a_nic_and_a_card_that_are_reset_make_new_connections() {
+    let mut rig = server(Family::Igb, Wire::default());
+    let bytes = data(LENGTH, 42);
+    rig.ssds[0].1.store(0, &bytes);
+    let send = |flow| Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
+    let (flow, _) = rig.accepted(4, PORT, 5000);
+    let cid = rig.submit(&send(flow));
+    (0..2000).for_each(|_| _ = rig.step());
+    // Attached anew while it sends: what was before is over.
+    let nic = rig.attach_nic(Family::Igb).unwrap();
+    let ended = rig.wait(cid);
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::PeerReset, Stage::Destination));
+    rig.assert_idle();
+    let (listener, _) = rig.command(opcode::LISTEN, &[nic, 81]).unwrap();
+    let (flow, stream) = rig.accepted(listener, 81, 5001);
+    assert_eq!(rig.run(&send(flow)).status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
+    // The card is reset with a transfer under way.
+    rig.submit(&send(flow));
+    (0..2000).for_each(|_| _ = rig.step());
+    rig.disable();
+    rig.enable();
+    assert_eq!(rig.grant(0, HOST_MEMORY), 1);
+    rig.create_queues().unwrap();
+    assert_eq!(rig.attach(0), Ok(2));
+    assert_eq!(rig.attach_nic(Family::Igb), Ok(3));
+    assert_eq!(rig.command(opcode::LISTEN, &[3, 81]), Ok((4, 0)));
+    let (flow, stream) = rig.accepted(4, 81, 5002);
+    assert_eq!(rig.run(&send(flow)).status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
+    assert!(rig.stream(stream).got == bytes);
+    rig.assert_idle();
+}
+
+#[test]
+fn connections_come_and_go_and_nothing_is_left() {
+    let mut rig = server(Family::E1000e, Wire::default());
+    rig.ssds[0].1.store(0, &data(4096, 43));
+    for at in 0..200u16 {
+        let (flow, stream) = rig.accepted(4, PORT, 10_000 + at);
+        let send = Transfer::new(End::ssd(2, &[(0, 1000)]), End::flow(flow));
+        assert_eq!(rig.run(&send).status(), Status::Success, "{at}");
+        if at % 3 > 0 {
+            rig.command(opcode::SHUTDOWN, &[flow]).unwrap();
+            rig.stream(stream).close = true;
+        }
+        rig.command(opcode::RELEASE, &[flow]).unwrap();
+        assert_eq!(flow, 5, "the handle is used again");
+    }
+    let now = rig.now();
+    rig.run_until(|rig| rig.now() > now + 300_000_000_000);
+    rig.assert_idle();
+    assert_eq!(rig.card.connections(), 0);
+}
