@@ -390,6 +390,18 @@ impl Fabric {
         }
     }
 
+    /// Plugs an end of a wire that is in the caller's hands into a function.
+    ///
+    /// # Panics
+    ///
+    /// Where a function holds the end.
+    pub fn plug(&mut self, end: WireEnd, function: FunctionId) {
+        let held = self.wires[end.wire].ends[end.side].replace(function);
+        assert!(held.is_none(), "the end is held by {held:?}");
+        let up = self.wires[end.wire].up;
+        self.schedule(self.now, Happening::Carrier { end, up });
+    }
+
     /// Changes what a wire is like.
     pub fn set_wire(&mut self, wire: WireEnd, to: Wire) {
         self.wires[wire.wire].wire = to;

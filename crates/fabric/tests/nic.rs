@@ -20,6 +20,8 @@ struct Driver {
     end: WireEnd,
     family: Family,
     size: u32,
+    /// Where its rings and buffers start in the card's memory.
+    base: u64,
     tx_tail: u32,
     rx_head: u32,
     came: Vec<Vec<u8>>,
@@ -35,7 +37,7 @@ impl Driver {
         fabric.set_bus_master(card, true);
         fabric.set_bus_master(nic, true);
         let family = config.family;
-        Driver { fabric, card, nic, end, family, size: 16, tx_tail: 0, rx_head: 0, came: Vec::new() }
+        Driver { fabric, card, nic, end, family, size: 16, base: 0, tx_tail: 0, rx_head: 0, came: Vec::new() }
     }
 
     /// One with a link and both rings of 16 descriptors. Receive buffers of 2 KiB, all given.
@@ -51,7 +53,7 @@ impl Driver {
         self.phy(0, Some(0x1340));
         self.wait(Duration::from_millis(3));
         assert_eq!(self.get(8) & 3, 3, "a link");
-        let window = self.fabric.port(self.card).window().address;
+        let window = self.address(0);
         let (rx, tx) = (0x2800, 0x3800);
         for (base, at) in [(rx, window + RX), (tx, window + TX)] {
             self.set(base, at as u32);
@@ -87,16 +89,16 @@ impl Driver {
     }
 
     fn address(&mut self, offset: u64) -> u64 {
-        self.fabric.port(self.card).window().address + offset
+        self.fabric.port(self.card).window().address + self.base + offset
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8]) {
-        self.fabric.port(self.card).store(offset, bytes);
+        self.fabric.port(self.card).store(self.base + offset, bytes);
     }
 
     fn load(&mut self, offset: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.fabric.port(self.card).load(offset, &mut bytes);
+        self.fabric.port(self.card).load(self.base + offset, &mut bytes);
         bytes
     }
 
@@ -610,6 +612,67 @@ fn a_lost_write_back_is_seen_as_no_frame() {
         driver.run();
         assert_eq!(driver.take(), None);
     });
+}
+
+#[test]
+fn legacy_descriptors_work_both_ways() {
+    both(|mut driver| {
+        if driver.family == Family::Igb {
+            driver.set(0x280c, 2);
+        } else {
+            driver.set(0x5008, 0);
+        }
+        let frame = tcp(MAC, 5, 0x18, &[1; 301]);
+        driver.fabric.send(driver.end, frame.clone());
+        driver.run();
+        let raw = driver.load(RX, 16);
+        assert_eq!(raw[8..10], (frame.len() as u16).to_le_bytes());
+        assert_eq!((raw[12], raw[13]), (1 << 6 | 1 << 5 | 3, 0));
+        assert_eq!(driver.load(IN, frame.len()), frame);
+        // A sum from the TCP header on.
+        let mut given = frame.clone();
+        given[50..52].copy_from_slice(&sum(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 1, 65]).to_be_bytes());
+        driver.store(OUT, &given);
+        let at = driver.address(OUT);
+        let slot = driver.put(at, [given.len() as u32 | 50 << 16 | EOP | IFCS | RS | 1 << 26, 34 << 8]);
+        driver.kick();
+        assert!(driver.done(slot));
+        assert_eq!(driver.came, [frame]);
+    });
+}
+
+#[test]
+fn what_one_nic_cuts_up_the_other_finds_right() {
+    for (from, to) in [(Family::Igb, Family::E1000e), (Family::E1000e, Family::Igb)] {
+        let mut driver = Driver::cold(Config::new(from, [4; 6]));
+        let other = driver.fabric.add_device("other", Rate::GEN2_X4, Nic::new(Config::new(to, MAC)));
+        driver.fabric.set_bus_master(other, true);
+        let first = driver.nic;
+        driver.fabric.plug(driver.end, other);
+        driver.size = 64;
+        (driver.nic, driver.family, driver.base) = (other, to, 1 << 20);
+        driver.bring_up();
+        (driver.nic, driver.family, driver.base) = (first, from, 0);
+        driver.bring_up();
+        let payload: Vec<u8> = (0..60_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+        let mut given = tcp(MAC, 1000, 0x18, &payload);
+        given[16..18].fill(0);
+        given[24..26].fill(0);
+        given[50..52].copy_from_slice(&sum(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 6]).to_be_bytes());
+        driver.store(OUT, &given);
+        context(&mut driver, 1000);
+        let length = given.len() as u32;
+        driver.data(OUT, 60_000, IFCS | TSE, 3, length - 54);
+        driver.data(OUT + 60_000, length - 60_000, EOP | IFCS | TSE | RS, 3, 0);
+        driver.kick();
+        (driver.nic, driver.family, driver.base, driver.rx_head) = (other, to, 1 << 20, 0);
+        let mut came = Vec::new();
+        while let Some((status, bytes, _)) = driver.take() {
+            assert_eq!(status, 1 << 9 | 1 << 6 | 1 << 5 | 3);
+            came.extend_from_slice(&bytes[54..]);
+        }
+        assert_eq!(came, payload);
+    }
 }
 
 #[test]

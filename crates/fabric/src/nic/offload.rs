@@ -297,6 +297,49 @@ mod tests {
     }
 
     #[test]
+    fn ipv6_is_summed_and_cut_up_too() {
+        let frame = |sequence: u32, flags: u8, payload: &[u8]| {
+            let mut frame = vec![2; 12];
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend((20 + payload.len() as u16).to_be_bytes());
+            frame.extend([6, 64]);
+            frame.extend((0..32u8).map(|i| i.wrapping_mul(9)));
+            frame.extend([0, 80, 0, 81]);
+            frame.extend(sequence.to_be_bytes());
+            frame.extend([0, 0, 0, 1, 0x50, flags, 4, 0, 0, 0, 0, 0]);
+            frame.extend(payload);
+            let pseudo =
+                [&frame[22..54], &[0, 0], &(20 + payload.len() as u16).to_be_bytes(), &[0, 0, 0, 6]].concat();
+            let value = !sum(&[&pseudo[..], &frame[54..]].concat());
+            put(&mut frame, 70, value);
+            frame
+        };
+        let payload: Vec<u8> = (0..2501).map(|i| (i * 3) as u8).collect();
+        let mut given = frame(7, 0x18, &payload);
+        let parsed = parse(&given);
+        assert_eq!((parsed.ip, parsed.protocol, parsed.header, parsed.l4_right), (6, 6, 74, Some(true)));
+        let partial = sum(&[&given[22..54], &[0, 6]].concat());
+        put(&mut given, 70, partial);
+        put(&mut given, 18, 0);
+        let offload = Offload {
+            ip: 14,
+            ip_end: 54,
+            l4: 54,
+            l4_sum: 70,
+            header: 74,
+            segment: 1000,
+            tcp: true,
+            insert_l4: true,
+            ..Offload::default()
+        };
+        let flags = [0x10, 0x10, 0x18];
+        let pieces = payload.chunks(1000).zip(flags).enumerate();
+        let expected: Vec<_> =
+            pieces.map(|(i, (piece, flags))| frame(7 + 1000 * i as u32, flags, piece)).collect();
+        assert_eq!(segments(&given, &offload), expected);
+    }
+
+    #[test]
     fn no_offsets_and_no_frames_make_it_panic() {
         let odd = Offload { ip: 70, ip_end: 20, l4: 400, l4_sum: 399, header: 60, ..offload(6, 10) };
         assert_eq!(segments(&[0; 80], &odd).len(), 2);
