@@ -13,8 +13,8 @@ const FRESH: Nanos = 60 * SECOND;
 /// Between two requests.
 const INTERVAL: Nanos = SECOND;
 
-/// So many requests without an answer, and it is given up.
-const TRIES: u32 = 3;
+/// So many requests without an answer, and it is given up: enough for a link that loses one frame in ten.
+const TRIES: u32 = 5;
 
 /// So many frames without a connection wait for one neighbour.
 const PENDING: usize = 8;
@@ -80,6 +80,13 @@ impl<P> Neighbours<P> {
         }
         let neighbour = Neighbour { mac, learned: now, asked: None, waiting: Waiting::default() };
         self.entries.insert(address, neighbour);
+    }
+
+    /// Who is sent to there does not answer: its address is used, and asked for again.
+    pub(crate) fn doubt(&mut self, address: Ipv4Addr, now: Nanos) {
+        if let Some(entry) = self.entries.get_mut(&address) {
+            entry.learned = entry.learned.min(now.saturating_sub(FRESH));
+        }
     }
 
     pub(crate) fn wait(&mut self, address: Ipv4Addr, flow: Key) -> bool {
@@ -159,14 +166,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_asks_three_times_and_gives_up() {
+    fn it_asks_some_times_and_gives_up() {
         let mut neighbours: Neighbours<u8> = Neighbours::new(2);
         let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
         assert_eq!(neighbours.find(a, 0), None);
         assert_eq!(neighbours.find(a, 1), None);
         assert_eq!((neighbours.request(), neighbours.request()), (Some(a), None));
         assert!(neighbours.wait(a, Key::new(1, 1)) && neighbours.wait_packet(a, 7).is_ok());
-        for at in 1..3 {
+        for at in 1..u64::from(TRIES) {
             assert_eq!(neighbours.deadline(), Some(at * SECOND));
             assert!(neighbours.poll(at * SECOND).is_empty());
             assert_eq!(neighbours.request(), Some(a));
@@ -174,7 +181,7 @@ mod tests {
         assert_eq!(neighbours.find(b, 0), None);
         assert_eq!(neighbours.find(c, 0), None, "full");
         assert!(!neighbours.wait(c, Key::new(1, 1)));
-        let waiting = neighbours.poll(3 * SECOND);
+        let waiting = neighbours.poll(u64::from(TRIES) * SECOND);
         assert_eq!(waiting.len(), 1);
         assert_eq!((&waiting[0].flows[..], &waiting[0].packets[..]), (&[Key::new(1, 1)][..], &[7][..]));
         assert_eq!(neighbours.pending(), 0);
@@ -191,6 +198,10 @@ mod tests {
         assert_eq!(neighbours.find(a, FRESH - 1), Some([1; 6]));
         assert_eq!(neighbours.deadline(), None);
         assert_eq!(neighbours.find(a, FRESH), Some([1; 6]));
+        assert_eq!(neighbours.request(), Some(a));
+        neighbours.learn(a, [7; 6], false, FRESH);
+        neighbours.doubt(a, FRESH + 1);
+        assert_eq!(neighbours.find(a, FRESH + 1), Some([7; 6]));
         assert_eq!(neighbours.request(), Some(a));
         neighbours.learn(b, [2; 6], true, FRESH);
         neighbours.learn(c, [3; 6], true, FRESH);

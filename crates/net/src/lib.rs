@@ -70,7 +70,7 @@
 //!
 //! RFC 9293 (TCP: active, passive and simultaneous open, half-close, simultaneous close, TIME-WAIT), 6298 (timeout, Karn), 5681
 //! with bytes counted as in 3465 (slow start, congestion avoidance, idle restart), 6928 (initial window), 2018 and 8985 (SACK; losses
-//! found by time, tail loss probes), 6582 (NewReno, for peers without SACK), 7323 (window scale, timestamps,
+//! found by time, tail loss probes), 3522 and 4015 (recoveries that were not needed are undone), 6582 (NewReno, for peers without SACK), 7323 (window scale, timestamps,
 //! PAWS), 5961, 6528, 6056, 6191 and 1337 (TIME-WAIT). 826 (ARP), 792 (echo), 768 (UDP), 791 (IPv4 headers).
 //!
 //! # What it doesn't implement
@@ -80,7 +80,7 @@
 //! * Path MTU discovery: packets may be fragmented on the way (DF is clear). ICMP errors are neither sent nor obeyed.
 //! * Multicast, and datagrams to broadcast addresses.
 //! * Urgent data (what is urgent is received in line), ECN, SYN cookies (a full backlog drops its oldest half-open connection), TCP Fast Open,
-//!   Nagle's algorithm ([`Chunk::more`] instead), F-RTO and other undoing of timeouts that were not needed, DSACK, pacing, CUBIC.
+//!   Nagle's algorithm ([`Chunk::more`] instead), F-RTO, DSACK, pacing, CUBIC.
 //! * VLAN tags.
 #![forbid(unsafe_code)]
 

@@ -46,6 +46,8 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Times that segments were found lost without a timeout.
     pub fast_recoveries: u64,
+    /// Recoveries and timeouts that were not needed, as timestamps tell: what had been taken for lost was late.
+    pub undone: u64,
     /// Probes of a tail that was not acknowledged (RFC 8985).
     pub tail_probes: u64,
     /// Probes of a closed window, and of idle connections.

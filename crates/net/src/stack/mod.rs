@@ -118,6 +118,11 @@ impl Stack {
             let Some(connection) = self.flows.get_mut(key) else { continue };
             connection.scheduled = None;
             let fate = connection.tcb.on_time(now, &mut self.shared);
+            if connection.tcb.is_in_doubt()
+                && let Some(hop) = self.shared.config.next_hop(*connection.tcb.remote.ip())
+            {
+                self.neighbours.doubt(hop, now);
+            }
             self.settle(key, fate, now);
         }
         self.time_waits.poll(now);

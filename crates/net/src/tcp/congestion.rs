@@ -25,13 +25,23 @@ pub(crate) struct Congestion {
     /// The window, not the owner, held something back since the last acknowledgement: only then it may grow.
     pub(crate) limited: bool,
     pub(crate) recovery: Option<Recovery>,
+    /// Window and threshold before it.
+    before: (u64, u64),
 }
 
 impl Congestion {
     pub(crate) fn new(mss: u32) -> Congestion {
         let mss = u64::from(mss);
         let window = initial(mss);
-        Congestion { mss, window, threshold: u64::MAX, counted: 0, limited: false, recovery: None }
+        Congestion {
+            mss,
+            window,
+            threshold: u64::MAX,
+            counted: 0,
+            limited: false,
+            recovery: None,
+            before: (0, 0),
+        }
     }
 
     pub(crate) fn window(&self) -> u64 {
@@ -58,8 +68,17 @@ impl Congestion {
 
     /// Segments are lost while `flight` bytes are on their way. Once per window.
     pub(crate) fn lost(&mut self, flight: u64, until: u64) {
+        self.before = (self.window, self.threshold);
         self.halve(flight);
         self.recovery = Some(Recovery::Fast { until });
+    }
+
+    /// Nothing was lost after all (RFC 4015): as before.
+    pub(crate) fn undo(&mut self) {
+        let (window, threshold) = self.before;
+        self.window = self.window.max(window);
+        self.threshold = self.threshold.max(threshold);
+        self.recovery = None;
     }
 
     /// The window halves without recovery: a lone loss at the tail was repaired by its probe.
@@ -71,6 +90,9 @@ impl Congestion {
 
     /// The retransmission timer has expired; `first` where it is for the first time in a row.
     pub(crate) fn timed_out(&mut self, flight: u64, until: u64, first: bool) {
+        if self.recovery.is_none() {
+            self.before = (self.window, self.threshold);
+        }
         if first && !matches!(self.recovery, Some(Recovery::Timeout { .. })) {
             self.threshold = (flight / 2).max(2 * self.mss);
         }
@@ -136,6 +158,9 @@ mod tests {
         assert_eq!(grown(&mut congestion, 8_000), 4_000, "up to half of what flew");
         assert_eq!(grown(&mut congestion, 4_000), 5_000);
         congestion.reached(100);
+        congestion.lost(4_000, 200);
+        congestion.undo();
+        assert_eq!((congestion.window(), congestion.recovery), (5_000, None));
         congestion.halve(500);
         assert_eq!((congestion.window(), congestion.recovery), (2_000, None));
     }

@@ -1,6 +1,7 @@
 //! A segment arrives (RFC 9293, 3.10.7; RFC 5961 for what may be forged).
 
 use super::congestion::Recovery;
+use super::output::clock;
 use super::scoreboard::Delivery;
 use super::segment::{Segment, Timestamp};
 use super::timers::Timer;
@@ -10,6 +11,9 @@ use crate::shared::Shared;
 
 /// So many challenge acknowledgements a second (RFC 5961, 10).
 const CHALLENGES: u32 = 10;
+/// So many recoveries after one that was not needed, the patience that it brought is over (RFC 8985, 6.2).
+const PATIENT: u32 = 16;
+
 const SECOND: Nanos = 1_000_000_000;
 
 /// A timestamp that was taken so long ago says nothing any more (RFC 7323, 5.5).
@@ -217,7 +221,8 @@ impl Tcb {
             position == before && self.una < self.nxt && segment.sequence_length() == 0 && window == self.wnd;
         if position > before {
             self.advance(segment, position, now, shared);
-        } else if self.una == self.nxt {
+        } else if self.una == self.nxt || window == 0 {
+            // It answers, if only that it has no room.
             self.silent_since = None;
         }
         self.selective(segment, now);
@@ -254,11 +259,28 @@ impl Tcb {
             }
             self.tail = None;
         }
+        self.undo(segment.options.timestamp, shared);
         self.congestion.acknowledged(ack - before);
         self.congestion.reached(ack);
+        if self.congestion.recovery.is_none() {
+            self.again = None;
+        }
         let data = ack.min(self.queue.end());
         if data > before.max(1) {
             shared.event(Event::Acknowledged { flow: self.flow, offset: data - 1 });
+        }
+    }
+
+    /// What is acknowledged had been sent before the first retransmission: that was not needed (RFC 3522).
+    fn undo(&mut self, stamp: Option<Timestamp>, shared: &mut Shared) {
+        if let (Some(first), Some(stamp)) = (self.again, stamp)
+            && (stamp.echo.wrapping_sub(first) as i32) < 0
+        {
+            shared.statistics.undone += 1;
+            self.again = None;
+            self.congestion.undo();
+            self.scoreboard.none_lost();
+            self.patience = ((self.patience.0 + 1).min(40), 0);
         }
     }
 
@@ -266,7 +288,7 @@ impl Tcb {
         if let Some(at) = delivery.sent_once_at.filter(|_| !delivery.again) {
             self.rtt.sample(now.saturating_sub(at));
         } else if let (Some(stamps), Some(stamp)) = (self.stamps, stamp) {
-            let milliseconds = self.clock(stamps.offset, now).wrapping_sub(stamp.echo);
+            let milliseconds = clock(stamps.offset, now).wrapping_sub(stamp.echo);
             if milliseconds < 60_000 {
                 self.rtt.coarse(u64::from(milliseconds.max(1)) * 1_000_000);
             }
@@ -294,7 +316,9 @@ impl Tcb {
         let before = self.scoreboard.lost();
         let recovering = self.congestion.recovery.is_some();
         let least = self.rtt.least().unwrap_or(0);
-        self.reorder_at = self.scoreboard.detect(now, least, self.mss, recovering);
+        let patience = (least / 4).saturating_mul(self.patience.0.into());
+        let patience = patience.min(self.rtt.smoothed().unwrap_or(0).max(least / 4));
+        self.reorder_at = self.scoreboard.detect(now, patience, self.mss, recovering);
         if self.scoreboard.lost() > before {
             self.lost(shared);
         }
@@ -303,6 +327,10 @@ impl Tcb {
     fn lost(&mut self, shared: &mut Shared) {
         if self.congestion.recovery.is_none() {
             shared.statistics.fast_recoveries += 1;
+            self.patience.1 += 1;
+            if self.patience.1 > PATIENT {
+                self.patience = (1, 0);
+            }
             self.congestion.lost(self.nxt - self.una, self.nxt);
             self.force = true;
         }

@@ -122,6 +122,11 @@ pub(crate) struct Tcb {
     /// The tail was probed: up to where, and when.
     tail: Option<(u64, Nanos)>,
     challenges: (Nanos, u32),
+    /// Our timestamp of the first retransmission of this recovery.
+    again: Option<u32>,
+    /// How long to wait for what may have been overtaken, in quarters of the shortest round trip; and recoveries since that
+    /// was found too short.
+    patience: (u32, u32),
 
     /// Frames with new bytes that the NIC has, and whether it has sent them.
     taken: VecDeque<(FrameId, u64, bool)>,
@@ -188,6 +193,8 @@ impl Tcb {
             sent_at: now,
             tail: None,
             challenges: (now, 0),
+            again: None,
+            patience: (1, 0),
             taken: VecDeque::new(),
         }
     }

@@ -63,11 +63,6 @@ impl Tcb {
         None
     }
 
-    /// Milliseconds, as timestamps have it.
-    pub(super) fn clock(&self, offset: u32, now: Nanos) -> u32 {
-        ((now / 1_000_000) as u32).wrapping_add(offset)
-    }
-
     fn syn(&mut self, now: Nanos, shared: &mut Shared) -> Outgoing {
         let passive = self.state == State::SynReceived;
         let tcp = &shared.config.tcp;
@@ -82,7 +77,7 @@ impl Tcb {
         }
         if !passive && tcp.timestamps || self.stamps.is_some() {
             let echo = self.stamps.map_or(0, |stamps| stamps.recent);
-            options.timestamp(Timestamp { value: self.clock(self.stamp_offset, now), echo });
+            options.timestamp(Timestamp { value: clock(self.stamp_offset, now), echo });
         }
         let window = self.receiver.advertise(0);
         let again = self.nxt > 0;
@@ -106,7 +101,7 @@ impl Tcb {
     fn header(&mut self, position: u64, flags: Flags, now: Nanos) -> Header {
         let mut options = OptionBytes::default();
         if let Some(stamps) = self.stamps {
-            options.timestamp(Timestamp { value: self.clock(stamps.offset, now), echo: stamps.recent });
+            options.timestamp(Timestamp { value: clock(stamps.offset, now), echo: stamps.recent });
         }
         self.ack_due = false;
         self.ack_at = None;
@@ -250,6 +245,9 @@ impl Tcb {
         let header = self.header(bytes.start, flags, now);
         if again {
             self.scoreboard.sent_again(bytes.start..end, now);
+            if let Some(stamps) = self.stamps.filter(|_| self.congestion.recovery.is_some()) {
+                self.again.get_or_insert(clock(stamps.offset, now));
+            }
             shared.statistics.retransmissions += 1;
             shared.statistics.retransmitted_bytes += u64::from(length);
         } else {
@@ -268,6 +266,11 @@ impl Tcb {
         let segment = (length > self.mss).then_some(self.mss as u16);
         Outgoing { header, payload, segment, new }
     }
+}
+
+/// Milliseconds, as timestamps have it.
+pub(super) fn clock(offset: u32, now: Nanos) -> u32 {
+    ((now / 1_000_000) as u32).wrapping_add(offset)
 }
 
 impl Outgoing {

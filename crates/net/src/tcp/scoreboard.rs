@@ -165,18 +165,18 @@ impl Scoreboard {
         delivery
     }
 
-    /// Takes for lost what was sent well before something that has arrived (RFC 8985, 6.2, steps 4 and 5). Returns when to look
-    /// again.
+    /// Takes for lost what was sent well before something that has arrived (RFC 8985, 6.2, steps 4 and 5): by so much more
+    /// than a round trip where packets overtake each other. Returns when to look again.
     pub(crate) fn detect(
         &mut self,
         now: Nanos,
-        least_rtt: Nanos,
+        patience: Nanos,
         mss: u32,
         recovering: bool,
     ) -> Option<Nanos> {
         let newest = self.newest?;
         let exact = !self.reordered && (recovering || self.sacked >= 3 * u64::from(mss));
-        let patience = if exact { 0 } else { least_rtt / 4 };
+        let patience = if exact { 0 } else { patience };
         let mut again = None;
         for index in 0..self.segments.len() {
             let sent = &self.segments[index];
@@ -202,6 +202,15 @@ impl Scoreboard {
                 State::Flying => self.set(index, State::Lost),
                 State::Sacked if thrown_away => self.set(index, State::Lost),
                 _ => {}
+            }
+        }
+    }
+
+    /// What was taken for lost is on its way, as it turns out.
+    pub(crate) fn none_lost(&mut self) {
+        for index in 0..self.segments.len() {
+            if self.segments[index].state == State::Lost {
+                self.set(index, State::Flying);
             }
         }
     }
@@ -303,9 +312,9 @@ mod tests {
         let delivery = board.sack(25..40, 100, None);
         assert_eq!((delivery.bytes, delivery.sacked, delivery.sent_once_at), (15, 15, Some(3)));
         // Sent at 0 to 2, arrived later than what was sent at 3 plus a quarter of the round trip: not yet.
-        assert_eq!(board.detect(100, 40, 10, false), Some(2 + 97 + 10));
+        assert_eq!(board.detect(100, 10, 10, false), Some(2 + 97 + 10));
         assert_eq!(board.lost(), 0);
-        assert_eq!(board.detect(109, 40, 10, false), None);
+        assert_eq!(board.detect(109, 10, 10, false), None);
         check(&board);
         assert_eq!((board.next_lost(), board.pipe()), (Some(0..25), 10));
         board.asked(0..5);

@@ -42,6 +42,11 @@ impl Tcb {
         all.into_iter().flatten().min()
     }
 
+    /// Timeout follows timeout: it may be that the peer's Ethernet address is another by now.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.rtt.backoff() >= 3
+    }
+
     fn keep_alive_at(&self, shared: &Shared) -> Option<Nanos> {
         let idle = shared.config.tcp.keep_alive.filter(|_| self.is_open() && self.una == self.nxt)?;
         let next = self.heard_at.saturating_add(idle);

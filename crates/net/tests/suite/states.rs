@@ -224,7 +224,7 @@ fn a_peer_that_is_not_there_or_refuses() {
     let to = address(1, 9).ip().octets();
     let nobody = std::net::SocketAddrV4::new([to[0], to[1], to[2], 77].into(), 9);
     let flow = forge.stack.connect(nobody, forge.now).unwrap();
-    for _ in 0..4 {
+    for _ in 0..6 {
         forge.frames();
         forge.pass(SECOND);
     }

@@ -2,7 +2,7 @@
 
 use crate::rig::pair::{address, config};
 use crate::rig::smol::Smol;
-use crate::rig::{Card, Faults, MS, Pair, Plan, SECOND, Wire};
+use crate::rig::{Card, Faults, MS, Pair, Plan, Random, SECOND, Wire};
 use dcs_net::{Config, Policy};
 
 const MIB: u64 = 1 << 20;
@@ -28,7 +28,7 @@ fn finish(pair: &mut Pair, there: u64, back: u64) {
     for (side, received) in [(0, back), (1, there)] {
         let card = pair.card(side);
         for app in card.apps.values() {
-            assert!(done && app.is_done(), "side {side}: {app:?} {:?}", card.stack);
+            assert!(done && app.is_done(), "side {side}: {app:?} {:?}", card.stack.statistics());
             assert_eq!((app.received, app.ended), (received, Some(received)));
             assert_eq!((app.sent, app.acknowledged), (app.plan.send, app.plan.send));
         }
@@ -126,5 +126,45 @@ fn smoltcp_on_a_clean_link() {
 fn smoltcp_on_a_bad_link() {
     for seed in 0..4 {
         with_smoltcp(seed, Faults::bad(), seed % 2 == 0, MIB / 2, MIB / 2);
+    }
+}
+
+/// Any mix of faults, sizes, offloads and options. `SOAK=1000` in the environment tries so many.
+#[test]
+fn any_link_and_any_settings() {
+    let count = std::env::var("SOAK").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
+    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    for seed in first..first + count {
+        let mut random = Random(seed);
+        let mut below = |limit: u32| random.below(limit.into()) as u32;
+        let faults = Faults {
+            lose: below(120),
+            double: below(60),
+            delay: below(200),
+            late: u64::from(below(8_000_000)),
+            corrupt: below(30),
+        };
+        let configs = [0, 1].map(|side| {
+            let mut config = config(side);
+            config.segmentation = (below(2) == 0).then(|| 3_000 + below(60_000));
+            config.mtu = [576, 1280, 1500][below(3) as usize];
+            config.tcp.sack = below(4) > 0;
+            config.tcp.timestamps = below(4) > 0;
+            config.limits.buffer = 1_000 + below(100_000);
+            config.limits.held = 1 + below(64) as usize;
+            config.limits.ranges = 1 + below(64) as usize;
+            config.limits.window = 2_000 + below(2_000_000);
+            config.limits.chunks = 1 + below(40) as usize;
+            config
+        });
+        let plan = Plan {
+            chunk: 100 + below(64 << 10),
+            policy: if below(2) == 0 { Policy::Reread } else { Policy::Hold },
+            place: 1 + u64::from(below(1 << 20)),
+            ..Plan::new(below(200_000).into())
+        };
+        let back = below(200_000);
+        println!("seed {seed}: {faults:?} {plan:?} {back}");
+        both_ways(seed, faults, configs, plan, back.into());
     }
 }
