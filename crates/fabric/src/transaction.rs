@@ -87,6 +87,10 @@ impl Fabric {
             Route::To(to) => {
                 let at = self.travel(from, to.function, self.now, 0) + request.delay;
                 let at = at.max(self.functions[from.0].posted);
+                if at > part.deadline {
+                    let data = Err(BusError::Timeout);
+                    return self.schedule(part.deadline, Happening::Answer { part, data });
+                }
                 self.schedule(at, Happening::Request { to, length: request.length, part });
             }
             Route::Forbidden => {

@@ -197,6 +197,20 @@ fn transactions_are_dropped_aborted_and_led_astray() {
 }
 
 #[test]
+fn a_read_that_takes_too_long_is_given_up() {
+    let mut rig = rig();
+    let at = rig.own(rig.two);
+    let window = Window { address: at, length: 4096 };
+    let late = |millis| Fault::DelayTransaction(Duration::from_millis(millis));
+    rig.fabric.inject(rig.one, Rule::once(When::Read(window), late(40)));
+    rig.fabric.inject(rig.one, Rule::once(When::Read(window), late(60)).after(1));
+    assert_eq!(rig.fabric.read(rig.one, at, 4), Ok(vec![0; 4]));
+    let start = rig.fabric.now();
+    assert_eq!(rig.fabric.read(rig.one, at, 4), Err(BusError::Timeout));
+    assert_eq!(rig.fabric.now() - start, Duration::from_millis(50));
+}
+
+#[test]
 fn a_function_that_hangs_at_the_bus_times_out_until_it_is_reset() {
     let mut rig = rig();
     let ssd = rig.fabric.add_device("ssd", Rate::GEN3_X4, nvme::Nvme::new(nvme::Config::default()));
