@@ -58,6 +58,8 @@ mod file;
 mod flow;
 mod registers;
 mod ring;
+#[cfg(test)]
+mod testbus;
 
 pub use buffer::{BlockPool, Buffer};
 pub use controller::{Controller, Event, Io, Setup};

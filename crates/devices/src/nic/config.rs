@@ -144,6 +144,9 @@ pub enum Failure {
     /// It says that it received more than a buffer holds.
     #[error("the NIC reports a frame that no buffer holds")]
     Impossible,
+    /// It has passed over a receive descriptor.
+    #[error("the NIC passed over a receive descriptor")]
+    Gap,
     /// The region does not lie in the card's memory any more.
     #[error("the region is outside of the card's memory")]
     Region,

@@ -32,7 +32,8 @@
 //! # What is believed
 //!
 //! A frame that came is as long as its buffers at most; a NIC that says otherwise is reset. What lies in the buffers may be anything. A NIC that
-//! says that it has sent what it hasn't can't be found out.
+//! says that it has sent what it hasn't can't be found out; one that hangs is found out when it has something to send, one that
+//! passed over a receive descriptor when a later one is done.
 //!
 //! # What it doesn't implement
 //!
@@ -50,6 +51,8 @@ mod host;
 mod model;
 mod receive;
 mod start;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 pub use crate::nvme::Memory;

@@ -106,9 +106,22 @@ impl Ring {
         changed.then_some(self.tail)
     }
 
+    /// The tail that the NIC knows, if it has descriptors.
+    pub fn known_tail(&self) -> Option<u16> {
+        (self.count > 0).then_some(self.rung)
+    }
+
     /// A frame's buffers are spare again.
     pub fn give_back(&mut self, frame: &Received) {
         self.spare.extend(frame.buffers());
+    }
+
+    /// The buffers that are not lent.
+    #[cfg(test)]
+    pub fn all_buffers(&self) -> Vec<u16> {
+        let posted =
+            (0..self.count).map(|ahead| self.posted[usize::from((self.next + ahead) % self.entries)]);
+        posted.chain(self.spare.iter().copied()).chain(self.partial.buffers().iter().copied()).collect()
     }
 
     fn take_entry(&mut self) -> u16 {
@@ -141,6 +154,18 @@ impl Ring {
             }
         }
         None
+    }
+
+    /// Whether a later descriptor is done, and the next one is not: a NIC takes them in order, so it has lost one.
+    pub fn has_gap(&self, bus: &dyn Bus) -> bool {
+        let done = |ahead: u16| {
+            let position = (u32::from(self.next) + u32::from(ahead)) % u32::from(self.entries);
+            let mut status = [0; 4];
+            bus.load(self.places.ring + u64::from(position) * LENGTH + 8, &mut status);
+            u32::from_le_bytes(status) & DONE != 0
+        };
+        // The next one is looked at last: it may come at this moment.
+        (1..self.count).any(done) && !done(0)
     }
 
     fn accept(&mut self, raw: &Descriptor) -> Option<Found> {

@@ -138,14 +138,23 @@ impl Nic {
             Stage::Quiescing | Stage::Resetting | Stage::ReceiveOn | Stage::TransmitOn => {
                 self.look_later(now)
             }
-            Stage::Ready => {
-                self.until = None;
-                self.look = Some(now.saturating_add(self.config.interval));
-                let link = value & bit::STATUS_LINK != 0;
-                self.counters.link_changes += u64::from(link != self.link);
-                self.link = link;
-            }
+            Stage::Ready => self.look_after(bus, now, value & bit::STATUS_LINK != 0),
             Stage::Off | Stage::Failed(_) => {}
+        }
+    }
+
+    /// Looks after a NIC that is set up: its link, and whether it still receives.
+    fn look_after(&mut self, bus: &mut dyn Bus, now: Nanos, link: bool) {
+        self.until = None;
+        self.look = Some(now.saturating_add(self.config.interval));
+        self.counters.link_changes += u64::from(link != self.link);
+        self.link = link;
+        if self.receive.has_gap(bus) {
+            return self.fail(bus, now, Failure::Gap);
+        }
+        // A NIC that could not fetch descriptors tries again when it hears of them.
+        if let Some(tail) = self.receive.known_tail() {
+            self.registers.write32(bus, self.chip.receive + ring::TAIL, tail.into());
         }
     }
 

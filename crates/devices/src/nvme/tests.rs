@@ -2,44 +2,14 @@
 
 use super::spec::{register, u16_at, u32_at, u64_at};
 use super::*;
-use crate::bus::{Bus, BusError, ReadDone, Region, Tag, Window};
+use crate::bus::{Bus, BusError, ReadDone, Region, Window};
+use crate::testbus::TestBus;
 use proptest::prelude::*;
 
 const OWN: Window = Window { address: 0x4000_0000, length: 1 << 20 };
 const REGISTERS: Window = Window { address: 0x9000_0000, length: 1 << 14 };
 /// 4 KiB to 64 KiB pages, the NVM command set, a doorbell stride of 16 bytes, 1 s, 64 entries.
 const CAP: u64 = 4 << 52 | 1 << 37 | 2 << 32 | 2 << 24 | 63;
-
-struct TestBus {
-    memory: Vec<u8>,
-    writes: Vec<(u64, Vec<u8>)>,
-    reads: Vec<(u64, u32, Tag)>,
-}
-
-impl Bus for TestBus {
-    fn window(&self) -> Window {
-        OWN
-    }
-    fn load(&self, offset: u64, bytes: &mut [u8]) {
-        let offset = offset as usize;
-        bytes.copy_from_slice(&self.memory[offset..offset + bytes.len()]);
-    }
-    fn store(&mut self, offset: u64, bytes: &[u8]) {
-        let offset = offset as usize;
-        self.memory[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-    fn write(&mut self, address: u64, bytes: &[u8]) {
-        assert!(REGISTERS.contains(address, bytes.len() as u64), "a write to {address:#x}");
-        self.writes.push((address - REGISTERS.address, bytes.to_vec()));
-    }
-    fn read(&mut self, address: u64, length: u32, tag: Tag) {
-        assert!(REGISTERS.contains(address, length.into()), "a read of {address:#x}");
-        self.reads.push((address - REGISTERS.address, length, tag));
-    }
-    fn interrupt(&mut self, vector: u16) {
-        panic!("interrupt {vector}");
-    }
-}
 
 /// A host, and the controller's part played by hand.
 struct Rig {
@@ -57,7 +27,7 @@ impl Rig {
         let mut all = Region::whole(OWN);
         all.take(0x1800, 1).unwrap();
         let nvme = Nvme::new(config, all).unwrap();
-        let bus = TestBus { memory: vec![0xee; OWN.length as usize], writes: Vec::new(), reads: Vec::new() };
+        let bus = TestBus::new(OWN, REGISTERS);
         let mut rig = Rig { bus, nvme, now: 1000, done: [0; 2] };
         rig.nvme.start(&mut rig.bus, rig.now);
         rig

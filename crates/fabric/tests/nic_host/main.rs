@@ -1,5 +1,6 @@
 //! The NIC driver on the fabric's NICs: the scenarios, on both families.
 
+mod faults;
 mod packets;
 mod scenarios;
 mod server;

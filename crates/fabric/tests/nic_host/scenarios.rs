@@ -103,6 +103,10 @@ impl<W: World> Rig<W> {
         self.world.bus(&mut |bus| bus.store(at, bytes));
     }
 
+    pub fn get(&mut self, offset: u64, length: u32) -> Vec<u8> {
+        self.load(self.data + offset, length)
+    }
+
     pub fn load(&mut self, offset: u64, length: u32) -> Vec<u8> {
         let mut bytes = vec![0; length as usize];
         self.world.bus(&mut |bus| bus.load(offset, &mut bytes));

@@ -202,6 +202,7 @@ fn faults_of_commands() {
         (Fault::MisdirectedDma(LENGTH), Lie::Data, Reach::One),
         (Fault::CorruptDma, Lie::Data, Reach::One),
         (Fault::LoseCommand, Lie::No, Reach::Reset),
+        (Fault::StallCommand, Lie::No, Reach::One),
         (Fault::Hang, Lie::No, Reach::Reset),
         (Fault::HangHard, Lie::No, Reach::Function),
         (Fault::HangBus, Lie::No, Reach::Function),
