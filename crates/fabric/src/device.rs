@@ -60,6 +60,7 @@ pub(crate) enum Action {
 /// What a device has at hand while it is called.
 pub struct Context<'a> {
     pub(crate) now: Duration,
+    pub(crate) backlog: Duration,
     pub(crate) actions: Vec<Action>,
     pub(crate) faults: &'a mut Injector,
 }
@@ -68,6 +69,12 @@ impl Context<'_> {
     /// Since the fabric's start.
     pub fn now(&self) -> Duration {
         self.now
+    }
+
+    /// How long the device's link is busy yet with what it was given before this call. A read waits behind the writes before it: a device
+    /// that has much to write does so bit by bit.
+    pub fn backlog(&self) -> Duration {
+        self.backlog
     }
 
     /// Reads from a bus address: [`Device::read_done`] is called with the token. Any length: the fabric makes requests of it that

@@ -505,7 +505,8 @@ impl Fabric {
         let now = self.now();
         let state = &mut self.functions[function.0];
         let Some(mut device) = state.device.take_if(|_| !state.removed) else { return T::default() };
-        let mut cx = Context { now, actions: Vec::new(), faults: &mut state.faults };
+        let backlog = to_duration(state.link.backlog(self.now));
+        let mut cx = Context { now, backlog, actions: Vec::new(), faults: &mut state.faults };
         let result = with(&mut *device, &mut cx);
         let actions = cx.actions;
         state.device = Some(device);

@@ -89,6 +89,11 @@ impl Link {
         Link { rate, up_free: 0, down_free: 0, up: 0, down: 0 }
     }
 
+    /// How long the way up is busy yet.
+    pub(crate) fn backlog(&self, now: Ps) -> Ps {
+        self.up_free.saturating_sub(now)
+    }
+
     /// Sends `payload` bytes up. Returns when the first packet is at the switch, and when the last one is.
     pub(crate) fn send_up(&mut self, timing: &Timing, start: Ps, payload: u64) -> (Ps, Ps) {
         let bytes = timing.on_link(payload);

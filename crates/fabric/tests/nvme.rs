@@ -110,3 +110,31 @@ fn blocks_of_4096_bytes_work_too() {
     assert_eq!(held, bytes);
     assert_eq!(host.run(1, Cmd::blocks(1, 999, 2, [at, at + 4096])).status, 0x80);
 }
+
+#[test]
+fn the_medium_or_the_link_is_what_bounds_the_rate() {
+    let rate = |media: u64| {
+        let media = Media { rate: media, ..Media::default() };
+        let mut host = Host::new(Config { media, ..Config::default() }, 1, 32);
+        let (at, list) = (host.address(DATA), DATA + (4 << 20));
+        for i in 1..32 {
+            host.store(list + 8 * (i - 1), &(at + 4096 * i).to_le_bytes());
+        }
+        let list = host.address(list);
+        let (start, count) = (host.fabric.now(), 400);
+        let (mut submitted, mut done) = (0, 0);
+        while done < count {
+            while submitted < count && submitted - done < 24 {
+                host.submit(1, Cmd::blocks(2, 0, 256, [at, list]));
+                submitted += 1;
+            }
+            assert_eq!(host.next(1).unwrap().status, 0);
+            done += 1;
+        }
+        f64::from(count) * 131_072.0 / (host.fabric.now() - start).as_secs_f64() / 1e9
+    };
+    // 1 GB/s of medium; the 3.94 GB/s of the link, of which 256 bytes in 280 are data.
+    let (slow, fast) = (rate(1_000_000_000), rate(100_000_000_000));
+    assert!((0.97..1.0).contains(&slow), "{slow}");
+    assert!((3.4..3.6).contains(&fast), "{fast}");
+}

@@ -120,9 +120,24 @@ enum Wait {
     Disabled,
     /// The controller is shut down.
     Shutdown,
+    /// The link has room again.
+    Flow,
     /// A completion that a fault held back.
     Held { completion: u16, posted: Posted },
 }
+
+/// What a controller sends of its own accord.
+#[derive(Debug)]
+enum Out {
+    Write(u64, Vec<u8>),
+    Interrupt(u16),
+}
+
+/// How much the link is given ahead: two pages on the slowest of links that an SSD has.
+const AHEAD: Duration = Duration::from_micros(4);
+
+/// Bytes that it is given at once.
+const CHUNK: usize = 4096;
 
 /// An NVMe controller.
 pub struct Nvme {
@@ -138,6 +153,9 @@ pub struct Nvme {
     /// Of tasks and of tokens: never used again, so that what is late after a reset means nothing.
     next: u64,
     cmb: Memory,
+    /// What is to be written, in order, as the link has room.
+    out: VecDeque<Out>,
+    flowing: bool,
     event_requests: VecDeque<u16>,
     events: VecDeque<u32>,
     masked: [bool; 8],
@@ -190,6 +208,8 @@ impl Nvme {
             local: HashMap::new(),
             next: 0,
             cmb: Memory::default(),
+            out: VecDeque::new(),
+            flowing: false,
             event_requests: VecDeque::new(),
             events: VecDeque::new(),
             masked: [false; 8],
@@ -239,11 +259,42 @@ impl Nvme {
         }
     }
 
-    fn dma_write(&mut self, address: u64, bytes: Vec<u8>, cx: &mut Context<'_>) {
-        match self.in_cmb(address, bytes.len() as u64) {
-            Some(offset) => self.cmb.store(offset, &bytes),
-            None => cx.write(address, bytes),
+    /// Writes, after all that is to be written already.
+    fn dma_write(&mut self, address: u64, bytes: &[u8], cx: &mut Context<'_>) {
+        for (i, piece) in bytes.chunks(CHUNK).enumerate() {
+            self.out.push_back(Out::Write(address.wrapping_add((i * CHUNK) as u64), piece.to_vec()));
         }
+        self.flow(cx);
+    }
+
+    fn interrupt(&mut self, vector: u16, cx: &mut Context<'_>) {
+        self.out.push_back(Out::Interrupt(vector));
+        self.flow(cx);
+    }
+
+    /// Sends what the link has room for, so that commands are still fetched meanwhile.
+    fn flow(&mut self, cx: &mut Context<'_>) {
+        if self.flowing || self.out.is_empty() {
+            return;
+        }
+        let mut room = if cx.backlog() > AHEAD { 0 } else { CHUNK };
+        while room > 0 {
+            match self.out.pop_front() {
+                Some(Out::Write(address, bytes)) => {
+                    room = room.saturating_sub(bytes.len());
+                    match self.in_cmb(address, bytes.len() as u64) {
+                        Some(offset) => self.cmb.store(offset, &bytes),
+                        None => cx.write(address, bytes),
+                    }
+                }
+                Some(Out::Interrupt(vector)) => cx.interrupt(vector),
+                None => return,
+            }
+        }
+        // What is sent in this call is not in the backlog yet: it is looked at again, at once or when there is room.
+        self.flowing = true;
+        let token = self.token(Wait::Flow);
+        cx.after(cx.backlog().saturating_sub(AHEAD), token);
     }
 
     /// What a controller reset undoes: everything but the admin queue's registers [NVMe 1.4, 7.3.2].
@@ -253,6 +304,8 @@ impl Nvme {
         self.tasks.clear();
         self.waits.clear();
         self.local.clear();
+        self.out.clear();
+        self.flowing = false;
         self.event_requests.clear();
         self.events.clear();
         self.masked = [false; 8];
@@ -284,6 +337,10 @@ impl Nvme {
             Wait::Data { task, at } => self.data(task, at, data, cx),
             Wait::Started { task } => self.started(task, cx),
             Wait::Media { task } => self.media_done(task, cx),
+            Wait::Flow => {
+                self.flowing = false;
+                self.flow(cx);
+            }
             Wait::Held { completion, mut posted } => {
                 // Heads never go back from one completion to the next.
                 if let Some(submission) = self.submission.get(&posted.entry.queue) {

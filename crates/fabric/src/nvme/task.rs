@@ -290,7 +290,7 @@ impl Nvme {
             let (piece, left) = rest.split_at(length as usize);
             rest = left;
             if let Some(address) = address {
-                self.dma_write(address, piece.to_vec(), cx);
+                self.dma_write(address, piece, cx);
             }
         }
         self.finish(task, Status::SUCCESS, 0, cx);
@@ -358,10 +358,10 @@ impl Nvme {
         }
         let any = !written.is_empty();
         for (address, entry) in written {
-            self.dma_write(address, entry, cx);
+            self.dma_write(address, &entry, cx);
         }
         if let Some(vector) = vector.filter(|_| any) {
-            cx.interrupt(vector);
+            self.interrupt(vector, cx);
         }
     }
 }
