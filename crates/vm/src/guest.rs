@@ -1,7 +1,9 @@
 //! A running QEMU and its console.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -20,10 +22,11 @@ pub struct Guest {
     lines: Receiver<String>,
     last: VecDeque<String>,
     echo: bool,
+    monitor: PathBuf,
 }
 
 impl Guest {
-    pub(crate) fn start(mut command: Command) -> Result<Guest, Error> {
+    pub(crate) fn start(mut command: Command, monitor: PathBuf) -> Result<Guest, Error> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let what = command.get_program().to_string_lossy().into_owned();
         let mut qemu = command.spawn().map_err(error::io(what))?;
@@ -35,7 +38,7 @@ impl Guest {
         read(output, sender.clone(), "");
         read(errors, sender, "qemu: ");
         let echo = std::env::var_os("DCS_VM_CONSOLE").is_some();
-        Ok(Guest { qemu, input, lines, last: VecDeque::new(), echo })
+        Ok(Guest { qemu, input, lines, last: VecDeque::new(), echo, monitor })
     }
 
     /// The next line of the console, or of what QEMU itself has to say. Nothing where none comes in so long a time.
@@ -89,6 +92,36 @@ impl Guest {
     /// Where the server is off.
     pub fn send(&mut self, line: &str) -> Result<(), Error> {
         self.input.write_all(format!("{line}\n").as_bytes()).map_err(error::io("the console"))
+    }
+
+    /// Gives QEMU's own monitor a command (`set_link net0 off` pulls a cable), and tells what it says.
+    ///
+    /// # Errors
+    ///
+    /// Where the server is off.
+    pub fn monitor(&self, command: &str) -> Result<String, Error> {
+        const PROMPT: &str = "(qemu) ";
+        let tell = || -> io::Result<String> {
+            let mut stream = UnixStream::connect(&self.monitor)?;
+            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+            let answer = |stream: &mut UnixStream| -> io::Result<String> {
+                let (mut text, mut bytes) = (String::new(), [0; 1024]);
+                while !text.ends_with(PROMPT) {
+                    match stream.read(&mut bytes)? {
+                        0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                        count => text.push_str(&String::from_utf8_lossy(&bytes[..count])),
+                    }
+                }
+                Ok(text)
+            };
+            answer(&mut stream)?;
+            stream.write_all(format!("{command}\n").as_bytes())?;
+            let text = answer(&mut stream)?;
+            // The command is echoed, in a terminal's way.
+            let said = text.split_once('\n').map_or("", |(_, said)| said);
+            Ok(said.trim_end_matches(PROMPT).trim().to_owned())
+        };
+        tell().map_err(error::io("QEMU's monitor"))
     }
 
     /// Waits until the guest has switched itself off.

@@ -152,7 +152,7 @@ impl Machine {
         ])
     }
 
-    /// A NIC with its cable.
+    /// A NIC with its cable. The first one's cable is called `net0` in QEMU's monitor, the second one's `net1`.
     pub fn nic(mut self, nic: Nic, network: &Network) -> Machine {
         let name = format!("net{}", self.count);
         self.count += 1;
@@ -197,7 +197,9 @@ impl Machine {
             .arg(&image)
             .args(["-append", &self.command_line()])
             .args(&self.arguments);
-        Guest::start(qemu)
+        let monitor = folder.join("monitor");
+        qemu.args(["-monitor", &format!("unix:{},server=on,wait=off", escaped(&monitor))]);
+        Guest::start(qemu, monitor)
     }
 
     fn command_line(&self) -> String {

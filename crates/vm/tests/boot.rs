@@ -33,6 +33,7 @@ fn a_guest_reads_its_disk_runs_our_programs_and_answers() {
     assert_eq!(guest.wait_for("@program", LIMIT).unwrap(), "1");
     assert_eq!(guest.wait_for("@modules", LIMIT).unwrap(), "4");
     assert_eq!(guest.wait_for("@word", LIMIT).unwrap(), "thing");
+    assert!(guest.monitor("info status").unwrap().contains("running"));
     guest.send("good evening").unwrap();
     assert_eq!(guest.wait_for("@said", LIMIT).unwrap(), "good evening");
     guest.wait(LIMIT).unwrap();

@@ -65,8 +65,10 @@ impl World for Network<'_> {
         true
     }
 
-    fn carrier(&mut self, _: bool) {
-        unreachable!("QEMU's cable is always plugged in");
+    fn carrier(&mut self, up: bool) {
+        let said =
+            self.rig.guest.monitor(&format!("set_link net0 {}", if up { "on" } else { "off" })).unwrap();
+        assert_eq!(said, "");
     }
 }
 
@@ -87,6 +89,7 @@ fn scenarios_on(nic: Nic, model: Model) {
     }
     all!(frames_are_sent many_frames_are_sent checksums_are_inserted segments_are_made frames_come);
     all!(frames_for_others_do_not_come many_frames_come long_frames_come_in_pieces headers_are_split resets_under_load);
+    all!(the_link_comes_and_goes);
     scenarios::random_frames_both_ways(world!(), 1, 10);
     rig.answer(1);
     rig.guest.wait(LIMIT).unwrap();
