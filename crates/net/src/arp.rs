@@ -36,6 +36,8 @@ impl<P> Default for Waiting<P> {
 struct Neighbour<P> {
     mac: Option<[u8; 6]>,
     learned: Nanos,
+    /// Nobody seems to be there any more.
+    doubted: bool,
     /// When a request was sent last, and the how many-th it was.
     asked: Option<(Nanos, u32)>,
     waiting: Waiting<P>,
@@ -60,7 +62,7 @@ impl<P> Neighbours<P> {
             self.add(address, None, now);
         }
         let entry = self.entries.get_mut(&address)?;
-        let fresh = entry.mac.is_some() && now.saturating_sub(entry.learned) < FRESH;
+        let fresh = entry.mac.is_some() && !entry.doubted && now.saturating_sub(entry.learned) < FRESH;
         if !fresh && entry.asked.is_none() {
             entry.asked = Some((now, 1));
             self.requests.push_back(address);
@@ -78,14 +80,15 @@ impl<P> Neighbours<P> {
             };
             self.entries.remove(&oldest);
         }
-        let neighbour = Neighbour { mac, learned: now, asked: None, waiting: Waiting::default() };
+        let neighbour =
+            Neighbour { mac, learned: now, doubted: false, asked: None, waiting: Waiting::default() };
         self.entries.insert(address, neighbour);
     }
 
     /// Who is sent to there does not answer: its address is used, and asked for again.
-    pub(crate) fn doubt(&mut self, address: Ipv4Addr, now: Nanos) {
+    pub(crate) fn doubt(&mut self, address: Ipv4Addr) {
         if let Some(entry) = self.entries.get_mut(&address) {
-            entry.learned = entry.learned.min(now.saturating_sub(FRESH));
+            entry.doubted = true;
         }
     }
 
@@ -111,6 +114,7 @@ impl<P> Neighbours<P> {
         match self.entries.get_mut(&address) {
             Some(entry) => {
                 (entry.mac, entry.learned, entry.asked) = (Some(mac), now, None);
+                entry.doubted = false;
                 std::mem::take(&mut entry.waiting)
             }
             None => {
@@ -200,8 +204,9 @@ mod tests {
         assert_eq!(neighbours.find(a, FRESH), Some([1; 6]));
         assert_eq!(neighbours.request(), Some(a));
         neighbours.learn(a, [7; 6], false, FRESH);
-        neighbours.doubt(a, FRESH + 1);
-        assert_eq!(neighbours.find(a, FRESH + 1), Some([7; 6]));
+        assert_eq!((neighbours.find(a, FRESH), neighbours.request()), (Some([7; 6]), None));
+        neighbours.doubt(a);
+        assert_eq!(neighbours.find(a, FRESH), Some([7; 6]));
         assert_eq!(neighbours.request(), Some(a));
         neighbours.learn(b, [2; 6], true, FRESH);
         neighbours.learn(c, [3; 6], true, FRESH);

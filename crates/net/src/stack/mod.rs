@@ -121,7 +121,7 @@ impl Stack {
             if connection.tcb.is_in_doubt()
                 && let Some(hop) = self.shared.config.next_hop(*connection.tcb.remote.ip())
             {
-                self.neighbours.doubt(hop, now);
+                self.neighbours.doubt(hop);
             }
             self.settle(key, fate, now);
         }
