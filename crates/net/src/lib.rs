@@ -73,6 +73,20 @@
 //! found by time, tail loss probes), 3522 and 4015 (recoveries that were not needed are undone), 6582 (NewReno, for peers without SACK), 7323 (window scale, timestamps,
 //! PAWS), 5961, 6528, 6056, 6191 and 1337 (TIME-WAIT). 826 (ARP), 792 (echo), 768 (UDP), 791 (IPv4 headers).
 //!
+//! # Goodput under loss
+//!
+//! In virtual time, one stream of 8 MiB over 1 Gbit/s with a round trip of 2 ms and windows of 1 MiB, in Mbit/s; the medians of
+//! five runs. smoltcp 0.14 with Reno is the peer of itself on the same link. `cargo test -p dcs-net --test suite goodput --
+//! --nocapture` measures it anew.
+//!
+//! | link | two cards | two smoltcp |
+//! |---|---|---|
+//! | nothing lost | 810 | 687 |
+//! | 1 % lost | 72 | 3.4 |
+//! | 5 % lost | 14 | 0.2 |
+//! | 5 % late by up to 3 ms | 741 | 28 |
+//! | 5 % lost, 5 % late, 3 % doubled | 37 | 0.2 |
+//!
 //! # What it doesn't implement
 //!
 //! * IPv6; several addresses; routes other than one gateway; DHCP.

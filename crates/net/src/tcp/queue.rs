@@ -27,6 +27,8 @@ struct Extent {
 pub(crate) struct Queue {
     extents: BTreeMap<u64, Extent>,
     end: u64,
+    /// Before this position no block can be given up that is not.
+    released: u64,
     /// What was asked for and has not come.
     asked: Ranges,
 }
@@ -40,7 +42,7 @@ pub(crate) struct Gathered {
 
 impl Queue {
     pub(crate) fn new() -> Queue {
-        Queue { extents: BTreeMap::new(), end: 1, asked: Ranges::default() }
+        Queue { extents: BTreeMap::new(), end: 1, released: 0, asked: Ranges::default() }
     }
 
     /// Position after the last byte.
@@ -117,13 +119,19 @@ impl Queue {
 
     /// Gives up the blocks that are needed only until they are sent, where everything before `sent` has been handed to the NIC.
     pub(crate) fn release(&mut self, sent: u64, scoreboard: &Scoreboard, shared: &mut Shared) {
-        for (start, extent) in self.extents.range_mut(..sent) {
-            let done = extent.wanted && extent.policy == Policy::Reread && extent.end <= sent;
-            if done && !scoreboard.is_lost(&(*start..extent.end)) {
+        let mut released = None;
+        for (start, extent) in self.extents.range_mut(self.released..sent.max(self.released)) {
+            if !extent.wanted || extent.policy == Policy::Hold {
+                continue;
+            }
+            if extent.end <= sent && !scoreboard.is_lost(&(*start..extent.end)) {
                 extent.wanted = false;
                 shared.unwanted(extent.block);
+            } else {
+                released.get_or_insert(*start);
             }
         }
+        self.released = released.unwrap_or(sent);
     }
 
     pub(crate) fn ask(&mut self, bytes: Range<u64>) {
@@ -142,6 +150,7 @@ impl Queue {
     /// Bytes that were asked for are here again.
     pub(crate) fn resupply(&mut self, chunk: &Chunk, bytes: &Range<u64>, block: Key) {
         self.asked.remove(bytes.clone());
+        self.released = self.released.min(bytes.start);
         self.split(bytes.start);
         self.split(bytes.end);
         // These are of blocks that are gone.

@@ -2,7 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
@@ -42,6 +43,15 @@ pub fn enter(address: &str) -> Result<File, String> {
         }
     }
     Ok(tap)
+}
+
+/// A socket for ICMP, in the calling thread's namespace.
+pub fn icmp() -> UdpSocket {
+    // SAFETY: no memory is involved.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP) };
+    assert!(socket >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: it was just opened, and nobody else has it.
+    unsafe { OwnedFd::from_raw_fd(socket) }.into()
 }
 
 /// Waits until the device has a frame, or for so many nanoseconds.
