@@ -1,5 +1,8 @@
-//! The whole card in QEMU: a driver in the guest has it read from QEMU's SSD, through an operator, into the guest's memory.
+//! The whole card in QEMU, through an IOMMU: a driver in the guest has it move data between QEMU's SSD, the guest's memory and, by QEMU's NIC,
+//! a client outside with a TCP of its own.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +17,9 @@ use dcs_abi::status::Status;
 use dcs_card::card::Config;
 use dcs_card::vfio_user::serve::serve;
 use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
+use dcs_vm::machine::Forward;
 use dcs_vm::tools::Flavour;
-use dcs_vm::{Initramfs, Machine, Tools};
+use dcs_vm::{Initramfs, Machine, Network, Nic, Tools};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::rig::{LIMIT, MEMORY};
@@ -29,12 +33,16 @@ const CQ: u64 = 0x3000;
 const DESCRIPTOR: u64 = 0x4000;
 const RESULT: u64 = 0x5000;
 const DATA: u64 = 1 << 20;
+/// The card's own address on QEMU's network, and QEMU's router there.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+const PORT: u16 = 80;
 const DEPTH: u16 = 64;
 /// What is transferred at once.
 const BYTES: u64 = 1 << 20;
 
 #[test]
-fn a_guest_has_the_card_read_the_ssd() {
+fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
     let folder = tempfile::tempdir().unwrap();
     let (socket, image) = (folder.path().join("card"), folder.path().join("disk.img"));
@@ -45,7 +53,10 @@ fn a_guest_has_the_card_read_the_ssd() {
     initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
     let script = "guest-side --ignored --exact card::the_driver_in_the_guest --nocapture --test-threads 1";
-    let machine = Machine::new().limit(LIMIT).iommu().nvme(&image).card(&socket);
+    // A port that was free a moment ago.
+    let from = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let network = Network::User(vec![Forward { tcp: true, from, to: (ADDRESS, PORT).into() }]);
+    let machine = Machine::new().limit(LIMIT).iommu().nvme(&image).nic(Nic::Igb, &network).card(&socket);
     let mut guest = machine.start(&tools, &initramfs.finish(script), folder.path()).unwrap();
     for turn in 0..4u64 {
         let read = &bytes[(turn * BYTES) as usize..][..BYTES as usize];
@@ -53,8 +64,24 @@ fn a_guest_has_the_card_read_the_ssd() {
         assert_eq!(digest, hex(&md5(read)));
     }
     println!("{}", guest.wait_for("@times", LIMIT).unwrap());
+    guest.wait_for("@listening", LIMIT).unwrap();
+    flows(&from, &bytes, &mut guest);
     guest.wait_for("@guest's end", LIMIT).unwrap();
     drop(card);
+}
+
+/// A client on this machine, with this machine's own TCP: it gets what the SSD has, and what it sends is on the SSD then.
+fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut got = vec![0; BYTES as usize];
+    stream.read_exact(&mut got).unwrap();
+    assert!(got == bytes[..BYTES as usize], "SSD -> md5 -> NIC");
+    assert_eq!(guest.wait_for("@sent", LIMIT).unwrap(), hex(&md5(&got)));
+    let sent: Vec<u8> = got.iter().rev().copied().collect();
+    stream.write_all(&sent).unwrap();
+    assert_eq!(guest.wait_for("@received", LIMIT).unwrap(), hex(&md5(&sent)));
+    assert_eq!(guest.wait_for("@written", LIMIT).unwrap(), hex(&md5(&sent)));
 }
 
 /// By another program: that of coreutils outside, of busybox in the guest.
@@ -76,6 +103,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What is at an end of a transfer, its handle, and where in it.
+type End = (EndpointKind, u32, Option<u64>);
+
 /// A driver of the plainest kind: one command at a time.
 struct Driver {
     registers: Mapping,
@@ -84,8 +114,8 @@ struct Driver {
     admin: Ring,
     commands: Ring,
     ssd: u32,
-    _ssd: Function,
-    _card: Function,
+    nic: u32,
+    _functions: Vec<Function>,
 }
 
 #[derive(Default)]
@@ -107,25 +137,26 @@ impl Driver {
         let last = |found: Vec<String>| found.last().expect("the device").clone();
         let card = last(dcs_vfio::functions(Some(0xdc51), None, None));
         let ssd = last(dcs_vfio::functions(None, None, Some(0x01_0802)));
+        let nic = last(dcs_vfio::functions(Some(0x8086), Some(0x10c9), None));
         let container = Container::new().unwrap();
         let open = |address: &str| {
             dcs_vfio::bind(address).unwrap();
             Function::open(&container, address).unwrap()
         };
-        let (card, ssd) = (open(&card), open(&ssd));
+        let (card, ssd, nic) = (open(&card), open(&ssd), open(&nic));
         let memory = Buffer::new(&container, BUFFER, LENGTH, Access::Both).unwrap();
         // BARs lie where they lie anyway: so the card knows where its own is.
-        for (function, bar) in [(&card, 2), (&ssd, 0)] {
+        for (function, bar) in [(&card, 2), (&ssd, 0), (&nic, 0)] {
             function.enable(true).unwrap();
             let address = function.bar_address(bar).unwrap();
             container.map(&Arc::new(function.bar(bar as u32).unwrap()), address, Access::Both).unwrap();
         }
         let events: Vec<_> = (0..2).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect();
         card.interrupts(&events.iter().map(|event| event.as_fd()).collect::<Vec<_>>()).unwrap();
-        let (registers, ssd_bar) = (card.bar(0).unwrap(), ssd.bar_address(0).unwrap());
-        let (admin, commands) = Default::default();
-        let mut driver =
-            Driver { registers, memory, events, admin, commands, ssd: 0, _ssd: ssd, _card: card };
+        let [ssd_bar, nic_bar] = [&ssd, &nic].map(|function| function.bar_address(0).unwrap());
+        let (registers, _functions) = (card.bar(0).unwrap(), vec![ssd, nic, card]);
+        let (admin, commands, ssd, nic) = Default::default();
+        let mut driver = Driver { registers, memory, events, admin, commands, ssd, nic, _functions };
         driver.start();
         let words = [LENGTH as u32, 0, GRANT_READ | GRANT_WRITE, 0, 0, 0];
         assert_eq!(driver.admin(opcode::GRANT_MEMORY, BUFFER, words), 1);
@@ -133,6 +164,8 @@ impl Driver {
         driver.admin(opcode::CREATE_CQ, BUFFER + CQ, [size, 3 | 1 << 16, 0, 0, 0, 0]);
         driver.admin(opcode::CREATE_SQ, BUFFER + SQ, [size, 1 | 1 << 16, 0, 0, 0, 0]);
         driver.ssd = driver.admin(opcode::ATTACH_SSD, ssd_bar, [0x4000, 0, 0, 0, 0, 0]);
+        let words = [0x2_0000, 0x10c9, ADDRESS.to_bits(), 24 | 1500 << 16, GATEWAY.to_bits(), 0];
+        driver.nic = driver.admin(opcode::ATTACH_NIC, nic_bar, words);
         driver
     }
 
@@ -167,17 +200,20 @@ impl Driver {
         found.value
     }
 
-    /// Reads from the SSD through MD5 into memory; waits for the interrupt.
+    /// Reads from the SSD through MD5 into memory.
     fn read(&mut self, offset: u64) -> Vec<u8> {
+        let source = (EndpointKind::Block, self.ssd, Some(offset));
+        self.transfer(source, (EndpointKind::Memory, 1, Some(BUFFER + DATA)), Operator::Md5)[..16].to_vec()
+    }
+
+    /// Does a transfer; waits for the interrupt.
+    fn transfer(&mut self, source: End, destination: End, operator: Operator) -> Vec<u8> {
         let mut bytes = [0; 0x1000];
         let mut builder = Builder::new(&mut bytes).unwrap();
-        let ends = [
-            (Place::Source, EndpointKind::Block, self.ssd, offset),
-            (Place::Destination, EndpointKind::Memory, 1, BUFFER + DATA),
-        ];
-        for (place, kind, handle, offset) in ends {
+        for (place, (kind, handle, offset)) in [(Place::Source, source), (Place::Destination, destination)] {
             let endpoint = Endpoint { kind: kind as u8, handle, ..Default::default() };
-            builder.endpoint(place, endpoint, &[Extent { offset, length: BYTES }]).unwrap();
+            let extents: Vec<_> = offset.map(|offset| Extent { offset, length: BYTES }).into_iter().collect();
+            builder.endpoint(place, endpoint, &extents).unwrap();
         }
         let length = builder.finish();
         self.memory.store(DESCRIPTOR, &bytes[..length]);
@@ -187,7 +223,7 @@ impl Driver {
             descriptor_length: length as u32,
             descriptor_address: BUFFER + DESCRIPTOR,
             result_address: BUFFER + RESULT,
-            op_chain: [Operator::Md5 as u8, 0, 0, 0, 0, 0, 0, 0],
+            op_chain: [operator as u8, 0, 0, 0, 0, 0, 0, 0],
             length: BYTES,
             ..Default::default()
         };
@@ -205,7 +241,7 @@ impl Driver {
         let mut result = vec![0; ResultArea::SIZE];
         self.memory.load(RESULT, &mut result);
         let result = ResultArea::parse(&ResultPacket::new_checked(&result[..]).unwrap()).unwrap();
-        result.digests[0].value[..16].to_vec()
+        result.digests[0].value.to_vec()
     }
 
     fn interrupted(&self) {
@@ -233,5 +269,14 @@ fn the_driver_in_the_guest() {
     let start = std::time::Instant::now();
     (0..32).for_each(|turn| _ = driver.read(turn % 8 * BYTES));
     println!("@times SSD -> md5 -> memory: {:?} for 1 MiB", start.elapsed() / 32);
+    let listener = driver.admin(opcode::LISTEN, 0, [driver.nic, PORT.into(), 0, 0, 0, 0]);
+    println!("@listening");
+    let flow = driver.admin(opcode::ACCEPT, 0, [listener, 0, 0, 0, 0, 0]);
+    let (ssd, flow) = (driver.ssd, (EndpointKind::Flow, flow, None));
+    let digest = driver.transfer((EndpointKind::Block, ssd, Some(0)), flow, Operator::Md5);
+    println!("@sent {}", hex(&digest[..16]));
+    let digest = driver.transfer(flow, (EndpointKind::Block, ssd, Some(8 << 20)), Operator::Md5);
+    println!("@received {}", hex(&digest[..16]));
+    println!("@written {}", hex(&driver.read(8 << 20)));
     println!("@guest's end");
 }
