@@ -396,6 +396,12 @@ impl Bench {
             Event::Reread { flow, offset, length } => {
                 let stream = self.stream(flow);
                 assert!(length > 0 && offset + u64::from(length) <= stream.appended);
+                let overlaps = |(other, start, count): &(Flow, u64, u32)| {
+                    *other == flow
+                        && *start < offset + u64::from(length)
+                        && offset < start + u64::from(*count)
+                };
+                assert!(!self.wanted.iter().any(overlaps), "asked for twice");
                 self.wanted.push((flow, offset, length));
             }
             Event::Free { owner, block } => {

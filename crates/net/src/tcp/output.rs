@@ -184,11 +184,13 @@ impl Tcb {
     }
 
     fn ask(&mut self, bytes: Range<u64>, shared: &mut Shared) {
-        let length = (bytes.end - bytes.start) as u32;
-        shared.statistics.reread_bytes += u64::from(length);
-        shared.event(Event::Reread { flow: self.flow, offset: bytes.start - 1, length });
         self.scoreboard.asked(bytes.clone());
-        self.queue.ask(bytes);
+        // What the peer had and threw away may have been asked for before.
+        for new in self.queue.ask(bytes) {
+            let length = (new.end - new.start) as u32;
+            shared.statistics.reread_bytes += u64::from(length);
+            shared.event(Event::Reread { flow: self.flow, offset: new.start - 1, length });
+        }
     }
 
     fn new_data(&mut self, now: Nanos, shared: &mut Shared) -> Option<Outgoing> {

@@ -134,8 +134,11 @@ impl Queue {
         self.released = released.unwrap_or(sent);
     }
 
-    pub(crate) fn ask(&mut self, bytes: Range<u64>) {
+    /// Notes that bytes are asked for: those that had not been.
+    pub(crate) fn ask(&mut self, bytes: Range<u64>) -> Vec<Range<u64>> {
+        let new = self.asked.missing(bytes.clone());
         self.asked.insert(bytes);
+        new
     }
 
     /// Bytes asked for and not come.

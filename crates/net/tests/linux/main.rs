@@ -195,13 +195,31 @@ fn clients(count: usize, workers: usize, plan: Plan, back: u64) {
 }
 
 fn serve(link: Link, connections: usize, workers: usize, plan: Plan, back: u64) {
+    serve_with(link, connections, workers, plan, back, &[]);
+}
+
+/// The same, with some of Linux's options off.
+fn serve_with(
+    link: Link,
+    connections: usize,
+    workers: usize,
+    plan: Plan,
+    back: u64,
+    off: &'static [&'static str],
+) {
     let setup = |card: &mut Card, _| {
         card.stack.listen(80).unwrap();
         card.accepts = Some(plan);
     };
+    // What a thread sees there is its own namespace's.
+    let prepare = move || {
+        for option in off {
+            std::fs::write(format!("/proc/sys/net/ipv4/{option}"), "0").unwrap();
+        }
+    };
     let linux = move |()| clients(connections, workers, plan, back);
     let done = |card: &Card| card.apps.len() == connections && all_closed(card);
-    let Some((card, ())) = lab(link, setup, || (), linux, done) else { return };
+    let Some((card, ())) = lab(link, setup, prepare, linux, done) else { return };
     check(&card, connections, back);
 }
 
@@ -220,6 +238,15 @@ fn linux_connects_on_a_bad_link() {
 fn linux_connects_to_a_card_whose_nic_segments() {
     for link in [clean(), bad()] {
         serve(Link { offload: true, ..link }, 2, 2, Plan::new(2 * MIB), 2 * MIB);
+    }
+}
+
+#[test]
+fn linux_without_options_on_a_bad_link() {
+    let plan = Plan::new(MIB / 2);
+    for off in [&["tcp_sack"][..], &["tcp_timestamps"], &["tcp_sack", "tcp_timestamps", "tcp_window_scaling"]]
+    {
+        serve_with(bad(), 2, 2, plan, MIB / 2, off);
     }
 }
 
