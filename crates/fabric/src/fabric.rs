@@ -468,6 +468,7 @@ impl Fabric {
     }
 
     pub(crate) fn schedule(&mut self, at: Ps, what: Happening) {
+        debug_assert!(at >= self.now, "time does not go back");
         self.sequence += 1;
         self.queue.push(Scheduled { at, sequence: self.sequence, what });
     }
@@ -608,7 +609,8 @@ impl Fabric {
     fn request_arrives(&mut self, to: crate::event::Place, length: u64, part: Part) {
         let function = &mut self.functions[to.function.0];
         if function.hung {
-            self.schedule(part.deadline, Happening::Answer { part, data: Err(BusError::Timeout) });
+            let at = part.deadline.max(self.now);
+            self.schedule(at, Happening::Answer { part, data: Err(BusError::Timeout) });
             return;
         }
         let mut bytes = vec![0; length as usize];

@@ -86,11 +86,12 @@ impl Fabric {
         match self.route(request) {
             Route::To(to) => {
                 let at = self.travel(from, to.function, self.now, 0) + request.delay;
-                let at = at.max(self.functions[from.0].posted);
                 if at > part.deadline {
                     let data = Err(BusError::Timeout);
                     return self.schedule(part.deadline, Happening::Answer { part, data });
                 }
+                // A request that waits behind writes is not sent yet: its time does not run.
+                let at = at.max(self.functions[from.0].posted);
                 self.schedule(at, Happening::Request { to, length: request.length, part });
             }
             Route::Forbidden => {

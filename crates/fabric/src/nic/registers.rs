@@ -65,6 +65,15 @@ const PARTNER: usize = 5;
 const RESTART: u16 = 1 << 9;
 const PHY_RESET: u16 = 1 << 15;
 
+/// A register of the interrupt block: ICR, ICS, IMS, IMC.
+#[derive(Clone, Copy, Debug)]
+enum Interrupt {
+    Cause,
+    Set,
+    Unmask,
+    Mask,
+}
+
 /// Which queue's register it is.
 struct Place {
     transmit: bool,
@@ -87,6 +96,8 @@ pub(super) struct Registers {
     phy: [u16; 32],
     /// The PHY has a link, whatever the MAC makes of it.
     phy_link: bool,
+    /// The PHY has been told to negotiate.
+    told: bool,
 }
 
 /// A ring's place in memory and its state.
@@ -150,6 +161,7 @@ impl Registers {
             eims: 0,
             phy,
             phy_link: false,
+            told: false,
         }
     }
 
@@ -185,18 +197,17 @@ impl Registers {
         &mut queues[place.queue][place.field]
     }
 
-    /// A register of the interrupt block, under one name for both places of the 82576.
-    fn interrupt_register(&self, offset: u64) -> Option<char> {
-        let igb = self.family == Family::Igb;
+    /// A register of the interrupt block: the 82576 has them at two places.
+    fn interrupt_register(&self, offset: u64) -> Option<Interrupt> {
+        let offset = match offset {
+            0x1500..0x1510 if self.family == Family::Igb => 0xc0 + (offset - 0x1500) * 2,
+            other => other,
+        };
         match offset {
-            0xc0 => Some('r'),
-            0xc8 => Some('s'),
-            0xd0 => Some('m'),
-            0xd8 => Some('c'),
-            0x1500 if igb => Some('r'),
-            0x1504 if igb => Some('s'),
-            0x1508 if igb => Some('m'),
-            0x150c if igb => Some('c'),
+            0xc0 => Some(Interrupt::Cause),
+            0xc8 => Some(Interrupt::Set),
+            0xd0 => Some(Interrupt::Unmask),
+            0xd8 => Some(Interrupt::Mask),
             _ => None,
         }
     }
@@ -206,8 +217,8 @@ impl Registers {
             return *self.queue(&place);
         }
         match self.interrupt_register(offset) {
-            Some('r') => return std::mem::take(&mut self.icr),
-            Some('m') => return self.ims,
+            Some(Interrupt::Cause) => return std::mem::take(&mut self.icr),
+            Some(Interrupt::Unmask) => return self.ims,
             Some(_) => return 0,
             None => {}
         }
@@ -275,9 +286,9 @@ impl Registers {
         news
     }
 
-    /// Whether the PHY has been told to negotiate, or has ended it once.
+    /// Whether the PHY negotiates of itself when there is a carrier: once it has been told to.
     pub(super) fn negotiated(&self) -> bool {
-        self.get(MDIC_TOLD) != 0
+        self.told
     }
 
     /// Does what MDIC says. True where the PHY is to negotiate now.
@@ -299,9 +310,7 @@ impl Registers {
             2 => answer = answer & !0xffff | u32::from(self.phy[register]),
             _ => answer |= 1 << 30,
         }
-        if negotiate {
-            self.plain.insert(MDIC_TOLD, 1);
-        }
+        self.told |= negotiate;
         self.plain.insert(MDIC, answer & !(3 << 26) | operation << 26);
         negotiate
     }
@@ -442,9 +451,6 @@ impl Registers {
     }
 }
 
-/// No register: whether the PHY has been told to negotiate.
-const MDIC_TOLD: u64 = u64::MAX;
-
 /// How long the serial bus to the PHY takes: 64 bits at 2.5 MHz.
 const PHY_TIME: Duration = Duration::from_micros(26);
 
@@ -496,18 +502,18 @@ impl Nic {
         }
     }
 
-    fn write_interrupt(&mut self, which: char, value: u32, cx: &mut Context<'_>) {
+    fn write_interrupt(&mut self, which: Interrupt, value: u32, cx: &mut Context<'_>) {
         match which {
-            'r' => self.registers.icr &= !value,
-            's' => self.cause(value, cx),
-            'm' => {
+            Interrupt::Cause => self.registers.icr &= !value,
+            Interrupt::Set => self.cause(value, cx),
+            Interrupt::Unmask => {
                 self.registers.ims |= value;
                 // What is pending already is raised by being unmasked.
                 if self.registers.icr & value & !ASSERTED != 0 {
                     cx.interrupt(0);
                 }
             }
-            _ => self.registers.ims &= !value,
+            Interrupt::Mask => self.registers.ims &= !value,
         }
     }
 }

@@ -248,8 +248,9 @@ fn faults_of_transactions() {
                     lie,
                     Reach::Reset,
                 );
+                // All of these are no answer in time, or a wrong one. Either NIC then says that the frame is done.
                 let data = |rig: &Rig<Server>| rule(When::Read(rig.at(0, DATA)));
-                strike(&format!("{name}, read of a frame"), model, data, lie, Reach::Reset);
+                strike(&format!("{name}, read of a frame"), model, data, Lie::Data, Reach::Reset);
             }
             let name = format!("{fault:?}, read of a ring");
             strike(&name, model, |rig| Rule::once(When::Read(own(rig)), fault), Lie::No, Reach::Reset);
