@@ -79,3 +79,27 @@ fn a_cable_carries_frames_both_ways() {
     guest.wait_for("@answered", LIMIT).unwrap();
     guest.wait(LIMIT).unwrap();
 }
+
+/// 100 MB to fetch: not for every day.
+#[test]
+#[ignore = "fetches a kernel of 100 MB"]
+fn the_full_kernel_has_drivers_for_the_nics() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Full) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (contents, image) = (folder.path().join("contents"), folder.path().join("disk.img"));
+    std::fs::create_dir(&contents).unwrap();
+    std::fs::write(contents.join("hello"), "from the disk").unwrap();
+    disk::ext4(&tools, &image, 32 << 20, &contents).unwrap();
+    let socket = Socket::new(&folder.path().join("cable")).unwrap();
+    let mut initramfs = Initramfs::new(&tools).unwrap();
+    initramfs
+        .modules(&["nvme", "crc32c_generic", "ext4", "igb", "e1000e", "vfio-pci", "vfio_iommu_type1"])
+        .unwrap();
+    let script = "mount -t ext4 -o ro $(disk) /mnt && echo \"@file $(cat /mnt/hello)\"
+        echo \"@drivers $(basename $(readlink /sys/class/net/eth0/device/driver))\"";
+    let machine = Machine::new().nvme(&image).nic(Nic::Igb, &socket.network()).limit(LIMIT);
+    let mut guest = machine.start(&tools, &initramfs.finish(script), folder.path()).unwrap();
+    assert_eq!(guest.wait_for("@file", LIMIT).unwrap(), "from the disk");
+    assert_eq!(guest.wait_for("@drivers", LIMIT).unwrap(), "igb");
+    guest.wait(LIMIT).unwrap();
+}

@@ -58,3 +58,20 @@ fn the_card_reaches_its_peers_the_guest_s_memory_and_its_processor() {
     assert_eq!(rig.guest.wait_for("@file", LIMIT).unwrap(), "from the disk");
     rig.guest.wait(LIMIT).unwrap();
 }
+
+#[test]
+fn a_guest_outlives_a_card_that_is_pulled_out() {
+    let script = "post 0x20 1; sleep 1
+        echo \"@gone $(devmem $MAIL 32)\"; echo \"@command $(od -An -tx1 -j4 -N2 $CARD/config)\"";
+    let Some(mut rig) = Rig::boot(script) else { return };
+    let ssd = rig.letter(0x10);
+    rig.letter(0x20);
+    rig.pull();
+    rig.bus.write(ssd + 0x24, &[0; 4]);
+    rig.bus.read(ssd, 8, Tag(1));
+    assert_eq!(rig.bus.wait_for(Tag(1), LIMIT), Err(BusError::Unsupported));
+    rig.bus.interrupt(0);
+    assert_eq!(rig.guest.wait_for("@gone", LIMIT).unwrap(), "0xFFFFFFFF");
+    rig.guest.wait_for("@command", LIMIT).unwrap();
+    rig.guest.wait(LIMIT).unwrap();
+}

@@ -60,7 +60,7 @@ pub struct Rig {
     pub guest: Guest,
     letters: Receiver<(u64, u64)>,
     answer: Arc<AtomicU32>,
-    _card: Running,
+    card: Option<Running>,
     _folder: TempDir,
 }
 
@@ -108,7 +108,7 @@ impl Rig {
         let machine = machine.nvme(&image).nic(nic, network).card(&socket);
         let initramfs = initramfs.finish(script);
         let guest = machine.start(&tools, &initramfs, folder.path()).unwrap();
-        Some(Rig { bus, guest, letters, answer, _card: card, _folder: folder })
+        Some(Rig { bus, guest, letters, answer, card: Some(card), _folder: folder })
     }
 
     /// What the guest writes at this register next; whatever else it writes before is passed over.
@@ -126,6 +126,11 @@ impl Rig {
             while self.guest.line(Duration::ZERO).expect("the guest runs").is_some() {}
         }
         panic!("the guest did not write register {register:#x}");
+    }
+
+    /// Pulls the card out: its process is gone.
+    pub fn pull(&mut self) {
+        self.card = None;
     }
 
     /// Lets the guest go on behind `done_ number`.
