@@ -86,7 +86,8 @@ pub struct Limits {
     pub buffer: u32,
     /// Receive buffers in which such bytes may wait, of one connection.
     pub held: usize,
-    /// Receive buffers in which such bytes may wait, of all connections.
+    /// Receive buffers in which such bytes may wait, of all connections. Fewer than the NIC has: what is left receives
+    /// everything else.
     pub held_total: usize,
     /// Ranges of received bytes, of one connection, before which bytes are missing.
     pub ranges: usize,

@@ -363,3 +363,33 @@ pub enum SendError {
     #[error("no way to {0}")]
     Unreachable(Ipv4Addr),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_split_frame_has_its_payload_elsewhere() {
+        let whole = ReceivedFrame {
+            buffer: 0,
+            head: &[],
+            length: 200,
+            offset: 1000,
+            split: None,
+            checksum: Verdict::Good,
+        };
+        assert_eq!(whole.piece(54..200), Some(Piece { offset: 1054, length: 146 }));
+        let split = ReceivedFrame { split: Some((54, 9000)), ..whole };
+        assert_eq!(split.piece(54..200), Some(Piece { offset: 9000, length: 146 }));
+        assert_eq!(split.piece(60..200), Some(Piece { offset: 9006, length: 140 }));
+        assert_eq!(split.piece(14..54), Some(Piece { offset: 1014, length: 40 }));
+        assert_eq!(split.piece(50..200), None, "it lies in two places");
+    }
+
+    #[test]
+    fn names_are_numbers_and_back() {
+        let key = Key::new(3, 9);
+        assert_eq!(Flow::from_number(Flow(key).number()), Flow(key));
+        assert_eq!(FrameId::from_number(FrameId(key).number()), FrameId(key));
+    }
+}

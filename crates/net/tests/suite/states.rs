@@ -3,7 +3,7 @@
 use crate::rig::forge::{Forge, LOCAL, Seg};
 use crate::rig::pair::address;
 use crate::rig::{MS, SECOND};
-use dcs_net::{Chunk, ConnectError, Event, Flow, Piece, Policy, Reason};
+use dcs_net::{Chunk, ConnectError, Event, Flow, Piece, Policy, Reason, SendError};
 
 /// The peer's initial sequence number: its data begin at 1001.
 const ISN: u32 = 1000;
@@ -435,5 +435,83 @@ fn a_flood_of_syns_is_bounded_and_passes() {
     assert_eq!(forge.segment(), Seg { window: 0, ..Seg::new("R", 0, ISN + 1) });
     forge.stack.abort(flow);
     forge.segments();
+    assert_eq!(forge.stack.usage(), dcs_net::Usage::default());
+}
+
+fn piece(offset: u64, length: u32) -> Piece {
+    Piece { offset, length }
+}
+
+#[test]
+fn done_is_not_free() {
+    for policy in [Policy::Hold, Policy::Reread] {
+        let Case { mut forge, flow, ours, theirs } = bring(At::Established);
+        let flow = flow.unwrap();
+        let free = Event::Free { owner: dcs_net::Owner::Flow(flow), block: 7 };
+        let chunk = Chunk { piece: piece(4096, 1000), block: 7, policy, more: false };
+        assert_eq!(forge.stack.send(flow, chunk), Ok(0));
+        let frame = forge.stack.next_frame(forge.now).unwrap();
+        assert_eq!((&frame.payload[..], forge.events()), (&[piece(4096, 1000)][..], vec![]));
+        forge.stack.frame_sent(frame.id);
+        let mut sent = vec![Event::Sent { flow, offset: 1000 }];
+        let mut acknowledged = vec![Event::Acknowledged { flow, offset: 1000 }];
+        match policy {
+            Policy::Reread => sent.push(free),
+            Policy::Hold => acknowledged.insert(0, free),
+        }
+        assert_eq!(forge.events(), sent);
+        forge.stack.frame_sent(frame.id);
+        assert_eq!(forge.events(), [], "a frame is sent once");
+        forge.send(Seg::new("", theirs, ours.wrapping_add(1000)));
+        assert_eq!(forge.events(), acknowledged);
+    }
+}
+
+#[test]
+fn what_is_lost_is_read_again() {
+    let Case { mut forge, flow, ours, theirs } = bring(At::Established);
+    let flow = flow.unwrap();
+    let reread = |place, block| Chunk { piece: place, block, policy: Policy::Reread, more: false };
+    forge.stack.send(flow, reread(piece(4096, 2000), 7)).unwrap();
+    forge.segments();
+    let free = |block| Event::Free { owner: dcs_net::Owner::Flow(flow), block };
+    // Two segments, and each says so when it is sent.
+    let sent = |offset| Event::Sent { flow, offset };
+    assert_eq!(forge.events(), [sent(1460), sent(2000), free(7)]);
+    assert_eq!(forge.stack.resupply(flow, 0, reread(piece(0, 10), 8)), Err(SendError::NotAsked));
+    forge.pass(2 * SECOND);
+    assert_eq!(forge.segments(), [], "there is nothing to send");
+    assert_eq!(forge.events(), [Event::Reread { flow, offset: 0, length: 2000 }]);
+    // It comes in two parts.
+    forge.stack.resupply(flow, 0, reread(piece(9000, 500), 9)).unwrap();
+    forge.stack.resupply(flow, 500, reread(piece(20_000, 1500), 10)).unwrap();
+    let frame = forge.stack.next_frame(forge.now).unwrap();
+    assert_eq!(frame.payload, [piece(9000, 500), piece(20_000, 960)]);
+    assert_eq!(u32::from_be_bytes(frame.header[38..42].try_into().unwrap()), ours);
+    // The peer had it all: the block is free when the NIC is done with it, not before.
+    forge.send(Seg::new("", theirs, ours.wrapping_add(2000)));
+    assert_eq!(forge.events(), [Event::Acknowledged { flow, offset: 2000 }]);
+    forge.stack.frame_sent(frame.id);
+    assert_eq!(forge.events(), [free(9), free(10)]);
+    assert_eq!(forge.stack.resupply(flow, 100, reread(piece(0, 10), 11)), Ok(()), "too late");
+    assert_eq!(forge.events(), [free(11)]);
+}
+
+#[test]
+fn an_abort_leaves_the_nic_its_blocks() {
+    let Case { mut forge, flow, .. } = bring(At::Established);
+    let flow = flow.unwrap();
+    forge.stack.send(flow, chunk(1, 1000, false)).unwrap();
+    forge.stack.send(flow, chunk(2, 1000, false)).unwrap();
+    let frame = forge.stack.next_frame(forge.now).unwrap();
+    forge.stack.abort(flow);
+    let free = |block| Event::Free { owner: dcs_net::Owner::Flow(flow), block };
+    let closed = Event::Closed { flow, reason: Reason::Aborted };
+    assert_eq!(frame.payload, [piece(1 << 20, 1000), piece(2 << 20, 460)]);
+    assert_eq!(forge.events(), [closed]);
+    assert_eq!(forge.segment().flags, "R");
+    forge.stack.frame_sent(frame.id);
+    assert_eq!(forge.events(), [free(1), free(2)]);
+    assert_eq!(forge.stack.send(flow, chunk(3, 1, false)), Err(SendError::Gone));
     assert_eq!(forge.stack.usage(), dcs_net::Usage::default());
 }
