@@ -1,10 +1,13 @@
 //! The engine as an application holds it: builder, threads, shutdown.
 
+use crate::backend::{Control, Core};
+use crate::card;
 use crate::error::Error;
-use crate::kernel::{Control, Core};
 use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
 use crate::statistics::Statistics;
+use dcs_abi::admin::AdminEntry;
+use dcs_abi::status::Status;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +25,8 @@ pub enum Backend {
     /// This machine's kernel: files, sockets, memory through io_uring and plain system calls.
     #[default]
     Kernel,
+    /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`](crate::card).
+    Card,
 }
 
 /// Who drives the engine.
@@ -44,12 +49,13 @@ pub struct Builder {
     spin: Duration,
     core: Option<usize>,
     nice: Option<i8>,
+    card: Option<card::Options>,
 }
 
 /// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
 #[derive(Debug)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -58,7 +64,7 @@ pub struct Engine {
 pub(crate) struct Shared {
     driver: Driver,
     /// The engine's thread holds it for good; without one, whoever drives.
-    core: Mutex<Core>,
+    core: Mutex<Box<dyn Core>>,
     control: Mutex<Vec<Control>>,
     /// There may be something in `control`.
     has_control: AtomicBool,
@@ -73,6 +79,8 @@ pub(crate) struct Shared {
     waiting: Mutex<Vec<Arc<QueuePair>>>,
     statistics: Arc<Mutex<Statistics>>,
     has_ring: bool,
+    /// The card's handle of its NIC.
+    pub nic: Option<u32>,
 }
 
 impl Default for Builder {
@@ -88,6 +96,7 @@ impl Default for Builder {
             spin,
             core: None,
             nice: None,
+            card: None,
         }
     }
 }
@@ -96,6 +105,13 @@ impl Builder {
     /// Which backend.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
+        self
+    }
+
+    /// The card and its devices, for [`Backend::Card`]; without it the environment says which
+    /// ([`Options::from_environment`](card::Options::from_environment)).
+    pub fn card(mut self, options: card::Options) -> Self {
+        self.card = Some(options);
         self
     }
 
@@ -169,14 +185,17 @@ impl Builder {
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the system has
     /// not what it needs, or does not permit the nice value (EACCES).
     pub fn start(self) -> Result<Engine, Error> {
-        let Backend::Kernel = self.backend;
-        let core = Core::new(self.config, io_from_environment(self.io)?)?;
+        let parts = match self.backend {
+            Backend::Kernel => kernel(self.config, self.io)?,
+            Backend::Card => card(self.driver, &self.card)?,
+        };
         let shared = Arc::new(Shared {
             driver: self.driver,
-            waker: core.waker(),
-            statistics: core.statistics(),
-            has_ring: core.has_ring(),
-            core: Mutex::new(core),
+            waker: parts.waker,
+            statistics: parts.statistics,
+            has_ring: parts.has_ring,
+            nic: parts.nic,
+            core: Mutex::new(parts.core),
             control: Mutex::new(Vec::new()),
             has_control: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -191,6 +210,34 @@ impl Builder {
         };
         Ok(Engine { shared, thread })
     }
+}
+
+/// A backend that was started.
+struct Parts {
+    core: Box<dyn Core>,
+    waker: Waker,
+    statistics: Arc<Mutex<Statistics>>,
+    has_ring: bool,
+    nic: Option<u32>,
+}
+
+fn kernel(config: dcs_engine::Config, io: Io) -> Result<Parts, Error> {
+    let core = crate::kernel::Core::new(config, io_from_environment(io)?)?;
+    let (waker, statistics, has_ring) = (core.waker(), core.statistics(), core.has_ring());
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic: None })
+}
+
+fn card(driver: Driver, options: &Option<card::Options>) -> Result<Parts, Error> {
+    if driver == Driver::Caller {
+        return Err(Error::CallerDriven);
+    }
+    let options = match options {
+        Some(options) => options.clone(),
+        None => card::Options::from_environment()?,
+    };
+    let core = card::Core::new(&options)?;
+    let (waker, statistics, nic) = (core.waker(), core.statistics(), core.nic());
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring: false, nic })
 }
 
 fn io_from_environment(io: Io) -> Result<Io, Error> {
@@ -277,6 +324,18 @@ impl Drop for Engine {
 }
 
 impl Shared {
+    /// Runs an admin command of a card.
+    pub fn admin(&self, entry: AdminEntry) -> Result<(u32, u32), Status> {
+        let (send, receive) = std::sync::mpsc::channel();
+        self.push(Control::Admin(entry, send));
+        receive.recv().unwrap_or(Err(Status::QueueDeleted))
+    }
+
+    /// Has an admin command run, without waiting for it.
+    pub fn admin_later(&self, entry: AdminEntry) {
+        self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
+    }
+
     pub fn is_caller_driven(&self) -> bool {
         self.driver == Driver::Caller
     }
@@ -309,9 +368,9 @@ impl Shared {
     fn run(&self) {
         let mut turn = self.turn(self.core.lock());
         let stopped =
-            |core: &Core| self.stopping.load(Ordering::SeqCst) && core.is_empty() && !self.has_control();
-        while !stopped(&turn.core) {
-            self.round(&mut turn.core, stopped);
+            |core: &dyn Core| self.stopping.load(Ordering::SeqCst) && core.is_empty() && !self.has_control();
+        while !stopped(&**turn.core) {
+            self.round(&mut **turn.core, stopped);
         }
         turn.core.close();
     }
@@ -325,7 +384,7 @@ impl Shared {
             match self.try_turn() {
                 Some(mut turn) => {
                     while !queue.has(awaited) {
-                        self.round(&mut turn.core, |_| queue.has(awaited));
+                        self.round(&mut **turn.core, |_| queue.has(awaited));
                     }
                 }
                 None => queue.wait(awaited, || self.may_drive(queue)),
@@ -338,7 +397,7 @@ impl Shared {
         if self.driver == Driver::Caller
             && let Some(mut turn) = self.try_turn()
         {
-            self.take_control(&mut turn.core);
+            self.take_control(&mut **turn.core);
             for _ in 0..STEPS_AT_ONCE {
                 if !turn.core.step() {
                     break;
@@ -359,7 +418,7 @@ impl Shared {
     }
 
     /// Works until there is nothing to do; then spins a while, then sleeps once.
-    fn round(&self, core: &mut Core, done: impl Fn(&Core) -> bool) {
+    fn round(&self, core: &mut dyn Core, done: impl Fn(&dyn Core) -> bool) {
         let mut idle_since = None;
         loop {
             let controlled = self.take_control(core);
@@ -388,7 +447,7 @@ impl Shared {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    fn take_control(&self, core: &mut Core) -> bool {
+    fn take_control(&self, core: &mut dyn Core) -> bool {
         if !self.has_control() || !self.has_control.swap(false, Ordering::SeqCst) {
             return false;
         }
@@ -414,7 +473,7 @@ impl Shared {
         }
     }
 
-    fn turn<'a>(&'a self, core: LockResult<MutexGuard<'a, Core>>) -> Turn<'a> {
+    fn turn<'a>(&'a self, core: LockResult<MutexGuard<'a, Box<dyn Core>>>) -> Turn<'a> {
         self.driven.store(true, Ordering::SeqCst);
         let mut core = core.unwrap_or_else(|error| {
             // Whoever drove before panicked half-way: nothing that the core knows can be relied on.
@@ -430,7 +489,7 @@ impl Shared {
 /// The right to drive the engine. When it ends, those who wait for theirs are told.
 struct Turn<'a> {
     // Fields are dropped in this order: the core is free when the others are told.
-    core: MutexGuard<'a, Core>,
+    core: MutexGuard<'a, Box<dyn Core>>,
     end: End<'a>,
 }
 

@@ -17,6 +17,12 @@ pub enum Error {
     /// io_uring was demanded, and the kernel has none, or forbids it.
     #[error("io_uring is not to be had here: {0} (Io::Auto and Io::Plain do without)")]
     IoUring(#[source] std::io::Error),
+    /// What says which functions are the card's makes no sense.
+    #[error(transparent)]
+    CardOptions(#[from] crate::card::OptionsError),
+    /// The card cannot be used.
+    #[error("the card cannot be used: {0}")]
+    Card(#[from] crate::card::CardError),
     /// The engine has all the sessions that it was made for.
     #[error("the engine has no room for another session (Builder::sessions)")]
     NoSessions,

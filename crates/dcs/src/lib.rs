@@ -47,6 +47,7 @@
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
 //! * TLS, HTTP, datagrams: endpoints are byte streams, files and memory.
 
+pub mod card;
 pub mod completion;
 pub mod endpoint;
 pub mod engine;
@@ -55,6 +56,7 @@ pub mod op;
 pub mod session;
 pub mod statistics;
 
+mod backend;
 mod capi;
 mod kernel;
 mod queue;

@@ -94,6 +94,26 @@ pub struct Controller {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
+    /// One that wakes nobody yet: whoever sleeps on it polls [`Waker::event`].
+    ///
+    /// # Errors
+    ///
+    /// Where the process has no descriptor left.
+    pub fn new() -> std::io::Result<Waker> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Waker(Arc::new(event)))
+    }
+
+    /// The eventfd that becomes readable.
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Takes note that it has woken.
+    pub fn drain(&self) {
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+
     /// Wakes it, or makes its next sleep end at once.
     pub fn wake(&self) {
         // EAGAIN: the counter is full of wake-ups already.
@@ -185,6 +205,7 @@ impl Controller {
                     Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
                     Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
                     Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
+                    Object::Device(_) => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
                 }
             }
             OperationKind::Write { offset, block, start, length, more } => {
@@ -199,6 +220,7 @@ impl Controller {
                         0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
                         written => Attempt::moved(written, 0),
                     },
+                    Object::Device(_) => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
                 }
             }
             OperationKind::Direct { source, destination, length, more } => {

@@ -46,6 +46,15 @@ pub(crate) enum Object {
     Flow(Flow),
     Stream(Stream),
     Memory(Memory),
+    Device(DeviceFlow),
+}
+
+/// A connection of a card: its backend knows it by number.
+#[derive(Debug)]
+pub(crate) struct DeviceFlow {
+    handle: u32,
+    /// The connection is there as long as this is.
+    _connection: Arc<dyn std::any::Any + Send + Sync>,
 }
 
 /// A regular file or a block device.
@@ -156,12 +165,50 @@ impl Endpoint {
         Endpoint { object: Object::Memory(memory), readable: true, writable: true }
     }
 
+    /// A connection of a card, by the card's number for it. `connection` keeps it open.
+    pub fn device_flow(handle: u32, connection: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
+        let object = Object::Device(DeviceFlow { handle, _connection: connection });
+        Endpoint { object, readable: true, writable: true }
+    }
+
+    /// The card's number for its connection, if this is one.
+    pub fn device_handle(&self) -> Option<u32> {
+        match &self.object {
+            Object::Device(flow) => Some(flow.handle),
+            _ => None,
+        }
+    }
+
+    /// The descriptor of a file or block device, if this is one.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.object {
+            Object::File(file) => Some(file.fd.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Copies bytes of memory out; tells how many there were, or that this is no memory.
+    pub fn read_memory(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
+        match &self.object {
+            Object::Memory(memory) => Some(memory.read(offset, into)),
+            _ => None,
+        }
+    }
+
+    /// Copies bytes of memory in; tells how many there was room for, or that this is no memory.
+    pub fn write_memory(&self, offset: u64, from: &[u8]) -> Option<usize> {
+        match &self.object {
+            Object::Memory(memory) => Some(memory.write(offset, from)),
+            _ => None,
+        }
+    }
+
     /// What kind of endpoint a command may name it as.
     pub fn kind(&self) -> EndpointKind {
         match &self.object {
             Object::File(file) if file.is_block_device => EndpointKind::Block,
             Object::File(_) => EndpointKind::File,
-            Object::Flow(_) => EndpointKind::Flow,
+            Object::Flow(_) | Object::Device(_) => EndpointKind::Flow,
             Object::Stream(_) => EndpointKind::Stream,
             Object::Memory(_) => EndpointKind::Memory,
         }
@@ -185,7 +232,7 @@ impl Endpoint {
     pub fn size(&self) -> std::io::Result<Option<u64>> {
         Ok(match &self.object {
             Object::File(file) => Some(file.size()?),
-            Object::Flow(_) | Object::Stream(_) => None,
+            Object::Flow(_) | Object::Stream(_) | Object::Device(_) => None,
             Object::Memory(memory) => Some(memory.length() as u64),
         })
     }

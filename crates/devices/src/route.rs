@@ -135,6 +135,8 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                 return Err(Fault::new(Status::OutOfRange));
             }
         }
+        // The kernel knows nothing of it.
+        Object::Device(_) => return Err(Fault::new(Status::UnsupportedEndpoint)),
         Object::Flow(_) | Object::Stream(_) => {}
     }
     Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })

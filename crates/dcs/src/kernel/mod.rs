@@ -6,6 +6,7 @@
 mod pass;
 pub(crate) mod thread;
 
+use crate::backend::{Control, Core as Backend};
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
@@ -26,15 +27,6 @@ use thread::{Shield, cache_size, clock};
 
 /// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
 const ACTIONS_A_ROUND: usize = 64;
-
-/// What sessions and the engine's handle ask of the loop, beside commands.
-#[derive(Debug)]
-pub(crate) enum Control {
-    AddQueue(Arc<QueuePair>),
-    DeleteQueue(QueueId),
-    Cancel(Arc<QueuePair>, u16),
-    Stop,
-}
 
 /// A bound command.
 #[derive(Debug)]
@@ -122,20 +114,6 @@ impl Core {
         })
     }
 
-    /// The calling thread drives from now on.
-    pub fn begin_turn(&mut self, gets_signals: bool) {
-        self.gets_signals = gets_signals;
-        if gets_signals && self.controller.is_busy() {
-            // Requests that another thread has put into the ring may be carried out on this one.
-            self.shield = Some(Shield::raise());
-        }
-    }
-
-    /// The calling thread no longer drives.
-    pub fn end_turn(&mut self) {
-        self.shield = None;
-    }
-
     pub fn waker(&self) -> Waker {
         self.controller.waker()
     }
@@ -147,42 +125,6 @@ impl Core {
     /// What it counts is written here at each completion, and before it sleeps.
     pub fn statistics(&self) -> Arc<Mutex<Statistics>> {
         Arc::clone(&self.statistics)
-    }
-
-    /// No queue is open.
-    pub fn is_empty(&self) -> bool {
-        self.opening.is_empty() && self.queues.iter().all(Option::is_none)
-    }
-
-    /// Commands are under way.
-    pub fn is_busy(&self) -> bool {
-        self.engine.commands_in_flight() > 0
-    }
-
-    pub fn close(&mut self) {
-        self.closed = true;
-    }
-
-    /// Gives everything up: whoever waits for a transfer is told that the queue is gone.
-    pub fn abandon(&mut self) {
-        self.closed = true;
-        self.open.clear();
-        let open = self.queues.iter_mut().filter_map(Option::take).map(|queue| queue.pair);
-        open.chain(self.opening.drain(..)).for_each(|pair| pair.close());
-    }
-
-    pub fn control(&mut self, control: Control) {
-        match control {
-            Control::AddQueue(pair) if self.stopping || self.closed => pair.close(),
-            Control::AddQueue(pair) => self.opening.push(pair),
-            Control::DeleteQueue(queue) => self.delete_queue(queue),
-            Control::Cancel(pair, cid) => self.cancel(&pair, cid),
-            Control::Stop => {
-                self.stopping = true;
-                self.opening.drain(..).for_each(|pair| pair.close());
-                (0..self.queues.len() as u16).for_each(|at| self.delete_queue(QueueId(at)));
-            }
-        }
     }
 
     fn delete_queue(&mut self, queue: QueueId) {
@@ -243,40 +185,6 @@ impl Core {
         self.engine.handle(self.now, event);
     }
 
-    /// One round; false where there was nothing to do.
-    pub fn step(&mut self) -> bool {
-        if self.closed {
-            return false;
-        }
-        self.now = clock();
-        let mut any = self.open_queues();
-        any |= self.take_doorbells();
-        for _ in 0..ACTIONS_A_ROUND {
-            let Some(action) = self.engine.poll_action() else { break };
-            self.perform(action);
-            any = true;
-        }
-        any |= self.take_device_events();
-        if self.engine.next_timeout().is_some_and(|at| at <= self.now) {
-            self.engine.handle_timeout(self.now);
-            any = true;
-        }
-        if !any {
-            // Blocks that wait in their lanes for more streams' blocks go without them.
-            self.engine.handle_idle(self.now);
-            if let Some(action) = self.engine.poll_action() {
-                self.perform(action);
-                any = true;
-            }
-        }
-        if any {
-            self.unpublished = true;
-        } else if std::mem::take(&mut self.unpublished) {
-            self.publish();
-        }
-        any
-    }
-
     fn publish(&self) {
         *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
     }
@@ -290,12 +198,6 @@ impl Core {
             self.handle(Event::Done { operation, outcome });
         }
         self.passed = passed;
-    }
-
-    /// True where a session has rung since the last round.
-    pub fn has_doorbell(&self) -> bool {
-        let has_rung = |queue: &Queue| queue.pair.sq_tail.load(Ordering::SeqCst) != queue.seen_tail;
-        self.open.iter().any(|at| self.queues[*at as usize].as_ref().is_some_and(has_rung))
     }
 
     fn take_doorbells(&mut self) -> bool {
@@ -331,13 +233,6 @@ impl Core {
         }
         self.device_events = events;
         any
-    }
-
-    /// Sleeps until a device, a session or a deadline has something to do.
-    pub fn sleep(&mut self) {
-        let now = clock();
-        let timeout = self.engine.next_timeout().map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        self.controller.wait(timeout);
     }
 
     fn perform(&mut self, action: Action) {
@@ -462,6 +357,98 @@ impl Core {
             self.now = clock();
             self.handle(Event::Done { operation, outcome });
         }
+    }
+}
+
+impl Backend for Core {
+    fn begin_turn(&mut self, gets_signals: bool) {
+        self.gets_signals = gets_signals;
+        if gets_signals && self.controller.is_busy() {
+            // Requests that another thread has put into the ring may be carried out on this one.
+            self.shield = Some(Shield::raise());
+        }
+    }
+
+    fn end_turn(&mut self) {
+        self.shield = None;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.opening.is_empty() && self.queues.iter().all(Option::is_none)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.engine.commands_in_flight() > 0
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+    }
+
+    fn abandon(&mut self) {
+        self.closed = true;
+        self.open.clear();
+        let open = self.queues.iter_mut().filter_map(Option::take).map(|queue| queue.pair);
+        open.chain(self.opening.drain(..)).for_each(|pair| pair.close());
+    }
+
+    fn control(&mut self, control: Control) {
+        match control {
+            Control::AddQueue(pair) if self.stopping || self.closed => pair.close(),
+            Control::AddQueue(pair) => self.opening.push(pair),
+            Control::DeleteQueue(queue) => self.delete_queue(queue),
+            Control::Cancel(pair, cid) => self.cancel(&pair, cid),
+            Control::Admin(_, answer) => _ = answer.send(Err(Status::UnsupportedEndpoint)),
+            Control::Stop => {
+                self.stopping = true;
+                self.opening.drain(..).for_each(|pair| pair.close());
+                (0..self.queues.len() as u16).for_each(|at| self.delete_queue(QueueId(at)));
+            }
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        if self.closed {
+            return false;
+        }
+        self.now = clock();
+        let mut any = self.open_queues();
+        any |= self.take_doorbells();
+        for _ in 0..ACTIONS_A_ROUND {
+            let Some(action) = self.engine.poll_action() else { break };
+            self.perform(action);
+            any = true;
+        }
+        any |= self.take_device_events();
+        if self.engine.next_timeout().is_some_and(|at| at <= self.now) {
+            self.engine.handle_timeout(self.now);
+            any = true;
+        }
+        if !any {
+            // Blocks that wait in their lanes for more streams' blocks go without them.
+            self.engine.handle_idle(self.now);
+            if let Some(action) = self.engine.poll_action() {
+                self.perform(action);
+                any = true;
+            }
+        }
+        if any {
+            self.unpublished = true;
+        } else if std::mem::take(&mut self.unpublished) {
+            self.publish();
+        }
+        any
+    }
+
+    fn has_doorbell(&self) -> bool {
+        let has_rung = |queue: &Queue| queue.pair.sq_tail.load(Ordering::SeqCst) != queue.seen_tail;
+        self.open.iter().any(|at| self.queues[*at as usize].as_ref().is_some_and(has_rung))
+    }
+
+    fn sleep(&mut self) {
+        let now = clock();
+        let timeout = self.engine.next_timeout().map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        self.controller.wait(timeout);
     }
 }
 

@@ -1,0 +1,394 @@
+//! The card over VFIO: its functions, one queue pair, the admin queue, and the buffer in which all of that lies.
+//!
+//! What the card writes is copied, then checked: it is a device like another.
+
+use super::CardError;
+use super::options::Options;
+use super::room::Part;
+use super::translate::Translator;
+use crate::card::extents::DiskMap;
+use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
+use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
+use dcs_abi::result::{ResultArea, ResultPacket};
+use dcs_abi::status::Status;
+use dcs_devices::controller::Waker;
+use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// The card's vendor and device.
+const VENDOR: u16 = 0xdc51;
+const DEVICE: u16 = 0x0001;
+/// Entries of each ring.
+const DEPTH: u16 = 64;
+/// Commands that the card may have.
+pub(super) const SLOTS: usize = DEPTH as usize - 1;
+/// What is where in the buffer: the rings, a page each, then a slot for each command, then room for memory endpoints.
+const ADMIN_SQ: u64 = 0;
+const ADMIN_CQ: u64 = 0x1000;
+const SQ: u64 = 0x2000;
+const CQ: u64 = 0x3000;
+const SLOT_AT: u64 = 0x4000;
+const SLOT: u64 = 0x4000;
+/// A slot: the descriptor, then the result area.
+pub(super) const DESCRIPTOR: u64 = 0x3000;
+pub(super) const RESULT: u64 = SLOT - DESCRIPTOR;
+const DATA: u64 = 2 << 20;
+const LENGTH: u64 = 16 << 20;
+/// Handles that the card gives out first.
+const BUFFER_HANDLE: u32 = 1;
+/// How long the card and its devices may take to come up.
+const START: Duration = Duration::from_secs(30);
+/// Maximum transmission unit.
+const MTU: u32 = 1500;
+
+/// An answer to an admin command.
+pub(super) type Answer = Result<(u32, u32), Status>;
+
+/// A ring's two positions.
+#[derive(Debug, Default)]
+struct Ring {
+    tail: u16,
+    head: u16,
+    turned: bool,
+    rung: (u16, u16),
+}
+
+impl Ring {
+    fn advance(at: &mut u16) -> bool {
+        *at = (*at + 1) % DEPTH;
+        *at == 0
+    }
+}
+
+/// The card.
+#[derive(Debug)]
+pub(super) struct Hardware {
+    registers: Mapping,
+    buffer: Buffer,
+    events: [OwnedFd; 2],
+    admin: Ring,
+    commands: Ring,
+    /// Admin commands that the card has, by identifier.
+    asked: HashMap<u16, Sender<Answer>>,
+    waiting: VecDeque<(AdminEntry, Option<Sender<Answer>>)>,
+    next_cid: u16,
+    /// The NIC's handle.
+    pub nic: Option<u32>,
+    // Functions before containers: the kernel resets them when they go.
+    _functions: Vec<Function>,
+}
+
+impl Hardware {
+    /// Takes the functions, starts the card, has it attach its devices.
+    pub fn new(options: &Options) -> Result<(Hardware, Translator), CardError> {
+        let found = || dcs_vfio::functions(Some(VENDOR), Some(DEVICE), None).first().cloned();
+        let card = options.card.clone().or_else(found).ok_or(CardError::None(VENDOR, DEVICE))?;
+        // The devices reach the card; the card reaches them and the buffer.
+        let (near, far) = (Container::new()?, Container::new()?);
+        let open = |container: &Container, address: &str| -> Result<Function, CardError> {
+            dcs_vfio::bind(address)?;
+            let function = Function::open(container, address)?;
+            function.enable(true)?;
+            Ok(function)
+        };
+        let card = open(&near, &card)?;
+        let own = card.bar_address(2)?;
+        let disks: Vec<Function> =
+            options.disks.iter().map(|disk| open(&far, &disk.function)).collect::<Result<_, _>>()?;
+        let nic = options.nic.as_ref().map(|nic| open(&far, &nic.function)).transpose()?;
+        if !disks.is_empty() || nic.is_some() {
+            far.map(&Arc::new(card.bar(2)?), own, Access::Both)?;
+        }
+        let mut windows = vec![(own, card.bar(2)?.length())];
+        for device in disks.iter().chain(&nic) {
+            let (bar, address) = (device.bar(0)?, device.bar_address(0)?);
+            windows.push((address, bar.length()));
+            near.map(&Arc::new(bar), address, Access::Both)?;
+        }
+        let buffer = Buffer::new(&near, place(&windows), LENGTH, Access::Both)?;
+        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let events = match (event(), event()) {
+            (Ok(admin), Ok(commands)) => [admin, commands],
+            _ => return Err(CardError::Card("no descriptor is left for its interrupts")),
+        };
+        card.interrupts(&[events[0].as_fd(), events[1].as_fd()])?;
+        let registers = card.bar(0)?;
+        let mut hardware = Hardware {
+            registers,
+            buffer,
+            events,
+            admin: Ring::default(),
+            commands: Ring::default(),
+            asked: HashMap::new(),
+            waiting: VecDeque::new(),
+            next_cid: 0,
+            nic: None,
+            _functions: Vec::new(),
+        };
+        hardware.start()?;
+        hardware.make_queues()?;
+        let mut maps = Vec::new();
+        for (disk, function) in options.disks.iter().zip(&disks) {
+            let handle = hardware.attach("attach the SSD", opcode::ATTACH_SSD, function, &[])?;
+            maps.push(DiskMap::new(handle, disk.device.as_deref())?);
+        }
+        if let (Some(nic), Some(function)) = (&options.nic, &nic) {
+            let mut id = [0; 2];
+            function.read_config(2, &mut id)?;
+            let gateway = nic.gateway.map_or(0, |gateway| gateway.to_bits());
+            let device = u16::from_le_bytes(id).into();
+            let words = [device, nic.address.to_bits(), u32::from(nic.prefix) | MTU << 16, gateway];
+            hardware.nic = Some(hardware.attach("attach the NIC", opcode::ATTACH_NIC, function, &words)?);
+        }
+        hardware._functions.extend(disks);
+        hardware._functions.extend(nic);
+        hardware._functions.push(card);
+        Ok((hardware, Translator::new(maps, BUFFER_HANDLE)))
+    }
+
+    fn start(&self) -> Result<(), CardError> {
+        if self.registers.read32(0xf00) != 0x4443_5331 {
+            return Err(CardError::Card("its registers are not those of a dcs card"));
+        }
+        if self.registers.read32(0xf04) != u32::from(dcs_abi::ABI_VERSION) {
+            return Err(CardError::Card("it speaks another version of the command set"));
+        }
+        self.registers.write32(0x14, 0);
+        let end = Instant::now() + START;
+        let reaches = |mask: u32, value: u32| {
+            while self.registers.read32(0x1c) & mask != value {
+                if Instant::now() > end {
+                    return Err(CardError::Card("it does not become ready (CSTS)"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        reaches(1, 0)?;
+        let (depth, base) = (u32::from(DEPTH - 1), self.buffer.address());
+        self.registers.write32(0x24, depth | depth << 16);
+        self.registers.write64(0x28, base + ADMIN_SQ);
+        self.registers.write64(0x30, base + ADMIN_CQ);
+        // CC: entries of 64 and 16 bytes, enable.
+        self.registers.write32(0x14, 0x0046_0001);
+        reaches(3, 1)
+    }
+
+    fn make_queues(&mut self) -> Result<(), CardError> {
+        let base = self.buffer.address();
+        let words = [LENGTH as u32, (LENGTH >> 32) as u32, GRANT_READ | GRANT_WRITE];
+        let (handle, _) = self.ask("be granted memory", entry(opcode::GRANT_MEMORY, base, &words))?;
+        if handle != BUFFER_HANDLE {
+            return Err(CardError::Card("it was not reset"));
+        }
+        let size = 1 | u32::from(DEPTH - 1) << 16;
+        // Contiguous, interrupts, vector 1.
+        self.ask("make a queue", entry(opcode::CREATE_CQ, base + CQ, &[size, 3 | 1 << 16]))?;
+        self.ask("make a queue", entry(opcode::CREATE_SQ, base + SQ, &[size, 1 | 1 << 16]))?;
+        Ok(())
+    }
+
+    fn attach(
+        &mut self,
+        what: &'static str,
+        opcode: u8,
+        device: &Function,
+        more: &[u32],
+    ) -> Result<u32, CardError> {
+        let mut words = vec![device.bar(0)?.length() as u32];
+        words.extend(more);
+        Ok(self.ask(what, entry(opcode, device.bar_address(0)?, &words))?.0)
+    }
+
+    /// Runs an admin command and waits for it: before there are any others.
+    fn ask(&mut self, what: &'static str, entry: AdminEntry) -> Result<(u32, u32), CardError> {
+        let (send, receive) = std::sync::mpsc::channel();
+        self.admin(entry, send);
+        let end = Instant::now() + START;
+        loop {
+            self.reap_admin();
+            match receive.try_recv() {
+                Ok(answer) => return answer.map_err(|status| CardError::Refused(what, status)),
+                Err(_) if Instant::now() > end => return Err(CardError::Card("it does not answer")),
+                Err(_) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
+    /// Runs an admin command; whoever asked is told.
+    pub fn admin(&mut self, entry: AdminEntry, answer: Sender<Answer>) {
+        self.waiting.push_back((entry, Some(answer)));
+        self.give_admin();
+    }
+
+    /// Has a command aborted.
+    pub fn abort(&mut self, cid: u16) {
+        let words = [1 | u32::from(cid) << 16];
+        self.waiting.push_back((entry(opcode::ABORT, 0, &words), None));
+        self.give_admin();
+    }
+
+    fn give_admin(&mut self) {
+        while self.asked.len() < SLOTS
+            && let Some((mut entry, answer)) = self.waiting.pop_front()
+        {
+            self.next_cid = self.next_cid.wrapping_add(1);
+            while self.asked.contains_key(&self.next_cid) {
+                self.next_cid = self.next_cid.wrapping_add(1);
+            }
+            entry.cid = self.next_cid;
+            // One whose answer nobody wants is kept all the same: the ring has that many entries.
+            self.asked.insert(entry.cid, answer.unwrap_or_else(|| std::sync::mpsc::channel().0));
+            self.buffer.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
+            Ring::advance(&mut self.admin.tail);
+            self.registers.write32(sq_tail_doorbell(0) as u64, self.admin.tail.into());
+        }
+    }
+
+    /// Takes answers to admin commands.
+    pub fn reap_admin(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let mut bytes = [0; 16];
+            self.buffer.load(ADMIN_CQ + u64::from(self.admin.head) * 16, &mut bytes);
+            let packet = AdminCompletionPacket::new_checked(&bytes[..]);
+            let Ok(found) = packet.and_then(|packet| AdminCompletion::parse(&packet)) else { break };
+            if (found.status & 1 == 1) == self.admin.turned {
+                break;
+            }
+            any = true;
+            self.admin.turned ^= Ring::advance(&mut self.admin.head);
+            self.registers.write32(cq_head_doorbell(0) as u64, self.admin.head.into());
+            if let Some(answer) = self.asked.remove(&found.cid) {
+                let status = Status::from_code(found.status >> 1);
+                let told = if status.is_success() { Ok((found.value, found.extra)) } else { Err(status) };
+                let _ = answer.send(told);
+            }
+        }
+        self.give_admin();
+        any
+    }
+
+    /// The bus address of a place in the buffer.
+    pub fn address(&self, offset: u64) -> u64 {
+        self.buffer.address() + offset
+    }
+
+    /// What is there for memory endpoints.
+    pub fn data(&self) -> Part {
+        Part { offset: DATA, length: LENGTH - DATA }
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &Mapping {
+        &self.buffer
+    }
+
+    /// Puts a command into the ring; [`Hardware::ring`] tells the card.
+    pub fn submit(&mut self, cid: u16, mut entry: SubmissionEntry, descriptor: &[u8]) {
+        let slot = SLOT_AT + u64::from(cid) * SLOT;
+        self.buffer.store(slot, descriptor);
+        self.buffer.store(slot + DESCRIPTOR, &[0; ResultArea::SIZE]);
+        entry.cid = cid;
+        entry.descriptor_address = self.address(slot);
+        entry.descriptor_length = descriptor.len() as u32;
+        entry.result_address = self.address(slot + DESCRIPTOR);
+        self.buffer.store(SQ + u64::from(self.commands.tail) * 64, &entry.to_bytes());
+        Ring::advance(&mut self.commands.tail);
+    }
+
+    /// Rings the doorbells for all that was submitted and taken since.
+    pub fn ring(&mut self) {
+        let ring = &mut self.commands;
+        if ring.rung.0 != ring.tail {
+            self.registers.write32(sq_tail_doorbell(1) as u64, ring.tail.into());
+        }
+        if ring.rung.1 != ring.head {
+            self.registers.write32(cq_head_doorbell(1) as u64, ring.head.into());
+        }
+        ring.rung = (ring.tail, ring.head);
+    }
+
+    /// The next completion.
+    pub fn completion(&mut self) -> Option<CompletionEntry> {
+        let mut bytes = [0; 16];
+        self.buffer.load(CQ + u64::from(self.commands.head) * 16, &mut bytes);
+        let entry = CompletionEntry::if_new(&bytes, !self.commands.turned).ok()??;
+        self.commands.turned ^= Ring::advance(&mut self.commands.head);
+        Some(entry)
+    }
+
+    /// The result area of a command, whose parameters are wiped.
+    pub fn result(&self, cid: u16) -> ResultArea {
+        let slot = SLOT_AT + u64::from(cid) * SLOT;
+        let mut bytes = [0; ResultArea::SIZE];
+        self.buffer.load(slot + DESCRIPTOR, &mut bytes);
+        self.buffer.store(slot, &[0; DESCRIPTOR as usize]);
+        let packet = ResultPacket::new_checked(&bytes[..]);
+        packet.and_then(|packet| ResultArea::parse(&packet)).unwrap_or_default()
+    }
+
+    /// Blocks of the card's.
+    pub fn blocks(&self) -> u32 {
+        self.registers.read32(0xf0c)
+    }
+
+    /// Those that are free now.
+    pub fn blocks_free(&self) -> u32 {
+        self.blocks()
+    }
+
+    /// Waits for an interrupt, or to be woken.
+    pub fn wait(&self, waker: &Waker) {
+        let mut polled = [
+            PollFd::new(&self.events[0], PollFlags::IN),
+            PollFd::new(&self.events[1], PollFlags::IN),
+            PollFd::from_borrowed_fd(waker.event(), PollFlags::IN),
+        ];
+        let _ = rustix::event::poll(&mut polled, None);
+        let mut count = [0; 8];
+        for event in &self.events {
+            let _ = rustix::io::read(event, &mut count);
+        }
+        waker.drain();
+    }
+
+    /// Switches the card off: it ends all that it has. Whoever still waits is told that there is no card.
+    pub fn stop(&mut self) {
+        self.registers.write32(0x14, 0);
+        self.asked.clear();
+        self.waiting.clear();
+    }
+}
+
+/// An admin command.
+fn entry(opcode: u8, data_address: u64, words: &[u32]) -> AdminEntry {
+    let mut entry = AdminEntry { opcode, data_address, ..Default::default() };
+    entry.words[..words.len()].copy_from_slice(words);
+    entry
+}
+
+/// A bus address for the buffer that is none of the BARs'.
+fn place(windows: &[(u64, u64)]) -> u64 {
+    let free = |address: &u64| {
+        windows.iter().all(|(start, length)| address + LENGTH <= *start || start + length <= *address)
+    };
+    (4u64..).map(|gigabytes| gigabytes << 30).find(free).unwrap_or(4 << 30)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffer_is_where_no_bar_is() {
+        assert_eq!(place(&[]), 4 << 30);
+        assert_eq!(place(&[(4 << 30, 1 << 20), ((5 << 30) + LENGTH - 1, 1)]), 6 << 30);
+    }
+}

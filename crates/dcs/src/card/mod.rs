@@ -1,0 +1,433 @@
+//! The card backend: a dcs card in this machine runs the transfers, on SSDs and a NIC that it drives itself.
+//!
+//! There is no kernel module: the card, its SSDs and its NIC are taken by vfio-pci, and this process owns them. The devices reach the
+//! card's memory and nothing else; the card reaches them and one buffer of this process, in which commands and the memory of
+//! memory endpoints lie. Of a file's bytes the processor sees none.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   QueuePair (as with every backend) --> translate: files to extents of an SSD (FIEMAP), memory to the buffer
+//!                                            |
+//!   this loop -- hardware: submission ring, doorbell --> card --> SSDs, NIC (peer-to-peer)
+//!             <- completion ring <- MSI-X, an eventfd --+
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`extents`] | where on its disk a file's bytes lie, and why they may not be had there |
+//! | [`net`] | listeners and connections on the card's own address |
+//! | `options` | which functions are the card's |
+//! | `hardware` | the functions over VFIO, the rings, admin commands |
+//! | `translate` | from a session's command to the card's |
+//! | `room` | who has which part of the buffer |
+//!
+//! # The page cache
+//!
+//! What the page cache has and the disk has not is written back before the card reads (FIEMAP_FLAG_SYNC). A file that is written while
+//! it is sent gives old or new bytes, as with sendfile(2); its digest is that of the bytes that were sent. If its extents changed
+//! meanwhile, the transfer fails, even where all bytes had gone. What the card wrote into a file is read anew from the disk: the pages that
+//! the kernel has of that range are dropped before the transfer is done.
+//!
+//! # What it doesn't implement
+//!
+//! * Files that grow: a destination has to have all its bytes allocated and written once ([`extents::prepare`]).
+//! * Sockets of the kernel: connections are the card's own ([`net`]).
+//! * Engines without a thread ([`Driver::Caller`](crate::Driver)), and a card that several processes share.
+
+pub mod extents;
+pub mod net;
+
+mod hardware;
+mod options;
+mod room;
+mod translate;
+
+pub use options::{Disk, Nic, Options, OptionsError};
+
+use crate::backend::{Control, Core as Backend};
+use crate::error::Error;
+use crate::queue::QueuePair;
+use crate::statistics::Statistics;
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry, SubmissionPacket};
+use dcs_abi::result::ResultArea;
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::controller::Waker;
+use dcs_engine::QueueId;
+use dcs_vfio::VfioError;
+use hardware::{Hardware, SLOTS};
+use room::Room;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use translate::{Translated, Translator};
+
+/// Why a card cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CardError {
+    /// There is none.
+    #[error("there is no dcs card in this machine (a PCI function {0:04x}:{1:04x})")]
+    None(u16, u16),
+    /// A function cannot be had over VFIO.
+    #[error(transparent)]
+    Vfio(#[from] VfioError),
+    /// The card is one of another version, or broken.
+    #[error("the card: {0}")]
+    Card(&'static str),
+    /// The card refused a command.
+    #[error("the card cannot {0}: {1}")]
+    Refused(&'static str, Status),
+    /// A disk is not what was said.
+    #[error("{0}: {1}")]
+    Disk(String, std::io::Error),
+}
+
+/// A session's queue.
+#[derive(Debug)]
+struct Queue {
+    pair: Arc<QueuePair>,
+    seen_tail: u32,
+    next_fetch: u16,
+    next_completion: u16,
+    phase: bool,
+    unwanted: Vec<u16>,
+    deleting: bool,
+}
+
+/// A command that the card has.
+#[derive(Debug)]
+struct Flight {
+    queue: QueueId,
+    /// The session's identifier of it, and where its result goes.
+    cid: u16,
+    result: u64,
+    translated: Translated,
+}
+
+/// The loop's state.
+#[derive(Debug)]
+pub(crate) struct Core {
+    hardware: Hardware,
+    translator: Translator,
+    room: Room,
+    queues: Vec<Option<Queue>>,
+    opening: Vec<Arc<QueuePair>>,
+    /// By the card's identifier.
+    flights: Vec<Option<Flight>>,
+    waker: Waker,
+    statistics: Arc<Mutex<Statistics>>,
+    counted: Statistics,
+    stopping: bool,
+    closed: bool,
+}
+
+impl Core {
+    pub fn new(options: &Options) -> Result<Core, Error> {
+        let waker = Waker::new().map_err(Error::Start)?;
+        let (hardware, translator) = Hardware::new(options)?;
+        let counted = Statistics {
+            blocks: hardware.blocks(),
+            blocks_free: hardware.blocks(),
+            is_idle: true,
+            ..Default::default()
+        };
+        Ok(Core {
+            room: Room::new(hardware.data()),
+            hardware,
+            translator,
+            queues: Vec::new(),
+            opening: Vec::new(),
+            flights: (0..SLOTS).map(|_| None).collect(),
+            waker,
+            statistics: Arc::new(Mutex::new(counted)),
+            counted,
+            stopping: false,
+            closed: false,
+        })
+    }
+
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    pub fn statistics(&self) -> Arc<Mutex<Statistics>> {
+        Arc::clone(&self.statistics)
+    }
+
+    /// The card's handle of its NIC.
+    pub fn nic(&self) -> Option<u32> {
+        self.hardware.nic
+    }
+
+    fn publish(&mut self) {
+        self.counted.transfers = self.flights.iter().flatten().count();
+        self.counted.is_idle = self.counted.transfers == 0;
+        self.counted.blocks_free = self.hardware.blocks_free();
+        *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = self.counted;
+    }
+
+    fn add_queue(&mut self, pair: Arc<QueuePair>) {
+        let at = self.queues.iter().position(Option::is_none).unwrap_or(self.queues.len());
+        if at > usize::from(u16::MAX) {
+            return pair.close();
+        }
+        let _ = pair.id.set(QueueId(at as u16));
+        pair.nudge();
+        let queue = Queue {
+            pair,
+            seen_tail: 0,
+            next_fetch: 0,
+            next_completion: 0,
+            phase: true,
+            unwanted: Vec::new(),
+            deleting: false,
+        };
+        if at == self.queues.len() {
+            self.queues.push(None);
+        }
+        self.queues[at] = Some(queue);
+    }
+
+    fn delete_queue(&mut self, id: QueueId) {
+        let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { return };
+        queue.deleting = true;
+        for (cid, flight) in self.flights.iter().enumerate() {
+            if flight.as_ref().is_some_and(|flight| flight.queue == id) {
+                self.hardware.abort(cid as u16);
+            }
+        }
+    }
+
+    fn cancel(&mut self, pair: &Arc<QueuePair>, cid: u16) {
+        let Some(id) = pair.id.get().copied() else { return pair.cancelled(cid, true) };
+        let flight = self
+            .flights
+            .iter()
+            .position(|flight| flight.as_ref().is_some_and(|flight| flight.queue == id && flight.cid == cid));
+        if let Some(flight) = flight {
+            self.hardware.abort(flight as u16);
+            return pair.cancelled(cid, true);
+        }
+        let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { return pair.cancelled(cid, true) };
+        let unfetched = queue.has_unfetched(cid);
+        if unfetched {
+            queue.unwanted.push(cid);
+        }
+        pair.cancelled(cid, !unfetched);
+    }
+
+    /// Takes entries of all queues, one of each in turn, as long as the card has room.
+    fn fetch(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let mut more = false;
+            for at in 0..self.queues.len() {
+                let Some(free) = self.flights.iter().position(Option::is_none) else { return any };
+                let Some(queue) = self.queues[at].as_mut().filter(|queue| !queue.deleting) else { continue };
+                queue.seen_tail = queue.pair.sq_tail.load(Ordering::SeqCst);
+                let depth = queue.pair.ring_depth();
+                if queue.seen_tail % u32::from(depth) == u32::from(queue.next_fetch) {
+                    continue;
+                }
+                let bytes = queue.pair.read_submission(queue.next_fetch);
+                queue.next_fetch = (queue.next_fetch + 1) % depth;
+                self.counted.fetched += 1;
+                self.begin(QueueId(at as u16), &bytes, free as u16);
+                (any, more) = (true, true);
+            }
+            if !more {
+                return any;
+            }
+        }
+    }
+
+    /// Hands a session's command to the card, under the identifier `as_cid`; or completes it at once.
+    fn begin(&mut self, id: QueueId, bytes: &[u8; 64], as_cid: u16) {
+        let Some(queue) = self.queues[id.0 as usize].as_mut() else { return };
+        let entry =
+            SubmissionPacket::new_checked(&bytes[..]).and_then(|packet| SubmissionEntry::parse(&packet));
+        let Ok(entry) = entry else {
+            let entry =
+                SubmissionEntry { cid: u16::from_le_bytes([bytes[2], bytes[3]]), ..Default::default() };
+            return self.refuse(id, &entry, (Stage::Frontend, Status::InvalidField, 0));
+        };
+        if let Some(at) = queue.unwanted.iter().position(|cid| *cid == entry.cid) {
+            queue.unwanted.swap_remove(at);
+            return self.refuse(id, &entry, (Stage::Queue, Status::Cancelled, 0));
+        }
+        let mut descriptor = Vec::new();
+        let read = queue.pair.read_bus(entry.descriptor_address, entry.descriptor_length, &mut descriptor);
+        if read.is_none() {
+            return self.refuse(id, &entry, (Stage::Frontend, Status::DataTransferError, 0));
+        }
+        let pair = Arc::clone(&queue.pair);
+        let translated =
+            self.translator
+                .translate(&entry, &descriptor, &mut self.room, &self.hardware, |handle| pair.find(handle));
+        // Keys may have been in it.
+        descriptor.fill(0);
+        match translated {
+            Ok((translated, entry_of_card, descriptor)) => {
+                let result = entry.result_address;
+                self.flights[as_cid as usize] =
+                    Some(Flight { queue: id, cid: entry.cid, result, translated });
+                self.hardware.submit(as_cid, entry_of_card, &descriptor);
+            }
+            Err(refusal) => self.refuse(id, &entry, refusal),
+        }
+    }
+
+    fn refuse(&mut self, id: QueueId, entry: &SubmissionEntry, refusal: (Stage, Status, i32)) {
+        let (stage, status, errno) = refusal;
+        let mut completion = CompletionEntry { cid: entry.cid, stage: stage as u8, ..Default::default() };
+        completion.set_status(status, false);
+        let area = ResultArea {
+            status: status.code(),
+            stage: stage as u8,
+            errno: errno as u32,
+            ..Default::default()
+        };
+        self.complete(id, completion, entry.result_address, &area);
+    }
+
+    fn complete(&mut self, id: QueueId, mut completion: CompletionEntry, result: u64, area: &ResultArea) {
+        self.counted.completed += 1;
+        self.counted.failed += u64::from(!completion.status().is_success());
+        let Some(queue) = self.queues[id.0 as usize].as_mut() else { return };
+        completion.set_status(completion.status(), queue.phase);
+        queue.pair.write_result(result, area);
+        let slot = queue.next_completion;
+        queue.next_completion = (slot + 1) % queue.pair.ring_depth();
+        queue.phase ^= queue.next_completion == 0;
+        let pair = Arc::clone(&queue.pair);
+        self.publish();
+        pair.write_completion(slot, &completion);
+        pair.interrupt();
+    }
+
+    /// Takes the card's completions.
+    fn reap(&mut self) -> bool {
+        let mut any = false;
+        while let Some(entry) = self.hardware.completion() {
+            any = true;
+            let Some(flight) = self.flights.get_mut(entry.cid as usize).and_then(Option::take) else {
+                self.counted.ignored += 1;
+                continue;
+            };
+            let mut area = self.hardware.result(entry.cid);
+            let mut completion = CompletionEntry { cid: flight.cid, ..entry };
+            if let Err((stage, status)) = flight.translated.finish(&self.hardware, &completion) {
+                (completion.stage, area.stage) = (stage as u8, stage as u8);
+                area.status = status.code();
+                completion.set_status(status, false);
+            }
+            flight.translated.release(&mut self.room);
+            self.complete(flight.queue, completion, flight.result, &area);
+        }
+        any
+    }
+
+    /// Queues that are to go do so when the card has nothing of theirs any more.
+    fn close_queues(&mut self) -> bool {
+        let mut any = false;
+        for at in 0..self.queues.len() {
+            let busy = self.flights.iter().flatten().any(|flight| flight.queue.0 as usize == at);
+            if !busy && let Some(queue) = self.queues[at].take_if(|queue| queue.deleting) {
+                queue.pair.close();
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+impl Backend for Core {
+    fn begin_turn(&mut self, _gets_signals: bool) {}
+
+    fn end_turn(&mut self) {}
+
+    fn is_empty(&self) -> bool {
+        self.opening.is_empty() && self.queues.iter().all(Option::is_none)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.flights.iter().any(Option::is_some)
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.hardware.stop();
+    }
+
+    fn abandon(&mut self) {
+        self.closed = true;
+        self.hardware.stop();
+        let open = self.queues.iter_mut().filter_map(Option::take).map(|queue| queue.pair);
+        open.chain(self.opening.drain(..)).for_each(|pair| pair.close());
+    }
+
+    fn control(&mut self, control: Control) {
+        match control {
+            Control::AddQueue(pair) if self.stopping || self.closed => pair.close(),
+            Control::AddQueue(pair) => self.opening.push(pair),
+            Control::DeleteQueue(queue) => self.delete_queue(queue),
+            Control::Cancel(pair, cid) => self.cancel(&pair, cid),
+            Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
+            Control::Stop => {
+                self.stopping = true;
+                self.opening.drain(..).for_each(|pair| pair.close());
+                (0..self.queues.len() as u16).for_each(|at| self.delete_queue(QueueId(at)));
+            }
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        if self.closed {
+            return false;
+        }
+        let mut any = !self.opening.is_empty();
+        for pair in std::mem::take(&mut self.opening) {
+            self.add_queue(pair);
+        }
+        any |= self.hardware.reap_admin();
+        any |= self.reap();
+        any |= self.fetch();
+        any |= self.close_queues();
+        if any {
+            self.hardware.ring();
+            self.publish();
+        }
+        any
+    }
+
+    fn has_doorbell(&self) -> bool {
+        let full = self.flights.iter().all(Option::is_some);
+        let waits = |queue: &Queue| {
+            let tail = queue.pair.sq_tail.load(Ordering::SeqCst) % u32::from(queue.pair.ring_depth());
+            !queue.deleting && tail != u32::from(queue.next_fetch)
+        };
+        !full && self.queues.iter().flatten().any(waits)
+    }
+
+    fn sleep(&mut self) {
+        self.hardware.wait(&self.waker);
+    }
+}
+
+impl Queue {
+    /// True where an entry of this command identifier is in the ring that was not taken.
+    fn has_unfetched(&self, cid: u16) -> bool {
+        let depth = self.pair.ring_depth();
+        let tail = self.pair.sq_tail.load(Ordering::SeqCst) % u32::from(depth);
+        let mut slot = self.next_fetch;
+        while u32::from(slot) != tail {
+            let bytes = self.pair.read_submission(slot);
+            if u16::from_le_bytes([bytes[2], bytes[3]]) == cid {
+                return true;
+            }
+            slot = (slot + 1) % depth;
+        }
+        false
+    }
+}
+
+const _: () = assert!(ResultArea::SIZE <= hardware::RESULT as usize);
