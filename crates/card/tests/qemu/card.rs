@@ -85,7 +85,7 @@ fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) {
 }
 
 /// By another program: that of coreutils outside, of busybox in the guest.
-fn md5(bytes: &[u8]) -> Vec<u8> {
+pub fn md5(bytes: &[u8]) -> Vec<u8> {
     let output = std::process::Command::new("md5sum")
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
@@ -99,7 +99,7 @@ fn md5(bytes: &[u8]) -> Vec<u8> {
     (0..16).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -3,6 +3,7 @@
 mod bringup;
 mod card;
 mod iommu;
+mod library;
 mod nic;
 mod nvme;
 mod rig;

@@ -98,14 +98,16 @@ impl Hardware {
             Ok(function)
         };
         let card = open(&near, &card)?;
-        let own = card.bar_address(2)?;
+        let (own, memory) = (card.bar_address(2)?, Arc::new(card.bar(2)?));
+        // Its own too: by a write to itself it finds out how it is connected.
+        near.map(&memory, own, Access::Both)?;
         let disks: Vec<Function> =
             options.disks.iter().map(|disk| open(&far, &disk.function)).collect::<Result<_, _>>()?;
         let nic = options.nic.as_ref().map(|nic| open(&far, &nic.function)).transpose()?;
         if !disks.is_empty() || nic.is_some() {
-            far.map(&Arc::new(card.bar(2)?), own, Access::Both)?;
+            far.map(&memory, own, Access::Both)?;
         }
-        let mut windows = vec![(own, card.bar(2)?.length())];
+        let mut windows = vec![(own, memory.length())];
         for device in disks.iter().chain(&nic) {
             let (bar, address) = (device.bar(0)?, device.bar_address(0)?);
             windows.push((address, bar.length()));

@@ -1,0 +1,122 @@
+//! The library in the guest, on the card: files of an ext4 that the guest has mounted go to a client of this machine and come
+//! from it, over the card's own TCP.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dcs::card::{Disk, Nic as CardNic, Options, extents};
+use dcs::{Backend, Engine, Op, Sink, Source, Status};
+use dcs_card::card::Config;
+use dcs_card::vfio_user::serve::serve;
+use dcs_vm::machine::Forward;
+use dcs_vm::tools::Flavour;
+use dcs_vm::{Initramfs, Machine, Network, Nic, Tools, disk};
+
+use crate::card::{hex, md5};
+use crate::rig::{LIMIT, MEMORY};
+
+const BYTES: usize = 5_000_000;
+const PORT: u16 = 80;
+
+fn contents(seed: u64) -> Vec<u8> {
+    (0..BYTES as u64).map(|n| (n.wrapping_mul(seed) >> 7 ^ n >> 3) as u8).collect()
+}
+
+#[test]
+fn an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, image, files) =
+        (folder.path().join("card"), folder.path().join("disk"), folder.path().join("files"));
+    std::fs::create_dir(&files).unwrap();
+    let (sent, received) = (contents(0x9e37_79b9), contents(0x85eb_ca6b));
+    std::fs::write(files.join("blob"), &sent).unwrap();
+    disk::ext4(&tools, &image, 256 << 20, &files).unwrap();
+    let card = serve(&socket, MEMORY, Config { key: [9; 16], ..Config::default() }).unwrap();
+    let here = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let forward = Forward { tcp: true, from: here, to: format!("10.0.2.15:{PORT}").parse().unwrap() };
+    let mut initramfs = Initramfs::new(&tools).unwrap();
+    initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
+    initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
+    let script = "i=0; while [ ! -b /dev/nvme0n1 ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+        mkdir -p /mnt; mount -t ext4 /dev/nvme0n1 /mnt || echo 'no ext4'\n\
+        guest-side --ignored --exact library::the_application_in_the_guest --nocapture --test-threads 1";
+    let machine = Machine::new().limit(LIMIT).iommu().nvme(&image);
+    let machine = machine.nic(Nic::Igb, &Network::User(vec![forward])).card(&socket);
+    let mut guest = machine.start(&tools, &initramfs.finish(script), folder.path()).unwrap();
+    guest.wait_for("@listening", LIMIT).unwrap();
+    let mut stream = TcpStream::connect(here).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut got = vec![0; BYTES];
+    stream.read_exact(&mut got).unwrap();
+    assert!(got == sent, "every byte of the file");
+    assert_eq!(guest.wait_for("@md5 ", LIMIT).unwrap(), hex(&md5(&sent)));
+    stream.write_all(&received).unwrap();
+    assert_eq!(guest.wait_for("@received ", LIMIT).unwrap(), hex(&md5(&received)));
+    println!("{}", guest.wait_for("@times ", LIMIT).unwrap());
+    guest.wait_for("@guest's end", LIMIT).unwrap();
+    drop(card);
+}
+
+/// The function that the card may have: the last of its class.
+fn function(class: u32) -> String {
+    dcs_vfio::functions(None, None, Some(class)).last().expect("there is one").clone()
+}
+
+#[test]
+#[ignore = "runs in the guest of an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel"]
+fn the_application_in_the_guest() {
+    let disk = Disk { function: function(0x01_0802), device: Some(PathBuf::from("/dev/nvme0n1")) };
+    let address = Ipv4Addr::new(10, 0, 2, 15);
+    let gateway = Some(Ipv4Addr::new(10, 0, 2, 2));
+    let nic = CardNic { function: function(0x02_0000), address, prefix: 24, gateway };
+    let options = Options { card: None, disks: vec![disk], nic: Some(nic) };
+    let engine = Engine::builder().backend(Backend::Card).card(options).start().unwrap();
+    let session = engine.session().unwrap();
+    let listener = engine.listen(PORT).unwrap();
+    println!("@listening");
+    let connection = listener.accept().unwrap();
+    let file = File::open("/mnt/blob").unwrap();
+    let done = session.transfer(Source::file(&file, ..), [Op::Md5], Sink::connection(&connection)).unwrap();
+    let done = done.wait().unwrap();
+    assert_eq!(done.bytes_out, BYTES as u64);
+    println!("@md5 {}", done.digests[0]);
+    // Memory is an endpoint too, and what it has is what the file has.
+    let some = Sink::memory(100_000);
+    let done =
+        session.transfer(Source::file(&file, 1234..101_234), [Op::Crc32c], some).unwrap().wait().unwrap();
+    let mut plain = vec![0; 100_000];
+    file.read_exact_at(&mut plain, 1234).unwrap();
+    assert!(done.memory.unwrap() == plain);
+    // What was written and not yet written back is sent as it is.
+    let dirty =
+        File::options().read(true).write(true).create(true).truncate(false).open("/mnt/dirty").unwrap();
+    dirty.write_all_at(&[0x5a; 70_000], 0).unwrap();
+    let done = session.transfer(Source::file(&dirty, ..), [], Sink::memory(70_000)).unwrap().wait().unwrap();
+    assert!(done.memory.unwrap() == [0x5a; 70_000]);
+    // A hole is no data.
+    dirty.set_len(1 << 20).unwrap();
+    let error =
+        session.transfer(Source::file(&dirty, ..), [], Sink::memory(1 << 20)).unwrap().wait().unwrap_err();
+    assert_eq!((error.status, error.errno), (Status::PathUnavailable, 61), "{error}");
+    // From the wire into a file, which the kernel then reads.
+    let written =
+        File::options().read(true).write(true).create(true).truncate(false).open("/mnt/in").unwrap();
+    extents::prepare(&written, BYTES as u64).unwrap();
+    let mut before = [1; 16];
+    written.read_exact_at(&mut before, 0).unwrap();
+    assert_eq!(before, [0; 16], "the page cache has something old");
+    let request = session.request(Source::connection(&connection), [Op::Md5], Sink::file(&written, 0));
+    let done = request.length(BYTES as u64).durable().submit().unwrap().wait().unwrap();
+    let mut bytes = vec![0; BYTES];
+    written.read_exact_at(&mut bytes, 0).unwrap();
+    println!("@received {}", hex(&md5(&bytes)));
+    assert_eq!(done.digests[0].to_string(), hex(&md5(&bytes)));
+    println!("@times {done:?}");
+    drop((listener, connection, session, engine));
+    println!("@guest's end");
+}
