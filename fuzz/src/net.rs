@@ -317,6 +317,8 @@ impl Bench {
             }
         }
         self.events();
+        let usage = self.stack.usage();
+        assert!(usage.flows <= 8 && usage.time_wait <= 3 && usage.buffers <= 8 * 5, "{usage:?}");
     }
 
     /// The peer sees a frame.

@@ -302,12 +302,30 @@ fn what_was_not_granted_waits_in_its_receive_buffer() {
 
 #[test]
 fn receive_buffers_are_bounded() {
-    let Case { mut forge, flow, ours, theirs } = bring(At::Established);
+    let mut forge = Forge::new(|config| {
+        config.limits.held = 20;
+        config.limits.ranges = 30;
+    });
+    forge.stack.listen(LOCAL).unwrap();
+    forge.send(Seg::new("S", ISN, None));
+    let (ours, theirs) = (forge.segment().seq.wrapping_add(1), ISN + 1);
+    forge.send(Seg::new("", theirs, ours));
+    let flow = accepted(&forge.events());
+    forge.stack.grant(flow.unwrap(), 10_000, forge.now);
+    // In the granted part they are ranges, beyond it buffers.
+    for n in 1..1000 {
+        forge.send(Seg::data(theirs + n * 2, ours, 1));
+        forge.segments();
+    }
+    assert_eq!((forge.stack.usage().buffers, forge.events().len()), (0, 30));
+    forge.send(Seg::data(theirs, ours, 9000));
+    forge.segments();
+    forge.events();
     for n in 0..1000 {
         forge.send(Seg::data(theirs + 10_000 + n * 2, ours, 1));
         forge.segments();
     }
-    assert_eq!(forge.stack.usage().buffers, 64);
+    assert_eq!(forge.stack.usage().buffers, 20);
     forge.stack.abort(flow.unwrap());
     assert_eq!(forge.segment().flags, "R");
     forge.events();
