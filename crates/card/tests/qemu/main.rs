@@ -7,3 +7,4 @@ mod library;
 mod nic;
 mod nvme;
 mod rig;
+mod suite;

@@ -320,6 +320,13 @@ impl Core {
                 area.status = status.code();
                 completion.set_status(status, false);
             }
+            let deleting = |queue: &Queue| queue.deleting;
+            let goes = self.queues[flight.queue.0 as usize].as_ref().is_some_and(deleting);
+            if goes && completion.status() == Status::Cancelled {
+                // Aborted because its session went.
+                area.status = Status::QueueDeleted.code();
+                completion.set_status(Status::QueueDeleted, false);
+            }
             flight.translated.release(&mut self.room);
             self.complete(flight.queue, completion, flight.result, &area);
         }

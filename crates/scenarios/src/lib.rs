@@ -1,0 +1,52 @@
+//! What every backend has to do, as scenarios that know no backend: the same ones run on the kernel backend
+//! (`cargo test -p dcs-scenarios`) and on the card in a guest (`crates/card/tests/qemu`).
+//!
+//! # Architecture
+//!
+//! A [`World`] has an engine, a folder on a disk that the engine drives, and connections with a peer that the kernel's TCP runs.
+//! [`all`] lists the scenarios; each panics where the engine does something else than it should.
+//!
+//! # What it doesn't implement
+//!
+//! * What only one backend has: pipes, files that grow, the page cache's modes, sockets of the kernel; and listeners, extents,
+//!   reach of the card. These have tests of their own.
+#![forbid(unsafe_code)]
+
+mod scenarios;
+
+use dcs::{Engine, Sink, Source};
+use std::fs::File;
+use std::net::TcpStream;
+use std::path::Path;
+
+/// What a backend's test provides.
+pub trait World {
+    /// The engine.
+    fn engine(&self) -> &Engine;
+
+    /// A folder whose files the engine can have.
+    fn folder(&self) -> &Path;
+
+    /// A new connection: the engine's end, and its peer.
+    fn connect(&self) -> (Box<dyn Flow>, TcpStream);
+
+    /// Makes a file ready to be written by the engine: so many bytes.
+    fn prepare(&self, file: &File, length: u64);
+}
+
+/// The engine's end of a connection.
+pub trait Flow {
+    /// What it receives.
+    fn source(&self) -> Source;
+
+    /// What it sends.
+    fn sink(&self) -> Sink;
+}
+
+/// A scenario.
+pub type Scenario = fn(&dyn World);
+
+/// Every scenario, with its name.
+pub fn all() -> Vec<(&'static str, Scenario)> {
+    scenarios::ALL.to_vec()
+}

@@ -1,0 +1,348 @@
+//! The scenarios. Sizes are such that blocks of any backend are crossed, and small enough for a guest in emulation.
+
+use crate::{Scenario, World};
+use dcs::{Op, Sink, Source, Stage, Status, TransferError};
+use openssl::hash::{MessageDigest, hash};
+use openssl::symm::{Cipher, encrypt};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Every scenario, with its name.
+#[rustfmt::skip]
+pub const ALL: &[(&str, Scenario)] = &[
+    ("a file comes to memory with its digests", file_to_memory),
+    ("pieces of a file come in the order that was asked for", pieces_of_a_file),
+    ("a file goes to a peer through digest and cipher", file_to_peer),
+    ("what a peer sends comes to a file", peer_to_file),
+    ("a connection is kept across transfers", many_on_one_connection),
+    ("a prefix comes first", prefix_first),
+    ("what is compressed is restored", compressed_and_restored),
+    ("many transfers at once each have their own bytes", many_at_once),
+    ("transfers of one request id go one after the other", in_order),
+    ("nothing is a transfer too", of_nothing),
+    ("a source that ends early is said", early_end),
+    ("a peer that resets is said, and what was delivered", reset_by_peer),
+    ("a peer that takes nothing costs time, until it is over", stuck_peer),
+    ("a transfer is cancelled while it waits", cancelled),
+    ("descriptors are used as they were opened, and ranges are checked", not_permitted),
+    ("keys of the wrong length and damaged data are refused", bad_input),
+    ("a session that goes tells its transfers", session_goes),
+];
+
+/// Bytes that are all different in any place.
+fn data(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn digest(kind: MessageDigest, bytes: &[u8]) -> String {
+    hex(&hash(kind, bytes).expect("OpenSSL has it"))
+}
+
+/// A new file with these bytes, written back.
+fn file(world: &dyn World, name: &str, bytes: &[u8]) -> File {
+    let path = world.folder().join(name);
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    file
+}
+
+/// A new file that can be written by the engine.
+fn empty(world: &dyn World, name: &str, length: usize) -> File {
+    let path = world.folder().join(name);
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    world.prepare(&file, length as u64);
+    file
+}
+
+fn contents(file: &File, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn verdict(error: &TransferError) -> (Status, Stage) {
+    (error.status, error.stage)
+}
+
+fn file_to_memory(world: &dyn World) {
+    let bytes = data(700_001, 1);
+    let file = file(world, "to-memory", &bytes);
+    let session = world.engine().session().unwrap();
+    let chain = [Op::Md5, Op::Sha1, Op::Sha256, Op::Crc32c];
+    let done =
+        session.transfer(Source::file(&file, ..), chain, Sink::memory(bytes.len())).unwrap().wait().unwrap();
+    assert_eq!((done.bytes_in, done.bytes_out), (bytes.len() as u64, bytes.len() as u64));
+    assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), &bytes));
+    assert_eq!(done.digests[1].to_string(), digest(MessageDigest::sha1(), &bytes));
+    assert_eq!(done.digests[2].to_string(), digest(MessageDigest::sha256(), &bytes));
+    assert!(done.memory.unwrap() == bytes);
+}
+
+fn pieces_of_a_file(world: &dyn World) {
+    let bytes = data(500_000, 2);
+    let file = file(world, "pieces", &bytes);
+    let session = world.engine().session().unwrap();
+    let pieces = [(400_000, 70_000), (1, 1), (99_999, 131_073), (0, 4096)];
+    let expected: Vec<u8> = pieces
+        .iter()
+        .flat_map(|(at, length)| &bytes[*at as usize..(at + length) as usize])
+        .copied()
+        .collect();
+    let done = session.transfer(Source::extents(&file, &pieces), [Op::Md5], Sink::memory(expected.len()));
+    let done = done.unwrap().wait().unwrap();
+    assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), &expected));
+    assert!(done.memory.unwrap() == expected);
+}
+
+fn file_to_peer(world: &dyn World) {
+    let bytes = data(1_500_000, 3);
+    let file = file(world, "to-peer", &bytes);
+    let (flow, mut peer) = world.connect();
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; 1_500_000];
+        peer.read_exact(&mut got).map(|()| got)
+    });
+    let session = world.engine().session().unwrap();
+    let (key, counter) = ([7; 32], [9; 16]);
+    let chain = [Op::Md5, Op::Aes256Ctr { key, counter }, Op::Sha256];
+    let done = session.transfer(Source::file(&file, ..), chain, flow.sink()).unwrap().wait().unwrap();
+    let sealed = encrypt(Cipher::aes_256_ctr(), &key, Some(&counter), &bytes).unwrap();
+    assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), &bytes));
+    assert_eq!(done.digests[1].to_string(), digest(MessageDigest::sha256(), &sealed));
+    assert!(reader.join().unwrap().unwrap() == sealed);
+}
+
+fn peer_to_file(world: &dyn World) {
+    let bytes = data(1_200_345, 4);
+    let file = empty(world, "from-peer", bytes.len());
+    let (flow, mut peer) = world.connect();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || peer.write_all(&sent).map(|()| peer));
+    let session = world.engine().session().unwrap();
+    let request = session.request(flow.source(), [Op::Md5], Sink::file(&file, 0));
+    let done = request.length(bytes.len() as u64).durable().submit().unwrap().wait().unwrap();
+    assert_eq!(done.bytes_out, bytes.len() as u64);
+    assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), &bytes));
+    assert!(contents(&file, bytes.len()) == bytes);
+    drop(writer.join().unwrap().unwrap());
+}
+
+fn many_on_one_connection(world: &dyn World) {
+    let bytes = data(300_000, 5);
+    let file = file(world, "again", &bytes);
+    let (flow, mut peer) = world.connect();
+    let session = world.engine().session().unwrap();
+    for round in 0..8usize {
+        let range = round as u64 * 1000..round as u64 * 1000 + 30_000;
+        let done =
+            session.transfer(Source::file(&file, range), [Op::Md5], flow.sink()).unwrap().wait().unwrap();
+        let expected = &bytes[round * 1000..round * 1000 + 30_000];
+        let mut got = vec![0; 30_000];
+        peer.read_exact(&mut got).unwrap();
+        assert!(got == expected && done.digests[0].to_string() == digest(MessageDigest::md5(), expected));
+        // And back, on the same connection.
+        peer.write_all(&expected[..9999]).unwrap();
+        let back = session.request(flow.source(), [], Sink::memory(9999)).length(9999).submit().unwrap();
+        assert!(back.wait().unwrap().memory.unwrap() == expected[..9999]);
+    }
+}
+
+fn prefix_first(world: &dyn World) {
+    let bytes = data(100_000, 6);
+    let file = file(world, "prefix", &bytes);
+    let (flow, mut peer) = world.connect();
+    let session = world.engine().session().unwrap();
+    let request = session.request(Source::file(&file, ..), [Op::Md5], flow.sink());
+    let done = request.prefix(&b"HTTP/1.1 200 OK\r\n\r\n"[..]).submit().unwrap().wait().unwrap();
+    let expected = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &bytes].concat();
+    let mut got = vec![0; expected.len()];
+    peer.read_exact(&mut got).unwrap();
+    assert!(got == expected);
+    assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), &expected));
+}
+
+fn compressed_and_restored(world: &dyn World) {
+    let text: Vec<u8> = (0..200_000u32).flat_map(|number| (number / 3).to_string().into_bytes()).collect();
+    let plain = file(world, "plain", &text);
+    let session = world.engine().session().unwrap();
+    let to = Sink::memory(text.len());
+    let sealed =
+        session.transfer(Source::file(&plain, ..), [Op::Gzip { level: 1 }], to).unwrap().wait().unwrap();
+    let sealed = sealed.memory.unwrap();
+    assert!(sealed.len() < text.len() / 2 && sealed[..2] == [0x1f, 0x8b]);
+    let packed = file(world, "packed", &sealed);
+    let restored =
+        session.transfer(Source::file(&packed, ..), [Op::Gunzip, Op::Md5], Sink::memory(text.len()));
+    let restored = restored.unwrap().wait().unwrap();
+    assert_eq!(restored.digests[0].to_string(), digest(MessageDigest::md5(), &text));
+    assert!(restored.memory.unwrap() == text);
+}
+
+fn many_at_once(world: &dyn World) {
+    let bytes = data(600_000, 7);
+    let file = file(world, "many", &bytes);
+    let session = world.engine().session().unwrap();
+    let transfers: Vec<_> = (0..24u64)
+        .map(|at| {
+            let range = at * 7000..at * 7000 + 150_000;
+            (at, session.transfer(Source::file(&file, range), [Op::Md5], Sink::memory(150_000)).unwrap())
+        })
+        .collect();
+    for (at, transfer) in transfers {
+        let done = transfer.wait().unwrap();
+        let expected = &bytes[at as usize * 7000..at as usize * 7000 + 150_000];
+        assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), expected));
+        assert!(done.memory.unwrap() == expected);
+    }
+}
+
+fn in_order(world: &dyn World) {
+    let bytes = data(40_000, 8);
+    let file = file(world, "order", &bytes);
+    let (flow, mut peer) = world.connect();
+    let session = world.engine().session().unwrap();
+    let transfers: Vec<_> = (0..10u64)
+        .map(|at| {
+            let source = Source::file(&file, at * 4000..(at + 1) * 4000);
+            session.request(source, [Op::Crc32], flow.sink()).rid(5).submit().unwrap()
+        })
+        .collect();
+    let mut got = vec![0; bytes.len()];
+    peer.read_exact(&mut got).unwrap();
+    assert!(got == bytes);
+    transfers.into_iter().for_each(|transfer| _ = transfer.wait().unwrap());
+}
+
+fn of_nothing(world: &dyn World) {
+    let file = file(world, "nothing", b"something");
+    let session = world.engine().session().unwrap();
+    let done =
+        session.transfer(Source::file(&file, 3..3), [Op::Md5], Sink::memory(10)).unwrap().wait().unwrap();
+    assert_eq!((done.bytes_out, done.digests[0].to_string()), (0, digest(MessageDigest::md5(), b"")));
+}
+
+fn early_end(world: &dyn World) {
+    let (flow, mut peer) = world.connect();
+    peer.write_all(&data(70_000, 9)).unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
+    let session = world.engine().session().unwrap();
+    let request = session.request(flow.source(), [Op::Md5], Sink::memory(100_000)).length(100_000);
+    let error = request.submit().unwrap().wait().unwrap_err();
+    assert_eq!(verdict(&error), (Status::EndOfSource, Stage::Source));
+    assert_eq!(error.completion.bytes_out, 70_000);
+    assert!(error.completion.memory.unwrap() == data(70_000, 9));
+    // A stream's end is no error where nothing says how long it is.
+    let rest = session.transfer(flow.source(), [], Sink::memory(10)).unwrap().wait().unwrap();
+    assert_eq!(rest.bytes_out, 0);
+}
+
+fn reset_by_peer(world: &dyn World) {
+    let bytes = data(4 << 20, 10);
+    let file = file(world, "reset", &bytes);
+    let (flow, mut peer) = world.connect();
+    let session = world.engine().session().unwrap();
+    let transfer = session.transfer(Source::file(&file, ..), [Op::Md5], flow.sink()).unwrap();
+    let mut some = vec![0; 100_000];
+    peer.read_exact(&mut some).unwrap();
+    assert!(some == bytes[..100_000]);
+    rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let error = transfer.wait().unwrap_err();
+    assert_eq!(verdict(&error), (Status::PeerReset, Stage::Destination));
+    assert!((100_000..4 << 20).contains(&error.completion.bytes_out), "{error}");
+}
+
+fn stuck_peer(world: &dyn World) {
+    let bytes = data(12 << 20, 11);
+    let file = file(world, "stuck", &bytes);
+    let (flow, peer) = world.connect();
+    let session = world.engine().session().unwrap();
+    let request = session.request(Source::file(&file, ..), [Op::Crc32], flow.sink());
+    let stuck = request.timeout(Duration::from_millis(800)).submit().unwrap();
+    // Others go on.
+    let done = session.transfer(Source::file(&file, ..100_000), [Op::Md5], Sink::memory(100_000)).unwrap();
+    assert_eq!(done.wait().unwrap().digests[0].to_string(), digest(MessageDigest::md5(), &bytes[..100_000]));
+    let error = stuck.wait().unwrap_err();
+    assert_eq!(verdict(&error), (Status::Timeout, Stage::Destination));
+    assert!(error.completion.bytes_out < 12 << 20);
+    drop(peer);
+}
+
+fn cancelled(world: &dyn World) {
+    let (flow, mut peer) = world.connect();
+    let session = world.engine().session().unwrap();
+    let waiting =
+        session.request(flow.source(), [Op::Md5], Sink::memory(1000)).length(1000).submit().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    waiting.cancel();
+    assert_eq!(waiting.wait().unwrap_err().status, Status::Cancelled);
+    // What comes later is the next transfer's.
+    peer.write_all(&[6; 500]).unwrap();
+    let next = session.request(flow.source(), [], Sink::memory(500)).length(500).submit().unwrap();
+    assert_eq!(next.wait().unwrap().memory.unwrap(), [6; 500]);
+}
+
+fn not_permitted(world: &dyn World) {
+    let bytes = data(50_000, 12);
+    file(world, "permitted", &bytes);
+    let path = world.folder().join("permitted");
+    let (reads, writes) = (File::open(&path).unwrap(), File::options().write(true).open(&path).unwrap());
+    let session = world.engine().session().unwrap();
+    let run = |source, sink| {
+        let request = session.request(source, [Op::Md5], sink).length(1000);
+        verdict(&request.submit().unwrap().wait().unwrap_err())
+    };
+    assert_eq!(run(Source::file(&writes, ..1000), Sink::memory(1000)), (Status::AccessDenied, Stage::Source));
+    let memory = || Source::memory(vec![1; 1000]);
+    assert_eq!(run(memory(), Sink::file(&reads, 0)), (Status::AccessDenied, Stage::Destination));
+    assert!(contents(&reads, 50_000) == bytes, "nothing was written");
+    // Beyond the end there is nothing: each backend has its word for that.
+    let beyond = session.transfer(Source::file(&reads, 40_000..60_000), [Op::Md5], Sink::memory(20_000));
+    let error = beyond.unwrap().wait().unwrap_err();
+    assert!(matches!(error.status, Status::OutOfRange | Status::PathUnavailable), "{error}");
+}
+
+fn bad_input(world: &dyn World) {
+    let file = file(world, "bad", &data(20_000, 13));
+    let session = world.engine().session().unwrap();
+    let run = |op| {
+        let transfer = session.transfer(Source::file(&file, ..), [Op::Md5, op], Sink::memory(100_000));
+        transfer.unwrap().wait().unwrap_err()
+    };
+    let error = run(Op::Gunzip);
+    assert_eq!(verdict(&error), (Status::CorruptData, Stage::Operator));
+    assert_eq!(error.operator.map(|(at, _)| at), Some(1));
+    let error = run(Op::Gzip { level: 77 });
+    assert_eq!(verdict(&error), (Status::BadParameter, Stage::Operator));
+}
+
+fn session_goes(world: &dyn World) {
+    let (flow, mut peer) = world.connect();
+    let session = world.engine().session().unwrap();
+    let lost: Vec<_> = (0..3)
+        .map(|_| session.request(flow.source(), [Op::Md5], Sink::memory(100)).length(100).submit().unwrap())
+        .collect();
+    drop(session);
+    for transfer in lost {
+        assert_eq!(transfer.wait().unwrap_err().status, Status::QueueDeleted);
+    }
+    // The engine and the connection live.
+    let session = world.engine().session().unwrap();
+    peer.write_all(b"still here").unwrap();
+    let done = session.request(flow.source(), [], Sink::memory(10)).length(10).submit().unwrap();
+    assert_eq!(done.wait().unwrap().memory.unwrap(), b"still here");
+}
