@@ -7,7 +7,7 @@ pub mod scenarios;
 use std::time::{Duration, Instant};
 
 use dcs_devices::bus::{Bus, ReadDone, Region, Window};
-use dcs_devices::nvme::{Config, Request, SglUse};
+use dcs_devices::nvme::{CmbBar, Config, Request, SglUse};
 use scenarios::World;
 
 use crate::rig::{LIMIT, Rig};
@@ -16,12 +16,15 @@ use crate::rig::{LIMIT, Rig};
 pub struct Ssd<'a> {
     rig: &'a mut Rig,
     address: u64,
+    /// Its controller memory buffer, where the queues are to lie there.
+    cmb: Option<Window>,
     start: Instant,
 }
 
 impl World for Ssd<'_> {
     fn config(&self) -> Config {
-        Config::new(Window { address: self.address, length: 16 << 10 }, 1)
+        let cmb = self.cmb.map(|window| CmbBar { bar: 2, window });
+        Config { cmb, ..Config::new(Window { address: self.address, length: 16 << 10 }, 1) }
     }
 
     fn memory(&mut self) -> Region {
@@ -48,8 +51,26 @@ impl World for Ssd<'_> {
     }
 }
 
+#[test]
+fn queues_lie_in_the_buffer_of_qemu_s_controller() {
+    let Some(mut rig) = Rig::boot_with_cmb("post 0x28 $(bar $SSD 2); post 0x20 1; done_ 1") else { return };
+    let address = rig.letter(0x10);
+    let window = Window { address: rig.letter(0x28), length: 1 << 20 };
+    rig.letter(0x20);
+    let mut host = scenarios::Rig::ready(Ssd { cmb: Some(window), ..ssd(&mut rig, address) }, |_| {});
+    assert!(host.nvme.queues_in_cmb());
+    host.with(|nvme, bus, now| nvme.stop(bus, now));
+    host.run();
+    let world = Ssd { cmb: Some(window), ..ssd(&mut rig, address) };
+    scenarios::random_requests_against_an_array(world, 4, 20, |config| config.queues = 4);
+    scenarios::many_commands_are_outstanding(Ssd { cmb: Some(window), ..ssd(&mut rig, address) });
+    scenarios::a_reset_under_load(Ssd { cmb: Some(window), ..ssd(&mut rig, address) });
+    rig.answer(1);
+    rig.guest.wait(LIMIT).unwrap();
+}
+
 pub fn ssd(rig: &mut Rig, address: u64) -> Ssd<'_> {
-    Ssd { rig, address, start: Instant::now() }
+    Ssd { rig, address, cmb: None, start: Instant::now() }
 }
 
 #[test]

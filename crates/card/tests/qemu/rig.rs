@@ -72,17 +72,23 @@ impl Rig {
 
     /// The same, with this NIC on this network.
     pub fn boot_with_nic(nic: Nic, network: &Network, script: &str) -> Option<Rig> {
-        Rig::start(false, nic, network, &format!("{SHELL}{script}"))
+        Rig::start(Machine::new(), false, (nic, network), &format!("{SHELL}{script}"))
+    }
+
+    /// The same, with an SSD that has a controller memory buffer of 1 MiB.
+    pub fn boot_with_cmb(script: &str) -> Option<Rig> {
+        let machine = Machine::new().arguments(["-global", "nvme.cmb_size_mb=1"]);
+        Rig::start(machine, false, (Nic::Igb, &Network::User(Vec::new())), &format!("{SHELL}{script}"))
     }
 
     /// Boots with an IOMMU before all devices; the guest runs this program's ignored test `name`.
     pub fn boot_with_iommu(name: &str) -> Option<Rig> {
         let network = Network::User(Vec::new());
         let script = format!("guest-side --ignored --exact {name} --nocapture --test-threads 1");
-        Rig::start(true, Nic::Igb, &network, &script)
+        Rig::start(Machine::new().iommu(), true, (Nic::Igb, &network), &script)
     }
 
-    fn start(iommu: bool, nic: Nic, network: &Network, script: &str) -> Option<Rig> {
+    fn start(machine: Machine, inside: bool, (nic, network): (Nic, &Network), script: &str) -> Option<Rig> {
         let tools = Tools::find_or_skip(Flavour::Cloud)?;
         let folder = tempfile::tempdir().unwrap();
         let (letters_in, letters) = channel();
@@ -99,13 +105,16 @@ impl Rig {
         std::fs::write(contents.join("hello"), "from the disk").unwrap();
         disk::ext4(&tools, &image, 32 << 20, &contents).unwrap();
         let mut initramfs = Initramfs::new(&tools).unwrap();
-        let mut machine = Machine::new().limit(LIMIT).append(format!("memmap=1M${RAM:#x}"));
-        if iommu {
+        if inside {
             initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
             initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
-            machine = machine.iommu();
         }
-        let machine = machine.nvme(&image).nic(nic, network).card(&socket);
+        let machine = machine
+            .limit(LIMIT)
+            .append(format!("memmap=1M${RAM:#x}"))
+            .nvme(&image)
+            .nic(nic, network)
+            .card(&socket);
         let initramfs = initramfs.finish(script);
         let guest = machine.start(&tools, &initramfs, folder.path()).unwrap();
         Some(Rig { bus, guest, letters, answer, card: Some(card), _folder: folder })

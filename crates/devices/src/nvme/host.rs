@@ -175,6 +175,11 @@ impl Nvme {
         self.controller.as_ref()
     }
 
+    /// Whether the I/O submission queues lie in the controller memory buffer: see [`Config::cmb`].
+    pub fn queues_in_cmb(&self) -> bool {
+        self.bringup.cmb.is_some()
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         self.counters

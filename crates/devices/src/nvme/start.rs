@@ -85,7 +85,8 @@ pub(super) struct Bringup {
     pub look: Option<Nanos>,
     /// Where the controller is to be left when it has stopped; none: it is started.
     pub then: Option<Stage>,
-    cmb: Option<u64>,
+    /// Where the I/O submission queues lie in the controller memory buffer.
+    pub cmb: Option<u64>,
     cmb_location: u32,
     queues: u16,
     entries: u16,
