@@ -1,7 +1,7 @@
 //! How a NIC is set up, and what can go wrong with it.
 
-use super::descriptor::LENGTH;
-use super::model::{Model, register};
+use super::descriptor::{self, LENGTH};
+use super::model::{Format, Model, register};
 use super::receive::Places;
 use crate::bus::{BusError, Window};
 use dcs_engine::Nanos;
@@ -26,7 +26,7 @@ pub struct Config {
     pub buffers: u16,
     /// Bytes of a receive buffer: 2,048, 4,096, 8,192 or 16,384. A longer frame comes in several.
     pub buffer: u32,
-    /// Put headers into buffers of their own, where the NIC does that.
+    /// Put headers into buffers of their own.
     pub split: bool,
     /// Bytes of a frame at most, sent (without segmentation) and received: 1,514, or up to 9,216.
     pub max_frame: u16,
@@ -74,9 +74,12 @@ impl Config {
         Layout::new(self, 0).end + ALIGN
     }
 
-    /// Whether headers are split.
-    pub(super) fn splits(&self) -> bool {
-        self.split && self.model.splits_headers()
+    /// How receive descriptors look.
+    pub(super) fn receive_format(&self) -> Format {
+        match self.model.chip().format {
+            Format::Extended if self.split => Format::PacketSplit,
+            format => format,
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -168,9 +171,10 @@ impl Layout {
     pub fn new(config: &Config, base: u64) -> Layout {
         let up = |at: u64| at.next_multiple_of(ALIGN);
         let ring = up(base + u64::from(config.transmit) * LENGTH);
-        let packets = up(ring + u64::from(config.receive) * LENGTH);
+        let packets =
+            up(ring + u64::from(config.receive) * descriptor::receive_length(config.receive_format()));
         let headers = packets + u64::from(config.buffers) * u64::from(config.buffer);
-        let header = if config.splits() { HEADER } else { 0 };
+        let header = if config.split { HEADER } else { 0 };
         let end = up(headers + u64::from(config.buffers) * u64::from(header));
         let receive = Places { window: 0, ring, packets, packet: config.buffer, headers, header };
         Layout { transmit: base, receive, end }

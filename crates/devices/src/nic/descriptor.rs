@@ -3,8 +3,13 @@
 use super::frame::{Checksum, Offload, Transport};
 use super::model::Format;
 
-/// Bytes of a descriptor.
+/// Bytes of a descriptor, but for those of [`Format::PacketSplit`].
 pub const LENGTH: u64 = 16;
+
+/// Bytes of a receive descriptor.
+pub fn receive_length(format: Format) -> u64 {
+    if format == Format::PacketSplit { 2 * LENGTH } else { LENGTH }
+}
 
 /// A descriptor as it lies in memory.
 pub type Descriptor = [u8; LENGTH as usize];
@@ -15,11 +20,6 @@ fn put(words: [u32; 4]) -> Descriptor {
         place.copy_from_slice(&word.to_le_bytes());
     }
     bytes
-}
-
-fn word(bytes: &Descriptor, number: usize) -> u32 {
-    let at = number * 4;
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The command bits that both formats have in the third word.
@@ -41,7 +41,7 @@ pub fn context(format: Format, offload: &Offload, payload: u32) -> Descriptor {
     let (header, size) =
         offload.segment.map_or((0, 0), |segment| (segment.header.into(), segment.size.into()));
     match format {
-        Format::Extended => {
+        Format::Extended | Format::PacketSplit => {
             let end = if offload.ipv4 { transport - 1 } else { 0 };
             let checksum = transport + if tcp { 16 } else { 6 };
             let command = u32::from(tcp) | u32::from(offload.ipv4) << 1 | u32::from(size > 0) << 2;
@@ -88,7 +88,7 @@ pub fn data(
         ip | if offload.transport.is_some() { TRANSPORT_CHECKSUM } else { 0 }
     });
     let (kind, options) = match format {
-        Format::Extended => (1 << 20 | u32::from(segment) << 26, insert),
+        Format::Extended | Format::PacketSplit => (1 << 20 | u32::from(segment) << 26, insert),
         Format::Advanced => {
             let first = if at.first { at.payload << 14 | insert } else { 0 };
             (3 << 20 | u32::from(segment) << 31, first)
@@ -97,9 +97,16 @@ pub fn data(
     put([address as u32, (address >> 32) as u32, common | kind, options])
 }
 
+/// A receive descriptor, of which the second half counts with [`Format::PacketSplit`] alone.
+pub type Receive = [u8; 2 * LENGTH as usize];
+
 /// An empty receive descriptor. Without a buffer for headers, `header` is 0.
-pub fn empty(packet: u64, header: u64) -> Descriptor {
-    put([packet as u32, (packet >> 32) as u32, header as u32, (header >> 32) as u32])
+pub fn empty(format: Format, packet: u64, header: u64) -> Receive {
+    let (first, second) = if format == Format::PacketSplit { (header, packet) } else { (packet, header) };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&first.to_le_bytes());
+    bytes[8..16].copy_from_slice(&second.to_le_bytes());
+    bytes
 }
 
 /// What a NIC has written back.
@@ -107,8 +114,10 @@ pub fn empty(packet: u64, header: u64) -> Descriptor {
 pub struct Written {
     /// Bytes in the packet's buffer.
     pub length: u32,
-    /// Bytes in the header's buffer.
+    /// Bytes in the header's buffer. They come before those in the packet's.
     pub header: u32,
+    /// These are the frame's headers, and nothing else.
+    pub split: bool,
     /// The frame ends here. Only then the following hold.
     pub end: bool,
     /// The frame came damaged.
@@ -118,8 +127,12 @@ pub struct Written {
 }
 
 /// Takes a receive descriptor apart that is done.
-pub fn written(format: Format, raw: &Descriptor) -> Written {
-    let (first, status) = (word(raw, 0), word(raw, 2));
+pub fn written(format: Format, raw: &Receive) -> Written {
+    let word = |number: usize| {
+        let at = number * 4;
+        u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]])
+    };
+    let (first, status) = (word(0), word(2));
     let bit = |number: u32| status >> number & 1 != 0;
     let checksum = |checked: bool, bad: bool| match (checked, bad) {
         (false, _) => Checksum::Unknown,
@@ -128,13 +141,21 @@ pub fn written(format: Format, raw: &Descriptor) -> Written {
     };
     // Sequence, symbol and carrier extension errors have bits of their own in the extended format.
     let (damaged, ignore) = match format {
-        Format::Extended => (bit(31) || bit(24) || bit(25) || bit(26) || bit(28), bit(2)),
+        Format::Extended | Format::PacketSplit => {
+            (bit(31) || bit(24) || bit(25) || bit(26) || bit(28), bit(2))
+        }
         Format::Advanced => (bit(31), false),
     };
-    let split = format == Format::Advanced && first >> 31 != 0;
+    let (header, split, length) = match format {
+        Format::Extended => (0, false, word(3)),
+        Format::Advanced if first >> 31 != 0 => (first >> 21 & 0x3ff, true, word(3)),
+        Format::Advanced => (0, false, word(3)),
+        Format::PacketSplit => (word(3) & 0xffff, word(4) >> 15 & 1 != 0, word(4) >> 16),
+    };
     Written {
-        length: word(raw, 3) & 0xffff,
-        header: if split { first >> 21 & 0x3ff } else { 0 },
+        length: length & 0xffff,
+        header,
+        split,
         end: bit(1),
         damaged,
         ip: checksum(bit(6) && !ignore, bit(30)),
@@ -146,6 +167,10 @@ pub fn written(format: Format, raw: &Descriptor) -> Written {
 mod tests {
     use super::super::frame::Segmentation;
     use super::*;
+
+    fn word(bytes: &Descriptor, number: usize) -> u32 {
+        u32::from_le_bytes(bytes[number * 4..][..4].try_into().unwrap())
+    }
 
     const TCP: Offload = Offload {
         link: 14,
@@ -189,12 +214,15 @@ mod tests {
 
     #[test]
     fn what_was_received_is_read_as_it_lies() {
+        let put = |words| [put(words), put([0x8036 | 100 << 16, 0, 0, 0])].concat().try_into().unwrap();
         let raw = put([1 << 31 | 54 << 21, 0, 0x63, 0xffff_0100]);
         let good = written(Format::Advanced, &raw);
         assert_eq!((good.length, good.header, good.end, good.damaged), (256, 54, true, false));
         assert_eq!((good.ip, good.transport), (Checksum::Good, Checksum::Good));
         let extended = written(Format::Extended, &raw);
         assert_eq!((extended.header, extended.transport), (0, Checksum::Good));
+        let packet = written(Format::PacketSplit, &put([0, 0, 0x63, 0xffff_0036]));
+        assert_eq!((packet.length, packet.header, packet.split, packet.end), (100, 54, true, true));
         let bad = written(Format::Extended, &put([0, 0, 0x6000_0053, 60]));
         assert_eq!((bad.ip, bad.transport, bad.damaged), (Checksum::Bad, Checksum::Bad, false));
         let ignored = written(Format::Extended, &put([0, 0, 0x6000_0057, 60]));

@@ -124,7 +124,7 @@ pub enum Checksum {
     Bad,
 }
 
-/// Pieces that a frame may come in.
+/// Buffers that a frame may come in, with a piece for headers and one for the packet each.
 pub const PIECES: usize = 8;
 
 /// A part of a frame, in the card's own memory.
@@ -142,7 +142,7 @@ pub struct Piece {
 pub struct Received {
     pub(super) buffers: [u16; PIECES],
     pub(super) buffer_count: u8,
-    pub(super) pieces: [Piece; PIECES + 1],
+    pub(super) pieces: [Piece; 2 * PIECES],
     pub(super) count: u8,
     /// The first piece is the frame's headers, and nothing else.
     pub split: bool,
@@ -157,7 +157,7 @@ impl Received {
         Received {
             buffers: [0; PIECES],
             buffer_count: 0,
-            pieces: [Piece::default(); PIECES + 1],
+            pieces: [Piece::default(); 2 * PIECES],
             count: 0,
             split: false,
             ip: Checksum::Unknown,

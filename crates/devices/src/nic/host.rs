@@ -3,7 +3,7 @@
 use super::config::{Config, ConfigError, Failure, Layout};
 use super::frame::{Frame, MAX_SEGMENTED, Received, TransmitError};
 use super::model::{Chip, ring};
-use super::receive::{self, Found};
+use super::receive::{self, Bad};
 use super::start::Stage;
 use super::transmit;
 use crate::bus::{Bus, ReadDone, Region};
@@ -109,7 +109,7 @@ impl Nic {
             attempts: 0,
             layout: Layout::default(),
             transmit: transmit::Ring::new(chip, config.transmit),
-            receive: receive::Ring::new(chip.format, config.receive, config.buffers),
+            receive: receive::Ring::new(config.receive_format(), config.receive, config.buffers),
             address_low: 0,
             address: None,
             link: false,
@@ -257,12 +257,12 @@ impl Nic {
         for _ in 0..self.config.receive {
             match self.receive.take(bus) {
                 None => return,
-                Some(Found::Frame(frame)) => {
+                Some(Ok(frame)) => {
                     self.counters.received += 1;
                     self.received.push_back(frame);
                 }
-                Some(Found::Dropped) => self.counters.dropped += 1,
-                Some(Found::Impossible) => return self.fail(bus, now, Failure::Impossible),
+                Some(Err(Bad::Dropped)) => self.counters.dropped += 1,
+                Some(Err(Bad::Impossible)) => return self.fail(bus, now, Failure::Impossible),
             }
         }
     }

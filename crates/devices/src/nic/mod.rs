@@ -38,7 +38,6 @@
 //! # What it doesn't implement
 //!
 //! * More than one ring in each direction, receive side scaling, VLAN tags, time stamps, flow control frames.
-//! * Header split on the 82574: it has it, with descriptors of another length.
 //! * Interrupts: they are masked. MSI-X is to be left off.
 //! * PHYs beyond having them negotiate; EEPROM; management firmware; power states.
 

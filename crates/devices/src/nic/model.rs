@@ -18,6 +18,8 @@ pub enum Model {
 pub(super) enum Format {
     /// Extended descriptors. [82574, 7.1.4 and 7.2.10]
     Extended,
+    /// Extended descriptors for transmission, packet split descriptors for reception. [82574, 7.1.5]
+    PacketSplit,
     /// Advanced descriptors. [82576, 7.1.5 and 7.2.2]
     Advanced,
 }
@@ -38,8 +40,6 @@ pub(super) struct Chip {
     /// What TXDCTL and RXDCTL are set to.
     pub transmit_control: u32,
     pub receive_control: u32,
-    /// Whether headers can be put into buffers of their own, as this driver does it.
-    pub split: bool,
 }
 
 impl Model {
@@ -48,11 +48,6 @@ impl Model {
             Model::E1000e => &E1000E,
             Model::Igb => &IGB,
         }
-    }
-
-    /// Whether it puts headers into buffers of their own.
-    pub fn splits_headers(self) -> bool {
-        self.chip().split
     }
 }
 
@@ -68,7 +63,6 @@ static E1000E: Chip = Chip {
     piece: 8192,
     transmit_control: WRITE_BACK_EACH | 1 << 22,
     receive_control: WRITE_BACK_EACH,
-    split: false,
 };
 
 static IGB: Chip = Chip {
@@ -80,7 +74,6 @@ static IGB: Chip = Chip {
     piece: 32768,
     transmit_control: ring::ENABLE,
     receive_control: ring::ENABLE,
-    split: true,
 };
 
 /// Registers of a ring, from its first one on.
@@ -110,6 +103,8 @@ pub(super) mod register {
     /// Longest frame. Advanced only.
     pub const RLPML: u64 = 0x5004;
     pub const RFCTL: u64 = 0x5008;
+    /// Sizes of the buffers of a packet split descriptor. Extended only.
+    pub const PSRCTL: u64 = 0x2170;
     pub const MTA: u64 = 0x5200;
     pub const RAL: u64 = 0x5400;
     pub const RAH: u64 = 0x5404;
@@ -134,6 +129,8 @@ pub(super) mod bit {
     pub const RCTL_UNICAST_ALL: u32 = 1 << 3;
     pub const RCTL_MULTICAST_ALL: u32 = 1 << 4;
     pub const RCTL_LONG: u32 = 1 << 5;
+    /// Packet split descriptors. Extended only.
+    pub const RCTL_SPLIT: u32 = 1 << 10;
     pub const RCTL_BROADCAST: u32 = 1 << 15;
     pub const RCTL_SIZE_SHIFT: u32 = 16;
     pub const RCTL_SIZE_EXTENDED: u32 = 1 << 25;

@@ -1,6 +1,6 @@
 //! The receive ring and its buffers. A buffer is posted to the NIC, lent to the owner of a frame, or spare.
 
-use super::descriptor::{self, DONE, Descriptor, LENGTH};
+use super::descriptor::{self, DONE, LENGTH, Receive};
 use super::frame::{PIECES, Received};
 use super::model::Format;
 use crate::bus::Bus;
@@ -21,10 +21,9 @@ pub struct Places {
     pub header: u32,
 }
 
-/// What was found in the ring.
+/// What came, and is no frame.
 #[derive(Debug)]
-pub enum Found {
-    Frame(Received),
+pub enum Bad {
     /// A frame that came damaged, or in too many pieces: it is dropped.
     Dropped,
     /// A length that no buffer has: the NIC can't be trusted.
@@ -69,7 +68,8 @@ impl Ring {
     /// Takes all buffers back that are not lent, for a NIC that does not write any more.
     pub fn clear(&mut self, bus: &mut dyn Bus, places: Places) {
         for entry in 0..u64::from(self.entries) {
-            bus.store(places.ring + entry * LENGTH, &[0; LENGTH as usize]);
+            let length = descriptor::receive_length(self.format);
+            bus.store(places.ring + entry * length, &[0; 2 * LENGTH as usize][..length as usize]);
         }
         self.places = places;
         while self.count > 0 {
@@ -84,15 +84,26 @@ impl Ring {
         if position + 1 == self.entries { 0 } else { position + 1 }
     }
 
+    /// Where an entry lies.
+    fn at(&self, position: u16) -> u64 {
+        self.places.ring + u64::from(position) * descriptor::receive_length(self.format)
+    }
+
+    /// An entry as the NIC's registers count: in the shortest descriptors.
+    fn counted(&self, position: u16) -> u16 {
+        position * (descriptor::receive_length(self.format) / LENGTH) as u16
+    }
+
     /// Posts spare buffers, as many as the ring takes.
     pub fn refill(&mut self, bus: &mut dyn Bus) {
         let Places { window, packets, packet, headers, header, .. } = self.places;
         while self.count + 1 < self.entries {
             let Some(buffer) = self.spare.pop_front() else { return };
             let at = |base, size: u32| window + base + u64::from(buffer) * u64::from(size);
-            let descriptor =
-                descriptor::empty(at(packets, packet), if header > 0 { at(headers, header) } else { 0 });
-            bus.store(self.places.ring + u64::from(self.tail) * LENGTH, &descriptor);
+            let header = if header > 0 { at(headers, header) } else { 0 };
+            let descriptor = descriptor::empty(self.format, at(packets, packet), header);
+            let length = descriptor::receive_length(self.format) as usize;
+            bus.store(self.at(self.tail), &descriptor[..length]);
             self.posted[usize::from(self.tail)] = buffer;
             self.tail = self.after(self.tail);
             self.count += 1;
@@ -103,12 +114,12 @@ impl Ring {
     pub fn ring(&mut self) -> Option<u16> {
         let changed = self.rung != self.tail;
         self.rung = self.tail;
-        changed.then_some(self.tail)
+        changed.then_some(self.counted(self.tail))
     }
 
     /// The tail that the NIC knows, if it has descriptors.
     pub fn known_tail(&self) -> Option<u16> {
-        (self.count > 0).then_some(self.rung)
+        (self.count > 0).then_some(self.counted(self.rung))
     }
 
     /// A frame's buffers are spare again.
@@ -138,17 +149,17 @@ impl Ring {
     }
 
     /// Takes the next frame, if all of it has come.
-    pub fn take(&mut self, bus: &dyn Bus) -> Option<Found> {
+    pub fn take(&mut self, bus: &dyn Bus) -> Option<Result<Received, Bad>> {
         while self.count > 0 {
-            let at = self.places.ring + u64::from(self.next) * LENGTH;
+            let at = self.at(self.next);
             let mut status = [0; 4];
             bus.load(at + 8, &mut status);
             if u32::from_le_bytes(status) & DONE == 0 {
                 return None;
             }
             // The rest is there only once the done bit is: read after it.
-            let mut raw: Descriptor = [0; LENGTH as usize];
-            bus.load(at, &mut raw);
+            let mut raw: Receive = [0; 2 * LENGTH as usize];
+            bus.load(at, &mut raw[..descriptor::receive_length(self.format) as usize]);
             if let Some(found) = self.accept(&raw) {
                 return Some(found);
             }
@@ -161,34 +172,29 @@ impl Ring {
         let done = |ahead: u16| {
             let position = (u32::from(self.next) + u32::from(ahead)) % u32::from(self.entries);
             let mut status = [0; 4];
-            bus.load(self.places.ring + u64::from(position) * LENGTH + 8, &mut status);
+            bus.load(self.at(position as u16) + 8, &mut status);
             u32::from_le_bytes(status) & DONE != 0
         };
         // The next one is looked at last: it may come at this moment.
         (1..self.count).any(done) && !done(0)
     }
 
-    fn accept(&mut self, raw: &Descriptor) -> Option<Found> {
+    fn accept(&mut self, raw: &Receive) -> Option<Result<Received, Bad>> {
         let written = descriptor::written(self.format, raw);
         let buffer = self.take_entry();
         if written.length > self.places.packet || written.header > self.places.header {
             self.spare.push_back(buffer);
-            return Some(Found::Impossible);
+            return Some(Err(Bad::Impossible));
         }
         if self.drop || self.partial.buffers().len() == PIECES {
             self.drop = true;
             self.spare.push_back(buffer);
         } else {
             let frame = &mut self.partial;
-            frame.split |= frame.count == 0 && written.header > 0;
+            frame.split |= frame.count == 0 && written.split && written.header > 0;
             frame.add_buffer(buffer);
-            // A header that comes later than first has no place of its own: it is the frame's next bytes all the same.
-            if frame.count == 0 {
-                let at = self.places.headers + u64::from(buffer) * u64::from(self.places.header);
-                frame.add_piece(at, written.header);
-            } else if written.header > 0 {
-                self.drop = true;
-            }
+            let at = self.places.headers + u64::from(buffer) * u64::from(self.places.header);
+            frame.add_piece(at, written.header);
             let at = self.places.packets + u64::from(buffer) * u64::from(self.places.packet);
             frame.add_piece(at, written.length);
         }
@@ -197,10 +203,10 @@ impl Ring {
         }
         if self.drop || written.damaged || self.partial.count == 0 {
             self.abandon();
-            return Some(Found::Dropped);
+            return Some(Err(Bad::Dropped));
         }
         let mut frame = std::mem::replace(&mut self.partial, Received::new());
         (frame.ip, frame.transport) = (written.ip, written.transport);
-        Some(Found::Frame(frame))
+        Some(Ok(frame))
     }
 }

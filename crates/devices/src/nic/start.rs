@@ -1,6 +1,7 @@
 //! Resetting a NIC and setting it up, looking after its link, and what happens when it hangs.
 
 use super::config::{Config, Failure, Layout};
+use super::descriptor;
 use super::host::{Nic, Sent};
 use super::model::{Format, bit, register, ring};
 use crate::bus::{Bus, BusError};
@@ -258,27 +259,41 @@ impl Nic {
         let checksums = bit::RXCSUM_IP | bit::RXCSUM_TRANSPORT | bit::RXCSUM_NO_PACKET;
         registers.write32(bus, register::RXCSUM, checksums);
         match chip.format {
-            Format::Extended => {
+            Format::Extended | Format::PacketSplit => {
                 registers.write32(bus, register::RFCTL, bit::RFCTL_EXTENDED);
+                registers.write32(
+                    bus,
+                    register::PSRCTL,
+                    config.buffer >> 10 << 8 | super::config::HEADER >> 7,
+                );
                 registers.write32(bus, register::TIPG, bit::TIPG);
             }
             Format::Advanced => {
                 // With the frame check sequence and a VLAN tag.
                 registers.write32(bus, register::RLPML, u32::from(config.max_frame) + 8);
-                let split = config.splits();
-                registers.write32(bus, register::PSRTYPE, if split { bit::PSRTYPE_ALL } else { 0 });
+                registers.write32(bus, register::PSRTYPE, if config.split { bit::PSRTYPE_ALL } else { 0 });
                 registers.write32(bus, chip.receive + ring::SRRCTL, split_control(config));
             }
         }
         let rings = [
-            (chip.receive, layout.receive.ring, config.receive, chip.receive_control),
-            (chip.transmit, layout.transmit, config.transmit, chip.transmit_control),
+            (
+                chip.receive,
+                layout.receive.ring,
+                config.receive,
+                config.receive_format(),
+                chip.receive_control,
+            ),
+            (chip.transmit, layout.transmit, config.transmit, chip.format, chip.transmit_control),
         ];
-        for (base, offset, entries, control) in rings {
+        for (base, offset, entries, format, control) in rings {
             let address = window + offset;
             registers.write32(bus, base + ring::BASE, address as u32);
             registers.write32(bus, base + ring::BASE + 4, (address >> 32) as u32);
-            registers.write32(bus, base + ring::LENGTH, u32::from(entries) * 16);
+            registers.write32(
+                bus,
+                base + ring::LENGTH,
+                u32::from(entries) * descriptor::receive_length(format) as u32,
+            );
             registers.write32(bus, base + ring::HEAD, 0);
             registers.write32(bus, base + ring::TAIL, 0);
             registers.write32(bus, base + ring::CONTROL, control);
@@ -287,7 +302,7 @@ impl Nic {
 
     fn ready(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.registers.write32(bus, register::TCTL, bit::TCTL);
-        self.registers.write32(bus, register::RCTL, receive_control(&self.config, self.chip.format));
+        self.registers.write32(bus, register::RCTL, receive_control(&self.config));
         self.rest(Stage::Ready);
         self.until = Some(now.saturating_add(self.config.admin_timeout));
         self.look(bus);
@@ -335,7 +350,7 @@ impl Nic {
 /// SRRCTL: sizes of buffers, and whether headers have their own. [82576, 8.10.2]
 fn split_control(config: &Config) -> u32 {
     let packet = config.buffer >> 10;
-    if config.splits() {
+    if config.split {
         packet | super::config::HEADER >> 6 << 8 | bit::SRRCTL_SPLIT
     } else {
         packet | bit::SRRCTL_ONE_BUFFER
@@ -343,12 +358,13 @@ fn split_control(config: &Config) -> u32 {
 }
 
 /// RCTL. [82574, 10.2.5.1; 82576, 8.10.1]
-fn receive_control(config: &Config, format: Format) -> u32 {
+fn receive_control(config: &Config) -> u32 {
     let mut control = bit::RCTL_ENABLE | bit::RCTL_BROADCAST | bit::RCTL_STRIP_CRC;
     control |= if config.promiscuous { bit::RCTL_UNICAST_ALL | bit::RCTL_MULTICAST_ALL } else { 0 };
     control |= if config.multicast { bit::RCTL_MULTICAST_ALL } else { 0 };
     control |= if config.max_frame > 1514 { bit::RCTL_LONG } else { 0 };
-    let size = match (format, config.buffer) {
+    control |= if config.receive_format() == Format::PacketSplit { bit::RCTL_SPLIT } else { 0 };
+    let size = match (config.receive_format(), config.buffer) {
         (Format::Advanced, _) | (_, ..=2048) => 0,
         (_, 4096) => bit::RCTL_SIZE_EXTENDED | 3 << bit::RCTL_SIZE_SHIFT,
         (_, 8192) => bit::RCTL_SIZE_EXTENDED | 2 << bit::RCTL_SIZE_SHIFT,

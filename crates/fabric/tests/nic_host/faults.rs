@@ -223,34 +223,29 @@ fn faults_of_frames() {
 
 #[test]
 fn faults_of_transactions() {
-    let second = Duration::from_secs(1);
     let own = |rig: &Rig<Server>| {
         let data = rig.at(0, DATA);
         Window { address: data.address + DATA, length: OWN - DATA }
     };
-    for fault in [
-        Fault::DropTransaction,
-        Fault::DelayTransaction(second),
-        Fault::DelayTransaction(3 * second),
-        Fault::MisdirectTransaction(OWN),
-        Fault::AbortTransaction,
+    let delay = |ms| Fault::DelayTransaction(Duration::from_millis(ms));
+    for (fault, write, read) in [
+        (Fault::DropTransaction, Lie::Data, Lie::Data),
+        // Within PCIe's completion timeout, and beyond it: then a read has failed.
+        (delay(10), Lie::No, Lie::No),
+        (delay(1000), Lie::No, Lie::Data),
+        (delay(3000), Lie::No, Lie::Data),
+        (Fault::MisdirectTransaction(OWN), Lie::Data, Lie::Data),
+        (Fault::AbortTransaction, Lie::Data, Lie::Data),
     ] {
-        let lie = if matches!(fault, Fault::DelayTransaction(_)) { Lie::No } else { Lie::Data };
         for model in MODELS {
             for after in [0, 1, 7] {
                 let rule = |when| Rule::once(when, fault).after(after);
                 let name = format!("{fault:?} after {after}");
-                // Frames that come and write-backs; descriptors; frames to be sent.
-                strike(
-                    &format!("{name}, write"),
-                    model,
-                    |rig| rule(When::Write(own(rig))),
-                    lie,
-                    Reach::Reset,
-                );
-                // All of these are no answer in time, or a wrong one. Either NIC then says that the frame is done.
-                let data = |rig: &Rig<Server>| rule(When::Read(rig.at(0, DATA)));
-                strike(&format!("{name}, read of a frame"), model, data, Lie::Data, Reach::Reset);
+                // Frames that come and write-backs; frames to be sent; descriptors.
+                let writes = |rig: &Rig<Server>| rule(When::Write(own(rig)));
+                strike(&format!("{name}, write"), model, writes, write, Reach::Reset);
+                let reads = |rig: &Rig<Server>| rule(When::Read(rig.at(0, DATA)));
+                strike(&format!("{name}, read of a frame"), model, reads, read, Reach::Reset);
             }
             let name = format!("{fault:?}, read of a ring");
             strike(&name, model, |rig| Rule::once(When::Read(own(rig)), fault), Lie::No, Reach::Reset);

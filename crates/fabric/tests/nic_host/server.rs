@@ -70,6 +70,11 @@ impl World for Server {
         self.frames.pop_front()
     }
 
+    /// The model of the 82574 has no packet split descriptors.
+    fn splits_headers(&self) -> bool {
+        self.model == Model::Igb
+    }
+
     fn carrier(&mut self, up: bool) {
         self.fabric.set_carrier(self.end, up);
     }
