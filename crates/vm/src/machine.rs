@@ -92,10 +92,10 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// One processor, 256 MiB, no devices, switched off after five minutes.
+    /// One processor, 384 MiB, no devices, switched off after five minutes.
     pub fn new() -> Machine {
         let limit = Duration::from_secs(300);
-        Machine { memory: 256, processors: 1, limit, append: Vec::new(), arguments: Vec::new(), count: 0 }
+        Machine { memory: 384, processors: 1, limit, append: Vec::new(), arguments: Vec::new(), count: 0 }
     }
 
     /// Memory in MiB.
