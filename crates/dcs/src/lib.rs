@@ -39,11 +39,12 @@
 //! | [`statistics`] | what an engine counts |
 //! | `queue` | the queue pair's memory |
 //! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
+//! | [`card`] | the card backend: a PCIe card runs the transfers on SSDs and a NIC of its own |
 //! | `capi` | the C API, `dcs.h` |
 //!
 //! # What it doesn't implement
 //!
-//! * Other backends than the kernel's: a PCIe card and the RTL come later behind the same API.
+//! * The engine in SystemVerilog: it comes later behind the same API.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
 //! * TLS, HTTP, datagrams: endpoints are byte streams, files and memory.
 
