@@ -2,11 +2,36 @@
 //!
 //! # Architecture
 //!
+//! ```text
+//!   host: registers, queues, descriptors              SSDs, NICs: their registers, their DMA into own memory
+//!        |         ^ completions, MSI-X                    ^                      |
+//!        v         |                                       |                      v
+//!   Registers -> Card: dcs_engine::Engine, Handles, ----> Ssd (nvme), Network (nic, dcs_net) --- blocks, NDP units
+//!        \___________________________________ one Bus __________________________________/
+//! ```
+//!
+//! A [`card::Card`] is a state machine: it has no thread, no clock and no file descriptor, and reaches everything by a
+//! [`Bus`](dcs_devices::bus::Bus).
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`pci`] | the function that a host sees: configuration space, BARs, MSI-X, registers as a trait |
 //! | [`vfio_user`] | the function as a process of its own beside QEMU, and the bus over it |
+//! | [`card`] | the card: host queues in, devices out, the engine core between |
+//! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
+//! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; what commands may name |
+//! | `ssd` | an SSD as source and destination |
+//! | `network`, `flow` | a NIC and TCP; one connection as source and destination |
+//! | [`costs`] | what its own work takes, in virtual time |
 //! | [`wake`] | how the card's own thread waits |
+//!
+//! # What it doesn't implement
+//!
+//! * Virtual functions, several hosts, live migration. A queue's tenant orders its commands; nothing more sets tenants apart.
+//! * Datagrams as endpoints: the stack has UDP, no command names it.
+//! * SSDs with logical blocks over 4 KiB; writes that begin inside a logical block.
+//! * Passes of multi-lane units: each operator's unit takes one stream at a time.
+//! * Aborting a write to a connection without ending the connection: bytes cannot be taken out of a stream.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -25,7 +25,7 @@ pub enum Backend {
     /// This machine's kernel: files, sockets, memory through io_uring and plain system calls.
     #[default]
     Kernel,
-    /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`](crate::card).
+    /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`].
     Card,
 }
 

@@ -47,6 +47,10 @@ const START: Duration = Duration::from_secs(30);
 /// Maximum transmission unit.
 const MTU: u32 = 1500;
 
+/// Registers of the engine's own. [dcs_abi::register]
+const ENGINE_BLOCKS: u64 = 0xf0c;
+const ENGINE_BLOCKS_FREE: u64 = 0xf10;
+
 /// An answer to an admin command.
 pub(super) type Answer = Result<(u32, u32), Status>;
 
@@ -338,12 +342,12 @@ impl Hardware {
 
     /// Blocks of the card's.
     pub fn blocks(&self) -> u32 {
-        self.registers.read32(0xf0c)
+        self.registers.read32(ENGINE_BLOCKS)
     }
 
     /// Those that are free now.
     pub fn blocks_free(&self) -> u32 {
-        self.blocks()
+        self.registers.read32(ENGINE_BLOCKS_FREE)
     }
 
     /// Waits for an interrupt, or to be woken.

@@ -161,7 +161,10 @@ impl Core {
     fn publish(&mut self) {
         self.counted.transfers = self.flights.iter().flatten().count();
         self.counted.is_idle = self.counted.transfers == 0;
-        self.counted.blocks_free = self.hardware.blocks_free();
+        // A register read costs more than all the rest, so it is made only where somebody may want to know.
+        if self.counted.is_idle {
+            self.counted.blocks_free = self.hardware.blocks_free();
+        }
         *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = self.counted;
     }
 
