@@ -241,7 +241,8 @@ impl Tcb {
         let mut payload = Gathered::default();
         let data_end = self.queue.gather(bytes.clone(), &mut payload);
         let length = (data_end - bytes.start) as u32;
-        let fin = fin && data_end == self.queue.end();
+        // Not in a frame that is to be segmented: which segments then carry it is the NIC's idea, and some carry it in none.
+        let fin = fin && data_end == self.queue.end() && length <= self.mss;
         let end = data_end + u64::from(fin);
         let flags = Flags { fin, psh: length > 0 && data_end == self.queue.end(), ..Flags::default() };
         let header = self.header(bytes.start, flags, now);
