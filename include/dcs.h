@@ -787,6 +787,17 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_DRIVER_CALLER 1
 
 /**
+ * This machine's kernel.
+ */
+#define DCS_BACKEND_KERNEL 0
+
+/**
+ * A dcs card, with the SSDs and the NIC that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
+ * (FUNCTION=ADDRESS/PREFIX,GATEWAY) name.
+ */
+#define DCS_BACKEND_CARD 1
+
+/**
  * io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring, plain) may
  * override this.
  */
@@ -931,9 +942,13 @@ struct dcs_engine_options {
      */
     int8_t nice;
     /**
+     * What runs the transfers: DCS_BACKEND_*.
+     */
+    uint8_t backend;
+    /**
      * Must be 0.
      */
-    uint8_t reserved[7];
+    uint8_t reserved[6];
 };
 
 /**

@@ -103,6 +103,22 @@ fn the_application_in_the_guest() {
     let error =
         session.transfer(Source::file(&dirty, ..), [], Sink::memory(1 << 20)).unwrap().wait().unwrap_err();
     assert_eq!((error.status, error.errno), (Status::PathUnavailable, 61), "{error}");
+    // Room that was never written reads as zeros by the kernel; the disk may have anything there.
+    rustix::fs::fallocate(&dirty, rustix::fs::FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    let error =
+        session.transfer(Source::file(&dirty, ..), [], Sink::memory(1 << 20)).unwrap().wait().unwrap_err();
+    assert_eq!((error.status, error.errno), (Status::PathUnavailable, 61), "{error}");
+    let room = Sink::file(&dirty, 100_000 / 4096 * 4096);
+    let error = session.transfer(Source::memory(vec![1; 8192]), [], room).unwrap().wait().unwrap_err();
+    assert_eq!((error.status, error.errno), (Status::PathUnavailable, 61), "{error}");
+    // A file that is not on a disk of the card's.
+    let elsewhere =
+        File::options().read(true).write(true).create(true).truncate(true).open("/tmp-file").unwrap();
+    elsewhere.write_all_at(&[1; 5000], 0).unwrap();
+    let error =
+        session.transfer(Source::file(&elsewhere, ..), [], Sink::memory(5000)).unwrap().wait().unwrap_err();
+    assert_eq!((error.status, error.errno), (Status::PathUnavailable, 18), "{error}");
+    changing_files(&session);
     // From the wire into a file, which the kernel then reads.
     let written =
         File::options().read(true).write(true).create(true).truncate(false).open("/mnt/in").unwrap();
@@ -119,4 +135,36 @@ fn the_application_in_the_guest() {
     println!("@times {done:?}");
     drop((listener, connection, session, engine));
     println!("@guest's end");
+}
+
+/// Files that are written, or lose their place, while the card reads them.
+fn changing_files(session: &dcs::Session) {
+    let length = 8 << 20;
+    let file =
+        File::options().read(true).write(true).create(true).truncate(true).open("/mnt/changing").unwrap();
+    file.write_all_at(&vec![b'a'; length], 0).unwrap();
+    file.sync_all().unwrap();
+    // Written: each block is the old or the new one, and the digest is that of what came.
+    let transfer = session.transfer(Source::file(&file, ..), [Op::Md5], Sink::memory(length)).unwrap();
+    file.write_all_at(&vec![b'b'; length], 0).unwrap();
+    file.sync_all().unwrap();
+    let done = transfer.wait().unwrap();
+    let came = done.memory.unwrap();
+    assert!(
+        came.chunks(512)
+            .all(|block| block.iter().all(|byte| *byte == block[0] && matches!(byte, b'a' | b'b')))
+    );
+    assert_eq!(done.digests[0].to_string(), hex(&md5(&came)));
+    // And afterwards it is the new one.
+    let done = session.transfer(Source::file(&file, ..), [], Sink::memory(length)).unwrap().wait().unwrap();
+    assert!(done.memory.unwrap().iter().all(|byte| *byte == b'b'));
+    // Cut off and made anew meanwhile: what the card read may be another file's by then, so there is no success.
+    let transfer = session.transfer(Source::file(&file, ..), [Op::Md5], Sink::memory(length)).unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    file.set_len(0).unwrap();
+    match transfer.wait() {
+        // It was over before.
+        Ok(done) => assert!(done.memory.unwrap().iter().all(|byte| *byte == b'b')),
+        Err(error) => assert_eq!(error.status, Status::ReadError, "{error}"),
+    }
 }

@@ -1,7 +1,7 @@
 //! Engines and sessions.
 
 use super::{call, read_sized};
-use crate::engine::{Builder, Driver, Engine};
+use crate::engine::{Backend, Builder, Driver, Engine};
 use crate::error::Error;
 use crate::session::Session;
 use dcs_devices::Io;
@@ -13,6 +13,12 @@ use std::time::Duration;
 pub const DCS_DRIVER_THREAD: u8 = 0;
 /// Whoever waits for a transfer runs it: no hand-over between threads. Nothing moves while nobody waits.
 pub const DCS_DRIVER_CALLER: u8 = 1;
+
+/// This machine's kernel.
+pub const DCS_BACKEND_KERNEL: u8 = 0;
+/// A dcs card, with the SSDs and the NIC that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
+/// (FUNCTION=ADDRESS/PREFIX,GATEWAY) name.
+pub const DCS_BACKEND_CARD: u8 = 1;
 
 /// io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring, plain) may
 /// override this.
@@ -57,8 +63,10 @@ pub struct dcs_engine_options {
     /// The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own need
     /// CAP_SYS_NICE, or a limit that allows them.
     pub nice: i8,
+    /// What runs the transfers: DCS_BACKEND_*.
+    pub backend: u8,
     /// Must be 0.
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 6],
 }
 
 /// An engine. Any thread may use it.
@@ -124,7 +132,12 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
         DCS_IO_PLAIN => Io::Plain,
         _ => return Err(libc::EINVAL),
     };
-    let mut builder = builder.driver(driver).io(io);
+    let backend = match options.backend {
+        DCS_BACKEND_KERNEL => Backend::Kernel,
+        DCS_BACKEND_CARD => Backend::Card,
+        _ => return Err(libc::EINVAL),
+    };
+    let mut builder = builder.backend(backend).driver(driver).io(io);
     builder = match options.flags {
         0 => builder,
         DCS_ENGINE_BIND_CPU => builder.core(options.cpu.into()),
@@ -135,7 +148,7 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
         DCS_SPIN_NEVER => builder.spin(Duration::ZERO),
         spin => builder.spin(Duration::from_micros(spin.into())),
     };
-    if options.reserved != [0; 7] || !(-20..=19).contains(&options.nice) {
+    if options.reserved != [0; 6] || !(-20..=19).contains(&options.nice) {
         return Err(libc::EINVAL);
     }
     if options.nice != 0 {
