@@ -3,6 +3,9 @@
 //! The card's own memory is BAR2. Guest memory that the client gave a file for is read and written in place; everything
 //! else on the bus, the BARs of the other devices above all, by messages: writes posted in their order, reads answered later.
 //!
+//! Where the payload of a message belongs is tried out on the own memory: so the card has to reach that by its bus address
+//! too. With an IOMMU a driver maps BAR2 for the card itself, not for the other devices alone.
+//!
 //! **Order**: writes by message arrive in the order in which they were made, and a read by message behind them. Writes
 //! in place are seen at once, so they may be seen before a write by message that was made earlier: a host that reads guest
 //! memory and then a device's register may find the register not yet written.

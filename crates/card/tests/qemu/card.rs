@@ -138,19 +138,26 @@ impl Driver {
         let card = last(dcs_vfio::functions(Some(0xdc51), None, None));
         let ssd = last(dcs_vfio::functions(None, None, Some(0x01_0802)));
         let nic = last(dcs_vfio::functions(Some(0x8086), Some(0x10c9), None));
-        let container = Container::new().unwrap();
-        let open = |address: &str| {
+        let open = |container: &Container, address: &str| {
             dcs_vfio::bind(address).unwrap();
-            Function::open(&container, address).unwrap()
-        };
-        let (card, ssd, nic) = (open(&card), open(&ssd), open(&nic));
-        let memory = Buffer::new(&container, BUFFER, LENGTH, Access::Both).unwrap();
-        // BARs lie where they lie anyway: so the card knows where its own is.
-        for (function, bar) in [(&card, 2), (&ssd, 0), (&nic, 0)] {
+            let function = Function::open(container, address).unwrap();
             function.enable(true).unwrap();
-            let address = function.bar_address(bar).unwrap();
-            container.map(&Arc::new(function.bar(bar as u32).unwrap()), address, Access::Both).unwrap();
-        }
+            function
+        };
+        // The card reaches the driver's memory and the devices; they reach the card's memory and nothing else.
+        let (ours, theirs) = (Container::new().unwrap(), Container::new().unwrap());
+        let (card, ssd, nic) = (open(&ours, &card), open(&theirs, &ssd), open(&theirs, &nic));
+        let memory = Buffer::new(&ours, BUFFER, LENGTH, Access::Both).unwrap();
+        // BARs lie where they lie anyway: so the card knows where its own is.
+        let map = |container: &Container, function: &Function, bar: usize| {
+            let mapping = Arc::new(function.bar(bar as u32).unwrap());
+            container.map(&mapping, function.bar_address(bar).unwrap(), Access::Both).unwrap();
+        };
+        map(&ours, &ssd, 0);
+        map(&ours, &nic, 0);
+        map(&theirs, &card, 2);
+        // Where it tries out how its messages are taken.
+        map(&ours, &card, 2);
         let events: Vec<_> = (0..2).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect();
         card.interrupts(&events.iter().map(|event| event.as_fd()).collect::<Vec<_>>()).unwrap();
         let [ssd_bar, nic_bar] = [&ssd, &nic].map(|function| function.bar_address(0).unwrap());
