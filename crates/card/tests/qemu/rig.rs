@@ -1,8 +1,8 @@
 //! A card whose registers are a mailbox, a server with it, and a guest that brings the devices up by shell commands.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dcs_card::pci::{Function, Identity, Registers, Setup};
@@ -55,12 +55,19 @@ impl Registers for Mailbox {
     fn reset(&mut self) {}
 }
 
+/// One server after the other: an emulated one needs a processor of its own to be in time.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub struct Rig {
     pub bus: VfioUserBus,
     pub guest: Guest,
     letters: Receiver<(u64, u64)>,
     answer: Arc<AtomicU32>,
     card: Option<Running>,
+    _turn: MutexGuard<'static, ()>,
     _folder: TempDir,
 }
 
@@ -90,6 +97,7 @@ impl Rig {
 
     fn start(machine: Machine, inside: bool, (nic, network): (Nic, &Network), script: &str) -> Option<Rig> {
         let tools = Tools::find_or_skip(Flavour::Cloud)?;
+        let _turn = turn();
         let folder = tempfile::tempdir().unwrap();
         let (letters_in, letters) = channel();
         let (answer, wake): (Arc<AtomicU32>, _) = (Default::default(), Wake::new().unwrap());
@@ -117,7 +125,7 @@ impl Rig {
             .card(&socket);
         let initramfs = initramfs.finish(script);
         let guest = machine.start(&tools, &initramfs, folder.path()).unwrap();
-        Some(Rig { bus, guest, letters, answer, card: Some(card), _folder: folder })
+        Some(Rig { bus, guest, letters, answer, card: Some(card), _turn, _folder: folder })
     }
 
     /// What the guest writes at this register next; whatever else it writes before is passed over.
