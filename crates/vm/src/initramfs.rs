@@ -58,7 +58,8 @@ impl<'a> Initramfs<'a> {
     ///
     /// Where one cannot be read or is missing.
     pub fn program(&mut self, name: &str, program: &Path) -> Result<(), Error> {
-        self.copy(program, name, 0o755)?;
+        let contents = fs::read(program).map_err(error::at(program))?;
+        self.archive.file(name, 0o755, loaded(&contents));
         for library in libraries(program)? {
             let path = Path::new(&library);
             self.copy(path, &library, 0o755)?;
@@ -102,6 +103,27 @@ impl<'a> Initramfs<'a> {
     }
 }
 
+/// What of a program is loaded to run it: all up to the end of its last segment. What comes behind, symbols and what
+/// debuggers read, can be many times as much. [ELF-64 Object File Format, 5]
+fn loaded(program: &[u8]) -> &[u8] {
+    let field = |at: usize, bytes: usize| -> Option<usize> {
+        let field = program.get(at..at.checked_add(bytes)?)?;
+        let mut number = [0; 8];
+        number[..bytes].copy_from_slice(field);
+        usize::try_from(u64::from_le_bytes(number)).ok()
+    };
+    let end = || {
+        let (table, size, count) = (field(0x20, 8)?, field(0x36, 2)?, field(0x38, 2)?);
+        let ends = (0..count).map(|at| {
+            let header = table.checked_add(at * size)?;
+            field(header.checked_add(0x08)?, 8)?.checked_add(field(header.checked_add(0x20)?, 8)?)
+        });
+        ends.collect::<Option<Vec<_>>>()?.into_iter().max()
+    };
+    let elf = program.starts_with(b"\x7fELF\x02\x01");
+    end().filter(|_| elf).and_then(|end| program.get(..end)).unwrap_or(program)
+}
+
 /// The shared libraries of a program as its own loader finds them, that loader included. None for a static one.
 fn libraries(program: &Path) -> Result<Vec<String>, Error> {
     let loader = "/lib64/ld-linux-x86-64.so.2";
@@ -123,6 +145,19 @@ fn libraries(program: &Path) -> Result<Vec<String>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_loaded_is_left_out() {
+        let program = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        assert!(loaded(&program).len() < program.len());
+        fs::write(&path, loaded(&program)).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(Command::new(&path).arg("--list").output().unwrap().status.success());
+        assert_eq!(loaded(b"#!/bin/sh"), b"#!/bin/sh");
+        assert_eq!(loaded(&program[..40]), &program[..40]);
+    }
 
     #[test]
     fn a_program_comes_with_its_libraries() {

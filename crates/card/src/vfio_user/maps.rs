@@ -1,23 +1,32 @@
 //! What the client lets the device reach, by bus address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use super::memory::Memory;
 use super::wire::{DmaMap, DmaUnmap};
 
-/// Most pieces a client may have mapped at once.
-const MOST: usize = 4096;
+/// Most pieces a client may have mapped at once: behind an IOMMU, each page of a guest's memory is one.
+const MOST: usize = 1 << 18;
+/// Most files that they may lie in.
+const MOST_FILES: usize = 256;
 
 /// The pieces of the address space that the client spoke of.
 #[derive(Debug, Default)]
-pub struct Maps(BTreeMap<u64, Piece>);
+pub struct Maps {
+    pieces: BTreeMap<u64, Piece>,
+    /// A file is mapped once, however many pieces lie in it. By device, number, and whether it can be written.
+    files: HashMap<(u64, u64, bool), Arc<Memory>>,
+}
 
 #[derive(Debug)]
 struct Piece {
     length: u64,
     readable: bool,
     writable: bool,
-    memory: Option<Memory>,
+    memory: Option<(Arc<Memory>, u64)>,
 }
 
 /// How the bytes from an address on are reached.
@@ -37,6 +46,9 @@ pub enum MapError {
     /// No length, beyond the address space, or over another piece.
     #[error("a piece of memory that is empty, endless, or overlaps another")]
     Range,
+    /// Beyond the end of its file.
+    #[error("a piece of memory beyond the end of its file")]
+    File,
     /// Too many pieces.
     #[error("more than {MOST} pieces of memory")]
     Many,
@@ -46,22 +58,42 @@ pub enum MapError {
 }
 
 impl Maps {
+    /// The memory that a file is. Nothing where that cannot be mapped safely: then it is reached by messages.
+    pub fn file(&mut self, file: BorrowedFd<'_>, writable: bool) -> io::Result<Option<Arc<Memory>>> {
+        let known = rustix::fs::fstat(file)?;
+        let id = (known.st_dev, known.st_ino, writable);
+        if let Some(memory) = self.files.get(&id) {
+            return Ok(Some(memory.clone()));
+        }
+        let Ok(memory) = Memory::of(file, writable).map(Arc::new) else { return Ok(None) };
+        self.files.retain(|_, memory| Arc::strong_count(memory) > 1);
+        if self.files.len() >= MOST_FILES {
+            return Ok(None);
+        }
+        self.files.insert(id, memory.clone());
+        Ok(Some(memory))
+    }
+
     /// Adds a piece. Without `memory` it is reached by messages.
     ///
     /// # Errors
     ///
-    /// [`MapError::Range`], [`MapError::Many`]; the piece is not added then.
-    pub fn add(&mut self, map: &DmaMap, memory: Option<Memory>) -> Result<(), MapError> {
+    /// [`MapError::Range`], [`MapError::File`], [`MapError::Many`]; the piece is not added then.
+    pub fn add(&mut self, map: &DmaMap, memory: Option<Arc<Memory>>) -> Result<(), MapError> {
         let last = map.length.checked_sub(1).and_then(|rest| map.address.checked_add(rest));
         let last = last.ok_or(MapError::Range)?;
         if self.before(last).is_some_and(|(start, piece)| start + (piece.length - 1) >= map.address) {
             return Err(MapError::Range);
         }
-        if self.0.len() >= MOST {
+        if self.pieces.len() >= MOST {
             return Err(MapError::Many);
         }
+        let memory = memory.map(|memory| (memory, map.offset));
+        if memory.as_ref().is_some_and(|(memory, offset)| !memory.contains(*offset, map.length)) {
+            return Err(MapError::File);
+        }
         let (readable, writable) = (map.readable, map.writable);
-        self.0.insert(map.address, Piece { length: map.length, readable, writable, memory });
+        self.pieces.insert(map.address, Piece { length: map.length, readable, writable, memory });
         Ok(())
     }
 
@@ -83,14 +115,15 @@ impl Maps {
         if crosses(unmap.address) || last.checked_add(1).is_some_and(crosses) {
             return Err(MapError::Part);
         }
-        let inside: Vec<u64> = self.0.range(unmap.address..=last).map(|(start, _)| *start).collect();
-        inside.iter().for_each(|start| drop(self.0.remove(start)));
+        let inside: Vec<u64> = self.pieces.range(unmap.address..=last).map(|(start, _)| *start).collect();
+        inside.iter().for_each(|start| drop(self.pieces.remove(start)));
         Ok(())
     }
 
     /// Forgets all.
     pub fn remove_all(&mut self) {
-        self.0.clear();
+        self.pieces.clear();
+        self.files.clear();
     }
 
     /// How many of the `length` bytes at `address` are reached in one way, and which that is.
@@ -104,24 +137,25 @@ impl Maps {
                     here,
                     match &piece.memory {
                         _ if !allowed => Way::Denied,
-                        Some(memory) => Way::Memory(memory, offset),
+                        Some((memory, start)) => Way::Memory(memory, start + offset),
                         None => Way::Message,
                     },
                 );
             }
         }
-        let next = self.0.range(address..).next().map(|(start, _)| start - address);
+        let next = self.pieces.range(address..).next().map(|(start, _)| start - address);
         (next.unwrap_or(length).min(length), Way::Message)
     }
 
     fn before(&self, address: u64) -> Option<(u64, &Piece)> {
-        self.0.range(..=address).next_back().map(|(start, piece)| (*start, piece))
+        self.pieces.range(..=address).next_back().map(|(start, piece)| (*start, piece))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     fn map(address: u64, length: u64) -> DmaMap {
         DmaMap { readable: true, writable: true, offset: 0, address, length }
@@ -146,6 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_mapped_once() {
+        let (_memory, file) = Memory::create("test", 0x2000).unwrap();
+        let mut maps = Maps::default();
+        let mapped = |maps: &mut Maps| maps.file(file.as_fd(), true).unwrap().unwrap();
+        let (first, second) = (mapped(&mut maps), mapped(&mut maps));
+        assert!(Arc::ptr_eq(&first, &second));
+        drop((first, second));
+        maps.remove_all();
+        assert!(maps.file(file.as_fd(), false).unwrap().is_some());
+        let exe = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(maps.file(exe.as_fd(), false).unwrap().is_none());
+    }
+
+    #[test]
     fn pieces_are_forgotten_whole() {
         let mut maps = Maps::default();
         maps.add(&map(0x1000, 0x1000), None).unwrap();
@@ -165,12 +213,18 @@ mod tests {
     fn an_access_is_cut_where_the_way_changes() {
         let mut maps = Maps::default();
         let (memory, _file) = Memory::create("test", 0x1000).unwrap();
+        let memory = Arc::new(memory);
+        let beyond = DmaMap { offset: 0x800, ..map(0x8000, 0x1000) };
+        assert_eq!(maps.add(&beyond, Some(memory.clone())), Err(MapError::File));
+        maps.add(&DmaMap { offset: 0x800, ..map(0x8000, 0x800) }, Some(memory.clone())).unwrap();
+        assert!(matches!(maps.way(0x8010, 8, false), (8, Way::Memory(_, 0x810))));
         maps.add(&map(0x1000, 0x1000), Some(memory)).unwrap();
         maps.add(&DmaMap { writable: false, ..map(0x2000, 0x1000) }, None).unwrap();
         assert!(matches!(maps.way(0xf00, 0x1000, true), (0x100, Way::Message)));
         assert!(matches!(maps.way(0x1010, 0x1000, true), (0xff0, Way::Memory(_, 0x10))));
         assert!(matches!(maps.way(0x2000, 8, true), (8, Way::Denied)));
         assert!(matches!(maps.way(0x2000, 8, false), (8, Way::Message)));
-        assert!(matches!(maps.way(0x3000, u64::MAX, false), (u64::MAX, Way::Message)));
+        assert!(matches!(maps.way(0x3000, u64::MAX, false), (0x5000, Way::Message)));
+        assert!(matches!(maps.way(0x8800, u64::MAX, false), (u64::MAX, Way::Message)));
     }
 }

@@ -32,11 +32,11 @@ impl Memory {
         let file = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fs::ftruncate(&file, length)?;
         fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let memory = Memory::map(file.as_fd(), 0, length, true)?;
+        let memory = Memory::of(file.as_fd(), true)?;
         Ok((memory, file))
     }
 
-    /// Maps a piece of a file that someone else made.
+    /// Maps all of a file that someone else made.
     ///
     /// Access to a page that the file has no more, or that its file system has no memory for, would end this process (SIGBUS). So
     /// only files are mapped that are sealed against shrinking, and that lie on tmpfs with ordinary pages (not huge ones, of
@@ -44,22 +44,21 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for any other file; `InvalidInput` where the piece is not in the file; those of mmap(2).
-    pub fn map(file: BorrowedFd<'_>, offset: u64, length: u64, writable: bool) -> io::Result<Memory> {
-        let refused = |kind, why: &str| Err(io::Error::new(kind, why));
-        let page = rustix::param::page_size() as u64;
-        if length == 0 || !offset.is_multiple_of(page) {
-            return refused(io::ErrorKind::InvalidInput, "no length, or an offset within a page");
-        }
+    /// `Unsupported` for any other file; those of mmap(2).
+    pub fn of(file: BorrowedFd<'_>, writable: bool) -> io::Result<Memory> {
         if fs::fstatfs(file)?.f_type as u64 != TMPFS || !sealed(file) {
-            return refused(io::ErrorKind::Unsupported, "not a memfd file, or one that may shrink");
+            let why = "not a memfd file, or one that may shrink";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         // After the seal: before it the size may still change.
         let size = u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
-        if offset.checked_add(length).is_none_or(|end| end > size.next_multiple_of(page)) {
-            return refused(io::ErrorKind::InvalidInput, "the file ends before");
-        }
-        Mapping::file(file, offset, length, writable).map(Memory)
+        let page = rustix::param::page_size() as u64;
+        Mapping::file(file, 0, size.next_multiple_of(page), writable).map(Memory)
+    }
+
+    /// Whether so many bytes at this offset are in it.
+    pub fn contains(&self, offset: u64, length: u64) -> bool {
+        offset.checked_add(length).is_some_and(|end| end <= self.length())
     }
 }
 
@@ -76,32 +75,31 @@ mod tests {
     #[test]
     fn a_mapping_shows_the_file() {
         let (memory, file) = Memory::create("test", 8192).unwrap();
-        let second = Memory::map(file.as_fd(), 4096, 4096, false).unwrap();
+        let second = Memory::of(file.as_fd(), false).unwrap();
         memory.store(4100, b"seen");
         let mut seen = [0; 4];
-        second.load(4, &mut seen);
+        second.load(4100, &mut seen);
         assert_eq!(&seen, b"seen");
+        assert!(second.contains(4096, 4096) && !second.contains(4097, 4096) && !second.contains(1, u64::MAX));
     }
 
     #[test]
-    fn files_that_may_shrink_or_are_too_short_are_not_mapped() {
+    fn files_that_may_shrink_are_not_mapped() {
         let (_memory, file) = Memory::create("test", 4096).unwrap();
         let kind = |result: io::Result<Memory>| result.unwrap_err().kind();
-        assert_eq!(kind(Memory::map(file.as_fd(), 0, 8192, true)), io::ErrorKind::InvalidInput);
-        assert_eq!(kind(Memory::map(file.as_fd(), 4096, u64::MAX - 4095, true)), io::ErrorKind::InvalidInput);
-        assert_eq!(kind(Memory::map(file.as_fd(), 1, 4095, true)), io::ErrorKind::InvalidInput);
-        assert_eq!(kind(Memory::map(file.as_fd(), 0, 0, true)), io::ErrorKind::InvalidInput);
         assert!(fs::ftruncate(&file, 0).is_err(), "sealed");
         // Nobody may seal this one.
         let open = fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         fs::ftruncate(&open, 4096).unwrap();
-        assert_eq!(kind(Memory::map(open.as_fd(), 0, 4096, true)), io::ErrorKind::Unsupported);
+        assert_eq!(kind(Memory::of(open.as_fd(), true)), io::ErrorKind::Unsupported);
         // This one is sealed when it is mapped.
         let open = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        assert_eq!(kind(Memory::of(open.as_fd(), true)), io::ErrorKind::InvalidInput, "empty");
+        let open = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         fs::ftruncate(&open, 4096).unwrap();
-        let _mapped = Memory::map(open.as_fd(), 0, 4096, true).unwrap();
+        let _mapped = Memory::of(open.as_fd(), true).unwrap();
         assert!(fs::ftruncate(&open, 0).is_err());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert_eq!(kind(Memory::map(file.as_fd(), 0, 4096, false)), io::ErrorKind::Unsupported);
+        assert_eq!(kind(Memory::of(file.as_fd(), false)), io::ErrorKind::Unsupported);
     }
 }

@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use super::bus::VfioUserBus;
 use super::link::Link;
-use super::memory::Memory;
 use super::socket::{self, Message};
 use super::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
 use crate::pci::{Function, Region};
@@ -182,16 +181,11 @@ impl Session<'_> {
     }
 
     fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Answer<'static> {
+        let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
         let memory = match file {
             None => None,
-            Some(file) => match Memory::map(file, map.offset, map.length, map.writable) {
-                Ok(memory) => Some(memory),
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(Errno::INVAL),
-                // Not to be mapped safely: then by messages.
-                Err(_) => None,
-            },
+            Some(file) => maps.file(file, map.writable).map_err(|_| Errno::INVAL)?,
         };
-        let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
         maps.add(map, memory).map_err(|_| Errno::INVAL)?;
         Ok((Vec::new(), None))
     }

@@ -79,7 +79,7 @@ impl Client {
                 } else {
                     // The first descriptor that comes is BAR2's.
                     if let Some(file) = fds.first() {
-                        side.bar2 = Some(Memory::map(file.as_fd(), 0, 0x1_0000, true).unwrap());
+                        side.bar2 = Some(Memory::of(file.as_fd(), true).unwrap());
                     }
                     let _ = sender.send((header, body, fds));
                 }

@@ -44,6 +44,7 @@ const BYTES: u64 = 1 << 20;
 #[test]
 fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = crate::rig::turn();
     let folder = tempfile::tempdir().unwrap();
     let (socket, image) = (folder.path().join("card"), folder.path().join("disk.img"));
     let bytes: Vec<u8> = (0..16u64 << 20).map(|n| (n ^ n >> 9 ^ n >> 17) as u8).collect();

@@ -29,6 +29,7 @@ fn contents(seed: u64) -> Vec<u8> {
 #[test]
 fn an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = crate::rig::turn();
     let folder = tempfile::tempdir().unwrap();
     let (socket, image, files) =
         (folder.path().join("card"), folder.path().join("disk"), folder.path().join("files"));

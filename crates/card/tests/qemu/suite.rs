@@ -24,6 +24,7 @@ const PORT: u16 = 80;
 #[test]
 fn every_scenario_on_the_card() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = crate::rig::turn();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::create_dir(path("files")).unwrap();
