@@ -43,8 +43,8 @@ fn an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel() {
     let mut initramfs = Initramfs::new(&tools).unwrap();
     initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
-    let script = "i=0; while [ ! -b /dev/nvme0n1 ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
-        mkdir -p /mnt; mount -t ext4 /dev/nvme0n1 /mnt || echo 'no ext4'\n\
+    let script = "export DISK=$(disk)\n\
+        mkdir -p /mnt; mount -t ext4 $DISK /mnt || echo 'no ext4'\n\
         guest-side --ignored --exact library::the_application_in_the_guest --nocapture --test-threads 1";
     let machine = Machine::new().limit(LIMIT).iommu().nvme(&image);
     let machine = machine.nic(Nic::Igb, &Network::User(vec![forward])).card(&socket);
@@ -71,7 +71,10 @@ fn function(class: u32) -> String {
 #[test]
 #[ignore = "runs in the guest of an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel"]
 fn the_application_in_the_guest() {
-    let disk = Disk { function: function(0x01_0802), device: Some(PathBuf::from("/dev/nvme0n1")) };
+    let disk = Disk {
+        function: function(0x01_0802),
+        device: Some(PathBuf::from(std::env::var_os("DISK").expect("the script says"))),
+    };
     let address = Ipv4Addr::new(10, 0, 2, 15);
     let gateway = Some(Ipv4Addr::new(10, 0, 2, 2));
     let nic = CardNic { function: function(0x02_0000), address, prefix: 24, gateway };

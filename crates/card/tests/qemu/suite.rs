@@ -33,8 +33,8 @@ fn every_scenario_on_the_card() {
     let mut initramfs = Initramfs::new(&tools).unwrap();
     initramfs.modules(&["vfio-pci", "vfio_iommu_type1", "virtio_net"]).unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
-    let script = "i=0; while [ ! -b /dev/nvme0n1 ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
-        mkdir -p /mnt; mount -t ext4 /dev/nvme0n1 /mnt || echo 'no ext4'\n\
+    let script = "export DISK=$(disk)\n\
+        mkdir -p /mnt; mount -t ext4 $DISK /mnt || echo 'no ext4'\n\
         ip link set lo up; ip addr add 10.0.3.2/24 dev eth0; ip link set eth0 up\n\
         guest-side --ignored --exact suite::the_scenarios_in_the_guest --nocapture --test-threads 1";
     let cable = path("cable");
@@ -92,7 +92,7 @@ impl World for Card {
 fn the_scenarios_in_the_guest() {
     let last =
         |vendor, class| dcs_vfio::functions(vendor, None, Some(class)).last().expect("there is one").clone();
-    let device = Some(PathBuf::from("/dev/nvme0n1"));
+    let device = Some(PathBuf::from(std::env::var_os("DISK").expect("the script says")));
     let disk = Disk { function: last(None, 0x01_0802), device };
     let nic = CardNic { function: last(Some(0x8086), 0x02_0000), address: CARD, prefix: 24, gateway: None };
     let options = Options { card: None, disks: vec![disk], nic: Some(nic) };
