@@ -1148,7 +1148,7 @@ size_t dcs_digest_text(const struct dcs_digest *digest,
  * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
  * (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
  * demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
- * EACCES: the nice value is not permitted).
+ * EACCES: the nice value is not permitted; ENODEV: there is no card, or it cannot be used).
  *
  * # Safety
  *

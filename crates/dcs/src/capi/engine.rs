@@ -86,7 +86,7 @@ pub struct dcs_session {
 /// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
 /// (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
 /// demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
-/// EACCES: the nice value is not permitted).
+/// EACCES: the nice value is not permitted; ENODEV: there is no card, or it cannot be used).
 ///
 /// # Safety
 ///
@@ -179,6 +179,7 @@ fn errno(error: &Error) -> c_int {
         Error::NoSessions => libc::EMFILE,
         Error::Stopped => libc::ESHUTDOWN,
         Error::CallerDriven => libc::EOPNOTSUPP,
+        Error::Card(_) => libc::ENODEV,
         _ => libc::EINVAL,
     }
 }
