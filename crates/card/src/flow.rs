@@ -138,7 +138,6 @@ impl Flow {
     /// The incoming stream has this length.
     pub fn ended(&mut self, offset: u64) {
         self.ended = Some(offset);
-        self.arrived = self.arrived.max(offset);
     }
 
     /// The connection is gone.
@@ -248,6 +247,8 @@ impl Flow {
             return Some(moved(here));
         }
         match (self.ended, self.closed) {
+            // Its last bytes may have to come still: they are told of after the end where there was no place for them before.
+            (Some(end), None) if self.arrived < end && place.start < end => None,
             (Some(_), _) | (None, Some(Reason::Finished)) => Some(moved(here)),
             (None, Some(_)) if here > 0 => Some(moved(here)),
             (None, Some(_)) => Some(Outcome::Failed(Fault::new(Status::PeerReset))),
