@@ -246,13 +246,14 @@ impl Flow {
         if here == u64::from(place.length) {
             return Some(moved(here));
         }
-        match (self.ended, self.closed) {
-            // Its last bytes may have to come still: they are told of after the end where there was no place for them before.
-            (Some(end), None) if self.arrived < end && place.start < end => None,
-            (Some(_), _) | (None, Some(Reason::Finished)) => Some(moved(here)),
-            (None, Some(_)) if here > 0 => Some(moved(here)),
-            (None, Some(_)) => Some(Outcome::Failed(Fault::new(Status::PeerReset))),
-            (None, None) => None,
+        // The end of a stream is known before its last bytes are delivered, where there was no place for them.
+        let is_all = self.ended.is_some_and(|end| self.arrived >= end || place.start >= end);
+        match self.closed {
+            _ if is_all => Some(moved(here)),
+            None => None,
+            Some(_) if here > 0 => Some(moved(here)),
+            // Whatever was to come still is lost: that is no end of a stream.
+            Some(_) => Some(Outcome::Failed(Fault::new(Status::PeerReset))),
         }
     }
 }
@@ -319,6 +320,38 @@ mod tests {
         flow.read(&mut bus, operation(3), 0, 10);
         flow.settle(&mut told);
         assert_eq!(moved(&told)[2..], [(3, 0)], "the end");
+    }
+
+    #[test]
+    fn an_end_that_is_known_before_the_last_bytes_have_come_is_no_end_yet() {
+        let (mut flow, mut bus, mut told) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        flow.ended(14);
+        flow.read(&mut bus, operation(1), 0, 10);
+        flow.settle(&mut told);
+        assert!(told.is_empty(), "nothing has come");
+        arrive(&mut flow, &mut bus, 0, 10);
+        flow.received(10);
+        flow.settle(&mut told);
+        flow.read(&mut bus, operation(2), 100, 10);
+        flow.settle(&mut told);
+        assert_eq!(moved(&told), [(1, 10)]);
+        // The connection goes before the last four bytes were delivered: they are lost, and that is said.
+        flow.closed(Reason::Finished);
+        flow.settle(&mut told);
+        let lost = Outcome::Failed(Fault::new(Status::PeerReset));
+        assert_eq!(told.back(), Some(&Told::Done(operation(2), lost)));
+        let mut whole = Flow::default();
+        whole.read(&mut bus, operation(3), 0, 10);
+        arrive(&mut whole, &mut bus, 0, 4);
+        (whole.received(4), whole.ended(4), whole.closed(Reason::Finished));
+        whole.settle(&mut told);
+        assert_eq!(
+            told.back(),
+            Some(&Told::Done(
+                operation(3),
+                Outcome::Moved { bytes: 4, path: PATH_PEER_TO_PEER, held: false }
+            ))
+        );
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("a prefix comes first", prefix_first),
     ("what is compressed is restored", compressed_and_restored),
     ("many transfers at once each have their own bytes", many_at_once),
+    ("more memory than a backend has at once is waited for", much_memory),
     ("transfers of one request id go one after the other", in_order),
     ("nothing is a transfer too", of_nothing),
     ("a source that ends early is said", early_end),
@@ -207,6 +208,17 @@ fn many_at_once(world: &dyn World) {
         let expected = &bytes[at as usize * 7000..at as usize * 7000 + 150_000];
         assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), expected));
         assert!(done.memory.unwrap() == expected);
+    }
+}
+
+fn much_memory(world: &dyn World) {
+    let bytes = data(1 << 20, 14);
+    let file = file(world, "much", &bytes);
+    let session = world.engine().session().unwrap();
+    let submit = |_| session.transfer(Source::file(&file, ..), [Op::Crc32c], Sink::memory(1 << 20)).unwrap();
+    let transfers: Vec<_> = (0..32).map(submit).collect();
+    for transfer in transfers {
+        assert!(transfer.wait().unwrap().memory.unwrap() == bytes);
     }
 }
 

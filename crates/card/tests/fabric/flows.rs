@@ -103,6 +103,26 @@ fn what_comes_from_the_wire_is_gathered_and_written() {
 }
 
 #[test]
+fn what_came_with_its_end_before_anybody_read_is_not_lost() {
+    for family in [Family::Igb, Family::E1000e] {
+        let mut rig = server(family, Wire::default());
+        let (flow, stream) = rig.accepted(4, PORT, 5000);
+        let bytes = data(50_000, 44);
+        rig.stream(stream).to_send = bytes.clone();
+        rig.stream(stream).close = true;
+        // All of it is there, its end too, before the first read.
+        let now = rig.now();
+        rig.run_until(|rig| rig.now() > now + 2_000_000_000);
+        rig.store(FREE, &vec![0xee; 60_000]);
+        let receive = Transfer::new(End::flow(flow), End::memory(1, FREE, 60_000)).through(&[(Md5, &[])]);
+        let ended = rig.run(&Transfer { length: LENGTH_TO_END, ..receive });
+        assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 50_000));
+        assert!(rig.load(FREE, 50_000) == bytes && ended.digest(0) == digest(Md5, &bytes));
+        rig.assert_idle();
+    }
+}
+
+#[test]
 fn what_comes_from_a_bad_wire_is_put_in_order() {
     receive_file(Family::Igb, bad_wire());
     receive_file(Family::E1000e, bad_wire());

@@ -78,7 +78,9 @@ impl World for Card {
     }
     fn connect(&self) -> (Box<dyn Flow>, TcpStream) {
         let _one = self.one.lock().unwrap();
-        let peer = TcpStream::connect((CARD, PORT)).unwrap();
+        // The card's NIC has its link some time after it was attached.
+        let reach = || TcpStream::connect_timeout(&(CARD, PORT).into(), Duration::from_secs(1));
+        let peer = (0..30).find_map(|_| reach().ok()).expect("the card is reached");
         peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         (Box::new(Connected(self.listener.accept().unwrap())), peer)
     }

@@ -59,7 +59,7 @@ use hardware::{Hardware, SLOTS};
 use room::Room;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use translate::{Translated, Translator};
+use translate::{LATER, Translated, Translator};
 
 /// Why a card cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +116,8 @@ pub(crate) struct Core {
     waker: Waker,
     statistics: Arc<Mutex<Statistics>>,
     counted: Statistics,
+    /// A command waits for room in the buffer, and nothing was done since.
+    stalled: bool,
     stopping: bool,
     closed: bool,
 }
@@ -140,6 +142,7 @@ impl Core {
             waker,
             statistics: Arc::new(Mutex::new(counted)),
             counted,
+            stalled: false,
             stopping: false,
             closed: false,
         })
@@ -232,9 +235,16 @@ impl Core {
                     continue;
                 }
                 let bytes = queue.pair.read_submission(queue.next_fetch);
-                queue.next_fetch = (queue.next_fetch + 1) % depth;
+                let next = (queue.next_fetch + 1) % depth;
+                if !self.begin(QueueId(at as u16), &bytes, free as u16) {
+                    // It stays in the ring until something is done.
+                    self.stalled = true;
+                    continue;
+                }
+                if let Some(queue) = &mut self.queues[at] {
+                    queue.next_fetch = next;
+                }
                 self.counted.fetched += 1;
-                self.begin(QueueId(at as u16), &bytes, free as u16);
                 (any, more) = (true, true);
             }
             if !more {
@@ -243,9 +253,10 @@ impl Core {
         }
     }
 
-    /// Hands a session's command to the card, under the identifier `as_cid`; or completes it at once.
-    fn begin(&mut self, id: QueueId, bytes: &[u8; 64], as_cid: u16) {
-        let Some(queue) = self.queues[id.0 as usize].as_mut() else { return };
+    /// Hands a session's command to the card, under the identifier `as_cid`; or completes it at once. False where there is no room
+    /// for it now.
+    fn begin(&mut self, id: QueueId, bytes: &[u8; 64], as_cid: u16) -> bool {
+        let Some(queue) = self.queues[id.0 as usize].as_mut() else { return true };
         let entry =
             SubmissionPacket::new_checked(&bytes[..]).and_then(|packet| SubmissionEntry::parse(&packet));
         let Ok(entry) = entry else {
@@ -275,11 +286,17 @@ impl Core {
                     Some(Flight { queue: id, cid: entry.cid, result, translated });
                 self.hardware.submit(as_cid, entry_of_card, &descriptor);
             }
-            Err(refusal) => self.refuse(id, &entry, refusal),
+            Err((_, LATER, _)) if self.flights.iter().any(Option::is_some) => return false,
+            Err((stage, LATER, errno)) => {
+                return self.refuse(id, &entry, (stage, Status::OutOfResources, errno));
+            }
+            Err(refusal) => return self.refuse(id, &entry, refusal),
         }
+        true
     }
 
-    fn refuse(&mut self, id: QueueId, entry: &SubmissionEntry, refusal: (Stage, Status, i32)) {
+    /// Completes a command that the card never sees. True: nothing of it waits.
+    fn refuse(&mut self, id: QueueId, entry: &SubmissionEntry, refusal: (Stage, Status, i32)) -> bool {
         let (stage, status, errno) = refusal;
         let mut completion = CompletionEntry { cid: entry.cid, stage: stage as u8, ..Default::default() };
         completion.set_status(status, false);
@@ -290,6 +307,7 @@ impl Core {
             ..Default::default()
         };
         self.complete(id, completion, entry.result_address, &area);
+        true
     }
 
     fn complete(&mut self, id: QueueId, mut completion: CompletionEntry, result: u64, area: &ResultArea) {
@@ -311,7 +329,7 @@ impl Core {
     fn reap(&mut self) -> bool {
         let mut any = false;
         while let Some(entry) = self.hardware.completion() {
-            any = true;
+            (any, self.stalled) = (true, false);
             let Some(flight) = self.flights.get_mut(entry.cid as usize).and_then(Option::take) else {
                 self.counted.ignored += 1;
                 continue;
@@ -415,7 +433,7 @@ impl Backend for Core {
             let tail = queue.pair.sq_tail.load(Ordering::SeqCst) % u32::from(queue.pair.ring_depth());
             !queue.deleting && tail != u32::from(queue.next_fetch)
         };
-        !full && self.queues.iter().flatten().any(waits)
+        !full && !self.stalled && self.queues.iter().flatten().any(waits)
     }
 
     fn sleep(&mut self) {

@@ -15,12 +15,18 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Room {
     free: Vec<Part>,
+    all: u64,
 }
 
 impl Room {
     /// All of this is free.
     pub fn new(all: Part) -> Room {
-        Room { free: vec![all] }
+        Room { free: vec![all], all: all.length }
+    }
+
+    /// Whether so many bytes would find room if nobody had any.
+    pub fn could_hold(&self, length: u64) -> bool {
+        length <= self.all
     }
 
     /// Takes so many bytes, rounded up to pages.

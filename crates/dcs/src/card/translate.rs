@@ -16,8 +16,11 @@ use std::sync::Arc;
 /// Most extents of an endpoint: as many as a descriptor has room for, with parameters, twice.
 const EXTENTS_MAX: usize = (DESCRIPTOR as usize - 256 - 8 * 80) / 16 / 2;
 
-/// Why a command is not the card's: stage, status, errno.
+/// Why a command is not the card's: stage, status, errno. With [`LATER`] as status it may be, once others are done.
 pub(super) type Refusal = (Stage, Status, i32);
+
+/// There is no room in the buffer now. Nobody outside of this backend sees it.
+pub(super) const LATER: Status = Status::Unknown(0);
 
 /// Makes the card's commands.
 #[derive(Debug)]
@@ -203,7 +206,8 @@ impl Context<'_> {
     }
 
     fn part(&mut self, length: u64, stage: Stage) -> Result<Part, Refusal> {
-        let part = self.room.take(length).ok_or((stage, Status::OutOfResources, 0))?;
+        let status = if self.room.could_hold(length) { LATER } else { Status::OutOfResources };
+        let part = self.room.take(length).ok_or((stage, status, 0))?;
         self.translated.parts.push(part);
         Ok(part)
     }
