@@ -30,6 +30,8 @@ use std::sync::Arc;
 const HOST_READS: u32 = 0;
 /// The first SSD's; the others follow.
 pub(crate) const FIRST_SSD: u32 = 1;
+/// A block shorter than this may wait a little for the next one of its stream, to go in one segment with it (MSG_MORE).
+const WORTH_WAITING: u32 = 8192;
 /// Steps that one [`Card::poll`] takes at most, so that nobody keeps the owner from looking elsewhere.
 const STEPS: usize = 4096;
 
@@ -709,6 +711,8 @@ impl Card {
             bound.written += u64::from(span.length);
         }
         let piece = dcs_net::Piece { offset: span.memory, length: span.length };
+        // The end of a large block waits for no other: the next one may be waiting for just this one to be acknowledged.
+        let more = more && span.length < WORTH_WAITING;
         let write = WriteTo { operation: operation.id, block: span.block, piece, more, origins: &origins };
         self.networks[at].write(flow, write);
         self.networks[at].poll(bus, self.now);

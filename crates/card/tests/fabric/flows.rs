@@ -355,3 +355,19 @@ fn connections_come_and_go_and_nothing_is_left() {
     rig.assert_idle();
     assert_eq!(rig.card.connections(), 0);
 }
+
+/// Virtual time is exact: a wire of 1 Gbit/s takes 3,000,000 bytes in 24 ms, and whatever the engine waits for comes on top.
+#[test]
+fn a_wire_without_losses_is_kept_full() {
+    for chain in [&[][..], &[Aes256Ctr]] {
+        let mut rig = server(Family::Igb, Wire::default());
+        rig.ssds[0].1.store(0, &data(LENGTH, 45));
+        let (flow, _) = rig.accepted(4, PORT, 5000);
+        let key = dcs_ndp::parameter::aes256_ctr(&[5; 32], &[6; 16]);
+        let chain: Vec<_> = chain.iter().map(|operator| (*operator, &key[..])).collect();
+        let transfer = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow)).through(&chain);
+        let ended = rig.run(&transfer);
+        assert_eq!(ended.status(), Status::Success);
+        assert!((22_000_000..27_000_000).contains(&ended.took), "{} ns", ended.took);
+    }
+}
