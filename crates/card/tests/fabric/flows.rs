@@ -370,4 +370,13 @@ fn a_wire_without_losses_is_kept_full() {
         assert_eq!(ended.status(), Status::Success);
         assert!((22_000_000..27_000_000).contains(&ended.took), "{} ns", ended.took);
     }
+    for room in [End::ssd(2, &[(0, 3_000_320)]), End::memory(1, FREE, LENGTH as u64)] {
+        let mut rig = server(Family::Igb, Wire::default());
+        let (flow, stream) = rig.accepted(4, PORT, 5000);
+        rig.stream(stream).to_send = data(LENGTH, 46);
+        let transfer = Transfer { length: LENGTH as u64, ..Transfer::new(End::flow(flow), room) };
+        let ended = rig.run(&transfer.through(&[(Crc32c, &[])]));
+        assert_eq!(ended.status(), Status::Success);
+        assert!((22_000_000..32_000_000).contains(&ended.took), "{} ns", ended.took);
+    }
 }
