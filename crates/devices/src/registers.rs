@@ -19,6 +19,12 @@ impl Registers {
         Registers { window, controller, sequence: 0, pending: None }
     }
 
+    /// The registers are in `window` from now on. An answer that is still due is nobody's.
+    pub fn relocate(&mut self, window: Window) {
+        self.window = window;
+        self.pending = None;
+    }
+
     /// Asks for a register. An answer that is still due is not waited for any more.
     pub fn read(&mut self, bus: &mut dyn Bus, register: u64, length: u32) {
         self.sequence = self.sequence.wrapping_add(1);

@@ -2,11 +2,11 @@
 
 use super::config::{Config, ConfigError, Failure, Layout};
 use super::frame::{Frame, MAX_SEGMENTED, Received, TransmitError};
-use super::model::{Chip, ring};
+use super::model::{Chip, Model, ring};
 use super::receive::{self, Bad};
 use super::start::Stage;
 use super::transmit;
-use crate::bus::{Bus, ReadDone, Region};
+use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nvme::Memory;
 use crate::registers::Registers;
 use dcs_engine::Nanos;
@@ -119,6 +119,24 @@ impl Nic {
             freed: VecDeque::new(),
             counters: Counters::default(),
         })
+    }
+
+    /// Drives the NIC at `registers` from now on, as yet to be started. Frames that were received and not given back are its own
+    /// again. False where the one of before may still reach the memory of frames, or where that are no registers.
+    pub fn relocate(&mut self, registers: Window, model: Model) -> bool {
+        let config = Config { registers, model, ..self.config };
+        let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.held.is_empty();
+        if !rests || config.check().is_err() || config.memory() > self.region.length() {
+            return false;
+        }
+        self.config = config;
+        self.chip = model.chip();
+        self.registers.relocate(registers);
+        self.transmit = transmit::Ring::new(self.chip, config.transmit);
+        self.receive = receive::Ring::new(self.chip.format, config.receive, config.buffers);
+        self.received.clear();
+        (self.address, self.stage) = (None, Stage::Off);
+        true
     }
 
     /// What it is at.

@@ -155,6 +155,20 @@ impl Nvme {
         })
     }
 
+    /// Drives the controller at `registers` from now on, and its namespace `namespace`, as yet to be started. False where the one of before
+    /// may still reach the memory of its commands, or where that are no registers.
+    pub fn relocate(&mut self, registers: Window, namespace: Option<u32>) -> bool {
+        let config = Config { registers, namespace, ..self.config };
+        let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.recovery.held.is_empty();
+        if !rests || config.check().is_err() {
+            return false;
+        }
+        self.config = config;
+        self.bringup.registers.relocate(registers);
+        (self.controller, self.namespace, self.stage) = (None, None, Stage::Off);
+        true
+    }
+
     /// What it is at.
     pub fn state(&self) -> State {
         match self.stage {

@@ -134,11 +134,17 @@ impl Nvme {
                 self.enter(Stage::Shutdown, now, self.config.timeout);
                 self.look(bus, now);
             }
-            _ => {
-                self.end_all(Failure::Asked);
-                self.restart(bus, now);
-                self.bringup.then = Some(Stage::Off);
-            }
+            _ => self.halt(bus, now),
+        }
+    }
+
+    /// Disables the controller, if it is enabled: then the state is [`State::Off`](super::State::Off). Nothing is written to one that
+    /// was reset meanwhile. Commands that are outstanding fail as by a reset.
+    pub fn halt(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        if !matches!(self.stage, Stage::Off | Stage::Failed(Failure::Gone)) {
+            self.end_all(Failure::Asked);
+            self.restart(bus, now);
+            self.bringup.then = Some(Stage::Off);
         }
     }
 
