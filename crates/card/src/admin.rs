@@ -18,6 +18,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Most entries of a queue.
 const DEPTH_MAX: u32 = 1024;
 
+/// Commands that may wait for a device or a peer at once. One more is refused.
+const WAITING_MAX: usize = 1024;
+
 /// The admin queue pair.
 #[derive(Debug)]
 pub struct Admin {
@@ -36,6 +39,8 @@ pub struct Admin {
     created: Vec<(u16, CompletionQueue)>,
     /// Commands that wait for a device: identifier, which.
     attaching: Vec<(u16, Attached)>,
+    /// Commands that have no answer yet, those that wait for a connection or the end of a queue among them.
+    waiting: usize,
     /// Completions for which the ring has no room.
     held: VecDeque<AdminCompletion>,
 }
@@ -51,11 +56,14 @@ enum Attached {
 type Answer = Result<(u32, u32), Status>;
 
 impl Admin {
-    /// Empty queues.
-    pub fn new(queues: AdminQueues) -> Admin {
-        Admin {
-            submissions: Ring { base: queues.submissions, depth: queues.submission_depth },
-            completions: Ring { base: queues.completions, depth: queues.completion_depth },
+    /// Empty queues; none where they can't be: beyond the last address, or in the card's own memory.
+    pub fn new(queues: AdminQueues, own: Window) -> Option<Admin> {
+        let submissions = Ring { base: queues.submissions, depth: queues.submission_depth };
+        let completions = Ring { base: queues.completions, depth: queues.completion_depth };
+        let sound = submissions.is_sound(SUBMISSION, own) && completions.is_sound(COMPLETION, own);
+        sound.then(|| Admin {
+            submissions,
+            completions,
             tail: 0,
             head: 0,
             fetching: false,
@@ -64,8 +72,9 @@ impl Admin {
             read: 0,
             created: Vec::new(),
             attaching: Vec::new(),
+            waiting: 0,
             held: VecDeque::new(),
-        }
+        })
     }
 
     fn has_room(&self) -> bool {
@@ -92,15 +101,12 @@ impl Card {
     }
 
     fn fetch_admin(&mut self, bus: &mut dyn Bus) {
-        let own = bus.window();
         let Some(admin) = &mut self.admin else { return };
-        if admin.fetching || admin.head == admin.tail {
+        // Whoever takes no completions is given no more of them.
+        if admin.fetching || admin.head == admin.tail || !admin.held.is_empty() {
             return;
         }
         let window = admin.submissions.entry(admin.head, SUBMISSION);
-        if overlaps(window, own) || overlaps(admin.completions.window(COMPLETION), own) {
-            return self.give_up();
-        }
         admin.fetching = true;
         admin.head = (admin.head + 1) % admin.submissions.depth;
         self.ask_admin_entry(bus, window);
@@ -111,7 +117,10 @@ impl Card {
         admin.fetching = false;
         let cid = bytes.get(2..4).map_or(0, |cid| u16::from_le_bytes([cid[0], cid[1]]));
         let entry = AdminPacket::new_checked(bytes).and_then(|packet| AdminEntry::parse(&packet));
+        admin.waiting += 1;
+        let full = admin.waiting > WAITING_MAX;
         let answer = match entry {
+            Ok(entry) if full && may_wait(entry.opcode) => Some(Err(Status::OutOfResources)),
             Ok(entry) => self.execute(bus, &entry),
             Err(_) => Some(Err(Status::InvalidField)),
         };
@@ -141,6 +150,7 @@ impl Card {
         {
             self.post(bus, completion);
         }
+        self.fetch_admin(bus);
     }
 
     /// What became of a device; nothing while it is being brought up.
@@ -183,6 +193,7 @@ impl Card {
 
     fn answer(&mut self, bus: &mut dyn Bus, cid: u16, answer: Answer) {
         let Some(admin) = &mut self.admin else { return };
+        admin.waiting = admin.waiting.saturating_sub(1);
         let (status, (value, extra)) = match answer {
             Ok(values) => (Status::Success, values),
             Err(status) => (status, (0, 0)),
@@ -337,6 +348,7 @@ impl Card {
             Thing::Memory { .. } => {}
             Thing::Listener(at, port) => self.networks[at].unlisten(port),
             Thing::Flow(at, flow) => self.networks[at].release(bus, flow),
+            Thing::Gone => {}
             // A device is the card's until the card is reset.
             Thing::Ssd(_) | Thing::Nic(_) => return Err(Status::UnsupportedEndpoint),
         }
@@ -362,11 +374,11 @@ impl Card {
     }
 
     fn accept(&mut self, entry: &AdminEntry) -> Option<Answer> {
-        let Some(Thing::Listener(at, port)) = self.handles.get(entry.words[0]) else {
-            return Some(Err(Status::BadHandle));
-        };
-        self.networks[at].accept(port, entry.cid);
-        None
+        match self.handles.get(entry.words[0]) {
+            Some(Thing::Listener(at, port)) => self.networks[at].accept(port, entry.cid).err().map(Err),
+            Some(Thing::Gone) => Some(Err(Status::DeviceReset)),
+            _ => Some(Err(Status::BadHandle)),
+        }
     }
 
     fn connect(&mut self, entry: &AdminEntry) -> Option<Answer> {
@@ -379,10 +391,11 @@ impl Card {
     }
 
     fn shutdown(&mut self, entry: &AdminEntry) -> Result<(), Status> {
-        let Some(Thing::Flow(at, flow)) = self.handles.get(entry.words[0]) else {
-            return Err(Status::BadHandle);
-        };
-        self.networks[at].shutdown(flow);
+        match self.handles.get(entry.words[0]) {
+            Some(Thing::Flow(at, flow)) => self.networks[at].shutdown(flow),
+            Some(Thing::Gone) => return Err(Status::PeerReset),
+            _ => return Err(Status::BadHandle),
+        }
         Ok(())
     }
 
@@ -412,21 +425,11 @@ impl Card {
             return Some(Err(Status::InvalidField));
         }
         let address = Address { ip, prefix, gateway, mtu };
-        let at = match self.networks.iter().position(|network| overlaps(network.registers(), registers)) {
-            Some(at) if self.networks[at].registers() != registers => return Some(Err(Status::InvalidField)),
-            Some(at) => at,
-            None => {
-                let at = self.networks.len();
-                let controller = FIRST_SSD + (self.config().ssds + at) as u32;
-                let config = nic::Config::new(registers, controller, model);
-                let network = (at < self.config().nics)
-                    .then(|| Network::new(config, address, self.config().key, &mut self.memory))
-                    .flatten();
-                let Some(network) = network else { return Some(Err(Status::OutOfResources)) };
-                self.networks.push(network);
-                at
-            }
+        let at = match self.place_of_nic(registers, model, address) {
+            Ok(at) => at,
+            Err(status) => return Some(Err(status)),
         };
+        self.handles.forget_network(at);
         self.networks[at].start(bus, self.now, address);
         if let Some(admin) = &mut self.admin {
             admin.attaching.push((entry.cid, Attached::Nic(at)));
@@ -436,16 +439,12 @@ impl Card {
 
     /// Drives an SSD, anew where it was driven before. The answer comes when it is up.
     fn attach_ssd(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
-        let Some(registers) = self.registers_of(bus, entry, 0x1008) else {
+        let Some(registers) = self.registers_of(bus, entry, 0x1010) else {
             return Some(Err(Status::InvalidField));
         };
-        let at = match self.ssds.iter().position(|ssd| overlaps(ssd.registers(), registers)) {
-            Some(at) if self.ssds[at].registers() != registers => return Some(Err(Status::InvalidField)),
-            Some(at) => at,
-            None => match self.new_ssd(registers, entry.words[1]) {
-                Some(at) => at,
-                None => return Some(Err(Status::OutOfResources)),
-            },
+        let at = match self.place_of_ssd(registers, entry.words[1]) {
+            Ok(at) => at,
+            Err(status) => return Some(Err(status)),
         };
         self.ssds[at].start(bus, self.now);
         if let Some(admin) = &mut self.admin {
@@ -454,16 +453,58 @@ impl Card {
         None
     }
 
-    fn new_ssd(&mut self, registers: Window, namespace: u32) -> Option<usize> {
-        let at = self.ssds.len();
-        if at >= self.config().ssds {
-            return None;
+    /// Where in the card's list a NIC is that lies there: its old place, a new one, or that of one which was left at a reset.
+    fn place_of_nic(
+        &mut self,
+        registers: Window,
+        model: nic::Model,
+        address: Address,
+    ) -> Result<usize, Status> {
+        let mut others = self.networks.iter().filter(|network| !network.is_left());
+        if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
+            return Err(Status::InvalidField);
         }
+        if let Some(at) = self.networks.iter().position(|network| network.registers() == registers) {
+            let same = self.networks[at].model() == model || self.networks[at].relocate(registers, model);
+            return if same { Ok(at) } else { Err(Status::InvalidField) };
+        }
+        let at = self.networks.len();
+        if at < self.config().nics {
+            let controller = FIRST_SSD + (self.config().ssds + at) as u32;
+            let config = nic::Config::new(registers, controller, model);
+            let network = Network::new(config, address, self.config().key, &mut self.memory);
+            self.networks.push(network.ok_or(Status::OutOfResources)?);
+            return Ok(at);
+        }
+        let free = self.networks.iter_mut().position(|network| network.relocate(registers, model));
+        free.ok_or(Status::OutOfResources)
+    }
+
+    /// As [`Card::place_of_nic`], for a namespace of an SSD.
+    fn place_of_ssd(&mut self, registers: Window, namespace: u32) -> Result<usize, Status> {
+        let mut others = self.ssds.iter().filter(|ssd| !ssd.is_left());
+        if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
+            return Err(Status::InvalidField);
+        }
+        let namespace = (namespace > 0).then_some(namespace);
+        if let Some(at) = self.ssds.iter().position(|ssd| ssd.registers() == registers) {
+            let same = self.ssds[at].namespace() == namespace || self.ssds[at].relocate(registers, namespace);
+            return if same { Ok(at) } else { Err(Status::InvalidField) };
+        }
+        if self.ssds.len() < self.config().ssds {
+            return self.new_ssd(registers, namespace).ok_or(Status::OutOfResources);
+        }
+        let free = self.ssds.iter_mut().position(|ssd| ssd.relocate(registers, namespace));
+        free.ok_or(Status::OutOfResources)
+    }
+
+    fn new_ssd(&mut self, registers: Window, namespace: Option<u32>) -> Option<usize> {
+        let at = self.ssds.len();
         let block_size = self.config().engine.block_size;
         let config = nvme::Config {
             registers,
             controller: FIRST_SSD + at as u32,
-            namespace: (namespace > 0).then_some(namespace),
+            namespace,
             max_transfer: self.config().nvme.max_transfer.min(u64::from(block_size) + 8192),
             ..self.config().nvme
         };
@@ -472,6 +513,11 @@ impl Card {
         self.ssds.push(ssd);
         Some(at)
     }
+}
+
+/// Whether such a command may have to wait for a device or a peer.
+fn may_wait(opcode: u8) -> bool {
+    matches!(opcode, opcode::ATTACH_SSD | opcode::ATTACH_NIC | opcode::ACCEPT | opcode::CONNECT)
 }
 
 fn overlaps(one: Window, other: Window) -> bool {

@@ -131,6 +131,7 @@ pub struct Card {
     bound: Vec<Option<Bound>>,
     asked: HashMap<u32, Asked>,
     next_read: u32,
+    next_entry: u32,
     timers: Timers<(OperationId, Outcome)>,
     /// The engine is at its next action until then.
     busy_until: Nanos,
@@ -168,6 +169,7 @@ impl Card {
             bound: (0..config.engine.commands).map(|_| None).collect(),
             asked: HashMap::new(),
             next_read: 0,
+            next_entry: 0,
             timers: Timers::default(),
             busy_until: 0,
             next_action: None,
@@ -229,7 +231,7 @@ impl Card {
                 any = true;
             }
             if !any {
-                self.start();
+                self.start(bus);
                 self.settle_admin(bus);
                 self.show_load();
                 return false;
@@ -271,7 +273,7 @@ impl Card {
         if wanted.start.is_some() {
             self.starting = wanted.start;
         }
-        self.start();
+        self.start(bus);
         for (queue, tail) in wanted.tails {
             match queue {
                 0 => self.admin_doorbell(bus, tail),
@@ -294,20 +296,27 @@ impl Card {
     }
 
     /// Starts, once nothing is left of what was before.
-    fn start(&mut self) {
+    fn start(&mut self, bus: &dyn Bus) {
         if self.leaving.is_empty()
             && let Some(queues) = self.starting.take()
         {
-            self.admin = Some(Admin::new(queues));
-            self.front.lock().set_ready();
+            self.admin = Admin::new(queues, bus.window());
+            match self.admin {
+                Some(_) => self.front.lock().set_ready(),
+                None => self.front.lock().set_fatal(),
+            }
         }
     }
 
-    /// Everything that the host had is gone. The engine is not made anew: what devices still do to its blocks it knows of, and no
-    /// late answer is taken for that of another operation.
+    /// Everything that the host had is gone, and the devices are to stop. The engine is not made anew: what devices still do to its
+    /// blocks it knows of, and no late answer is taken for that of another operation.
     fn stop(&mut self, bus: &mut dyn Bus) {
-        self.networks.iter_mut().for_each(|network| network.drop_all(bus));
+        self.networks.iter_mut().for_each(|network| network.leave(bus));
+        let now = self.now;
+        self.ssds.iter_mut().for_each(|ssd| ssd.leave(bus, now));
         self.admin = None;
+        // An admin entry that is still on its way is no command of the queue to come.
+        self.asked.retain(|_, asked| !matches!(asked, Asked::AdminEntry));
         self.starting = None;
         self.handles.clear();
         for pair in std::mem::take(&mut self.pairs).into_iter().flatten() {
@@ -479,7 +488,10 @@ impl Card {
             (Some(Asked::Entry(queue, number)), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
             (Some(Asked::AdminEntry), Err(_)) => self.give_up(),
             (Some(Asked::Entry(queue, number)), Err(_)) => {
-                self.give_up();
+                // What is left of a queue that a reset has ended is no matter of those to come.
+                if self.pair_of(queue).is_some() {
+                    self.give_up();
+                }
                 self.entry_fetched(queue, number, &[0; 64]);
             }
             (Some(Asked::Descriptor(command)), data) => {
@@ -505,13 +517,14 @@ impl Card {
     }
 
     fn fetch_entry(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16) {
-        let number = self.next_read.wrapping_add(1);
+        let number = self.next_entry;
         let Some(pair) = self.pair_of(queue) else {
             // It is going; the engine waits for its entries all the same.
             return self.handle(Event::Entry { queue, bytes: &[0; 64] });
         };
         pair.fetches.push_back((number, None));
         let window = pair.submissions.entry(slot, SUBMISSION);
+        self.next_entry = number.wrapping_add(1);
         if self.handles.any_allows(window, Access::Read) {
             self.ask(bus, window, Asked::Entry(queue, number));
         } else {
@@ -600,6 +613,7 @@ impl Card {
                 let there = self.networks.get(at).is_some_and(|network| network.has(flow));
                 if there { Ok(()) } else { Err(Status::PeerReset) }
             }
+            (EndpointKind::Flow, Thing::Gone) => Err(Status::PeerReset),
             _ => Err(Status::UnsupportedEndpoint),
         }
     }
@@ -669,6 +683,9 @@ impl Card {
             (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Read) => {
                 self.ask(bus, window, Asked::Memory { operation, to: span.memory });
             }
+            (EndpointKind::Flow, Some(Thing::Gone)) => {
+                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
+            }
             _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
         }
     }
@@ -684,6 +701,9 @@ impl Card {
                 bus.load(span.memory, &mut bytes);
                 bus.write(span.position, &bytes);
                 self.done(operation, moved(span.length.into(), 0));
+            }
+            (EndpointKind::Flow, Some(Thing::Gone)) => {
+                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
             }
             _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
         }

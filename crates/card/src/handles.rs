@@ -32,6 +32,8 @@ pub enum Thing {
     Listener(usize, u16),
     /// A connection of a NIC.
     Flow(usize, dcs_net::Flow),
+    /// A port or a connection of a NIC that was attached anew since: nothing is left of it but the handle.
+    Gone,
 }
 
 /// Why memory is not granted.
@@ -90,6 +92,15 @@ impl Handles {
     /// Takes a handle back.
     pub fn remove(&mut self, handle: u32) -> Option<Thing> {
         self.things.get_mut((handle as usize).checked_sub(1)?)?.take()
+    }
+
+    /// A NIC is attached anew: its ports and connections are gone, and no new one is taken for one of them.
+    pub fn forget_network(&mut self, nic: usize) {
+        for thing in self.things.iter_mut().flatten() {
+            if matches!(thing, Thing::Listener(at, _) | Thing::Flow(at, _) if *at == nic) {
+                *thing = Thing::Gone;
+            }
+        }
     }
 
     /// Whether this memory lies in what that handle stands for.

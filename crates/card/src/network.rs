@@ -107,6 +107,8 @@ pub struct Network {
     lost: VecDeque<(net::Flow, u64, u32)>,
     told: VecDeque<Told>,
     wishes: VecDeque<Wish>,
+    model: nic::Model,
+    left: bool,
 }
 
 impl std::fmt::Debug for Network {
@@ -131,7 +133,7 @@ impl Network {
         let reread = |region| Reread { region, wanted: None };
         let rereads =
             (0..REREADS).map(|_| memory.take(REREAD.into(), 4096).map(reread)).collect::<Option<_>>()?;
-        let registers = config.registers;
+        let (registers, model) = (config.registers, config.model);
         let nic = Nic::new(config, region).ok()?;
         let (frames, received, flows, tokens, listeners, connecting) = Default::default();
         let (lost, told, wishes) = Default::default();
@@ -157,7 +159,40 @@ impl Network {
             lost,
             told,
             wishes,
+            model,
+            left: false,
         })
+    }
+
+    /// The host has let go of it, by a reset of the card: connections end, nobody is answered, and the NIC is to stop when the
+    /// peers were told.
+    pub fn leave(&mut self, bus: &mut dyn Bus) {
+        self.drop_all(bus);
+        self.wishes.retain(|wish| !matches!(wish, Wish::Connection(..)));
+        self.left = true;
+    }
+
+    /// Whether the host has let go of it.
+    pub fn is_left(&self) -> bool {
+        self.left
+    }
+
+    /// Which NIC it is.
+    pub fn model(&self) -> nic::Model {
+        self.model
+    }
+
+    /// Drives another one in its place, where the host has let go of it and it can do nothing any more.
+    pub fn relocate(&mut self, registers: Window, model: nic::Model) -> bool {
+        let rereading = self.rereads.iter().any(|reread| reread.wanted.is_some());
+        let busy = !self.frames.is_empty() || !self.flows.is_empty() || rereading || !self.told.is_empty();
+        if busy || !self.left || !self.nic.relocate(registers, model) {
+            return false;
+        }
+        self.stack = None;
+        self.received.clear();
+        (self.registers, self.model) = (registers, model);
+        true
     }
 
     /// Where the NIC's registers are.
@@ -177,6 +212,7 @@ impl Network {
     /// Brings the NIC up, or resets it. Connections of before are gone.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos, address: Address) {
         self.address = address;
+        self.left = false;
         self.drop_all(bus);
         self.fresh = false;
         match self.nic.state() {
@@ -255,6 +291,10 @@ impl Network {
         self.read_again();
         self.transmit(bus, now);
         self.take_events(bus);
+        if self.left && self.frames.is_empty() && self.nic.state() == nic::State::Ready {
+            self.nic.stop(bus, now);
+            self.fresh = false;
+        }
         self.nic.ring(bus);
     }
 
@@ -562,7 +602,7 @@ impl Network {
 
     /// Waits for connections to a port.
     pub fn listen(&mut self, port: u16) -> Result<(), Status> {
-        let stack = self.stack.as_mut().ok_or(Status::DeviceReset)?;
+        let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
         stack.listen(port).map_err(|_| Status::InvalidField)?;
         self.listeners.insert(port, Listener::default());
         Ok(())
@@ -581,16 +621,16 @@ impl Network {
     }
 
     /// The next connection to a port is for this admin command.
-    pub fn accept(&mut self, port: u16, cid: u16) {
-        if let Some(listener) = self.listeners.get_mut(&port) {
-            listener.waiting.push_back(cid);
-        }
+    pub fn accept(&mut self, port: u16, cid: u16) -> Result<(), Status> {
+        let listener = self.listeners.get_mut(&port).ok_or(Status::DeviceReset)?;
+        listener.waiting.push_back(cid);
         self.match_accepts(port);
+        Ok(())
     }
 
     /// Makes a connection for this admin command.
     pub fn connect(&mut self, now: Nanos, to: SocketAddrV4, cid: u16) -> Result<(), Status> {
-        let stack = self.stack.as_mut().ok_or(Status::DeviceReset)?;
+        let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
         let flow = stack.connect(to, now).map_err(|error| match error {
             net::ConnectError::Unreachable(_) => Status::InvalidField,
             _ => Status::OutOfResources,

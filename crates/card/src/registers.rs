@@ -160,6 +160,10 @@ impl Registers {
 
     fn configure(&mut self, value: u32) {
         let before = std::mem::replace(&mut self.cc, value);
+        if value & !before & ENABLE != 0 {
+            // Also what a shutdown left while it was off.
+            self.csts = 0;
+        }
         match (before & ENABLE, value & ENABLE) {
             (1, 0) => self.stop(),
             (0, 1) if value & CONFIGURATION_MASK != CONFIGURATION => self.csts |= FATAL,
@@ -350,6 +354,17 @@ mod tests {
         let mut registers = registers();
         registers.write(0x14, &(CONFIGURATION | 1 << 7 | ENABLE).to_le_bytes());
         assert_eq!((registers.take().start, word(&registers, 0x1c)), (None, FATAL));
+    }
+
+    #[test]
+    fn a_shutdown_of_what_is_off_is_forgotten_when_it_starts() {
+        let mut registers = registers();
+        registers.write(0x14, &(1u32 << 14).to_le_bytes());
+        assert_eq!(word(&registers, 0x1c), SHUT_DOWN);
+        enable(&mut registers);
+        registers.take();
+        registers.set_ready();
+        assert_eq!(word(&registers, 0x1c), READY);
     }
 
     #[test]

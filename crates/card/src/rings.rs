@@ -25,6 +25,13 @@ impl Ring {
         Window { address: self.base, length: u64::from(self.depth) * entry }
     }
 
+    /// Whether it ends where addresses do, or before, and does not reach into the card's own memory.
+    pub fn is_sound(self, entry: u64, own: Window) -> bool {
+        let length = u64::from(self.depth) * entry;
+        let end = self.base.checked_add(length);
+        end.is_some_and(|end| end <= own.address || self.base >= own.address.saturating_add(own.length))
+    }
+
     /// One entry of so many bytes.
     pub fn entry(self, slot: u16, entry: u64) -> Window {
         Window { address: self.base + u64::from(slot) * entry, length: entry }

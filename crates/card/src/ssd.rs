@@ -81,6 +81,8 @@ pub struct Ssd {
     /// In front of and behind a bounced read there may be most of a logical block each.
     bounce_length: u64,
     told: VecDeque<Told>,
+    namespace: Option<u32>,
+    left: bool,
 }
 
 impl std::fmt::Debug for Ssd {
@@ -100,10 +102,37 @@ impl Ssd {
         let bounce_length = u64::from(block_size) + 2 * u64::from(LOGICAL_BLOCK_MAX);
         let bounces =
             (0..BOUNCES).map(|_| Some((memory.take(bounce_length, 4096)?, false))).collect::<Option<_>>()?;
-        let registers = config.registers;
+        let (registers, namespace) = (config.registers, config.namespace);
         let host = Nvme::new(config, region).ok()?;
         let (waiting, flights, told) = Default::default();
-        Some(Ssd { host, registers, waiting, flights, most, bounces, bounce_length, told })
+        let left = false;
+        Some(Ssd { host, registers, waiting, flights, most, bounces, bounce_length, told, namespace, left })
+    }
+
+    /// The host has let go of it, by a reset of the card: it is to stop.
+    pub fn leave(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.left = true;
+        self.host.halt(bus, now);
+    }
+
+    /// Whether the host has let go of it.
+    pub fn is_left(&self) -> bool {
+        self.left
+    }
+
+    /// Drives another one in its place, where the host has let go of it and it can do nothing any more.
+    pub fn relocate(&mut self, registers: Window, namespace: Option<u32>) -> bool {
+        let may = self.left && !self.is_busy() && self.told.is_empty();
+        if !may || !self.host.relocate(registers, namespace) {
+            return false;
+        }
+        (self.registers, self.namespace) = (registers, namespace);
+        true
+    }
+
+    /// The namespace that the host has named.
+    pub fn namespace(&self) -> Option<u32> {
+        self.namespace
     }
 
     /// Where its registers are.
@@ -118,6 +147,7 @@ impl Ssd {
 
     /// Brings the controller up, or resets it and brings it up again.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.left = false;
         match self.host.state() {
             State::Off => self.host.start(bus, now),
             _ => self.host.reset(bus, now),
@@ -261,7 +291,10 @@ impl Ssd {
     fn limits(&self) -> Result<(u64, u64), Status> {
         let namespace = self.host.namespace().ok_or(Status::DeviceReset)?;
         let size = u64::from(namespace.block_size);
-        Ok((size, namespace.max_transfer - namespace.max_transfer % size))
+        let most = namespace.max_transfer - namespace.max_transfer % size;
+        // It may have become another one since the transfer was begun.
+        let drivable = namespace.block_size <= LOGICAL_BLOCK_MAX && most > 0;
+        drivable.then_some((size, most)).ok_or(Status::DeviceReset)
     }
 
     fn plan_read(

@@ -3,6 +3,7 @@
 mod faults;
 mod flows;
 mod host;
+mod hostile;
 mod peer;
 mod rig;
 mod transfers;

@@ -272,28 +272,43 @@ impl Rig {
     }
 
     /// Runs an admin command.
-    pub fn admin(&mut self, mut entry: AdminEntry) -> Result<(u32, u32), Status> {
+    pub fn admin(&mut self, entry: AdminEntry) -> Result<(u32, u32), Status> {
+        let cid = self.push_admin(entry);
+        let mut found = None;
+        let came = self.run_until(|rig| {
+            found = rig.reap_admin();
+            found.is_some()
+        });
+        let found = found.filter(|_| came).expect("an admin command is answered");
+        assert_eq!(found.cid, cid);
+        match Status::from_code(found.status >> 1) {
+            Status::Success => Ok((found.value, found.extra)),
+            status => Err(status),
+        }
+    }
+
+    /// Puts an admin command into its ring, and rings: its cid.
+    pub fn push_admin(&mut self, mut entry: AdminEntry) -> u16 {
         self.next_cid += 1;
         entry.cid = self.next_cid;
         self.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
         self.admin.tail = (self.admin.tail + 1) % DEPTH;
         self.write_register(sq_tail_doorbell(0) as u64, &u32::from(self.admin.tail).to_le_bytes());
-        let mut found = None;
-        let came = self.run_until(|rig| {
-            let bytes = rig.load(ADMIN_CQ + u64::from(rig.admin.head) * 16, 16);
-            let packet = AdminCompletionPacket::new_checked(&bytes[..]).expect("16 bytes");
-            found = Some(AdminCompletion::parse(&packet).expect("no reserved bytes"));
-            found.is_some_and(|found| (found.status & 1 == 1) != rig.admin.turned)
-        });
-        let found = found.filter(|_| came).expect("an admin command is answered");
+        entry.cid
+    }
+
+    /// The next admin completion, if there is one.
+    pub fn reap_admin(&mut self) -> Option<AdminCompletion> {
+        let bytes = self.load(ADMIN_CQ + u64::from(self.admin.head) * 16, 16);
+        let packet = AdminCompletionPacket::new_checked(&bytes[..]).expect("16 bytes");
+        let found = AdminCompletion::parse(&packet).expect("no reserved bytes");
+        if (found.status & 1 == 1) == self.admin.turned {
+            return None;
+        }
         self.admin.head = (self.admin.head + 1) % DEPTH;
         self.admin.turned ^= self.admin.head == 0;
         self.write_register(cq_head_doorbell(0) as u64, &u32::from(self.admin.head).to_le_bytes());
-        assert_eq!(found.cid, entry.cid);
-        match Status::from_code(found.status >> 1) {
-            Status::Success => Ok((found.value, found.extra)),
-            status => Err(status),
-        }
+        Some(found)
     }
 
     pub fn grant(&mut self, address: u64, length: u64) -> u32 {
