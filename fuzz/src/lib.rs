@@ -11,6 +11,7 @@
 //! | `descriptor` | a descriptor | `crates/abi/tests/corpus.rs` |
 //! | `engine` | events for the core, from hosts and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
 //! | `operators` | an operator, its parameters, data, and how they are cut | `crates/ndp/tests/corpus.rs` |
+//! | `card` | what a guest does with the card, and a peer with its NIC | `crates/card/tests/corpus.rs` |
 //! | `vfio_user` | what a client sends to the card's process | `crates/card/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
 //!
@@ -22,11 +23,13 @@
 mod abi;
 mod card;
 mod engine;
+mod guest;
 mod ndp;
 mod net;
 
 pub use abi::{descriptor, entry};
 pub use card::vfio_user;
 pub use engine::engine;
+pub use guest::card as guest;
 pub use ndp::operators;
 pub use net::net;
