@@ -33,8 +33,18 @@ pub enum Command {
     Demo(Demo),
     /// Measure what jobs cost, beside what else could do them
     Bench(Bench),
+    /// A whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
+    Server(Server),
+    /// Serve the card to a QEMU of your own
+    Card(Card),
     #[command(hide = true)]
     DemoWorker,
+    #[command(hide = true)]
+    ServerEnvironment { disk: String },
+    #[command(hide = true)]
+    ServerGuest { orders: std::net::SocketAddrV4 },
+    #[command(hide = true)]
+    ServerWorker,
     #[command(hide = true)]
     BenchControl { contender: String, transfers: usize },
     #[command(hide = true)]
@@ -217,6 +227,60 @@ pub struct Bench {
     pub dir: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = SERVER_HELP, subcommand_required = true, arg_required_else_help = true)]
+pub struct Server {
+    #[command(subcommand)]
+    pub command: ServerCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ServerCommand {
+    /// Run the main jobs on the card and on the guest's kernel, check every byte, and compare
+    Demo(ServerDemo),
+    /// A shell in the guest, on this terminal
+    Shell(ServerShell),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SERVER_HELP)]
+pub struct ServerDemo {
+    /// Bytes of each job, in objects of 1 MiB
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64MiB")]
+    pub size: u64,
+    /// The NIC that the guest's kernel has; all but virtio need the kernel with all drivers, 100 MB to fetch once
+    #[arg(long, value_enum, default_value = "virtio")]
+    pub nic: KernelNic,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SERVER_HELP)]
+pub struct ServerShell {
+    /// The NIC that the guest's kernel has
+    #[arg(long, value_enum, default_value = "virtio")]
+    pub nic: KernelNic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KernelNic {
+    Virtio,
+    E1000e,
+    Igb,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CARD_HELP)]
+pub struct Card {
+    /// Unix socket to serve it at (vfio-user)
+    pub socket: PathBuf,
+    /// Its own memory, a power of two: blocks, queues, rings
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB")]
+    pub memory: u64,
+    /// End with the process that started it
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OpenChoice {
     Each,
@@ -282,7 +346,8 @@ Exit codes:
   0 done              3 peer or network      6 not permitted
   1 failed            4 no space             7 not found
   2 usage, bad key,   5 input corrupt, cut,  8 timeout
-    range outside       or not as expected   130 interrupted"
+    range outside       or not as expected   9 no virtual server here
+                                             130 interrupted"
     };
 }
 
@@ -373,6 +438,28 @@ one with md5. Python's hashlib and gzip and the openssl command check every byte
 run side by side. Fair comparison needs a release build.
 
 Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no space; 130 interrupted";
+
+const SERVER_HELP: &str = "\
+Examples:
+  dcs server demo                                  # boots a server, compares the card with the guest's kernel
+  dcs server demo --size 256MiB --nic igb
+  dcs server demo --json | jq -r 'select(.event == \"measurement\") | [.job, .by, .guest_cpu_s_per_gib] | @tsv'
+  dcs server shell                                 # the same server, and its shell; leave by exit, or Ctrl-A x
+
+It needs an x86-64 Linux, and no root. A QEMU of version 10.1 or later is used where there is one (DCS_QEMU names it);
+else QEMU, a kernel and busybox are fetched from Debian's packages into ~/.cache/dcs (70 MB, once).
+The card is a process of its own (dcs card); docs/server.md has a picture of who writes to whom.
+DCS_VM_CONSOLE=1 shows the guest's console during the demo.
+
+Exit codes: 0 all checks passed; 1 a check or the guest failed; 2 usage; 9 no virtual server can be had here; 130 interrupted";
+
+const CARD_HELP: &str = "\
+Examples:
+  dcs card /run/user/1000/card &
+  qemu-system-x86_64 ... -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
+    -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/user/1000/card\"},\"rombar\":0}'
+
+It serves until it is interrupted; QEMU's guests see a card that is pulled out then. dcs server does all of this by itself.";
 
 const BENCH_HELP: &str = "\
 Examples:

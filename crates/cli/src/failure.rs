@@ -22,6 +22,8 @@ pub enum Exit {
     NotFound = 7,
     /// The time given ran out.
     Timeout = 8,
+    /// This machine cannot have a virtual server.
+    Unavailable = 9,
     /// Ctrl-C or SIGTERM.
     Interrupted = 130,
 }

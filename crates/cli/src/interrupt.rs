@@ -2,6 +2,8 @@
 
 use crate::failure::Exit;
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -10,12 +12,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 static PRESSED: AtomicBool = AtomicBool::new(false);
 static EVENT: OnceLock<EventFd> = OnceLock::new();
-static STATE: Mutex<State> = Mutex::new(State { transferring: false, leftovers: Vec::new() });
+static STATE: Mutex<State> =
+    Mutex::new(State { transferring: false, leftovers: Vec::new(), children: Vec::new() });
 
 struct State {
     transferring: bool,
     /// What must not outlive the process: half files, socket files, the demo's folder.
     leftovers: Vec<PathBuf>,
+    /// Processes that must not either.
+    children: Vec<u32>,
 }
 
 /// Listens for signals from now on.
@@ -40,6 +45,10 @@ fn on_signal() {
     if state.transferring && !again {
         let _ = EVENT.get().map(|event| event.write(1));
         return;
+    }
+    for pid in &state.children {
+        // One that has just ended is not yet waited for: the number is nobody else's.
+        let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
     }
     for path in &state.leftovers {
         let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
@@ -83,5 +92,19 @@ pub fn leftover(path: &Path) -> Leftover {
 impl Drop for Leftover {
     fn drop(&mut self) {
         state().leftovers.retain(|path| *path != self.0);
+    }
+}
+
+/// While this lives, a signal that ends the process ends this child first. To be dropped before the child is waited for.
+pub struct Child(u32);
+
+pub fn child(pid: u32) -> Child {
+    state().children.push(pid);
+    Child(pid)
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        state().children.retain(|pid| *pid != self.0);
     }
 }

@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args`, `units` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench` | one subcommand each |
+//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `server` | one subcommand each |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
@@ -28,6 +28,7 @@ mod ops;
 mod recv;
 mod report;
 mod send;
+mod server;
 mod target;
 mod transfer;
 mod units;
@@ -47,6 +48,8 @@ fn main() -> std::process::ExitCode {
         Command::Recv(recv) => recv::run(recv, &report),
         Command::Copy(copy) => copy::run(copy, &report),
         Command::Ops(ops) => ops::run(ops, &report),
+        Command::Server(options) => server::run(options, &report),
+        Command::Card(options) => server::card::run(options, &report),
         Command::Demo(demo) => demo::run(demo, &report),
         Command::Bench(options) => bench::run(options, &report),
         Command::BenchControl { contender, transfers } => bench::control::child(contender, *transfers),
@@ -55,6 +58,9 @@ fn main() -> std::process::ExitCode {
         Command::BenchHog { cores } => {
             bench::measure::hog(cores).map_err(|error| Failure::io("bench hog", &error))
         }
+        Command::ServerEnvironment { disk } => server::guest::environment(disk),
+        Command::ServerGuest { orders } => server::guest::run(*orders),
+        Command::ServerWorker => server::worker::run(),
         Command::DemoWorker => demo::worker::run(),
     };
     match result {

@@ -56,6 +56,11 @@ impl Report {
             | Command::BenchServer
             | Command::BenchClient
             | Command::BenchHog { .. } => ("bench-helper", false),
+            Command::Server(_) => ("server", false),
+            Command::Card(_) => ("card", false),
+            Command::ServerEnvironment { .. } | Command::ServerGuest { .. } | Command::ServerWorker => {
+                ("server-helper", false)
+            }
             Command::DemoWorker => ("demo-helper", false),
         };
         Report { command, json: arguments.json, quiet: arguments.quiet, stdout_is_data }

@@ -41,6 +41,11 @@ impl Guest {
         Ok(Guest { qemu, input, lines, last: VecDeque::new(), echo, monitor })
     }
 
+    /// QEMU's process.
+    pub fn id(&self) -> u32 {
+        self.qemu.id()
+    }
+
     /// The next line of the console, or of what QEMU itself has to say. Nothing where none comes in so long a time.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use crate::error::{self, Error};
@@ -183,11 +184,32 @@ impl Machine {
     ///
     /// Where QEMU cannot be started. That it does not like its arguments shows when something is waited for.
     pub fn start(&self, tools: &Tools, initramfs: &[u8], folder: &Path) -> Result<Guest, Error> {
+        let mut qemu = self.command(tools, initramfs, folder)?;
+        let monitor = folder.join("monitor");
+        qemu.args(["-serial", "stdio"]);
+        qemu.args(["-monitor", &format!("unix:{},server=on,wait=off", escaped(&monitor))]);
+        Guest::start(qemu, monitor)
+    }
+
+    /// Switches it on with its console on this process's terminal; Ctrl-A x switches it off, Ctrl-C goes to the guest. The
+    /// caller has to wait for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::start`].
+    pub fn start_on_terminal(&self, tools: &Tools, initramfs: &[u8], folder: &Path) -> Result<Child, Error> {
+        let mut qemu = self.command(tools, initramfs, folder)?;
+        qemu.args(["-serial", "mon:stdio"]);
+        let what = qemu.get_program().to_string_lossy().into_owned();
+        qemu.spawn().map_err(error::io(what))
+    }
+
+    fn command(&self, tools: &Tools, initramfs: &[u8], folder: &Path) -> Result<Command, Error> {
         let image = folder.join("initramfs.cpio");
         fs::write(&image, initramfs).map_err(error::at(&image))?;
         let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory);
         let mut qemu = tools.qemu();
-        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"])
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-machine", "q35,memory-backend=memory,kernel-irqchip=off", "-accel", "tcg,thread=multi"])
             .args(["-cpu", "qemu64", "-smp", &self.processors.to_string()])
             .args(["-m", &format!("{}M", self.memory), "-object", &memory])
@@ -197,9 +219,7 @@ impl Machine {
             .arg(&image)
             .args(["-append", &self.command_line()])
             .args(&self.arguments);
-        let monitor = folder.join("monitor");
-        qemu.args(["-monitor", &format!("unix:{},server=on,wait=off", escaped(&monitor))]);
-        Guest::start(qemu, monitor)
+        Ok(qemu)
     }
 
     fn command_line(&self) -> String {

@@ -1,0 +1,39 @@
+//! `dcs server`: a device-centric server in QEMU, with the card as a process of its own and a stock Linux guest.
+//!
+//! ```text
+//!   this process                    QEMU                                    dcs card, a child process
+//!     client: TCP, checks             guest: dcs server-guest                 the engine, its blocks, its NVMe and
+//!     orders: JSON lines  <---------->   server-worker: one for each task     NIC queues, its TCP
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `machine` | the virtual server's parts |
+//! | `card` | `dcs card`, the card's process |
+//! | `demo`, `table` | `dcs server demo` |
+//! | `shell` | `dcs server shell` |
+//! | `task` | what is said between here and the guest |
+//! | `client` | the other end of the network, which checks |
+//! | `guest`, `worker`, `counters` | hidden subcommands, in the guest |
+
+pub mod card;
+mod client;
+mod counters;
+mod demo;
+pub mod guest;
+mod machine;
+mod shell;
+mod table;
+mod task;
+pub mod worker;
+
+use crate::args::{Server, ServerCommand};
+use crate::failure::Failure;
+use crate::report::Report;
+
+pub fn run(server: &Server, report: &Report) -> Result<(), Failure> {
+    match &server.command {
+        ServerCommand::Demo(options) => demo::run(options, report),
+        ServerCommand::Shell(options) => shell::run(options, report),
+    }
+}

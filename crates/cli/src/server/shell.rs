@@ -1,0 +1,44 @@
+//! `dcs server shell`: the server, with a shell of its guest on this terminal.
+
+use super::machine::{Parts, Wanted, failure};
+use crate::args;
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::report::Report;
+use std::time::Duration;
+
+/// Objects on the SSD.
+const OBJECTS: usize = 16;
+
+const SCRIPT: &str = r#"
+export PS1='server:\w# '
+cat <<'END'
+
+A stock Linux with ext4 on the SSD at /mnt, and the dcs card. QEMU's router leads to the outer machine: 10.0.2.2.
+The card's own address is 10.0.2.15, the kernel's 10.0.2.16. DCS_CARD, DCS_CARD_DISKS and DCS_CARD_NIC say which devices are the card's.
+
+  outside:  dcs recv 127.0.0.1:9000 copy --through md5
+  here:     DCS_BACKEND=card dcs send /mnt/send/0 10.0.2.2:9000 --through md5
+
+Leave by exit, or Ctrl-A x.
+END
+cd /mnt
+setsid cttyhack sh || sh
+"#;
+
+pub fn run(options: &args::ServerShell, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let limit = Duration::from_secs(7 * 24 * 3600);
+    let wanted = Wanted { objects: OBJECTS, nic: options.nic, script: SCRIPT, limit };
+    let parts = Parts::new(&wanted, report)?;
+    let mut qemu = parts
+        .machine
+        .start_on_terminal(&parts.tools, parts.initramfs(), parts.folder.path())
+        .map_err(failure)?;
+    let _child = interrupt::child(qemu.id());
+    let status = qemu.wait().map_err(|error| Failure::io("QEMU", &error))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Failed, format!("QEMU ended: {status}"))),
+    }
+}

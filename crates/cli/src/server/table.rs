@@ -1,0 +1,150 @@
+//! The server demo's results, drawn, and as JSON.
+
+use super::demo::Row;
+use super::task::{OBJECT, Outcome, Stage, Transfer, Who, is_device};
+use crate::args::KernelNic;
+use crate::report::Report;
+use crate::units::human;
+use serde_json::json;
+use std::time::Duration;
+
+/// Columns of a bar.
+const WIDTH: usize = 48;
+
+pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Report) {
+    let seconds = ready.as_secs_f64();
+    report.object(&json!({
+        "event": "server", "objects": objects, "object_bytes": OBJECT, "kernel_nic": format!("{nic:?}"),
+        "ready_seconds": seconds,
+    }));
+    report.text(format_args!(
+        "A server in QEMU, up after {seconds:.0} s: one SSD with two controllers, two NICs, the dcs card, a stock kernel.\n\
+         The guest's kernel has ext4 on one controller, and one NIC ({nic:?}). The card drives the other controller and the other NIC.\n\
+         {objects} objects of 1 MiB, one transfer each, one after the other; a client outside checks every byte and digest."
+    ));
+}
+
+/// What is said of a row.
+struct Figures {
+    /// Guest CPU seconds per GiB: whatever was not idle; of the process alone.
+    cpu: f64,
+    process: f64,
+    /// Per GiB: those of devices, and all.
+    interrupts: f64,
+    all_interrupts: f64,
+    system_calls: f64,
+    /// Per transfer, of the card.
+    submissions: f64,
+    card_interrupts: f64,
+}
+
+impl Figures {
+    fn new(row: &Row) -> Figures {
+        let gib = row.task.bytes() as f64 / (1u64 << 30) as f64;
+        let (outcome, transfers) = (&row.outcome, row.task.objects as f64);
+        Figures {
+            cpu: outcome.busy_ns() as f64 / 1e9 / gib,
+            process: outcome.counted.process_ns as f64 / 1e9 / gib,
+            interrupts: outcome.interrupts(is_device) as f64 / gib,
+            all_interrupts: outcome.interrupts(|_| true) as f64 / gib,
+            system_calls: row.system_calls * (1u64 << 30) as f64 / OBJECT as f64,
+            submissions: outcome.submissions as f64 / transfers,
+            card_interrupts: outcome.interrupts(|name| name.contains("vfio")) as f64 / transfers,
+        }
+    }
+}
+
+/// One job by both; the first row is what the other is compared with.
+pub fn job(rows: &[Row], report: &Report) {
+    let Some(first) = rows.first() else { return };
+    report.text(format_args!(
+        "\n{}\n        guest CPU s/GiB     process's own    device interrupts/GiB  system calls/GiB  per transfer: submissions  interrupts",
+        first.task.job()
+    ));
+    let base = Figures::new(first);
+    for row in rows {
+        let figures = Figures::new(row);
+        let ratio = figures.cpu / base.cpu;
+        let per_transfer = match row.task.who {
+            Who::Card => format!("{:25.2} {:11.2}", figures.submissions, figures.card_interrupts),
+            Who::Host => format!("{:>25} {:>11}", "-", "-"),
+        };
+        report.text(format_args!(
+            "  {:5} {:6.3} ({ratio:5.3}x) {:17.3} {:24.0} {:17.0}  {per_transfer}",
+            row.task.who.name(),
+            figures.cpu,
+            figures.process,
+            figures.interrupts,
+            figures.system_calls,
+        ));
+        report.object(&json!({
+            "event": "measurement", "job": row.task.job(), "by": row.task.who.name(),
+            "transfers": row.task.objects, "bytes": row.task.bytes(),
+            "guest_cpu_s_per_gib": figures.cpu, "guest_cpu_ratio": ratio,
+            "process_cpu_s_per_gib": figures.process,
+            "device_interrupts_per_gib": figures.interrupts, "interrupts_per_gib": figures.all_interrupts,
+            "system_calls_per_gib": figures.system_calls,
+            "submissions_per_transfer": figures.submissions,
+            "card_interrupts_per_transfer": figures.card_interrupts,
+            "wall_s_in_qemu": row.outcome.counted.wall_ns as f64 / 1e9,
+            "interrupts": row.outcome.counted.interrupts,
+        }));
+    }
+    rows.iter().filter_map(|row| Some((row, median(&row.outcome)?))).for_each(|(row, transfer)| {
+        breakdown(row, transfer, report);
+    });
+}
+
+/// The transfer of median latency.
+fn median(outcome: &Outcome) -> Option<&Transfer> {
+    let mut order: Vec<&Transfer> = outcome.transfers.iter().collect();
+    order.sort_by_key(|transfer| transfer.latency_ns);
+    order.get(order.len() / 2).copied()
+}
+
+fn breakdown(row: &Row, transfer: &Transfer, report: &Report) {
+    let latency = transfer.latency_ns.max(1);
+    report.object(&json!({
+        "event": "breakdown", "job": row.task.job(), "by": row.task.who.name(), "path": transfer.path,
+        "latency_ns": latency, "stages": transfer.stages,
+    }));
+    report.text(format_args!(
+        "  {}: one transfer of {}, {:.3} ms in QEMU",
+        row.task.who.name(),
+        human(transfer.bytes_in),
+        latency as f64 / 1e6
+    ));
+    for stage in &transfer.stages {
+        report.text(format_args!(
+            "    {:12} |{}| busy {:8.3} ms in {} operations",
+            stage.name,
+            bar(stage, latency),
+            stage.busy_ns as f64 / 1e6,
+            stage.operations,
+        ));
+    }
+}
+
+/// From a stage's first to its last operation; its shade is the share of that time in which it was busy.
+fn bar(stage: &Stage, whole: u64) -> String {
+    let column = |time: u64| (time.min(whole) as usize * WIDTH) / whole.max(1) as usize;
+    let shade = match stage.busy_ns as f64 / stage.last_ns.saturating_sub(stage.first_ns).max(1) as f64 {
+        share if share > 0.75 => '█',
+        share if share > 0.5 => '▓',
+        share if share > 0.25 => '▒',
+        _ => '░',
+    };
+    let from = column(stage.first_ns).min(WIDTH - 1);
+    let to = column(stage.last_ns).max(from + 1);
+    (0..WIDTH).map(|at| if (from..to).contains(&at) { shade } else { ' ' }).collect()
+}
+
+pub fn conclude(seconds: f64, report: &Report) {
+    report.text(format_args!(
+        "\nguest CPU: all that the guest's processor did but idle, from before the connection to the client's last word. host: a loop of\n\
+         one O_DIRECT read, the operators, one send (or receive and write) with a buffer of 1 MiB, by the same dcs-ndp code.\n\
+         System calls: counted by ptrace in a pass of their own. Bars: the transfer of median latency; the shade is the share of\n\
+         its time in which a stage was busy. Times are QEMU's, which emulates every instruction: ratios mean something, seconds do not.\n\
+         Done in {seconds:.0} s."
+    ));
+}
