@@ -237,8 +237,12 @@ impl Context<'_> {
             refusal(stage, &missing)
         })?;
         let mut places = Vec::new();
+        // Behind a partition's end lies somebody else's.
+        let size = endpoint.size().map_err(|error| errno(stage, &error))?.unwrap_or(0);
         for range in ranges {
             if whole {
+                let end = range.offset.checked_add(range.length);
+                end.filter(|end| *end <= size).ok_or((stage, Status::OutOfRange, 0))?;
                 places.push(*range);
                 continue;
             }
