@@ -322,6 +322,10 @@ impl Card {
         for pair in std::mem::take(&mut self.pairs).into_iter().flatten() {
             self.leaving.push(pair.id);
             self.handle(Event::DeleteQueue { queue: pair.id });
+            // The engine waits for those that came before their turn; the others are still to come.
+            for _ in pair.fetches.iter().filter(|(_, entry)| entry.is_some()) {
+                self.handle(Event::Entry { queue: pair.id, bytes: &[0; 64] });
+            }
         }
         self.pairs.resize_with(self.config.engine.queues.into(), || None);
     }

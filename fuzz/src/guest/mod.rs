@@ -477,7 +477,7 @@ impl Guest<'_> {
     }
 
     fn read_once(&mut self) {
-        const LENGTH: u64 = 200_000;
+        const LENGTH: u64 = 80_000;
         let digest = self.one((EndpointKind::Block, 2, 4096), (EndpointKind::Memory, 1, DATA), LENGTH);
         let mut expected = vec![0; LENGTH as usize];
         self.world.namespace.load(4096, &mut expected);

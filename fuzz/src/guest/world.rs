@@ -76,8 +76,9 @@ impl World {
         let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
         let card_id = fabric.add_endpoint("card", Rate::GEN2_X8, &[REGISTERS, OWN_MEMORY]);
         let namespace = nvme::Namespace::new(2048, 9);
-        let bytes: Vec<u8> = (0..1u32 << 20).map(|at| (at / 511).wrapping_add(at) as u8).collect();
-        namespace.store(0, &bytes);
+        // No logical block is like its neighbours.
+        let bytes: Vec<u8> = (0..=250).collect();
+        namespace.store(0, &bytes.repeat(400));
         let model = nvme::Config { namespaces: vec![namespace.clone()], ..nvme::Config::default() };
         let ssd = fabric.add_device("ssd", Rate::GEN3_X4, nvme::Nvme::new(model));
         let model = nic::Nic::new(nic::Config::new(nic::Family::Igb, [2, 0, 0, 0, 0, 1]));

@@ -50,6 +50,19 @@ fn a_ring_that_is_taken_away_piece_by_piece() {
     works_after_a_reset(&mut rig);
 }
 
+/// The same, reset before the first entry has come: those behind it came before their turn.
+#[test]
+fn a_reset_finds_entries_that_came_before_their_turn() {
+    for between in 0..8 {
+        let mut rig = Rig::ready(Config::default(), 1);
+        rig.command(opcode::RELEASE, &[1]).unwrap();
+        rig.grant(0x3000, 64);
+        rig.write_register(sq_tail_doorbell(1) as u64, &5u32.to_le_bytes());
+        steps(&mut rig, between);
+        works_after_a_reset(&mut rig);
+    }
+}
+
 /// Commands that wait for ever are refused at some point; those that need not wait are not.
 #[test]
 fn accepts_without_end() {

@@ -4,6 +4,7 @@ mod faults;
 mod flows;
 mod host;
 mod hostile;
+mod nic_faults;
 mod peer;
 mod rig;
 mod transfers;
