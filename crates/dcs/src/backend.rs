@@ -15,6 +15,8 @@ pub(crate) enum Control {
     Cancel(Arc<QueuePair>, u16),
     /// An admin command for a card. Its answer: two words, or why not.
     Admin(AdminEntry, Sender<Result<(u32, u32), Status>>),
+    /// Statistics are wanted that cost something to find out.
+    Look(Sender<()>),
     Stop,
 }
 

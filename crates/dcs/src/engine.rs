@@ -10,7 +10,9 @@ use dcs_abi::admin::AdminEntry;
 use dcs_abi::status::Status;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -81,6 +83,8 @@ pub(crate) struct Shared {
     has_ring: bool,
     /// The card's handle of its NIC.
     pub nic: Option<u32>,
+    /// The backend has to be asked for its statistics.
+    looks: bool,
 }
 
 impl Default for Builder {
@@ -187,7 +191,7 @@ impl Builder {
     pub fn start(self) -> Result<Engine, Error> {
         let parts = match self.backend {
             Backend::Kernel => kernel(self.config, self.io)?,
-            Backend::Card => card(self.driver, &self.card)?,
+            Backend::Card => card(&self.card)?,
         };
         let shared = Arc::new(Shared {
             driver: self.driver,
@@ -195,12 +199,14 @@ impl Builder {
             statistics: parts.statistics,
             has_ring: parts.has_ring,
             nic: parts.nic,
+            looks: self.backend == Backend::Card,
             core: Mutex::new(parts.core),
             control: Mutex::new(Vec::new()),
             has_control: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            spin: self.spin,
+            // A card interrupts.
+            spin: if self.backend == Backend::Card { Duration::ZERO } else { self.spin },
             driven: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         });
@@ -227,10 +233,7 @@ fn kernel(config: dcs_engine::Config, io: Io) -> Result<Parts, Error> {
     Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic: None })
 }
 
-fn card(driver: Driver, options: &Option<card::Options>) -> Result<Parts, Error> {
-    if driver == Driver::Caller {
-        return Err(Error::CallerDriven);
-    }
+fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
     let options = match options {
         Some(options) => options.clone(),
         None => card::Options::from_environment()?,
@@ -308,6 +311,11 @@ impl Engine {
 
     /// What it counts, as of its last step.
     pub fn statistics(&self) -> Statistics {
+        if self.shared.looks {
+            let (send, seen) = std::sync::mpsc::channel();
+            self.shared.push(Control::Look(send));
+            self.shared.answer(&seen);
+        }
         *self.shared.statistics.lock().unwrap_or_else(|error| error.into_inner())
     }
 }
@@ -328,12 +336,43 @@ impl Shared {
     pub fn admin(&self, entry: AdminEntry) -> Result<(u32, u32), Status> {
         let (send, receive) = std::sync::mpsc::channel();
         self.push(Control::Admin(entry, send));
-        receive.recv().unwrap_or(Err(Status::QueueDeleted))
+        self.answer(&receive).unwrap_or(Err(Status::QueueDeleted))
+    }
+
+    /// Waits for what the backend was asked; nothing where it has stopped.
+    fn answer<T>(&self, receive: &Receiver<T>) -> Option<T> {
+        if self.driver == Driver::Thread {
+            return receive.recv().ok();
+        }
+        let answer = RefCell::new(None);
+        let is_there = || {
+            let mut answer = answer.borrow_mut();
+            match receive.try_recv() {
+                _ if answer.is_some() => {}
+                Ok(told) => *answer = Some(Some(told)),
+                Err(TryRecvError::Disconnected) => *answer = Some(None),
+                Err(TryRecvError::Empty) => {}
+            }
+            answer.is_some()
+        };
+        while !is_there() {
+            match self.try_turn() {
+                Some(mut turn) => {
+                    while !is_there() {
+                        self.round(&mut **turn.core, |_| is_there());
+                    }
+                }
+                // Whoever drives does this too; should it stop, it is our turn.
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        answer.into_inner().flatten()
     }
 
     /// Has an admin command run, without waiting for it.
     pub fn admin_later(&self, entry: AdminEntry) {
         self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
+        self.drive_once();
     }
 
     pub fn is_caller_driven(&self) -> bool {
@@ -432,12 +471,14 @@ impl Shared {
             if done(core) {
                 return;
             }
-            let now = Instant::now();
-            if core.is_busy() && now - *idle_since.get_or_insert(now) < self.spin {
-                std::hint::spin_loop();
-                continue;
+            if self.spin.is_zero() || !core.is_busy() {
+                break;
             }
-            break;
+            let now = Instant::now();
+            if now - *idle_since.get_or_insert(now) >= self.spin {
+                break;
+            }
+            std::hint::spin_loop();
         }
         self.asleep.store(true, Ordering::SeqCst);
         // Whoever rang before this line was not seen to sleep: look once more.

@@ -187,6 +187,14 @@ impl Endpoint {
         }
     }
 
+    /// The number of the block device that a file lies on, or that this is.
+    pub fn disk(&self) -> Option<u64> {
+        match &self.object {
+            Object::File(file) => Some(file.identity.0),
+            _ => None,
+        }
+    }
+
     /// Copies bytes of memory out; tells how many there were, or that this is no memory.
     pub fn read_memory(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
         match &self.object {

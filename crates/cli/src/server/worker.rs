@@ -8,7 +8,7 @@ use crate::workload::syscalls;
 use crate::workload::wire::say;
 use dcs::card::Options;
 use dcs::card::net::Connection;
-use dcs::{Backend, Completion, Engine, Op, Session, Sink, Source};
+use dcs::{Backend, Completion, Driver, Engine, Op, Session, Sink, Source};
 use nix::libc::O_DIRECT;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -55,7 +55,9 @@ fn open(direction: Direction, object: usize) -> io::Result<File> {
 
 fn by_card(task: &Task) -> io::Result<Outcome> {
     let options = Options::from_environment().map_err(io::Error::other)?;
-    let engine = Engine::builder().backend(Backend::Card).card(options).start().map_err(io::Error::other)?;
+    // Who waits drives: no thread is woken to wake another.
+    let builder = Engine::builder().backend(Backend::Card).driver(Driver::Caller).card(options);
+    let engine = builder.start().map_err(io::Error::other)?;
     let session = engine.session().map_err(io::Error::other)?;
     let before = engine.statistics().fetched;
     syscalls::mark();

@@ -81,6 +81,8 @@ pub(super) struct Hardware {
     /// Admin commands that the card has, by identifier.
     asked: HashMap<u16, Sender<Answer>>,
     waiting: VecDeque<(AdminEntry, Option<Sender<Answer>>)>,
+    /// Bytes of the descriptor in each slot, which may hold keys.
+    lengths: [usize; SLOTS],
     next_cid: u16,
     /// The NIC's handle.
     pub nic: Option<u32>,
@@ -133,6 +135,7 @@ impl Hardware {
             commands: Ring::default(),
             asked: HashMap::new(),
             waiting: VecDeque::new(),
+            lengths: [0; SLOTS],
             next_cid: 0,
             nic: None,
             _functions: Vec::new(),
@@ -300,6 +303,7 @@ impl Hardware {
     pub fn submit(&mut self, cid: u16, mut entry: SubmissionEntry, descriptor: &[u8]) {
         let slot = SLOT_AT + u64::from(cid) * SLOT;
         self.buffer.store(slot, descriptor);
+        self.lengths[cid as usize] = descriptor.len();
         self.buffer.store(slot + DESCRIPTOR, &[0; ResultArea::SIZE]);
         entry.cid = cid;
         entry.descriptor_address = self.address(slot);
@@ -315,10 +319,12 @@ impl Hardware {
         if ring.rung.0 != ring.tail {
             self.registers.write32(sq_tail_doorbell(1) as u64, ring.tail.into());
         }
-        if ring.rung.1 != ring.head {
+        ring.rung.0 = ring.tail;
+        // The card needs to know only that there is room.
+        if (ring.head + DEPTH - ring.rung.1) % DEPTH >= DEPTH / 4 {
             self.registers.write32(cq_head_doorbell(1) as u64, ring.head.into());
+            ring.rung.1 = ring.head;
         }
-        ring.rung = (ring.tail, ring.head);
     }
 
     /// The next completion.
@@ -335,7 +341,8 @@ impl Hardware {
         let slot = SLOT_AT + u64::from(cid) * SLOT;
         let mut bytes = [0; ResultArea::SIZE];
         self.buffer.load(slot + DESCRIPTOR, &mut bytes);
-        self.buffer.store(slot, &[0; DESCRIPTOR as usize]);
+        let used = self.lengths[cid as usize];
+        self.buffer.store(slot, &vec![0; used]);
         let packet = ResultPacket::new_checked(&bytes[..]);
         packet.and_then(|packet| ResultArea::parse(&packet)).unwrap_or_default()
     }
@@ -358,11 +365,14 @@ impl Hardware {
             PollFd::from_borrowed_fd(waker.event(), PollFlags::IN),
         ];
         let _ = rustix::event::poll(&mut polled, None);
+        let ready = polled.each_ref().map(|one| !one.revents().is_empty());
         let mut count = [0; 8];
-        for event in &self.events {
+        for (event, _) in self.events.iter().zip(ready).filter(|(_, ready)| *ready) {
             let _ = rustix::io::read(event, &mut count);
         }
-        waker.drain();
+        if ready[2] {
+            waker.drain();
+        }
     }
 
     /// Switches the card off: it ends all that it has. Whoever still waits is told that there is no card.

@@ -33,7 +33,7 @@
 //!
 //! * Files that grow: a destination has to have all its bytes allocated and written once ([`extents::prepare`]).
 //! * Sockets of the kernel: connections are the card's own ([`net`]).
-//! * Engines without a thread ([`Driver::Caller`](crate::Driver)), and a card that several processes share.
+//! * A card that several processes share.
 
 pub mod extents;
 pub mod net;
@@ -164,10 +164,6 @@ impl Core {
     fn publish(&mut self) {
         self.counted.transfers = self.flights.iter().flatten().count();
         self.counted.is_idle = self.counted.transfers == 0;
-        // A register read costs more than all the rest, so it is made only where somebody may want to know.
-        if self.counted.is_idle {
-            self.counted.blocks_free = self.hardware.blocks_free();
-        }
         *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = self.counted;
     }
 
@@ -400,6 +396,12 @@ impl Backend for Core {
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
             Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
+            Control::Look(seen) => {
+                // A register read stops the processor for longer than all else that a transfer takes.
+                self.counted.blocks_free = self.hardware.blocks_free();
+                self.publish();
+                let _ = seen.send(());
+            }
             Control::Stop => {
                 self.stopping = true;
                 self.opening.drain(..).for_each(|pair| pair.close());

@@ -9,8 +9,6 @@ use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 /// Most extents of an endpoint: as many as a descriptor has room for, with parameters, twice.
@@ -42,7 +40,7 @@ pub(super) struct Translated {
 
 #[derive(Debug)]
 struct Watched {
-    file: OwnedFd,
+    file: Arc<Endpoint>,
     stage: Stage,
     purpose: Purpose,
     offset: u64,
@@ -221,26 +219,25 @@ impl Context<'_> {
     /// A file, or a block device, on a disk that the card drives.
     fn file(
         &mut self,
-        endpoint: &Endpoint,
+        endpoint: &Arc<Endpoint>,
         ranges: &[Extent],
         stage: Stage,
         purpose: Purpose,
     ) -> Result<End, Refusal> {
-        let Some(fd) = endpoint.file() else { return Err((stage, Status::UnsupportedEndpoint, 0)) };
-        let file = fd.try_clone_to_owned().map(std::fs::File::from).map_err(|error| errno(stage, &error))?;
-        let metadata = file.metadata().map_err(|error| errno(stage, &error))?;
+        let (Some(file), Some(device)) = (endpoint.file(), endpoint.disk()) else {
+            return Err((stage, Status::UnsupportedEndpoint, 0));
+        };
         let whole = endpoint.kind() == EndpointKind::Block;
-        let device = if whole { metadata.rdev() } else { metadata.dev() };
         let disk = self.translator.disks.iter().find_map(|disk| Some((disk.handle, disk.start_of(device)?)));
         let (handle, start) = disk.ok_or_else(|| {
             let missing = ExtentError::Disk(rustix::fs::major(device), rustix::fs::minor(device));
             refusal(stage, &missing)
         })?;
         let mut places = Vec::new();
-        // Behind a partition's end lies somebody else's.
-        let size = endpoint.size().map_err(|error| errno(stage, &error))?.unwrap_or(0);
         for range in ranges {
             if whole {
+                // Behind a partition's end lies somebody else's.
+                let size = endpoint.size().map_err(|error| errno(stage, &error))?.unwrap_or(0);
                 let end = range.offset.checked_add(range.length);
                 end.filter(|end| *end <= size).ok_or((stage, Status::OutOfRange, 0))?;
                 places.push(*range);
@@ -249,7 +246,7 @@ impl Context<'_> {
             let found = extents::of(&file, range.offset, range.length, purpose, EXTENTS_MAX);
             let found = found.map_err(|error| refusal(stage, &error))?;
             self.translated.files.push(Watched {
-                file: OwnedFd::from(file.try_clone().map_err(|error| errno(stage, &error))?),
+                file: Arc::clone(endpoint),
                 stage,
                 purpose,
                 offset: range.offset,
@@ -305,10 +302,11 @@ impl Translated {
         }
         for watched in &self.files {
             let Watched { file, stage, purpose, offset, length, extents } = watched;
+            let Some(file) = file.file() else { continue };
             if *purpose == Purpose::Write {
-                extents::forget(file.as_fd(), *offset, *length);
+                extents::forget(file, *offset, *length);
             }
-            let now = extents::of(file, *offset, *length, *purpose, EXTENTS_MAX);
+            let now = extents::of(&file, *offset, *length, *purpose, EXTENTS_MAX);
             if !now.is_ok_and(|now| now == *extents) {
                 let status = if *stage == Stage::Source { Status::ReadError } else { Status::WriteError };
                 return Err((*stage, status));

@@ -398,6 +398,7 @@ impl Backend for Core {
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
+            Control::Look(seen) => _ = seen.send(()),
             Control::Admin(_, answer) => _ = answer.send(Err(Status::UnsupportedEndpoint)),
             Control::Stop => {
                 self.stopping = true;
