@@ -3,16 +3,49 @@
 use super::task::{Direction, OBJECT, Outcome, Task, object};
 use crate::operate::Operators;
 use dcs::Op;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// A client that waits for its connection, or has it.
 pub struct Client {
     pub port: u16,
-    /// What it received.
-    received: Receiver<io::Result<Vec<u8>>>,
+    received: Receiver<io::Result<Received>>,
+}
+
+/// What the client saw.
+pub struct Received {
+    pub bytes: Vec<u8>,
+    /// CPU time of the guest's processor, from the connection to the end of the server's stream.
+    pub processor_ns: u64,
+}
+
+/// The thread of QEMU that runs the guest's only processor. Its CPU time is that of the guest's instructions, and of what QEMU does at once
+/// where they touch a device: it is off while the guest is idle, waits for QEMU's lock, or for a core of this machine.
+#[derive(Clone)]
+pub struct Processor(PathBuf);
+
+impl Processor {
+    /// Of this QEMU.
+    pub fn find(qemu: u32) -> io::Result<Processor> {
+        for task in fs::read_dir(format!("/proc/{qemu}/task"))? {
+            let path = task?.path();
+            if fs::read_to_string(path.join("comm")).is_ok_and(|name| name.starts_with("CPU 0")) {
+                return Ok(Processor(path.join("schedstat")));
+            }
+        }
+        Err(io::Error::other("QEMU has no thread for the guest's processor"))
+    }
+
+    /// Nanoseconds so far. [Linux: Documentation/scheduler/sched-stats.rst]
+    fn time(&self) -> io::Result<u64> {
+        let text = fs::read_to_string(&self.0)?;
+        let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
+        first.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
 }
 
 /// What was compared.
@@ -25,20 +58,26 @@ pub struct Verdict {
 
 impl Client {
     /// For the server's next connection. The objects that it sends, or expects, are those of this seed.
-    pub fn start(direction: Direction, objects: usize, seed: u64) -> io::Result<Client> {
+    pub fn start(
+        direction: Direction,
+        objects: usize,
+        seed: u64,
+        processor: &Processor,
+    ) -> io::Result<Client> {
         let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let data = if direction == Direction::Receive { all(objects, seed) } else { Vec::new() };
         let (sender, received) = channel();
+        let processor = processor.clone();
         std::thread::spawn(move || {
             // Nobody listens any more where the server has failed.
-            let _ = sender.send(serve(&listener, &data, objects));
+            let _ = sender.send(serve(&listener, &data, objects, &processor));
         });
         Ok(Client { port, received })
     }
 
     /// What it received, once the server's stream has ended.
-    pub fn end(self) -> io::Result<Vec<u8>> {
+    pub fn end(self) -> io::Result<Received> {
         self.received.recv_timeout(Duration::from_secs(60)).map_err(|_| io::ErrorKind::TimedOut)?
     }
 }
@@ -49,14 +88,16 @@ fn all(objects: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Sends, receives until the end, and says that all is there.
-fn serve(listener: &TcpListener, data: &[u8], objects: usize) -> io::Result<Vec<u8>> {
+fn serve(listener: &TcpListener, data: &[u8], objects: usize, processor: &Processor) -> io::Result<Received> {
     let (mut stream, _) = listener.accept()?;
+    let start = processor.time()?;
     stream.set_read_timeout(Some(Duration::from_secs(300)))?;
     stream.write_all(data)?;
-    let mut received = Vec::with_capacity(if data.is_empty() { objects * OBJECT } else { 0 });
-    stream.read_to_end(&mut received)?;
+    let mut bytes = Vec::with_capacity(if data.is_empty() { objects * OBJECT } else { 0 });
+    stream.read_to_end(&mut bytes)?;
+    let processor_ns = processor.time()?.saturating_sub(start);
     stream.write_all(b"!")?;
-    Ok(received)
+    Ok(Received { bytes, processor_ns })
 }
 
 /// Compares what the client received, and what the server says, with what the objects and the chain give.

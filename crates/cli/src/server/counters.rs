@@ -37,6 +37,12 @@ impl Snapshot {
     }
 }
 
+/// Interrupts of functions that a process has.
+pub fn vfio_interrupts() -> io::Result<u64> {
+    let all = interrupts(&std::fs::read_to_string("/proc/interrupts")?);
+    Ok(all.iter().filter(|(name, _)| name.contains("vfio")).map(|(_, count)| count).sum())
+}
+
 fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }

@@ -1,6 +1,6 @@
 //! `dcs server demo`: the same jobs by the card and by the guest's kernel, checked byte for byte.
 
-use super::client::{self, Client, Verdict};
+use super::client::{self, Client, Processor, Verdict};
 use super::machine::{Parts, SEED, Wanted, failure};
 use super::table;
 use super::task::{Direction, OBJECT, Outcome, Task, Who};
@@ -32,6 +32,8 @@ const JOBS: [(Direction, &[&str]); 4] = [
 pub struct Row {
     pub task: Task,
     pub outcome: Outcome,
+    /// CPU time of the guest's processor, as this machine counts it.
+    pub processor_ns: u64,
     /// System calls of one object, mean of a pass of their own.
     pub system_calls: f64,
 }
@@ -42,6 +44,7 @@ struct Server {
     guest: Guest,
     orders: TcpStream,
     answers: Receiver<io::Result<String>>,
+    processor: Processor,
 }
 
 struct Demo<'a> {
@@ -100,7 +103,8 @@ impl Server {
                 }
             }
         });
-        Ok(Server { _child: child, guest, orders, answers })
+        let processor = Processor::find(guest.id()).map_err(|error| Failure::io("QEMU", &error))?;
+        Ok(Server { _child: child, guest, orders, answers, processor })
     }
 
     /// Has the guest do a task.
@@ -170,13 +174,13 @@ fn accept(guest: &mut Guest, listener: &TcpListener) -> Result<TcpStream, Failur
 impl Demo<'_> {
     /// Does a job, and once more with the system calls counted.
     fn row(&mut self, who: Who, direction: Direction, chain: &[&str]) -> Result<Row, Failure> {
-        let (task, outcome) = self.task(who, direction, chain, self.objects, false)?;
+        let (task, outcome, processor_ns) = self.task(who, direction, chain, self.objects, false)?;
         let sample = SAMPLE.min(self.objects);
-        let (_, counted) = self.task(who, direction, chain, sample, true)?;
+        let (_, counted, _) = self.task(who, direction, chain, sample, true)?;
         let calls = counted
             .system_calls
             .ok_or_else(|| Failure::new(Exit::Failed, "the guest did not count the system calls"))?;
-        Ok(Row { task, outcome, system_calls: calls as f64 / sample as f64 })
+        Ok(Row { task, outcome, processor_ns, system_calls: calls as f64 / sample as f64 })
     }
 
     fn task(
@@ -186,10 +190,10 @@ impl Demo<'_> {
         chain: &[&str],
         objects: usize,
         traced: bool,
-    ) -> Result<(Task, Outcome), Failure> {
+    ) -> Result<(Task, Outcome, u64), Failure> {
         let failed = |error| Failure::io("the client", &error);
         let seed = if direction == Direction::Receive { self.next_seed() } else { SEED };
-        let client = Client::start(direction, objects, seed).map_err(failed)?;
+        let client = Client::start(direction, objects, seed, &self.server.processor).map_err(failed)?;
         let gateway = super::guest::GATEWAY.parse().map_err(|_| Failure::usage("a gateway"))?;
         let chain = chain.iter().map(ToString::to_string).collect();
         let client_at = SocketAddrV4::new(gateway, client.port);
@@ -197,10 +201,10 @@ impl Demo<'_> {
         let step = self.report.step(format!("{} by the {}", task.job(), who.name()));
         let outcome = self.server.perform(&task)?;
         let received = client.end().map_err(failed)?;
-        let verdict = client::check(&task, seed, &received, &outcome).map_err(failed)?;
+        let verdict = client::check(&task, seed, &received.bytes, &outcome).map_err(failed)?;
         drop(step);
         self.judge(&task, verdict);
-        Ok((task, outcome))
+        Ok((task, outcome, received.processor_ns))
     }
 
     fn next_seed(&mut self) -> u64 {

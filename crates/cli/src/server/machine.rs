@@ -81,6 +81,8 @@ impl Parts {
             .iommu()
             // What the kernel keeps goes past the IOMMU: the host-centric path has no work with it.
             .append("iommu=pt")
+            // The processor's thread is found by its name.
+            .arguments(["-name", "dcs,debug-threads=on"])
             .nvme(&image)
             .nic(wanted.nic.into(), &user)
             .nic(Nic::Igb, &user)

@@ -26,8 +26,10 @@ pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Repor
 
 /// What is said of a row.
 struct Figures {
-    /// Guest CPU seconds per GiB: whatever was not idle; of the process alone.
+    /// CPU seconds per GiB of the guest's processor, as this machine counts them.
     cpu: f64,
+    /// The same as the guest counts them: whatever was not idle; of the process alone.
+    busy: f64,
     process: f64,
     /// Per GiB: those of devices, and all.
     interrupts: f64,
@@ -43,13 +45,14 @@ impl Figures {
         let gib = row.task.bytes() as f64 / (1u64 << 30) as f64;
         let (outcome, transfers) = (&row.outcome, row.task.objects as f64);
         Figures {
-            cpu: outcome.busy_ns() as f64 / 1e9 / gib,
+            cpu: row.processor_ns as f64 / 1e9 / gib,
+            busy: outcome.busy_ns() as f64 / 1e9 / gib,
             process: outcome.counted.process_ns as f64 / 1e9 / gib,
             interrupts: outcome.interrupts(is_device) as f64 / gib,
             all_interrupts: outcome.interrupts(|_| true) as f64 / gib,
             system_calls: row.system_calls * (1u64 << 30) as f64 / OBJECT as f64,
             submissions: outcome.submissions as f64 / transfers,
-            card_interrupts: outcome.interrupts(|name| name.contains("vfio")) as f64 / transfers,
+            card_interrupts: outcome.card_interrupts as f64 / transfers,
         }
     }
 }
@@ -58,7 +61,7 @@ impl Figures {
 pub fn job(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
     report.text(format_args!(
-        "\n{}\n        guest CPU s/GiB     process's own    device interrupts/GiB  system calls/GiB  per transfer: submissions  interrupts",
+        "\n{}\n         guest CPU s/GiB   not idle  process  device interrupts/GiB  system calls/GiB  per transfer: submissions  interrupts",
         first.task.job()
     ));
     let base = Figures::new(first);
@@ -70,9 +73,10 @@ pub fn job(rows: &[Row], report: &Report) {
             Who::Host => format!("{:>25} {:>11}", "-", "-"),
         };
         report.text(format_args!(
-            "  {:5} {:6.3} ({ratio:5.3}x) {:17.3} {:24.0} {:17.0}  {per_transfer}",
+            "  {:5} {:7.3} ({ratio:5.3}x) {:10.3} {:8.3} {:22.0} {:17.0} {per_transfer}",
             row.task.who.name(),
             figures.cpu,
+            figures.busy,
             figures.process,
             figures.interrupts,
             figures.system_calls,
@@ -81,7 +85,7 @@ pub fn job(rows: &[Row], report: &Report) {
             "event": "measurement", "job": row.task.job(), "by": row.task.who.name(),
             "transfers": row.task.objects, "bytes": row.task.bytes(),
             "guest_cpu_s_per_gib": figures.cpu, "guest_cpu_ratio": ratio,
-            "process_cpu_s_per_gib": figures.process,
+            "guest_not_idle_s_per_gib": figures.busy, "process_cpu_s_per_gib": figures.process,
             "device_interrupts_per_gib": figures.interrupts, "interrupts_per_gib": figures.all_interrupts,
             "system_calls_per_gib": figures.system_calls,
             "submissions_per_transfer": figures.submissions,

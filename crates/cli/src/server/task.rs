@@ -138,8 +138,9 @@ pub struct Outcome {
     pub transfers: Vec<Transfer>,
     /// How much was counted from before the connection was made until the client had said that it has everything.
     pub counted: Counters,
-    /// Commands that the library gave the card.
+    /// Commands that the library gave the card for the transfers, and interrupts of the card meanwhile.
     pub submissions: u64,
+    pub card_interrupts: u64,
     /// MD5 of each received object, as the kernel reads it from the disk afterwards.
     pub stored: Vec<String>,
     /// Where they were counted.

@@ -1,6 +1,6 @@
 //! In the guest: the measured process, which does one task by the card or by the guest's kernel.
 
-use super::counters::Snapshot;
+use super::counters::{self, Snapshot};
 use super::task::{Direction, OBJECT, Outcome, Stage, Task, Transfer, Who};
 use crate::failure::{Exit, Failure};
 use crate::operate::{self, Operators};
@@ -59,13 +59,14 @@ fn by_card(task: &Task) -> io::Result<Outcome> {
     let builder = Engine::builder().backend(Backend::Card).driver(Driver::Caller).card(options);
     let engine = builder.start().map_err(io::Error::other)?;
     let session = engine.session().map_err(io::Error::other)?;
-    let before = engine.statistics().fetched;
     syscalls::mark();
     let snapshot = Snapshot::take()?;
     let connection = engine.connect(task.client).map_err(io::Error::other)?;
+    let before = (engine.statistics().fetched, counters::vfio_interrupts()?);
     let one = |object| card_object(task, &session, &connection, object);
     let transfers = (0..task.objects).map(one).collect::<io::Result<Vec<_>>>()?;
-    let submissions = engine.statistics().fetched - before;
+    let submissions = engine.statistics().fetched - before.0;
+    let card_interrupts = counters::vfio_interrupts()? - before.1;
     connection.shutdown().map_err(io::Error::other)?;
     // The client says that it has everything.
     let said = session.transfer(Source::connection(&connection), [], Sink::memory(1));
@@ -75,7 +76,7 @@ fn by_card(task: &Task) -> io::Result<Outcome> {
     }
     let counted = snapshot.until_now()?;
     syscalls::mark();
-    Ok(Outcome { transfers, counted, submissions, ..Outcome::default() })
+    Ok(Outcome { transfers, counted, submissions, card_interrupts, ..Outcome::default() })
 }
 
 fn card_object(
