@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test lint fuzz bench bench-all generate clean
+.PHONY: help build demo server test lint fuzz bench bench-all generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -12,8 +12,13 @@ build: ## the dcs command, libdcs.so and libdcs.a, in target/release
 	@tools/setup
 	$(CARGO) build --release --locked
 
-demo: build ## the main job on real sockets, checked byte for byte, with figures side by side
+demo: build ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
 	target/release/dcs demo
+	@echo
+	target/release/dcs server demo || { code=$$?; test $$code -eq 9; }
+
+server: build ## a shell in a virtual server with the card
+	target/release/dcs server shell
 
 test: ## every test
 	@tools/setup

@@ -9,3 +9,4 @@ mod interrupt;
 mod keys;
 mod network;
 mod run;
+mod server;

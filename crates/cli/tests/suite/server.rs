@@ -1,0 +1,98 @@
+//! `dcs server` and `dcs card`: the demo in small, in a virtual server where there can be one.
+
+use crate::run::Place;
+use serde_json::Value;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const JOBS: [&str; 4] =
+    ["SSD -> NIC", "SSD -> md5 -> NIC", "SSD -> md5,aes256-ctr -> NIC", "NIC -> crc32c -> SSD"];
+/// Exit code where there can be no virtual server.
+const UNAVAILABLE: i32 = 9;
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"))
+}
+
+#[test]
+fn the_server_s_demo_checks_every_byte_and_both_paths_have_their_figures() {
+    let place = Place::new();
+    let done = place.run("server demo --size 4MiB --json");
+    if done.code() == UNAVAILABLE {
+        eprintln!("skipped: {}", done.stderr());
+        return;
+    }
+    let done = done.ok();
+    let lines = done.lines();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    let checks = of("check");
+    // Each job by each of both, measured and traced.
+    assert_eq!(checks.len(), JOBS.len() * 2 * 2);
+    for check in checks {
+        assert!(check["ok"] == true && check["bytes"] == 4 << 20, "{check}");
+        let digests = if check["job"] == JOBS[0] { 0 } else { 4 };
+        assert_eq!(check["digests"], digests, "{check}");
+    }
+    let rows = of("measurement");
+    for (job, pair) in JOBS.iter().zip(rows.chunks(2)) {
+        let [host, card] = pair else { panic!("{job} is missing") };
+        assert!(host["job"] == *job && card["job"] == *job && host["by"] == "host" && card["by"] == "card");
+        for row in pair {
+            assert!(number(row, "guest_cpu_s_per_gib") > 0.0 && number(row, "process_cpu_s_per_gib") > 0.0);
+            // What is not idle is the process, the kernel, and whatever waits.
+            assert!(number(row, "guest_not_idle_s_per_gib") > 0.0);
+            assert!((1024.0..10_000_000.0).contains(&number(row, "system_calls_per_gib")), "{row}");
+        }
+        // What the papers are about, whatever the machine: the host is told once a transfer, and not at all of packets.
+        assert_eq!(number(card, "submissions_per_transfer"), 1.0);
+        assert!(number(card, "card_interrupts_per_transfer") <= 1.0, "{card}");
+        let of_devices = "device_interrupts_per_gib";
+        assert!(number(card, of_devices) < number(host, of_devices) / 2.0, "{host} {card}");
+        // A debug build, four objects, a busy machine: the figure proper is the release build's.
+        let ratio = number(card, "guest_cpu_ratio");
+        assert!(ratio > 0.0 && (ratio < 1.0 || !job.contains("aes")), "{card}");
+    }
+    let breakdowns = of("breakdown");
+    assert_eq!(breakdowns.len(), JOBS.len() * 2);
+    for row in breakdowns {
+        let stages = row["stages"].as_array().unwrap();
+        assert!(stages.len() >= 2 && number(row, "latency_ns") > 0.0);
+        assert!(stages.iter().all(|stage| number(stage, "last_ns") <= number(row, "latency_ns")), "{row}");
+    }
+    assert_eq!(lines.last().unwrap()["ok"], true);
+}
+
+#[test]
+fn a_server_that_cannot_be_had_is_said_with_the_reason() {
+    let place = Place::new();
+    let mut command = place.dcs("server demo --size 1MiB");
+    // A QEMU that has no vfio-user-pci.
+    let done = crate::run::Done(command.env("DCS_QEMU", "/bin/false").output().unwrap());
+    done.fails(UNAVAILABLE, &["no virtual server here", "DCS_QEMU", "vfio-user-pci"]);
+}
+
+#[test]
+fn the_server_teaches() {
+    let place = Place::new();
+    let done = place.run("server");
+    assert_eq!(done.code(), 2);
+    assert!(done.stderr().contains("dcs server demo") && done.stderr().contains("dcs server shell"));
+    place.run("server demo --size 0").fails(2, &["--size"]);
+}
+
+#[test]
+fn a_card_is_served_until_it_is_interrupted() {
+    let place = Place::new();
+    let mut card = place.dcs("card socket --json").stdout(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while UnixStream::connect(place.path("socket")).is_err() {
+        assert!(Instant::now() < end, "nobody listens");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed = Command::new("kill").args(["-INT", &card.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(card.wait().unwrap().code(), Some(130));
+    assert!(!place.path("socket").exists(), "it leaves nothing");
+    place.run("card socket --memory 3MiB").fails(2, &["power of two"]);
+}
