@@ -103,6 +103,8 @@ enum Asked {
 #[derive(Debug)]
 struct Bound {
     spec: Arc<TransferSpec>,
+    /// What the source's and the destination's handle were when it was begun.
+    names: [Option<u64>; 2],
     chain: Chain,
     /// Bytes that were given to the destination's stream.
     written: u64,
@@ -592,7 +594,8 @@ impl Card {
         chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
         let digests = |operator: &dcs_engine::OperatorSpec| operator.operator.digest_size() > 0;
         let unchanged = spec.prefix.is_none() && spec.chain.iter().all(digests);
-        self.bound[command.slot()] = Some(Bound { spec, chain, written: 0, unchanged });
+        let names = [spec.source.handle, spec.destination.handle].map(|handle| self.handles.name(handle));
+        self.bound[command.slot()] = Some(Bound { spec, names, chain, written: 0, unchanged });
         Ok(Binding::default())
     }
 
@@ -626,7 +629,16 @@ impl Card {
         let Some(bound) = self.bound[operation.command.slot()].as_ref() else {
             return self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError)));
         };
-        let spec = Arc::clone(&bound.spec);
+        let (spec, names) = (Arc::clone(&bound.spec), bound.names);
+        let (name, handle) = match operation.kind {
+            OperationKind::Read { place: Place::Source, .. } => (names[0], spec.source.handle),
+            OperationKind::Write { .. } | OperationKind::Flush => (names[1], spec.destination.handle),
+            _ => (None, 0),
+        };
+        // The number may be another thing's by now.
+        if name != self.handles.name(handle) {
+            return self.done(operation.id, Outcome::Failed(Fault::new(Status::BadHandle)));
+        }
         match operation.kind {
             OperationKind::Read { place, offset, block, start, length } => {
                 let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };

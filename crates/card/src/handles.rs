@@ -49,13 +49,16 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Handles {
     things: Vec<Option<Thing>>,
+    /// Of each handle: how many were given out when it last was.
+    given: Vec<u64>,
+    count: u64,
     most: usize,
 }
 
 impl Handles {
     /// Room for so many.
     pub fn new(most: usize) -> Handles {
-        Handles { things: Vec::new(), most }
+        Handles { things: Vec::new(), given: Vec::new(), count: 0, most }
     }
 
     /// All handles are gone.
@@ -69,8 +72,10 @@ impl Handles {
         let at = free.or_else(|| (self.things.len() < self.most).then_some(self.things.len()))?;
         if at == self.things.len() {
             self.things.push(None);
+            self.given.resize(self.things.len(), 0);
         }
-        self.things[at] = Some(thing);
+        self.count += 1;
+        (self.things[at], self.given[at]) = (Some(thing), self.count);
         Some(at as u32 + 1)
     }
 
@@ -87,6 +92,12 @@ impl Handles {
     /// What a handle stands for.
     pub fn get(&self, handle: u32) -> Option<Thing> {
         *self.things.get((handle as usize).checked_sub(1)?)?
+    }
+
+    /// What tells a handle from the same number that was given out again. None where there is no such handle.
+    pub fn name(&self, handle: u32) -> Option<u64> {
+        self.get(handle)?;
+        self.given.get(handle as usize - 1).copied()
     }
 
     /// Takes a handle back.
@@ -166,7 +177,10 @@ mod tests {
         let mut handles = Handles::new(2);
         assert_eq!((handles.add(Thing::Ssd(0)), handles.add(Thing::Ssd(1))), (Some(1), Some(2)));
         assert_eq!(handles.add(Thing::Ssd(2)), None);
+        let name = handles.name(1);
         handles.remove(1);
-        assert_eq!(handles.add(Thing::Ssd(3)), Some(1));
+        assert_eq!((handles.name(1), handles.name(9)), (None, None));
+        assert_eq!(handles.add(Thing::Ssd(0)), Some(1));
+        assert!(name.is_some() && handles.name(1) != name, "the same number, and not the same");
     }
 }

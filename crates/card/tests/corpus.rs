@@ -14,5 +14,5 @@ fn vfio_user_corpus() {
 
 #[test]
 fn card_corpus() {
-    replay::replay("card", 40, guest::card);
+    replay::replay("card", 30, guest::card);
 }

@@ -241,6 +241,9 @@ impl World {
         assert!(
             self.run_until(1_000_000, |world| world.register(0x14) & 1 == 0 && world.register(0x1c) & 1 == 0)
         );
+        // The answer to a read comes after what the card wrote before.
+        let address = self.bar(self.card_id, 0).address;
+        self.fabric.read(HOST, address, 4).expect("the card answers");
     }
 
     pub fn enable(&mut self) {

@@ -4,9 +4,11 @@ use crate::rig::{CARD, End, FREE, HOST_MEMORY, Rig, Transfer};
 use crate::transfers::data;
 use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::register::sq_tail_doorbell;
-use dcs_abi::status::Status;
+use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
-use dcs_fabric::{Wire, nic::Family};
+use dcs_fabric::nic::Family;
+use dcs_fabric::{Fault, Rule, When, Wire};
+use std::time::Duration;
 
 const LENGTH: u64 = 300_000;
 
@@ -212,4 +214,28 @@ fn handles_of_a_nic_that_was_attached_anew() {
     rig.command(opcode::RELEASE, &[old]).unwrap();
     rig.command(opcode::RELEASE, &[4]).unwrap();
     assert_eq!(rig.run(&send(flow)).status(), Status::Success, "it is another one's");
+}
+
+/// A connection is released while a transfer to it waits for its SSD, and its handle is given out again.
+#[test]
+fn a_handle_that_is_another_s_by_now() {
+    let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
+    assert_eq!(rig.plug(Family::Igb, Wire::default()), Ok(3));
+    assert_eq!(rig.command(opcode::LISTEN, &[3, 80]), Ok((4, 0)));
+    let (old, _) = rig.accepted(4, 80, 5000);
+    let ssd = rig.ssds[0].0;
+    let late = Fault::DelayCompletion(Duration::from_millis(500));
+    rig.fabric.inject(ssd, Rule::once(When::opcode(2), late));
+    let cid = rig.submit(&Transfer::new(End::ssd(2, &[(0, 4096)]), End::flow(old)));
+    assert!(rig.run_until(|rig| rig.fabric.faults_struck(ssd) == 1), "the SSD is at it");
+    rig.command(opcode::RELEASE, &[old]).unwrap();
+    let (new, stream) = rig.accepted(4, 80, 5001);
+    assert_eq!(new, old, "the same number");
+    let ended = rig.wait(cid);
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::BadHandle, Stage::Destination));
+    let end = rig.now() + 1_000_000_000;
+    rig.run_until(|rig| rig.now() > end);
+    assert!(rig.stream(stream).got.is_empty(), "bytes that were not for this one");
+    assert_eq!(rig.run(&Transfer::new(End::ssd(2, &[(0, 4096)]), End::flow(new))).status(), Status::Success);
+    rig.assert_idle();
 }
