@@ -82,6 +82,8 @@ pub struct Ssd {
     bounce_length: u64,
     told: VecDeque<Told>,
     namespace: Option<u32>,
+    /// Bytes of a logical block as it was told when the SSD was started.
+    size: Option<u32>,
     left: bool,
 }
 
@@ -105,8 +107,20 @@ impl Ssd {
         let (registers, namespace) = (config.registers, config.namespace);
         let host = Nvme::new(config, region).ok()?;
         let (waiting, flights, told) = Default::default();
-        let left = false;
-        Some(Ssd { host, registers, waiting, flights, most, bounces, bounce_length, told, namespace, left })
+        let (size, left) = (None, false);
+        Some(Ssd {
+            host,
+            registers,
+            waiting,
+            flights,
+            most,
+            bounces,
+            bounce_length,
+            told,
+            namespace,
+            size,
+            left,
+        })
     }
 
     /// The host has let go of it, by a reset of the card: it is to stop.
@@ -147,7 +161,7 @@ impl Ssd {
 
     /// Brings the controller up, or resets it and brings it up again.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        self.left = false;
+        (self.left, self.size) = (false, None);
         match self.host.state() {
             State::Off => self.host.start(bus, now),
             _ => self.host.reset(bus, now),
@@ -159,6 +173,9 @@ impl Ssd {
         let Some(namespace) = self.host.namespace() else { return Some(Status::DeviceReset) };
         let size = u64::from(namespace.block_size);
         let end = position.checked_add(length);
+        if self.size.is_some_and(|size| size != namespace.block_size) {
+            return Some(Status::DeviceReset);
+        }
         if namespace.block_size > LOGICAL_BLOCK_MAX {
             return Some(Status::UnsupportedEndpoint);
         }
@@ -194,6 +211,9 @@ impl Ssd {
     /// Looks after the controller.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.host.poll(bus, now);
+        if let (State::Ready, Some(namespace)) = (self.host.state(), self.host.namespace()) {
+            self.size.get_or_insert(namespace.block_size);
+        }
         if self.host.state() == State::Failed(nvme::Failure::Gone) && !self.flights.is_empty() {
             // What was pulled out writes nowhere; what the host has switched off is the host's.
             self.host.silenced();
@@ -292,8 +312,9 @@ impl Ssd {
         let namespace = self.host.namespace().ok_or(Status::DeviceReset)?;
         let size = u64::from(namespace.block_size);
         let most = namespace.max_transfer - namespace.max_transfer % size;
-        // It may have become another one since the transfer was begun.
-        let drivable = namespace.block_size <= LOGICAL_BLOCK_MAX && most > 0;
+        // It may have become another one by a reset: places and lengths are not what they were then.
+        let same = self.size.is_none_or(|size| size == namespace.block_size);
+        let drivable = same && namespace.block_size <= LOGICAL_BLOCK_MAX && most > 0;
         drivable.then_some((size, most)).ok_or(Status::DeviceReset)
     }
 

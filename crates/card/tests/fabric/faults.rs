@@ -232,6 +232,35 @@ fn an_ssd_that_cannot_be_stopped_keeps_its_blocks_and_harms_no_other() {
     run(&mut rig, READ, None, "after a reset of the function");
 }
 
+/// An SSD comes back from a reset with larger logical blocks than a transfer was begun with. None of its bytes go to the wrong place; it works
+/// when it was attached as what it is now.
+#[test]
+fn an_ssd_that_comes_back_as_another_one() {
+    for opcode in [READ, WRITE] {
+        let mut rig = Rig::ready(config(), 2);
+        let ssd = rig.ssds[0].0;
+        rig.fabric.inject(ssd, Rule::once(When::opcode(opcode), Fault::Hang));
+        let (transfer, stage) = victim(opcode);
+        let cid = rig.submit(&transfer);
+        assert!(rig.run_until(|rig| rig.fabric.faults_struck(ssd) == 1));
+        rig.fabric.device::<nvme::Nvme>(ssd).format(1, nvme::Namespace::new(1 << 14, 12));
+        let ended = rig.wait(cid);
+        assert_eq!((ended.status(), ended.entry.stage()), (Status::DeviceReset, stage));
+        run(&mut rig, opcode, Some((Status::DeviceReset, stage)), "as it is");
+        rig.assert_idle();
+        let bar = rig.fabric.bar(ssd, 0);
+        let words = [bar.length as u32, 0, 0, 0, 0, 0];
+        let opcode = dcs_abi::admin::opcode::ATTACH_SSD;
+        let entry =
+            dcs_abi::admin::AdminEntry { opcode, data_address: bar.address, words, ..Default::default() };
+        let (handle, size) = rig.admin(entry).unwrap();
+        assert_eq!(size, 4096);
+        let ended =
+            rig.run(&Transfer::new(End::ssd(handle, &[(8192, 65_536)]), End::memory(1, FREE, 65_536)));
+        assert_eq!(ended.status(), Status::Success);
+    }
+}
+
 #[test]
 fn an_ssd_that_goes_during_many_transfers_fails_each_once() {
     let mut rig = Rig::ready(config(), 2);

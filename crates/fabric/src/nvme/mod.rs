@@ -229,6 +229,15 @@ impl Nvme {
         self.counts
     }
 
+    /// The namespace with this identifier is another one from now on, as if somebody had formatted it.
+    ///
+    /// # Panics
+    ///
+    /// Where there is none.
+    pub fn format(&mut self, identifier: u32, namespace: Namespace) {
+        self.config.namespaces[identifier as usize - 1] = namespace;
+    }
+
     /// Commands that are neither completed nor given up. Asynchronous event requests do not count.
     pub fn outstanding(&self) -> usize {
         self.tasks.len()
