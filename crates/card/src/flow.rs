@@ -343,7 +343,9 @@ mod tests {
         let mut whole = Flow::default();
         whole.read(&mut bus, operation(3), 0, 10);
         arrive(&mut whole, &mut bus, 0, 4);
-        (whole.received(4), whole.ended(4), whole.closed(Reason::Finished));
+        whole.received(4);
+        whole.ended(4);
+        whole.closed(Reason::Finished);
         whole.settle(&mut told);
         assert_eq!(
             told.back(),

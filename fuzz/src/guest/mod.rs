@@ -128,8 +128,15 @@ impl Guest<'_> {
     }
 
     fn run(&mut self) {
-        for _ in 0..self.byte() {
-            self.world.step(u64::MAX >> 1);
+        let steps = self.byte();
+        self.steps(steps);
+    }
+
+    /// So many things happen, where there are as many in a while.
+    fn steps(&mut self, count: u8) {
+        let end = self.world.now() + 10_000_000_000;
+        for _ in 0..count {
+            self.world.step(end);
         }
     }
 
@@ -359,16 +366,12 @@ impl Guest<'_> {
             return self.world.reset_function();
         }
         self.world.write_register(0x14, &0x0046_0000u32.to_le_bytes());
-        for _ in 0..(how & 3) * 8 {
-            self.world.step(u64::MAX >> 1);
-        }
+        self.steps((how & 3) * 8);
         self.world.enable();
         // A guest that can't wait.
         let address = World::rings(0);
         if how & 4 == 0 {
-            for _ in 0..how >> 4 {
-                self.world.step(u64::MAX >> 1);
-            }
+            self.steps(how >> 4);
             let words = [GRANTED as u32, 0, GRANT_READ | GRANT_WRITE, 0, 0, 0];
             let grant = AdminEntry { opcode: opcode::GRANT_MEMORY, words, ..Default::default() };
             self.world.push(0, &grant.to_bytes());

@@ -169,7 +169,8 @@ impl World {
         let now = self.now();
         self.steps += 1;
         self.still = if now > before { 0 } else { self.still + 1 };
-        assert!(self.still < STILL, "time stands still: {:?}", self.card);
+        let deadlines = (self.card.deadline(), self.peer.deadline, until);
+        assert!(self.still < STILL, "time stands still at {now}, {deadlines:?}, {event:?}: {:?}", self.card);
         let over = event.is_none() && now >= until;
         match event {
             Some(Event::Frame { bytes, .. }) => self.peer.receive(bytes),

@@ -6,5 +6,6 @@ mod host;
 mod hostile;
 mod nic_faults;
 mod peer;
+mod properties;
 mod rig;
 mod transfers;
