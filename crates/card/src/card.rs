@@ -262,7 +262,7 @@ impl Card {
 
     /// Whether devices may write into own memory soon, so that it is worth looking.
     pub fn is_busy(&self) -> bool {
-        !self.networks.is_empty()
+        self.networks.iter().any(Network::is_busy)
             || !self.engine.is_idle()
             || self.ssds.iter().any(|ssd| ssd.is_busy() || ssd.deadline().is_some())
     }

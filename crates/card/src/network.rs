@@ -172,6 +172,11 @@ impl Network {
         self.left = true;
     }
 
+    /// Whether something may come by the NIC at any time.
+    pub fn is_busy(&self) -> bool {
+        !self.left || !matches!(self.nic.state(), nic::State::Off | nic::State::Failed(_))
+    }
+
     /// Whether the host has let go of it.
     pub fn is_left(&self) -> bool {
         self.left

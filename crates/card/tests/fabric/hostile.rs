@@ -239,3 +239,19 @@ fn a_handle_that_is_another_s_by_now() {
     assert_eq!(rig.run(&Transfer::new(End::ssd(2, &[(0, 4096)]), End::flow(new))).status(), Status::Success);
     rig.assert_idle();
 }
+
+/// After a reset the peers are told, the devices stop, and there is nothing to look at any more.
+#[test]
+fn a_reset_brings_the_devices_to_rest() {
+    let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);
+    assert_eq!(rig.plug(Family::Igb, Wire::default()), Ok(3));
+    assert_eq!(rig.command(opcode::LISTEN, &[3, 80]), Ok((4, 0)));
+    let (flow, stream) = rig.accepted(4, 80, 5000);
+    rig.submit(&Transfer::new(End::ssd(2, &[(0, LENGTH)]), End::flow(flow)));
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() > 10_000));
+    assert!(rig.card.is_busy());
+    rig.disable();
+    assert!(rig.run_until(|rig| !rig.card.is_busy() && rig.card.connections() == 0), "{:?}", rig.card);
+    assert!(rig.net().is_reset(stream), "the peer was told");
+    works_after_a_reset(&mut rig);
+}

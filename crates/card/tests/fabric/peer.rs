@@ -128,6 +128,10 @@ impl Peer {
         self.sockets.get_mut::<tcp::Socket>(self.streams[stream].handle).abort();
     }
 
+    pub fn is_reset(&mut self, stream: usize) -> bool {
+        self.sockets.get_mut::<tcp::Socket>(self.streams[stream].handle).state() == tcp::State::Closed
+    }
+
     pub fn receive(&mut self, frame: Vec<u8>) {
         self.link.incoming.push_back(frame);
     }
