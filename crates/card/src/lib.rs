@@ -45,7 +45,8 @@
 //! | its CPU's writes to the card's own memory (BAR1) | nothing: what lies there is read as if a device had written it that lies. What devices do with commands that the guest has changed there is between it, the devices and their IOMMU |
 //!
 //! A controller reset, or one of the function, takes all of it back: grants, queues, connections and handles are gone, devices are stopped
-//! (a NIC when it has told its peers), and their places are free for others. What a device may still write to stays out of use.
+//! (a NIC when it has told its peers), and their places are free for others then: an ATTACH that finds them all taken before
+//! that is refused with OUT_OF_RESOURCES. What a device may still write to stays out of use.
 #![forbid(unsafe_code)]
 
 mod admin;

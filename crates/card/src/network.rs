@@ -109,6 +109,8 @@ pub struct Network {
     wishes: VecDeque<Wish>,
     model: nic::Model,
     left: bool,
+    /// It is left, and the NIC was told to stop.
+    stopping: bool,
 }
 
 impl std::fmt::Debug for Network {
@@ -161,6 +163,7 @@ impl Network {
             wishes,
             model,
             left: false,
+            stopping: false,
         })
     }
 
@@ -217,7 +220,7 @@ impl Network {
     /// Brings the NIC up, or resets it. Connections of before are gone.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos, address: Address) {
         self.address = address;
-        self.left = false;
+        (self.left, self.stopping) = (false, false);
         self.drop_all(bus);
         self.fresh = false;
         match self.nic.state() {
@@ -296,9 +299,9 @@ impl Network {
         self.read_again();
         self.transmit(bus, now);
         self.take_events(bus);
-        if self.left && self.frames.is_empty() && self.nic.state() == nic::State::Ready {
+        if self.left && !self.stopping && self.frames.is_empty() {
             self.nic.stop(bus, now);
-            self.fresh = false;
+            (self.stopping, self.fresh) = (true, false);
         }
         self.nic.ring(bus);
     }

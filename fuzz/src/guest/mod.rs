@@ -436,9 +436,9 @@ impl Guest<'_> {
         assert!(world.is_ready(), "it does not start again: {:?}", world.card);
         assert_eq!(world.grant(0, GRANTED), Ok((1, 0)), "nothing is left of before");
         world.create_queues(1).expect("no queue is left of before");
-        assert_eq!(world.attach_ssd(), Ok((2, 512)), "{:?}", world.card);
+        assert_eq!(world.patiently(World::attach_ssd), Ok((2, 512)), "{:?}", world.card);
         self.read_once();
-        let (nic, _) = self.world.attach_nic().expect("the NIC works again");
+        let (nic, _) = self.world.patiently(World::attach_nic).expect("the NIC works again");
         self.send_once(nic);
     }
 

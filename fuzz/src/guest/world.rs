@@ -339,6 +339,20 @@ impl World {
         self.command(opcode::ATTACH_SSD, bar.address, &[bar.length as u32])
     }
 
+    /// Attaches a device, if need be when those of before have stopped.
+    pub fn patiently(
+        &mut self,
+        attach: fn(&mut World) -> Result<(u32, u32), Status>,
+    ) -> Result<(u32, u32), Status> {
+        for _ in 0..60 {
+            match attach(self) {
+                Err(Status::OutOfResources) => _ = self.run_until(1_000_000_000, |_| false),
+                other => return other,
+            }
+        }
+        Err(Status::OutOfResources)
+    }
+
     /// The words of the NIC's ATTACH.
     pub fn nic_words(&self) -> [u32; 5] {
         [self.bar(self.nic, 0).length as u32, 0x10c9, CARD.to_bits(), 24 | 1500 << 16, 0]
