@@ -1,6 +1,7 @@
 //! `dcs copy`: a file to a file.
 
 use crate::args;
+use crate::card;
 use crate::chain::Chain;
 use crate::expect::Expected;
 use crate::failure::Failure;
@@ -12,6 +13,7 @@ use crate::target::{Options, Target};
 use crate::transfer::{self, Job};
 use crate::watch::Watch;
 use std::path::Path;
+use std::sync::Arc;
 
 pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     interrupt::install();
@@ -24,6 +26,10 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     let destination = into_folder(copy)?;
     let options = Options { file: &copy.target, no_clobber: copy.no_clobber, mode };
     let target = Target::open(&destination, &options)?;
+    let engine = card::engine()?.map(Arc::new);
+    if engine.is_some() {
+        card::prepare(&target.name, target.file(), input.length())?;
+    }
     let job = Job {
         name: format!("{} -> {}", copy.from, target.name),
         source: input.source(moving.cache.into(), dcs::Mode::Auto),
@@ -35,6 +41,7 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
         timeout: moving.timeout,
         durable: copy.target.durable,
         io: moving.io.into(),
+        engine,
     };
     let done = transfer::run(job, report)?;
     input.advance(done.completion.bytes_in);

@@ -7,6 +7,7 @@
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
+//! | `card` | sending and receiving on a card |
 //! | `failure`, `report` | what went wrong, what was done; for people and as JSON |
 //! | `workload` | what the demo and the benchmark have in common |
 //! | `operate` | a chain of operators without an engine |
@@ -15,6 +16,7 @@
 mod address;
 mod args;
 mod bench;
+mod card;
 mod chain;
 mod copy;
 mod demo;

@@ -2,6 +2,7 @@
 
 use crate::address::{Connection, Listener};
 use crate::args;
+use crate::card;
 use crate::chain::Chain;
 use crate::expect::Expected;
 use crate::failure::Failure;
@@ -11,8 +12,17 @@ use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
 use crate::transfer::{self, Job};
 use crate::watch::Watch;
-use dcs::Source;
+use dcs::card::net;
+use dcs::{Engine, Source};
 use serde_json::json;
+use std::sync::Arc;
+
+/// Where it comes from.
+enum From {
+    Connection(Connection),
+    /// One of the card's.
+    Card(net::Connection),
+}
 
 pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     interrupt::install();
@@ -21,18 +31,23 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let expected = Expected::new(&recv.target.expect, &chain.names)?;
     let target = Target::open(&recv.file, &Options { file: &recv.target, no_clobber: false, mode: 0o666 })?;
-    let connection = accept(recv, report)?;
+    let engine = card::engine()?.map(Arc::new);
+    if engine.is_some() {
+        card::prepare(&target.name, target.file(), recv.length)?;
+    }
+    let from = From::accept(recv, engine.as_deref(), report)?;
     let job = Job {
         name: format!("{} -> {}", recv.from, target.name),
-        source: Source::socket(&connection),
+        source: from.source(),
         sink: target.sink(moving.cache.into()),
-        watch: Watch::received(&connection),
+        watch: from.watch(),
         ops: chain.ops,
         length: recv.length,
         total: recv.length,
         timeout: moving.timeout,
         durable: recv.target.durable,
         io: moving.io.into(),
+        engine,
     };
     let done = transfer::run(job, report)?;
     expected.check(&done.completion, &target)?;
@@ -49,10 +64,31 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn accept(recv: &args::Recv, report: &Report) -> Result<Connection, Failure> {
-    let listener = Listener::bind(&recv.from)?;
-    let address = listener.address();
-    report.remark(format_args!("dcs: listening on {address}"));
-    report.object(&json!({ "event": "listening", "command": "recv", "address": address }));
-    listener.accept(recv.accept_timeout)
+impl From {
+    fn accept(recv: &args::Recv, engine: Option<&Engine>, report: &Report) -> Result<From, Failure> {
+        let listening = |address: &str| {
+            report.remark(format_args!("dcs: listening on {address}"));
+            report.object(&json!({ "event": "listening", "command": "recv", "address": address }));
+        };
+        if let Some(engine) = engine {
+            return card::accept(engine, &recv.from, || listening(&recv.from)).map(From::Card);
+        }
+        let listener = Listener::bind(&recv.from)?;
+        listening(&listener.address());
+        listener.accept(recv.accept_timeout).map(From::Connection)
+    }
+
+    fn source(&self) -> Source {
+        match self {
+            From::Connection(connection) => Source::socket(connection),
+            From::Card(connection) => Source::connection(connection),
+        }
+    }
+
+    fn watch(&self) -> Watch {
+        match self {
+            From::Connection(connection) => Watch::received(connection),
+            From::Card(_) => Watch::Nothing,
+        }
+    }
 }

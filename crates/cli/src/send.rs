@@ -2,6 +2,7 @@
 
 use crate::address::Connection;
 use crate::args;
+use crate::card;
 use crate::chain::Chain;
 use crate::failure::Failure;
 use crate::input::Input;
@@ -11,11 +12,15 @@ use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
 use crate::transfer::{self, Done, Job};
 use crate::watch::Watch;
-use dcs::Sink;
+use dcs::card::net;
+use dcs::{Engine, Sink};
+use std::sync::Arc;
 
 /// Where it goes: a connection, or standard output.
 enum To {
     Connection(Connection),
+    /// One of the card's.
+    Card(Arc<Engine>, net::Connection),
     Stdout(Target),
 }
 
@@ -25,7 +30,8 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let counters = Counters::new(&moving.ciphers, Missing::Random);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let mut input = Input::open(&send.file, send.offset, send.length)?;
-    let to = To::open(send)?;
+    let engine = card::engine()?.map(Arc::new);
+    let to = To::open(send, engine.as_ref())?;
     let zero_copy = send.zero_copy.into();
     let job = Job {
         name: format!("{} -> {}", send.file, send.to),
@@ -38,6 +44,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
         timeout: moving.timeout,
         durable: false,
         io: moving.io.into(),
+        engine,
     };
     let done = transfer::run(job, report)?;
     input.advance(done.completion.bytes_in);
@@ -55,7 +62,10 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
 }
 
 impl To {
-    fn open(send: &args::Send) -> Result<To, Failure> {
+    fn open(send: &args::Send, engine: Option<&Arc<Engine>>) -> Result<To, Failure> {
+        if let Some(engine) = engine {
+            return Ok(To::Card(Arc::clone(engine), card::connect(engine, &send.to)?));
+        }
         if send.to != "-" {
             return Connection::connect(&send.to, send.connect_timeout).map(To::Connection);
         }
@@ -66,6 +76,7 @@ impl To {
     fn sink(&self) -> Sink {
         match self {
             To::Connection(connection) => Sink::socket(connection),
+            To::Card(_, connection) => Sink::connection(connection),
             To::Stdout(target) => target.sink(dcs::Mode::Auto),
         }
     }
@@ -73,7 +84,7 @@ impl To {
     fn watch(&self) -> Watch {
         match self {
             To::Connection(connection) => Watch::sent(connection),
-            To::Stdout(_) => Watch::Nothing,
+            To::Card(..) | To::Stdout(_) => Watch::Nothing,
         }
     }
 
@@ -83,6 +94,7 @@ impl To {
                 connection.finish();
                 Ok(())
             }
+            To::Card(engine, connection) => card::finish(&engine, &connection),
             To::Stdout(target) => target.commit(done.completion.bytes_out),
         }
     }

@@ -66,7 +66,7 @@ impl Target {
         Ok(Target { name: name.to_string(), kind })
     }
 
-    fn file(&self) -> &File {
+    pub fn file(&self) -> &File {
         match &self.kind {
             Kind::Beside { temporary, .. } => temporary.as_file(),
             Kind::Itself(file) | Kind::Stdout(file, _) => file,

@@ -7,6 +7,7 @@ use crate::watch::Watch;
 use dcs::{Completion, Engine, Io, Op, Session, Sink, Source, Transfer};
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the bar moves.
@@ -23,6 +24,8 @@ pub struct Job {
     pub timeout: Option<Duration>,
     pub durable: bool,
     pub io: Io,
+    /// The engine that the endpoints belong to; without one, one of its own.
+    pub engine: Option<Arc<Engine>>,
     pub watch: Watch,
     /// Bytes that the watch will have seen at the end, where that is known.
     pub total: Option<u64>,
@@ -38,7 +41,10 @@ pub struct Done {
 pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
     let Job { name, source, ops, sink, watch, .. } = job;
     let refused = |error| Failure::refused(&name, error);
-    let engine = Engine::builder().io(job.io).start().map_err(refused)?;
+    let engine = match job.engine {
+        Some(engine) => engine,
+        None => Arc::new(Engine::builder().io(job.io).start().map_err(refused)?),
+    };
     let session = engine.session().map_err(refused)?;
     // Made before the transfer, so that its end cannot be missed.
     session.event_fd().map_err(refused)?;
