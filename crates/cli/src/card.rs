@@ -2,7 +2,7 @@
 
 use crate::failure::{Exit, Failure};
 use dcs::card::{Options, extents, net};
-use dcs::{Backend, Driver, Engine, Sink, Source};
+use dcs::{Backend, Engine, Sink, Source};
 use std::net::SocketAddrV4;
 
 /// Which backend transfers run on, and which devices are the card's.
@@ -20,7 +20,7 @@ pub fn engine() -> Result<Option<Engine>, Failure> {
     }
     let options = Options::from_environment()
         .map_err(|error| Failure::usage(error.to_string()).advise("correct the environment variable"))?;
-    let builder = Engine::builder().backend(Backend::Card).driver(Driver::Caller).card(options);
+    let builder = Engine::builder().backend(Backend::Card).card(options);
     let started = builder.start().map_err(|error| Failure::new(Exit::Failed, format!("the card: {error}")));
     started.map(Some).map_err(|failure| failure.advise("dcs server shell boots a server that has one"))
 }

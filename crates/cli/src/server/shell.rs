@@ -23,7 +23,7 @@ The card's own address is 10.0.2.15, the kernel's 10.0.2.16. DCS_CARD, DCS_CARD_
 Leave by exit, or Ctrl-A x.
 END
 cd /mnt
-setsid cttyhack sh || sh
+setsid cttyhack sh
 "#;
 
 pub fn run(options: &args::ServerShell, report: &Report) -> Result<(), Failure> {
