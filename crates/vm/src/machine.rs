@@ -191,8 +191,8 @@ impl Machine {
         Guest::start(qemu, monitor)
     }
 
-    /// Switches it on with its console on this process's terminal; Ctrl-A x switches it off, Ctrl-C goes to the guest. The
-    /// caller has to wait for it.
+    /// Switches it on with its console on this process's terminal; Ctrl-A x switches it off, Ctrl-C goes to the guest. What QEMU itself
+    /// has to say goes to `qemu.log` in `folder`. The caller has to wait for it.
     ///
     /// # Errors
     ///
@@ -200,6 +200,8 @@ impl Machine {
     pub fn start_on_terminal(&self, tools: &Tools, initramfs: &[u8], folder: &Path) -> Result<Child, Error> {
         let mut qemu = self.command(tools, initramfs, folder)?;
         qemu.args(["-serial", "mon:stdio"]);
+        let log = folder.join("qemu.log");
+        qemu.stderr(fs::File::create(&log).map_err(error::at(&log))?);
         let what = qemu.get_program().to_string_lossy().into_owned();
         qemu.spawn().map_err(error::io(what))
     }

@@ -39,6 +39,10 @@ pub fn run(options: &args::ServerShell, report: &Report) -> Result<(), Failure> 
     let status = qemu.wait().map_err(|error| Failure::io("QEMU", &error))?;
     match status.success() {
         true => Ok(()),
-        false => Err(Failure::new(Exit::Failed, format!("QEMU ended: {status}"))),
+        false => {
+            let log = std::fs::read_to_string(parts.folder.path().join("qemu.log")).unwrap_or_default();
+            let last = log.lines().last().unwrap_or("it did not say why");
+            Err(Failure::new(Exit::Failed, format!("QEMU ended: {status}: {last}")))
+        }
     }
 }
