@@ -2,6 +2,7 @@
 
 use crate::run::Place;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -95,4 +96,34 @@ fn a_card_is_served_until_it_is_interrupted() {
     assert_eq!(card.wait().unwrap().code(), Some(130));
     assert!(!place.path("socket").exists(), "it leaves nothing");
     place.run("card socket --memory 3MiB").fails(2, &["power of two"]);
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing_behind() {
+    let place = Place::new();
+    let mut command = place.dcs("server demo --size 8MiB --json");
+    let folder = place.path("");
+    let mut demo = command.env("TMPDIR", &folder).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    if !first.contains("\"server\"") {
+        assert_eq!(demo.wait().unwrap().code(), Some(UNAVAILABLE));
+        eprintln!("skipped: {first}");
+        return;
+    }
+    // The guest is up, and at work.
+    assert!(Command::new("kill").arg(demo.id().to_string()).status().unwrap().success());
+    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    let named = folder.to_string_lossy().into_owned();
+    let is_left = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(&named))
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    while is_left() {
+        assert!(Instant::now() < end, "QEMU or the card is left over");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
