@@ -5,33 +5,25 @@
 
 use crate::admin::Admin;
 use crate::costs::Costs;
-use crate::flow::{self, Origin};
-use crate::handles::{Access, Handles, Thing};
-use crate::network::{Network, Wish, WriteTo};
+use crate::flow;
+use crate::handles::Handles;
+use crate::host::Asked;
+use crate::network::{Network, Wish};
 use crate::registers::{AdminQueues, Facts, Front, Registers};
-use crate::rings::{COMPLETION, Pair, SUBMISSION};
+use crate::rings::Pair;
 use crate::ssd::{Job, Span, Ssd, Told, Work};
 use crate::timers::Timers;
 use crate::wake::Wake;
-use dcs_abi::descriptor::EndpointKind;
+use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
-use dcs_abi::result::ResultArea;
-use dcs_abi::status::{Stage, Status};
 use dcs_devices::bus::{Bus, ReadDone, Region, Tag, Window};
-use dcs_engine::{
-    Action, Binding, BlockId, CommandId, EndpointSpec, Engine, Event, Fault, Nanos, Operation, OperationId,
-    OperationKind, Outcome, Place, QueueId, TransferSpec,
-};
-use dcs_ndp::Chain;
+use dcs_engine::{Action, BlockId, Engine, Event, Nanos, OperationId, Outcome, QueueId};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Whose reads a tag names: the card's own reads of host memory.
-const HOST_READS: u32 = 0;
+pub(crate) const HOST_READS: u32 = 0;
 /// The first SSD's; the others follow.
 pub(crate) const FIRST_SSD: u32 = 1;
-/// A block shorter than this may wait a little for the next one of its stream, to go in one segment with it (MSG_MORE).
-const WORTH_WAITING: u32 = 8192;
 /// Steps that one [`Card::poll`] takes at most, so that nobody keeps the owner from looking elsewhere.
 const STEPS: usize = 4096;
 
@@ -86,36 +78,10 @@ pub enum CardError {
     },
 }
 
-/// What a read of host memory is for.
-#[derive(Debug)]
-enum Asked {
-    /// An entry of the admin queue.
-    AdminEntry,
-    /// An entry of a queue, under this number.
-    Entry(QueueId, u32),
-    /// A descriptor.
-    Descriptor(CommandId),
-    /// A source's bytes, to this place in own memory.
-    Memory { operation: OperationId, to: u64 },
-}
-
-/// A command's endpoints and operators.
-#[derive(Debug)]
-struct Bound {
-    spec: Arc<TransferSpec>,
-    /// What the source's and the destination's handle were when it was begun.
-    names: [Option<u64>; 2],
-    chain: Chain,
-    /// Bytes that were given to the destination's stream.
-    written: u64,
-    /// What arrives at the destination is what the source has, byte for byte.
-    unchanged: bool,
-}
-
 /// The card.
 #[derive(Debug)]
 pub struct Card {
-    config: Config,
+    pub(crate) config: Config,
     pub(crate) engine: Engine,
     pub(crate) front: Front,
     pub(crate) admin: Option<Admin>,
@@ -124,21 +90,21 @@ pub struct Card {
     pub(crate) pairs: Vec<Option<Pair>>,
     /// Queues of the engine that a reset left to be deleted; and what is to be started then.
     pub(crate) leaving: Vec<QueueId>,
-    starting: Option<AdminQueues>,
+    pub(crate) starting: Option<AdminQueues>,
     pub(crate) ssds: Vec<Ssd>,
     pub(crate) networks: Vec<Network>,
     /// What is left of own memory.
     pub(crate) memory: Region,
-    blocks: Region,
-    bound: Vec<Option<Bound>>,
-    asked: HashMap<u32, Asked>,
-    next_read: u32,
-    next_entry: u32,
-    timers: Timers<(OperationId, Outcome)>,
+    pub(crate) blocks: Region,
+    pub(crate) bound: Vec<Option<Bound>>,
+    pub(crate) asked: HashMap<u32, Asked>,
+    pub(crate) next_read: u32,
+    pub(crate) next_entry: u32,
+    pub(crate) timers: Timers<(OperationId, Outcome)>,
     /// The engine is at its next action until then.
-    busy_until: Nanos,
+    pub(crate) busy_until: Nanos,
     /// The next action, while the engine is at it.
-    next_action: Option<Action>,
+    pub(crate) next_action: Option<Action>,
     pub(crate) now: Nanos,
 }
 
@@ -290,7 +256,7 @@ impl Card {
         }
     }
 
-    fn ring<'a>(&mut self, queue: u16, event: impl FnOnce(QueueId) -> Event<'a>) {
+    pub(crate) fn ring<'a>(&mut self, queue: u16, event: impl FnOnce(QueueId) -> Event<'a>) {
         if let Some(Some(pair)) = self.pairs.get(queue as usize - 1) {
             let event = event(pair.id);
             self.handle(event);
@@ -475,334 +441,6 @@ impl Card {
             Action::QueueDeleted { queue } => self.queue_deleted(bus, queue),
         }
     }
-
-    /// Reads host memory.
-    fn ask(&mut self, bus: &mut dyn Bus, window: Window, asked: Asked) {
-        self.next_read = self.next_read.wrapping_add(1);
-        self.asked.insert(self.next_read, asked);
-        bus.read(window.address, window.length as u32, Tag::new(HOST_READS, self.next_read));
-    }
-
-    pub(crate) fn ask_admin_entry(&mut self, bus: &mut dyn Bus, window: Window) {
-        self.ask(bus, window, Asked::AdminEntry);
-    }
-
-    fn host_read_done(&mut self, bus: &mut dyn Bus, done: ReadDone) {
-        match (self.asked.remove(&done.tag.number()), done.data) {
-            (None, _) => {}
-            (Some(Asked::AdminEntry), Ok(bytes)) => self.admin_entry(bus, &bytes),
-            (Some(Asked::Entry(queue, number)), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
-            (Some(Asked::AdminEntry), Err(_)) => self.give_up(),
-            (Some(Asked::Entry(queue, number)), Err(_)) => {
-                // What is left of a queue that a reset has ended is no matter of those to come.
-                if self.pair_of(queue).is_some() {
-                    self.give_up();
-                }
-                self.entry_fetched(queue, number, &[0; 64]);
-            }
-            (Some(Asked::Descriptor(command)), data) => {
-                let mut data = data.ok();
-                self.handle(Event::Descriptor { command, bytes: data.as_deref() });
-                // Keys may have been in it.
-                if let Some(bytes) = &mut data {
-                    bytes.fill(0);
-                }
-            }
-            (Some(Asked::Memory { operation, to }), Ok(bytes)) => {
-                bus.store(to, &bytes);
-                self.done(operation, moved(bytes.len() as u64, 0));
-            }
-            (Some(Asked::Memory { operation, .. }), Err(_)) => {
-                self.done(operation, Outcome::Failed(Fault::new(Status::ReadError)));
-            }
-        }
-    }
-
-    pub(crate) fn pair_of(&mut self, queue: QueueId) -> Option<&mut Pair> {
-        self.pairs.iter_mut().flatten().find(|pair| pair.id == queue)
-    }
-
-    fn fetch_entry(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16) {
-        let number = self.next_entry;
-        let Some(pair) = self.pair_of(queue) else {
-            // It is going; the engine waits for its entries all the same.
-            return self.handle(Event::Entry { queue, bytes: &[0; 64] });
-        };
-        pair.fetches.push_back((number, None));
-        let window = pair.submissions.entry(slot, SUBMISSION);
-        self.next_entry = number.wrapping_add(1);
-        if self.handles.any_allows(window, Access::Read) {
-            self.ask(bus, window, Asked::Entry(queue, number));
-        } else {
-            self.give_up();
-            self.entry_fetched(queue, number, &[0; 64]);
-        }
-    }
-
-    fn entry_fetched(&mut self, queue: QueueId, number: u32, bytes: &[u8]) {
-        let mut entry = [0; 64];
-        if bytes.len() == entry.len() {
-            entry.copy_from_slice(bytes);
-        }
-        let bytes = entry;
-        match self.pair_of(queue) {
-            Some(pair) => pair.fetched(number, bytes),
-            None => self.handle(Event::Entry { queue, bytes: &[0; 64] }),
-        }
-        while let Some(bytes) = self.pair_of(queue).and_then(Pair::next_entry) {
-            self.handle(Event::Entry { queue, bytes: &bytes });
-        }
-    }
-
-    fn fetch_descriptor(&mut self, bus: &mut dyn Bus, command: CommandId, address: u64, length: u32) {
-        let window = Window { address, length: length.into() };
-        if length > 0 && self.handles.any_allows(window, Access::Read) {
-            self.ask(bus, window, Asked::Descriptor(command));
-        } else {
-            self.handle(Event::Descriptor { command, bytes: None });
-        }
-    }
-
-    fn write_result(&mut self, bus: &mut dyn Bus, address: u64, area: &ResultArea) {
-        let bytes = area.to_bytes();
-        let window = Window { address, length: bytes.len() as u64 };
-        if self.handles.any_allows(window, Access::Write) {
-            bus.write(address, &bytes);
-        }
-    }
-
-    fn complete(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16, entry: &[u8]) {
-        let Some(completions) = self.pair_of(queue).map(|pair| pair.completions) else { return };
-        let window = completions.ring.entry(slot, COMPLETION);
-        if !self.handles.any_allows(window, Access::Write) {
-            return self.give_up();
-        }
-        bus.write(window.address, entry);
-        if let Some(vector) = completions.vector {
-            bus.interrupt(vector);
-        }
-    }
-
-    fn bind(&mut self, command: CommandId, spec: Arc<TransferSpec>) -> Result<Binding, (Stage, u8, Fault)> {
-        let failed = |stage, status| (stage, 0, Fault::new(status));
-        if let Some(prefix) = &spec.prefix {
-            self.check(prefix, false).map_err(|status| failed(Stage::Source, status))?;
-        }
-        self.check(&spec.source, false).map_err(|status| failed(Stage::Source, status))?;
-        self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
-        let mut chain = Chain::default();
-        chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
-        let digests = |operator: &dcs_engine::OperatorSpec| operator.operator.digest_size() > 0;
-        let unchanged = spec.prefix.is_none() && spec.chain.iter().all(digests);
-        let names = [spec.source.handle, spec.destination.handle].map(|handle| self.handles.name(handle));
-        self.bound[command.slot()] = Some(Bound { spec, names, chain, written: 0, unchanged });
-        Ok(Binding::default())
-    }
-
-    /// Whether an endpoint is one that the card can drive, and all of its extents may be touched.
-    fn check(&self, end: &EndpointSpec, write: bool) -> Result<(), Status> {
-        let access = if write { Access::Write } else { Access::Read };
-        let thing = self.handles.get(end.handle).ok_or(Status::BadHandle)?;
-        match (end.kind, thing) {
-            (EndpointKind::Memory, Thing::Memory { .. }) => {
-                let allows =
-                    |address, length| self.handles.allows(end.handle, Window { address, length }, access);
-                let all = end.extents.iter().all(|extent| allows(extent.offset, extent.length));
-                if all { Ok(()) } else { Err(Status::DataTransferError) }
-            }
-            (EndpointKind::Block, Thing::Ssd(at)) => {
-                let ssd = self.ssds.get(at).ok_or(Status::BadHandle)?;
-                let refusal =
-                    end.extents.iter().find_map(|extent| ssd.refuses(extent.offset, extent.length, write));
-                refusal.map_or(Ok(()), Err)
-            }
-            (EndpointKind::Flow, Thing::Flow(at, flow)) => {
-                let there = self.networks.get(at).is_some_and(|network| network.has(flow));
-                if there { Ok(()) } else { Err(Status::PeerReset) }
-            }
-            (EndpointKind::Flow, Thing::Gone) => Err(Status::PeerReset),
-            _ => Err(Status::UnsupportedEndpoint),
-        }
-    }
-
-    fn issue(&mut self, bus: &mut dyn Bus, operation: &Operation) {
-        let Some(bound) = self.bound[operation.command.slot()].as_ref() else {
-            return self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError)));
-        };
-        let (spec, names) = (Arc::clone(&bound.spec), bound.names);
-        let (name, handle) = match operation.kind {
-            OperationKind::Read { place: Place::Source, .. } => (names[0], spec.source.handle),
-            OperationKind::Write { .. } | OperationKind::Flush => (names[1], spec.destination.handle),
-            _ => (None, 0),
-        };
-        // The number may be another thing's by now.
-        if name != self.handles.name(handle) {
-            return self.done(operation.id, Outcome::Failed(Fault::new(Status::BadHandle)));
-        }
-        match operation.kind {
-            OperationKind::Read { place, offset, block, start, length } => {
-                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
-                let span = self.span(offset, block, start, length);
-                match end {
-                    Some(end) => self.read(bus, operation.id, end, span),
-                    None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
-                }
-            }
-            OperationKind::Write { offset, block, start, length, more } => {
-                let span = self.span(offset, block, start, length);
-                match (spec.destination.kind, self.handles.get(spec.destination.handle)) {
-                    (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
-                        self.send(bus, at, flow, operation, span, more);
-                    }
-                    _ => self.write(bus, operation.id, &spec.destination, span),
-                }
-            }
-            OperationKind::Flush => match self.handles.get(spec.destination.handle) {
-                Some(Thing::Ssd(at)) => {
-                    self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })
-                }
-                _ => self.done(operation.id, Outcome::Flushed),
-            },
-            OperationKind::Direct { .. } => {
-                self.done(operation.id, Outcome::Failed(Fault::new(Status::PathUnavailable)));
-            }
-            _ => self.process(bus, operation),
-        }
-    }
-
-    fn span(&self, position: u64, block: BlockId, start: u32, length: u32) -> Span {
-        Span { position, length, memory: self.place(block) + u64::from(start), block }
-    }
-
-    /// Where a block is in own memory.
-    fn place(&self, block: BlockId) -> u64 {
-        self.blocks.offset() + block.index() as u64 * u64::from(self.config.engine.block_size)
-    }
-
-    fn submit(&mut self, bus: &mut dyn Bus, at: usize, job: Job) {
-        match self.ssds.get_mut(at) {
-            Some(ssd) => ssd.submit(bus, self.now, job),
-            None => self.done(job.operation, Outcome::Failed(Fault::new(Status::DeviceReset))),
-        }
-    }
-
-    fn read(&mut self, bus: &mut dyn Bus, operation: OperationId, end: &EndpointSpec, span: Span) {
-        let window = Window { address: span.position, length: span.length.into() };
-        match (end.kind, self.handles.get(end.handle)) {
-            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
-                self.submit(bus, at, Job { operation, work: Work::Read(span) });
-            }
-            (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
-                let place = (operation, span.memory, span.length);
-                self.networks[at].read(bus, self.now, flow, place);
-            }
-            (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Read) => {
-                self.ask(bus, window, Asked::Memory { operation, to: span.memory });
-            }
-            (EndpointKind::Flow, Some(Thing::Gone)) => {
-                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
-            }
-            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
-        }
-    }
-
-    fn write(&mut self, bus: &mut dyn Bus, operation: OperationId, end: &EndpointSpec, span: Span) {
-        let window = Window { address: span.position, length: span.length.into() };
-        match (end.kind, self.handles.get(end.handle)) {
-            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
-                self.submit(bus, at, Job { operation, work: Work::Write(span) });
-            }
-            (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Write) => {
-                let mut bytes = vec![0; span.length as usize];
-                bus.load(span.memory, &mut bytes);
-                bus.write(span.position, &bytes);
-                self.done(operation, moved(span.length.into(), 0));
-            }
-            (EndpointKind::Flow, Some(Thing::Gone)) => {
-                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
-            }
-            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
-        }
-    }
-
-    /// Gives a block's bytes to a connection.
-    fn send(
-        &mut self,
-        bus: &mut dyn Bus,
-        at: usize,
-        flow: dcs_net::Flow,
-        operation: &Operation,
-        span: Span,
-        more: bool,
-    ) {
-        let mut origins = Vec::new();
-        if let Some(bound) = &mut self.bound[operation.command.slot()] {
-            let ssd = match self.handles.get(bound.spec.source.handle) {
-                Some(Thing::Ssd(ssd)) if bound.unchanged => Some(ssd),
-                _ => None,
-            };
-            if let Some(ssd) = ssd {
-                origins = origins_of(&bound.spec.source, bound.written, span.length.into(), ssd);
-            }
-            bound.written += u64::from(span.length);
-        }
-        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
-        // The end of a large block waits for no other: the next one may be waiting for just this one to be acknowledged.
-        let more = more && span.length < WORTH_WAITING;
-        let write = WriteTo { operation: operation.id, block: span.block, piece, more, origins: &origins };
-        self.networks[at].write(flow, write);
-        self.networks[at].poll(bus, self.now);
-    }
-
-    /// Runs a block through an operator. What a device may still write to is not computed on: the block is copied first.
-    fn process(&mut self, bus: &mut dyn Bus, operation: &Operation) {
-        let slot = operation.command.slot();
-        let (outcome, bytes) = match operation.kind {
-            OperationKind::Process { operator, block, length, last, .. } => {
-                let (at, mut bytes) = (self.place(block), vec![0; length as usize]);
-                bus.load(at, &mut bytes);
-                let Some(bound) = &mut self.bound[slot] else { return };
-                let is_digest =
-                    bound.chain.operator(operator).is_some_and(|operator| operator.digest_size() > 0);
-                let outcome = bound.chain.process(operator, &mut bytes, last);
-                if !is_digest {
-                    bus.store(at, &bytes);
-                }
-                (outcome, length)
-            }
-            OperationKind::Resize {
-                operator,
-                block,
-                start,
-                length,
-                output,
-                output_start,
-                output_length,
-                last,
-                ..
-            } => {
-                let (from, to) =
-                    (self.place(block) + u64::from(start), self.place(output) + u64::from(output_start));
-                let (mut input, mut made) = (vec![0; length as usize], vec![0; output_length as usize]);
-                bus.load(from, &mut input);
-                let Some(bound) = &mut self.bound[slot] else { return };
-                let outcome = bound.chain.resize(operator, &input, &mut made, last);
-                if let Outcome::Processed { produced, .. } = outcome {
-                    bus.store(to, &made[..produced as usize]);
-                }
-                (outcome, length)
-            }
-            OperationKind::Snapshot { operator } => {
-                let Some(bound) = &self.bound[slot] else { return };
-                (bound.chain.snapshot(operator), 0)
-            }
-            _ => (Outcome::Failed(Fault::new(Status::InternalError)), 0),
-        };
-        match self.config.costs.processing(bytes) {
-            0 => self.done(operation.id, outcome),
-            cost => self.timers.set(self.now + cost, (operation.id, outcome)),
-        }
-    }
 }
 
 /// A read that a network makes for itself: the name of its operation and of its buffer, none that the engine ever gives.
@@ -839,29 +477,6 @@ impl Own {
     fn of_block(block: BlockId) -> Option<Own> {
         Own::of(block.0)
     }
-}
-
-/// Where `length` bytes of a source lie, from its byte `from` on.
-fn origins_of(source: &EndpointSpec, mut from: u64, mut length: u64, ssd: usize) -> Vec<Origin> {
-    let mut origins = Vec::new();
-    for extent in &source.extents {
-        if from >= extent.length {
-            from -= extent.length;
-            continue;
-        }
-        let here = (extent.length - from).min(length);
-        origins.push(Origin { ssd, position: extent.offset + from, length: here });
-        length -= here;
-        from = 0;
-        if length == 0 {
-            break;
-        }
-    }
-    origins
-}
-
-fn moved(bytes: u64, path: u32) -> Outcome {
-    Outcome::Moved { bytes, path, held: false }
 }
 
 fn facts(config: &Config) -> Facts {

@@ -20,6 +20,7 @@
 //! | [`card`] | the card: host queues in, devices out, the engine core between |
 //! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
 //! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; what commands may name |
+//! | `host`, `work` | its reach into host memory; the engine's operations, performed |
 //! | `ssd` | an SSD as source and destination |
 //! | `network`, `flow` | a NIC and TCP; one connection as source and destination |
 //! | [`costs`] | what its own work takes, in virtual time |
@@ -54,6 +55,7 @@ pub mod card;
 pub mod costs;
 mod flow;
 mod handles;
+mod host;
 mod network;
 pub mod pci;
 pub mod registers;
@@ -62,3 +64,4 @@ mod ssd;
 mod timers;
 pub mod vfio_user;
 pub mod wake;
+mod work;

@@ -1,0 +1,139 @@
+//! The card's reach into its host's memory: entries and descriptors in, results and completions out. All of it has to be granted,
+//! and is asked for again each time.
+
+use crate::card::{Card, HOST_READS};
+use crate::handles::Access;
+use crate::rings::{COMPLETION, Pair, SUBMISSION};
+use crate::work::moved;
+use dcs_abi::result::ResultArea;
+use dcs_abi::status::Status;
+use dcs_devices::bus::{Bus, ReadDone, Tag, Window};
+use dcs_engine::{CommandId, Event, Fault, OperationId, Outcome, QueueId};
+
+/// What a read of host memory is for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// An entry of the admin queue.
+    AdminEntry,
+    /// An entry of a queue, under this number.
+    Entry(QueueId, u32),
+    /// A descriptor.
+    Descriptor(CommandId),
+    /// A source's bytes, to this place in own memory.
+    Memory { operation: OperationId, to: u64 },
+}
+
+impl Card {
+    /// Reads host memory.
+    pub(crate) fn ask(&mut self, bus: &mut dyn Bus, window: Window, asked: Asked) {
+        self.next_read = self.next_read.wrapping_add(1);
+        self.asked.insert(self.next_read, asked);
+        bus.read(window.address, window.length as u32, Tag::new(HOST_READS, self.next_read));
+    }
+
+    pub(crate) fn ask_admin_entry(&mut self, bus: &mut dyn Bus, window: Window) {
+        self.ask(bus, window, Asked::AdminEntry);
+    }
+
+    pub(crate) fn host_read_done(&mut self, bus: &mut dyn Bus, done: ReadDone) {
+        match (self.asked.remove(&done.tag.number()), done.data) {
+            (None, _) => {}
+            (Some(Asked::AdminEntry), Ok(bytes)) => self.admin_entry(bus, &bytes),
+            (Some(Asked::Entry(queue, number)), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
+            (Some(Asked::AdminEntry), Err(_)) => self.give_up(),
+            (Some(Asked::Entry(queue, number)), Err(_)) => {
+                // What is left of a queue that a reset has ended is no matter of those to come.
+                if self.pair_of(queue).is_some() {
+                    self.give_up();
+                }
+                self.entry_fetched(queue, number, &[0; 64]);
+            }
+            (Some(Asked::Descriptor(command)), data) => {
+                let mut data = data.ok();
+                self.handle(Event::Descriptor { command, bytes: data.as_deref() });
+                // Keys may have been in it.
+                if let Some(bytes) = &mut data {
+                    bytes.fill(0);
+                }
+            }
+            (Some(Asked::Memory { operation, to }), Ok(bytes)) => {
+                bus.store(to, &bytes);
+                self.done(operation, moved(bytes.len() as u64, 0));
+            }
+            (Some(Asked::Memory { operation, .. }), Err(_)) => {
+                self.done(operation, Outcome::Failed(Fault::new(Status::ReadError)));
+            }
+        }
+    }
+
+    pub(crate) fn pair_of(&mut self, queue: QueueId) -> Option<&mut Pair> {
+        self.pairs.iter_mut().flatten().find(|pair| pair.id == queue)
+    }
+
+    pub(crate) fn fetch_entry(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16) {
+        let number = self.next_entry;
+        let Some(pair) = self.pair_of(queue) else {
+            // It is going; the engine waits for its entries all the same.
+            return self.handle(Event::Entry { queue, bytes: &[0; 64] });
+        };
+        pair.fetches.push_back((number, None));
+        let window = pair.submissions.entry(slot, SUBMISSION);
+        self.next_entry = number.wrapping_add(1);
+        if self.handles.any_allows(window, Access::Read) {
+            self.ask(bus, window, Asked::Entry(queue, number));
+        } else {
+            self.give_up();
+            self.entry_fetched(queue, number, &[0; 64]);
+        }
+    }
+
+    pub(crate) fn entry_fetched(&mut self, queue: QueueId, number: u32, bytes: &[u8]) {
+        let mut entry = [0; 64];
+        if bytes.len() == entry.len() {
+            entry.copy_from_slice(bytes);
+        }
+        let bytes = entry;
+        match self.pair_of(queue) {
+            Some(pair) => pair.fetched(number, bytes),
+            None => self.handle(Event::Entry { queue, bytes: &[0; 64] }),
+        }
+        while let Some(bytes) = self.pair_of(queue).and_then(Pair::next_entry) {
+            self.handle(Event::Entry { queue, bytes: &bytes });
+        }
+    }
+
+    pub(crate) fn fetch_descriptor(
+        &mut self,
+        bus: &mut dyn Bus,
+        command: CommandId,
+        address: u64,
+        length: u32,
+    ) {
+        let window = Window { address, length: length.into() };
+        if length > 0 && self.handles.any_allows(window, Access::Read) {
+            self.ask(bus, window, Asked::Descriptor(command));
+        } else {
+            self.handle(Event::Descriptor { command, bytes: None });
+        }
+    }
+
+    pub(crate) fn write_result(&mut self, bus: &mut dyn Bus, address: u64, area: &ResultArea) {
+        let bytes = area.to_bytes();
+        let window = Window { address, length: bytes.len() as u64 };
+        if self.handles.any_allows(window, Access::Write) {
+            bus.write(address, &bytes);
+        }
+    }
+
+    pub(crate) fn complete(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16, entry: &[u8]) {
+        let Some(completions) = self.pair_of(queue).map(|pair| pair.completions) else { return };
+        let window = completions.ring.entry(slot, COMPLETION);
+        if !self.handles.any_allows(window, Access::Write) {
+            return self.give_up();
+        }
+        bus.write(window.address, entry);
+        if let Some(vector) = completions.vector {
+            bus.interrupt(vector);
+        }
+    }
+}

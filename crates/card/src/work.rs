@@ -1,0 +1,289 @@
+//! The engine's operations on the card: endpoints are checked and bound, reads, writes and operators are performed.
+
+use crate::card::Card;
+use crate::flow::Origin;
+use crate::handles::{Access, Thing};
+use crate::host::Asked;
+use crate::network::WriteTo;
+use crate::ssd::{Job, Span, Work};
+use dcs_abi::descriptor::EndpointKind;
+use dcs_abi::status::{Stage, Status};
+use dcs_devices::bus::{Bus, Window};
+use dcs_engine::{
+    Binding, BlockId, CommandId, EndpointSpec, Fault, Operation, OperationId, OperationKind, Outcome, Place,
+    TransferSpec,
+};
+use dcs_ndp::Chain;
+use std::sync::Arc;
+
+/// A block shorter than this may wait a little for the next one of its stream, to go in one segment with it (MSG_MORE).
+const WORTH_WAITING: u32 = 8192;
+
+/// A command's endpoints and operators.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) spec: Arc<TransferSpec>,
+    /// What the source's and the destination's handle were when it was begun.
+    pub(crate) names: [Option<u64>; 2],
+    pub(crate) chain: Chain,
+    /// Bytes that were given to the destination's stream.
+    pub(crate) written: u64,
+    /// What arrives at the destination is what the source has, byte for byte.
+    pub(crate) unchanged: bool,
+}
+
+impl Card {
+    pub(crate) fn bind(
+        &mut self,
+        command: CommandId,
+        spec: Arc<TransferSpec>,
+    ) -> Result<Binding, (Stage, u8, Fault)> {
+        let failed = |stage, status| (stage, 0, Fault::new(status));
+        if let Some(prefix) = &spec.prefix {
+            self.check(prefix, false).map_err(|status| failed(Stage::Source, status))?;
+        }
+        self.check(&spec.source, false).map_err(|status| failed(Stage::Source, status))?;
+        self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
+        let mut chain = Chain::default();
+        chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
+        let digests = |operator: &dcs_engine::OperatorSpec| operator.operator.digest_size() > 0;
+        let unchanged = spec.prefix.is_none() && spec.chain.iter().all(digests);
+        let names = [spec.source.handle, spec.destination.handle].map(|handle| self.handles.name(handle));
+        self.bound[command.slot()] = Some(Bound { spec, names, chain, written: 0, unchanged });
+        Ok(Binding::default())
+    }
+
+    /// Whether an endpoint is one that the card can drive, and all of its extents may be touched.
+    pub(crate) fn check(&self, end: &EndpointSpec, write: bool) -> Result<(), Status> {
+        let access = if write { Access::Write } else { Access::Read };
+        let thing = self.handles.get(end.handle).ok_or(Status::BadHandle)?;
+        match (end.kind, thing) {
+            (EndpointKind::Memory, Thing::Memory { .. }) => {
+                let allows =
+                    |address, length| self.handles.allows(end.handle, Window { address, length }, access);
+                let all = end.extents.iter().all(|extent| allows(extent.offset, extent.length));
+                if all { Ok(()) } else { Err(Status::DataTransferError) }
+            }
+            (EndpointKind::Block, Thing::Ssd(at)) => {
+                let ssd = self.ssds.get(at).ok_or(Status::BadHandle)?;
+                let refusal =
+                    end.extents.iter().find_map(|extent| ssd.refuses(extent.offset, extent.length, write));
+                refusal.map_or(Ok(()), Err)
+            }
+            (EndpointKind::Flow, Thing::Flow(at, flow)) => {
+                let there = self.networks.get(at).is_some_and(|network| network.has(flow));
+                if there { Ok(()) } else { Err(Status::PeerReset) }
+            }
+            (EndpointKind::Flow, Thing::Gone) => Err(Status::PeerReset),
+            _ => Err(Status::UnsupportedEndpoint),
+        }
+    }
+
+    pub(crate) fn issue(&mut self, bus: &mut dyn Bus, operation: &Operation) {
+        let Some(bound) = self.bound[operation.command.slot()].as_ref() else {
+            return self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError)));
+        };
+        let (spec, names) = (Arc::clone(&bound.spec), bound.names);
+        let (name, handle) = match operation.kind {
+            OperationKind::Read { place: Place::Source, .. } => (names[0], spec.source.handle),
+            OperationKind::Write { .. } | OperationKind::Flush => (names[1], spec.destination.handle),
+            _ => (None, 0),
+        };
+        // The number may be another thing's by now.
+        if name != self.handles.name(handle) {
+            return self.done(operation.id, Outcome::Failed(Fault::new(Status::BadHandle)));
+        }
+        match operation.kind {
+            OperationKind::Read { place, offset, block, start, length } => {
+                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+                let span = self.span(offset, block, start, length);
+                match end {
+                    Some(end) => self.read(bus, operation.id, end, span),
+                    None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
+                }
+            }
+            OperationKind::Write { offset, block, start, length, more } => {
+                let span = self.span(offset, block, start, length);
+                match (spec.destination.kind, self.handles.get(spec.destination.handle)) {
+                    (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
+                        self.send(bus, at, flow, operation, span, more);
+                    }
+                    _ => self.write(bus, operation.id, &spec.destination, span),
+                }
+            }
+            OperationKind::Flush => match self.handles.get(spec.destination.handle) {
+                Some(Thing::Ssd(at)) => {
+                    self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })
+                }
+                _ => self.done(operation.id, Outcome::Flushed),
+            },
+            OperationKind::Direct { .. } => {
+                self.done(operation.id, Outcome::Failed(Fault::new(Status::PathUnavailable)));
+            }
+            _ => self.process(bus, operation),
+        }
+    }
+
+    pub(crate) fn span(&self, position: u64, block: BlockId, start: u32, length: u32) -> Span {
+        Span { position, length, memory: self.place(block) + u64::from(start), block }
+    }
+
+    /// Where a block is in own memory.
+    pub(crate) fn place(&self, block: BlockId) -> u64 {
+        self.blocks.offset() + block.index() as u64 * u64::from(self.config.engine.block_size)
+    }
+
+    pub(crate) fn submit(&mut self, bus: &mut dyn Bus, at: usize, job: Job) {
+        match self.ssds.get_mut(at) {
+            Some(ssd) => ssd.submit(bus, self.now, job),
+            None => self.done(job.operation, Outcome::Failed(Fault::new(Status::DeviceReset))),
+        }
+    }
+
+    pub(crate) fn read(&mut self, bus: &mut dyn Bus, operation: OperationId, end: &EndpointSpec, span: Span) {
+        let window = Window { address: span.position, length: span.length.into() };
+        match (end.kind, self.handles.get(end.handle)) {
+            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
+                self.submit(bus, at, Job { operation, work: Work::Read(span) });
+            }
+            (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
+                let place = (operation, span.memory, span.length);
+                self.networks[at].read(bus, self.now, flow, place);
+            }
+            (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Read) => {
+                self.ask(bus, window, Asked::Memory { operation, to: span.memory });
+            }
+            (EndpointKind::Flow, Some(Thing::Gone)) => {
+                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
+            }
+            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
+        }
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        bus: &mut dyn Bus,
+        operation: OperationId,
+        end: &EndpointSpec,
+        span: Span,
+    ) {
+        let window = Window { address: span.position, length: span.length.into() };
+        match (end.kind, self.handles.get(end.handle)) {
+            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
+                self.submit(bus, at, Job { operation, work: Work::Write(span) });
+            }
+            (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Write) => {
+                let mut bytes = vec![0; span.length as usize];
+                bus.load(span.memory, &mut bytes);
+                bus.write(span.position, &bytes);
+                self.done(operation, moved(span.length.into(), 0));
+            }
+            (EndpointKind::Flow, Some(Thing::Gone)) => {
+                self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
+            }
+            _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
+        }
+    }
+
+    /// Gives a block's bytes to a connection.
+    pub(crate) fn send(
+        &mut self,
+        bus: &mut dyn Bus,
+        at: usize,
+        flow: dcs_net::Flow,
+        operation: &Operation,
+        span: Span,
+        more: bool,
+    ) {
+        let mut origins = Vec::new();
+        if let Some(bound) = &mut self.bound[operation.command.slot()] {
+            let ssd = match self.handles.get(bound.spec.source.handle) {
+                Some(Thing::Ssd(ssd)) if bound.unchanged => Some(ssd),
+                _ => None,
+            };
+            if let Some(ssd) = ssd {
+                origins = origins_of(&bound.spec.source, bound.written, span.length.into(), ssd);
+            }
+            bound.written += u64::from(span.length);
+        }
+        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
+        // The end of a large block waits for no other: the next one may be waiting for just this one to be acknowledged.
+        let more = more && span.length < WORTH_WAITING;
+        let write = WriteTo { operation: operation.id, block: span.block, piece, more, origins: &origins };
+        self.networks[at].write(flow, write);
+        self.networks[at].poll(bus, self.now);
+    }
+
+    /// Runs a block through an operator. What a device may still write to is not computed on: the block is copied first.
+    pub(crate) fn process(&mut self, bus: &mut dyn Bus, operation: &Operation) {
+        let slot = operation.command.slot();
+        let (outcome, bytes) = match operation.kind {
+            OperationKind::Process { operator, block, length, last, .. } => {
+                let (at, mut bytes) = (self.place(block), vec![0; length as usize]);
+                bus.load(at, &mut bytes);
+                let Some(bound) = &mut self.bound[slot] else { return };
+                let is_digest =
+                    bound.chain.operator(operator).is_some_and(|operator| operator.digest_size() > 0);
+                let outcome = bound.chain.process(operator, &mut bytes, last);
+                if !is_digest {
+                    bus.store(at, &bytes);
+                }
+                (outcome, length)
+            }
+            OperationKind::Resize {
+                operator,
+                block,
+                start,
+                length,
+                output,
+                output_start,
+                output_length,
+                last,
+                ..
+            } => {
+                let (from, to) =
+                    (self.place(block) + u64::from(start), self.place(output) + u64::from(output_start));
+                let (mut input, mut made) = (vec![0; length as usize], vec![0; output_length as usize]);
+                bus.load(from, &mut input);
+                let Some(bound) = &mut self.bound[slot] else { return };
+                let outcome = bound.chain.resize(operator, &input, &mut made, last);
+                if let Outcome::Processed { produced, .. } = outcome {
+                    bus.store(to, &made[..produced as usize]);
+                }
+                (outcome, length)
+            }
+            OperationKind::Snapshot { operator } => {
+                let Some(bound) = &self.bound[slot] else { return };
+                (bound.chain.snapshot(operator), 0)
+            }
+            _ => (Outcome::Failed(Fault::new(Status::InternalError)), 0),
+        };
+        match self.config.costs.processing(bytes) {
+            0 => self.done(operation.id, outcome),
+            cost => self.timers.set(self.now + cost, (operation.id, outcome)),
+        }
+    }
+}
+
+/// Where `length` bytes of a source lie, from its byte `from` on.
+fn origins_of(source: &EndpointSpec, mut from: u64, mut length: u64, ssd: usize) -> Vec<Origin> {
+    let mut origins = Vec::new();
+    for extent in &source.extents {
+        if from >= extent.length {
+            from -= extent.length;
+            continue;
+        }
+        let here = (extent.length - from).min(length);
+        origins.push(Origin { ssd, position: extent.offset + from, length: here });
+        length -= here;
+        from = 0;
+        if length == 0 {
+            break;
+        }
+    }
+    origins
+}
+
+pub(crate) fn moved(bytes: u64, path: u32) -> Outcome {
+    Outcome::Moved { bytes, path, held: false }
+}
