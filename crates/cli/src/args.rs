@@ -378,6 +378,7 @@ A digest covers the data at its place in the chain: md5,aes256-ctr is the MD5 of
 Without --iv a cipher draws a random counter and says which. Never use a counter twice with one key.
 The n-th cipher takes the n-th --key-file; without one, DCS_KEY, DCS_KEY_2, ... (hexadecimal digits).
 Bytes are delivered when the kernel has taken them; only the receiver knows that they arrived.
+With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
 
 ",
     exit_codes!()
@@ -395,6 +396,7 @@ A PORT alone listens on all addresses; 127.0.0.1:PORT takes connections of this 
 One connection is accepted. FILE appears, or is replaced, only when all has been received and is as
 expected; until then the data are in a temporary file beside it. A FILE that is a pipe or a device,
 - and --in-place are written directly.
+With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
 
 ",
     exit_codes!()
@@ -412,6 +414,7 @@ Examples:
 As cp does, it replaces B (--no-clobber: it fails instead), keeps A's mode, and copies into B where B
 is a folder. Unlike cp it never leaves half a file: B changes at once, when all is well.
 aes256-ctr without --iv draws a random counter; to decrypt, give the one that was printed.
+With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
 
 ",
     exit_codes!()
