@@ -377,6 +377,7 @@ fn a_wire_without_losses_is_kept_full() {
         let transfer = Transfer { length: LENGTH as u64, ..Transfer::new(End::flow(flow), room) };
         let ended = rig.run(&transfer.through(&[(Crc32c, &[])]));
         assert_eq!(ended.status(), Status::Success);
-        assert!((22_000_000..32_000_000).contains(&ended.took), "{} ns", ended.took);
+        // Now and then the peer, whose order of work varies, has to wait for delayed acknowledgements, of 40 ms each.
+        assert!((22_000_000..150_000_000).contains(&ended.took), "{} ns", ended.took);
     }
 }
