@@ -314,8 +314,9 @@ impl Card {
 
     fn show_load(&self) {
         let blocks = self.engine.blocks_free();
-        let rows = self.config.engine.blocks as u16;
-        self.front.lock().set_load(blocks, rows - blocks as u16, rows);
+        let rows = self.config.engine.blocks;
+        let field = |rows: u32| rows.min(u16::MAX.into()) as u16;
+        self.front.lock().set_load(blocks, field(rows - blocks), field(rows));
     }
 
     /// Performs what the engine wants, as far as it is free for it.

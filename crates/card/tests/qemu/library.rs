@@ -115,6 +115,10 @@ fn the_application_in_the_guest() {
     let room = Sink::file(&dirty, 100_000 / 4096 * 4096);
     let error = session.transfer(Source::memory(vec![1; 8192]), [], room).unwrap().wait().unwrap_err();
     assert_eq!((error.status, error.errno), (Status::PathUnavailable, 61), "{error}");
+    // A write that ends inside a file would take the rest of a logical block with it.
+    let inside = session.transfer(Source::memory(vec![1; 1000]), [], Sink::file(&file_rw(), 0)).unwrap();
+    let error = inside.wait().unwrap_err();
+    assert_eq!((error.status, error.errno), (Status::PathUnavailable, 22), "{error}");
     // A file that is not on a disk of the card's.
     let elsewhere =
         File::options().read(true).write(true).create(true).truncate(true).open("/tmp-file").unwrap();
@@ -139,6 +143,10 @@ fn the_application_in_the_guest() {
     println!("@times {done:?}");
     drop((listener, connection, session, engine));
     println!("@guest's end");
+}
+
+fn file_rw() -> File {
+    File::options().read(true).write(true).open("/mnt/blob").unwrap()
 }
 
 /// Files that are written, or lose their place, while the card reads them.

@@ -172,13 +172,15 @@ pub fn prepare(file: &File, length: u64) -> io::Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut at = 0;
     // To the end of its last file system block, all of which the card may write.
-    let whole = length.next_multiple_of(4096);
+    // A file that goes on behind that keeps what it has there.
+    let longer = file.metadata()?.len() > length;
+    let whole = if longer { length } else { length.next_multiple_of(4096) };
     while at < whole {
         let now = (whole - at).min(zeros.len() as u64);
         file.write_all_at(&zeros[..now as usize], at)?;
         at += now;
     }
-    if file.metadata()?.len() == whole {
+    if !longer {
         file.set_len(length)?;
     }
     file.sync_data()?;
@@ -276,6 +278,13 @@ mod tests {
         assert!(matches!(of(&file, 0, 4096, Purpose::Write, 64), Err(ExtentError::Unwritten(0))));
         prepare(&file, 100_000).unwrap();
         assert!(of(&file, 0, 100_000, Purpose::Write, 64).is_ok());
+        // A longer file keeps its rest.
+        file.write_all_at(&[7; 9000], 0).unwrap();
+        file.set_len(9000).unwrap();
+        prepare(&file, 5000).unwrap();
+        let mut bytes = [1; 9000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..5000].iter().all(|byte| *byte == 0) && bytes[5000..].iter().all(|byte| *byte == 7));
     }
 
     #[test]

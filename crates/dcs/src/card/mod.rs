@@ -32,6 +32,7 @@
 //! # What it doesn't implement
 //!
 //! * Files that grow: a destination has to have all its bytes allocated and written once ([`extents::prepare`]).
+//! * Writes that end inside a file, and not at a multiple of 4096 bytes.
 //! * Sockets of the kernel: connections are the card's own ([`net`]).
 //! * A card that several processes share.
 

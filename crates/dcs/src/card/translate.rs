@@ -186,6 +186,12 @@ impl Context<'_> {
             if let [only] = &mut extents[..] {
                 // A file grows under the kernel; here it is as long as it is.
                 let size = endpoint.size().map_err(|error| errno(Stage::Destination, &error))?.unwrap_or(0);
+                // The rest of its last logical block would become zeros: right behind the end of a file, and nowhere else.
+                let inside =
+                    length.and_then(|length| only.offset.checked_add(length)).filter(|end| *end < size);
+                if inside.is_some_and(|end| !end.is_multiple_of(4096)) {
+                    return Err((Stage::Destination, Status::PathUnavailable, libc::EINVAL));
+                }
                 let there = size.next_multiple_of(4096).saturating_sub(only.offset);
                 let wanted = length.map_or(there, |length| length.next_multiple_of(4096));
                 only.length = only.length.min(wanted);
