@@ -51,6 +51,8 @@ pub enum Network {
     User(Vec<Forward>),
     /// A stream of frames, each behind its length as 32 bits, big-endian, over a Unix socket where somebody listens.
     Stream(std::path::PathBuf),
+    /// A cable within the server: all NICs with the same number are on it.
+    Cable(u32),
 }
 
 /// A port of this machine that leads into the server.
@@ -77,6 +79,7 @@ impl fmt::Display for Network {
             Network::Stream(path) => {
                 write!(f, "stream,server=off,addr.type=unix,addr.path={}", escaped(path))
             }
+            Network::Cable(number) => write!(f, "hubport,hubid={number}"),
         }
     }
 }
@@ -248,5 +251,6 @@ mod tests {
         assert_eq!(user, "user,restrict=off,hostfwd=tcp:127.0.0.1:8080-10.0.2.15:80");
         let stream = Network::Stream("/a,b/c".into()).to_string();
         assert_eq!(stream, "stream,server=off,addr.type=unix,addr.path=/a,,b/c");
+        assert_eq!(Network::Cable(7).to_string(), "hubport,hubid=7");
     }
 }
