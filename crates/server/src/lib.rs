@@ -1,0 +1,21 @@
+//! An S3 object server whose data path is the engine: once a request is authorised, its socket and its file go to the engine as
+//! one command.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   client --HTTP/1.1--> connection --head--> s3s: routing, signatures, XML --> api: the operations
+//!                            |                                                  |         |
+//!                            |  socket                                   records|         | what moves where
+//!                            v                                                  v         v
+//!                          engine <------------------------------------------ store     path
+//!                            |    aws-chunked, md5, crc32c, gzip, aes256-ctr     |
+//!                            +--> data files                          database --+
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`store`] | buckets, objects, uploads: records in a database, data in files; group commit, recovery |
+#![forbid(unsafe_code)]
+
+pub mod store;

@@ -1,0 +1,3 @@
+//! Buckets, objects and uploads: records in a database, data in files.
+
+pub mod record;

@@ -1,0 +1,187 @@
+//! What the database holds: records of buckets, objects, uploads and their parts.
+//!
+//! Records are stored by `postcard`; a change of a field is a change of the format, and of [`FORMAT`].
+
+use serde::{Deserialize, Serialize};
+
+/// The format of the records and of the folder. A folder of another one is refused.
+pub const FORMAT: u32 = 1;
+
+/// Milliseconds since 1970-01-01 00:00 UTC.
+pub type Time = u64;
+
+/// A bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// When it was made.
+    pub created: Time,
+    /// The access key of the user who made it.
+    pub owner: String,
+    /// Its tags, in the order that they were given in.
+    pub tags: Vec<(String, String)>,
+    /// How new objects lie at rest where a request does not say.
+    pub rest: BucketRest,
+}
+
+/// What a bucket does with new objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketRest {
+    /// Compressed.
+    pub compression: Compression,
+    /// Encrypted with a key of the server's (SSE-S3).
+    pub encrypted: bool,
+}
+
+/// How data are compressed at rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Compression {
+    /// They are not.
+    #[default]
+    None,
+    /// gzip (RFC 1952).
+    Gzip,
+    /// Zstandard (RFC 8878).
+    Zstd,
+}
+
+/// How data are encrypted at rest: AES-256 in counter mode, each segment's counter beginning at its number in the upper 64 bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Encryption {
+    /// They are not.
+    #[default]
+    None,
+    /// With a key of the object's own, which is wrapped by the server's master key (SSE-S3).
+    Managed {
+        /// Nonce, encrypted key, tag (AES-256-GCM).
+        wrapped_key: Vec<u8>,
+    },
+    /// With the customer's key (SSE-C). It is not kept.
+    Customer {
+        /// Random; the object's key is made from the customer's and this (HMAC-SHA256).
+        salt: [u8; 32],
+        /// Recognises the key: HMAC-SHA256 of the salt and a word, under the customer's key.
+        check: [u8; 32],
+        /// MD5 of the key in base64, which clients are told.
+        key_md5: String,
+    },
+}
+
+/// How an object's data lie at rest: compressed first, then encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rest {
+    /// How they are compressed.
+    pub compression: Compression,
+    /// How they are encrypted.
+    pub encryption: Encryption,
+}
+
+/// The headers that S3 keeps with an object and gives back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Headers {
+    /// Content-Type.
+    pub content_type: Option<String>,
+    /// Content-Encoding, without aws-chunked.
+    pub content_encoding: Option<String>,
+    /// Content-Language.
+    pub content_language: Option<String>,
+    /// Content-Disposition.
+    pub content_disposition: Option<String>,
+    /// Cache-Control.
+    pub cache_control: Option<String>,
+    /// Expires, as it was given.
+    pub expires: Option<String>,
+    /// User metadata: names without `x-amz-meta-`, in lower case, and values.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// An additional checksum's algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    /// CRC-32.
+    Crc32,
+    /// CRC-32C.
+    Crc32c,
+    /// CRC-64/NVME.
+    Crc64Nvme,
+    /// SHA-1.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+}
+
+/// An additional checksum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checksum {
+    /// Of what kind.
+    pub algorithm: Algorithm,
+    /// Its bytes, most significant first.
+    pub value: Vec<u8>,
+    /// Of how many parts' checksums it is one (COMPOSITE); `None` where it covers the object's own bytes (FULL_OBJECT).
+    pub parts: Option<u16>,
+}
+
+/// A data file, which holds a whole object or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Which file.
+    pub id: u64,
+    /// Bytes of plain data.
+    pub size: u64,
+    /// Bytes of the file.
+    pub stored: u64,
+    /// MD5 of the plain data.
+    pub md5: [u8; 16],
+    /// The additional checksum of the plain data, where one was asked for.
+    pub checksum: Option<Checksum>,
+}
+
+/// An object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Bytes of plain data.
+    pub size: u64,
+    /// ETag without quotes: MD5 in hex, or MD5 of the parts' MD5s in hex with `-` and their number.
+    pub etag: String,
+    /// When it was put.
+    pub modified: Time,
+    /// Where its data are, in their order. None for an empty object.
+    pub segments: Vec<Segment>,
+    /// Whether it was put in parts: then each segment is one.
+    pub in_parts: bool,
+    /// How the data lie.
+    pub rest: Rest,
+    /// What is given back with it.
+    pub headers: Headers,
+    /// Its tags.
+    pub tags: Vec<(String, String)>,
+    /// Its additional checksum.
+    pub checksum: Option<Checksum>,
+    /// Why it can't be read any more: its data were found to be wrong.
+    pub quarantined: Option<String>,
+}
+
+/// A multipart upload that is going on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upload {
+    /// When it was begun.
+    pub initiated: Time,
+    /// By whom.
+    pub owner: String,
+    /// How the data lie.
+    pub rest: Rest,
+    /// What the object will have.
+    pub headers: Headers,
+    /// What the object will have.
+    pub tags: Vec<(String, String)>,
+    /// Additional checksums: of which kind, and whether the object's covers its own bytes rather than the parts' checksums.
+    pub checksum: Option<(Algorithm, bool)>,
+}
+
+/// A part of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// When it came.
+    pub modified: Time,
+    /// Its data; its ETag is their MD5.
+    pub segment: Segment,
+}
