@@ -221,6 +221,15 @@ extern "C" {
  * unzstd: Zstandard decompression (RFC 8878), of one or more frames. Other length. Parameter: none
  */
 #define DCS_OP_UNZSTD 0x23u
+/**
+ * aws-chunked: takes off S3's aws-chunked framing and checks its signatures; its value is the
+ * trailing checksum, decoded (Amazon S3 API Reference, SigV4 streaming). Other length. Parameter:
+ * flags u8 (1: the chunks are signed; 2: trailers follow the last chunk), checksum u8 (the operator
+ * whose checksum a trailer brings: CRC32, CRC32C, CRC64_NVME, SHA1 or SHA256; 0: none),
+ * reserved[6], decoded_length u64; where signed also: signing_key[32], seed_signature[32],
+ * timestamp[16] (YYYYMMDDTHHMMSSZ), scope[1 to 128] (YYYYMMDD/region/s3/aws4_request)
+ */
+#define DCS_OP_AWS_CHUNKED 0x30u
 
 /* ---- Kinds of endpoint ---- */
 
@@ -307,6 +316,12 @@ extern "C" {
 #define DCS_STATUS_TIMEOUT 0x070bu
 /** the path that was demanded is not to be had here */
 #define DCS_STATUS_PATH_UNAVAILABLE 0x470du
+/** the framing around the data breaks its rules, or its lengths do not add up */
+#define DCS_STATUS_FRAMING_ERROR 0x470eu
+/** a signature in the data is not the one that the data and the key give */
+#define DCS_STATUS_SIGNATURE_MISMATCH 0x470fu
+/** a digest of the data is not the expected one */
+#define DCS_STATUS_DIGEST_MISMATCH 0x4710u
 
 /* ---- Stages that can fail ---- */
 
@@ -605,15 +620,18 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, destination) == 80, "dcs_descr
 DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, parameters) == 112, "dcs_descriptor.parameters");
 DCS_STATIC_ASSERT(offsetof(struct dcs_descriptor, reserved_240) == 240, "dcs_descriptor.reserved_240");
 
-/** The value of one digest operator. */
+/** The value of one digest operator, or what another operator found in the data. */
 struct dcs_digest {
-    /** The operator, DCS_OP_*; 0: this place of the chain is no digest. */
+    /** The operator, DCS_OP_*; 0: this place of the chain tells no value. */
     uint8_t operator_;
     /** Bytes of the value. */
     uint8_t size;
     /** Reserved, zero. */
     uint8_t reserved_2[6];
-    /** Bytes that went into the digest: after a failure it may be more than was delivered. */
+    /**
+     * Bytes that went into the digest, or that came out of another operator: after a failure it may
+     * be more than was delivered.
+     */
     uint64_t covered;
     /** The value; CRCs most significant byte first. */
     uint8_t value[64];

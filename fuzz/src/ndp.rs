@@ -45,7 +45,9 @@ fn run(data: &[u8]) -> Option<()> {
     match info.operator {
         Operator::Gzip => compressed(Operator::Gzip, Operator::Gunzip, parameter, data, &cut),
         Operator::Zstd => compressed(Operator::Zstd, Operator::Unzstd, parameter, data, &cut),
-        Operator::Gunzip | Operator::Unzstd => decompressed(info.operator, data, &cut),
+        Operator::Gunzip | Operator::Unzstd | Operator::AwsChunked => {
+            decoded(info.operator, parameter, data, &cut);
+        }
         Operator::Aes256Ctr => ctr(parameter, data, &cut),
         Operator::Aes256Xts => xts(Operator::Aes256Xts, Operator::Aes256XtsDecrypt, parameter, data, &cut),
         Operator::Aes256XtsDecrypt => {
@@ -78,15 +80,15 @@ fn most(cut: &Cut) -> usize {
     (cut.room * 4096).min(1 << 20)
 }
 
-fn decompressed(operator: Operator, stream: &[u8], cut: &Cut) {
+fn decoded(operator: Operator, parameter: &[u8], stream: &[u8], cut: &Cut) {
     let most = most(cut);
-    let (output, result) = resize_within(operator, &[], stream, cut, most);
+    let (output, result) = resize_within(operator, parameter, stream, cut, most);
     assert_ne!(
         result,
         Some(Err(OperatorError::InternalError)),
         "it is used as it should be, and never stands still"
     );
-    let (same, same_result) = resize_within(operator, &[], stream, &whole(), most);
+    let (same, same_result) = resize_within(operator, parameter, stream, &whole(), most);
     assert_eq!(result, same_result);
     assert!(output == same, "what comes out depends on how the stream is cut");
 }

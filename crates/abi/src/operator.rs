@@ -38,6 +38,8 @@ pub enum Operator {
     Zstd = 0x22,
     /// Zstandard, decompression; several frames in a row are one stream.
     Unzstd = 0x23,
+    /// S3's aws-chunked framing, taken off.
+    AwsChunked = 0x30,
 }
 
 /// What an operator does to the data that pass.
@@ -53,7 +55,8 @@ pub enum OperatorKind {
         /// True where a block must hold whole data units (XTS): blocks are then filled before they are processed.
         whole_units: bool,
     },
-    /// Data change and so does their length.
+    /// Data change and so does their length. One that finds a value in the data tells it at the end, as a digest does
+    /// ([`Operator::value_max`]).
     Resize,
 }
 
@@ -89,6 +92,7 @@ const fn digest(
 
 const XTS_PARAMETER: &str = "key[64] (data key, then tweak key), unit_size u32 (bytes of a data unit: 16 to 65536, a power of two), reserved u32, first_unit u64";
 const LEVEL_PARAMETER: &str = "none, or level u8";
+const AWS_CHUNKED_PARAMETER: &str = "flags u8 (1: the chunks are signed; 2: trailers follow the last chunk), checksum u8 (the operator whose checksum a trailer brings: CRC32, CRC32C, CRC64_NVME, SHA1 or SHA256; 0: none), reserved[6], decoded_length u64; where signed also: signing_key[32], seed_signature[32], timestamp[16] (YYYYMMDDTHHMMSSZ), scope[1 to 128] (YYYYMMDD/region/s3/aws4_request)";
 
 const fn transform(
     operator: Operator,
@@ -180,6 +184,15 @@ pub const OPERATORS: &[OperatorInfo] = &[
         "none",
         "Zstandard decompression (RFC 8878), of one or more frames",
     ),
+    transform(
+        Operator::AwsChunked,
+        "aws-chunked",
+        "AWS_CHUNKED",
+        OperatorKind::Resize,
+        (16, 224),
+        AWS_CHUNKED_PARAMETER,
+        "takes off S3's aws-chunked framing and checks its signatures; its value is the trailing checksum, decoded (Amazon S3 API Reference, SigV4 streaming)",
+    ),
 ];
 
 /// The row of [`OPERATORS`] of each number; past its end where the number is no operator's.
@@ -219,6 +232,16 @@ impl Operator {
     #[inline]
     pub fn kind(self) -> OperatorKind {
         self.info().kind
+    }
+
+    /// Bytes of the longest value that it tells at its end; 0 where it tells none. A digest always tells one, and of
+    /// this size.
+    pub fn value_max(self) -> usize {
+        match self {
+            // A trailing checksum: SHA-256 is the longest.
+            Operator::AwsChunked => 32,
+            _ => self.digest_size(),
+        }
     }
 
     /// Bytes of its digest; 0 for a transform.

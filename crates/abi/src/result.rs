@@ -18,13 +18,13 @@ pub const STAGE_OPERATORS: usize = 2;
 pub const STAGE_SLOTS: usize = STAGE_OPERATORS + CHAIN_MAX;
 
 wire_struct! {
-    /// The value of one digest operator.
+    /// The value of one digest operator, or what another operator found in the data.
     DigestSlot, DigestSlotPacket, DIGEST_SLOT, "dcs_digest", 80 {
-        /// The operator, DCS_OP_*; 0: this place of the chain is no digest.
+        /// The operator, DCS_OP_*; 0: this place of the chain tells no value.
         operator: u8 = 0,
         /// Bytes of the value.
         size: u8 = 1,
-        /// Bytes that went into the digest: after a failure it may be more than was delivered.
+        /// Bytes that went into the digest, or that came out of another operator: after a failure it may be more than was delivered.
         covered: u64 = 8,
         /// The value; CRCs most significant byte first.
         value: [u8; 64] = 16,

@@ -57,6 +57,12 @@ pub enum Status {
     DeviceReset,
     /// The path that was demanded (direct I/O, zero copy, the kernel's own copy) is not to be had here.
     PathUnavailable,
+    /// The framing around the data breaks its rules, or its lengths do not add up.
+    FramingError,
+    /// A signature in the data is not the one that the data and the key give.
+    SignatureMismatch,
+    /// A digest of the data is not the expected one.
+    DigestMismatch,
     /// A status that this version does not know, as it was on the wire.
     Unknown(u16),
 }
@@ -124,6 +130,9 @@ pub const STATUSES: &[StatusInfo] = &[
     row(Status::DeviceReset, "DEVICE_RESET", 7, 0x0a, false, "the device was reset or removed meanwhile"),
     row(Status::Timeout, "TIMEOUT", 7, 0x0b, false, "the time given ran out"),
     row(Status::PathUnavailable, "PATH_UNAVAILABLE", 7, 0x0d, true, "the path that was demanded is not to be had here"),
+    row(Status::FramingError, "FRAMING_ERROR", 7, 0x0e, true, "the framing around the data breaks its rules, or its lengths do not add up"),
+    row(Status::SignatureMismatch, "SIGNATURE_MISMATCH", 7, 0x0f, true, "a signature in the data is not the one that the data and the key give"),
+    row(Status::DigestMismatch, "DIGEST_MISMATCH", 7, 0x10, true, "a digest of the data is not the expected one"),
 ];
 
 impl Status {

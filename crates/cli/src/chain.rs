@@ -3,18 +3,22 @@
 use crate::failure::Failure;
 use crate::keys::{Counters, Keys};
 use crate::units;
-use dcs::{Op, Operator};
+use dcs::{AwsChunked, Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{OPERATORS, OperatorKind};
 
 /// Bytes of an XTS data unit where none is given.
 const XTS_UNIT: u32 = 4096;
 
+/// Checksums that S3's trailers bring.
+const CHECKSUMS: [Operator; 5] =
+    [Operator::Crc32, Operator::Crc32c, Operator::Crc64Nvme, Operator::Sha1, Operator::Sha256];
+
 /// One operator as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Spec {
     operator: Operator,
-    numbers: Vec<u64>,
+    words: Vec<String>,
 }
 
 /// A chain with its keys and counters.
@@ -78,22 +82,27 @@ impl Spec {
             let all = format!("one of: {} (see dcs ops)", names.join(", "));
             Failure::usage(format!("--through: there is no operator {name:?}")).advise(all)
         })?;
-        let numbers = parts.map(|part| part.parse::<u64>()).collect::<Result<Vec<_>, _>>().map_err(|_| {
-            Failure::usage(format!("--through: the parameters of {name} must be numbers"))
-                .advise(usage_of(operator))
-        })?;
-        let spec = Spec { operator, numbers };
-        if spec.numbers.len() > spec.most_numbers() {
+        let spec = Spec { operator, words: parts.map(str::to_string).collect() };
+        if spec.words.len() > spec.most_words() {
             let line = format!("--through: too many parameters for {name}");
             return Err(Failure::usage(line).advise(usage_of(operator)));
         }
         Ok(spec)
     }
 
-    fn most_numbers(&self) -> usize {
+    /// Its parameter at that place, where one was given.
+    fn number(&self, at: usize) -> Result<Option<u64>, Failure> {
+        let number = self.words.get(at).map(|word| word.parse()).transpose();
+        number.map_err(|_| {
+            Failure::usage(format!("--through: the parameters of {} must be numbers", self.operator.name()))
+                .advise(usage_of(self.operator))
+        })
+    }
+
+    fn most_words(&self) -> usize {
         match self.operator {
             Operator::Gzip | Operator::Zstd => 1,
-            Operator::Aes256Xts | Operator::Aes256XtsDecrypt => 2,
+            Operator::Aes256Xts | Operator::Aes256XtsDecrypt | Operator::AwsChunked => 2,
             _ => 0,
         }
     }
@@ -123,13 +132,14 @@ impl Spec {
             Operator::Zstd => Op::Zstd { level: self.level(1..=19, 3)? },
             Operator::Aes256Ctr => Op::Aes256Ctr { key: keys.key(cipher, name)?, counter: counter()? },
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => self.xts(keys.xts_key(cipher, name)?)?,
+            Operator::AwsChunked => self.aws_chunked()?,
         })
     }
 
     fn level(&self, allowed: std::ops::RangeInclusive<u64>, default: u8) -> Result<u8, Failure> {
-        match self.numbers.first() {
+        match self.number(0)? {
             None => Ok(default),
-            Some(level) if allowed.contains(level) => Ok(*level as u8),
+            Some(level) if allowed.contains(&level) => Ok(level as u8),
             Some(level) => {
                 let name = self.operator.name();
                 Err(Failure::usage(format!("--through: {name} has no level {level}"))
@@ -139,7 +149,7 @@ impl Spec {
     }
 
     fn xts(&self, key: [u8; 64]) -> Result<Op, Failure> {
-        let unit = self.numbers.first().copied().unwrap_or(u64::from(XTS_UNIT));
+        let unit = self.number(0)?.unwrap_or(u64::from(XTS_UNIT));
         let unit_size = u32::try_from(unit)
             .ok()
             .filter(|unit| (16..=65536).contains(unit) && unit.is_power_of_two())
@@ -150,11 +160,26 @@ impl Spec {
                 ))
                 .advise(usage_of(self.operator))
             })?;
-        let first_unit = self.numbers.get(1).copied().unwrap_or(0);
+        let first_unit = self.number(1)?.unwrap_or(0);
         Ok(match self.operator {
             Operator::Aes256Xts => Op::Aes256Xts { key, unit_size, first_unit },
             _ => Op::Aes256XtsDecrypt { key, unit_size, first_unit },
         })
+    }
+
+    /// Chunks without signatures: the key that signs them is not one that people type.
+    fn aws_chunked(&self) -> Result<Op, Failure> {
+        let refused =
+            |what: &str| Failure::usage(format!("--through: {what}")).advise(usage_of(self.operator));
+        let length = self.number(0)?.ok_or_else(|| refused("aws-chunked needs the length of the data"))?;
+        let named = |name: &String| {
+            let operator = Operator::from_name(name).filter(|operator| CHECKSUMS.contains(operator));
+            operator.ok_or_else(|| refused(&format!("no trailer brings {name:?}")))
+        };
+        let checksum = self.words.get(1).map(named).transpose()?;
+        let trailers = checksum.is_some();
+        let parameter = AwsChunked { decoded_length: length, trailers, checksum, signature: None };
+        Ok(Op::AwsChunked(Box::new(parameter)))
     }
 }
 
@@ -169,6 +194,10 @@ pub fn usage_of(operator: Operator) -> String {
              of the first (0); key of 64 bytes"
         ),
         Operator::Aes256Ctr => format!("{name}; key of 32 bytes, first counter block by --iv"),
+        Operator::AwsChunked => format!(
+            "{name}:LENGTH[:CHECKSUM], bytes of the data without framing, and the operator whose checksum a trailer \
+             brings (crc32, crc32c, crc64-nvme, sha1, sha256)"
+        ),
         _ => format!("{name}; it takes no parameters"),
     }
 }

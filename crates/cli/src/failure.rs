@@ -103,6 +103,7 @@ impl Failure {
             Status::PeerReset => Exit::Peer,
             Status::CapacityExceeded => Exit::NoSpace,
             Status::CorruptData | Status::TruncatedData | Status::EndOfSource => Exit::Corrupt,
+            Status::FramingError | Status::SignatureMismatch | Status::DigestMismatch => Exit::Corrupt,
             Status::AccessDenied => Exit::Permission,
             Status::Timeout => Exit::Timeout,
             Status::UnknownOperator

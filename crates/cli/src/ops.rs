@@ -7,7 +7,7 @@ use crate::interrupt;
 use crate::operate::Operators;
 use crate::report::Report;
 use crate::units::gib_per_s;
-use dcs::{Op, Operator};
+use dcs::{AwsChunked, Op, Operator};
 use dcs_abi::operator::{OPERATORS, OperatorInfo, OperatorKind};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -67,13 +67,14 @@ fn print(info: &OperatorInfo, rate: Option<f64>, report: &Report) {
     }));
 }
 
-/// GiB per second: of a decompressor what it writes, else what it reads.
+/// GiB per second: of what undoes compression or framing what it writes, else what it reads.
 fn measure(operator: Operator) -> io::Result<f64> {
     let text = text();
     let op = sample_op(operator);
     let mut input = match operator {
         Operator::Gunzip => once(&Op::Gzip { level: 1 }, &mut text.clone())?.0,
         Operator::Unzstd => once(&Op::Zstd { level: 3 }, &mut text.clone())?.0,
+        Operator::AwsChunked => framed(&text),
         _ => text,
     };
     let (mut bytes, mut time) = (0, Duration::ZERO);
@@ -113,8 +114,26 @@ fn sample_op(operator: Operator) -> Op {
         Operator::Aes256XtsDecrypt => Op::Aes256XtsDecrypt { key, unit_size: 4096, first_unit: 0 },
         Operator::Gzip => Op::Gzip { level: 1 },
         Operator::Zstd => Op::Zstd { level: 3 },
+        Operator::AwsChunked => Op::AwsChunked(Box::new(AwsChunked {
+            decoded_length: SAMPLE as u64,
+            trailers: false,
+            checksum: None,
+            signature: None,
+        })),
         other => Op::Raw { number: other as u8, parameter: Vec::new() },
     }
+}
+
+/// In chunks of a block, as aws-chunked has them.
+fn framed(data: &[u8]) -> Vec<u8> {
+    let mut framed = Vec::with_capacity(data.len() + data.len() / 1024);
+    for chunk in data.chunks(BLOCK) {
+        framed.extend(format!("{:x}\r\n", chunk.len()).bytes());
+        framed.extend_from_slice(chunk);
+        framed.extend(b"\r\n");
+    }
+    framed.extend(b"0\r\n\r\n");
+    framed
 }
 
 /// Words drawn at random from a few: compresses to about a third.

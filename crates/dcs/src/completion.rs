@@ -12,7 +12,8 @@ pub struct Completion {
     pub bytes_in: u64,
     /// Bytes that the destination took, in order, from the first one.
     pub bytes_out: u64,
-    /// The digests, in the order of their operators in the chain.
+    /// The digests, and the trailing checksums that [`Op::AwsChunked`](crate::Op) found, in the order of their
+    /// operators in the chain.
     pub digests: Vec<Digest>,
     /// Where the time went.
     pub breakdown: Breakdown,
@@ -22,14 +23,14 @@ pub struct Completion {
     pub memory: Option<Vec<u8>>,
 }
 
-/// The value of one digest operator.
+/// The value of one digest operator, or what another operator found in the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     /// Which operator.
     pub operator: Operator,
     /// Its place in the chain, from 0.
     pub place: usize,
-    /// Bytes that it covers: after a failure, perhaps more than were delivered.
+    /// Bytes that it covers (of a trailing checksum: of the data that it came with): after a failure, perhaps more than were delivered.
     pub covered: u64,
     size: usize,
     value: [u8; result::DIGEST_MAX],

@@ -114,6 +114,13 @@ pub(crate) fn advice(status: Status) -> &'static str {
         Status::EndOfSource => "the file shrank or the peer stopped early: check the sender",
         Status::PeerReset => "the peer closed the connection: look at its log, then send again",
         Status::CorruptData => "the input is damaged or of another format: fetch it again",
+        Status::FramingError => {
+            "the sender's framing is broken: check lengths, trailers and the operator's parameters"
+        }
+        Status::SignatureMismatch => {
+            "reject the data: they were changed on the way, or signed with another key"
+        }
+        Status::DigestMismatch => "reject the data: they are not the ones expected; send them again",
         Status::TruncatedData => "the input is cut: fetch all of it",
         Status::Timeout => "give more time, or find out why the named stage is slow",
         Status::Cancelled => "it was cancelled as asked",

@@ -70,6 +70,6 @@ pub use dcs_devices::Io;
 pub use endpoint::{Handle, Sink, Source};
 pub use engine::{Backend, Driver, Engine};
 pub use error::{Error, TransferError};
-pub use op::Op;
+pub use op::{AwsChunked, AwsSignature, Op};
 pub use session::{Session, Transfer};
 pub use statistics::Statistics;

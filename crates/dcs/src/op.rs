@@ -1,6 +1,7 @@
 //! Operators with their parameters, as an application names them.
 
 use dcs_abi::operator::Operator;
+pub use dcs_ndp::parameter::{AwsChunked, AwsSignature};
 
 /// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one after
 /// it the encrypted data.
@@ -60,6 +61,9 @@ pub enum Op {
     },
     /// Zstandard decompression.
     Unzstd,
+    /// S3's aws-chunked framing, taken off. The data go on before the signature of their chunk was checked: they are
+    /// good only once the transfer has succeeded. Its value in the completion is the trailing checksum, decoded.
+    AwsChunked(Box<AwsChunked>),
     /// An operator by its number with a parameter block as it is, unchecked: for tools that know operators that
     /// this library does not.
     Raw {
@@ -88,6 +92,7 @@ impl Op {
             Op::Gunzip => Operator::Gunzip as u8,
             Op::Zstd { .. } => Operator::Zstd as u8,
             Op::Unzstd => Operator::Unzstd as u8,
+            Op::AwsChunked(_) => Operator::AwsChunked as u8,
             Op::Raw { number, .. } => *number,
         }
     }
@@ -106,6 +111,7 @@ impl Op {
                 dcs_ndp::parameter::aes256_xts(key, *unit_size, *first_unit).to_vec()
             }
             Op::Gzip { level } | Op::Zstd { level } => dcs_ndp::parameter::level(*level).to_vec(),
+            Op::AwsChunked(parameter) => parameter.block(),
             Op::Raw { parameter, .. } => parameter.clone(),
             _ => Vec::new(),
         }

@@ -98,6 +98,9 @@ impl Engine {
             (Device::Operator(at), Outcome::Processed { consumed, produced, finished }) => {
                 return self.processed(id, at, output, (*consumed, *produced, *finished));
             }
+            (Device::Operator(at), Outcome::Concluded { produced, value }) => {
+                return self.concluded(id, at, output, (*produced, value));
+            }
             (Device::Flush, Outcome::Flushed) => {
                 self.board.remove(id);
                 let id = self.commands.id(index);
@@ -266,6 +269,25 @@ impl Engine {
             return Err(Fault::new(Status::InternalError));
         }
         self.operator_done(id, kind);
+        Ok(())
+    }
+
+    /// A resizing operator is through, and tells a value.
+    fn concluded(
+        &mut self,
+        id: RowId,
+        at: u8,
+        output: Option<RowId>,
+        (produced, value): (u32, &DigestSlot),
+    ) -> Result<(), Fault> {
+        let row = self.board.get(id);
+        let (index, asked) = (row.command, row.asked);
+        let OperatorSpec { operator, kind, .. } = self.commands.at(index).spec.chain[at as usize];
+        if kind != OperatorKind::Resize || !is_sound(operator, value) {
+            return Err(Fault::new(Status::InternalError));
+        }
+        self.resized(id, output, (asked as u32, produced, true))?;
+        self.commands.at(index).result.digests[at as usize] = *value;
         Ok(())
     }
 

@@ -188,6 +188,14 @@ pub enum Outcome {
         /// A resizing transform has put out all of its last block.
         finished: bool,
     },
+    /// A resizing transform has used up its input and put out all of its last block, and tells a value that it found
+    /// in the data.
+    Concluded {
+        /// Output bytes made.
+        produced: u32,
+        /// The value.
+        value: DigestSlot,
+    },
     /// The value of a digest: after its last block, or on [`OperationKind::Snapshot`].
     Digest(DigestSlot),
     /// A flush is done.

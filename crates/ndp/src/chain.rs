@@ -16,7 +16,7 @@ pub struct Chain(Vec<Loaded>);
 pub struct Loaded {
     /// Its stream's state.
     pub context: Context,
-    /// Bytes that went through it.
+    /// Bytes that went through it; that came out of it, where it changes the length.
     pub covered: u64,
 }
 
@@ -74,18 +74,13 @@ impl Chain {
     /// Processes a block into another one by the operator at that place, which changes the length of the data.
     pub fn resize(&mut self, at: u8, input: &[u8], output: &mut [u8], last: bool) -> Outcome {
         let loaded = self.0.get_mut(at as usize).ok_or(BROKEN);
-        let resized = loaded
-            .and_then(|loaded| loaded.context.resize(input, output, last).map_err(|error| fault(&error)));
-        resized.map_or_else(Outcome::Failed, |progress| Outcome::Processed {
-            consumed: progress.consumed as u32,
-            produced: progress.produced as u32,
-            finished: progress.finished,
-        })
+        loaded.and_then(|loaded| loaded.resize(input, output, last)).unwrap_or_else(Outcome::Failed)
     }
 
     /// The value of a digest as it stands.
     pub fn snapshot(&self, at: u8) -> Outcome {
-        self.0.get(at as usize).and_then(Loaded::digest).unwrap_or(Outcome::Failed(BROKEN))
+        let value = self.0.get(at as usize).and_then(Loaded::value);
+        value.map_or(Outcome::Failed(BROKEN), Outcome::Digest)
     }
 }
 
@@ -101,10 +96,20 @@ impl Loaded {
             return Ok(done);
         }
         self.context.absorb(bytes);
-        if last { self.digest().ok_or(BROKEN) } else { Ok(done) }
+        if last { self.value().map(Outcome::Digest).ok_or(BROKEN) } else { Ok(done) }
     }
 
-    fn digest(&self) -> Option<Outcome> {
+    fn resize(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Outcome, Fault> {
+        let progress = self.context.resize(input, output, last).map_err(|error| fault(&error))?;
+        let (consumed, produced) = (progress.consumed as u32, progress.produced as u32);
+        self.covered += progress.produced as u64;
+        Ok(match self.value() {
+            Some(value) => Outcome::Concluded { produced, value },
+            None => Outcome::Processed { consumed, produced, finished: progress.finished },
+        })
+    }
+
+    fn value(&self) -> Option<DigestSlot> {
         let digest = self.context.value()?;
         let bytes = digest.as_bytes();
         let mut slot = DigestSlot {
@@ -114,7 +119,7 @@ impl Loaded {
             ..Default::default()
         };
         slot.value[..bytes.len()].copy_from_slice(bytes);
-        Some(Outcome::Digest(slot))
+        Some(slot)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::sha256::Sha256;
 /// Bytes of the longest value.
 const SIZE_MAX: usize = 64;
 
-/// The value of a digest operator: as many bytes as [`Operator::digest_size`] says. A CRC stands most significant
+/// The value of a digest operator, as many bytes as [`Operator::digest_size`] says, or one that a transform found. A CRC stands most significant
 /// byte first. `Display` prints hexadecimal digits, as `md5sum` does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DigestValue {
@@ -24,7 +24,7 @@ pub struct DigestValue {
 }
 
 impl DigestValue {
-    fn new(value: &[u8]) -> DigestValue {
+    pub(crate) fn new(value: &[u8]) -> DigestValue {
         let mut bytes = [0; SIZE_MAX];
         bytes[..value.len()].copy_from_slice(value);
         DigestValue { size: value.len() as u8, bytes }

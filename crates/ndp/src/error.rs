@@ -14,6 +14,12 @@ pub enum OperatorError {
     /// The data ended inside a unit that the operator needs whole.
     #[error("the data ended too early")]
     TruncatedData,
+    /// The framing around the data breaks its rules, or its lengths do not add up.
+    #[error("the framing around the data is broken")]
+    Framing,
+    /// A signature in the data is not the one that the data and the key give.
+    #[error("a signature in the data does not match")]
+    Signature,
     /// The context was used for what it is not (resizing with a digest, data after the last), or its library
     /// could not get memory.
     #[error("the operator was misused or out of memory")]
@@ -27,6 +33,8 @@ impl OperatorError {
             OperatorError::BadParameter => Status::BadParameter,
             OperatorError::CorruptData => Status::CorruptData,
             OperatorError::TruncatedData => Status::TruncatedData,
+            OperatorError::Framing => Status::FramingError,
+            OperatorError::Signature => Status::SignatureMismatch,
             OperatorError::InternalError => Status::InternalError,
         }
     }

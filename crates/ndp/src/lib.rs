@@ -13,7 +13,7 @@
 //!     +---- Context ----+
 //!     |  Digest         |  absorb(data)  ->  value()           md5 sha1 sha256 sha512 crc32 crc32c crc64-nvme
 //!     |  Cipher         |  in_place(data, last)                aes256-ctr aes256-xts aes256-xts-decrypt
-//!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd
+//!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd aws-chunked
 //!     +-----------------+
 //! ```
 //!
@@ -28,6 +28,7 @@
 //! | `resize` | the loop that all compressors and decompressors share |
 //! | `gzip` | ISA-L, where the machine has it, and zlib-rs |
 //! | `zstd` | the reference library, one call a step |
+//! | `aws_chunked` | S3's framing: chunks, signatures, trailers |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
@@ -43,6 +44,7 @@
 //!   which operators there are units that take several at once.
 #![deny(unsafe_code)]
 
+mod aws_chunked;
 mod chain;
 mod cipher;
 mod digest;
@@ -115,6 +117,7 @@ impl Context {
             Operator::Aes256XtsDecrypt => cipher(Cipher::xts(parameter, Direction::Decrypt)?),
             Operator::Gzip => Unit::Resize(Resize::new(gzip::Gzip::new(parameter)?)),
             Operator::Zstd => Unit::Resize(Resize::new(zstd::Zstd::new(parameter)?)),
+            Operator::AwsChunked => Unit::Resize(Resize::new(aws_chunked::AwsChunked::new(parameter)?)),
             _ => {
                 parameter::parse_none(parameter)?;
                 match operator {
@@ -142,11 +145,13 @@ impl Context {
         }
     }
 
-    /// Digests: the value over all that was absorbed so far; the state goes on. `None` for a transform.
+    /// Digests: the value over all that was absorbed so far; the state goes on. A transform has one only where it is
+    /// finished and found one in the data ([`Operator::value_max`]).
     pub fn value(&self) -> Option<DigestValue> {
         match &self.unit {
             Unit::Digest(digest) => Some(digest.value()),
-            _ => None,
+            Unit::Resize(resize) => resize.value(),
+            Unit::Cipher { .. } => None,
         }
     }
 

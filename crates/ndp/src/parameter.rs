@@ -1,6 +1,9 @@
 //! Parameter blocks, as [`dcs_abi::operator::OperatorInfo::parameter_doc`] lays them out.
 
+use dcs_abi::operator::Operator;
+
 use crate::OperatorError;
+use crate::aws_chunked::trailer_of;
 
 /// The parameters of `aes256-ctr`: key, then the initial counter block.
 pub fn aes256_ctr(key: &[u8; 32], counter: &[u8; 16]) -> [u8; 48] {
@@ -23,6 +26,104 @@ pub fn aes256_xts(key: &[u8; 64], unit_size: u32, first_unit: u64) -> [u8; 80] {
 /// The parameter of `gzip` and `zstd`.
 pub fn level(level: u8) -> [u8; 1] {
     [level]
+}
+
+/// The parameters of `aws-chunked`: what an S3 request's headers say of its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwsChunked {
+    /// Bytes of the data without their framing (`x-amz-decoded-content-length`).
+    pub decoded_length: u64,
+    /// Trailers follow the last chunk (`x-amz-content-sha256` ends in `-TRAILER`).
+    pub trailers: bool,
+    /// The checksum that a trailer brings (`x-amz-trailer`): `Crc32`, `Crc32c`, `Crc64Nvme`, `Sha1` or `Sha256`.
+    pub checksum: Option<Operator>,
+    /// What the chunks' signatures are made with; none where they have none.
+    pub signature: Option<AwsSignature>,
+}
+
+/// What the signatures of `aws-chunked` are made with (AWS Signature Version 4).
+#[derive(Clone, PartialEq, Eq)]
+pub struct AwsSignature {
+    /// The signing key, derived from the secret key for day, region and service.
+    pub key: [u8; 32],
+    /// The signature of the request's headers.
+    pub seed: [u8; 32],
+    /// The request's time, `YYYYMMDDTHHMMSSZ` (`x-amz-date`).
+    pub timestamp: [u8; 16],
+    /// The credential scope, `YYYYMMDD/region/s3/aws4_request`: 1 to 128 bytes.
+    pub scope: String,
+}
+
+/// Keys are not printed.
+impl std::fmt::Debug for AwsSignature {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AwsSignature({})", self.scope)
+    }
+}
+
+impl Drop for AwsSignature {
+    fn drop(&mut self) {
+        self.key.fill(0);
+        // Keeps the compiler from leaving the fill out.
+        std::hint::black_box(&self.key);
+    }
+}
+
+const AWS_SIGNED: u8 = 1;
+const AWS_TRAILERS: u8 = 2;
+/// Bytes of the longest scope.
+const AWS_SCOPE_MAX: usize = 128;
+
+impl AwsChunked {
+    /// The parameter block.
+    pub fn block(&self) -> Vec<u8> {
+        let signed = if self.signature.is_some() { AWS_SIGNED } else { 0 };
+        let trailers = if self.trailers { AWS_TRAILERS } else { 0 };
+        let checksum = self.checksum.map_or(0, |operator| operator as u8);
+        let mut block = vec![signed | trailers, checksum, 0, 0, 0, 0, 0, 0];
+        block.extend(self.decoded_length.to_le_bytes());
+        if let Some(signature) = &self.signature {
+            block.extend(signature.key);
+            block.extend(signature.seed);
+            block.extend(signature.timestamp);
+            block.extend(signature.scope.as_bytes());
+        }
+        block
+    }
+}
+
+pub(crate) fn parse_aws_chunked(block: &[u8]) -> Result<AwsChunked, OperatorError> {
+    let bad = OperatorError::BadParameter;
+    let (&[flags, checksum], rest) = block.split_first_chunk().ok_or(bad)?;
+    let (reserved, rest) = rest.split_first_chunk::<6>().ok_or(bad)?;
+    let (decoded_length, rest) = rest.split_first_chunk::<8>().ok_or(bad)?;
+    let trailers = flags & AWS_TRAILERS != 0;
+    let announced = Operator::from_number(checksum).filter(|operator| trailer_of(*operator).is_some());
+    let checksum_allowed = checksum == 0 || announced.is_some() && trailers;
+    if flags & !(AWS_SIGNED | AWS_TRAILERS) != 0 || *reserved != [0; 6] || !checksum_allowed {
+        return Err(bad);
+    }
+    let signature = match (flags & AWS_SIGNED != 0, rest) {
+        (true, rest) => Some(parse_aws_signature(rest)?),
+        (false, []) => None,
+        (false, _) => return Err(bad),
+    };
+    let decoded_length = u64::from_le_bytes(*decoded_length);
+    Ok(AwsChunked { decoded_length, trailers, checksum: announced, signature })
+}
+
+fn parse_aws_signature(block: &[u8]) -> Result<AwsSignature, OperatorError> {
+    let bad = OperatorError::BadParameter;
+    let (key, rest) = block.split_first_chunk().ok_or(bad)?;
+    let (seed, rest) = rest.split_first_chunk().ok_or(bad)?;
+    let (timestamp, scope) = rest.split_first_chunk().ok_or(bad)?;
+    // They are lines of what is signed: an end of line in them would make it mean something else.
+    let printable = |text: &[u8]| text.iter().all(u8::is_ascii_graphic);
+    if !printable(timestamp) || !printable(scope) || !(1..=AWS_SCOPE_MAX).contains(&scope.len()) {
+        return Err(bad);
+    }
+    let scope = String::from_utf8(scope.to_vec()).map_err(|_| bad)?;
+    Ok(AwsSignature { key: *key, seed: *seed, timestamp: *timestamp, scope })
 }
 
 /// The parameters of XTS, checked.

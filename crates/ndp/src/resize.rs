@@ -1,6 +1,6 @@
 //! What every operator that changes the length has in common: one loop around the steps of its library.
 
-use crate::{OperatorError, Progress};
+use crate::{DigestValue, OperatorError, Progress};
 
 /// What one call of a library did.
 pub(crate) struct Step {
@@ -23,6 +23,11 @@ pub(crate) enum End {
 pub(crate) trait Codec: Send {
     /// Does something if it can. `output` is never empty.
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step;
+
+    /// What it found in the data, once it is finished.
+    fn value(&self) -> Option<DigestValue> {
+        None
+    }
 }
 
 /// A codec in the middle of its stream.
@@ -36,6 +41,11 @@ pub(crate) struct Resize {
 impl Resize {
     pub(crate) fn new(codec: impl Codec + 'static) -> Resize {
         Resize { codec: Box::new(codec), finished: false, failed: None }
+    }
+
+    /// The value that it tells at its end, if it has one.
+    pub(crate) fn value(&self) -> Option<DigestValue> {
+        self.codec.value().filter(|_| self.finished)
     }
 
     pub(crate) fn run(

@@ -245,11 +245,13 @@ fn only_resize_changes_the_length() {
         let parameter = match info.operator {
             Operator::Aes256Ctr => parameter::aes256_ctr(KEY.first_chunk().unwrap(), &[0; 16]).to_vec(),
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => parameter::aes256_xts(&KEY, 512, 0).to_vec(),
+            Operator::AwsChunked => common::unsigned_chunks(data.len()),
             _ => vec![],
         };
         let input = match info.operator {
             Operator::Gunzip => resized(Operator::Gzip, &[], &data),
             Operator::Unzstd => resized(Operator::Zstd, &[], &data),
+            Operator::AwsChunked => [b"1000\r\n", &data[..], b"\r\n0\r\n\r\n"].concat(),
             _ => data.clone(),
         };
         let output = sequential::run(&[(info.operator, parameter)], &input).unwrap().output;

@@ -207,6 +207,7 @@ fn misuse_is_an_error() {
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => {
                 parameter::aes256_xts(&XTS_KEY, 16, 0).to_vec()
             }
+            Operator::AwsChunked => common::unsigned_chunks(16),
             _ => parameter,
         };
         let mut context = context(info.operator, &parameter);
@@ -233,6 +234,8 @@ fn errors_have_their_status() {
     assert_eq!(OperatorError::BadParameter.status(), Status::BadParameter);
     assert_eq!(OperatorError::CorruptData.status(), Status::CorruptData);
     assert_eq!(OperatorError::TruncatedData.status(), Status::TruncatedData);
+    assert_eq!(OperatorError::Framing.status(), Status::FramingError);
+    assert_eq!(OperatorError::Signature.status(), Status::SignatureMismatch);
     assert_eq!(OperatorError::InternalError.status(), Status::InternalError);
 }
 

@@ -120,10 +120,15 @@ pub fn lie(kind: &OperationKind, operator: Option<Operator>, random: &mut Random
             }
             _ => Outcome::Processed { consumed: length + 1, produced: 0, finished: false },
         },
-        OperationKind::Resize { length, output_length, .. } => match random.range(0, 3) {
+        OperationKind::Resize { length, output_length, .. } => match random.range(0, 4) {
             0 => Outcome::Processed { consumed: length + 1, produced: 0, finished: false },
             1 => Outcome::Processed { consumed: 0, produced: output_length + 1, finished: false },
             2 => Outcome::Processed { consumed: 0, produced: 0, finished: false },
+            // No operator tells a value of no bytes.
+            3 => Outcome::Concluded {
+                produced: 0,
+                value: DigestSlot { operator: operator.map_or(0, |it| it as u8), ..Default::default() },
+            },
             _ => Outcome::Flushed,
         },
         OperationKind::Snapshot { .. } => {

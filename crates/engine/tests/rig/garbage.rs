@@ -321,7 +321,7 @@ impl<'a> World<'a> {
     }
 
     fn any_outcome(&mut self) -> Outcome {
-        match self.byte() % 6 {
+        match self.byte() % 7 {
             0 => {
                 let held = self.byte() & 1 == 1;
                 Outcome::Moved { bytes: u64::from(self.word()), path: self.word(), held }
@@ -336,6 +336,10 @@ impl<'a> World<'a> {
             }
             3 => Outcome::Flushed,
             4 => Outcome::FailedHeld(self.fault()),
+            5 => Outcome::Concluded {
+                produced: self.word() % 9000,
+                value: DigestSlot { operator: self.byte(), size: self.byte(), ..Default::default() },
+            },
             _ => Outcome::Failed(self.fault()),
         }
     }

@@ -126,11 +126,14 @@ impl Rig {
         let input = self.blocks[block.index()].bytes[start as usize..][..length as usize].to_vec();
         let room = &mut self.blocks[output.index()].bytes[output_start as usize..][..output_length as usize];
         match bound.contexts[operator as usize].resize(&input, room, last) {
-            Ok(progress) => Outcome::Processed {
-                consumed: progress.consumed as u32,
-                produced: progress.produced as u32,
-                finished: progress.finished,
-            },
+            Ok(progress) => {
+                bound.covered[operator as usize] += progress.produced as u64;
+                let (consumed, produced) = (progress.consumed as u32, progress.produced as u32);
+                match self.digest(command, operator) {
+                    Outcome::Digest(value) => Outcome::Concluded { produced, value },
+                    _ => Outcome::Processed { consumed, produced, finished: progress.finished },
+                }
+            }
             Err(error) => failed(error),
         }
     }

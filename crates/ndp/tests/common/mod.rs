@@ -2,6 +2,7 @@
 #![allow(dead_code)] // every test file takes what it needs
 
 use dcs_abi::operator::Operator;
+use dcs_ndp::parameter::AwsChunked;
 use dcs_ndp::{Context, OperatorError};
 
 pub fn context(operator: Operator, parameter: &[u8]) -> Context {
@@ -111,6 +112,12 @@ pub fn resized(operator: Operator, parameter: &[u8], input: &[u8]) -> Vec<u8> {
     let (output, result) = resize(operator, parameter, input, &whole());
     result.unwrap();
     output
+}
+
+/// The parameters of `aws-chunked` for so many bytes in chunks without signatures and trailers.
+pub fn unsigned_chunks(length: usize) -> Vec<u8> {
+    let decoded_length = length as u64;
+    AwsChunked { decoded_length, trailers: false, checksum: None, signature: None }.block()
 }
 
 /// Bytes that compress as files do: runs, repetitions from further back, noise.

@@ -1,0 +1,54 @@
+//! A line of the framing, gathered from however many pieces it comes in.
+
+use super::TRAILERS_MAX;
+use crate::OperatorError;
+
+/// The line that is being read.
+pub(super) struct Line {
+    bytes: [u8; TRAILERS_MAX],
+    filled: usize,
+}
+
+impl Default for Line {
+    fn default() -> Line {
+        Line { bytes: [0; TRAILERS_MAX], filled: 0 }
+    }
+}
+
+impl Line {
+    /// Takes from `input` up to the end of the line: bytes taken, and whether the line is complete. A line of more
+    /// than `most` bytes, its end included, is an error.
+    pub fn fill(&mut self, input: &[u8], most: usize) -> Result<(usize, bool), OperatorError> {
+        let room = most.saturating_sub(self.filled);
+        let within = &input[..input.len().min(room)];
+        let end = within.iter().position(|byte| *byte == b'\n');
+        let length = end.map_or(within.len(), |end| end + 1);
+        self.bytes[self.filled..self.filled + length].copy_from_slice(&within[..length]);
+        self.filled += length;
+        match end {
+            None if self.filled >= most => Err(OperatorError::Framing),
+            _ => Ok((length, end.is_some())),
+        }
+    }
+
+    /// The whole line.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+
+    /// The line without its end, which has to be CR LF.
+    pub fn strict(&self) -> Result<&[u8], OperatorError> {
+        self.bytes().strip_suffix(b"\r\n").ok_or(OperatorError::Framing)
+    }
+
+    /// The line without its end: CR LF, or the LF alone that some clients put behind trailers.
+    pub fn lenient(&self) -> &[u8] {
+        let line = self.bytes();
+        line.strip_suffix(b"\r\n").or(line.strip_suffix(b"\n")).unwrap_or(line)
+    }
+}
+
+/// Without the white space around it.
+pub(super) fn trim(bytes: &[u8]) -> &[u8] {
+    bytes.trim_ascii()
+}

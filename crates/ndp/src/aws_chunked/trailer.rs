@@ -1,0 +1,52 @@
+//! The checksum that a trailer brings.
+
+use base64ct::{Base64, Encoding};
+use dcs_abi::operator::Operator;
+
+use crate::{DigestValue, OperatorError};
+
+/// A checksum that was announced.
+pub(super) struct Checksum {
+    operator: Operator,
+    /// Its trailer's name.
+    name: &'static [u8],
+    value: Option<DigestValue>,
+}
+
+/// The name of the trailer that brings that operator's checksum; none where there is no such trailer.
+pub(crate) fn name(operator: Operator) -> Option<&'static [u8]> {
+    Some(match operator {
+        Operator::Crc32 => b"x-amz-checksum-crc32",
+        Operator::Crc32c => b"x-amz-checksum-crc32c",
+        Operator::Crc64Nvme => b"x-amz-checksum-crc64nvme",
+        Operator::Sha1 => b"x-amz-checksum-sha1",
+        Operator::Sha256 => b"x-amz-checksum-sha256",
+        _ => return None,
+    })
+}
+
+impl Checksum {
+    pub fn new(operator: Operator) -> Result<Checksum, OperatorError> {
+        let name = name(operator).ok_or(OperatorError::BadParameter)?;
+        Ok(Checksum { operator, name, value: None })
+    }
+
+    /// Takes its value out of a trailer, if that is the one.
+    pub fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), OperatorError> {
+        if !name.eq_ignore_ascii_case(self.name) {
+            return Ok(());
+        }
+        let mut room = [0; 32];
+        let bytes = Base64::decode(value, &mut room).map_err(|_| OperatorError::Framing)?;
+        let sound = bytes.len() == self.operator.digest_size();
+        if !sound || self.value.replace(DigestValue::new(bytes)).is_some() {
+            return Err(OperatorError::Framing);
+        }
+        Ok(())
+    }
+
+    /// The value, once it was there.
+    pub fn value(&self) -> Option<DigestValue> {
+        self.value
+    }
+}
