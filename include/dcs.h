@@ -169,22 +169,41 @@ extern "C" {
 
 /* ---- Operators ---- */
 
-/** md5: MD5 (RFC 1321). Digest of 16 bytes. Parameter: none */
+/**
+ * md5: MD5 (RFC 1321). Digest of 16 bytes. Parameter: none, or the value expected, as the digest is
+ * told: the command fails with DIGEST_MISMATCH where it is another
+ */
 #define DCS_OP_MD5 0x01u
-/** sha1: SHA-1 (FIPS 180-4). Digest of 20 bytes. Parameter: none */
+/**
+ * sha1: SHA-1 (FIPS 180-4). Digest of 20 bytes. Parameter: none, or the value expected, as the
+ * digest is told: the command fails with DIGEST_MISMATCH where it is another
+ */
 #define DCS_OP_SHA1 0x02u
-/** sha256: SHA-256 (FIPS 180-4). Digest of 32 bytes. Parameter: none */
+/**
+ * sha256: SHA-256 (FIPS 180-4). Digest of 32 bytes. Parameter: none, or the value expected, as the
+ * digest is told: the command fails with DIGEST_MISMATCH where it is another
+ */
 #define DCS_OP_SHA256 0x03u
-/** sha512: SHA-512 (FIPS 180-4). Digest of 64 bytes. Parameter: none */
+/**
+ * sha512: SHA-512 (FIPS 180-4). Digest of 64 bytes. Parameter: none, or the value expected, as the
+ * digest is told: the command fails with DIGEST_MISMATCH where it is another
+ */
 #define DCS_OP_SHA512 0x04u
 /**
- * crc32: CRC-32/ISO-HDLC, as in Ethernet and gzip (RFC 1952). Digest of 4 bytes. Parameter: none
+ * crc32: CRC-32/ISO-HDLC, as in Ethernet and gzip (RFC 1952). Digest of 4 bytes. Parameter: none,
+ * or the value expected, as the digest is told: the command fails with DIGEST_MISMATCH where it is
+ * another
  */
 #define DCS_OP_CRC32 0x08u
-/** crc32c: CRC-32/ISCSI (RFC 3720 section 12.1). Digest of 4 bytes. Parameter: none */
+/**
+ * crc32c: CRC-32/ISCSI (RFC 3720 section 12.1). Digest of 4 bytes. Parameter: none, or the value
+ * expected, as the digest is told: the command fails with DIGEST_MISMATCH where it is another
+ */
 #define DCS_OP_CRC32C 0x09u
 /**
- * crc64-nvme: CRC-64/NVME (NVM Command Set Specification 1.1). Digest of 8 bytes. Parameter: none
+ * crc64-nvme: CRC-64/NVME (NVM Command Set Specification 1.1). Digest of 8 bytes. Parameter: none,
+ * or the value expected, as the digest is told: the command fails with DIGEST_MISMATCH where it is
+ * another
  */
 #define DCS_OP_CRC64_NVME 0x0au
 /**
@@ -230,6 +249,11 @@ extern "C" {
  * timestamp[16] (YYYYMMDDTHHMMSSZ), scope[1 to 128] (YYYYMMDD/region/s3/aws4_request)
  */
 #define DCS_OP_AWS_CHUNKED 0x30u
+/**
+ * slice: drops skip bytes, passes take bytes and drops what follows. Other length. Parameter: skip
+ * u64, take u64
+ */
+#define DCS_OP_SLICE 0x31u
 
 /* ---- Kinds of endpoint ---- */
 

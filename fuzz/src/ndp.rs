@@ -45,7 +45,7 @@ fn run(data: &[u8]) -> Option<()> {
     match info.operator {
         Operator::Gzip => compressed(Operator::Gzip, Operator::Gunzip, parameter, data, &cut),
         Operator::Zstd => compressed(Operator::Zstd, Operator::Unzstd, parameter, data, &cut),
-        Operator::Gunzip | Operator::Unzstd | Operator::AwsChunked => {
+        Operator::Gunzip | Operator::Unzstd | Operator::AwsChunked | Operator::Slice => {
             decoded(info.operator, parameter, data, &cut);
         }
         Operator::Aes256Ctr => ctr(parameter, data, &cut),
@@ -53,7 +53,7 @@ fn run(data: &[u8]) -> Option<()> {
         Operator::Aes256XtsDecrypt => {
             xts(Operator::Aes256XtsDecrypt, Operator::Aes256Xts, parameter, data, &cut);
         }
-        digest => digested(digest, data, &cut),
+        digest => digested(digest, parameter, data, &cut),
     }
     Some(())
 }
@@ -152,13 +152,15 @@ fn xts(operator: Operator, inverse: Operator, parameter: &[u8], data: &[u8], cut
     assert!(data == in_place(inverse, parameter, &output));
 }
 
-fn digested(operator: Operator, data: &[u8], cut: &Cut) {
-    let mut context = common::context(operator, &[]);
+fn digested(operator: Operator, expected: &[u8], data: &[u8], cut: &Cut) {
+    let mut context = common::context(operator, expected);
     let pieces = pieces(data, cut);
     pieces.iter().for_each(|(piece, _)| context.absorb(piece));
     let value = context.value().expect("a digest has a value");
     assert_eq!(value.as_bytes().len(), operator.digest_size());
     assert_eq!(value.to_string(), common::digest(operator, data));
+    let right = expected.is_empty() || expected == value.as_bytes();
+    assert_eq!(context.check(), if right { Ok(()) } else { Err(OperatorError::Mismatch) });
     for lanes in Lanes::available(operator) {
         together(operator, lanes, &pieces);
     }

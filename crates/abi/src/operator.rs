@@ -40,6 +40,8 @@ pub enum Operator {
     Unzstd = 0x23,
     /// S3's aws-chunked framing, taken off.
     AwsChunked = 0x30,
+    /// A range of the data.
+    Slice = 0x31,
 }
 
 /// What an operator does to the data that pass.
@@ -87,9 +89,18 @@ const fn digest(
     doc: &'static str,
 ) -> OperatorInfo {
     let kind = OperatorKind::Digest { size };
-    OperatorInfo { operator, name, constant, kind, parameter: (0, 0), parameter_doc: "none", doc }
+    OperatorInfo {
+        operator,
+        name,
+        constant,
+        kind,
+        parameter: (0, size),
+        parameter_doc: DIGEST_PARAMETER,
+        doc,
+    }
 }
 
+const DIGEST_PARAMETER: &str = "none, or the value expected, as the digest is told: the command fails with DIGEST_MISMATCH where it is another";
 const XTS_PARAMETER: &str = "key[64] (data key, then tweak key), unit_size u32 (bytes of a data unit: 16 to 65536, a power of two), reserved u32, first_unit u64";
 const LEVEL_PARAMETER: &str = "none, or level u8";
 const AWS_CHUNKED_PARAMETER: &str = "flags u8 (1: the chunks are signed; 2: trailers follow the last chunk), checksum u8 (the operator whose checksum a trailer brings: CRC32, CRC32C, CRC64_NVME, SHA1 or SHA256; 0: none), reserved[6], decoded_length u64; where signed also: signing_key[32], seed_signature[32], timestamp[16] (YYYYMMDDTHHMMSSZ), scope[1 to 128] (YYYYMMDD/region/s3/aws4_request)";
@@ -192,6 +203,15 @@ pub const OPERATORS: &[OperatorInfo] = &[
         (16, 224),
         AWS_CHUNKED_PARAMETER,
         "takes off S3's aws-chunked framing and checks its signatures; its value is the trailing checksum, decoded (Amazon S3 API Reference, SigV4 streaming)",
+    ),
+    transform(
+        Operator::Slice,
+        "slice",
+        "SLICE",
+        OperatorKind::Resize,
+        (16, 16),
+        "skip u64, take u64",
+        "drops skip bytes, passes take bytes and drops what follows",
     ),
 ];
 

@@ -102,7 +102,8 @@ impl Spec {
     fn most_words(&self) -> usize {
         match self.operator {
             Operator::Gzip | Operator::Zstd => 1,
-            Operator::Aes256Xts | Operator::Aes256XtsDecrypt | Operator::AwsChunked => 2,
+            Operator::Aes256Xts | Operator::Aes256XtsDecrypt | Operator::AwsChunked | Operator::Slice => 2,
+            digest if digest.digest_size() > 0 => 1,
             _ => 0,
         }
     }
@@ -118,6 +119,9 @@ impl Spec {
         counter: &mut dyn FnMut() -> Result<[u8; 16], Failure>,
     ) -> Result<Op, Failure> {
         let name = self.operator.name();
+        if self.operator.digest_size() > 0 && !self.words.is_empty() {
+            return self.expecting();
+        }
         Ok(match self.operator {
             Operator::Md5 => Op::Md5,
             Operator::Sha1 => Op::Sha1,
@@ -133,6 +137,13 @@ impl Spec {
             Operator::Aes256Ctr => Op::Aes256Ctr { key: keys.key(cipher, name)?, counter: counter()? },
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => self.xts(keys.xts_key(cipher, name)?)?,
             Operator::AwsChunked => self.aws_chunked()?,
+            Operator::Slice => match (self.number(0)?, self.number(1)?) {
+                (Some(skip), Some(take)) if skip.checked_add(take).is_some() => Op::Slice { skip, take },
+                _ => {
+                    let line = "--through: slice needs the bytes to skip and to take";
+                    return Err(Failure::usage(line).advise(usage_of(self.operator)));
+                }
+            },
         })
     }
 
@@ -167,6 +178,17 @@ impl Spec {
         })
     }
 
+    /// A digest with the value that it is to have.
+    fn expecting(&self) -> Result<Op, Failure> {
+        let (digest, digits) = (self.operator, &self.words[0]);
+        let value = units::from_hex(digits.as_bytes()).filter(|value| value.len() == digest.digest_size());
+        let value = value.ok_or_else(|| {
+            Failure::usage(format!("--through: {digits} is no value of {}", digest.name()))
+                .advise(usage_of(digest))
+        })?;
+        Ok(Op::Expect { digest, value })
+    }
+
     /// Chunks without signatures: the key that signs them is not one that people type.
     fn aws_chunked(&self) -> Result<Op, Failure> {
         let refused =
@@ -194,6 +216,10 @@ pub fn usage_of(operator: Operator) -> String {
              of the first (0); key of 64 bytes"
         ),
         Operator::Aes256Ctr => format!("{name}; key of 32 bytes, first counter block by --iv"),
+        Operator::Slice => format!("{name}:SKIP:TAKE, bytes before the range and bytes of it"),
+        digest if digest.digest_size() > 0 => {
+            format!("{name}[=HEX], the value that it is to have; it takes no parameters else")
+        }
         Operator::AwsChunked => format!(
             "{name}:LENGTH[:CHECKSUM], bytes of the data without framing, and the operator whose checksum a trailer \
              brings (crc32, crc32c, crc64-nvme, sha1, sha256)"

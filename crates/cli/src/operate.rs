@@ -73,7 +73,12 @@ fn pass(
         return if data.is_empty() { Ok(()) } else { out(data) };
     };
     match context.operator().kind() {
-        OperatorKind::Digest { .. } => context.absorb(data),
+        OperatorKind::Digest { .. } => {
+            context.absorb(data);
+            if last {
+                context.check().map_err(io::Error::other)?;
+            }
+        }
         OperatorKind::InPlace { .. } => context.in_place(data, last).map_err(io::Error::other)?,
         OperatorKind::Resize => {
             return resize(context, room, data, last, &mut |piece, last| {

@@ -114,6 +114,7 @@ fn sample_op(operator: Operator) -> Op {
         Operator::Aes256XtsDecrypt => Op::Aes256XtsDecrypt { key, unit_size: 4096, first_unit: 0 },
         Operator::Gzip => Op::Gzip { level: 1 },
         Operator::Zstd => Op::Zstd { level: 3 },
+        Operator::Slice => Op::Slice { skip: 0, take: SAMPLE as u64 },
         Operator::AwsChunked => Op::AwsChunked(Box::new(AwsChunked {
             decoded_length: SAMPLE as u64,
             trailers: false,

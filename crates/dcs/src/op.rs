@@ -64,6 +64,22 @@ pub enum Op {
     /// S3's aws-chunked framing, taken off. The data go on before the signature of their chunk was checked: they are
     /// good only once the transfer has succeeded. Its value in the completion is the trailing checksum, decoded.
     AwsChunked(Box<AwsChunked>),
+    /// A range of the data: drops `skip` bytes, passes `take` bytes and drops what follows. Data that end before the
+    /// range does are an error.
+    Slice {
+        /// Bytes before the range.
+        skip: u64,
+        /// Bytes of the range.
+        take: u64,
+    },
+    /// A digest that is to have this value: where it has another the transfer fails with
+    /// [`Status::DigestMismatch`](crate::Status), and the last of the data are not delivered.
+    Expect {
+        /// Which digest.
+        digest: Operator,
+        /// Its value, as the completion would tell it.
+        value: Vec<u8>,
+    },
     /// An operator by its number with a parameter block as it is, unchecked: for tools that know operators that
     /// this library does not.
     Raw {
@@ -93,6 +109,8 @@ impl Op {
             Op::Zstd { .. } => Operator::Zstd as u8,
             Op::Unzstd => Operator::Unzstd as u8,
             Op::AwsChunked(_) => Operator::AwsChunked as u8,
+            Op::Slice { .. } => Operator::Slice as u8,
+            Op::Expect { digest, .. } => *digest as u8,
             Op::Raw { number, .. } => *number,
         }
     }
@@ -112,6 +130,8 @@ impl Op {
             }
             Op::Gzip { level } | Op::Zstd { level } => dcs_ndp::parameter::level(*level).to_vec(),
             Op::AwsChunked(parameter) => parameter.block(),
+            Op::Slice { skip, take } => dcs_ndp::parameter::slice(*skip, *take).to_vec(),
+            Op::Expect { value, .. } => value.clone(),
             Op::Raw { parameter, .. } => parameter.clone(),
             _ => Vec::new(),
         }

@@ -158,11 +158,12 @@ impl Engine {
         }
     }
 
-    /// Takes a block for each segment of a command's chain, all or none, and has its endpoints bound.
+    /// Takes the blocks that each segment of a command's chain always has, all or none, and has its endpoints bound.
     #[inline]
     fn start(&mut self, id: CommandId) -> bool {
         let command = self.commands.at(id.index);
-        let (queue, needed) = (command.queue, u32::from(command.segment_count));
+        let needed = u32::from(command.segment_count) + u32::from(command.withholds);
+        let queue = command.queue;
         if !self.quota.take(queue.0 as usize, needed) {
             return false;
         }

@@ -82,6 +82,9 @@ pub(crate) struct Command {
     pub parallel_reads: bool,
     pub parallel_writes: bool,
     pub gather: bool,
+    /// A block is written only when the one behind it is through the chain: so the last one of a source that ends by
+    /// itself waits for the digests that are expected.
+    pub withholds: bool,
     pub segments: [Segment; SEGMENTS_MAX],
     pub segment_count: u8,
     /// Where reading is (or has been planned to, where reads overlap).
@@ -130,6 +133,7 @@ impl Command {
             parallel_reads: false,
             parallel_writes: false,
             gather: false,
+            withholds: false,
             segments: [Segment::default(); SEGMENTS_MAX],
             segment_count: 0,
             read_at: Position::START,
@@ -197,6 +201,13 @@ impl Command {
         self.parallel_reads = spec.source.kind.is_positional();
         self.parallel_writes = spec.destination.kind.is_positional();
         self.gather = spec.gathers();
+        self.withholds = spec.expects() && !self.surely_goes_on();
+    }
+
+    /// Blocks that a segment always has: where blocks are withheld there has to be one behind them.
+    #[inline]
+    pub fn reserved(&self, segment: u8) -> u16 {
+        1 + u16::from(self.withholds && segment + 1 == self.segment_count)
     }
 
     /// True where it is certain, before the last block is there, that more bytes follow a block: only then may a

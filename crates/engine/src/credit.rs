@@ -5,19 +5,21 @@ use crate::message::BlockId;
 use crate::scoreboard::{RowId, State};
 
 impl Engine {
-    /// Takes a block for a segment: its reserved one, or one on credit. Where there is none the segment gets in line,
+    /// Takes a block for a segment: a reserved one, or one on credit. Where there is none the segment gets in line,
     /// or, at its window, waits for one of its own.
     #[inline]
     pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<RowId> {
         let in_use = self.commands.in_use() as u64;
         let command = self.commands.at(index);
+        let reserved = command.reserved(segment);
         let state = &mut command.segments[segment as usize];
         // Everybody's blocks together are to stay near: so its share of them is a command's window, too.
-        let share_is_taken = state.held > 0 && u64::from(state.held) * in_use >= u64::from(self.config.near);
-        if state.held >= self.config.window || share_is_taken {
+        let share_is_taken =
+            state.held >= reserved && u64::from(state.held) * in_use >= u64::from(self.config.near);
+        if state.held >= self.config.window.max(reserved) || share_is_taken {
             return None;
         }
-        if state.held > 0 {
+        if state.held >= reserved {
             if !self.quota.take(command.queue.0 as usize, 1) {
                 if !core::mem::replace(&mut state.hungry, true) {
                     let id = self.commands.id(index);
@@ -83,9 +85,10 @@ impl Engine {
             return self.quota.give(queue, 1);
         }
         let command = self.commands.at(index);
+        let reserved = command.reserved(segment);
         let state = &mut command.segments[segment as usize];
         state.held -= 1;
-        if state.held > 0 {
+        if state.held >= reserved {
             // It was on credit.
             command.charged -= 1;
             self.quota.give(queue, 1);

@@ -93,10 +93,37 @@ impl Engine {
         let row = self.board.get_mut(id);
         (row.device, row.start, row.state) = (device, 0, State::Wait);
         let (index, previous) = (row.command, row.previous);
+        if device == Device::Destination && self.commands.at(index).withholds {
+            return self.enter_withheld(id);
+        }
         let ordered = device != Device::Destination || !self.commands.at(index).parallel_writes;
         if !ordered || previous.is_none_or(|previous| self.board.get(previous).device > device) {
             self.make_ready(id);
         }
+    }
+
+    /// A row comes to its write where blocks are withheld: it may have to wait for the next one, as the one before it
+    /// has waited for this one.
+    fn enter_withheld(&mut self, id: RowId) {
+        let row = self.board.get(id);
+        let (index, previous) = (row.command, row.previous);
+        let parallel = self.commands.at(index).parallel_writes;
+        for id in previous.into_iter().chain([id]) {
+            let row = self.board.get(id);
+            let in_turn = parallel || row.previous.is_none();
+            let waits = row.device == Device::Destination && row.state == State::Wait;
+            if waits && in_turn && !self.is_withheld(id) {
+                self.make_ready(id);
+            }
+        }
+    }
+
+    /// True where a row is not to be written before the one behind it is through the chain.
+    fn is_withheld(&mut self, id: RowId) -> bool {
+        let row = self.board.get(id);
+        let follows = row.next.is_some_and(|next| self.board.get(next).device == Device::Destination);
+        let (index, last) = (row.command, row.last);
+        self.commands.at(index).withholds && !last && !follows
     }
 
     /// A row is through with its stage: it goes on to the next one, and the row behind it may take its place.
@@ -122,7 +149,8 @@ impl Engine {
     pub(crate) fn let_follow(&mut self, follower: Option<RowId>, passed: Device) {
         if let Some(id) = follower {
             let row = self.board.get(id);
-            if row.state == State::Wait && row.device == passed {
+            let waits = row.state == State::Wait && row.device == passed;
+            if waits && !(passed == Device::Destination && self.is_withheld(id)) {
                 self.make_ready(id);
             }
         }

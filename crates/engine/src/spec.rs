@@ -184,6 +184,13 @@ impl TransferSpec {
         self.chain.iter().any(|spec| spec.kind == OperatorKind::Resize)
     }
 
+    /// True where a digest is to have a value that is known beforehand.
+    pub(crate) fn expects(&self) -> bool {
+        self.chain
+            .iter()
+            .any(|spec| matches!(spec.kind, OperatorKind::Digest { .. }) && !spec.parameter.is_empty())
+    }
+
     /// True where blocks are filled before they go on: the destination has positions, or an operator needs whole
     /// data units (the papers' packet gathering).
     pub(crate) fn gathers(&self) -> bool {

@@ -61,7 +61,11 @@ impl Chain {
     /// What came of a digest's block that a pass has processed.
     pub fn after_pass(&self, at: u8, length: u32, last: bool) -> Outcome {
         let done = Outcome::Processed { consumed: length, produced: 0, finished: false };
-        if last { self.snapshot(at) } else { done }
+        if !last {
+            return done;
+        }
+        let loaded = self.0.get(at as usize).ok_or(BROKEN);
+        loaded.and_then(Loaded::digest).unwrap_or_else(Outcome::Failed)
     }
 
     /// Processes a block by the operator at that place: a digest reads it, a transform in place changes it. `last`: it is the
@@ -77,7 +81,7 @@ impl Chain {
         loaded.and_then(|loaded| loaded.resize(input, output, last)).unwrap_or_else(Outcome::Failed)
     }
 
-    /// The value of a digest as it stands.
+    /// The value of a digest as it stands, whatever is expected.
     pub fn snapshot(&self, at: u8) -> Outcome {
         let value = self.0.get(at as usize).and_then(Loaded::value);
         value.map_or(Outcome::Failed(BROKEN), Outcome::Digest)
@@ -96,7 +100,13 @@ impl Loaded {
             return Ok(done);
         }
         self.context.absorb(bytes);
-        if last { self.value().map(Outcome::Digest).ok_or(BROKEN) } else { Ok(done) }
+        if last { self.digest() } else { Ok(done) }
+    }
+
+    /// The value of a digest at its end, if it is the one expected.
+    fn digest(&self) -> Result<Outcome, Fault> {
+        self.context.check().map_err(|error| fault(&error))?;
+        self.value().map(Outcome::Digest).ok_or(BROKEN)
     }
 
     fn resize(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Outcome, Fault> {

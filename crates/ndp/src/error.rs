@@ -20,6 +20,9 @@ pub enum OperatorError {
     /// A signature in the data is not the one that the data and the key give.
     #[error("a signature in the data does not match")]
     Signature,
+    /// The digest is not the expected one.
+    #[error("the digest is not the expected one")]
+    Mismatch,
     /// The context was used for what it is not (resizing with a digest, data after the last), or its library
     /// could not get memory.
     #[error("the operator was misused or out of memory")]
@@ -35,6 +38,7 @@ impl OperatorError {
             OperatorError::TruncatedData => Status::TruncatedData,
             OperatorError::Framing => Status::FramingError,
             OperatorError::Signature => Status::SignatureMismatch,
+            OperatorError::Mismatch => Status::DigestMismatch,
             OperatorError::InternalError => Status::InternalError,
         }
     }

@@ -13,7 +13,7 @@
 //!     +---- Context ----+
 //!     |  Digest         |  absorb(data)  ->  value()           md5 sha1 sha256 sha512 crc32 crc32c crc64-nvme
 //!     |  Cipher         |  in_place(data, last)                aes256-ctr aes256-xts aes256-xts-decrypt
-//!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd aws-chunked
+//!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd aws-chunked slice
 //!     +-----------------+
 //! ```
 //!
@@ -29,6 +29,7 @@
 //! | `gzip` | ISA-L, where the machine has it, and zlib-rs |
 //! | `zstd` | the reference library, one call a step |
 //! | `aws_chunked` | S3's framing: chunks, signatures, trailers |
+//! | `slice` | a range of the stream |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
@@ -59,6 +60,7 @@ pub mod parameter;
 mod resize;
 pub mod sequential;
 mod sha256;
+mod slice;
 mod zstd;
 
 use dcs_abi::operator::Operator;
@@ -76,6 +78,8 @@ pub use lanes::{Lanes, Piece};
 pub struct Context {
     operator: Operator,
     unit: Unit,
+    /// Digests: the value that is to come out.
+    expected: Option<DigestValue>,
 }
 
 /// The state by kind of operator.
@@ -111,25 +115,29 @@ impl Context {
     /// [`dcs_abi::operator::OperatorInfo::parameter_doc`] describes it.
     pub fn new(operator: Operator, parameter: &[u8]) -> Result<Context, OperatorError> {
         let cipher = |cipher| Unit::Cipher { cipher, ended: false };
+        let mut expected = None;
         let unit = match operator {
             Operator::Aes256Ctr => cipher(Cipher::ctr(parameter)?),
             Operator::Aes256Xts => cipher(Cipher::xts(parameter, Direction::Encrypt)?),
             Operator::Aes256XtsDecrypt => cipher(Cipher::xts(parameter, Direction::Decrypt)?),
             Operator::Gzip => Unit::Resize(Resize::new(gzip::Gzip::new(parameter)?)),
             Operator::Zstd => Unit::Resize(Resize::new(zstd::Zstd::new(parameter)?)),
+            Operator::Slice => Unit::Resize(Resize::new(slice::Slice::new(parameter)?)),
             Operator::AwsChunked => Unit::Resize(Resize::new(aws_chunked::AwsChunked::new(parameter)?)),
-            _ => {
+            Operator::Gunzip => {
                 parameter::parse_none(parameter)?;
-                match operator {
-                    Operator::Gunzip => Unit::Resize(Resize::new(gzip::Gunzip::default())),
-                    Operator::Unzstd => Unit::Resize(Resize::new(zstd::Unzstd::new()?)),
-                    digest => {
-                        Unit::Digest(Box::new(Digest::new(digest).ok_or(OperatorError::InternalError)?))
-                    }
-                }
+                Unit::Resize(Resize::new(gzip::Gunzip::default()))
+            }
+            Operator::Unzstd => {
+                parameter::parse_none(parameter)?;
+                Unit::Resize(Resize::new(zstd::Unzstd::new()?))
+            }
+            digest => {
+                expected = parameter::parse_expected(digest, parameter)?;
+                Unit::Digest(Box::new(Digest::new(digest).ok_or(OperatorError::InternalError)?))
             }
         };
-        Ok(Context { operator, unit })
+        Ok(Context { operator, unit, expected })
     }
 
     /// Which operator it is.
@@ -153,6 +161,16 @@ impl Context {
             Unit::Resize(resize) => resize.value(),
             Unit::Cipher { .. } => None,
         }
+    }
+
+    /// Digests, at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::Mismatch`] where a value is expected and the digest is another.
+    pub fn check(&self) -> Result<(), OperatorError> {
+        let wrong = self.expected.is_some() && self.value() != self.expected;
+        if wrong { Err(OperatorError::Mismatch) } else { Ok(()) }
     }
 
     /// Operators of kind [`dcs_abi::operator::OperatorKind::InPlace`]: the next bytes of the stream, changed in

@@ -2,8 +2,8 @@
 
 use dcs_abi::operator::Operator;
 
-use crate::OperatorError;
 use crate::aws_chunked::trailer_of;
+use crate::{DigestValue, OperatorError};
 
 /// The parameters of `aes256-ctr`: key, then the initial counter block.
 pub fn aes256_ctr(key: &[u8; 32], counter: &[u8; 16]) -> [u8; 48] {
@@ -26,6 +26,14 @@ pub fn aes256_xts(key: &[u8; 64], unit_size: u32, first_unit: u64) -> [u8; 80] {
 /// The parameter of `gzip` and `zstd`.
 pub fn level(level: u8) -> [u8; 1] {
     [level]
+}
+
+/// The parameters of `slice`: bytes to drop, then bytes to pass.
+pub fn slice(skip: u64, take: u64) -> [u8; 16] {
+    let mut block = [0; 16];
+    block[..8].copy_from_slice(&skip.to_le_bytes());
+    block[8..].copy_from_slice(&take.to_le_bytes());
+    block
 }
 
 /// The parameters of `aws-chunked`: what an S3 request's headers say of its body.
@@ -89,6 +97,21 @@ impl AwsChunked {
             block.extend(signature.scope.as_bytes());
         }
         block
+    }
+}
+
+pub(crate) fn parse_slice(block: &[u8]) -> Result<(u64, u64), OperatorError> {
+    let block: &[u8; 16] = block.try_into().map_err(|_| OperatorError::BadParameter)?;
+    let [skip, take] = [0, 8].map(|at| block[at..at + 8].try_into().map_or(0, u64::from_le_bytes));
+    skip.checked_add(take).map(|_| (skip, take)).ok_or(OperatorError::BadParameter)
+}
+
+/// The value that a digest is to have, if there is one: as long as the digest.
+pub(crate) fn parse_expected(operator: Operator, block: &[u8]) -> Result<Option<DigestValue>, OperatorError> {
+    match block.len() {
+        0 => Ok(None),
+        size if size == operator.digest_size() => Ok(Some(DigestValue::new(block))),
+        _ => Err(OperatorError::BadParameter),
     }
 }
 

@@ -37,7 +37,10 @@ pub fn run(chain: &[(Operator, Vec<u8>)], input: &[u8]) -> Result<Outcome, (usiz
 fn apply(operator: Operator, parameter: &[u8], outcome: &mut Outcome) -> Result<(), OperatorError> {
     let mut context = Context::new(operator, parameter)?;
     match operator.kind() {
-        OperatorKind::Digest { .. } => context.absorb(&outcome.output),
+        OperatorKind::Digest { .. } => {
+            context.absorb(&outcome.output);
+            context.check()?;
+        }
         OperatorKind::InPlace { .. } => context.in_place(&mut outcome.output, true)?,
         OperatorKind::Resize => outcome.output = resize(&mut context, &outcome.output)?,
     }

@@ -55,6 +55,34 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
+    fn a_slice_is_that_range(data in samples(20_000), skip in 0..20_000u64, take in 0..20_000u64, cut in cuts()) {
+        let (output, result) = resize(Operator::Slice, &parameter::slice(skip, take), &data, &cut);
+        let range = skip as usize..(skip + take) as usize;
+        match data.get(range) {
+            Some(expected) => prop_assert!(result == Ok(()) && output == expected),
+            None => {
+                prop_assert_eq!(result, Err(OperatorError::TruncatedData));
+                prop_assert!(output == data[data.len().min(skip as usize)..]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_digest_that_is_not_the_expected_one_fails(data in samples(5_000), at in any::<prop::sample::Index>()) {
+        for operator in digests() {
+            let mut plain = context(operator, &[]);
+            plain.absorb(&data);
+            prop_assert_eq!(plain.check(), Ok(()));
+            let mut value = plain.value().unwrap().as_bytes().to_vec();
+            prop_assert!(sequential::run(&[(operator, value.clone())], &data).is_ok());
+            let at = at.index(value.len());
+            value[at] ^= 1;
+            let result = sequential::run(&[(Operator::Gzip, vec![]), (Operator::Gunzip, vec![]), (operator, value)], &data);
+            prop_assert_eq!(result, Err((2, OperatorError::Mismatch)));
+        }
+    }
+
+    #[test]
     fn a_digest_does_not_depend_on_the_pieces(data in samples(100_000), cut in cuts()) {
         for operator in digests() {
             let mut context = context(operator, &[]);
@@ -246,6 +274,7 @@ fn only_resize_changes_the_length() {
             Operator::Aes256Ctr => parameter::aes256_ctr(KEY.first_chunk().unwrap(), &[0; 16]).to_vec(),
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => parameter::aes256_xts(&KEY, 512, 0).to_vec(),
             Operator::AwsChunked => common::unsigned_chunks(data.len()),
+            Operator::Slice => parameter::slice(1, 4000).to_vec(),
             _ => vec![],
         };
         let input = match info.operator {

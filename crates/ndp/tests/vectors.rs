@@ -193,6 +193,11 @@ fn parameters_are_checked() {
         reserved[71] = 1;
         refused(operator, &reserved);
     }
+    refused(Operator::Slice, &parameter::slice(1, u64::MAX));
+    for operator in [Operator::Md5, Operator::Crc32, Operator::Sha512] {
+        refused(operator, &vec![0; operator.digest_size() - 1]);
+        context(operator, &vec![0; operator.digest_size()]);
+    }
     refused(Operator::Gzip, &parameter::level(10));
     refused(Operator::Zstd, &parameter::level(0));
     refused(Operator::Zstd, &parameter::level(20));
@@ -208,6 +213,7 @@ fn misuse_is_an_error() {
                 parameter::aes256_xts(&XTS_KEY, 16, 0).to_vec()
             }
             Operator::AwsChunked => common::unsigned_chunks(16),
+            Operator::Slice => parameter::slice(0, 16).to_vec(),
             _ => parameter,
         };
         let mut context = context(info.operator, &parameter);
@@ -236,6 +242,7 @@ fn errors_have_their_status() {
     assert_eq!(OperatorError::TruncatedData.status(), Status::TruncatedData);
     assert_eq!(OperatorError::Framing.status(), Status::FramingError);
     assert_eq!(OperatorError::Signature.status(), Status::SignatureMismatch);
+    assert_eq!(OperatorError::Mismatch.status(), Status::DigestMismatch);
     assert_eq!(OperatorError::InternalError.status(), Status::InternalError);
 }
 

@@ -1,7 +1,7 @@
 //! The scenarios. Sizes are such that blocks of any backend are crossed, and small enough for a guest in emulation.
 
 use crate::{Scenario, World};
-use dcs::{Op, Sink, Source, Stage, Status, TransferError};
+use dcs::{AwsChunked, Op, Operator, Sink, Source, Stage, Status, TransferError};
 use openssl::hash::{MessageDigest, hash};
 use openssl::symm::{Cipher, encrypt};
 use std::fs::File;
@@ -31,6 +31,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("descriptors are used as they were opened, and ranges are checked", not_permitted),
     ("keys of the wrong length and damaged data are refused", bad_input),
     ("a session that goes tells its transfers", session_goes),
+    ("S3's framing comes off, and its checksum is told", framing_comes_off),
+    ("a digest that is not the expected one withholds the end", expected_digest),
 ];
 
 /// Bytes that are all different in any place.
@@ -357,4 +359,78 @@ fn session_goes(world: &dyn World) {
     peer.write_all(b"still here").unwrap();
     let done = session.request(flow.source(), [], Sink::memory(10)).length(10).submit().unwrap();
     assert_eq!(done.wait().unwrap().memory.unwrap(), b"still here");
+}
+
+fn framing_comes_off(world: &dyn World) {
+    let bytes = data(300_000, 20);
+    let mut framed = Vec::new();
+    for chunk in bytes.chunks(65_536) {
+        framed.extend(format!("{:x}\r\n", chunk.len()).bytes());
+        framed.extend([chunk, b"\r\n"].concat());
+    }
+    let sha256 = hash(MessageDigest::sha256(), &bytes).expect("OpenSSL has it");
+    let base64 = openssl::base64::encode_block(&sha256);
+    framed.extend(format!("0\r\nx-amz-checksum-sha256:{base64}\r\n\r\n").bytes());
+    let chain = |decoded_length| {
+        let checksum = Some(Operator::Sha256);
+        let framing = AwsChunked { decoded_length, trailers: true, checksum, signature: None };
+        [Op::AwsChunked(Box::new(framing)), Op::Md5]
+    };
+    let session = world.engine().session().unwrap();
+    for decoded_length in [bytes.len() as u64, 299_999] {
+        let (flow, mut peer) = world.connect();
+        let file = empty(world, "framed", bytes.len());
+        let request = session.request(flow.source(), chain(decoded_length), Sink::file(&file, 0));
+        let transfer = request.length(framed.len() as u64).submit().unwrap();
+        peer.write_all(&framed).unwrap();
+        let done = match transfer.wait() {
+            Ok(done) => done,
+            Err(error) => {
+                assert_eq!(verdict(&error), (Status::FramingError, Stage::Operator), "{error}");
+                assert_eq!(error.operator, Some((0, Operator::AwsChunked)));
+                assert_eq!(decoded_length, 299_999, "{error}");
+                continue;
+            }
+        };
+        assert_eq!((done.bytes_out, decoded_length), (300_000, 300_000));
+        let values: Vec<_> = done.digests.iter().map(|value| (value.operator, value.to_string())).collect();
+        let expected =
+            [(Operator::AwsChunked, hex(&sha256)), (Operator::Md5, digest(MessageDigest::md5(), &bytes))];
+        assert_eq!(values, expected);
+        assert!(contents(&file, bytes.len()) == bytes);
+    }
+}
+
+fn expected_digest(world: &dyn World) {
+    let bytes = data(700_000, 21);
+    let md5 = hash(MessageDigest::md5(), &bytes).expect("OpenSSL has it").to_vec();
+    let session = world.engine().session().unwrap();
+    for (length, right) in [(700_000, true), (700_000, false), (1000, false)] {
+        let file = file(world, "expected", &bytes[..length]);
+        let (flow, mut peer) = world.connect();
+        let value = if right { md5.clone() } else { vec![7; 16] };
+        let chain = [Op::Expect { digest: Operator::Md5, value }];
+        let transfer = session.transfer(Source::file(&file, ..), chain, flow.sink()).unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            // A connection that is reset ends, too; one that stays open has said all.
+            _ = peer.read_to_end(&mut got);
+            got
+        });
+        let delivered = match transfer.wait() {
+            Ok(done) => done.bytes_out,
+            Err(error) => {
+                assert_eq!(verdict(&error), (Status::DigestMismatch, Stage::Operator), "{error}");
+                let told = error.completion.digests[0].to_string();
+                assert_eq!(told, digest(MessageDigest::md5(), &bytes[..length]), "the value that it has");
+                error.completion.bytes_out
+            }
+        };
+        assert!(if right { delivered == length as u64 } else { delivered < length as u64 });
+        assert!(length > 1000 || delivered == 0, "what fits into a block is not sent at all");
+        drop(flow);
+        let got = reader.join().unwrap();
+        assert!(bytes.starts_with(&got) && got.len() <= delivered as usize);
+    }
 }

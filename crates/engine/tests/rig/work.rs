@@ -99,6 +99,9 @@ impl Rig {
         if bound.spec.chain[at].operator.digest_size() > 0 {
             bound.contexts[at].absorb(bytes);
             if last {
+                if let Err(error) = bound.contexts[at].check() {
+                    return failed(error);
+                }
                 return self.digest(command, operator);
             }
         } else if let Err(error) = bound.contexts[at].in_place(bytes, last) {

@@ -18,6 +18,7 @@ pub fn parameter_of(operator: Operator) -> Vec<u8> {
             let (decoded_length, checksum) = (5000, Some(Operator::Crc32c));
             parameter::AwsChunked { decoded_length, trailers: true, checksum, signature: None }.block()
         }
+        Operator::Slice => parameter::slice(100, 3000).to_vec(),
         _ => Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod chains;
 mod control;
+mod expect;
 mod fairness;
 mod faults;
 mod frontend;

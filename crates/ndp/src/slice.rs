@@ -1,0 +1,36 @@
+//! A range of the stream: what is before it is dropped, and what follows it.
+
+use crate::resize::{Codec, End, Step};
+use crate::{OperatorError, parameter};
+
+/// The stream, as far as it has come.
+pub(crate) struct Slice {
+    /// Bytes still to drop,
+    skip: u64,
+    /// then to pass.
+    take: u64,
+}
+
+impl Slice {
+    pub(crate) fn new(parameter: &[u8]) -> Result<Slice, OperatorError> {
+        let (skip, take) = parameter::parse_slice(parameter)?;
+        Ok(Slice { skip, take })
+    }
+}
+
+impl Codec for Slice {
+    fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
+        let up_to = |left: u64, most: usize| usize::try_from(left).map_or(most, |left| left.min(most));
+        let skipped = up_to(self.skip, input.len());
+        let input = &input[skipped..];
+        let produced = up_to(self.take, input.len().min(output.len()));
+        output[..produced].copy_from_slice(&input[..produced]);
+        self.skip -= skipped as u64;
+        self.take -= produced as u64;
+        let through = self.skip == 0 && self.take == 0;
+        // Read to its end all the same: what is before it finds out there whether its data were sound.
+        let consumed = if through { skipped + input.len() } else { skipped + produced };
+        let end = if through && last { End::Finished } else { End::Open };
+        Step { consumed, produced, end }
+    }
+}
