@@ -201,7 +201,8 @@ impl Command {
         self.parallel_reads = spec.source.kind.is_positional();
         self.parallel_writes = spec.destination.kind.is_positional();
         self.gather = spec.gathers();
-        self.withholds = spec.expects() && !self.surely_goes_on();
+        let expects = spec.expects();
+        self.withholds = expects && !self.surely_goes_on();
     }
 
     /// Blocks that a segment always has: where blocks are withheld there has to be one behind them.

@@ -11,15 +11,15 @@ impl Engine {
     pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<RowId> {
         let in_use = self.commands.in_use() as u64;
         let command = self.commands.at(index);
-        let reserved = command.reserved(segment);
-        let state = &mut command.segments[segment as usize];
-        // Everybody's blocks together are to stay near: so its share of them is a command's window, too.
-        let share_is_taken =
-            state.held >= reserved && u64::from(state.held) * in_use >= u64::from(self.config.near);
-        if state.held >= self.config.window.max(reserved) || share_is_taken {
-            return None;
-        }
-        if state.held >= reserved {
+        let held = command.segments[segment as usize].held;
+        // A block on credit: the first one never is.
+        if held > 0 && held >= command.reserved(segment) {
+            let state = &mut command.segments[segment as usize];
+            // Everybody's blocks together are to stay near: so its share of them is a command's window, too.
+            let share_is_taken = u64::from(held) * in_use >= u64::from(self.config.near);
+            if held >= self.config.window || share_is_taken {
+                return None;
+            }
             if !self.quota.take(command.queue.0 as usize, 1) {
                 if !core::mem::replace(&mut state.hungry, true) {
                     let id = self.commands.id(index);
@@ -29,6 +29,7 @@ impl Engine {
             }
             command.charged += 1;
         }
+        let state = &mut command.segments[segment as usize];
         let (queue, sequence) = (command.queue.0, state.sequence);
         state.held += 1;
         state.sequence += 1;
@@ -85,13 +86,14 @@ impl Engine {
             return self.quota.give(queue, 1);
         }
         let command = self.commands.at(index);
-        let reserved = command.reserved(segment);
         let state = &mut command.segments[segment as usize];
         state.held -= 1;
-        if state.held >= reserved {
+        let held = state.held;
+        if held > 0 && held >= command.reserved(segment) {
             // It was on credit.
             command.charged -= 1;
             self.quota.give(queue, 1);
+            let state = &mut command.segments[segment as usize];
             if !self.hungry.is_empty() {
                 // Others are in line: this segment joins them at the end.
                 if !core::mem::replace(&mut state.hungry, true) {

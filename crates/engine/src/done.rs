@@ -273,6 +273,7 @@ impl Engine {
     }
 
     /// A resizing operator is through, and tells a value.
+    #[cold]
     fn concluded(
         &mut self,
         id: RowId,
@@ -283,7 +284,9 @@ impl Engine {
         let row = self.board.get(id);
         let (index, asked) = (row.command, row.asked);
         let OperatorSpec { operator, kind, .. } = self.commands.at(index).spec.chain[at as usize];
-        if kind != OperatorKind::Resize || !is_sound(operator, value) {
+        let sound =
+            value.operator == operator as u8 && (1..=operator.value_max()).contains(&(value.size as usize));
+        if kind != OperatorKind::Resize || !sound {
             return Err(Fault::new(Status::InternalError));
         }
         self.resized(id, output, (asked as u32, produced, true))?;

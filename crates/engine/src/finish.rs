@@ -314,9 +314,8 @@ fn named(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
     (stage, at, Fault { status, ..fault })
 }
 
-/// True where a value is one that this operator can tell: a digest of its size, or what a transform found.
+/// True where a digest's value is one that this operator can have.
 pub(crate) fn is_sound(operator: Operator, slot: &DigestSlot) -> bool {
-    let (size, most) = (operator.digest_size(), operator.value_max());
-    let sizes = if size > 0 { size..=size } else { 1..=most };
-    slot.operator == operator as u8 && sizes.contains(&(slot.size as usize))
+    let size = operator.digest_size();
+    size > 0 && slot.operator == operator as u8 && slot.size as usize == size
 }

@@ -104,6 +104,7 @@ impl Engine {
 
     /// A row comes to its write where blocks are withheld: it may have to wait for the next one, as the one before it
     /// has waited for this one.
+    #[cold]
     fn enter_withheld(&mut self, id: RowId) {
         let row = self.board.get(id);
         let (index, previous) = (row.command, row.previous);
@@ -119,6 +120,7 @@ impl Engine {
     }
 
     /// True where a row is not to be written before the one behind it is through the chain.
+    #[inline(never)]
     fn is_withheld(&mut self, id: RowId) -> bool {
         let row = self.board.get(id);
         let follows = row.next.is_some_and(|next| self.board.get(next).device == Device::Destination);
