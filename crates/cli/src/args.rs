@@ -2,6 +2,7 @@
 
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,6 +54,14 @@ pub enum Command {
     BenchClient,
     #[command(hide = true)]
     BenchHog { cores: Vec<usize> },
+    #[command(hide = true)]
+    BenchLoad,
+    #[command(hide = true)]
+    BenchBecome {
+        cores: String,
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -183,8 +192,10 @@ pub struct Demo {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = BENCH_HELP)]
+#[command(after_help = BENCH_HELP, args_conflicts_with_subcommands = true)]
 pub struct Bench {
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
     /// What to measure: 'file>md5>socket', 'socket>md5>file', any chain between the two, or control; without one, a set
     /// that takes a few minutes
     #[arg(value_name = "JOB")]
@@ -225,6 +236,12 @@ pub struct Bench {
     /// Folder for the data: up to some hundred MiB
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// S3 object servers side by side: dcs, versitygw, MinIO, rclone, nginx
+    Serve(crate::bench::serve::options::Options),
 }
 
 #[derive(Debug, Args)]
@@ -474,6 +491,7 @@ Examples:
   dcs bench 'file>gzip>socket' --json | jq -r '[.contender, .cpu_s_per_gib] | @tsv'
   dcs bench 'file>md5>socket' --svg md5.svg
   dcs bench control                                # instructions of one small transfer
+  dcs bench serve                                  # object servers: dcs bench serve --help
 
 Each contender is a process of its own, on one core unless --server-cores says otherwise; in each repetition all run
 once, in another order. CPU time is that of all its threads and of kernel threads (of which other programs may have

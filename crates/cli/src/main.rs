@@ -60,6 +60,8 @@ fn main() -> std::process::ExitCode {
         Command::BenchHog { cores } => {
             bench::measure::hog(cores).map_err(|error| Failure::io("bench hog", &error))
         }
+        Command::BenchLoad => bench::serve::load::run(),
+        Command::BenchBecome { cores, command } => bench::serve::process::become_program(cores, command),
         Command::ServerEnvironment { disk } => server::guest::environment(disk),
         Command::ServerGuest { orders } => server::guest::run(*orders),
         Command::ServerWorker => server::worker::run(),

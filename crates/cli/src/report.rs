@@ -55,7 +55,9 @@ impl Report {
             Command::BenchControl { .. }
             | Command::BenchServer
             | Command::BenchClient
-            | Command::BenchHog { .. } => ("bench-helper", false),
+            | Command::BenchHog { .. }
+            | Command::BenchLoad
+            | Command::BenchBecome { .. } => ("bench-helper", false),
             Command::Server(_) => ("server", false),
             Command::Card(_) => ("card", false),
             Command::ServerEnvironment { .. } | Command::ServerGuest { .. } | Command::ServerWorker => {

@@ -16,6 +16,20 @@ pub fn cpu_of(pid: u32) -> io::Result<Duration> {
     Ok(clock_gettime(clock)?.into())
 }
 
+/// All processes, each with its parent.
+pub fn parents() -> Vec<(u32, u32)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // Field 4; a process that has just ended has none.
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        if let Some(parent) = fields(&stat).get(4 - 3).and_then(|parent| parent.parse().ok()) {
+            found.push((pid, parent));
+        }
+    }
+    found
+}
+
 /// The threads that are the kernel's and no process's: they do what was put off. Other programs' work is among theirs.
 pub struct KernelThreads {
     stats: Vec<PathBuf>,

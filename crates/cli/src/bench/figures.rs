@@ -162,11 +162,17 @@ fn objects(runs: &Runs, cpu_s_per_gib: f64) -> Objects {
 
 /// Of the runs of the same repetition.
 fn ratio(mine: &[Figures], other: &[Figures], value: fn(&Figures) -> f64) -> Ratio {
-    let pairs: Vec<f64> = mine.iter().zip(other).map(|(one, other)| value(one) / value(other)).collect();
-    Ratio {
-        median: median(pairs.iter().copied()),
-        least: pairs.iter().copied().fold(f64::INFINITY, f64::min),
-        most: pairs.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    Ratio::of(mine.iter().zip(other).map(|(one, other)| value(one) / value(other)).collect())
+}
+
+impl Ratio {
+    /// Of the ratios of all pairs.
+    pub fn of(pairs: Vec<f64>) -> Ratio {
+        Ratio {
+            median: median(pairs.iter().copied()),
+            least: pairs.iter().copied().fold(f64::INFINITY, f64::min),
+            most: pairs.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `verify` | the check of what was delivered |
 //! | `figures`, `table`, `plot` | medians and ratios; how they are shown |
 //! | `control`, `step`, `names` | instructions and system calls of one small transfer |
+//! | `serve` | object servers side by side |
 
 pub mod client;
 mod clocks;
@@ -25,6 +26,7 @@ mod names;
 mod plan;
 mod plot;
 mod protocol;
+pub mod serve;
 pub mod server;
 mod step;
 mod table;
@@ -36,6 +38,7 @@ use crate::interrupt;
 use crate::report::Report;
 use crate::units::human;
 use crate::workload::wire::congestion;
+use contender::CONTENDERS;
 use data::Data;
 use figures::{Row, Runs};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -43,6 +46,7 @@ use measure::Scenario;
 use nix::sched::sched_getaffinity;
 use nix::unistd::Pid;
 use plan::{Plan, Step};
+use plot::Point;
 use serde_json::json;
 use std::collections::HashMap;
 use std::path::Path;
@@ -55,6 +59,9 @@ const CONTROL: &str = "control";
 const WARM_UP_S: f64 = 1.0;
 
 pub fn run(options: &args::Bench, report: &Report) -> Result<(), Failure> {
+    if let Some(args::BenchCommand::Serve(options)) = &options.command {
+        return serve::run(options, report);
+    }
     interrupt::install();
     if options.list {
         table::list(report);
@@ -71,15 +78,14 @@ pub fn run(options: &args::Bench, report: &Report) -> Result<(), Failure> {
     let plan = Plan::new(options, &jobs)?;
     let (server_cores, client_cores) = cores(options.server_cores)?;
     introduce(options, &server_cores, &client_cores, report);
-    let rows =
-        Bench { options, report, server_cores, client_cores, bar: bar(&plan, options, report) }.all(&plan)?;
+    let runs =
+        plan.steps.iter().map(|step| step.contenders.len() as u64).sum::<u64>() * u64::from(options.runs);
+    let rows = Bench { options, report, server_cores, client_cores, bar: bar(runs, report) }.all(&plan)?;
     table::summary(&rows, report);
     if let Some(path) = &options.svg {
-        plot::draw(&rows, path).map_err(|error| {
-            Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
-                .advise("check the folder of --svg")
-        })?;
-        report.remark(format_args!("the plot is in {}", path.display()));
+        let points: Vec<_> = rows.iter().map(point).collect();
+        let names: Vec<_> = CONTENDERS.iter().map(|(_, name, _)| *name).collect();
+        plot::draw(&points, &names, "streams", path, report)?;
     }
     report.object(&json!({ "event": "done", "ok": true }));
     Ok(())
@@ -131,9 +137,16 @@ fn introduce(options: &args::Bench, server: &[usize], client: &[usize], report: 
     }
 }
 
-fn bar(plan: &Plan, options: &args::Bench, report: &Report) -> Option<ProgressBar> {
-    let runs =
-        plan.steps.iter().map(|step| step.contenders.len() as u64).sum::<u64>() * u64::from(options.runs);
+/// Where a row is in the plot.
+fn point(row: &Row) -> Point<'_> {
+    let hogs =
+        if row.hogs > 0 { format!(", beside {}", table::plural(row.hogs, "hog")) } else { String::new() };
+    let cold = if row.cold { ", cold" } else { "" };
+    let panel = format!("{}, {}{hogs}{cold}", row.job, human(row.size));
+    Point { panel, series: row.contender, x: row.streams, y: row.cpu_s_per_gib }
+}
+
+fn bar(runs: u64, report: &Report) -> Option<ProgressBar> {
     let bar = report.shows_progress().then(|| ProgressBar::new(runs))?;
     bar.enable_steady_tick(Duration::from_millis(100));
     let style = ProgressStyle::with_template("[{bar:30}] {pos}/{len} runs, {eta} left  {msg}");
@@ -145,15 +158,19 @@ fn bar(plan: &Plan, options: &args::Bench, report: &Report) -> Option<ProgressBa
 
 /// The files, their copies, and what is stored to be checked.
 fn has_room(folder: &Path, size: u64, streams: usize) -> Result<(), Failure> {
+    has_free(folder, 3 * data::total(size, streams), "--size and --streams")
+}
+
+/// Whether a file system has so many bytes free. `by`: the options that ask for less.
+fn has_free(folder: &Path, needed: u64, by: &str) -> Result<(), Failure> {
     let what = folder.display();
     let room = nix::sys::statvfs::statvfs(folder).map_err(|errno| Failure::io(&what, &errno.into()))?;
-    let (free, needed) = (room.blocks_available() * room.fragment_size(), 3 * data::total(size, streams));
+    let free = room.blocks_available() * room.fragment_size();
     if free >= needed {
         return Ok(());
     }
     let line = format!("{what} has {} free; the benchmark needs {}", human(free), human(needed));
-    Err(Failure::new(Exit::NoSpace, line)
-        .advise("choose another folder by --dir, or less by --size and --streams"))
+    Err(Failure::new(Exit::NoSpace, line).advise(format!("choose another folder by --dir, or less by {by}")))
 }
 
 /// What all steps share.

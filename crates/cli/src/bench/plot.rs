@@ -1,9 +1,7 @@
-//! The plot: CPU seconds per GiB by number of streams, a panel for each job, as SVG.
+//! The plot: CPU seconds per GiB by number of streams or clients, a panel for each job, as SVG.
 
-use super::contender::CONTENDERS;
-use super::figures::Row;
-use super::table::plural;
-use crate::units::human;
+use crate::failure::{Exit, Failure};
+use crate::report::Report;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;
@@ -14,7 +12,7 @@ const COLUMNS: usize = 2;
 /// Width of the legend, as a share of the curves'.
 const LEGEND: f64 = 0.42;
 /// Colours that the colour-blind can tell apart (Okabe and Ito), in the order of the contenders.
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(230, 159, 0),
     RGBColor(204, 121, 167),
@@ -22,17 +20,42 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(0, 158, 115),
     RGBColor(90, 90, 90),
+    RGBColor(240, 228, 66),
 ];
 
 type Failed = Box<dyn std::error::Error>;
 
-pub fn draw(rows: &[Row], path: &Path) -> Result<(), Failed> {
-    let mut panels: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let title = title(row);
-        match panels.iter_mut().find(|(known, _)| *known == title) {
-            Some((_, rows)) => rows.push(row),
-            None => panels.push((title, vec![row])),
+/// A figure in it.
+pub struct Point<'a> {
+    pub panel: String,
+    pub series: &'a str,
+    /// Streams or clients.
+    pub x: usize,
+    /// CPU seconds per GiB.
+    pub y: f64,
+}
+
+/// `series`: those that there may be, each of a colour of its own. `counted`: what the horizontal axis counts.
+pub fn draw(
+    points: &[Point<'_>],
+    series: &[&str],
+    counted: &str,
+    path: &Path,
+    report: &Report,
+) -> Result<(), Failure> {
+    panels(points, series, counted, path).map_err(|error| {
+        Failure::new(Exit::Failed, format!("{}: {error}", path.display())).advise("check the folder of --svg")
+    })?;
+    report.remark(format_args!("the plot is in {}", path.display()));
+    Ok(())
+}
+
+fn panels(points: &[Point<'_>], series: &[&str], counted: &str, path: &Path) -> Result<(), Failed> {
+    let mut panels: Vec<(&str, Vec<&Point<'_>>)> = Vec::new();
+    for point in points {
+        match panels.iter_mut().find(|(known, _)| *known == point.panel) {
+            Some((_, points)) => points.push(point),
+            None => panels.push((&point.panel, vec![point])),
         }
     }
     let columns = COLUMNS.min(panels.len().max(1));
@@ -40,28 +63,28 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<(), Failed> {
     let size = (PANEL.0 * columns as u32, PANEL.1 * lines as u32);
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE)?;
-    for (area, (title, rows)) in root.split_evenly((lines, columns)).iter().zip(&panels) {
-        panel(area, title, rows)?;
+    for (area, (title, points)) in root.split_evenly((lines, columns)).iter().zip(&panels) {
+        panel(area, title, points, series, counted)?;
     }
     root.present()?;
     Ok(())
 }
 
-fn title(row: &Row) -> String {
-    let hogs = if row.hogs > 0 { format!(", beside {}", plural(row.hogs, "hog")) } else { String::new() };
-    let cold = if row.cold { ", cold" } else { "" };
-    format!("{}, {}{hogs}{cold}", row.job, human(row.size))
-}
-
-fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, rows: &[&Row]) -> Result<(), Failed> {
-    let mut streams: Vec<usize> = rows.iter().map(|row| row.streams).collect();
-    streams.sort_unstable();
-    streams.dedup();
-    let place = |count: usize| streams.iter().position(|known| *known == count).unwrap_or(0) as f64;
-    let most = rows.iter().map(|row| row.cpu_s_per_gib).fold(0.0, f64::max);
+fn panel(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    title: &str,
+    all: &[&Point<'_>],
+    series: &[&str],
+    counted: &str,
+) -> Result<(), Failed> {
+    let mut counts: Vec<usize> = all.iter().map(|point| point.x).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let place = |count: usize| counts.iter().position(|known| *known == count).unwrap_or(0) as f64;
+    let most = all.iter().map(|point| point.y).fold(0.0, f64::max);
     let top = if most > 0.0 { most * 1.08 } else { 1.0 };
     // Room for the legend, beside the curves.
-    let right = (streams.len() as f64 - 0.6) + LEGEND * (streams.len() as f64 - 0.2);
+    let right = (counts.len() as f64 - 0.6) + LEGEND * (counts.len() as f64 - 0.2);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 17))
         .margin(12)
@@ -70,27 +93,24 @@ fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, rows: &[&Row]) 
         .build_cartesian_2d(-0.4..right, 0.0..top)?;
     let label = |at: &f64| {
         let whole = (at - at.round()).abs() < 1e-6 && *at >= -0.1;
-        let known = streams.get(at.round() as usize).filter(|_| whole);
+        let known = counts.get(at.round() as usize).filter(|_| whole);
         known.map_or(String::new(), ToString::to_string)
     };
     chart
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
-        .x_labels(streams.len() * 3 + 3)
+        .x_labels(counts.len() * 3 + 3)
         .x_label_formatter(&label)
         .y_label_formatter(&|value| format!("{value:.2}"))
-        .x_desc("streams")
+        .x_desc(counted)
         .y_desc("CPU s per GiB")
         .axis_desc_style(("sans-serif", 14))
         .label_style(("sans-serif", 13))
         .draw()?;
-    for ((_, name, _), colour) in CONTENDERS.iter().zip(COLOURS) {
-        let mut points: Vec<(f64, f64)> = rows
-            .iter()
-            .filter(|row| row.contender == *name)
-            .map(|row| (place(row.streams), row.cpu_s_per_gib))
-            .collect();
+    for (name, colour) in series.iter().zip(COLOURS) {
+        let mut points: Vec<(f64, f64)> =
+            all.iter().filter(|point| point.series == *name).map(|point| (place(point.x), point.y)).collect();
         if points.is_empty() {
             continue;
         }

@@ -5,6 +5,7 @@ use super::figures::{Ratio, Row};
 use super::job::JOBS;
 use crate::report::Report;
 use crate::units::human;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// `--list`.
@@ -87,7 +88,7 @@ pub fn plural(count: usize, what: &str) -> String {
 }
 
 /// A row for programs: a ratio is its median, and beside it `_spread`, the least and the most.
-pub fn object(row: &Row) -> Value {
+pub fn object(row: &impl Serialize) -> Value {
     let mut value = serde_json::to_value(row).unwrap_or_default();
     let Some(fields) = value.as_object_mut() else { return value };
     let is_ratio = |(name, field): (&String, &Value)| field.get("median").map(|_| name.clone());
@@ -100,7 +101,7 @@ pub fn object(row: &Row) -> Value {
     value
 }
 
-fn shown(ratio: Option<Ratio>) -> String {
+pub fn shown(ratio: Option<Ratio>) -> String {
     ratio.map_or("-".into(), |ratio| format!("{:.2} ({:.2}..{:.2})", ratio.median, ratio.least, ratio.most))
 }
 

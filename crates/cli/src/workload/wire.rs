@@ -58,8 +58,16 @@ pub fn congestion() -> io::Result<String> {
     Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
 }
 
+/// The congestion control of connections for which nobody chose one: that of the route, else the machine's.
+pub fn default_congestion() -> io::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let _ours = TcpStream::connect(listener.local_addr()?)?;
+    let name = getsockopt(&listener.accept()?.0, TcpCongestion)?;
+    Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
+}
+
 /// A connection whose congestion control was chosen before it was made: a chosen pace stays.
-fn dial(address: &str) -> io::Result<TcpStream> {
+pub fn dial(address: &str) -> io::Result<TcpStream> {
     let to = SockaddrIn::from_str(address).map_err(|_| io::ErrorKind::InvalidInput)?;
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     choose_congestion(&socket);

@@ -1,6 +1,7 @@
 //! The `dcs` command as a user has it: the built program, real files, pipes and sockets, and Python as the judge.
 
 mod bench;
+mod bench_serve;
 mod copy;
 mod demo;
 mod failures;

@@ -1,0 +1,247 @@
+//! One client's connection: a request, its answer, the next one. It never waits.
+
+use super::http::{self, Head};
+use super::protocol::{Load, Pace, Request};
+use crate::workload::wire::dial;
+use nix::libc;
+use nix::sys::sendfile::sendfile64;
+use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
+use std::fs::File;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+
+/// Bytes at a time, at full speed, and at a slow pace.
+const PIECE: u64 = 1 << 20;
+const SLOW_PIECE: u64 = 64 << 10;
+/// The first piece of an answer, in which its head is.
+const FIRST: usize = 16 << 10;
+
+/// Where the bytes that are put come from, and where those that are got go: the kernel forgets them (MSG_TRUNC).
+pub struct Buffers {
+    pub pool: File,
+    pub sink: Vec<u8>,
+}
+
+impl Buffers {
+    pub fn new(load: &Load) -> io::Result<Buffers> {
+        Ok(Buffers { pool: File::open(&load.pool)?, sink: vec![0; PIECE as usize] })
+    }
+}
+
+pub struct Connection<'a> {
+    load: &'a Load,
+    socket: TcpStream,
+    /// The request that comes next.
+    next: usize,
+    state: State<'a>,
+}
+
+enum State<'a> {
+    Idle,
+    Head { under_way: UnderWay<'a>, sent: usize },
+    Put { under_way: UnderWay<'a>, from: u64, sent: u64 },
+    Answer { under_way: UnderWay<'a>, bytes: Vec<u8> },
+    Got { under_way: UnderWay<'a>, left: u64 },
+}
+
+#[derive(Clone, Copy)]
+struct UnderWay<'a> {
+    request: &'a Request,
+    begun: Instant,
+}
+
+/// What a step did.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// Bytes of objects.
+    pub moved: u64,
+    /// Something happened.
+    pub busy: bool,
+    /// The request ended that was begun then.
+    pub done: Option<Instant>,
+}
+
+impl<'a> Connection<'a> {
+    pub fn new(load: &'a Load, number: usize) -> io::Result<Connection<'a>> {
+        let socket = dial(&load.address)?;
+        if load.pace != Pace::Full {
+            // What it has not asked for yet must not wait in the kernel, but in the server.
+            setsockopt(&socket, sockopt::RcvBuf, &(SLOW_PIECE as usize))?;
+        }
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        Ok(Connection { load, socket, next: number % load.requests.len(), state: State::Idle })
+    }
+
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Begins the next request.
+    pub fn begin(&mut self) {
+        let request = &self.load.requests[self.next];
+        self.next = (self.next + self.load.clients) % self.load.requests.len();
+        self.state = State::Head { under_way: UnderWay { request, begun: Instant::now() }, sent: 0 };
+    }
+
+    /// Does what can be done at once.
+    pub fn step(&mut self, buffers: &mut Buffers) -> io::Result<Step> {
+        let socket = self.socket.as_raw_fd();
+        let mut step = Step::default();
+        match &mut self.state {
+            State::Idle => {}
+            State::Head { under_way, sent } => {
+                let more = if under_way.request.put.is_some() {
+                    MsgFlags::from_bits_retain(libc::MSG_MORE)
+                } else {
+                    MsgFlags::empty()
+                };
+                let head = &under_way.request.head.as_bytes()[*sent..];
+                let flags = more | MsgFlags::MSG_NOSIGNAL;
+                let Some(length) = unless_blocked(send(socket, head, flags))? else { return Ok(step) };
+                (step.busy, *sent) = (true, *sent + length);
+                if length == head.len() {
+                    self.state = match under_way.request.put {
+                        Some(from) => State::Put { under_way: *under_way, from, sent: 0 },
+                        None => State::Answer { under_way: *under_way, bytes: Vec::new() },
+                    };
+                }
+            }
+            State::Put { under_way, from, sent } => {
+                let most = due(self.load, under_way.begun, *sent);
+                let mut at = (*from + *sent) as i64;
+                if most == 0 {
+                    return Ok(step);
+                }
+                let result = sendfile64(&self.socket, &buffers.pool, Some(&mut at), most as usize);
+                let result = unless_blocked(result).map_err(|error| explained(&self.socket, error));
+                let Some(length) = result? else { return Ok(step) };
+                if length == 0 {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the pool is too short"));
+                }
+                (step.busy, step.moved, *sent) = (true, length as u64, *sent + length as u64);
+                if *sent == self.load.size {
+                    self.state = State::Answer { under_way: *under_way, bytes: Vec::new() };
+                }
+            }
+            State::Answer { under_way, bytes } => {
+                let first = &mut buffers.sink[..FIRST];
+                let Some(length) = unless_blocked(recv(socket, first, MsgFlags::empty()))? else {
+                    return Ok(step);
+                };
+                step.busy = true;
+                if length == 0 {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the server closed the connection",
+                    ));
+                }
+                bytes.extend_from_slice(&first[..length]);
+                let Some(head) = http::parse(bytes)? else { return Ok(step) };
+                let body = (bytes.len() - head.size) as u64;
+                let length = check(under_way.request, self.load.size, &head, &bytes[head.size..])?;
+                if body > length {
+                    return Err(wrong(format!("{body} bytes came of {length}")));
+                }
+                step.moved = if under_way.request.put.is_none() { body } else { 0 };
+                let under_way = *under_way;
+                self.got(&mut step, under_way, length - body);
+            }
+            State::Got { under_way, left } => {
+                let is_get = under_way.request.put.is_none();
+                let most = due(self.load, under_way.begun, self.load.size.saturating_sub(*left)).min(*left);
+                if is_get && most == 0 {
+                    return Ok(step);
+                }
+                let most = if is_get { most } else { (*left).min(PIECE) } as usize;
+                let sink = &mut buffers.sink[..most];
+                let Some(length) = unless_blocked(recv(socket, sink, MsgFlags::MSG_TRUNC))? else {
+                    return Ok(step);
+                };
+                if length == 0 {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the server closed the connection",
+                    ));
+                }
+                step.busy = true;
+                step.moved = if is_get { length as u64 } else { 0 };
+                let (under_way, left) = (*under_way, *left - length as u64);
+                self.got(&mut step, under_way, left);
+            }
+        }
+        Ok(step)
+    }
+
+    fn got(&mut self, step: &mut Step, under_way: UnderWay<'a>, left: u64) {
+        if left == 0 {
+            step.done = Some(under_way.begun);
+            self.state = State::Idle;
+        } else {
+            self.state = State::Got { under_way, left };
+        }
+    }
+}
+
+/// Bytes that may move now, of an object of which some have.
+fn due(load: &Load, begun: Instant, moved: u64) -> u64 {
+    let left = load.size - moved;
+    match load.pace {
+        Pace::Full => left.min(PIECE),
+        Pace::Slow { object_s } => {
+            let share = (begun.elapsed().as_secs_f64() / object_s).min(1.0);
+            let due = (load.size as f64 * share) as u64;
+            // A whole piece, or the last one.
+            let is_last = share >= 1.0;
+            let ready = due.saturating_sub(moved);
+            if ready >= SLOW_PIECE || is_last { ready.min(left).min(SLOW_PIECE) } else { 0 }
+        }
+    }
+}
+
+/// The length of what follows the head, where all is as it must be.
+fn check(request: &Request, size: u64, head: &Head, body: &[u8]) -> io::Result<u64> {
+    if head.status != 200 {
+        let said = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
+        return Err(wrong(format!("status {}: {said}", head.status)));
+    }
+    let Some(length) = head.length else { return Err(wrong("an answer without a length".into())) };
+    if request.put.is_none() && length != size {
+        return Err(wrong(format!("an object has {size} bytes, and the answer {length}")));
+    }
+    if head.closes {
+        return Err(wrong("it does not keep the connection".into()));
+    }
+    match (&request.etag, &head.etag) {
+        (Some(expected), Some(etag)) if expected == etag => Ok(length),
+        (Some(expected), etag) => Err(wrong(format!("the ETag is {etag:?}, not {expected}"))),
+        (None, _) => Ok(length),
+    }
+}
+
+/// A server that closes while it is sent to may have said why.
+fn explained(socket: &TcpStream, error: io::Error) -> io::Error {
+    let mut bytes = vec![0; FIRST];
+    let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).unwrap_or(0);
+    match http::parse(&bytes[..length]) {
+        Ok(Some(head)) => {
+            let said = String::from_utf8_lossy(&bytes[head.size..length]).into_owned();
+            wrong(format!("status {}: {said}", head.status))
+        }
+        _ => error,
+    }
+}
+
+fn wrong(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn unless_blocked<T>(result: nix::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(errno) if errno as i32 == libc::EAGAIN => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}

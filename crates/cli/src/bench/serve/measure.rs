@@ -1,0 +1,162 @@
+//! One run of one contender: its server, the objects in it, the load, the check of what it holds.
+
+use super::contender::Contender;
+use super::http::Peer;
+use super::objects::{self, Objects};
+use super::options::Job;
+use super::process::Server;
+use super::programs::Programs;
+use super::protocol::{Load, Measured, Pace, Request};
+use super::request::{BUCKET, Writer};
+use crate::workload::process::Helper;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The hidden subcommand of the clients.
+pub const LOAD: &str = "bench-load";
+/// Objects of which all bytes are looked at, in the first run and in each other.
+const CHECKED: [usize; 2] = [4, 1];
+
+/// What is the same for all contenders and repetitions.
+pub struct Scenario<'a> {
+    pub job: Job,
+    pub objects: &'a Objects,
+    pub clients: usize,
+    pub cold: bool,
+    pub warm_s: f64,
+    pub measure_s: f64,
+    pub requests: Option<u64>,
+    pub programs: &'a Programs,
+    /// Where each contender has a folder.
+    pub folder: PathBuf,
+    pub server_cores: Vec<usize>,
+    pub client_cores: Vec<usize>,
+}
+
+impl Scenario<'_> {
+    /// Runs a contender once.
+    pub fn run(&self, contender: Contender, first: bool) -> io::Result<Measured> {
+        let checked = CHECKED[usize::from(!first)];
+        match self.job {
+            Job::Get => self.get(contender, checked),
+            Job::Put => self.put(contender, checked),
+        }
+    }
+
+    /// The folder, with its objects, stays for the next repetition.
+    fn get(&self, contender: Contender, checked: usize) -> io::Result<Measured> {
+        let folder = self.folder.join(contender.name());
+        let is_filled = folder.exists();
+        let server = Server::start(contender, self.programs, &folder, &self.server_cores)?;
+        let writer = Writer::new(&server.address, contender)?;
+        if !is_filled {
+            self.fill(contender, &server, &folder)?;
+        }
+        let count = self.objects.count();
+        self.check(contender, &server, (0..checked.min(count)).map(|number| (number, number)))?;
+        if self.cold {
+            objects::chill(&folder)?;
+        }
+        let requests: Vec<_> =
+            (0..count).map(|number| self.get_request(contender, &writer, number)).collect();
+        self.load(&server, requests, Pace::Full)
+    }
+
+    /// Each client overwrites an object of its own, in a folder of this run.
+    fn put(&self, contender: Contender, checked: usize) -> io::Result<Measured> {
+        let folder = tempfile::Builder::new().prefix("put.").tempdir_in(&self.folder)?;
+        let server = Server::start(contender, self.programs, folder.path(), &self.server_cores)?;
+        let writer = Writer::new(&server.address, contender)?;
+        let requests = (0..self.clients).map(|client| self.put_request(&writer, client)).collect();
+        let measured = self.load(&server, requests, Pace::Full)?;
+        let count = self.objects.count();
+        let done = (0..self.clients.min(checked)).map(|client| (client, client % count));
+        // Those that came to put anything at all, where requests are few.
+        let done = done.take(self.requests.map_or(usize::MAX, |requests| requests as usize));
+        self.check(contender, &server, done)?;
+        drop(server);
+        folder.close()?;
+        // What it has left to be written back is no business of the next one's.
+        nix::unistd::sync();
+        Ok(measured)
+    }
+
+    pub fn get_request(&self, contender: Contender, writer: &Writer, number: usize) -> Request {
+        let etag = contender.is_s3().then(|| self.objects.etag(number).to_string());
+        Request { head: writer.get(&objects::key(number)), put: None, etag }
+    }
+
+    pub fn put_request(&self, writer: &Writer, client: usize) -> Request {
+        let number = client % self.objects.count();
+        Request {
+            head: writer.put(&objects::key(client), self.objects.size),
+            put: Some(self.objects.offset(number)),
+            etag: Some(self.objects.etag(number).to_string()),
+        }
+    }
+
+    /// Puts all objects into it.
+    pub fn fill(&self, contender: Contender, server: &Server, folder: &Path) -> io::Result<()> {
+        let writer = Writer::new(&server.address, contender)?;
+        let mut peer = Peer::new(&server.address);
+        for number in 0..self.objects.count() {
+            let (key, bytes) = (objects::key(number), self.objects.bytes(number));
+            if !contender.is_s3() {
+                fs::write(folder.join("data").join(BUCKET).join(key), bytes)?;
+                continue;
+            }
+            let answer = peer.ask(&writer.put(&key, self.objects.size), bytes)?;
+            if answer.head.status != 200 {
+                return Err(io::Error::other(format!("PUT of {key}: {}", answer.refusal())));
+            }
+        }
+        nix::unistd::sync();
+        Ok(())
+    }
+
+    /// Keys, with the objects that they must be.
+    fn check(
+        &self,
+        contender: Contender,
+        server: &Server,
+        keys: impl Iterator<Item = (usize, usize)>,
+    ) -> io::Result<()> {
+        let writer = Writer::new(&server.address, contender)?;
+        let mut peer = Peer::new(&server.address);
+        for (number, object) in keys {
+            let key = objects::key(number);
+            let answer = peer.ask(&writer.get(&key), &[])?;
+            if answer.head.status != 200 {
+                return Err(io::Error::other(format!("GET of {key}: {}", answer.refusal())));
+            }
+            let etag = answer.head.etag.as_deref().filter(|_| contender.is_s3());
+            if let Some(fault) = self.objects.fault(object, &answer.body, etag) {
+                return Err(io::Error::other(format!("a wrong object, {key}: {fault}")));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn load(&self, server: &Server, requests: Vec<Request>, pace: Pace) -> io::Result<Measured> {
+        let load = Load {
+            address: server.address.clone(),
+            clients: self.clients,
+            limit: self.requests.or_else(|| self.cold.then_some(requests.len() as u64)),
+            requests,
+            size: self.objects.size,
+            pool: self.objects.path.clone(),
+            pace,
+            // What is warm already is not cold any more.
+            warm_s: if self.cold { 0.0 } else { self.warm_s },
+            measure_s: self.measure_s,
+            server_pid: server.pid(),
+            cores: self.client_cores.clone(),
+        };
+        let result: Result<Measured, String> = Helper::start(LOAD, &load)?.hear()?;
+        match result {
+            Ok(measured) => Ok(Measured { checks_signatures: server.checks_signatures, ..measured }),
+            Err(error) => Err(io::Error::other(format!("{error}; its log: {}", server.said()))),
+        }
+    }
+}
