@@ -122,7 +122,10 @@ extern "C" {
  * bytes, CDW12 DCS_GRANT_*; gives a handle
  */
 #define DCS_ADMIN_GRANT_MEMORY 0xc0u
-/** let go of a handle: CDW10; a connection that is open is reset */
+/**
+ * let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet
+ * are not
+ */
 #define DCS_ADMIN_RELEASE 0xc4u
 /**
  * drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the
@@ -147,6 +150,17 @@ extern "C" {
 #define DCS_ADMIN_CONNECT 0xd8u
 /** end a connection's outgoing stream (FIN): CDW10 its handle */
 #define DCS_ADMIN_SHUTDOWN 0xdcu
+/**
+ * open UDP datagrams between a port and a peer: CDW10 the NIC's handle, CDW11 the peer's IPv4
+ * address, CDW12 15:0 its port, 31:16 the port here, CDW13 bytes of payload of each datagram that
+ * is sent (0: as many as the MTU allows); gives a handle
+ */
+#define DCS_ADMIN_DATAGRAMS 0xe0u
+/**
+ * how many datagrams came when there was no room for them: CDW10 the datagrams' handle; gives their
+ * number, modulo 2^32
+ */
+#define DCS_ADMIN_DROPPED 0xe4u
 
 /* ---- What memory is granted for ---- */
 

@@ -275,8 +275,13 @@ impl Bench {
     fn supply(&mut self, which: u8) {
         if self.wanted.is_empty() {
             let chunk = self.chunk(which.into(), 1);
-            if self.stack.send_udp(9, "10.0.0.2:9".parse().unwrap(), chunk).is_ok() {
+            let to = "10.0.0.2:9".parse().unwrap();
+            let payload = if which < 16 { u16::from(which) } else { 7 * u16::from(which) };
+            if self.stack.send_datagrams(9, to, chunk, payload).is_ok() {
                 self.blocks.insert(chunk.block);
+                if which & 7 == 7 {
+                    self.stack.recall(9, to, chunk.block);
+                }
             }
             return;
         }
@@ -410,6 +415,7 @@ impl Bench {
                 assert!(self.blocks.remove(&block), "freed twice");
                 assert!(matches!(owner, Owner::Flow(_) | Owner::Port(9)));
             }
+            Event::Unsent { port, block } => assert!(port == 9 && self.blocks.contains(&block)),
             Event::Release { buffer } => assert!(self.buffers.remove(&buffer), "released twice"),
             Event::Datagram { port, piece, .. } => {
                 assert!(port == 9 && self.buffers.contains(&(piece.offset >> 16)));

@@ -54,7 +54,7 @@ pub mod opcode {
     pub const ABORT: u8 = 0x08;
     /// Memory of the host that commands may name.
     pub const GRANT_MEMORY: u8 = 0xc0;
-    /// A handle goes: memory, a listener, a connection.
+    /// A handle goes: memory, a listener, a connection, datagrams.
     pub const RELEASE: u8 = 0xc4;
     /// An NVMe controller is the engine's from now on.
     pub const ATTACH_SSD: u8 = 0xc8;
@@ -68,6 +68,10 @@ pub mod opcode {
     pub const CONNECT: u8 = 0xd8;
     /// Ends a connection's outgoing stream.
     pub const SHUTDOWN: u8 = 0xdc;
+    /// Opens datagrams between a port and a peer.
+    pub const DATAGRAMS: u8 = 0xe0;
+    /// Datagrams that were dropped.
+    pub const DROPPED: u8 = 0xe4;
 }
 
 /// In GRANT_MEMORY: the engine may read the memory.
@@ -84,13 +88,15 @@ pub const ADMIN_OPCODES: &[Constant] = &[
     row("CREATE_CQ", opcode::CREATE_CQ, "create a completion queue: CDW10 15:0 QID, 31:16 size (0's based); CDW11 bit 0 contiguous (must be 1), bit 1 interrupts, 31:16 vector; data_address: base [NVMe 05h]"),
     row("ABORT", opcode::ABORT, "abort a command: CDW10 15:0 SQID, 31:16 CID [NVMe 08h]"),
     row("GRANT_MEMORY", opcode::GRANT_MEMORY, "memory that queues, descriptors, results and MEMORY endpoints may lie in: data_address, CDW10-11 bytes, CDW12 DCS_GRANT_*; gives a handle"),
-    row("RELEASE", opcode::RELEASE, "let go of a handle: CDW10; a connection that is open is reset"),
+    row("RELEASE", opcode::RELEASE, "let go of a handle: CDW10; a connection that is open is reset, datagrams that are not sent yet are not"),
     row("ATTACH_SSD", opcode::ATTACH_SSD, "drive an NVMe controller: data_address: its BAR0, CDW10 bytes of that, CDW11 namespace (0: the first one); gives a handle, CDW1: bytes of a logical block"),
     row("ATTACH_NIC", opcode::ATTACH_NIC, "drive a NIC: data_address: its BAR0, CDW10 bytes of that, CDW11 PCI device id, CDW12 IPv4 address, CDW13 7:0 prefix length, 31:16 MTU, CDW14 gateway (0: none); gives a handle"),
     row("LISTEN", opcode::LISTEN, "wait for TCP connections: CDW10 the NIC's handle, CDW11 port; gives a handle"),
     row("ACCEPT", opcode::ACCEPT, "take a connection, when there is one: CDW10 the listener's handle; gives a handle, CDW1: the peer's IPv4 address"),
     row("CONNECT", opcode::CONNECT, "make a TCP connection: CDW10 the NIC's handle, CDW11 IPv4 address, CDW12 port; gives a handle"),
     row("SHUTDOWN", opcode::SHUTDOWN, "end a connection's outgoing stream (FIN): CDW10 its handle"),
+    row("DATAGRAMS", opcode::DATAGRAMS, "open UDP datagrams between a port and a peer: CDW10 the NIC's handle, CDW11 the peer's IPv4 address, CDW12 15:0 its port, 31:16 the port here, CDW13 bytes of payload of each datagram that is sent (0: as many as the MTU allows); gives a handle"),
+    row("DROPPED", opcode::DROPPED, "how many datagrams came when there was no room for them: CDW10 the datagrams' handle; gives their number, modulo 2^32"),
 ];
 
 const fn row(name: &'static str, opcode: u8, doc: &'static str) -> Constant {

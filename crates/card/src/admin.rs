@@ -237,6 +237,8 @@ impl Card {
             opcode::ACCEPT => self.accept(entry),
             opcode::CONNECT => self.connect(entry),
             opcode::SHUTDOWN => nothing(self.shutdown(entry)),
+            opcode::DATAGRAMS => Some(self.open_datagrams(bus, entry)),
+            opcode::DROPPED => Some(self.dropped(entry)),
             _ => Some(Err(Status::InvalidOpcode)),
         }
     }
@@ -348,6 +350,7 @@ impl Card {
             Thing::Memory { .. } => {}
             Thing::Listener(at, port) => self.networks[at].unlisten(port),
             Thing::Flow(at, flow) => self.networks[at].release(bus, flow),
+            Thing::Datagrams(at, ends) => self.networks[at].close_datagrams(bus, ends),
             Thing::Gone => {}
             // A device is the card's until the card is reset.
             Thing::Ssd(_) | Thing::Nic(_) => return Err(Status::UnsupportedEndpoint),
@@ -397,6 +400,28 @@ impl Card {
             _ => return Err(Status::BadHandle),
         }
         Ok(())
+    }
+
+    fn open_datagrams(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Answer {
+        let at = self.nic_of(entry.words[0])?;
+        let (there, here) = (entry.words[2] as u16, (entry.words[2] >> 16) as u16);
+        let ends = (here, SocketAddrV4::new(Ipv4Addr::from_bits(entry.words[1]), there));
+        let payload = u16::try_from(entry.words[3]).map_err(|_| Status::InvalidField)?;
+        self.networks[at].open_datagrams(ends, payload)?;
+        let handle = self.handles.add(Thing::Datagrams(at, ends));
+        if handle.is_none() {
+            self.networks[at].close_datagrams(bus, ends);
+        }
+        Ok((handle.ok_or(Status::OutOfResources)?, 0))
+    }
+
+    fn dropped(&self, entry: &AdminEntry) -> Answer {
+        let dropped = match self.handles.get(entry.words[0]) {
+            Some(Thing::Datagrams(at, ends)) => self.networks[at].dropped_datagrams(ends),
+            Some(Thing::Gone) => None,
+            _ => return Err(Status::BadHandle),
+        };
+        dropped.map(|count| (count as u32, 0)).ok_or(Status::PeerReset)
     }
 
     /// Where a device's registers are, if they can be there.

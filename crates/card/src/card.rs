@@ -420,7 +420,7 @@ impl Card {
                 let binding = self.bind(command, spec);
                 self.handle(Event::Bound { command, binding });
             }
-            Action::Unbind { command } => self.bound[command.slot()] = None,
+            Action::Unbind { command } => self.unbind(bus, command),
             Action::Issue(operation) => self.issue(bus, &operation),
             // No operator of a card gathers: its units work one beside the other.
             Action::StartPass { .. } => {}

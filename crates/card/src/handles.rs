@@ -1,7 +1,8 @@
-//! Handles: the numbers by which commands name memory, SSDs, NICs and connections; and what memory the host has granted.
+//! Handles: the numbers by which commands name memory, SSDs, NICs, connections and datagrams; and what memory the host has granted.
 //!
 //! Whoever reaches for host memory asks here first, each time: what was released is out of reach from then on.
 
+use crate::network::Ends;
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE};
 use dcs_devices::bus::Window;
 
@@ -32,7 +33,9 @@ pub enum Thing {
     Listener(usize, u16),
     /// A connection of a NIC.
     Flow(usize, dcs_net::Flow),
-    /// A port or a connection of a NIC that was attached anew since: nothing is left of it but the handle.
+    /// Datagrams between a port of a NIC and a peer.
+    Datagrams(usize, Ends),
+    /// A port, a connection or datagrams of a NIC that was attached anew since: nothing is left of it but the handle.
     Gone,
 }
 
@@ -105,10 +108,11 @@ impl Handles {
         self.things.get_mut((handle as usize).checked_sub(1)?)?.take()
     }
 
-    /// A NIC is attached anew: its ports and connections are gone, and no new one is taken for one of them.
+    /// A NIC is attached anew: its ports, connections and datagrams are gone, and no new one is taken for one of them.
     pub fn forget_network(&mut self, nic: usize) {
         for thing in self.things.iter_mut().flatten() {
-            if matches!(thing, Thing::Listener(at, _) | Thing::Flow(at, _) if *at == nic) {
+            if matches!(thing, Thing::Listener(at, _) | Thing::Flow(at, _) | Thing::Datagrams(at, _) if *at == nic)
+            {
                 *thing = Thing::Gone;
             }
         }

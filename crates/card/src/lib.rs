@@ -22,14 +22,13 @@
 //! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; what commands may name |
 //! | `host`, `work` | its reach into host memory; the engine's operations, performed |
 //! | `ssd` | an SSD as source and destination |
-//! | `network`, `flow` | a NIC and TCP; one connection as source and destination |
+//! | `network`, `flow`, `datagrams` | a NIC, TCP and UDP; one connection as source and destination; datagrams as a source |
 //! | [`costs`] | what its own work takes, in virtual time |
 //! | [`wake`] | how the card's own thread waits |
 //!
 //! # What it doesn't implement
 //!
 //! * Virtual functions, several hosts, live migration. A queue's tenant orders its commands; nothing more sets tenants apart.
-//! * Datagrams as endpoints: the stack has UDP, no command names it.
 //! * SSDs with logical blocks over 4 KiB; writes that begin inside a logical block.
 //! * Passes of multi-lane units: each operator's unit takes one stream at a time.
 //! * Aborting a write to a connection without ending the connection: bytes cannot be taken out of a stream.
@@ -53,6 +52,7 @@
 mod admin;
 pub mod card;
 pub mod costs;
+mod datagrams;
 mod flow;
 mod handles;
 mod host;

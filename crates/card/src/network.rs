@@ -1,8 +1,12 @@
-//! A NIC and the card's TCP behind it: frames between the two, connections as endpoints of transfers.
+//! A NIC and the card's TCP and UDP behind it: frames between the two, connections and datagrams as endpoints of transfers.
 //!
 //! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into its buffers; this
 //! moves places about, and copies what was received into the blocks of reads (packet gathering). What was lost on the way
 //! and is no longer in a block is read from its SSD again.
+
+mod udp;
+
+pub use udp::Ends;
 
 use crate::flow::{Flow, Origin, Told};
 use dcs_abi::status::Status;
@@ -12,6 +16,7 @@ use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Policy, Reason, Stack, Verdict, checksum};
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use udp::Udp;
 
 /// Frames that may be at the NIC at once, each with a place for its headers.
 const FRAMES: usize = 64;
@@ -94,7 +99,9 @@ pub struct Network {
     free_headers: Vec<usize>,
     /// Frames at the NIC: the stack's name, and the place of the headers.
     frames: HashMap<u64, (FrameId, usize)>,
-    next_frame: u64,
+    frames_given: u64,
+    /// A frame for which the NIC's ring has no room yet.
+    back: Option<(net::Frame, usize)>,
     received: HashMap<u64, Received>,
     next_buffer: u64,
     flows: HashMap<net::Flow, Flow>,
@@ -102,6 +109,7 @@ pub struct Network {
     next_token: u64,
     listeners: HashMap<u16, Listener>,
     connecting: HashMap<net::Flow, u16>,
+    udp: Udp,
     rereads: Vec<Reread>,
     /// What is to be read again, once there is a buffer.
     lost: VecDeque<(net::Flow, u64, u32)>,
@@ -149,7 +157,8 @@ impl Network {
             free_headers: (0..headers.len()).collect(),
             headers,
             frames,
-            next_frame: 0,
+            frames_given: 0,
+            back: None,
             received,
             next_buffer: 0,
             flows,
@@ -157,6 +166,7 @@ impl Network {
             next_token: 0,
             listeners,
             connecting,
+            udp: Udp::default(),
             rereads,
             lost,
             told,
@@ -229,7 +239,7 @@ impl Network {
         }
     }
 
-    /// All connections end. Their blocks come back as the NIC lets go of them.
+    /// All connections and datagrams end. Their blocks come back as the NIC lets go of them.
     pub fn drop_all(&mut self, bus: &mut dyn Bus) {
         for port in self.listeners.keys().copied().collect::<Vec<_>>() {
             self.unlisten(port);
@@ -238,7 +248,12 @@ impl Network {
             let connecting = self.connecting.keys();
             self.flows.keys().chain(connecting).for_each(|flow| stack.abort(*flow));
         }
+        if let Some((frame, slot)) = self.back.take() {
+            self.free_headers.push(slot);
+            self.stack.iter_mut().for_each(|stack| stack.frame_sent(frame.id));
+        }
         self.lost.clear();
+        self.close_all_datagrams(bus);
         self.take_events(bus);
         self.flows.values_mut().for_each(|flow| flow.released = true);
         self.flows.retain(|_, flow| !flow.is_over());
@@ -393,7 +408,9 @@ impl Network {
                 Event::Acknowledged { flow, offset } => self.with(flow, |flow, _| flow.acknowledged(offset)),
                 Event::Reread { flow, offset, length } => self.lost.push_back((flow, offset, length)),
                 Event::Free { owner: Owner::Flow(_), block } => self.free(block),
-                Event::Free { .. } | Event::Datagram { .. } => {}
+                Event::Free { owner: Owner::Port(_), block } => self.datagrams_sent(block),
+                Event::Unsent { block, .. } => self.unsent(block),
+                Event::Datagram { port, from, piece } => self.datagram(bus, (port, from), piece),
                 Event::Release { buffer } => {
                     if let Some(frame) = self.received.remove(&buffer) {
                         self.nic.give_back(frame);
@@ -473,11 +490,7 @@ impl Network {
     /// Gives the NIC what the stack has for it, as far as there is room.
     fn transmit(&mut self, bus: &mut dyn Bus, now: Nanos) {
         while self.fresh && self.nic.state() == nic::State::Ready && self.nic.link() {
-            let (Some(stack), Some(slot)) = (&mut self.stack, self.free_headers.pop()) else { return };
-            let Some(frame) = stack.next_frame(now) else {
-                self.free_headers.push(slot);
-                return;
-            };
+            let Some((frame, slot)) = self.back.take().or_else(|| self.next_frame(now)) else { return };
             let base = bus.window().address;
             let (header, offload) = prepare(&frame);
             let place = self.headers[slot].offset();
@@ -489,15 +502,28 @@ impl Network {
                     .iter()
                     .map(|piece| Window { address: base + piece.offset, length: piece.length.into() }),
             );
-            self.next_frame += 1;
-            let id = self.next_frame;
+            self.frames_given += 1;
+            let id = self.frames_given;
             self.frames.insert(id, (frame.id, slot));
-            if self.nic.transmit(bus, now, id, &nic::Frame { data: &data, offload }).is_err() {
-                // No room after all: as if the wire had lost it.
-                self.frame_is_over(id);
-                return;
+            match self.nic.transmit(bus, now, id, &nic::Frame { data: &data, offload }) {
+                Ok(()) => {}
+                Err(nic::TransmitError::Full) => {
+                    self.frames.remove(&id);
+                    self.back = Some((frame, slot));
+                    return;
+                }
+                // None that the NIC can send: as if the wire had lost it.
+                Err(_) => return self.frame_is_over(id),
             }
         }
+    }
+
+    /// The stack's next frame, and a place for its headers.
+    fn next_frame(&mut self, now: Nanos) -> Option<(net::Frame, usize)> {
+        let slot = *self.free_headers.last()?;
+        let frame = self.stack.as_mut()?.next_frame(now)?;
+        self.free_headers.pop();
+        Some((frame, slot))
     }
 
     /// Looks for what was lost where it came from.
@@ -593,6 +619,9 @@ impl Network {
     /// Stops an operation. What a read already had is kept for the next one. A write cannot be taken out of a stream: its connection
     /// ends.
     pub fn abort(&mut self, bus: &mut dyn Bus, operation: OperationId) {
+        if self.abort_datagrams(operation) {
+            return self.take_events(bus);
+        }
         let mut writing = None;
         for (name, flow) in &mut self.flows {
             if flow.abort_read(bus, operation, &mut self.told) {

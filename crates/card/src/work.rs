@@ -1,12 +1,14 @@
 //! The engine's operations on the card: endpoints are checked and bound, reads, writes and operators are performed.
 
 use crate::card::Card;
+use crate::datagrams::Read;
 use crate::flow::Origin;
 use crate::handles::{Access, Thing};
 use crate::host::Asked;
 use crate::network::WriteTo;
 use crate::ssd::{Job, Span, Work};
 use dcs_abi::descriptor::EndpointKind;
+use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::bus::{Bus, Window};
 use dcs_engine::{
@@ -28,6 +30,8 @@ pub(crate) struct Bound {
     pub(crate) chain: Chain,
     /// Bytes that were given to the destination's stream.
     pub(crate) written: u64,
+    /// Bytes that the source was asked for.
+    pub(crate) read: u64,
     /// What arrives at the destination is what the source has, byte for byte.
     pub(crate) unchanged: bool,
 }
@@ -43,13 +47,18 @@ impl Card {
             self.check(prefix, false).map_err(|status| failed(Stage::Source, status))?;
         }
         self.check(&spec.source, false).map_err(|status| failed(Stage::Source, status))?;
+        // There is no end of datagrams.
+        let datagrams = matches!(self.handles.get(spec.source.handle), Some(Thing::Datagrams(..)));
+        if datagrams && spec.length == LENGTH_TO_END {
+            return Err(failed(Stage::Source, Status::InvalidField));
+        }
         self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
         let mut chain = Chain::default();
         chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
         let digests = |operator: &dcs_engine::OperatorSpec| operator.operator.digest_size() > 0;
         let unchanged = spec.prefix.is_none() && spec.chain.iter().all(digests);
         let names = [spec.source.handle, spec.destination.handle].map(|handle| self.handles.name(handle));
-        self.bound[command.slot()] = Some(Bound { spec, names, chain, written: 0, unchanged });
+        self.bound[command.slot()] = Some(Bound { spec, names, chain, written: 0, read: 0, unchanged });
         Ok(Binding::default())
     }
 
@@ -74,8 +83,23 @@ impl Card {
                 let there = self.networks.get(at).is_some_and(|network| network.has(flow));
                 if there { Ok(()) } else { Err(Status::PeerReset) }
             }
+            (EndpointKind::Flow, Thing::Datagrams(at, ends)) => {
+                let there = self.networks.get(at).is_some_and(|network| network.has_datagrams(ends));
+                if there { Ok(()) } else { Err(Status::PeerReset) }
+            }
             (EndpointKind::Flow, Thing::Gone) => Err(Status::PeerReset),
             _ => Err(Status::UnsupportedEndpoint),
+        }
+    }
+
+    /// A command is over.
+    pub(crate) fn unbind(&mut self, bus: &mut dyn Bus, command: CommandId) {
+        let Some(bound) = self.bound[command.slot()].take() else { return };
+        let handle = bound.spec.source.handle;
+        if let Some(Thing::Datagrams(at, ends)) = self.handles.get(handle)
+            && bound.names[0] == self.handles.name(handle)
+        {
+            self.networks[at].forget_command(bus, ends, command);
         }
     }
 
@@ -98,6 +122,7 @@ impl Card {
                 let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
                 let span = self.span(offset, block, start, length);
                 match end {
+                    Some(end) if place == Place::Source => self.read_source(bus, operation, end, span),
                     Some(end) => self.read(bus, operation.id, end, span),
                     None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
                 }
@@ -107,6 +132,11 @@ impl Card {
                 match (spec.destination.kind, self.handles.get(spec.destination.handle)) {
                     (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
                         self.send(bus, at, flow, operation, span, more);
+                    }
+                    (EndpointKind::Flow, Some(Thing::Datagrams(at, ends))) => {
+                        let piece = dcs_net::Piece { offset: span.memory, length: span.length };
+                        self.networks[at].write_datagrams(ends, operation.id, piece);
+                        self.networks[at].poll(bus, self.now);
                     }
                     _ => self.write(bus, operation.id, &spec.destination, span),
                 }
@@ -137,6 +167,26 @@ impl Card {
         match self.ssds.get_mut(at) {
             Some(ssd) => ssd.submit(bus, self.now, job),
             None => self.done(job.operation, Outcome::Failed(Fault::new(Status::DeviceReset))),
+        }
+    }
+
+    /// Reads from a command's source; where that is datagrams, they have to know how much the command lacks.
+    fn read_source(&mut self, bus: &mut dyn Bus, operation: &Operation, end: &EndpointSpec, span: Span) {
+        let Some(bound) = &mut self.bound[operation.command.slot()] else { return };
+        let before = bound.read + bound.spec.prefix.as_ref().map_or(0, EndpointSpec::length);
+        let missing = bound.spec.length.saturating_sub(before);
+        bound.read += u64::from(span.length);
+        match (end.kind, self.handles.get(end.handle)) {
+            (EndpointKind::Flow, Some(Thing::Datagrams(at, ends))) => {
+                let (command, operation) = (operation.command, operation.id);
+                let (memory, length) = (span.memory, span.length);
+                self.networks[at].read_datagrams(
+                    bus,
+                    ends,
+                    Read { command, operation, memory, length, missing },
+                );
+            }
+            _ => self.read(bus, operation.id, end, span),
         }
     }
 

@@ -46,7 +46,7 @@
 //!
 //! * The engine in SystemVerilog: it comes later behind the same API.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
-//! * TLS, HTTP, datagrams: endpoints are byte streams, files and memory.
+//! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card UDP ([`card::net::Datagrams`]).
 
 pub mod card;
 pub mod completion;

@@ -1,7 +1,6 @@
 //! Neighbours: who has which Ethernet address (RFC 826), and who waits to learn it.
 
 use crate::message::Nanos;
-use crate::slab::Key;
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,37 +20,37 @@ const PENDING: usize = 8;
 
 /// Those who wait for a neighbour.
 #[derive(Debug)]
-pub(crate) struct Waiting<P> {
-    pub(crate) flows: Vec<Key>,
+pub(crate) struct Waiting<T, P> {
+    pub(crate) turns: Vec<T>,
     pub(crate) packets: Vec<P>,
 }
 
-impl<P> Default for Waiting<P> {
+impl<T, P> Default for Waiting<T, P> {
     fn default() -> Self {
-        Waiting { flows: Vec::new(), packets: Vec::new() }
+        Waiting { turns: Vec::new(), packets: Vec::new() }
     }
 }
 
 #[derive(Debug)]
-struct Neighbour<P> {
+struct Neighbour<T, P> {
     mac: Option<[u8; 6]>,
     learned: Nanos,
     /// Nobody seems to be there any more.
     doubted: bool,
     /// When a request was sent last, and the how many-th it was.
     asked: Option<(Nanos, u32)>,
-    waiting: Waiting<P>,
+    waiting: Waiting<T, P>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Neighbours<P> {
-    entries: BTreeMap<Ipv4Addr, Neighbour<P>>,
+pub(crate) struct Neighbours<T, P> {
+    entries: BTreeMap<Ipv4Addr, Neighbour<T, P>>,
     most: usize,
     requests: VecDeque<Ipv4Addr>,
 }
 
-impl<P> Neighbours<P> {
-    pub(crate) fn new(most: usize) -> Neighbours<P> {
+impl<T: PartialEq, P> Neighbours<T, P> {
+    pub(crate) fn new(most: usize) -> Neighbours<T, P> {
         Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new() }
     }
 
@@ -92,10 +91,10 @@ impl<P> Neighbours<P> {
         }
     }
 
-    pub(crate) fn wait(&mut self, address: Ipv4Addr, flow: Key) -> bool {
+    pub(crate) fn wait(&mut self, address: Ipv4Addr, turn: T) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
-        if !entry.waiting.flows.contains(&flow) {
-            entry.waiting.flows.push(flow);
+        if !entry.waiting.turns.contains(&turn) {
+            entry.waiting.turns.push(turn);
         }
         true
     }
@@ -110,7 +109,7 @@ impl<P> Neighbours<P> {
     }
 
     /// A neighbour has told its address: it is remembered where it was asked for or known, or `new` where it asks for ours.
-    pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], new: bool, now: Nanos) -> Waiting<P> {
+    pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], new: bool, now: Nanos) -> Waiting<T, P> {
         match self.entries.get_mut(&address) {
             Some(entry) => {
                 (entry.mac, entry.learned, entry.asked) = (Some(mac), now, None);
@@ -137,7 +136,7 @@ impl<P> Neighbours<P> {
     }
 
     /// Asks again, or gives up: those who waited for who does not answer.
-    pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Waiting<P>> {
+    pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Waiting<T, P>> {
         let mut given_up = Vec::new();
         for (address, entry) in &mut self.entries {
             match &mut entry.asked {
@@ -168,10 +167,11 @@ impl<P> Neighbours<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::Key;
 
     #[test]
     fn it_asks_some_times_and_gives_up() {
-        let mut neighbours: Neighbours<u8> = Neighbours::new(2);
+        let mut neighbours: Neighbours<Key, u8> = Neighbours::new(2);
         let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
         assert_eq!(neighbours.find(a, 0), None);
         assert_eq!(neighbours.find(a, 1), None);
@@ -187,13 +187,13 @@ mod tests {
         assert!(!neighbours.wait(c, Key::new(1, 1)));
         let waiting = neighbours.poll(u64::from(TRIES) * SECOND);
         assert_eq!(waiting.len(), 1);
-        assert_eq!((&waiting[0].flows[..], &waiting[0].packets[..]), (&[Key::new(1, 1)][..], &[7][..]));
+        assert_eq!((&waiting[0].turns[..], &waiting[0].packets[..]), (&[Key::new(1, 1)][..], &[7][..]));
         assert_eq!(neighbours.pending(), 0);
     }
 
     #[test]
     fn an_address_is_used_while_it_is_asked_for_again() {
-        let mut neighbours: Neighbours<u8> = Neighbours::new(2);
+        let mut neighbours: Neighbours<Key, u8> = Neighbours::new(2);
         let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
         neighbours.learn(a, [1; 6], false, 0);
         assert_eq!(neighbours.find(a, 0), None, "nobody had asked");

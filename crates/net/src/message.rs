@@ -267,6 +267,14 @@ pub enum Event {
         /// Its block.
         block: BlockId,
     },
+    /// Not all datagrams of a chunk were sent: nobody answers at the peer's address or the gateway's, the owner wants no more of them, or
+    /// the port was closed. The chunk's [`Event::Free`] follows.
+    Unsent {
+        /// From which port.
+        port: u16,
+        /// The chunk's block.
+        block: BlockId,
+    },
     /// A receive buffer can be used again, as soon as what was delivered from it before has been copied.
     Release {
         /// Which.

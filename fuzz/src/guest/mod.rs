@@ -211,6 +211,10 @@ impl Guest<'_> {
             }
             opcode::LISTEN => (0, vec![handle, u32::from(PORT) + number]),
             opcode::CONNECT => (0, vec![handle, PEER.to_bits(), u32::from(PORT) + number]),
+            opcode::DATAGRAMS => {
+                let port = u32::from(PORT) + number;
+                (0, vec![handle, PEER.to_bits(), port | port << 16, u32::from(self.byte())])
+            }
             opcode::DELETE_SQ | opcode::DELETE_CQ => (0, vec![number]),
             _ => (0, vec![handle]),
         };
@@ -326,12 +330,20 @@ impl Guest<'_> {
 
     /// The peer does something that peers do.
     fn speak(&mut self) {
-        let (what, which) = (self.byte() % 6, usize::from(self.byte()));
+        let (what, which) = (self.byte() % 7, usize::from(self.byte()));
         let count = self.world.peer.streams.len();
         let peer = &mut self.world.peer;
         match what {
             0 if count < STREAMS => _ = peer.connect((CARD, PORT + (which % 3) as u16), 6000 + count as u16),
             1 if count < STREAMS => _ = peer.listen(PORT + (which % 3) as u16),
+            6 => {
+                let port = PORT + 1 + (which % 2) as u16;
+                if peer.ports.is_empty() {
+                    (1..3).for_each(|at| _ = peer.bind(PORT + at));
+                }
+                let datagrams = (0..which % 32).map(|at| ((CARD, port), vec![at as u8; which * 5]));
+                peer.ports[which % 2].to_send.extend(datagrams);
+            }
             _ if count == 0 => {}
             2 => peer.abort(which % count),
             3 => peer.streams[which % count].close = true,

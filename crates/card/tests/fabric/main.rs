@@ -1,5 +1,6 @@
 //! The card on the in-memory fabric: real queues, real NVMe commands, virtual time.
 
+mod datagrams;
 mod faults;
 mod flows;
 mod host;

@@ -1,8 +1,8 @@
-//! A client on the other end of the wire, with smoltcp's TCP: it sends what it is given and keeps what it gets.
+//! A client on the other end of the wire, with smoltcp's TCP and UDP: it sends what it is given and keeps what it gets.
 
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
-use smoltcp::socket::tcp;
+use smoltcp::socket::{tcp, udp};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 use std::collections::VecDeque;
@@ -71,11 +71,21 @@ pub struct Stream {
     pub ended: bool,
 }
 
+/// A port for datagrams.
+pub struct Port {
+    handle: SocketHandle,
+    /// What is to be sent, and where to.
+    pub to_send: VecDeque<((Ipv4Addr, u16), Vec<u8>)>,
+    /// What came, and from which port of the card's.
+    pub got: Vec<(u16, Vec<u8>)>,
+}
+
 pub struct Peer {
     link: Link,
     interface: Interface,
     sockets: SocketSet<'static>,
     pub streams: Vec<Stream>,
+    pub ports: Vec<Port>,
     pub deadline: Option<u64>,
 }
 
@@ -90,7 +100,8 @@ impl Peer {
         config.random_seed = 7;
         let mut interface = Interface::new(config, &mut link, instant(0));
         interface.update_ip_addrs(|addresses| addresses.push(IpCidr::new(address.into(), 24)).unwrap());
-        Peer { link, interface, sockets: SocketSet::new(Vec::new()), streams: Vec::new(), deadline: None }
+        let (streams, ports) = Default::default();
+        Peer { link, interface, sockets: SocketSet::new(Vec::new()), streams, ports, deadline: None }
     }
 
     fn socket(&mut self) -> SocketHandle {
@@ -124,6 +135,15 @@ impl Peer {
         self.add(handle)
     }
 
+    pub fn bind(&mut self, port: u16) -> usize {
+        let [receive, transmit] = [(); 2]
+            .map(|()| udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; 256], vec![0; 512 << 10]));
+        let handle = self.sockets.add(udp::Socket::new(receive, transmit));
+        self.sockets.get_mut::<udp::Socket>(handle).bind(port).unwrap();
+        self.ports.push(Port { handle, to_send: VecDeque::new(), got: Vec::new() });
+        self.ports.len() - 1
+    }
+
     pub fn abort(&mut self, stream: usize) {
         self.sockets.get_mut::<tcp::Socket>(self.streams[stream].handle).abort();
     }
@@ -151,8 +171,27 @@ impl Peer {
         }
     }
 
-    fn work(&mut self) -> bool {
+    fn exchange_datagrams(&mut self) -> bool {
         let mut moved = false;
+        for port in &mut self.ports {
+            let socket = self.sockets.get_mut::<udp::Socket>(port.handle);
+            while let Ok((bytes, from)) = socket.recv() {
+                port.got.push((from.endpoint.port, bytes.to_vec()));
+                moved = true;
+            }
+            while socket.can_send()
+                && let Some((to, bytes)) = port.to_send.front()
+                && socket.send_slice(bytes, *to).is_ok()
+            {
+                port.to_send.pop_front();
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    fn work(&mut self) -> bool {
+        let mut moved = self.exchange_datagrams();
         for stream in &mut self.streams {
             let socket = self.sockets.get_mut::<tcp::Socket>(stream.handle);
             while socket.can_recv() && stream.got.len() < stream.most {

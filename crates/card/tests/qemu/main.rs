@@ -2,6 +2,7 @@
 
 mod bringup;
 mod card;
+mod datagrams;
 mod iommu;
 mod library;
 mod nic;

@@ -16,7 +16,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`extents`] | where on its disk a file's bytes lie, and why they may not be had there |
-//! | [`net`] | listeners and connections on the card's own address |
+//! | [`net`] | listeners, connections and datagrams on the card's own address |
 //! | `options` | which functions are the card's |
 //! | `hardware` | the functions over VFIO, the rings, admin commands |
 //! | `translate` | from a session's command to the card's |

@@ -1,7 +1,7 @@
-//! TCP on the card's own address: listeners, and connections that are sources and sinks of transfers.
+//! TCP and UDP on the card's own address: listeners, and connections and datagrams that are sources and sinks of transfers.
 //!
 //! The kernel knows nothing of them: the card makes and takes every segment. A connection is open as long as it, or a transfer that names
-//! it, lives.
+//! it, lives; so are datagrams.
 
 use crate::endpoint::{Range, Sink, Source};
 use crate::engine::{Engine, Shared};
@@ -9,9 +9,10 @@ use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::status::Status;
 use dcs_devices::Endpoint;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
-/// Why there is no listener or connection.
+/// Why there is no listener, no connection, or no datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the card cannot {what}: {status}")]
 pub struct NetError {
@@ -51,7 +52,45 @@ pub struct Connection {
     peer: Ipv4Addr,
 }
 
+/// Datagrams between a port of the card and one of a peer (UDP, RFC 768). Dropping it closes them.
+///
+/// As a sink, each block of a transfer (64 KiB, unless the card was made otherwise) is cut into datagrams of so many bytes of payload, the
+/// last one of what is left, and the transfer is done when the NIC has sent them, as fast as it can. **Nothing is sent again, and nothing
+/// is slowed down by a peer or a network that cannot follow**: what is lost is lost, and the transfer succeeds all the same. It fails with
+/// `WRITE_ERROR` (errno EHOSTUNREACH) where nobody answers ARP.
+///
+/// As a source, the payloads of datagrams from that peer to that port are put one behind the other, as they come, until the transfer has
+/// the length that it must have been given ([`crate::session::Request::length`], else `INVALID_FIELD`). Where one is lost it waits for others: give it a
+/// timeout. A datagram that is longer than what a transfer lacks fails it with `READ_ERROR` (errno EMSGSIZE), and is the next one's; the next
+/// one also gets what comes after a transfer that failed, never the rest of a datagram of which that had a part. What comes while no
+/// transfer waits is held: 256 datagrams, and 1,024 of all of a NIC's; more are dropped, and counted ([`Datagrams::dropped`]).
+/// Empty datagrams are passed over.
+#[derive(Clone, Debug)]
+pub struct Datagrams(Arc<Held>);
+
 impl Engine {
+    /// Opens datagrams between a port of the card's address and a peer. `payload`: bytes of each that is sent, 1 to the MTU less 28 (1,472
+    /// of 1,500), or `None` for that. Sizes that divide a block make all of them alike.
+    ///
+    /// # Errors
+    ///
+    /// [`NetError`]: they are open already, a port is 0, the payload does not fit, the card has no way to that address, there are 256 of
+    /// them, or this engine has no card with a NIC.
+    pub fn datagrams(
+        &self,
+        port: u16,
+        remote: SocketAddrV4,
+        payload: Option<NonZeroU16>,
+    ) -> Result<Datagrams, NetError> {
+        const WHAT: &str = "open datagrams";
+        let nic = self.nic(WHAT)?;
+        let ports = u32::from(remote.port()) | u32::from(port) << 16;
+        let payload = payload.map_or(0, |payload| payload.get().into());
+        let entry = entry(opcode::DATAGRAMS, &[nic, remote.ip().to_bits(), ports, payload]);
+        let (handle, _) = self.ask(WHAT, &entry)?;
+        Ok(Datagrams(Arc::new(Held { engine: Arc::clone(&self.shared), handle })))
+    }
+
     /// Waits for connections to a port of the card's address.
     ///
     /// # Errors
@@ -114,22 +153,44 @@ impl Connection {
         let done = self.held.engine.admin(entry(opcode::SHUTDOWN, &[self.held.handle]));
         done.map(|_| ()).map_err(|status| NetError { what: "end the stream", status })
     }
+}
 
-    fn endpoint(&self) -> Endpoint {
-        Endpoint::device_flow(self.held.handle, Arc::clone(&self.held) as _)
+impl Datagrams {
+    /// Datagrams that came when there was no room for them, modulo 2^32.
+    ///
+    /// # Errors
+    ///
+    /// [`NetError`]: the NIC is gone.
+    pub fn dropped(&self) -> Result<u32, NetError> {
+        let asked = self.0.engine.admin(entry(opcode::DROPPED, &[self.0.handle]));
+        asked.map(|(dropped, _)| dropped).map_err(|status| NetError { what: "count datagrams", status })
     }
+}
+
+fn endpoint(held: &Arc<Held>) -> Endpoint {
+    Endpoint::device_flow(held.handle, Arc::clone(held) as _)
 }
 
 impl Source {
     /// What a connection of the card receives.
     pub fn connection(connection: &Connection) -> Source {
-        Source::endpoint(Ok(connection.endpoint()), Range::From(0))
+        Source::endpoint(Ok(endpoint(&connection.held)), Range::From(0))
+    }
+
+    /// What comes in datagrams of the card. The transfer needs a length ([`crate::session::Request::length`]).
+    pub fn datagrams(datagrams: &Datagrams) -> Source {
+        Source::endpoint(Ok(endpoint(&datagrams.0)), Range::From(0))
     }
 }
 
 impl Sink {
     /// A connection of the card.
     pub fn connection(connection: &Connection) -> Sink {
-        Sink::endpoint(Ok(connection.endpoint()), Range::From(0))
+        Sink::endpoint(Ok(endpoint(&connection.held)), Range::From(0))
+    }
+
+    /// Datagrams of the card.
+    pub fn datagrams(datagrams: &Datagrams) -> Sink {
+        Sink::endpoint(Ok(endpoint(&datagrams.0)), Range::From(0))
     }
 }

@@ -1,8 +1,9 @@
-//! A frame leaves: ARP first, then what has no connection, then the connections in turn.
+//! A frame leaves: ARP first, then what has no connection, then connections and datagrams in turn.
 
-use super::{Connection, Packet, Sending, Stack};
+use super::{Connection, Packet, Sending, Stack, Tuple, Turn};
 use crate::checksum::pseudo_header;
 use crate::message::{ChecksumOffload, Frame, FrameId, Header, Nanos, Piece};
+use crate::slab::Key;
 use crate::tcp::{Outgoing, segment};
 use core::net::Ipv4Addr;
 use smoltcp::wire::{
@@ -45,25 +46,60 @@ impl Stack {
                     None => continue,
                 }
             }
-            let key = self.ready.pop_front()?;
-            let Some(Connection { tcb, queued, .. }) = self.flows.get_mut(key) else { continue };
-            *queued = false;
-            let to = *tcb.remote.ip();
-            let Some(hop) = self.shared.config.next_hop(to) else { continue };
-            let Some(mac) = self.neighbours.find(hop, now) else {
-                if !self.neighbours.wait(hop, key) {
-                    self.shared.statistics.pending_dropped += 1;
-                }
-                continue;
+            let frame = match self.ready.pop_front()? {
+                Turn::Flow(key) => self.flow_frame(key, now),
+                Turn::Sender(ends) => self.datagram_frame(ends, now),
             };
-            let outgoing = tcb.transmit(now, &mut self.shared);
-            self.schedule(key);
-            if let Some(outgoing) = outgoing {
-                // There may be more, after the others' turn.
-                self.touch(key);
-                return Some(self.segment_frame(key, outgoing, mac, to));
+            if frame.is_some() {
+                return frame;
             }
         }
+    }
+
+    /// A connection's turn.
+    fn flow_frame(&mut self, key: Key, now: Nanos) -> Option<Frame> {
+        let Connection { tcb, queued, .. } = self.flows.get_mut(key)?;
+        *queued = false;
+        let to = *tcb.remote.ip();
+        let hop = self.shared.config.next_hop(to)?;
+        let Some(mac) = self.neighbours.find(hop, now) else {
+            if !self.neighbours.wait(hop, Turn::Flow(key)) {
+                self.shared.statistics.pending_dropped += 1;
+            }
+            return None;
+        };
+        let outgoing = tcb.transmit(now, &mut self.shared);
+        self.schedule(key);
+        let outgoing = outgoing?;
+        // There may be more, after the others' turn.
+        self.touch(key);
+        Some(self.segment_frame(key, outgoing, mac, to))
+    }
+
+    /// The turn of who sends datagrams: one of them.
+    fn datagram_frame(&mut self, ends: Tuple, now: Nanos) -> Option<Frame> {
+        let (port, to) = ends;
+        let hop = self.shared.config.next_hop(*to.ip())?;
+        self.senders.get_mut(&ends)?.queued = false;
+        let Some(mac) = self.neighbours.find(hop, now) else {
+            if !self.neighbours.wait(hop, Turn::Sender(ends)) {
+                self.no_way(ends);
+            }
+            return None;
+        };
+        let (piece, block) = self.next_datagram(ends)?;
+        let sending = Sending { blocks: vec![block], ..Sending::default() };
+        let payload = Vec::from_iter((piece.length > 0).then_some(piece));
+        let body =
+            Body { to: *to.ip(), protocol: IpProtocol::Udp, header: 8, payload: &payload, segment: None };
+        let (mut header, sum) = self.ipv4_header(&body, mac);
+        let mut udp = UdpPacket::new_unchecked(&mut header[BEFORE..]);
+        udp.set_src_port(port);
+        udp.set_dst_port(to.port());
+        udp.set_len(body.length() as u16);
+        udp.set_checksum(sum);
+        let checksum = Some(ChecksumOffload { start: BEFORE as u16, offset: 6 });
+        Some(self.frame(header, payload, checksum, None, sending))
     }
 
     fn arp_frame(
@@ -98,7 +134,6 @@ impl Stack {
     fn packet_frame(&mut self, packet: Packet, now: Nanos) -> Option<Frame> {
         let to = match &packet {
             Packet::Tcp(to, _) | Packet::Echo { to, .. } => *to,
-            Packet::Udp { to, .. } => *to.ip(),
         };
         let Some(hop) = self.shared.config.next_hop(to) else {
             self.drop_packet(packet);
@@ -112,26 +147,6 @@ impl Stack {
         };
         Some(match packet {
             Packet::Tcp(_, header) => self.tcp_frame(&header, Vec::new(), None, mac, to, Sending::default()),
-            Packet::Udp { to, port, piece, block } => {
-                self.taken_over(block);
-                let sending = Sending { blocks: vec![block], ..Sending::default() };
-                let payload = Vec::from_iter((piece.length > 0).then_some(piece));
-                let body = Body {
-                    to: *to.ip(),
-                    protocol: IpProtocol::Udp,
-                    header: 8,
-                    payload: &payload,
-                    segment: None,
-                };
-                let (mut header, sum) = self.ipv4_header(&body, mac);
-                let mut udp = UdpPacket::new_unchecked(&mut header[BEFORE..]);
-                udp.set_src_port(port);
-                udp.set_dst_port(to.port());
-                udp.set_len(body.length() as u16);
-                udp.set_checksum(sum);
-                let checksum = Some(ChecksumOffload { start: BEFORE as u16, offset: 6 });
-                self.frame(header, payload, checksum, None, sending)
-            }
             Packet::Echo { to, icmp, piece, buffer } => {
                 let sending = Sending { buffer: Some(buffer), ..Sending::default() };
                 let payload = Vec::from_iter((piece.length > 0).then_some(piece));
@@ -144,13 +159,7 @@ impl Stack {
         })
     }
 
-    fn segment_frame(
-        &mut self,
-        key: crate::slab::Key,
-        outgoing: Outgoing,
-        mac: [u8; 6],
-        to: Ipv4Addr,
-    ) -> Frame {
+    fn segment_frame(&mut self, key: Key, outgoing: Outgoing, mac: [u8; 6], to: Ipv4Addr) -> Frame {
         let Outgoing { header, payload, segment, new, .. } = outgoing;
         let flow = new.map(|_| crate::message::Flow(key));
         let sending = Sending { flow, blocks: payload.blocks, buffer: None };

@@ -1,7 +1,7 @@
 //! Connections in the stack's tables.
 
 use super::time_wait::TimeWait;
-use super::{Connection, Packet, Stack};
+use super::{Connection, Packet, Stack, Turn};
 use crate::arp::Waiting;
 use crate::message::{Event, Nanos, Reason};
 use crate::slab::Key;
@@ -23,7 +23,7 @@ impl Stack {
     pub(super) fn touch(&mut self, key: Key) {
         let Some(connection) = self.flows.get_mut(key) else { return };
         if !std::mem::replace(&mut connection.queued, true) {
-            self.ready.push_back(key);
+            self.ready.push_back(Turn::Flow(key));
         }
         self.schedule(key);
     }
@@ -147,9 +147,16 @@ impl Stack {
     }
 
     /// Nobody has answered ARP.
-    pub(super) fn unreachable(&mut self, waiting: Waiting<Packet>, now: Nanos) {
+    pub(super) fn unreachable(&mut self, waiting: Waiting<Turn, Packet>, now: Nanos) {
         waiting.packets.into_iter().for_each(|packet| self.drop_packet(packet));
-        for key in waiting.flows {
+        for turn in waiting.turns {
+            let key = match turn {
+                Turn::Flow(key) => key,
+                Turn::Sender(ends) => {
+                    self.no_way(ends);
+                    continue;
+                }
+            };
             match self.flows.get(key) {
                 Some(connection) if !connection.tcb.is_open() => {
                     self.settle(key, Fate::Closed(Reason::Unreachable), now);
@@ -164,14 +171,7 @@ impl Stack {
         self.shared.statistics.pending_dropped += 1;
         match packet {
             Packet::Tcp(..) => {}
-            Packet::Udp { block, .. } => self.shared.unwanted(block),
             Packet::Echo { buffer, .. } => self.shared.event(Event::Release { buffer }),
         }
-    }
-
-    /// The block of a datagram that goes out.
-    pub(super) fn taken_over(&mut self, block: Key) {
-        self.shared.blocks.framed(block);
-        self.shared.unwanted(block);
     }
 }

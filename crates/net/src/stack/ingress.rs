@@ -77,7 +77,7 @@ impl Stack {
         // A probe has no sender (RFC 5227); everyone else is a host of this link.
         if config.next_hop(from) == Some(from) {
             let waiting = self.neighbours.learn(from, mac.0, is_for_us, now);
-            waiting.flows.into_iter().for_each(|key| self.touch(key));
+            waiting.turns.into_iter().for_each(|turn| self.take_turn(turn));
             waiting.packets.into_iter().rev().for_each(|packet| self.packets.push_front(packet));
         }
         if is_for_us && operation == ArpOperation::Request && self.replies.len() < REPLIES {
@@ -160,7 +160,7 @@ impl Stack {
         };
         let packet = UdpPacket::new_unchecked(ip.head);
         let (source, port) = (packet.src_port(), packet.dst_port());
-        if !self.udp.contains(&port) {
+        if !self.ports.contains(&port) {
             self.shared.statistics.no_port += 1;
             return;
         }

@@ -4,11 +4,12 @@ mod egress;
 mod flows;
 mod ingress;
 mod time_wait;
+mod udp;
 
 use crate::arp::Neighbours;
 use crate::config::Config;
 use crate::message::{
-    BufferId, Chunk, ConnectError, Event, Flow, Frame, FrameId, Nanos, OpenError, Owner, Piece, Reason,
+    BufferId, Chunk, ConnectError, Event, Flow, Frame, FrameId, Nanos, OpenError, Piece, Reason,
     ReceivedFrame, SendError,
 };
 use crate::shared::Shared;
@@ -21,6 +22,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use time_wait::TimeWaits;
+use udp::Sender;
 
 /// A connection as its segments name it: the local port, and the peer.
 type Tuple = (u16, SocketAddrV4);
@@ -39,11 +41,17 @@ struct Listener {
     half_open: VecDeque<Key>,
 }
 
+/// Who may have something to send: one frame, then it is the next one's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Flow(Key),
+    Sender(Tuple),
+}
+
 /// A packet without a connection.
 #[derive(Debug)]
 enum Packet {
     Tcp(Ipv4Addr, Header),
-    Udp { to: SocketAddrV4, port: u16, piece: Piece, block: Key },
     Echo { to: Ipv4Addr, icmp: [u8; 8], piece: Piece, buffer: BufferId },
 }
 
@@ -67,10 +75,12 @@ pub struct Stack {
     tuples: BTreeMap<Tuple, Key>,
     listeners: BTreeMap<u16, Listener>,
     time_waits: TimeWaits,
-    udp: BTreeSet<u16>,
-    ready: VecDeque<Key>,
+    /// Ports that take datagrams, and who sends some: from such a port, to a peer.
+    ports: BTreeSet<u16>,
+    senders: BTreeMap<Tuple, Sender>,
+    ready: VecDeque<Turn>,
     timers: BTreeSet<(Nanos, Key)>,
-    neighbours: Neighbours<Packet>,
+    neighbours: Neighbours<Turn, Packet>,
     /// ARP replies: to whom.
     replies: VecDeque<([u8; 6], Ipv4Addr)>,
     packets: VecDeque<Packet>,
@@ -91,7 +101,8 @@ impl Stack {
             tuples: BTreeMap::new(),
             listeners: BTreeMap::new(),
             time_waits: TimeWaits::default(),
-            udp: BTreeSet::new(),
+            ports: BTreeSet::new(),
+            senders: BTreeMap::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             neighbours,
@@ -244,40 +255,6 @@ impl Stack {
         self.flows.get(flow.0).map(|connection| (connection.tcb.local, connection.tcb.remote))
     }
 
-    /// Takes datagrams to a port: [`Event::Datagram`].
-    pub fn open_udp(&mut self, port: u16) -> Result<(), OpenError> {
-        if port == 0 || !self.udp.insert(port) {
-            return Err(OpenError::Taken(port));
-        }
-        Ok(())
-    }
-
-    /// Takes no more.
-    pub fn close_udp(&mut self, port: u16) {
-        self.udp.remove(&port);
-    }
-
-    /// Sends a datagram from an open port. Its block is free when the NIC has sent it.
-    pub fn send_udp(&mut self, port: u16, to: SocketAddrV4, chunk: Chunk) -> Result<(), SendError> {
-        let Chunk { piece, block, .. } = chunk;
-        if !self.udp.contains(&port) || to.port() == 0 {
-            return Err(SendError::Closed);
-        }
-        let most = u32::from(self.shared.config.mtu) - 28;
-        if piece.length > most || piece.offset.checked_add(piece.length.into()).is_none() {
-            return Err(SendError::Length);
-        }
-        if self.shared.config.next_hop(*to.ip()).is_none() {
-            return Err(SendError::Unreachable(*to.ip()));
-        }
-        if self.packets.len() >= self.shared.config.limits.pending {
-            return Err(SendError::Full);
-        }
-        let block = self.shared.block(Owner::Port(port), block);
-        self.packets.push_back(Packet::Udp { to, port, piece, block });
-        Ok(())
-    }
-
     /// What was counted.
     pub fn statistics(&self) -> &Statistics {
         &self.shared.statistics
@@ -291,7 +268,7 @@ impl Stack {
             chunks: self.shared.blocks.len(),
             buffers: self.shared.held,
             frames: self.sending.len(),
-            pending: self.packets.len() + self.neighbours.pending(),
+            pending: self.packets.len() + self.neighbours.pending() + self.chunks_to_send(),
         }
     }
 

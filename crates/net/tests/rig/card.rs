@@ -88,6 +88,8 @@ pub struct Card {
     /// What accepted connections do.
     pub accepts: Option<Plan>,
     pub datagrams: Vec<(u16, SocketAddrV4, Vec<u8>)>,
+    /// Blocks of which not all datagrams were sent.
+    pub unsent: Vec<u64>,
     /// No chunk is granted before this time: the engine is slow.
     pub stalled_until: u64,
     /// Frames dropped as all buffers were taken.
@@ -125,6 +127,7 @@ impl Card {
             dirty: BTreeSet::new(),
             accepts: None,
             datagrams: Vec::new(),
+            unsent: Vec::new(),
             stalled_until: 0,
             overruns: 0,
         }
@@ -189,6 +192,24 @@ impl Card {
         result
     }
 
+    /// A block's bytes in datagrams of `payload` bytes: the block.
+    pub fn send_datagrams(
+        &mut self,
+        port: u16,
+        to: SocketAddrV4,
+        seed: u64,
+        length: u32,
+        payload: u16,
+    ) -> Result<u64, SendError> {
+        let (block, piece) = self.block(seed, 0, length).unwrap();
+        let chunk = Chunk { piece, block, policy: Policy::Hold, more: false };
+        let result = self.stack.send_datagrams(port, to, chunk, payload);
+        if result.is_err() {
+            self.give_back(block);
+        }
+        result.map(|()| block)
+    }
+
     fn event(&mut self, event: Event, now: u64) {
         match event {
             Event::Connected { flow } => self.opened(flow, now),
@@ -226,6 +247,10 @@ impl Card {
             Event::Free { owner, block } => {
                 assert!(matches!(owner, Owner::Flow(_) | Owner::Port(_)));
                 self.give_back(block);
+            }
+            Event::Unsent { block, .. } => {
+                assert!(self.blocks_out.contains_key(&block), "its block comes back after that");
+                self.unsent.push(block);
             }
             Event::Release { buffer } => {
                 assert!(self.buffers_out.remove(&buffer).is_some(), "buffer {buffer} was released twice");

@@ -3,6 +3,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod datagrams;
 mod goodput;
 mod links;
 mod states;

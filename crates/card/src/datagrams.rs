@@ -1,0 +1,308 @@
+//! Datagrams of one peer to one port as a source of transfers: which command gets which of them.
+//!
+//! The payloads of datagrams are put one behind the other into the blocks of a command's reads, until the command has the length that it
+//! asked for; then it is the next command's turn. A datagram is one command's: what is too long for it fails it and stays for the next. What
+//! comes when no command waits is held, up to a bound, and dropped beyond it.
+
+use crate::flow::Told;
+use dcs_abi::result::PATH_PEER_TO_PEER;
+use dcs_abi::status::Status;
+use dcs_devices::bus::Bus;
+use dcs_engine::{CommandId, Fault, OperationId, Outcome};
+use std::collections::VecDeque;
+
+/// errno of a datagram that is longer than what the command wants (EMSGSIZE).
+const TOO_LONG: u32 = 90;
+
+/// Datagrams that are held for one endpoint.
+pub const HELD: usize = 256;
+
+/// A read of a command's, which has the name `C`.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<C = CommandId> {
+    /// The command.
+    pub command: C,
+    /// Its operation.
+    pub operation: OperationId,
+    /// Where the next byte goes in own memory.
+    pub memory: u64,
+    /// Bytes that are wanted.
+    pub length: u32,
+    /// Bytes that the command lacks, with those of this read, without those of its reads before.
+    pub missing: u64,
+}
+
+/// The command whose turn it is.
+#[derive(Debug)]
+struct Turn<C> {
+    command: C,
+    /// What its last datagram had more than its reads so far had room for.
+    rest: VecDeque<u8>,
+}
+
+/// Who gets what.
+#[derive(Debug)]
+pub struct Datagrams<C = CommandId> {
+    /// Payload of each datagram that is sent, but the last one of a block.
+    pub payload: u16,
+    /// A read that has come so far, and how far: in the order in which they came.
+    reads: VecDeque<(Read<C>, u32)>,
+    turn: Option<Turn<C>>,
+    held: VecDeque<Vec<u8>>,
+    /// Datagrams for which there was no room.
+    pub dropped: u64,
+}
+
+impl<C: Copy + PartialEq> Datagrams<C> {
+    /// Nobody wants or has any.
+    pub fn new(payload: u16) -> Datagrams<C> {
+        let (reads, held) = Default::default();
+        Datagrams { payload, reads, turn: None, held, dropped: 0 }
+    }
+
+    /// Datagrams that are held.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// A command wants more.
+    pub fn read(&mut self, read: Read<C>) {
+        self.reads.push_back((read, 0));
+    }
+
+    /// A datagram has come; `room`: one more may be held.
+    pub fn arrived(&mut self, bytes: Vec<u8>, room: bool) {
+        // One that nobody has to wait for takes no room.
+        if (room && self.held.len() < HELD) || (self.held.is_empty() && !self.reads.is_empty()) {
+            self.held.push_back(bytes);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// A command is over, or will read no more: what it has is gone with it.
+    pub fn forget(&mut self, command: C) {
+        self.turn.take_if(|turn| turn.command == command);
+    }
+
+    /// An operation is given up; false where it is no read of these.
+    pub fn abort(&mut self, operation: OperationId, told: &mut VecDeque<Told>) -> bool {
+        let Some(at) = self.reads.iter().position(|(read, _)| read.operation == operation) else {
+            return false;
+        };
+        if let Some((read, _)) = self.reads.remove(at) {
+            told.push_back(failed(&read, Fault::new(Status::Cancelled)));
+        }
+        true
+    }
+
+    /// The host lets go of it, or the NIC is gone.
+    pub fn close(&mut self, told: &mut VecDeque<Told>) {
+        let fault = Fault::new(Status::PeerReset);
+        told.extend(self.reads.drain(..).map(|(read, _)| failed(&read, fault)));
+    }
+
+    /// Gives what there is to whose turn it is.
+    pub fn settle(&mut self, bus: &mut dyn Bus, told: &mut VecDeque<Told>) {
+        while let Some(at) = self.next_read() {
+            let read = self.reads[at].0;
+            if self.turn.as_ref().is_none_or(|turn| turn.rest.is_empty()) {
+                let Some(next) = self.held.front() else { return };
+                if next.len() as u64 > read.missing {
+                    self.refuse(read.command, told);
+                    continue;
+                }
+                let rest = self.held.pop_front().unwrap_or_default().into();
+                self.turn = Some(Turn { command: read.command, rest });
+            }
+            self.fill(at, bus, told);
+        }
+    }
+
+    /// The first read of the command whose turn it is.
+    fn next_read(&self) -> Option<usize> {
+        match &self.turn {
+            Some(turn) => self.reads.iter().position(|(read, _)| read.command == turn.command),
+            None => (!self.reads.is_empty()).then_some(0),
+        }
+    }
+
+    fn fill(&mut self, at: usize, bus: &mut dyn Bus, told: &mut VecDeque<Told>) {
+        let (Some(turn), Some((read, filled))) = (&mut self.turn, self.reads.get_mut(at)) else { return };
+        let count = turn.rest.len().min((read.length - *filled) as usize);
+        let bytes: Vec<u8> = turn.rest.drain(..count).collect();
+        bus.store(read.memory + u64::from(*filled), &bytes);
+        *filled += count as u32;
+        read.missing -= count as u64;
+        if *filled < read.length {
+            return;
+        }
+        let moved = Outcome::Moved { bytes: read.length.into(), path: PATH_PEER_TO_PEER, held: false };
+        told.push_back(Told::Done(read.operation, moved));
+        if read.missing == 0 {
+            self.turn = None;
+        }
+        self.reads.remove(at);
+    }
+
+    /// The next datagram is too long for a command.
+    fn refuse(&mut self, command: C, told: &mut VecDeque<Told>) {
+        let fault = Fault { status: Status::ReadError, errno: TOO_LONG };
+        let of_it = self.reads.iter().filter(|(read, _)| read.command == command);
+        told.extend(of_it.map(|(read, _)| failed(read, fault)));
+        self.reads.retain(|(read, _)| read.command != command);
+        self.forget(command);
+    }
+}
+
+fn failed<C>(read: &Read<C>, fault: Fault) -> Told {
+    Told::Done(read.operation, Outcome::Failed(fault))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dcs_devices::bus::{Tag, Window};
+
+    /// A bus that is memory alone.
+    struct Memory(Vec<u8>);
+
+    impl Bus for Memory {
+        fn window(&self) -> Window {
+            Window { address: 0, length: self.0.len() as u64 }
+        }
+        fn load(&self, offset: u64, bytes: &mut [u8]) {
+            bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
+        }
+        fn store(&mut self, offset: u64, bytes: &[u8]) {
+            self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        fn write(&mut self, _: u64, _: &[u8]) {}
+        fn read(&mut self, _: u64, _: u32, _: Tag) {}
+        fn interrupt(&mut self, _: u16) {}
+    }
+
+    struct Rig {
+        datagrams: Datagrams<char>,
+        bus: Memory,
+        told: VecDeque<Told>,
+        /// The next byte that comes.
+        next: u8,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            Rig { datagrams: Datagrams::new(100), bus: Memory(vec![0; 1000]), told: VecDeque::new(), next: 0 }
+        }
+
+        fn read(&mut self, command: char, operation: u64, memory: u64, length: u32, missing: u64) {
+            let operation = OperationId::from_bits(operation);
+            self.datagrams.read(Read { command, operation, memory, length, missing });
+            self.datagrams.settle(&mut self.bus, &mut self.told);
+        }
+
+        /// A datagram comes: the stream of all of them is 0, 1, 2, ...
+        fn arrive(&mut self, length: u8) {
+            self.datagrams.arrived((self.next..self.next + length).collect(), true);
+            self.next += length;
+            self.datagrams.settle(&mut self.bus, &mut self.told);
+        }
+
+        /// What was told: operation, and bytes or status.
+        fn told(&mut self) -> Vec<(u64, Result<u64, Status>)> {
+            let told = |told| match told {
+                Told::Done(operation, Outcome::Moved { bytes, .. }) => (operation.to_bits(), Ok(bytes)),
+                Told::Done(operation, Outcome::Failed(fault)) => (operation.to_bits(), Err(fault.status)),
+                other => panic!("{other:?}"),
+            };
+            self.told.drain(..).map(told).collect()
+        }
+
+        fn has(&self, at: usize, first: u8, length: u8) -> bool {
+            self.bus.0[at..][..length.into()].iter().copied().eq(first..first + length)
+        }
+    }
+
+    #[test]
+    fn payloads_are_put_one_behind_the_other_whatever_the_blocks() {
+        let mut rig = Rig::new();
+        rig.arrive(10);
+        rig.read('a', 1, 0, 16, 30);
+        assert_eq!(rig.told(), []);
+        rig.arrive(12);
+        assert_eq!(rig.told(), [(1, Ok(16))]);
+        assert!(rig.has(0, 0, 16));
+        // Another command's reads do not get what is left of a datagram, nor the next one.
+        rig.read('b', 2, 500, 10, 10);
+        rig.arrive(8);
+        assert_eq!(rig.told(), []);
+        rig.read('a', 3, 100, 14, 14);
+        assert_eq!(rig.told(), [(3, Ok(14))]);
+        assert!(rig.has(100, 16, 14));
+        rig.arrive(10);
+        assert_eq!(rig.told(), [(2, Ok(10))]);
+        assert!(rig.has(500, 30, 10));
+    }
+
+    #[test]
+    fn a_datagram_that_is_too_long_fails_a_command_and_is_the_next_one_s() {
+        let mut rig = Rig::new();
+        rig.read('a', 1, 0, 10, 15);
+        rig.read('a', 2, 10, 5, 5);
+        rig.read('b', 3, 100, 8, 8);
+        rig.arrive(9);
+        rig.arrive(8);
+        assert_eq!(rig.told(), [(1, Err(Status::ReadError)), (2, Err(Status::ReadError)), (3, Ok(8))]);
+        assert!(rig.has(100, 9, 8));
+        // One that fits exactly ends it.
+        rig.read('c', 4, 0, 8, 8);
+        rig.arrive(8);
+        assert_eq!(rig.told(), [(4, Ok(8))]);
+    }
+
+    #[test]
+    fn what_a_command_had_is_gone_with_it_and_no_more() {
+        let mut rig = Rig::new();
+        rig.read('a', 1, 0, 10, 40);
+        rig.arrive(15);
+        assert_eq!(rig.told(), [(1, Ok(10))]);
+        rig.read('b', 2, 500, 7, 7);
+        rig.arrive(7);
+        rig.read('a', 3, 100, 30, 30);
+        assert!(rig.datagrams.abort(OperationId::from_bits(3), &mut rig.told));
+        assert!(!rig.datagrams.abort(OperationId::from_bits(3), &mut rig.told));
+        assert_eq!(rig.told(), [(3, Err(Status::Cancelled))]);
+        rig.datagrams.forget('x');
+        rig.datagrams.settle(&mut rig.bus, &mut rig.told);
+        assert_eq!(rig.told(), [], "it is not over");
+        rig.bus.0.fill(0xee);
+        rig.datagrams.forget('a');
+        rig.datagrams.settle(&mut rig.bus, &mut rig.told);
+        // The second datagram was taken by the first command, as there was room.
+        assert_eq!(rig.told(), []);
+        rig.arrive(7);
+        assert_eq!(rig.told(), [(2, Ok(7))]);
+        assert!(rig.has(500, 22, 7) && rig.bus.0[..500].iter().all(|byte| *byte == 0xee));
+        rig.read('c', 4, 0, 7, 7);
+        rig.datagrams.close(&mut rig.told);
+        assert_eq!(rig.told(), [(4, Err(Status::PeerReset))]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_held_up_to_a_bound() {
+        let mut rig = Rig::new();
+        for at in 0..HELD + 5 {
+            rig.datagrams.arrived(vec![at as u8], true);
+        }
+        assert_eq!((rig.datagrams.held(), rig.datagrams.dropped), (HELD, 5));
+        rig.datagrams.arrived(vec![1], false);
+        assert_eq!(rig.datagrams.dropped, 6);
+        rig.read('a', 1, 0, 256, 257);
+        rig.read('a', 2, 256, 1, 1);
+        assert_eq!((rig.told(), rig.datagrams.held()), (vec![(1, Ok(256))], 0));
+        // Who waits needs no room.
+        rig.datagrams.arrived(vec![1], false);
+        rig.datagrams.settle(&mut rig.bus, &mut rig.told);
+        assert_eq!((rig.told(), rig.datagrams.dropped), (vec![(2, Ok(1))], 6));
+    }
+}

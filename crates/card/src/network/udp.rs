@@ -1,0 +1,189 @@
+//! A network's datagrams: endpoints of transfers, each a port of its own and a peer's.
+//!
+//! What goes out is cut out of blocks by the stack, goes at the pace at which the NIC takes frames, and is done when the NIC has sent it. Nobody
+//! hears of what is lost after that.
+
+use super::{Network, Told};
+use crate::datagrams::{Datagrams, Read};
+use dcs_abi::result::PATH_PEER_TO_PEER;
+use dcs_abi::status::Status;
+use dcs_devices::bus::Bus;
+use dcs_engine::{CommandId, Fault, OperationId, Outcome};
+use dcs_net::{Chunk, Piece, Policy, SendError};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddrV4;
+
+/// errno where nobody answers at the peer's address, or the gateway's (EHOSTUNREACH).
+const UNREACHABLE: u32 = 113;
+
+/// Endpoints of one NIC.
+const ENDPOINTS: usize = 256;
+
+/// Datagrams that are held for all of them.
+const HELD: usize = 1024;
+
+/// A local port, and the peer's address and port.
+pub type Ends = (u16, SocketAddrV4);
+
+/// What there is of datagrams.
+#[derive(Debug, Default)]
+pub(super) struct Udp {
+    endpoints: BTreeMap<Ends, Datagrams>,
+    /// Blocks that are being sent.
+    writes: HashMap<u64, Write>,
+}
+
+#[derive(Debug)]
+struct Write {
+    ends: Ends,
+    operation: OperationId,
+    length: u32,
+    /// Why not all of it will be sent.
+    fault: Option<Fault>,
+}
+
+impl Udp {
+    fn is_open(&self, port: u16) -> bool {
+        self.endpoints.range((port, LOWEST)..).next().is_some_and(|(ends, _)| ends.0 == port)
+    }
+}
+
+/// The first of all peers.
+const LOWEST: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
+
+impl Network {
+    /// Opens datagrams between a port and a peer; `payload`: bytes of each that is sent, 0 for as many as fit.
+    pub fn open_datagrams(&mut self, ends: Ends, payload: u16) -> Result<(), Status> {
+        let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
+        let most = stack.datagram_max();
+        let (port, peer) = ends;
+        let sound = port > 0 && peer.port() > 0 && stack.has_way(*peer.ip()) && payload <= most;
+        if !sound || self.udp.endpoints.contains_key(&ends) {
+            return Err(Status::InvalidField);
+        }
+        if self.udp.endpoints.len() == ENDPOINTS {
+            return Err(Status::OutOfResources);
+        }
+        if !self.udp.is_open(port) {
+            stack.open_udp(port).map_err(|_| Status::InvalidField)?;
+        }
+        let payload = if payload == 0 { most } else { payload };
+        self.udp.endpoints.insert(ends, Datagrams::new(payload));
+        Ok(())
+    }
+
+    /// The host lets go of them: what is not sent is not, who waits gets nothing.
+    pub fn close_datagrams(&mut self, bus: &mut dyn Bus, ends: Ends) {
+        let Some(mut datagrams) = self.udp.endpoints.remove(&ends) else { return };
+        datagrams.close(&mut self.told);
+        let of_it = self.udp.writes.iter().filter(|(_, write)| write.ends == ends);
+        for token in of_it.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.recall(token, Status::PeerReset);
+        }
+        if let Some(stack) = self.stack.as_mut().filter(|_| !self.udp.is_open(ends.0)) {
+            stack.close_udp(ends.0);
+        }
+        self.take_events(bus);
+    }
+
+    /// The same for all of them.
+    pub(super) fn close_all_datagrams(&mut self, bus: &mut dyn Bus) {
+        for ends in self.udp.endpoints.keys().copied().collect::<Vec<_>>() {
+            self.close_datagrams(bus, ends);
+        }
+    }
+
+    /// Whether they are open.
+    pub fn has_datagrams(&self, ends: Ends) -> bool {
+        self.udp.endpoints.contains_key(&ends)
+    }
+
+    /// Datagrams that came when there was no room; none where there is no such endpoint.
+    pub fn dropped_datagrams(&self, ends: Ends) -> Option<u64> {
+        self.udp.endpoints.get(&ends).map(|datagrams| datagrams.dropped)
+    }
+
+    /// Reads what comes.
+    pub fn read_datagrams(&mut self, bus: &mut dyn Bus, ends: Ends, read: Read) {
+        match self.udp.endpoints.get_mut(&ends) {
+            Some(datagrams) => {
+                datagrams.read(read);
+                datagrams.settle(bus, &mut self.told);
+            }
+            None => self.fail(read.operation, Status::PeerReset),
+        }
+    }
+
+    /// Sends a block's bytes.
+    pub fn write_datagrams(&mut self, ends: Ends, operation: OperationId, piece: Piece) {
+        let (Some(stack), Some(datagrams)) = (self.stack.as_mut(), self.udp.endpoints.get(&ends)) else {
+            return self.fail(operation, Status::PeerReset);
+        };
+        self.next_token += 1;
+        let chunk = Chunk { piece, block: self.next_token, policy: Policy::Hold, more: false };
+        match stack.send_datagrams(ends.0, ends.1, chunk, datagrams.payload) {
+            Ok(()) => {
+                let write = Write { ends, operation, length: piece.length, fault: None };
+                self.udp.writes.insert(chunk.block, write);
+            }
+            Err(SendError::Full) => self.fail(operation, Status::OutOfResources),
+            Err(_) => self.fail(operation, Status::PeerReset),
+        }
+    }
+
+    /// A datagram has come to an open port.
+    pub(super) fn datagram(&mut self, bus: &mut dyn Bus, ends: Ends, piece: Piece) {
+        let room = self.udp.endpoints.values().map(Datagrams::held).sum::<usize>() < HELD;
+        let Some(datagrams) = self.udp.endpoints.get_mut(&ends) else { return };
+        let mut bytes = vec![0; piece.length as usize];
+        bus.load(piece.offset, &mut bytes);
+        // One without bytes adds none.
+        if !bytes.is_empty() {
+            datagrams.arrived(bytes, room);
+            datagrams.settle(bus, &mut self.told);
+        }
+    }
+
+    /// Not all of a block will be sent: for a reason that is known, or as there is no way.
+    pub(super) fn unsent(&mut self, token: u64) {
+        if let Some(write) = self.udp.writes.get_mut(&token) {
+            let fault = Fault { status: Status::WriteError, errno: UNREACHABLE };
+            write.fault.get_or_insert(fault);
+        }
+    }
+
+    /// The NIC has sent all of a block that it was given.
+    pub(super) fn datagrams_sent(&mut self, token: u64) {
+        let Some(write) = self.udp.writes.remove(&token) else { return };
+        let all = Outcome::Moved { bytes: write.length.into(), path: PATH_PEER_TO_PEER, held: false };
+        self.told.push_back(Told::Done(write.operation, write.fault.map_or(all, Outcome::Failed)));
+    }
+
+    /// Stops an operation; false where it is none of these. What the NIC has is sent.
+    pub(super) fn abort_datagrams(&mut self, operation: OperationId) -> bool {
+        let told = &mut self.told;
+        if self.udp.endpoints.values_mut().any(|datagrams| datagrams.abort(operation, told)) {
+            return true;
+        }
+        let token = self.udp.writes.iter().find(|(_, write)| write.operation == operation);
+        let Some(token) = token.map(|(token, _)| *token) else { return false };
+        self.recall(token, Status::Cancelled);
+        true
+    }
+
+    fn recall(&mut self, token: u64, status: Status) {
+        if let (Some(stack), Some(write)) = (&mut self.stack, self.udp.writes.get_mut(&token))
+            && stack.recall(write.ends.0, write.ends.1, token)
+        {
+            write.fault = Some(Fault::new(status));
+        }
+    }
+
+    /// A command is over: the next one's turn.
+    pub fn forget_command(&mut self, bus: &mut dyn Bus, ends: Ends, command: CommandId) {
+        if let Some(datagrams) = self.udp.endpoints.get_mut(&ends) {
+            datagrams.forget(command);
+            datagrams.settle(bus, &mut self.told);
+        }
+    }
+}
