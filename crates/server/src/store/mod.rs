@@ -1,3 +1,473 @@
 //! Buckets, objects and uploads: records in a database, data in files.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   DIR/lock                 locked while a server has the folder open
+//!   DIR/meta.redb            the database: every record
+//!   DIR/data/1f/0000000000007c3a    a data file: a whole object, or a part of one. Up to 1024 a folder
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`record`] | the records |
+//! | `tables` | how they lie in the database |
+//! | `database` | its file |
+//! | `folder` | data files, their ids, drafts |
+//! | `commit` | group commit |
+//! | `change` | what operations do inside a transaction |
+//! | `list`, `uploads` | listings; multipart uploads |
+//! | `sweep`, `recover` | removal of files: of what was replaced, of what a crash left |
+//!
+//! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then [`Store::put`] commits a
+//! record that does. Whoever reads sees the old object or the new one. What was replaced becomes garbage in the same transaction,
+//! and its files are removed afterwards; who has one open reads on.
+//!
+//! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. What was going on has happened or not, never
+//! by half, and leaves no file behind.
+//!
+//! **What is checked.** Every record has a checksum and is checked when it is read. Data files are checked for their length here,
+//! and for their digests by whoever reads them. The database's own pages are checked after a crash only.
 
+mod change;
+mod commit;
+mod database;
+mod error;
+mod faults;
+mod folder;
+mod list;
 pub mod record;
+mod recover;
+mod sweep;
+mod tables;
+mod uploads;
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::ops::Bound;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::{Arc, RwLock};
+
+use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
+
+pub use error::StoreError;
+pub use folder::Draft;
+pub use list::{Listed, Listing};
+pub use record::{Bucket, Object, Part, Segment, Upload};
+pub use recover::Recovery;
+pub use uploads::{ListedUploads, UploadListing};
+
+use change::Entry;
+use commit::{Committer, Shared};
+use folder::Folder;
+use tables::*;
+
+/// When a change is acknowledged. Nothing acknowledged is lost when the process dies, at any level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When data, names and records are on the disk. A power loss loses nothing, if the disk keeps what it says it has.
+    #[default]
+    Full,
+    /// When names and records are on the disk, while the kernel still writes the data. After a power loss the data of the last
+    /// seconds may be missing or wrong: a file is too short, or its digest is another; it is found when it is read.
+    Metadata,
+    /// At once. After a power loss the last changes may be missing, and the database may not open at all, since the kernel
+    /// writes its pages in any order. For what can be had again elsewhere.
+    None,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "full",
+            Self::Metadata => "metadata",
+            Self::None => "none",
+        })
+    }
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "full" => Ok(Self::Full),
+            "metadata" => Ok(Self::Metadata),
+            "none" => Ok(Self::None),
+            other => Err(format!("durability is full, metadata or none, not {other:?}")),
+        }
+    }
+}
+
+/// How a store is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// When a change is acknowledged.
+    pub durability: Durability,
+}
+
+/// What must hold of the object that is replaced; it is looked at in the transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    None,
+    /// There is none (`If-None-Match: *`).
+    Absent,
+    /// Its ETag is this one, without quotes (`If-Match`).
+    Matches(String),
+}
+
+impl Condition {
+    fn check(&self, old: Option<&Object>) -> Result<(), StoreError> {
+        match (self, old) {
+            (Self::None, _) | (Self::Absent, None) => Ok(()),
+            (Self::Matches(_), None) => Err(StoreError::NoSuchKey),
+            (Self::Matches(etag), Some(old)) if old.etag == *etag => Ok(()),
+            (Self::Absent | Self::Matches(_), Some(_)) => Err(StoreError::ConditionFailed),
+        }
+    }
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Buckets.
+    pub buckets: u64,
+    /// Objects in them.
+    pub objects: u64,
+    /// Uploads that are going on.
+    pub uploads: u64,
+    /// Plain bytes of the objects.
+    pub bytes: u64,
+    /// Bytes of the objects' files.
+    pub stored: u64,
+}
+
+/// The storage of a server. Reads see what was committed when they began, and wait for nobody; changes wait for their commit, which
+/// they share. When it is dropped, what waits is committed.
+pub struct Store {
+    // Stopped first: what it does needs the others.
+    committer: Committer,
+    database: Shared,
+    folder: Arc<Folder>,
+    durability: Durability,
+    _lock: File,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("data", &self.folder.data()).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store in `dir`, or makes one where there is nothing or an empty folder.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::InUse`], [`StoreError::Foreign`], [`StoreError::Format`]; [`StoreError::Database`] for a database that is no
+    /// database or is damaged; [`StoreError::Io`].
+    pub fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Recovery), StoreError> {
+        fs::create_dir_all(dir).map_err(StoreError::io("create", dir))?;
+        let path = dir.join("meta.redb");
+        if !path.try_exists().map_err(StoreError::io("look at", &path))? {
+            check_is_empty(dir)?;
+        }
+        let lock = lock(dir)?;
+        if !path.try_exists().map_err(StoreError::io("look at", &path))? {
+            database::create(dir)?;
+        }
+        let durability = options.durability;
+        let (database, crashed) = database::open(&path, durability != Durability::None)?;
+        database::check_format(&database)?;
+        let end = database::state(&database, STATE_END)?;
+        let folder = Arc::new(Folder::new(dir, end, end + folder::RANGE)?);
+        let recovery = recover::mend(&database, &folder, durability, crashed)?;
+        let database = Arc::new(RwLock::new(Some(database)));
+        let committer = Committer::start(database.clone(), path, folder.clone(), durability)?;
+        Ok((Arc::new(Self { committer, database, folder, durability, _lock: lock }), recovery))
+    }
+
+    /// When changes are acknowledged.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let database = self.database.read().expect("readers do not panic");
+        read(&database.as_ref().ok_or(StoreError::Closed)?.begin_read()?)
+    }
+
+    /// A bucket.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Damaged`], [`StoreError::Database`], as with all that reads records.
+    pub fn bucket(&self, name: &str) -> Result<Option<Bucket>, StoreError> {
+        let key = name.as_bytes();
+        self.read(|reading| {
+            let record = reading.open_table(BUCKETS)?.get(key)?;
+            record.map(|record| decode(key, record.value())).transpose()
+        })
+    }
+
+    /// All buckets with their names, in order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::bucket`].
+    pub fn buckets(&self) -> Result<Vec<(String, Bucket)>, StoreError> {
+        self.read(|reading| {
+            let mut buckets = Vec::new();
+            for entry in reading.open_table(BUCKETS)?.iter()? {
+                let (key, record) = entry?;
+                let bucket = decode(key.value(), record.value())?;
+                buckets.push((String::from_utf8_lossy(key.value()).into_owned(), bucket));
+            }
+            Ok(buckets)
+        })
+    }
+
+    /// Makes a bucket.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BucketExists`]; [`StoreError::Invalid`] for a name with a zero byte in it; and those of every change:
+    /// [`StoreError::NoSpace`], [`StoreError::Io`], [`StoreError::Database`], [`StoreError::Damaged`], [`StoreError::Closed`].
+    pub async fn create_bucket(&self, name: &str, bucket: Bucket) -> Result<(), StoreError> {
+        if name.contains('\0') {
+            return Err(StoreError::Invalid("a zero byte in a bucket's name"));
+        }
+        let name = name.to_owned();
+        self.committer.submit(Vec::new(), move |changes| changes.create_bucket(&name, &bucket)).await
+    }
+
+    /// Deletes a bucket without objects. Its uploads are aborted.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`], and those of every change ([`Store::create_bucket`]).
+    pub async fn delete_bucket(&self, name: &str) -> Result<(), StoreError> {
+        let name = name.to_owned();
+        self.committer.submit(Vec::new(), move |changes| changes.delete_bucket(&name)).await
+    }
+
+    /// Changes a bucket's record. `change` runs on the thread that commits, and must be quick.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchBucket`], and those of every change ([`Store::create_bucket`]).
+    pub async fn change_bucket(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Bucket) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let name = name.to_owned();
+        self.committer.submit(Vec::new(), move |changes| changes.change_bucket(&name, change)).await
+    }
+
+    /// An object's record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::bucket`]. A bucket that is not there has no objects.
+    pub fn object(&self, bucket: &str, key: &str) -> Result<Option<Object>, StoreError> {
+        let key = object_key(bucket, key);
+        self.read(|reading| {
+            let record = reading.open_table(OBJECTS)?.get(&*key)?;
+            record.map(|record| decode(&key, record.value())).transpose()
+        })
+    }
+
+    /// Opens a segment's file for reading. It can be read to its end whatever happens to the object.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] when the object was replaced since its record was read: read it again, and take it for damaged if it is
+    /// the same record; [`StoreError::Damaged`] for a file of the wrong length; [`StoreError::Io`].
+    pub fn open_segment(&self, segment: &Segment) -> Result<File, StoreError> {
+        let path = self.folder.path(segment.id);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(StoreError::NotFound),
+            file => file.map_err(StoreError::io("open", &path))?,
+        };
+        let length = file.metadata().map_err(StoreError::io("look at", &path))?.len();
+        if length != segment.stored {
+            let stored = segment.stored;
+            return Err(StoreError::Damaged(format!("{}: {length} bytes, not {stored}", path.display())));
+        }
+        Ok(file)
+    }
+
+    /// A new data file. Once in some thousand calls it waits for a commit.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSpace`] when the file system is nearly full, [`StoreError::Io`], [`StoreError::Closed`].
+    pub fn draft(&self) -> Result<Draft, StoreError> {
+        if !self.folder.has_room()? {
+            return Err(StoreError::NoSpace);
+        }
+        loop {
+            match self.folder.draft()? {
+                // Nobody waits for these: they come with a later commit.
+                Some((draft, left)) if left == folder::RANGE / 4 => {
+                    self.committer.more_ids()?;
+                    return Ok(draft);
+                }
+                Some((draft, _)) => return Ok(draft),
+                None => self.committer.more_ids()?.recv().unwrap_or(Err(StoreError::Closed))?,
+            }
+        }
+    }
+
+    /// Puts an object; one of that key is replaced. Its segments are the drafts, in their order, and complete.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchBucket`]; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where there is no object to match;
+    /// [`StoreError::Invalid`]; and those of every change ([`Store::create_bucket`]). The drafts are removed then.
+    pub async fn put(
+        &self,
+        bucket: &str,
+        key: &str,
+        object: Object,
+        drafts: Vec<Draft>,
+        condition: Condition,
+    ) -> Result<(), StoreError> {
+        if !object.segments.iter().map(|segment| segment.id).eq(drafts.iter().map(Draft::id)) {
+            return Err(StoreError::Invalid("segments that are not the drafts"));
+        }
+        let entry = Entry::new(bucket, key, object);
+        let bucket = bucket.to_owned();
+        self.committer.submit(drafts, move |changes| changes.put(&bucket, &entry, &condition)).await
+    }
+
+    /// Changes an object's record, except for its size and segments. `change` runs on the thread that commits, and must be quick.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`], and those of every change ([`Store::create_bucket`]).
+    pub async fn change_object(
+        &self,
+        bucket: &str,
+        key: &str,
+        change: impl FnOnce(&mut Object) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let (bucket, key) = (bucket.to_owned(), key.to_owned());
+        self.committer.submit(Vec::new(), move |changes| changes.change_object(&bucket, &key, change)).await
+    }
+
+    /// Deletes objects, all or none. Says of each whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchBucket`], and those of every change ([`Store::create_bucket`]).
+    pub async fn delete(&self, bucket: &str, keys: Vec<String>) -> Result<Vec<bool>, StoreError> {
+        let bucket = bucket.to_owned();
+        self.committer.submit(Vec::new(), move |changes| changes.delete(&bucket, &keys)).await
+    }
+
+    /// Marks an object whose data in that segment were found to be wrong. Says whether: an object that has not that segment (any
+    /// more) is left alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of every change ([`Store::create_bucket`]).
+    pub async fn quarantine(
+        &self,
+        bucket: &str,
+        key: &str,
+        segment: u64,
+        reason: String,
+    ) -> Result<bool, StoreError> {
+        let (bucket, key) = (bucket.to_owned(), key.to_owned());
+        self.committer
+            .submit(Vec::new(), move |changes| changes.quarantine(&bucket, &key, segment, reason))
+            .await
+    }
+
+    /// Up to `max` objects of all buckets, in order, behind that bucket and key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::bucket`].
+    pub fn objects_after(
+        &self,
+        after: Option<(String, String)>,
+        max: usize,
+    ) -> Result<Vec<(String, String, Object)>, StoreError> {
+        let after = after.map(|(bucket, key)| object_key(&bucket, &key));
+        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.read(|reading| {
+            let mut objects = Vec::new();
+            for entry in reading.open_table(OBJECTS)?.range::<&[u8]>((from, Bound::Unbounded))?.take(max) {
+                let (key, record) = entry?;
+                let object = decode(key.value(), record.value())?;
+                let (bucket, key) = split_key(key.value())?;
+                objects.push((bucket.to_owned(), key.to_owned(), object));
+            }
+            Ok(objects)
+        })
+    }
+
+    /// How much there is. It takes no longer when there is more.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::bucket`].
+    pub fn usage(&self) -> Result<Usage, StoreError> {
+        self.read(|reading| {
+            let state = reading.open_table(STATE)?;
+            let number = |name| Ok::<_, StoreError>(state.get(name)?.map_or(0, |value| value.value()));
+            Ok(Usage {
+                buckets: reading.open_table(BUCKETS)?.len()?,
+                objects: reading.open_table(OBJECTS)?.len()?,
+                uploads: reading.open_table(UPLOADS)?.len()?,
+                bytes: number(STATE_BYTES)?,
+                stored: number(STATE_STORED)?,
+            })
+        })
+    }
+}
+
+fn need_bucket(reading: &ReadTransaction, name: &str) -> Result<(), StoreError> {
+    reading.open_table(BUCKETS)?.get(name.as_bytes())?.map(drop).ok_or(StoreError::NoSuchBucket)
+}
+
+/// The first key behind all of a bucket's.
+fn after_bucket(bucket: &str) -> Vec<u8> {
+    [bucket.as_bytes(), &[1]].concat()
+}
+
+/// Refuses a folder without a database that has anything but what an interrupted [`Store::open`] leaves.
+fn check_is_empty(dir: &Path) -> Result<(), StoreError> {
+    for entry in fs::read_dir(dir).map_err(StoreError::io("read", dir))? {
+        let name = entry.map_err(StoreError::io("read", dir))?.file_name();
+        let data = dir.join("data");
+        let is_ours = match name.to_str() {
+            Some("lock" | "meta.redb.new" | "lost+found") => true,
+            // Data files without a database: better a question than a new database beside them.
+            Some("data") => fs::read_dir(&data).map_err(StoreError::io("read", &data))?.next().is_none(),
+            _ => false,
+        };
+        if !is_ours {
+            return Err(StoreError::Foreign(dir.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(StoreError::io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
+    }
+}

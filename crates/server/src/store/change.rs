@@ -1,0 +1,326 @@
+//! What operations do to the database, inside a transaction that many of them share.
+//!
+//! Each first checks everything that can be wrong with it and then changes tables, so that one that fails leaves no trace and the
+//! others go on.
+
+use redb::{ReadableTable, Table, WriteTransaction};
+
+use super::error::StoreError;
+use super::record::{Bucket, Object, Part, Segment, Upload};
+use super::tables::*;
+use super::{Condition, after_bucket};
+
+type Bytes = &'static [u8];
+
+/// The tables of a transaction, and what it comes to.
+pub(super) struct Changes<'t> {
+    state: Table<'t, &'static str, u64>,
+    buckets: Table<'t, Bytes, Bytes>,
+    objects: Table<'t, Bytes, Bytes>,
+    uploads: Table<'t, (Bytes, Bytes), Bytes>,
+    parts: Table<'t, (Bytes, u16), Bytes>,
+    blobs: Table<'t, u64, ()>,
+    garbage: Table<'t, u64, ()>,
+    bytes: i64,
+    stored: i64,
+    discarded: Vec<u64>,
+}
+
+/// An object's record as it is going to lie in the database.
+pub(super) struct Entry {
+    key: Vec<u8>,
+    record: Vec<u8>,
+    size: u64,
+    segments: Vec<Segment>,
+}
+
+impl Entry {
+    pub(super) fn new(bucket: &str, key: &str, object: Object) -> Self {
+        let key = object_key(bucket, key);
+        Self { record: encode(&key, &object), key, size: object.size, segments: object.segments }
+    }
+}
+
+fn stored(segments: &[Segment]) -> i64 {
+    segments.iter().map(|segment| segment.stored as i64).sum()
+}
+
+impl<'t> Changes<'t> {
+    pub(super) fn new(transaction: &'t WriteTransaction) -> Result<Self, StoreError> {
+        Ok(Self {
+            state: transaction.open_table(STATE)?,
+            buckets: transaction.open_table(BUCKETS)?,
+            objects: transaction.open_table(OBJECTS)?,
+            uploads: transaction.open_table(UPLOADS)?,
+            parts: transaction.open_table(PARTS)?,
+            blobs: transaction.open_table(BLOBS)?,
+            garbage: transaction.open_table(GARBAGE)?,
+            bytes: 0,
+            stored: 0,
+            discarded: Vec::new(),
+        })
+    }
+
+    /// Writes what was counted. Returns the ids whose files are to be removed once the transaction is committed.
+    pub(super) fn finish(mut self) -> Result<Vec<u64>, StoreError> {
+        for (name, change) in [(STATE_BYTES, self.bytes), (STATE_STORED, self.stored)] {
+            if change != 0 {
+                let before = self.state.get(name)?.map_or(0, |value| value.value());
+                self.state.insert(name, before.saturating_add_signed(change))?;
+            }
+        }
+        Ok(self.discarded)
+    }
+
+    /// Reserves ids.
+    pub(super) fn reserve(&mut self, floor: u64, end: u64) -> Result<(), StoreError> {
+        self.state.insert(STATE_FLOOR, floor)?;
+        self.state.insert(STATE_END, end)?;
+        Ok(())
+    }
+
+    /// The files of these ids are gone.
+    pub(super) fn removed(&mut self, ids: &[u64]) -> Result<(), StoreError> {
+        for id in ids {
+            self.garbage.remove(id)?;
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, segments: &[Segment]) -> Result<(), StoreError> {
+        for Segment { id, .. } in segments {
+            self.blobs.remove(id)?;
+            self.garbage.insert(id, ())?;
+            self.discarded.push(*id);
+        }
+        Ok(())
+    }
+
+    fn need_bucket(&self, name: &str) -> Result<(), StoreError> {
+        self.buckets.get(name.as_bytes())?.map(drop).ok_or(StoreError::NoSuchBucket)
+    }
+
+    pub(super) fn create_bucket(&mut self, name: &str, bucket: &Bucket) -> Result<(), StoreError> {
+        if self.buckets.get(name.as_bytes())?.is_some() {
+            return Err(StoreError::BucketExists);
+        }
+        self.buckets.insert(name.as_bytes(), &*encode(name.as_bytes(), bucket))?;
+        Ok(())
+    }
+
+    pub(super) fn change_bucket(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Bucket),
+    ) -> Result<(), StoreError> {
+        let key = name.as_bytes();
+        let found = self.buckets.get(key)?.map(|record| decode(key, record.value()));
+        let mut bucket = found.ok_or(StoreError::NoSuchBucket)??;
+        change(&mut bucket);
+        self.buckets.insert(key, &*encode(key, &bucket))?;
+        Ok(())
+    }
+
+    pub(super) fn delete_bucket(&mut self, name: &str) -> Result<(), StoreError> {
+        self.need_bucket(name)?;
+        let (from, to) = (object_key(name, ""), after_bucket(name));
+        if self.objects.range(&*from..&*to)?.next().transpose()?.is_some() {
+            return Err(StoreError::BucketNotEmpty);
+        }
+        let no_id: &[u8] = &[];
+        let mut uploads = Vec::new();
+        for entry in self.uploads.range((&*from, no_id)..(&*to, no_id))? {
+            let (key, _) = entry?;
+            let (object, id) = key.value();
+            let (object, id) = (object.to_vec(), id.to_vec());
+            let parts = self.parts_of(&id)?;
+            uploads.push((object, id, parts));
+        }
+        for (object, id, parts) in uploads {
+            self.remove_upload(&object, &id, &parts, |_| true)?;
+        }
+        self.buckets.remove(name.as_bytes())?;
+        Ok(())
+    }
+
+    fn object(&self, key: &[u8]) -> Result<Option<Object>, StoreError> {
+        self.objects.get(key)?.map(|record| decode(key, record.value())).transpose()
+    }
+
+    /// Puts an object whose segments are new files.
+    pub(super) fn put(
+        &mut self,
+        bucket: &str,
+        entry: &Entry,
+        condition: &Condition,
+    ) -> Result<(), StoreError> {
+        self.need_bucket(bucket)?;
+        let old = self.object(&entry.key)?;
+        condition.check(old.as_ref())?;
+        for segment in &entry.segments {
+            self.blobs.insert(segment.id, ())?;
+        }
+        self.replace(entry, old)
+    }
+
+    fn replace(&mut self, entry: &Entry, old: Option<Object>) -> Result<(), StoreError> {
+        if let Some(old) = old {
+            self.forget(&old)?;
+        }
+        self.objects.insert(&*entry.key, &*entry.record)?;
+        self.bytes += entry.size as i64;
+        self.stored += stored(&entry.segments);
+        Ok(())
+    }
+
+    fn forget(&mut self, object: &Object) -> Result<(), StoreError> {
+        self.bytes -= object.size as i64;
+        self.stored -= stored(&object.segments);
+        self.discard(&object.segments)
+    }
+
+    /// Changes what is said of an object. Its data stay what they are.
+    pub(super) fn change_object<T>(
+        &mut self,
+        bucket: &str,
+        key: &str,
+        change: impl FnOnce(&mut Object) -> T,
+    ) -> Result<T, StoreError> {
+        self.need_bucket(bucket)?;
+        let key = object_key(bucket, key);
+        let mut object = self.object(&key)?.ok_or(StoreError::NoSuchKey)?;
+        let (size, segments) = (object.size, object.segments.clone());
+        let result = change(&mut object);
+        object = Object { size, segments, ..object };
+        self.objects.insert(&*key, &*encode(&key, &object))?;
+        Ok(result)
+    }
+
+    pub(super) fn delete(&mut self, bucket: &str, keys: &[String]) -> Result<Vec<bool>, StoreError> {
+        self.need_bucket(bucket)?;
+        let keys: Vec<_> = keys.iter().map(|key| object_key(bucket, key)).collect();
+        for key in &keys {
+            self.object(key)?;
+        }
+        let mut were_there = Vec::with_capacity(keys.len());
+        for key in &keys {
+            let old = self.object(key)?;
+            were_there.push(old.is_some());
+            if let Some(old) = old {
+                self.objects.remove(&**key)?;
+                self.forget(&old)?;
+            }
+        }
+        Ok(were_there)
+    }
+
+    /// Marks an object whose data are wrong, if it still has that segment.
+    pub(super) fn quarantine(
+        &mut self,
+        bucket: &str,
+        key: &str,
+        segment: u64,
+        reason: String,
+    ) -> Result<bool, StoreError> {
+        let still = |object: Object| object.segments.iter().any(|other| other.id == segment);
+        if !self.object(&object_key(bucket, key))?.is_some_and(still) {
+            return Ok(false);
+        }
+        self.change_object(bucket, key, |object| object.quarantined = Some(reason))?;
+        Ok(true)
+    }
+
+    pub(super) fn create_upload(
+        &mut self,
+        bucket: &str,
+        key: &str,
+        id: &str,
+        upload: &Upload,
+    ) -> Result<(), StoreError> {
+        self.need_bucket(bucket)?;
+        let (key, id) = (object_key(bucket, key), id.as_bytes());
+        self.uploads.insert((&*key, id), &*encode(&upload_key(&key, id), upload))?;
+        Ok(())
+    }
+
+    fn need_upload(&self, object: &[u8], id: &[u8]) -> Result<(), StoreError> {
+        self.uploads.get((object, id))?.map(drop).ok_or(StoreError::NoSuchUpload)
+    }
+
+    fn parts_of(&self, id: &[u8]) -> Result<Vec<(u16, Part)>, StoreError> {
+        let mut parts = Vec::new();
+        for entry in self.parts.range((id, 0)..=(id, u16::MAX))? {
+            let (key, record) = entry?;
+            let number = key.value().1;
+            parts.push((number, decode(&part_key(id, number), record.value())?));
+        }
+        Ok(parts)
+    }
+
+    pub(super) fn put_part(
+        &mut self,
+        bucket: &str,
+        key: &str,
+        id: &str,
+        number: u16,
+        part: &Part,
+    ) -> Result<(), StoreError> {
+        let id = id.as_bytes();
+        self.need_upload(&object_key(bucket, key), id)?;
+        let name = part_key(id, number);
+        let old: Option<Part> =
+            self.parts.get((id, number))?.map(|record| decode(&name, record.value())).transpose()?;
+        self.blobs.insert(part.segment.id, ())?;
+        self.parts.insert((id, number), &*encode(&name, part))?;
+        old.map_or(Ok(()), |old| self.discard(&[old.segment]))
+    }
+
+    /// Makes an object of parts. The others become garbage.
+    pub(super) fn complete(
+        &mut self,
+        bucket: &str,
+        id: &str,
+        chosen: &[u16],
+        entry: &Entry,
+        condition: &Condition,
+    ) -> Result<(), StoreError> {
+        self.need_bucket(bucket)?;
+        let id = id.as_bytes();
+        self.need_upload(&entry.key, id)?;
+        let parts = self.parts_of(id)?;
+        for (number, segment) in chosen.iter().zip(&entry.segments) {
+            let found = parts.binary_search_by_key(number, |(number, _)| *number);
+            if !found.is_ok_and(|at| parts[at].1.segment == *segment) {
+                return Err(StoreError::InvalidPart(*number));
+            }
+        }
+        let old = self.object(&entry.key)?;
+        condition.check(old.as_ref())?;
+        self.remove_upload(&entry.key, id, &parts, |number| chosen.binary_search(&number).is_err())?;
+        self.replace(entry, old)
+    }
+
+    pub(super) fn abort_upload(&mut self, bucket: &str, key: &str, id: &str) -> Result<(), StoreError> {
+        let (object, id) = (object_key(bucket, key), id.as_bytes());
+        self.need_upload(&object, id)?;
+        let parts = self.parts_of(id)?;
+        self.remove_upload(&object, id, &parts, |_| true)
+    }
+
+    fn remove_upload(
+        &mut self,
+        object: &[u8],
+        id: &[u8],
+        parts: &[(u16, Part)],
+        is_garbage: impl Fn(u16) -> bool,
+    ) -> Result<(), StoreError> {
+        self.uploads.remove((object, id))?;
+        for (number, part) in parts {
+            self.parts.remove((id, *number))?;
+            if is_garbage(*number) {
+                self.discard(std::slice::from_ref(&part.segment))?;
+            }
+        }
+        Ok(())
+    }
+}

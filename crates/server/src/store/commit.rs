@@ -1,0 +1,281 @@
+//! Group commit: one thread applies all operations that wait in one transaction, makes it durable once, and answers each.
+//!
+//! ```text
+//!   submit --job--> [queue] --batch--> committer: sync folders, apply each, commit --answers-->
+//!                                          |  ^
+//!                              discarded   v  |  removed
+//!                                        sweeper: unlink
+//! ```
+//!
+//! A job that fails fails alone. When folders or database fail, all jobs of the batch do; the database is then opened anew, which
+//! is the only way to go on after a failed write, and says which of the two states it is in. So a draft is removed only when it is
+//! known that no record refers to it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, RwLock};
+use std::thread::{self, JoinHandle};
+
+use redb::{Database, ReadableDatabase};
+use tokio::sync::oneshot;
+
+use super::change::Changes;
+use super::error::StoreError;
+use super::folder::{Draft, Folder};
+use super::sweep::Sweeper;
+use super::tables::BLOBS;
+use super::{Durability, database};
+
+/// How many operations share a transaction at most.
+const BATCH: usize = 1024;
+
+/// The database, which is `None` after it failed and could not be opened again.
+pub(super) type Shared = Arc<RwLock<Option<Database>>>;
+
+/// An operation that waits.
+pub(super) trait Job: Send {
+    /// Applies it, and keeps its own result. An error is one of the transaction.
+    fn apply(&mut self, changes: &mut Changes<'_>) -> Result<(), StoreError>;
+
+    /// Its drafts.
+    fn drafts(&mut self) -> &mut Vec<Draft>;
+
+    /// Tells who waits. Drafts that are still there go the way of the result.
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// An operation whose result is awaited.
+struct Operation<T, F> {
+    change: Option<F>,
+    drafts: Vec<Draft>,
+    result: Result<T, StoreError>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Job for Operation<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut Changes<'_>) -> Result<T, StoreError> + Send,
+{
+    fn apply(&mut self, changes: &mut Changes<'_>) -> Result<(), StoreError> {
+        let Some(change) = self.change.take() else { return Ok(()) };
+        self.result = change(changes);
+        match &self.result {
+            Err(error) if error.is_fatal() => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn drafts(&mut self) -> &mut Vec<Draft> {
+        &mut self.drafts
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let result = committed.and(self.result);
+        if result.is_ok() {
+            self.drafts.into_iter().for_each(Draft::keep);
+        } else {
+            drop(self.drafts);
+        }
+        // Who went away does not want to know.
+        let _ = self.reply.send(result);
+    }
+}
+
+/// A wish for more ids, which every transaction grants.
+struct MoreIds(mpsc::Sender<Result<(), StoreError>>, Vec<Draft>);
+
+impl Job for MoreIds {
+    fn apply(&mut self, _: &mut Changes<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn drafts(&mut self) -> &mut Vec<Draft> {
+        &mut self.1
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let _ = self.0.send(committed);
+    }
+}
+
+/// The committer's end that operations are handed to. When it is dropped, what waits is done, and the thread ends.
+pub(super) struct Committer {
+    jobs: Option<Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Committer {
+    pub(super) fn start(
+        database: Shared,
+        path: PathBuf,
+        folder: Arc<Folder>,
+        durability: Durability,
+    ) -> Result<Self, StoreError> {
+        let (jobs, queue) = mpsc::channel();
+        let sweeper = Sweeper::start(folder.clone(), durability)?;
+        let worker = Worker { database, path, folder, durability, sweeper };
+        let thread = thread::Builder::new()
+            .name("store-commit".into())
+            .spawn(move || worker.run(&queue))
+            .map_err(StoreError::io("start a thread for", "commits".as_ref()))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    fn send(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
+        self.jobs.as_ref().ok_or(StoreError::Closed)?.send(job).map_err(|_| StoreError::Closed)
+    }
+
+    /// Has `change` applied and committed. `drafts` are the files that it makes records refer to.
+    pub(super) async fn submit<T: Send + 'static>(
+        &self,
+        drafts: Vec<Draft>,
+        change: impl FnOnce(&mut Changes<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let result = Err(StoreError::Closed);
+        self.send(Box::new(Operation { change: Some(change), drafts, result, reply }))?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Asks for more ids. They are there when the answer is.
+    pub(super) fn more_ids(&self) -> Result<Receiver<Result<(), StoreError>>, StoreError> {
+        let (reply, answer) = mpsc::channel();
+        self.send(Box::new(MoreIds(reply, Vec::new())))?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the committer panicked");
+        }
+    }
+}
+
+type Batch = Vec<Box<dyn Job>>;
+
+struct Worker {
+    database: Shared,
+    path: PathBuf,
+    folder: Arc<Folder>,
+    durability: Durability,
+    sweeper: Sweeper,
+}
+
+impl Worker {
+    fn run(mut self, queue: &Receiver<Box<dyn Job>>) {
+        while let Ok(job) = queue.recv() {
+            let mut batch = vec![job];
+            batch.extend(queue.try_iter().take(BATCH - 1));
+            self.commit(batch);
+        }
+        self.sweeper.stop();
+        if let Err(error) = self.transact(&mut Vec::new()) {
+            tracing::warn!(%error, "files that are gone are still listed as garbage");
+        }
+    }
+
+    fn commit(&mut self, mut batch: Batch) {
+        let result = self.sync_folders(&mut batch).and_then(|()| self.transact(&mut batch));
+        if let Err(error) = &result {
+            tracing::error!(%error, operations = batch.len(), "a commit failed");
+            self.recover(&mut batch);
+        }
+        let (discarded, committed) = match result {
+            Ok(discarded) => (discarded, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        for job in batch {
+            job.answer(committed.clone());
+        }
+        self.sweeper.sweep(discarded);
+    }
+
+    /// Makes the drafts' names durable: a folder is synced once a batch.
+    fn sync_folders(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        if self.durability == Durability::None {
+            return Ok(());
+        }
+        let drafts = batch.iter_mut().flat_map(|job| job.drafts().iter());
+        self.folder.sync_names(drafts.map(Draft::id))
+    }
+
+    /// Applies a batch. Returns the ids whose files are not needed any more.
+    fn transact(&mut self, batch: &mut Batch) -> Result<Vec<u64>, StoreError> {
+        if self.database.read().expect("readers do not panic").is_none() {
+            self.reopen()?;
+        }
+        let removed = self.sweeper.take_removed();
+        let reservation = self.folder.reservation();
+        let result = self.write(batch, &removed, reservation);
+        match &result {
+            Ok(_) => reservation.into_iter().for_each(|(_, end)| self.folder.reserved(end)),
+            Err(_) => self.sweeper.put_back(removed),
+        }
+        result
+    }
+
+    fn write(
+        &self,
+        batch: &mut Batch,
+        removed: &[u64],
+        reservation: Option<(u64, u64)>,
+    ) -> Result<Vec<u64>, StoreError> {
+        let database = self.database.read().expect("readers do not panic");
+        let transaction = database.as_ref().ok_or(StoreError::Closed)?.begin_write()?;
+        let mut changes = Changes::new(&transaction)?;
+        changes.removed(removed)?;
+        if let Some((floor, end)) = reservation {
+            changes.reserve(floor, end)?;
+        }
+        for job in batch {
+            job.apply(&mut changes)?;
+        }
+        let discarded = changes.finish()?;
+        super::faults::point("before the commit");
+        transaction.commit()?;
+        super::faults::point("after the commit");
+        Ok(discarded)
+    }
+
+    fn reopen(&self) -> Result<(), StoreError> {
+        let mut database = self.database.write().expect("readers do not panic");
+        *database = None;
+        *database = Some(database::open(&self.path, self.durability != Durability::None)?.0);
+        Ok(())
+    }
+
+    /// After a failure: finds out which drafts are referred to, and takes those and the doubtful ones from their jobs.
+    fn recover(&mut self, batch: &mut Batch) {
+        let drafts: Vec<_> = batch.iter_mut().flat_map(|job| std::mem::take(job.drafts())).collect();
+        match self.reopen().and_then(|()| self.referred(&drafts)) {
+            Ok(referred) => {
+                for draft in drafts {
+                    if referred.contains(&draft.id()) { draft.keep() } else { drop(draft) }
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the database can't be opened again");
+                drafts.into_iter().for_each(Draft::leave);
+            }
+        }
+    }
+
+    fn referred(&self, drafts: &[Draft]) -> Result<BTreeSet<u64>, StoreError> {
+        let database = self.database.read().expect("readers do not panic");
+        let blobs = database.as_ref().ok_or(StoreError::Closed)?.begin_read()?.open_table(BLOBS)?;
+        let mut referred = BTreeSet::new();
+        for draft in drafts {
+            if blobs.get(draft.id())?.is_some() {
+                referred.insert(draft.id());
+            }
+        }
+        Ok(referred)
+    }
+}

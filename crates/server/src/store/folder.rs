@@ -1,0 +1,225 @@
+//! The folder: its data files, their ids, and drafts.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::error::StoreError;
+
+/// How many ids are reserved at a time.
+pub(super) const RANGE: u64 = 4096;
+
+/// How many bits of an id are not in its folder's name: up to 1024 files a folder.
+const FOLDER_BITS: u32 = 10;
+
+/// Below this much room no draft is begun: a database that copies on write needs some even to delete.
+const RESERVE: u64 = 32 << 20;
+
+/// The folder of a store.
+#[derive(Debug)]
+pub(super) struct Folder {
+    data: PathBuf,
+    handle: File,
+    ids: Mutex<Ids>,
+    /// Data folders whose own names are perhaps not durable yet.
+    made: Mutex<BTreeSet<u64>>,
+}
+
+/// Which ids are handed out.
+#[derive(Debug, Default)]
+struct Ids {
+    next: u64,
+    end: u64,
+    /// Those of drafts, and of files of which it is not known whether a record refers to them.
+    in_flight: BTreeSet<u64>,
+}
+
+impl Folder {
+    /// The folder `root`, of which ids below `next` have been used.
+    pub(super) fn new(root: &Path, next: u64, end: u64) -> Result<Self, StoreError> {
+        let handle = File::open(root).map_err(StoreError::io("open", root))?;
+        let ids = Mutex::new(Ids { next, end, in_flight: BTreeSet::new() });
+        Ok(Self { data: root.join("data"), handle, ids, made: Mutex::default() })
+    }
+
+    fn ids(&self) -> MutexGuard<'_, Ids> {
+        self.ids.lock().expect("no code that holds it panics")
+    }
+
+    /// The number of the folder that a file is in.
+    pub(super) fn number(id: u64) -> u64 {
+        id >> FOLDER_BITS
+    }
+
+    /// The folder of data folders.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The path of a data folder.
+    pub(super) fn subfolder(&self, number: u64) -> PathBuf {
+        self.data.join(format!("{number:x}"))
+    }
+
+    /// The path of a data file.
+    pub(super) fn path(&self, id: u64) -> PathBuf {
+        self.subfolder(Self::number(id)).join(format!("{id:016x}"))
+    }
+
+    /// Whether the file system has room for more than deletions.
+    pub(super) fn has_room(&self) -> Result<bool, StoreError> {
+        let stat = rustix::fs::fstatvfs(&self.handle)
+            .map_err(|error| StoreError::io("statvfs", &self.data)(error.into()))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize) >= RESERVE)
+    }
+
+    /// Makes a new file for the next id; `None` where no reserved id is left. Says how many are left after it.
+    pub(super) fn draft(self: &Arc<Self>) -> Result<Option<(Draft, u64)>, StoreError> {
+        let (id, left) = {
+            let mut ids = self.ids();
+            if ids.next == ids.end {
+                return Ok(None);
+            }
+            let id = ids.next;
+            ids.next += 1;
+            ids.in_flight.insert(id);
+            (id, ids.end - ids.next)
+        };
+        match self.create(id) {
+            Ok(file) => Ok(Some((Draft { id, file, folder: self.clone(), kept: false }, left))),
+            Err(error) => {
+                self.ids().in_flight.remove(&id);
+                Err(StoreError::io("create", &self.path(id))(error))
+            }
+        }
+    }
+
+    /// Empty folders are removed at any time, so that one may vanish between its making and the file's.
+    fn create(&self, id: u64) -> io::Result<File> {
+        let path = self.path(id);
+        let mut tries = 0;
+        loop {
+            match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < 8 => tries += 1,
+                result => return result,
+            }
+            self.make_subfolder(Self::number(id))?;
+        }
+    }
+
+    /// The lock is held meanwhile, so that nobody's draft in it is committed before it is known to be new.
+    fn make_subfolder(&self, number: u64) -> io::Result<()> {
+        let mut made = self.made();
+        match fs::create_dir(self.subfolder(number)) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => made.insert(number),
+        };
+        Ok(())
+    }
+
+    fn made(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.made.lock().expect("no code that holds it panics")
+    }
+
+    /// Makes the names of these files durable.
+    pub(super) fn sync_names(&self, ids: impl Iterator<Item = u64>) -> Result<(), StoreError> {
+        let numbers: BTreeSet<u64> = ids.map(Self::number).collect();
+        for number in &numbers {
+            sync_folder(&self.subfolder(*number))?;
+        }
+        let made = std::mem::take(&mut *self.made());
+        if made.is_empty() {
+            return Ok(());
+        }
+        sync_folder(&self.data).inspect_err(|_| self.made().extend(made))
+    }
+
+    /// Removes a file, if it is there. Says whether it was.
+    pub(super) fn remove(&self, id: u64) -> Result<bool, StoreError> {
+        let path = self.path(id);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(StoreError::io("remove", &path)(error)),
+        }
+    }
+
+    /// What is to be written into the database so that more ids can be handed out: the lowest id in flight and the new end; `None`
+    /// where half of a range is left.
+    pub(super) fn reservation(&self) -> Option<(u64, u64)> {
+        let ids = self.ids();
+        let floor = ids.in_flight.first().copied().unwrap_or(ids.next);
+        (ids.end - ids.next < RANGE / 2).then_some((floor, ids.end + RANGE))
+    }
+
+    /// That reservation is in the database.
+    pub(super) fn reserved(&self, end: u64) {
+        self.ids().end = end;
+    }
+
+    fn landed(&self, id: u64) {
+        self.ids().in_flight.remove(&id);
+    }
+}
+
+/// Makes a folder's entries durable.
+pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(StoreError::io("sync", path))
+}
+
+/// A data file that no record refers to yet. It is removed when it is dropped, unless it was put.
+#[derive(Debug)]
+pub struct Draft {
+    id: u64,
+    file: File,
+    folder: Arc<Folder>,
+    kept: bool,
+}
+
+impl Draft {
+    /// The id, for the record's segment.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The file, open for reading and writing, empty at first.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes the data durable (fdatasync). The store does not do it: who puts at [`Durability::Full`](super::Durability::Full) calls
+    /// it first, or has the engine flush.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`], [`StoreError::NoSpace`]: then the data may be lost, and the draft has to be dropped.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(StoreError::io("sync", &self.folder.path(self.id)))
+    }
+
+    /// A record refers to it now.
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+        self.folder.landed(self.id);
+    }
+
+    /// Nobody knows whether a record refers to it: the file stays, and stays in flight, for the next start to look at.
+    pub(super) fn leave(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        match self.folder.remove(self.id) {
+            Ok(_) => self.folder.landed(self.id),
+            Err(error) => tracing::warn!(%error, "a draft stays until the next start"),
+        }
+    }
+}

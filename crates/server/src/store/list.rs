@@ -1,0 +1,113 @@
+//! Listings: ranges of keys in the order of their UTF-8 bytes, with common prefixes taken together.
+
+use std::ops::Bound;
+
+use super::error::StoreError;
+use super::record::Object;
+use super::tables::{OBJECTS, decode, object_key, split_key};
+use super::{Store, after_bucket};
+
+/// What is to be listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// What keys begin with.
+    pub prefix: String,
+    /// Keys that have it behind the prefix are listed once, up to and with it, as a common prefix. An empty one counts as none.
+    pub delimiter: Option<String>,
+    /// Only what comes behind it. Where it is a common prefix of this listing, its keys are skipped.
+    pub after: Option<String>,
+    /// How many objects and common prefixes at most.
+    pub max: usize,
+}
+
+/// What was listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Keys and objects, in order.
+    pub objects: Vec<(String, Object)>,
+    /// Common prefixes, in order. They count as keys where both are ordered.
+    pub prefixes: Vec<String>,
+    /// Where to go on (`after`); there is more.
+    pub next: Option<String>,
+}
+
+impl Store {
+    /// Lists objects. Keys with a common prefix are skipped, not walked.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSuchBucket`], [`StoreError::Damaged`], [`StoreError::Database`].
+    pub fn list(&self, bucket: &str, listing: &Listing) -> Result<Listed, StoreError> {
+        let mut listed = Listed::default();
+        let grouping = Grouping { prefix: &listing.prefix, delimiter: listing.delimiter.as_deref() };
+        let mut from = grouping.start(listing.after.as_deref());
+        let end = after_bucket(bucket);
+        let mut last = None;
+        self.read(|reading| {
+            super::need_bucket(reading, bucket)?;
+            let table = reading.open_table(OBJECTS)?;
+            'seek: while let Some(bound) = from.take() {
+                let bound = bound.map(|key| object_key(bucket, &key));
+                let range = (bound.as_ref().map(|key| &**key), Bound::Excluded(&*end));
+                for entry in table.range::<&[u8]>(range)? {
+                    let (bytes, record) = entry?;
+                    let (_, key) = split_key(bytes.value())?;
+                    if !key.starts_with(&listing.prefix) {
+                        return Ok(());
+                    }
+                    if listed.objects.len() + listed.prefixes.len() >= listing.max {
+                        listed.next = last.take();
+                        return Ok(());
+                    }
+                    if let Some(common) = grouping.common(key) {
+                        listed.prefixes.push(common.to_owned());
+                        last = Some(common.to_owned());
+                        from = behind(common);
+                        continue 'seek;
+                    }
+                    listed.objects.push((key.to_owned(), decode(bytes.value(), record.value())?));
+                    last = Some(key.to_owned());
+                }
+            }
+            Ok(())
+        })?;
+        Ok(listed)
+    }
+}
+
+/// How keys of a listing are taken together.
+pub(super) struct Grouping<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) delimiter: Option<&'a str>,
+}
+
+impl Grouping<'_> {
+    /// The common prefix that a key, which has the listing's prefix, is listed under.
+    pub(super) fn common<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let delimiter = self.delimiter.filter(|delimiter| !delimiter.is_empty())?;
+        let at = key.strip_prefix(self.prefix)?.find(delimiter)?;
+        Some(&key[..self.prefix.len() + at + delimiter.len()])
+    }
+
+    /// Where a listing begins; `None` where nothing can come behind `after`.
+    pub(super) fn start(&self, after: Option<&str>) -> Option<Bound<String>> {
+        match after {
+            Some(after) if self.common(after) == Some(after) => behind(after),
+            Some(after) if after >= self.prefix => Some(Bound::Excluded(after.to_owned())),
+            _ => Some(Bound::Included(self.prefix.to_owned())),
+        }
+    }
+}
+
+/// The first text behind all that begin with `prefix`; `None` where there is none. The order of characters is that of their UTF-8.
+pub(super) fn behind(prefix: &str) -> Option<Bound<String>> {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
+        if let Some(next) = next {
+            text.push(next);
+            return Some(Bound::Included(text));
+        }
+    }
+    None
+}

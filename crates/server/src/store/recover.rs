@@ -1,0 +1,87 @@
+//! What is found at a start after a crash, and mended.
+//!
+//! A draft that was in flight has a file and no record. Its id lies between the lowest one in flight when ids were last reserved
+//! and the end of what was reserved; so the work is bounded by what was going on, not by what is stored.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+use super::change::Changes;
+use super::error::StoreError;
+use super::folder::{Folder, RANGE, sync_folder};
+use super::sweep::sweep;
+use super::tables::*;
+use super::{Durability, database};
+
+/// What was found when a store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The store had not been closed: the process that had it was killed, or the machine stopped.
+    pub crashed: bool,
+    /// Files of uploads that had not been finished, which were removed.
+    pub unfinished: usize,
+    /// Files of replaced or deleted objects that had still to be removed.
+    pub garbage: usize,
+}
+
+/// Removes what a crash left behind, and reserves the first ids.
+pub(super) fn mend(
+    database: &Database,
+    folder: &Folder,
+    durability: Durability,
+    crashed: bool,
+) -> Result<Recovery, StoreError> {
+    let (floor, end) = (database::state(database, STATE_FLOOR)?, database::state(database, STATE_END)?);
+    let reading = database.begin_read()?;
+    let mut garbage = Vec::new();
+    for entry in reading.open_table(GARBAGE)?.iter()? {
+        garbage.push(entry?.0.value());
+    }
+    let blobs = reading.open_table(BLOBS)?;
+    let mut unfinished = Vec::new();
+    for id in files_between(folder, floor, end)? {
+        if blobs.get(id)?.is_none() && garbage.binary_search(&id).is_err() {
+            unfinished.push(id);
+        }
+    }
+    drop(blobs);
+    reading.close()?;
+    let recovery = Recovery { crashed, unfinished: unfinished.len(), garbage: garbage.len() };
+    // Names that the last process made and did not live to make durable.
+    if durability != Durability::None {
+        sync_folder(folder.data())?;
+    }
+    sweep(folder, &mut garbage, durability)?;
+    let found = unfinished.len();
+    sweep(folder, &mut unfinished, durability)?;
+    // A file that can't be removed stays in the range that is looked at.
+    let floor = if unfinished.len() == found { end } else { floor };
+    let transaction = database.begin_write()?;
+    let mut changes = Changes::new(&transaction)?;
+    changes.removed(&garbage)?;
+    changes.reserve(floor, end + RANGE)?;
+    changes.finish()?;
+    transaction.commit()?;
+    Ok(recovery)
+}
+
+/// The ids of files in `floor..end`.
+fn files_between(folder: &Folder, floor: u64, end: u64) -> Result<Vec<u64>, StoreError> {
+    let mut ids = Vec::new();
+    for number in Folder::number(floor)..=Folder::number(end) {
+        let path = folder.subfolder(number);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(StoreError::io("read", &path)(error)),
+        };
+        for entry in entries {
+            let name = entry.map_err(StoreError::io("read", &path))?.file_name();
+            let id = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+            ids.extend(id.filter(|id| (floor..end).contains(id) && folder.path(*id).ends_with(&name)));
+        }
+    }
+    Ok(ids)
+}

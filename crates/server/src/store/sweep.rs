@@ -1,0 +1,105 @@
+//! Removes the files of replaced and deleted segments, beside the commits: a large file's removal takes a while.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use super::Durability;
+use super::error::StoreError;
+use super::folder::{Folder, sync_folder};
+
+/// A thread that removes files.
+pub(super) struct Sweeper {
+    ids: Option<Sender<Vec<u64>>>,
+    thread: Option<JoinHandle<()>>,
+    /// What was removed since it was last asked for.
+    removed: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Sweeper {
+    pub(super) fn start(folder: Arc<Folder>, durability: Durability) -> Result<Self, StoreError> {
+        let (ids, queue) = mpsc::channel();
+        let removed = Arc::<Mutex<Vec<u64>>>::default();
+        let thread = thread::Builder::new()
+            .name("store-sweep".into())
+            .spawn({
+                let removed = removed.clone();
+                move || run(&queue, &folder, durability, &removed)
+            })
+            .map_err(StoreError::io("start a thread for", "removals".as_ref()))?;
+        Ok(Self { ids: Some(ids), thread: Some(thread), removed })
+    }
+
+    fn removed(&self) -> MutexGuard<'_, Vec<u64>> {
+        lock(&self.removed)
+    }
+
+    /// Has the files of these ids removed.
+    pub(super) fn sweep(&self, ids: Vec<u64>) {
+        if let Some(queue) = &self.ids
+            && !ids.is_empty()
+        {
+            // A thread that is gone leaves the files to the next start.
+            let _ = queue.send(ids);
+        }
+    }
+
+    /// The ids whose files are gone.
+    pub(super) fn take_removed(&self) -> Vec<u64> {
+        std::mem::take(&mut self.removed())
+    }
+
+    /// They are to be asked for again.
+    pub(super) fn put_back(&self, mut ids: Vec<u64>) {
+        self.removed().append(&mut ids);
+    }
+
+    /// Waits until all is removed.
+    pub(super) fn stop(&mut self) {
+        self.ids = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the sweeper panicked");
+        }
+    }
+}
+
+fn lock(removed: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
+    removed.lock().expect("no code that holds it panics")
+}
+
+fn run(queue: &Receiver<Vec<u64>>, folder: &Folder, durability: Durability, removed: &Mutex<Vec<u64>>) {
+    while let Ok(mut ids) = queue.recv() {
+        queue.try_iter().for_each(|mut more| ids.append(&mut more));
+        super::faults::point("before the removal");
+        match sweep(folder, &mut ids, durability) {
+            Ok(()) => lock(removed).append(&mut ids),
+            Err(error) => tracing::warn!(%error, "removed files stay listed until the next start"),
+        }
+    }
+}
+
+/// Removes files and the folders that they leave empty. Keeps in `ids` those that are gone.
+pub(super) fn sweep(folder: &Folder, ids: &mut Vec<u64>, durability: Durability) -> Result<(), StoreError> {
+    ids.retain(|id| match folder.remove(*id) {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(%error, "a file stays until the next start");
+            false
+        }
+    });
+    let numbers: BTreeSet<u64> = ids.iter().map(|id| Folder::number(*id)).collect();
+    let mut some_gone = false;
+    for path in numbers.into_iter().map(|number| folder.subfolder(number)) {
+        if fs::remove_dir(&path).is_ok() {
+            some_gone = true;
+        } else if durability != Durability::None && path.exists() {
+            // A name that came back after a power loss would be in no list.
+            sync_folder(&path)?;
+        }
+    }
+    if some_gone && durability != Durability::None { sync_folder(folder.data()) } else { Ok(()) }
+}
