@@ -78,23 +78,29 @@ impl Folder {
 
     /// Makes a new file for the next id; `None` where no reserved id is left. Says how many are left after it.
     pub(super) fn draft(self: &Arc<Self>) -> Result<Option<(Draft, u64)>, StoreError> {
-        let (id, left) = {
-            let mut ids = self.ids();
-            if ids.next == ids.end {
-                return Ok(None);
-            }
-            let id = ids.next;
-            ids.next += 1;
-            ids.in_flight.insert(id);
-            (id, ids.end - ids.next)
-        };
-        match self.create(id) {
-            Ok(file) => Ok(Some((Draft { id, file, folder: self.clone(), kept: false }, left))),
-            Err(error) => {
-                self.ids().in_flight.remove(&id);
-                Err(StoreError::io("create", &self.path(id))(error))
+        while let Some((id, left)) = self.next_id() {
+            match self.create(id) {
+                Ok(file) => return Ok(Some((Draft { id, file, folder: self.clone(), kept: false }, left))),
+                // The database is an older one than the files.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => self.landed(id),
+                Err(error) => {
+                    self.landed(id);
+                    return Err(StoreError::io("create", &self.path(id))(error));
+                }
             }
         }
+        Ok(None)
+    }
+
+    fn next_id(&self) -> Option<(u64, u64)> {
+        let mut ids = self.ids();
+        if ids.next == ids.end {
+            return None;
+        }
+        let id = ids.next;
+        ids.next += 1;
+        ids.in_flight.insert(id);
+        Some((id, ids.end - ids.next))
     }
 
     /// Empty folders are removed at any time, so that one may vanish between its making and the file's.

@@ -31,6 +31,8 @@
 
 mod change;
 mod commit;
+#[cfg(test)]
+mod crash_tests;
 mod database;
 mod error;
 mod faults;

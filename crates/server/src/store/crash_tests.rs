@@ -1,0 +1,276 @@
+//! A process that uses the store is killed, at random instants and at chosen ones, and what it acknowledged is there afterwards.
+//!
+//! The process is this test binary itself, with [`CHILD`] set. It prints a line before and after each operation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::faults::DIE_AT;
+use super::record::Rest;
+use super::*;
+
+/// Set in the child: `folder durability first-serial`.
+const CHILD: &str = "DCS_STORE_CHILD";
+/// How many rounds, where not 30.
+const ROUNDS: &str = "DCS_STORE_CRASHES";
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 5;
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// What the operation of that number writes: of 0 to 64 KiB.
+fn content(serial: u64, part: u64) -> Vec<u8> {
+    let length = serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    (0..length).map(|at| (serial * 31 + part * 7 + at) as u8).collect()
+}
+
+fn segment(draft: &Draft, data: &[u8], durability: Durability) -> Segment {
+    draft.file().write_all(data).unwrap();
+    if durability == Durability::Full {
+        draft.sync().unwrap();
+    }
+    Segment {
+        id: draft.id(),
+        size: data.len() as u64,
+        stored: data.len() as u64,
+        md5: [0; 16],
+        checksum: None,
+    }
+}
+
+fn object(serial: u64, segments: Vec<Segment>) -> Object {
+    Object {
+        size: segments.iter().map(|segment| segment.size).sum(),
+        etag: serial.to_string(),
+        modified: serial,
+        in_parts: segments.len() == 2,
+        segments,
+        rest: Rest::default(),
+        headers: Default::default(),
+        tags: Vec::new(),
+        checksum: None,
+        quarantined: None,
+    }
+}
+
+fn put(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
+    let draft = store.draft()?;
+    let object = object(serial, vec![segment(&draft, &content(serial, 0), store.durability())]);
+    wait(store.put("b", key, object, vec![draft], Condition::None))
+}
+
+fn put_in_parts(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
+    let upload = Upload {
+        initiated: serial,
+        owner: String::new(),
+        rest: Rest::default(),
+        headers: Default::default(),
+        tags: Vec::new(),
+        checksum: None,
+    };
+    let id = wait(store.create_upload("b", key, upload))?;
+    let mut segments = Vec::new();
+    // The last is not used.
+    for number in [1, 2, 3] {
+        let draft = store.draft()?;
+        let data = content(serial, number.into());
+        let part = Part { modified: serial, segment: segment(&draft, &data, store.durability()) };
+        segments.push(part.segment.clone());
+        wait(store.put_part("b", key, &id, number, part, draft))?;
+    }
+    segments.pop();
+    wait(store.complete("b", key, &id, vec![1, 2], object(serial, segments), Condition::None))
+}
+
+/// Not a test of its own: what the killed process does. Ends by itself after a while.
+#[test]
+fn child() {
+    let Ok(orders) = std::env::var(CHILD) else { return };
+    let orders: Vec<_> = orders.split(' ').collect();
+    let durability = orders[1].parse().unwrap();
+    let (store, _) = Store::open(Path::new(orders[0]), Options { durability }).unwrap();
+    let say = |line: String| std::io::stdout().write_all(line.as_bytes()).unwrap();
+    say("ready\n".into());
+    let serial = AtomicU64::new(orders[2].parse().unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, serial) = (&store, &serial);
+            scope.spawn(move || {
+                for _ in 0..10_000 {
+                    let serial = serial.fetch_add(1, Ordering::Relaxed);
+                    let key = format!("{thread}-{}", serial % KEYS);
+                    let kind = if serial.is_multiple_of(7) { "delete" } else { "put" };
+                    say(format!("begin {kind} {key} {serial}\n"));
+                    match serial % 7 {
+                        0 => drop(wait(store.delete("b", vec![key.clone()])).unwrap()),
+                        1 | 2 => put_in_parts(store, &key, serial).unwrap(),
+                        _ => put(store, &key, serial).unwrap(),
+                    }
+                    say(format!("end {kind} {key} {serial}\n"));
+                }
+            });
+        }
+    });
+}
+
+fn command(dir: &Path, durability: Durability, serial: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "store::crash_tests::child", "--nocapture"]);
+    command.env(CHILD, format!("{} {durability} {serial}", dir.display()));
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+}
+
+/// What may be under each key: the serial of what was put last, or nothing.
+type States = BTreeMap<String, BTreeSet<Option<u64>>>;
+
+/// Adds what a process said to what was known before.
+fn follow(states: &mut States, output: &str) {
+    for line in output.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        let [when @ ("begin" | "end"), kind, key, serial] = words[..] else { continue };
+        let state = (kind == "put").then(|| serial.parse().unwrap());
+        let possible = states.entry(key.to_owned()).or_insert_with(|| BTreeSet::from([None]));
+        if when == "end" {
+            possible.clear();
+        }
+        possible.insert(state);
+    }
+}
+
+/// The store holds one of the states for each key, whole, and its folder no other file.
+fn check(store: &Store, dir: &Path, states: &mut States) {
+    let mut referred = BTreeSet::new();
+    for (key, possible) in states.iter_mut() {
+        let object = store.object("b", key).unwrap();
+        let serial = object.as_ref().map(|object| object.modified);
+        assert!(possible.contains(&serial), "{key} is {serial:?}, not one of {possible:?}");
+        *possible = BTreeSet::from([serial]);
+        let Some(object) = object else { continue };
+        for (at, segment) in object.segments.iter().enumerate() {
+            let part = if object.in_parts { at as u64 + 1 } else { 0 };
+            let mut data = Vec::new();
+            store.open_segment(segment).unwrap().read_to_end(&mut data).unwrap();
+            assert!(data == content(object.modified, part), "{key}: other data than were put");
+            referred.insert(segment.id);
+        }
+    }
+    let uploads = store.uploads("b", &UploadListing { max: usize::MAX, ..UploadListing::default() }).unwrap();
+    for (key, id, _) in uploads.uploads {
+        let parts = store.parts("b", &key, &id, 0, usize::MAX).unwrap();
+        referred.extend(parts.iter().map(|(_, part)| part.segment.id));
+        for (_, part) in parts {
+            store.open_segment(&part.segment).unwrap();
+        }
+    }
+    assert_eq!(files(dir), referred, "files and what refers to them");
+}
+
+fn files(dir: &Path) -> BTreeSet<u64> {
+    let folders = fs::read_dir(dir.join("data")).unwrap();
+    let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| u64::from_str_radix(file.unwrap().file_name().to_str().unwrap(), 16).unwrap()).collect()
+}
+
+fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery) {
+    Store::open(dir, Options { durability }).unwrap()
+}
+
+/// Small steps, so that rounds differ from run to run as little as the machine lets them.
+fn pause(round: u64) -> Duration {
+    Duration::from_micros(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33 & 0x7fff)
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let rounds = std::env::var(ROUNDS).map_or(30, |rounds| rounds.parse().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let mut states = States::new();
+    wait(open(dir.path(), Durability::Full).0.create_bucket("b", Bucket::default())).unwrap();
+    let (mut crashes, mut acknowledged) = (0, 0);
+    for round in 0..rounds {
+        let durability = [Durability::Full, Durability::Metadata, Durability::None][round as usize % 3];
+        let mut child = command(dir.path(), durability, round << 32).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let mut said = Vec::new();
+        // Every fourth is killed while it starts, perhaps.
+        while round % 4 != 3 && !said.ends_with(b"ready\n") {
+            let mut byte = [0];
+            output.read_exact(&mut byte).expect("the child comes up");
+            said.extend(byte);
+        }
+        std::thread::sleep(pause(round));
+        child.kill().unwrap();
+        output.read_to_end(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed while it ran");
+        let said = String::from_utf8(said).unwrap();
+        acknowledged += said.lines().filter(|line| line.starts_with("end ")).count();
+        follow(&mut states, &said);
+        let (store, recovery) = open(dir.path(), durability);
+        crashes += u64::from(recovery.crashed);
+        check(&store, dir.path(), &mut states);
+    }
+    println!("{rounds} kills, {crashes} of an open store, {acknowledged} acknowledged operations");
+    assert!(crashes >= rounds / 2 && acknowledged > rounds as usize);
+}
+
+/// Replaces an object in a process that kills itself at `place`, and opens the store anew.
+fn die_at(place: &str) -> (tempfile::TempDir, Arc<Store>, Recovery) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), Durability::Full);
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    // The child's first operation of each thread replaces one of these.
+    for thread in 0..THREADS {
+        for key in 0..KEYS {
+            put(&store, &format!("{thread}-{key}"), 1).unwrap();
+        }
+    }
+    drop(store);
+    let output = command(dir.path(), Durability::Full, 3).env(DIE_AT, place).output().unwrap();
+    assert_eq!(output.status.signal(), Some(9), "it died at its point");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("end") || place == "before the removal");
+    let (store, recovery) = open(dir.path(), Durability::Full);
+    let mut states = States::new();
+    for thread in 0..THREADS {
+        for key in 0..KEYS {
+            states.insert(format!("{thread}-{key}"), BTreeSet::from([Some(1)]));
+        }
+    }
+    follow(&mut states, &String::from_utf8_lossy(&output.stdout));
+    check(&store, dir.path(), &mut states);
+    (dir, store, recovery)
+}
+
+fn replaced(store: &Store) -> usize {
+    let listed = store.list("b", &Listing { max: 100, ..Listing::default() }).unwrap();
+    listed.objects.iter().filter(|(_, object)| object.modified != 1).count()
+}
+
+#[test]
+fn killed_before_the_commit_all_is_as_it_was() {
+    let (_dir, store, recovery) = die_at("before the commit");
+    assert_eq!(replaced(&store), 0);
+    assert!(recovery.crashed && recovery.unfinished > 0 && recovery.garbage == 0, "{recovery:?}");
+}
+
+#[test]
+fn killed_after_the_commit_it_has_happened() {
+    let (_dir, store, recovery) = die_at("after the commit");
+    assert!(replaced(&store) > 0);
+    assert!(recovery.crashed && recovery.garbage > 0, "{recovery:?}");
+}
+
+#[test]
+fn killed_before_the_removal_the_next_start_removes() {
+    let (_dir, store, recovery) = die_at("before the removal");
+    assert!(replaced(&store) > 0);
+    assert!(recovery.crashed && recovery.garbage > 0, "{recovery:?}");
+}
