@@ -56,7 +56,7 @@ fn on_a_small_file_system() {
     let store = open(&dir, Durability::Full);
     wait(store.create_bucket("b", Bucket::default())).unwrap();
     put(&store, "k", b"old", "old").unwrap();
-    let draft = store.draft().unwrap();
+    let (draft, small) = (store.draft().unwrap(), store.draft().unwrap());
 
     fill(&filler);
     assert!(matches!(store.draft(), Err(StoreError::NoSpace)));
@@ -75,6 +75,10 @@ fn on_a_small_file_system() {
         assert!(tagged < 1000);
     };
     assert!(matches!(error, StoreError::NoSpace), "{error}");
+    let mut huge = object(&small, b"", "huge");
+    huge.headers.metadata.push(("m".into(), "x".repeat(8 << 20)));
+    let refused = wait(store.put("b", "k", huge, vec![small], Condition::None));
+    assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
     assert_eq!(store.object("b", "k").unwrap().unwrap().etag, "old", "it can be read as before");
     assert_eq!(store.bucket("b").unwrap().unwrap().tags.len(), tagged);
 
@@ -85,6 +89,8 @@ fn on_a_small_file_system() {
     let store = open(&dir, Durability::Full);
     assert_eq!(store.object("b", "k").unwrap().unwrap().etag, "new");
     assert_eq!(store.bucket("b").unwrap().unwrap().tags.len(), 0);
+    let files = fs::read_dir(dir.join("data/0")).unwrap().count();
+    assert_eq!(files, 1, "what was refused left no file");
     println!("done after {tagged} changes");
 }
 

@@ -98,7 +98,8 @@ fn child() {
     let durability = orders[1].parse().unwrap();
     let (store, _) = Store::open(Path::new(orders[0]), Options { durability }).unwrap();
     let say = |line: String| std::io::stdout().write_all(line.as_bytes()).unwrap();
-    say("ready\n".into());
+    // The test's name is on this line.
+    say("\n".into());
     let serial = AtomicU64::new(orders[2].parse().unwrap());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -184,9 +185,24 @@ fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery) {
     Store::open(dir, Options { durability }).unwrap()
 }
 
-/// Small steps, so that rounds differ from run to run as little as the machine lets them.
-fn pause(round: u64) -> Duration {
-    Duration::from_micros(round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33 & 0x7fff)
+/// A number of its own for each round, below `limit`.
+fn scatter(round: u64, limit: u64) -> u64 {
+    (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % limit
+}
+
+/// Reads what a process says until it has acknowledged so many operations; one that was just started may have none.
+fn listen(output: &mut impl Read, operations: u64) -> Vec<u8> {
+    let (mut said, mut line, mut seen) = (Vec::new(), 0, 0);
+    while seen < operations {
+        let mut byte = [0];
+        output.read_exact(&mut byte).expect("the child goes on");
+        said.extend(byte);
+        if byte == *b"\n" {
+            seen += u64::from(said[line..].starts_with(b"end "));
+            line = said.len();
+        }
+    }
+    said
 }
 
 #[test]
@@ -200,14 +216,10 @@ fn what_was_acknowledged_survives_a_kill() {
         let durability = [Durability::Full, Durability::Metadata, Durability::None][round as usize % 3];
         let mut child = command(dir.path(), durability, round << 32).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
-        let mut said = Vec::new();
-        // Every fourth is killed while it starts, perhaps.
-        while round % 4 != 3 && !said.ends_with(b"ready\n") {
-            let mut byte = [0];
-            output.read_exact(&mut byte).expect("the child comes up");
-            said.extend(byte);
-        }
-        std::thread::sleep(pause(round));
+        // Every fourth is killed while it starts, or soon afterwards.
+        let operations = if round % 4 == 3 { 0 } else { 1 + scatter(round, 24) };
+        let mut said = listen(&mut output, operations);
+        std::thread::sleep(Duration::from_micros(scatter(round + 1, 16_000)));
         child.kill().unwrap();
         output.read_to_end(&mut said).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed while it ran");
