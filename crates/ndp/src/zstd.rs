@@ -1,5 +1,7 @@
 //! Zstandard (RFC 8878) over the reference library.
 
+use std::mem;
+
 use zstd_safe::{CCtx, CParameter, DCtx, ErrorCode, InBuffer, OutBuffer};
 
 use crate::resize::{Codec, End, Step};
@@ -39,21 +41,30 @@ impl Codec for Zstd {
 /// Bytes of a block header, which the library counts into the input that it asks for next.
 const BLOCK_HEADER: usize = 3;
 
+/// The longest frame header. Units up to this length go in byte by byte: cut elsewhere, the rest of a header may
+/// look like a frame of its own, and the library, which looks ahead for a whole one, would take it for that.
+const FRAME_HEADER: usize = 18;
+
+/// The longest block. A longer unit is the content of a skippable frame, of which nothing comes out.
+const BLOCK: usize = 128 << 10;
+
 /// Code of the library's error for want of memory (`ZSTD_error_memory_allocation`).
 const OUT_OF_MEMORY: usize = 64;
 
 /// Decompression of one or more frames. Skippable frames are passed over.
 ///
-/// The library drops what a call produced when the same call fails later on. So each call gets the input of one
-/// unit (a block, a block header, a checksum) and never that of the next one.
+/// The library drops what a call produced when the same call fails later on, and of a block that is not compressed
+/// it puts out what there is. So each call gets one whole unit (a block, a checksum), however the input is cut.
 pub(crate) struct Unzstd {
     context: DCtx<'static>,
     /// Some of a frame was read and not yet all of it.
     in_frame: bool,
     /// A frame was read to its end.
     any: bool,
-    /// Bytes to give to the next call.
+    /// Bytes of input up to the end of the unit.
     unit: usize,
+    /// The beginning of the unit, while the rest is not there.
+    held: Vec<u8>,
     /// The last call filled its output: the library may hold more.
     full: bool,
 }
@@ -61,7 +72,7 @@ pub(crate) struct Unzstd {
 impl Unzstd {
     pub(crate) fn new() -> Result<Unzstd, OperatorError> {
         let context = DCtx::try_create().ok_or(OperatorError::InternalError)?;
-        Ok(Unzstd { context, in_frame: false, any: false, unit: 1, full: false })
+        Ok(Unzstd { context, in_frame: false, any: false, unit: 1, held: Vec::new(), full: false })
     }
 
     /// One call of the library.
@@ -87,6 +98,31 @@ impl Unzstd {
         };
         Step { consumed, produced, end }
     }
+
+    /// Calls the library if the unit is whole, and keeps what there is of it if not.
+    fn unit(&mut self, input: &[u8], output: &mut [u8]) -> Step {
+        let size = match self.unit {
+            ..=FRAME_HEADER => 1,
+            ..=BLOCK => self.unit,
+            _ => self.unit.min(input.len()),
+        };
+        let missing = size - self.held.len();
+        if input.len() < missing {
+            self.held.extend_from_slice(input);
+            return Step { consumed: input.len(), produced: 0, end: End::Open };
+        }
+        if self.held.is_empty() {
+            return self.call(&input[..size], output);
+        }
+        let (held, mut unit) = (self.held.len(), mem::take(&mut self.held));
+        unit.extend_from_slice(&input[..missing]);
+        let step = self.call(&unit, output);
+        unit.clear();
+        self.held = unit;
+        // Of a frame's end the library leaves one byte until the output is out: one of those that were missing.
+        debug_assert!(step.consumed >= held || matches!(step.end, End::Failed(_)));
+        Step { consumed: step.consumed.saturating_sub(held), ..step }
+    }
 }
 
 impl Codec for Unzstd {
@@ -98,10 +134,9 @@ impl Codec for Unzstd {
                 return step;
             }
         }
-        let unit = self.unit.min(input.len());
-        let step = match unit {
-            0 => Step { consumed: 0, produced: 0, end: End::Open },
-            _ => self.call(&input[..unit], output),
+        let step = match input {
+            [] => Step { consumed: 0, produced: 0, end: End::Open },
+            _ => self.unit(input, output),
         };
         let between_frames = self.any && !self.in_frame;
         match step.end {
