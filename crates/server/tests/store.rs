@@ -261,3 +261,46 @@ fn ids_go_on_beyond_what_was_reserved_at_first() {
     assert_eq!(files(dir.path()), 0);
     assert!(open(dir.path()).draft().unwrap().id() > last);
 }
+
+#[test]
+fn a_draft_that_was_in_flight_for_long_is_found_after_a_crash() {
+    let (dir, store) = with_bucket();
+    // As if the process ended: nobody removes it.
+    std::mem::forget(store.draft().unwrap());
+    for _ in 0..10_000 {
+        store.draft().unwrap();
+    }
+    std::mem::forget(store.draft().unwrap());
+    put(&store, "k", b"kept");
+    drop(store);
+    assert_eq!(files(dir.path()), 3);
+    let (store, recovery) = Store::open(dir.path(), Options::default()).unwrap();
+    assert_eq!(recovery, Recovery { crashed: false, unfinished: 2, garbage: 0 });
+    assert_eq!(files(dir.path()), 1);
+    assert_eq!(get(&store, "k").unwrap(), b"kept");
+}
+
+#[test]
+fn a_common_prefix_is_skipped_not_walked() {
+    let (_dir, store) = with_bucket();
+    let put_empty = |key: String| {
+        wait(store.put("b", &key, object(Vec::new(), ""), Vec::new(), Condition::None)).unwrap();
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            scope.spawn(move || (0..250).for_each(|number| put_empty(format!("many/{thread}/{number}"))));
+        }
+    });
+    put_empty("z".into());
+    let time = |delimiter: Option<&str>, entries: usize| {
+        let delimiter = delimiter.map(String::from);
+        let listing = Listing { delimiter, max: 10_000, ..Listing::default() };
+        let start = std::time::Instant::now();
+        let listed = store.list("b", &listing).unwrap();
+        assert_eq!(listed.objects.len() + listed.prefixes.len(), entries);
+        start.elapsed()
+    };
+    let best = |delimiter, entries| (0..5).map(|_| time(delimiter, entries)).min().unwrap();
+    let (whole, grouped) = (best(None, 4001), best(Some("/"), 2));
+    assert!(grouped * 20 < whole, "{grouped:?} for two entries, {whole:?} for 4001");
+}

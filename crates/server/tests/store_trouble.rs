@@ -19,14 +19,12 @@ fn open(dir: &Path, durability: Durability) -> Arc<Store> {
     Store::open(dir, Options { durability }).expect("the store opens").0
 }
 
-fn object(draft: &Draft, data: &[u8], etag: &str) -> Object {
-    draft.file().write_all(data).unwrap();
-    let size = data.len() as u64;
+fn empty(etag: &str) -> Object {
     Object {
-        size,
+        size: 0,
         etag: etag.into(),
         modified: 1,
-        segments: vec![Segment { id: draft.id(), size, stored: size, md5: [0; 16], checksum: None }],
+        segments: Vec::new(),
         in_parts: false,
         rest: Rest::default(),
         headers: Default::default(),
@@ -34,6 +32,13 @@ fn object(draft: &Draft, data: &[u8], etag: &str) -> Object {
         checksum: None,
         quarantined: None,
     }
+}
+
+fn object(draft: &Draft, data: &[u8], etag: &str) -> Object {
+    draft.file().write_all(data).unwrap();
+    let size = data.len() as u64;
+    let segment = Segment { id: draft.id(), size, stored: size, md5: [0; 16], checksum: None };
+    Object { size, segments: vec![segment], ..empty(etag) }
 }
 
 fn put(store: &Store, key: &str, data: &[u8], etag: &str) -> Result<(), StoreError> {
@@ -189,5 +194,32 @@ fn small_puts_a_second() {
             assert_eq!(store.usage().unwrap().objects, puts.into_inner());
             println!("{durability}, {threads} at a time: {rate:.0} puts of 4 KiB a second");
         }
+    }
+}
+
+#[test]
+#[ignore = "figures: run it alone, with --release --nocapture; DCS_STORE_DIR says where"]
+fn a_start_after_a_crash() {
+    let root = std::env::var_os("DCS_STORE_DIR").unwrap_or_else(|| std::env::temp_dir().into());
+    for objects in [6_400, 64_000, 640_000] {
+        let dir = tempfile::tempdir_in(&root).unwrap();
+        let store = open(dir.path(), Durability::None);
+        wait(store.create_bucket("b", Bucket::default())).unwrap();
+        let put =
+            |key: String| wait(store.put("b", &key, empty("etag"), Vec::new(), Condition::None)).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..64 {
+                scope.spawn(move || (0..objects / 64).for_each(|number| put(format!("{thread}/{number}"))));
+            }
+        });
+        // What a killed process would leave.
+        let copy = tempfile::tempdir_in(&root).unwrap();
+        fs::create_dir(copy.path().join("data")).unwrap();
+        fs::copy(dir.path().join("meta.redb"), copy.path().join("meta.redb")).unwrap();
+        let start = Instant::now();
+        let (crashed, recovery) = Store::open(copy.path(), Options::default()).unwrap();
+        println!("{objects} objects: {:?}", start.elapsed());
+        assert!(recovery.crashed);
+        assert_eq!(crashed.usage().unwrap().objects, objects);
     }
 }

@@ -26,6 +26,10 @@
 //! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. What was going on has happened or not, never
 //! by half, and leaves no file behind.
 //!
+//! **A start after a crash** looks at the files of what was in flight, not at all files. The database is read through once, which takes
+//! some tenths of a second for a million objects that are in the page cache; to spare that, every commit would have to wait for
+//! the disk twice.
+//!
 //! **What is checked.** Every record has a checksum and is checked when it is read. Data files are checked for their length here,
 //! and for their digests by whoever reads them. The database's own pages are checked after a crash only.
 
