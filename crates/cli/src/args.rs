@@ -34,6 +34,8 @@ pub enum Command {
     Demo(Demo),
     /// Measure what jobs cost, beside what else could do them
     Bench(Bench),
+    /// Serve a folder as an S3 object server
+    Serve(crate::serve::Serve),
     /// A whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
     Server(Server),
     /// Serve the card to a QEMU of your own

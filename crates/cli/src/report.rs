@@ -58,6 +58,7 @@ impl Report {
             | Command::BenchHog { .. }
             | Command::BenchLoad
             | Command::BenchBecome { .. } => ("bench-helper", false),
+            Command::Serve(_) => ("serve", false),
             Command::Server(_) => ("server", false),
             Command::Card(_) => ("card", false),
             Command::ServerEnvironment { .. } | Command::ServerGuest { .. } | Command::ServerWorker => {

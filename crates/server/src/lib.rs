@@ -15,7 +15,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`server`] | listens; limits; stops |
+//! | [`connection`] | request heads, bodies, answers: HTTP/1.1 |
+//! | `api` | the operations of S3 |
+//! | [`path`] | commands for the engine: chains, sources, destinations |
+//! | [`rest`] | keys of data at rest |
+//! | [`users`] | who may do what |
 //! | [`store`] | buckets, objects, uploads: records in a database, data in files; group commit, recovery |
 #![forbid(unsafe_code)]
 
+mod api;
+pub mod connection;
+pub mod path;
+pub mod rest;
+pub mod server;
 pub mod store;
+pub mod users;

@@ -1,0 +1,113 @@
+//! The command line of `dcs serve`.
+
+use crate::units;
+use clap::{Args, ValueEnum};
+use dcs_server::store::Durability;
+use dcs_server::users::Anonymous;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Serves a folder.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct Serve {
+    /// Where objects and their records are kept; made if it is not there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Address and port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9000")]
+    pub listen: SocketAddr,
+    /// Users: a line for each, access key and secret key. Without it DIR/users, made at the first start
+    #[arg(long, value_name = "FILE")]
+    pub users: Option<PathBuf>,
+    /// What requests without a signature may do
+    #[arg(long, value_enum, default_value = "nothing")]
+    pub anonymous: AnonymousMay,
+    /// What an answered PUT survives. full: a power loss. metadata: a power loss may take the data of the last seconds, which
+    /// digests find. none: the death of the process only
+    #[arg(long, value_name = "LEVEL", default_value = "full")]
+    pub durability: Durability,
+    /// Compute the digest of every whole object that is read, and cut the answer short where it is wrong
+    #[arg(long)]
+    pub verify: bool,
+    /// The master key of encryption at rest: a file with 64 hexadecimal digits (openssl rand -hex 32)
+    #[arg(long, value_name = "FILE")]
+    pub master_key: Option<PathBuf>,
+    /// Connections at a time; others wait
+    #[arg(long, value_name = "N", default_value = "2048")]
+    pub connections: usize,
+    /// Transfers at a time: the commands that the engine has room for
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub transfers: u16,
+    /// End a connection on which no request comes for so long
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "75s")]
+    pub idle: Duration,
+    /// End a connection on which a request's head, or a small answer, takes longer
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "20s")]
+    pub head_timeout: Duration,
+    /// Give a client up that moves data more slowly, in bytes a second
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4K")]
+    pub min_rate: u64,
+    /// How long answers under way have after a signal to stop
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
+    pub grace: Duration,
+    /// Run the engine's thread on this processor
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+    /// Bytes of a block of the engine
+    #[arg(long, value_name = "SIZE", value_parser = block_size, hide = true)]
+    pub block_size: Option<u32>,
+    /// Blocks of the engine
+    #[arg(long, value_name = "N", hide = true)]
+    pub blocks: Option<u32>,
+    /// Logs on standard error: for people, or an object a line. DCS_LOG=warn makes them fewer
+    #[arg(long, value_enum, default_value = "text")]
+    pub log: Log,
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    let size = units::size(text)?;
+    u32::try_from(size).map_err(|_| "a block is smaller".to_string())
+}
+
+/// See [`Anonymous`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum AnonymousMay {
+    /// Nothing
+    Nothing,
+    /// Read objects and list them
+    Read,
+    /// Everything
+    All,
+}
+
+impl From<AnonymousMay> for Anonymous {
+    fn from(may: AnonymousMay) -> Anonymous {
+        match may {
+            AnonymousMay::Nothing => Anonymous::Nothing,
+            AnonymousMay::Read => Anonymous::Read,
+            AnonymousMay::All => Anonymous::All,
+        }
+    }
+}
+
+/// How logs look.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Log {
+    /// A line for people
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+const HELP: &str = "\
+Examples:
+  dcs serve /srv/objects
+      serves at 127.0.0.1:9000; the first start makes a user and prints its keys
+  aws --endpoint-url http://127.0.0.1:9000 s3 mb s3://photos
+  aws --endpoint-url http://127.0.0.1:9000 s3 cp holiday.jpg s3://photos/
+      with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment
+  dcs serve /srv/objects --listen 0.0.0.0:9000 --verify --log json
+      for everybody, every object's digest checked when it is read, logs for a machine
+docs/serve.md tells more.";

@@ -1,0 +1,199 @@
+//! The body of a PutObject or an UploadPart: off the socket, checked, in a data file.
+
+use super::Api;
+use super::common::{BASE64, algorithm};
+use crate::connection::Exchange;
+use crate::path::{Intake, PathError, Received};
+use crate::rest::{self, Key};
+use crate::store::Draft;
+use crate::store::record::{Algorithm, Checksum, Rest, Segment};
+use base64::Engine as _;
+use dcs::Status;
+use http::{Extensions, HeaderMap, StatusCode};
+use s3s::auth::Credentials;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, s3_error};
+use std::sync::Arc;
+
+/// What a request says of its body besides what s3s makes of it.
+pub struct Request<'a> {
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+    credentials: Option<&'a Credentials>,
+}
+
+impl<'a, T> From<&'a S3Request<T>> for Request<'a> {
+    fn from(request: &'a S3Request<T>) -> Request<'a> {
+        Request {
+            headers: &request.headers,
+            extensions: &request.extensions,
+            credentials: request.credentials.as_ref(),
+        }
+    }
+}
+
+/// What the data must be.
+#[derive(Default)]
+pub struct Given<'a> {
+    /// Content-MD5.
+    pub content_md5: Option<&'a str>,
+    /// The additional checksum from a header.
+    pub checksum: Option<(Algorithm, Vec<u8>)>,
+    /// The additional checksum that is wanted though it is not given.
+    pub wanted: Option<Algorithm>,
+}
+
+/// How the body was signed (x-amz-content-sha256).
+enum Payload {
+    Unsigned,
+    /// Its SHA-256.
+    Whole([u8; 32]),
+    /// aws-chunked: with signed chunks or not, with a trailer or not.
+    Chunked {
+        signed: bool,
+        trailer: bool,
+    },
+}
+
+/// Largest object or part of one request. S3's own limit.
+pub const PUT_MAX: u64 = 5 << 30;
+
+/// Takes the body into a data file. `None` for its segment where it is empty.
+///
+/// # Errors
+///
+/// The data did not come, or they are not those that were announced. Nothing is kept.
+pub async fn take(
+    api: &Api,
+    request: Request<'_>,
+    given: Given<'_>,
+    rest: &Rest,
+    key: Option<&Key>,
+) -> S3Result<(Draft, Segment)> {
+    let exchange = request.extensions.get::<Arc<Exchange>>();
+    let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "a request without a connection"))?;
+    let length = exchange.length().ok_or_else(|| s3_error!(MissingContentLength))?;
+    let payload = payload(request.headers)?;
+    let announced = announced(request.headers)?;
+    let framing = match payload {
+        Payload::Chunked { signed, trailer } => {
+            let announced = announced.filter(|_| trailer);
+            let op =
+                super::framing::operator(&request.headers, request.credentials, signed, trailer, announced)?;
+            Some(op)
+        }
+        _ => None,
+    };
+    if framing.as_ref().map_or(length, |(_, size)| *size) > PUT_MAX {
+        return Err(s3_error!(EntityTooLarge));
+    }
+    let draft = api.store.draft()?;
+    let checksum = given.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(announced).or(given.wanted);
+    let intake = Intake {
+        framing,
+        sha256: matches!(payload, Payload::Whole(_)),
+        checksum,
+        compression: rest.compression,
+        cipher: key.map(|key| (**key, rest::counter(draft.id()))),
+    };
+    let received = receive(api, exchange, length, &intake, &draft).await?;
+    check(&received, &payload, &given)?;
+    let value = received.checksum.clone().zip(checksum);
+    let segment = Segment {
+        id: draft.id(),
+        size: received.size,
+        stored: received.stored,
+        md5: received.md5,
+        checksum: value.map(|(value, algorithm)| Checksum { algorithm, value, parts: None }),
+    };
+    Ok((draft, segment))
+}
+
+async fn receive(
+    api: &Api,
+    exchange: &Exchange,
+    length: u64,
+    intake: &Intake,
+    draft: &Draft,
+) -> S3Result<Received> {
+    if length == 0 {
+        return api.path.take_nothing(intake, draft.file()).await.map_err(|error| failure(&error));
+    }
+    let incoming = exchange.take_body().map_err(|error| s3_error!(error, IncompleteBody))?;
+    let received = api.path.receive(&incoming.stream, length, intake, draft.file()).await;
+    exchange.give_back(incoming, received.is_ok()).map_err(S3Error::internal_error)?;
+    received.map_err(|error| failure(&error))
+}
+
+/// What a client is told of a transfer that failed.
+pub fn failure(error: &PathError) -> S3Error {
+    tracing::debug!(%error, "a body was not taken");
+    if let PathError::Transfer(transfer) = error
+        && [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT]
+            .iter()
+            .any(|no| no.raw_os_error() == transfer.errno)
+    {
+        let mut error =
+            S3Error::with_message(S3ErrorCode::Custom("StorageFull".into()), "the server's disk is full");
+        error.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+        return error;
+    }
+    match error.status() {
+        Some(Status::EndOfSource | Status::PeerReset | Status::TruncatedData) => s3_error!(IncompleteBody),
+        Some(Status::Timeout) => s3_error!(RequestTimeout),
+        Some(Status::SignatureMismatch) => s3_error!(SignatureDoesNotMatch, "a chunk's signature is another"),
+        Some(Status::FramingError) => {
+            s3_error!(InvalidRequest, "the body is not aws-chunked as announced: {error}")
+        }
+        _ => {
+            tracing::error!(%error, "a body was not taken");
+            s3_error!(InternalError, "{error}")
+        }
+    }
+}
+
+fn payload(headers: &HeaderMap) -> S3Result<Payload> {
+    let Some(value) = headers.get("x-amz-content-sha256") else { return Ok(Payload::Unsigned) };
+    let value = value.to_str().unwrap_or_default();
+    match value {
+        "UNSIGNED-PAYLOAD" => Ok(Payload::Unsigned),
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(Payload::Chunked { signed: false, trailer: true }),
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" => Ok(Payload::Chunked { signed: true, trailer: false }),
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => Ok(Payload::Chunked { signed: true, trailer: true }),
+        _ => {
+            let bytes = super::common::unhex(value).and_then(|bytes| bytes.try_into().ok());
+            bytes
+                .map(Payload::Whole)
+                .ok_or_else(|| s3_error!(InvalidRequest, "x-amz-content-sha256: {value}"))
+        }
+    }
+}
+
+/// The checksum that comes in the trailer.
+fn announced(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
+    let Some(value) = headers.get("x-amz-trailer") else { return Ok(None) };
+    algorithm(value.to_str().unwrap_or_default()).map(Some)
+}
+
+/// Compares what came with what was announced.
+fn check(received: &Received, payload: &Payload, given: &Given<'_>) -> S3Result<()> {
+    if let Some(text) = given.content_md5 {
+        let expected = BASE64.decode(text).ok().filter(|md5| md5.len() == 16);
+        let expected = expected.ok_or_else(|| s3_error!(InvalidDigest))?;
+        if expected != received.md5 {
+            return Err(s3_error!(BadDigest, "the data's MD5 is not that of Content-MD5"));
+        }
+    }
+    if let Payload::Whole(expected) = payload
+        && received.sha256.as_ref() != Some(expected)
+    {
+        let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
+        let mut error = S3Error::with_message(code, "the data's SHA-256 is not that of x-amz-content-sha256");
+        error.set_status_code(StatusCode::BAD_REQUEST);
+        return Err(error);
+    }
+    let expected = given.checksum.as_ref().map(|(_, value)| value).or(received.trailer.as_ref());
+    if expected.is_some() && expected != received.checksum.as_ref() {
+        return Err(s3_error!(BadDigest, "the data's checksum is not the one that was given"));
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! Between S3's types and the store's: headers, times, tags, checksums, errors.
+
+use crate::store::StoreError;
+use crate::store::record::{Algorithm, Checksum, Headers, Object, Time};
+use base64::Engine as _;
+pub use base64::engine::general_purpose::STANDARD as BASE64;
+use s3s::dto::{ETag, ETagCondition, Timestamp, TimestampFormat};
+use s3s::{S3Error, S3Result, s3_error};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Now.
+pub fn now() -> Time {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// As S3 says it.
+pub fn timestamp(time: Time) -> Timestamp {
+    (UNIX_EPOCH + Duration::from_millis(time)).into()
+}
+
+/// Seconds since 1970, as HTTP's dates have them.
+pub fn seconds(timestamp: &Timestamp) -> u64 {
+    let mut text = Vec::new();
+    let formatted = timestamp.format(TimestampFormat::EpochSeconds, &mut text);
+    let text = String::from_utf8(text).unwrap_or_default();
+    formatted.ok().and_then(|()| text.split('.').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// An ETag as S3 says it.
+pub fn etag(value: &str) -> ETag {
+    ETag::Strong(value.to_string())
+}
+
+/// Hexadecimal, in lower case.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes from hexadecimal.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8));
+    rest.is_empty().then(|| bytes.collect()).flatten()
+}
+
+/// A field that all operations have which take or give an object.
+macro_rules! headers_of {
+    ($input:expr) => {
+        crate::store::record::Headers {
+            content_type: $input.content_type.clone(),
+            content_encoding: crate::api::common::without_aws_chunked($input.content_encoding.as_deref()),
+            content_language: $input.content_language.clone(),
+            content_disposition: $input.content_disposition.clone(),
+            cache_control: $input.cache_control.clone(),
+            expires: $input.expires.as_ref().map(crate::api::common::http_date),
+            metadata: crate::api::common::metadata_in($input.metadata.clone())?,
+        }
+    };
+}
+pub(crate) use headers_of;
+
+/// Content-Encoding without the word that is about the transfer only.
+pub fn without_aws_chunked(value: Option<&str>) -> Option<String> {
+    let words = value?.split(',').map(str::trim).filter(|word| !word.eq_ignore_ascii_case("aws-chunked"));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    (!words.is_empty()).then(|| words.join(","))
+}
+
+/// A date as HTTP has it (RFC 9110 section 5.6.7).
+pub fn http_date(timestamp: &Timestamp) -> String {
+    let mut text = Vec::new();
+    let _ = timestamp.format(TimestampFormat::HttpDate, &mut text);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// S3's limit of user metadata, names and values together.
+const METADATA_MAX: usize = 2048;
+
+/// User metadata, checked.
+///
+/// # Errors
+///
+/// There are too many of them.
+pub fn metadata_in(metadata: Option<s3s::dto::Metadata>) -> S3Result<Vec<(String, String)>> {
+    let mut list: Vec<(String, String)> = metadata.into_iter().flatten().collect();
+    if list.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > METADATA_MAX {
+        return Err(s3_error!(MetadataTooLarge, "user metadata have at most {METADATA_MAX} bytes"));
+    }
+    list.sort();
+    Ok(list)
+}
+
+/// User metadata as S3 says them.
+pub fn metadata_out(headers: &Headers) -> Option<s3s::dto::Metadata> {
+    let metadata: s3s::dto::Metadata = headers.metadata.iter().cloned().collect();
+    (!metadata.is_empty()).then_some(metadata)
+}
+
+/// Whether a condition is met by an object of this ETag.
+pub fn matches(condition: &ETagCondition, found: &str) -> bool {
+    match condition {
+        ETagCondition::Any => true,
+        ETagCondition::ETag(etag) => etag.value() == found,
+    }
+}
+
+/// A checksum's bytes in base64, with the number of parts where it is of theirs.
+pub fn checksum_text(checksum: &Checksum) -> String {
+    let value = BASE64.encode(&checksum.value);
+    match checksum.parts {
+        Some(parts) => format!("{value}-{parts}"),
+        None => value,
+    }
+}
+
+/// Fills an output's fields of additional checksums.
+macro_rules! checksum_out {
+    ($output:expr, $checksum:expr) => {
+        if let Some(checksum) = $checksum {
+            use crate::store::record::Algorithm;
+            let text = Some(crate::api::common::checksum_text(checksum));
+            match checksum.algorithm {
+                Algorithm::Crc32 => $output.checksum_crc32 = text,
+                Algorithm::Crc32c => $output.checksum_crc32c = text,
+                Algorithm::Crc64Nvme => $output.checksum_crc64nvme = text,
+                Algorithm::Sha1 => $output.checksum_sha1 = text,
+                Algorithm::Sha256 => $output.checksum_sha256 = text,
+            }
+        }
+    };
+}
+pub(crate) use checksum_out;
+
+/// COMPOSITE or FULL_OBJECT.
+pub fn checksum_type(checksum: &Checksum) -> s3s::dto::ChecksumType {
+    let name = if checksum.parts.is_some() { "COMPOSITE" } else { "FULL_OBJECT" };
+    name.to_string().into()
+}
+
+/// The additional checksum that a request gives or announces: which, and its bytes where they are in a header.
+///
+/// # Errors
+///
+/// There are two, or one that isn't one.
+pub fn checksum_in(given: [(Algorithm, Option<&str>); 5]) -> S3Result<Option<(Algorithm, Vec<u8>)>> {
+    let mut given = given.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?)));
+    let Some((algorithm, value)) = given.next() else { return Ok(None) };
+    if given.next().is_some() {
+        return Err(s3_error!(InvalidRequest, "a request has one additional checksum at most"));
+    }
+    let bytes = BASE64.decode(value).ok().filter(|bytes| bytes.len() == checksum_size(algorithm));
+    let bytes =
+        bytes.ok_or_else(|| s3_error!(InvalidRequest, "an additional checksum is not one: {value}"))?;
+    Ok(Some((algorithm, bytes)))
+}
+
+/// Bytes of a checksum.
+pub fn checksum_size(algorithm: Algorithm) -> usize {
+    match algorithm {
+        Algorithm::Crc32 | Algorithm::Crc32c => 4,
+        Algorithm::Crc64Nvme => 8,
+        Algorithm::Sha1 => 20,
+        Algorithm::Sha256 => 32,
+    }
+}
+
+/// An algorithm by the name that S3 has for it, or by the name of its header.
+///
+/// # Errors
+///
+/// It is another one.
+pub fn algorithm(name: &str) -> S3Result<Algorithm> {
+    let name = name.to_ascii_uppercase();
+    match name.strip_prefix("X-AMZ-CHECKSUM-").unwrap_or(&name) {
+        "CRC32" => Ok(Algorithm::Crc32),
+        "CRC32C" => Ok(Algorithm::Crc32c),
+        "CRC64NVME" => Ok(Algorithm::Crc64Nvme),
+        "SHA1" => Ok(Algorithm::Sha1),
+        "SHA256" => Ok(Algorithm::Sha256),
+        other => Err(s3_error!(InvalidRequest, "there is no checksum algorithm {other}")),
+    }
+}
+
+/// What clients are told of the store's errors.
+impl From<StoreError> for S3Error {
+    fn from(error: StoreError) -> S3Error {
+        match &error {
+            StoreError::NoSuchBucket => s3_error!(NoSuchBucket),
+            StoreError::BucketExists => s3_error!(BucketAlreadyExists),
+            StoreError::BucketNotEmpty => s3_error!(BucketNotEmpty),
+            StoreError::NoSuchKey => s3_error!(NoSuchKey),
+            StoreError::NoSuchUpload => s3_error!(NoSuchUpload),
+            StoreError::ConditionFailed => s3_error!(PreconditionFailed),
+            _ => {
+                tracing::error!(%error, "the store");
+                s3_error!(InternalError, "{error}")
+            }
+        }
+    }
+}
+
+/// An object that can be read.
+///
+/// # Errors
+///
+/// There is none, or it was found damaged.
+pub fn readable(object: Option<Object>) -> S3Result<Object> {
+    let object = object.ok_or_else(|| s3_error!(NoSuchKey))?;
+    match &object.quarantined {
+        None => Ok(object),
+        Some(why) => {
+            let mut error = s3_error!(InternalError, "the object is damaged, and kept from readers: {why}");
+            error.set_status_code(http::StatusCode::INTERNAL_SERVER_ERROR);
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_encoding_is_about_the_object() {
+        assert_eq!(without_aws_chunked(Some("aws-chunked")), None);
+        assert_eq!(without_aws_chunked(Some("aws-chunked,gzip")).as_deref(), Some("gzip"));
+        assert_eq!(without_aws_chunked(Some("gzip, br")).as_deref(), Some("gzip,br"));
+    }
+
+    #[test]
+    fn checksums_are_checked() {
+        let given = |crc32, sha1| {
+            let rest = [(Algorithm::Crc32c, None), (Algorithm::Crc64Nvme, None), (Algorithm::Sha256, None)];
+            checksum_in([(Algorithm::Crc32, crc32), (Algorithm::Sha1, sha1), rest[0], rest[1], rest[2]])
+        };
+        assert_eq!(given(None, None).unwrap(), None);
+        assert_eq!(given(Some("AAAAAA=="), None).unwrap(), Some((Algorithm::Crc32, vec![0; 4])));
+        assert!(given(Some("AAAA"), None).is_err());
+        assert!(given(Some("AAAAAA=="), Some("AAAAAA==")).is_err());
+    }
+
+    #[test]
+    fn times_are_seconds_for_http() {
+        assert_eq!(seconds(&timestamp(1_700_000_000_999)), 1_700_000_000);
+    }
+}

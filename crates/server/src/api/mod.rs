@@ -1,0 +1,254 @@
+//! The operations of S3, on the store and the engine.
+
+pub(crate) mod body;
+mod buckets;
+pub(crate) mod common;
+mod copy;
+mod delete;
+mod framing;
+mod get;
+mod list;
+mod multipart;
+mod put;
+mod settings;
+mod tags;
+
+use crate::path::DataPath;
+use crate::rest::Keys;
+use crate::store::Store;
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result};
+use std::sync::Arc;
+
+/// What the operations work on.
+pub struct Api {
+    pub(crate) store: Arc<Store>,
+    pub(crate) path: Arc<DataPath>,
+    pub(crate) keys: Keys,
+    pub(crate) verify: bool,
+}
+
+#[async_trait::async_trait]
+impl S3 for Api {
+    async fn create_bucket(
+        &self,
+        request: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        buckets::create(self, request).await
+    }
+
+    async fn delete_bucket(
+        &self,
+        request: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        buckets::delete(self, request).await
+    }
+
+    async fn head_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
+        buckets::head(self, request).await
+    }
+
+    async fn list_buckets(
+        &self,
+        request: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        buckets::list(self, request).await
+    }
+
+    async fn get_bucket_location(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        buckets::location(self, request).await
+    }
+
+    async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        put::put(self, request).await
+    }
+
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        get::get(self, request).await
+    }
+
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        get::head(self, request).await
+    }
+
+    async fn list_objects(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        list::v1(self, request).await
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        list::v2(self, request).await
+    }
+
+    async fn delete_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        delete::one(self, request).await
+    }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        delete::many(self, request).await
+    }
+
+    async fn copy_object(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        copy::object(self, request).await
+    }
+
+    async fn upload_part_copy(
+        &self,
+        request: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        copy::part(self, request).await
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        multipart::create(self, request).await
+    }
+
+    async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        multipart::part(self, request).await
+    }
+
+    async fn list_parts(&self, request: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+        multipart::parts(self, request).await
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        multipart::complete(self, request).await
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        multipart::abort(self, request).await
+    }
+
+    async fn get_object_tagging(
+        &self,
+        request: S3Request<GetObjectTaggingInput>,
+    ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+        tags::of_object(self, request).await
+    }
+
+    async fn put_object_tagging(
+        &self,
+        request: S3Request<PutObjectTaggingInput>,
+    ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+        tags::put_on_object(self, request).await
+    }
+
+    async fn delete_object_tagging(
+        &self,
+        request: S3Request<DeleteObjectTaggingInput>,
+    ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+        tags::delete_of_object(self, request).await
+    }
+
+    async fn get_bucket_tagging(
+        &self,
+        request: S3Request<GetBucketTaggingInput>,
+    ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+        tags::of_bucket(self, request).await
+    }
+
+    async fn put_bucket_tagging(
+        &self,
+        request: S3Request<PutBucketTaggingInput>,
+    ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+        tags::put_on_bucket(self, request).await
+    }
+
+    async fn delete_bucket_tagging(
+        &self,
+        request: S3Request<DeleteBucketTaggingInput>,
+    ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
+        tags::delete_of_bucket(self, request).await
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        list::uploads(self, request).await
+    }
+
+    async fn get_object_attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        get::attributes(self, request).await
+    }
+
+    async fn get_bucket_encryption(
+        &self,
+        request: S3Request<GetBucketEncryptionInput>,
+    ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
+        settings::encryption(self, request).await
+    }
+
+    async fn put_bucket_encryption(
+        &self,
+        request: S3Request<PutBucketEncryptionInput>,
+    ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
+        settings::put_encryption(self, request).await
+    }
+
+    async fn delete_bucket_encryption(
+        &self,
+        request: S3Request<DeleteBucketEncryptionInput>,
+    ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
+        settings::delete_encryption(self, request).await
+    }
+
+    async fn get_bucket_versioning(
+        &self,
+        request: S3Request<GetBucketVersioningInput>,
+    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        settings::versioning(self, request).await
+    }
+
+    async fn get_bucket_acl(
+        &self,
+        request: S3Request<GetBucketAclInput>,
+    ) -> S3Result<S3Response<GetBucketAclOutput>> {
+        settings::bucket_acl(self, request).await
+    }
+
+    async fn get_object_acl(
+        &self,
+        request: S3Request<GetObjectAclInput>,
+    ) -> S3Result<S3Response<GetObjectAclOutput>> {
+        settings::object_acl(self, request).await
+    }
+}

@@ -1,0 +1,335 @@
+//! Multipart uploads: begun, parts, listed, completed, aborted.
+
+use super::Api;
+use super::body::{self, Given};
+use super::common::{self, checksum_out, checksum_type, etag, headers_of, hex, now, timestamp};
+use super::put::{asked_of, checksum_of, condition, encryption_out};
+use crate::rest::Asked;
+use crate::store::record::{Algorithm, Checksum, Object, Part, Segment, Upload};
+use md5::{Digest, Md5};
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+/// Most parts of an upload, and the least of one that isn't the last. S3's own limits.
+const PARTS_MAX: i32 = 10_000;
+const PART_MIN: u64 = 5 << 20;
+
+/// A part's number, checked.
+///
+/// # Errors
+///
+/// It is none.
+pub fn number(number: i32) -> S3Result<u16> {
+    let valid =
+        (1..=PARTS_MAX).contains(&number).then_some(number).and_then(|number| u16::try_from(number).ok());
+    valid.ok_or_else(|| s3_error!(InvalidArgument, "a part's number is 1 to {PARTS_MAX}"))
+}
+
+/// An upload that is there.
+///
+/// # Errors
+///
+/// There is none.
+pub fn upload(api: &Api, bucket: &str, key: &str, id: &str) -> S3Result<Upload> {
+    api.store.upload(bucket, key, id)?.ok_or_else(|| s3_error!(NoSuchUpload))
+}
+
+/// Begins an upload.
+pub async fn create(
+    api: &Api,
+    request: S3Request<CreateMultipartUploadInput>,
+) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+    let input = &request.input;
+    let bucket = super::buckets::exists(api, &input.bucket)?;
+    let (rest, _) = api.keys.for_new(bucket.rest, &asked_of!(input))?;
+    let algorithm =
+        input.checksum_algorithm.as_ref().map(|name| common::algorithm(name.as_str())).transpose()?;
+    let checksum = algorithm.map(|algorithm| kind(algorithm, input.checksum_type.as_ref())).transpose()?;
+    let mut output = CreateMultipartUploadOutput {
+        bucket: Some(input.bucket.clone()),
+        key: Some(input.key.clone()),
+        checksum_algorithm: checksum.and(input.checksum_algorithm.clone()),
+        checksum_type: checksum.map(|(_, full)| type_name(full)),
+        ..Default::default()
+    };
+    encryption_out!(output, &rest);
+    let upload = Upload {
+        initiated: now(),
+        owner: owner(request.credentials.as_ref()),
+        rest,
+        headers: headers_of!(input),
+        tags: super::tags::from_header(input.tagging.as_deref())?,
+        checksum,
+    };
+    output.upload_id = Some(api.store.create_upload(&input.bucket, &input.key, upload).await?);
+    Ok(S3Response::new(output))
+}
+
+fn owner(credentials: Option<&s3s::auth::Credentials>) -> String {
+    credentials.map(|credentials| credentials.access_key.clone()).unwrap_or_default()
+}
+
+/// Whether the object's checksum covers its own bytes: CRCs may, CRC-64 must, hashes can't.
+fn kind(algorithm: Algorithm, asked: Option<&ChecksumType>) -> S3Result<(Algorithm, bool)> {
+    let hash = matches!(algorithm, Algorithm::Sha1 | Algorithm::Sha256);
+    let full = match asked.map(ChecksumType::as_str) {
+        None => algorithm == Algorithm::Crc64Nvme,
+        Some("FULL_OBJECT") => true,
+        Some(_) => false,
+    };
+    if full && hash || !full && algorithm == Algorithm::Crc64Nvme {
+        return Err(s3_error!(InvalidRequest, "that checksum is not to be had of that type"));
+    }
+    Ok((algorithm, full))
+}
+
+fn type_name(full: bool) -> ChecksumType {
+    let name = if full { ChecksumType::FULL_OBJECT } else { ChecksumType::COMPOSITE };
+    name.to_string().into()
+}
+
+/// Takes a part.
+pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+    let input = &request.input;
+    let number = number(input.part_number)?;
+    let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
+    let asked = Asked {
+        managed: None,
+        customer_algorithm: input.sse_customer_algorithm.as_deref(),
+        customer_key: input.sse_customer_key.as_deref(),
+        customer_key_md5: input.sse_customer_key_md5.as_deref(),
+    };
+    let key = api.keys.for_old(&upload.rest, &asked)?;
+    let given = Given {
+        content_md5: input.content_md5.as_deref(),
+        checksum: checksum_of!(input),
+        wanted: upload.checksum.map(|(algorithm, _)| algorithm),
+    };
+    let (draft, segment) = body::take(api, (&request).into(), given, &upload.rest, key.as_ref()).await?;
+    let wanted = upload.checksum.map(|(algorithm, _)| algorithm);
+    if wanted.is_some() && wanted != segment.checksum.as_ref().map(|checksum| checksum.algorithm) {
+        return Err(s3_error!(InvalidRequest, "the part's checksum is of another kind than the upload's"));
+    }
+    let part = Part { modified: now(), segment };
+    let mut output = UploadPartOutput { e_tag: Some(etag(&hex(&part.segment.md5))), ..Default::default() };
+    checksum_out!(output, &part.segment.checksum);
+    encryption_out!(output, &upload.rest);
+    api.store.put_part(&input.bucket, &input.key, &input.upload_id, number, part, draft).await?;
+    Ok(S3Response::new(output))
+}
+
+/// Lists parts.
+pub async fn parts(api: &Api, request: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+    let input = request.input;
+    let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
+    let max = input.max_parts.unwrap_or(1000).clamp(0, 1000);
+    let marker = input.part_number_marker.unwrap_or(0);
+    let after = u16::try_from(marker.clamp(0, PARTS_MAX)).unwrap_or(0);
+    let mut parts = api.store.parts(&input.bucket, &input.key, &input.upload_id, after, max as usize + 1)?;
+    let truncated = parts.len() > max as usize;
+    parts.truncate(max as usize);
+    let next = parts.last().map(|(number, _)| i32::from(*number)).filter(|_| truncated);
+    let parts = parts.into_iter().map(|(number, part)| {
+        let mut listed = s3s::dto::Part {
+            part_number: Some(number.into()),
+            size: i64::try_from(part.segment.size).ok(),
+            e_tag: Some(etag(&hex(&part.segment.md5))),
+            last_modified: Some(timestamp(part.modified)),
+            ..Default::default()
+        };
+        checksum_out!(listed, &part.segment.checksum);
+        listed
+    });
+    Ok(S3Response::new(ListPartsOutput {
+        parts: Some(parts.collect()),
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(input.upload_id),
+        is_truncated: Some(truncated),
+        max_parts: Some(max),
+        part_number_marker: Some(marker),
+        next_part_number_marker: next,
+        owner: Some(Owner { id: Some(upload.owner.clone()), display_name: Some(upload.owner.clone()) }),
+        initiator: Some(Initiator { id: Some(upload.owner.clone()), display_name: Some(upload.owner) }),
+        checksum_type: upload.checksum.map(|(_, full)| type_name(full)),
+        ..Default::default()
+    }))
+}
+
+/// Makes an object of the parts.
+pub async fn complete(
+    api: &Api,
+    request: S3Request<CompleteMultipartUploadInput>,
+) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+    let input = &request.input;
+    let condition = condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
+    let named = input.multipart_upload.as_ref().and_then(|parts| parts.parts.as_deref()).unwrap_or_default();
+    let parts = chosen(api, input, named)?;
+    let segments: Vec<Segment> = parts.iter().map(|(_, part)| part.segment.clone()).collect();
+    let checksum = upload.checksum.map(|checksum| combined(checksum, &segments)).transpose()?;
+    if let Some((algorithm, given)) = checksum_of!(input) {
+        let same = checksum.as_ref().is_some_and(|made| made.algorithm == algorithm && made.value == given);
+        if !same {
+            return Err(s3_error!(BadDigest, "the object's checksum is not the one that was given"));
+        }
+    }
+    let object = Object {
+        size: segments.iter().map(|segment| segment.size).sum(),
+        etag: etag_of(&segments),
+        modified: now(),
+        segments,
+        in_parts: true,
+        rest: upload.rest,
+        headers: upload.headers,
+        tags: upload.tags,
+        checksum,
+        quarantined: None,
+    };
+    if input.mpu_object_size.is_some_and(|size| u64::try_from(size) != Ok(object.size)) {
+        return Err(s3_error!(InvalidRequest, "the object has {} bytes", object.size));
+    }
+    let mut output = CompleteMultipartUploadOutput {
+        bucket: Some(input.bucket.clone()),
+        key: Some(input.key.clone()),
+        e_tag: Some(etag(&object.etag)),
+        location: Some(format!("/{}/{}", input.bucket, input.key)),
+        checksum_type: object.checksum.as_ref().map(checksum_type),
+        ..Default::default()
+    };
+    checksum_out!(output, &object.checksum);
+    if matches!(object.rest.encryption, crate::store::record::Encryption::Managed { .. }) {
+        output.server_side_encryption = Some("AES256".to_string().into());
+    }
+    let numbers = parts.iter().map(|(number, _)| *number).collect();
+    let store = &api.store;
+    store.complete(&input.bucket, &input.key, &input.upload_id, numbers, object, condition).await?;
+    Ok(S3Response::new(output))
+}
+
+/// The parts that a request names, which must be those that are there.
+fn chosen(
+    api: &Api,
+    input: &CompleteMultipartUploadInput,
+    named: &[CompletedPart],
+) -> S3Result<Vec<(u16, Part)>> {
+    if named.is_empty() {
+        return Err(s3_error!(MalformedXML, "an upload is completed with one part at least"));
+    }
+    let number_of = |part: &CompletedPart| part.part_number.unwrap_or(0);
+    if named.windows(2).any(|two| number_of(&two[0]) >= number_of(&two[1])) {
+        return Err(s3_error!(InvalidPartOrder));
+    }
+    let there = api.store.parts(&input.bucket, &input.key, &input.upload_id, 0, PARTS_MAX as usize)?;
+    let mut chosen: Vec<(u16, Part)> = Vec::with_capacity(named.len());
+    for (at, part) in named.iter().enumerate() {
+        let number = number(number_of(part))?;
+        let invalid = || s3_error!(InvalidPart, "part {number} is not there, or is another one");
+        let found = there.binary_search_by_key(&number, |(number, _)| *number).map_err(|_| invalid())?;
+        let (_, found) = &there[found];
+        let tag = part.e_tag.as_ref().map(ETag::value).unwrap_or_default();
+        if tag != hex(&found.segment.md5) {
+            return Err(invalid());
+        }
+        if let Some((algorithm, given)) = checksum_of!(part) {
+            let same = found.segment.checksum.as_ref();
+            if !same.is_some_and(|made| made.algorithm == algorithm && made.value == given) {
+                return Err(invalid());
+            }
+        }
+        if found.segment.size < PART_MIN && at + 1 < named.len() {
+            return Err(s3_error!(EntityTooSmall, "part {number} has less than {PART_MIN} bytes"));
+        }
+        chosen.push((number, found.clone()));
+    }
+    Ok(chosen)
+}
+
+/// MD5 of the parts' MD5s, and how many they are.
+fn etag_of(segments: &[Segment]) -> String {
+    let mut md5 = Md5::new();
+    segments.iter().for_each(|segment| md5.update(segment.md5));
+    format!("{}-{}", hex(&md5.finalize()), segments.len())
+}
+
+/// The object's additional checksum from its parts'.
+fn combined((algorithm, full): (Algorithm, bool), segments: &[Segment]) -> S3Result<Checksum> {
+    let values: Option<Vec<&[u8]>> =
+        segments.iter().map(|segment| Some(segment.checksum.as_ref()?.value.as_slice())).collect();
+    let values = values.ok_or_else(|| s3_error!(InvalidPart, "a part has no checksum"))?;
+    if !full {
+        let parts = u16::try_from(segments.len()).ok();
+        return Ok(Checksum { algorithm, value: digest(algorithm, &values.concat()), parts });
+    }
+    let known = match algorithm {
+        Algorithm::Crc32 => crc_fast::CrcAlgorithm::Crc32IsoHdlc,
+        Algorithm::Crc32c => crc_fast::CrcAlgorithm::Crc32Iscsi,
+        Algorithm::Crc64Nvme => crc_fast::CrcAlgorithm::Crc64Nvme,
+        _ => return Err(s3_error!(InvalidRequest, "that checksum does not cover a whole object")),
+    };
+    let number = |value: &[u8]| value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let mut parts = segments.iter().zip(values);
+    let first = parts.next().map_or(0, |(_, value)| number(value));
+    let sum = parts.fold(first, |sum, (segment, value)| {
+        crc_fast::checksum_combine(known, sum, number(value), segment.size)
+    });
+    let size = common::checksum_size(algorithm);
+    Ok(Checksum { algorithm, value: sum.to_be_bytes()[8 - size..].to_vec(), parts: None })
+}
+
+/// A checksum of a few bytes: of the parts' checksums.
+fn digest(algorithm: Algorithm, bytes: &[u8]) -> Vec<u8> {
+    let crc = |known| crc_fast::checksum(known, bytes).to_be_bytes();
+    match algorithm {
+        Algorithm::Crc32 => crc(crc_fast::CrcAlgorithm::Crc32IsoHdlc)[4..].to_vec(),
+        Algorithm::Crc32c => crc(crc_fast::CrcAlgorithm::Crc32Iscsi)[4..].to_vec(),
+        Algorithm::Crc64Nvme => crc(crc_fast::CrcAlgorithm::Crc64Nvme).to_vec(),
+        Algorithm::Sha1 => sha1::Sha1::digest(bytes).to_vec(),
+        Algorithm::Sha256 => sha2::Sha256::digest(bytes).to_vec(),
+    }
+}
+
+/// Gives an upload up.
+pub async fn abort(
+    api: &Api,
+    request: S3Request<AbortMultipartUploadInput>,
+) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+    let input = &request.input;
+    api.store.abort_upload(&input.bucket, &input.key, &input.upload_id).await?;
+    Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(bytes: &[u8], algorithm: Algorithm) -> Segment {
+        let value = digest(algorithm, bytes);
+        Segment {
+            id: 0,
+            size: bytes.len() as u64,
+            stored: 0,
+            md5: Md5::digest(bytes).into(),
+            checksum: Some(Checksum { algorithm, value, parts: None }),
+        }
+    }
+
+    #[test]
+    fn crcs_of_parts_make_that_of_the_whole() {
+        let data: Vec<u8> = (0..100_000_u32).map(|at| (at * 7 + at / 251) as u8).collect();
+        for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
+            let segments: Vec<Segment> = data.chunks(30_001).map(|part| segment(part, algorithm)).collect();
+            assert_eq!(combined((algorithm, true), &segments).unwrap().value, digest(algorithm, &data));
+        }
+        let segments: Vec<Segment> = data.chunks(30_001).map(|part| segment(part, Algorithm::Sha1)).collect();
+        assert!(combined((Algorithm::Sha1, true), &segments).is_err());
+        assert_eq!(combined((Algorithm::Sha1, false), &segments).unwrap().parts, Some(4));
+    }
+
+    #[test]
+    fn an_etag_of_parts_is_s3_s() {
+        let segments = [segment(b"a", Algorithm::Crc32), segment(b"b", Algorithm::Crc32)];
+        // printf %s 0cc175b9c0f1b6a831c399e26977266192eb5ffee6ae2fec3ad71c777531578f | xxd -r -p | md5sum
+        assert_eq!(etag_of(&segments), "96e024ba2074fe77e8e965ba43a704be-2");
+    }
+}

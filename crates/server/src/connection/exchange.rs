@@ -1,0 +1,286 @@
+//! One request and its answer: who has the socket meanwhile, and what of the body is still in it.
+//!
+//! The connection's task, the body that s3s may read, and an operation that has the engine take the body share it.
+
+use super::head::Framing;
+use crate::path::Piece;
+use bytes::Bytes;
+use http_body::Frame;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, ready};
+use tokio::net::TcpStream;
+
+/// One request and its answer.
+#[derive(Debug)]
+pub struct Exchange(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// `None` while the engine has it.
+    stream: Option<TcpStream>,
+    rest: Rest,
+    /// `100 Continue` is to be sent before the body is read.
+    owes_continue: bool,
+    pieces: Vec<Piece>,
+}
+
+/// What of the body is in the socket, or yet to come.
+#[derive(Debug)]
+enum Rest {
+    Bytes(u64),
+    Chunked(Chunks),
+    /// Nobody knows: a transfer ended early.
+    Unknown,
+}
+
+/// A body that an operation has taken for the engine.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The socket, which nobody else reads meanwhile.
+    pub stream: std::net::TcpStream,
+    /// Bytes of the body.
+    pub length: u64,
+}
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+impl Exchange {
+    /// Of a request that came over this connection.
+    pub fn new(stream: TcpStream, framing: Framing, expects_continue: bool) -> Arc<Exchange> {
+        let rest = match framing {
+            Framing::Length(length) => Rest::Bytes(length),
+            Framing::Chunked => Rest::Chunked(Chunks::default()),
+        };
+        let owes_continue = expects_continue && !matches!(rest, Rest::Bytes(0));
+        Arc::new(Exchange(Mutex::new(State {
+            stream: Some(stream),
+            rest,
+            owes_continue,
+            pieces: Vec::new(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("nobody panics with it")
+    }
+
+    /// Bytes of the body where the request says so: `None` for one in chunks.
+    pub fn length(&self) -> Option<u64> {
+        match self.state().rest {
+            Rest::Bytes(length) => Some(length),
+            _ => None,
+        }
+    }
+
+    /// Takes the body for the engine, after having told a client that waits to send it.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or somebody else reads the body.
+    pub fn take_body(&self) -> io::Result<Incoming> {
+        let mut state = self.state();
+        let Rest::Bytes(length) = state.rest else { return Err(io::Error::other("a body in chunks")) };
+        let stream = state.stream.take().ok_or_else(|| io::Error::other("the body was taken already"))?;
+        if std::mem::take(&mut state.owes_continue) {
+            // Its few bytes always fit: nothing else was sent since the answer before was taken.
+            let sent = stream.try_write(CONTINUE)?;
+            if sent != CONTINUE.len() {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        state.rest = Rest::Unknown;
+        Ok(Incoming { stream: stream.into_std()?, length })
+    }
+
+    /// Gives the socket back. `whole`: all of the body was read, so that another request can follow.
+    ///
+    /// # Errors
+    ///
+    /// The runtime can't wait for it any more.
+    pub fn give_back(&self, incoming: Incoming, whole: bool) -> io::Result<()> {
+        let mut state = self.state();
+        state.stream = Some(TcpStream::from_std(incoming.stream)?);
+        if whole {
+            state.rest = Rest::Bytes(0);
+        }
+        Ok(())
+    }
+
+    /// The answer's body is these pieces of files, which the engine sends.
+    pub fn answer_with(&self, pieces: Vec<Piece>) {
+        self.state().pieces = pieces;
+    }
+
+    /// After the answer is known: the socket, the answer's pieces, and how much of the body is yet to come, if that is known.
+    pub fn finish(&self) -> (Option<TcpStream>, Vec<Piece>, Option<u64>) {
+        let mut state = self.state();
+        let left = match state.rest {
+            // What a client still holds back it may send or not: nobody can tell its body from its next request.
+            Rest::Bytes(left) if !state.owes_continue => Some(left),
+            _ => None,
+        };
+        (state.stream.take(), std::mem::take(&mut state.pieces), left)
+    }
+
+    fn poll_body(&self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let mut state = self.state();
+        let State { stream: Some(stream), rest, owes_continue, .. } = &mut *state else {
+            return Poll::Ready(Some(Err(io::Error::other("the body was taken already"))));
+        };
+        if std::mem::take(owes_continue) && stream.try_write(CONTINUE)? != CONTINUE.len() {
+            return Poll::Ready(Some(Err(io::ErrorKind::WriteZero.into())));
+        }
+        let mut room = [0; 16 << 10];
+        loop {
+            let wanted = match rest {
+                Rest::Bytes(0) => return Poll::Ready(None),
+                Rest::Bytes(length) => usize::try_from(*length).unwrap_or(usize::MAX),
+                Rest::Chunked(chunks) if chunks.ended() => return Poll::Ready(None),
+                Rest::Chunked(_) => usize::MAX,
+                Rest::Unknown => return Poll::Ready(Some(Err(io::Error::other("the body was cut")))),
+            };
+            ready!(stream.poll_read_ready(context))?;
+            let read = match stream.try_read(&mut room[..wanted.min(16 << 10)]) {
+                Ok(0) => return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            };
+            let bytes = match rest {
+                Rest::Chunked(chunks) => chunks.decode(&room[..read])?,
+                Rest::Bytes(length) => {
+                    *length -= read as u64;
+                    room[..read].to_vec()
+                }
+                Rest::Unknown => Vec::new(),
+            };
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(bytes.into())));
+            }
+        }
+    }
+}
+
+/// The body as s3s reads it, for what is no object's data.
+#[derive(Debug)]
+pub struct SocketBody(pub Arc<Exchange>);
+
+impl http_body::Body for SocketBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.0.poll_body(context).map(|found| found.map(|bytes| bytes.map(Frame::data)))
+    }
+}
+
+/// The chunked transfer coding (RFC 9112 section 7.1). Trailers are passed over.
+#[derive(Debug, Default)]
+struct Chunks {
+    /// The line that is being read: a size, the end of a chunk, a trailer.
+    line: Vec<u8>,
+    /// Bytes of the chunk that are yet to come.
+    data: u64,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Size,
+    Data,
+    AfterData,
+    Trailer,
+    Ended,
+}
+
+/// Longest line of the coding.
+const LINE_MAX: usize = 4096;
+
+impl Chunks {
+    fn ended(&self) -> bool {
+        self.place == Place::Ended
+    }
+
+    fn decode(&mut self, mut input: &[u8]) -> io::Result<Vec<u8>> {
+        let mut output = Vec::new();
+        while !input.is_empty() && !self.ended() {
+            if self.place == Place::Data {
+                let taken = input.len().min(usize::try_from(self.data).unwrap_or(usize::MAX));
+                output.extend_from_slice(&input[..taken]);
+                input = &input[taken..];
+                self.data -= taken as u64;
+                if self.data == 0 {
+                    self.place = Place::AfterData;
+                }
+                continue;
+            }
+            let end = input.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(input.len(), |end| end + 1);
+            self.line.extend_from_slice(&input[..taken]);
+            input = &input[taken..];
+            if self.line.len() > LINE_MAX {
+                return Err(invalid("a line of the chunked coding is too long"));
+            }
+            if end.is_some() {
+                self.line_done()?;
+            }
+        }
+        Ok(output)
+    }
+
+    fn line_done(&mut self) -> io::Result<()> {
+        let line = std::mem::take(&mut self.line);
+        self.place = match (self.place, line.as_slice()) {
+            (Place::Size, line) => match httparse::parse_chunk_size(line) {
+                Ok(httparse::Status::Complete((_, 0))) => Place::Trailer,
+                Ok(httparse::Status::Complete((_, size))) => {
+                    self.data = size;
+                    Place::Data
+                }
+                _ => return Err(invalid("a chunk's size")),
+            },
+            (Place::AfterData, b"\r\n") => Place::Size,
+            (Place::AfterData, _) => return Err(invalid("a chunk does not end where it says")),
+            (Place::Trailer, b"\r\n") => Place::Ended,
+            (place, _) => place,
+        };
+        Ok(())
+    }
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_may_be_cut_anywhere() {
+        let input = b"4;name=value\r\nWiki\r\n5\r\npedia\r\n0\r\nA: trailer\r\n\r\nGET";
+        for cut in 1..input.len() {
+            let mut chunks = Chunks::default();
+            let mut output = Vec::new();
+            for piece in input.chunks(cut) {
+                output.extend(chunks.decode(piece).unwrap());
+            }
+            assert!(chunks.ended());
+            assert_eq!(output, b"Wikipedia");
+        }
+    }
+
+    #[test]
+    fn damaged_chunks_are_refused() {
+        for bad in ["x\r\n", "4\r\nWikipedia\r\n", "99999999999999999999\r\n", "4\r\nWikiXX\r\n"] {
+            assert!(Chunks::default().decode(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert!(Chunks::default().decode(&vec![b' '; LINE_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,314 @@
+//! What moves where: an object's data as commands of the engine.
+//!
+//! ```text
+//!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable
+//!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
+//! ```
+
+use crate::store::record::{Algorithm, Compression};
+use dcs::{Completion, Engine, Error, Op, Session, Sink, Source, Status, TransferError};
+use std::fs::File;
+use std::io;
+use std::net::TcpStream;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Why data did not move.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// The engine did not take the command.
+    #[error(transparent)]
+    Submit(#[from] Error),
+    /// The transfer failed.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+    /// Something else of the system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl PathError {
+    /// The status of a transfer that failed.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            PathError::Transfer(error) => Some(error.status),
+            _ => None,
+        }
+    }
+
+    /// Whether the destination has got nothing.
+    pub fn sent_nothing(&self) -> bool {
+        match self {
+            PathError::Transfer(error) => error.completion.bytes_out == 0,
+            _ => true,
+        }
+    }
+}
+
+/// The engine, and how many transfers may be in flight.
+#[derive(Debug)]
+pub struct DataPath {
+    session: Session,
+    places: Semaphore,
+    min_rate: u64,
+    durable: bool,
+    _engine: Engine,
+}
+
+/// A piece of an answer: of one file, through a chain.
+#[derive(Debug)]
+pub struct Piece {
+    /// The data file.
+    pub file: Arc<File>,
+    /// Which of its bytes.
+    pub range: Range<u64>,
+    /// What they pass.
+    pub chain: Vec<Op>,
+    /// Bytes that come out.
+    pub length: u64,
+}
+
+/// What came of data that came in.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of plain data.
+    pub size: u64,
+    /// Bytes of the file.
+    pub stored: u64,
+    /// MD5 of the plain data.
+    pub md5: [u8; 16],
+    /// SHA-256 of the plain data, where it was asked for.
+    pub sha256: Option<[u8; 32]>,
+    /// The additional checksum, where one was asked for.
+    pub checksum: Option<Vec<u8>>,
+    /// The checksum that the trailer announced.
+    pub trailer: Option<Vec<u8>>,
+}
+
+/// How data that come in are treated.
+#[derive(Debug, Default)]
+pub struct Intake {
+    /// Takes S3's framing off; then the number of plain bytes.
+    pub framing: Option<(Op, u64)>,
+    /// Computes SHA-256, since the request was signed over it.
+    pub sha256: bool,
+    /// Computes this additional checksum.
+    pub checksum: Option<Algorithm>,
+    /// Compresses.
+    pub compression: Compression,
+    /// Encrypts: key and first counter block.
+    pub cipher: Option<([u8; 32], [u8; 16])>,
+}
+
+/// Levels that cost little and gain most.
+const GZIP_LEVEL: u8 = 1;
+const ZSTD_LEVEL: u8 = 1;
+
+/// Bytes of a cipher block (FIPS 197).
+const CIPHER_BLOCK: u64 = 16;
+
+/// The operator of an additional checksum.
+pub fn checksum_op(algorithm: Algorithm) -> Op {
+    match algorithm {
+        Algorithm::Crc32 => Op::Crc32,
+        Algorithm::Crc32c => Op::Crc32c,
+        Algorithm::Crc64Nvme => Op::Crc64Nvme,
+        Algorithm::Sha1 => Op::Sha1,
+        Algorithm::Sha256 => Op::Sha256,
+    }
+}
+
+/// Encrypts or decrypts from this byte of the stream on, which must be the first of a cipher block.
+pub fn cipher_op(key: [u8; 32], counter: [u8; 16], from: u64) -> Op {
+    debug_assert_eq!(from % CIPHER_BLOCK, 0);
+    let counter = u128::from_be_bytes(counter).wrapping_add(u128::from(from / CIPHER_BLOCK));
+    Op::Aes256Ctr { key, counter: counter.to_be_bytes() }
+}
+
+impl DataPath {
+    /// On this engine, with so many transfers at a time.
+    ///
+    /// # Errors
+    ///
+    /// The engine can't have a session of that depth.
+    pub fn new(engine: Engine, transfers: u16, min_rate: u64, durable: bool) -> Result<DataPath, Error> {
+        let session = engine.session_with_depth(transfers)?;
+        let places = Semaphore::new(transfers.into());
+        Ok(DataPath { session, places, min_rate, durable, _engine: engine })
+    }
+
+    /// A client that is slower than the least rate is given up.
+    fn limit(&self, bytes: u64) -> Duration {
+        Duration::from_secs(30).saturating_add(Duration::from_secs(bytes / self.min_rate.max(1)))
+    }
+
+    /// Takes a body of so many bytes from a socket to a file, which is durable then.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]. The file has some of the data.
+    pub async fn receive(
+        &self,
+        socket: &TcpStream,
+        length: u64,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let source = Source::socket(socket);
+        self.take_in(source, length, intake, file, Some(self.limit(length))).await
+    }
+
+    /// Takes an empty body: what is left of it is its digests, and what compression makes of nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn take_nothing(&self, intake: &Intake, file: &File) -> Result<Received, PathError> {
+        self.take_in(Source::memory(Vec::new()), 0, intake, file, None).await
+    }
+
+    /// Copies pieces to a file, as one stream.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]. The file has some of the data.
+    pub async fn copy(
+        &self,
+        pieces: Vec<Piece>,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let length = pieces.iter().map(|piece| piece.length).sum();
+        match pieces.as_slice() {
+            [] => self.take_nothing(intake, file).await,
+            [piece] if piece.chain.is_empty() => {
+                let source = Source::file(&piece.file, piece.range.clone());
+                self.take_in(source, length, intake, file, None).await
+            }
+            pieces => {
+                // Digests go over all of it, so all of it has to come from one source.
+                let (from, to) = UnixStream::pair()?;
+                from.set_nonblocking(true)?;
+                to.set_nonblocking(true)?;
+                let send = async {
+                    for piece in pieces {
+                        self.send(&from, Vec::new(), piece, false).await?;
+                    }
+                    Ok::<(), PathError>(())
+                };
+                let take = self.take_in(Source::socket(&to), length, intake, file, None);
+                let (sent, taken) = tokio::join!(send, take);
+                sent.and(taken)
+            }
+        }
+    }
+
+    /// Takes data from anywhere to a file.
+    pub(crate) async fn take_in(
+        &self,
+        source: Source,
+        length: u64,
+        intake: &Intake,
+        file: &File,
+        limit: Option<Duration>,
+    ) -> Result<Received, PathError> {
+        let _place = self.places.acquire().await.expect("it is never closed");
+        let chain = intake.chain();
+        let mut request = self.session.request(source, chain, Sink::file(file, 0)).length(length);
+        if self.durable {
+            request = request.durable();
+        }
+        if let Some(limit) = limit {
+            request = request.timeout(limit);
+        }
+        let completion = request.submit()?.await?;
+        intake.received(&completion, length)
+    }
+
+    /// Fetches a piece that is small.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn fetch(&self, piece: &Piece) -> Result<Vec<u8>, PathError> {
+        let _place = self.places.acquire().await.expect("it is never closed");
+        let source = Source::file(&piece.file, piece.range.clone());
+        let length =
+            usize::try_from(piece.length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let fetched =
+            self.session.transfer(source, piece.chain.iter().cloned(), Sink::memory(length))?.await?;
+        let bytes = fetched.memory.unwrap_or_default();
+        if bytes.len() != length {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Ok(bytes)
+    }
+
+    /// Sends a piece, behind these bytes, which pass its operators too. `more`: others follow at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn send(
+        &self,
+        socket: &impl AsFd,
+        head: Vec<u8>,
+        piece: &Piece,
+        more: bool,
+    ) -> Result<Completion, PathError> {
+        let _place = self.places.acquire().await.expect("it is never closed");
+        let source = Source::file(&piece.file, piece.range.clone());
+        let mut request = self.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
+        if !head.is_empty() {
+            request = request.prefix(head);
+        }
+        if more {
+            request = request.more();
+        }
+        Ok(request.timeout(self.limit(piece.length)).submit()?.await?)
+    }
+}
+
+impl Intake {
+    fn chain(&self) -> Vec<Op> {
+        let mut chain = Vec::new();
+        chain.extend(self.framing.as_ref().map(|(op, _)| op.clone()));
+        chain.push(Op::Md5);
+        if self.sha256 && self.checksum != Some(Algorithm::Sha256) {
+            chain.push(Op::Sha256);
+        }
+        chain.extend(self.checksum.map(checksum_op));
+        match self.compression {
+            Compression::None => {}
+            Compression::Gzip => chain.push(Op::Gzip { level: GZIP_LEVEL }),
+            Compression::Zstd => chain.push(Op::Zstd { level: ZSTD_LEVEL }),
+        }
+        chain.extend(self.cipher.map(|(key, counter)| cipher_op(key, counter, 0)));
+        chain
+    }
+
+    fn received(&self, completion: &Completion, length: u64) -> Result<Received, PathError> {
+        let value = |op: &Op| {
+            let found = completion.digests.iter().find(|digest| digest.operator as u8 == op.number());
+            found.map(|digest| digest.bytes().to_vec())
+        };
+        let missing = || PathError::Io(io::Error::other("the engine has left out a digest"));
+        let md5 = value(&Op::Md5).and_then(|md5| md5.try_into().ok()).ok_or_else(missing)?;
+        let sha256 = if self.sha256 {
+            Some(value(&Op::Sha256).and_then(|value| value.try_into().ok()).ok_or_else(missing)?)
+        } else {
+            None
+        };
+        let checksum = match self.checksum {
+            Some(algorithm) => Some(value(&checksum_op(algorithm)).ok_or_else(missing)?),
+            None => None,
+        };
+        let size = self.framing.as_ref().map_or(length, |(_, size)| *size);
+        let trailer = self.framing.as_ref().and_then(|(op, _)| value(op));
+        Ok(Received { size, stored: completion.bytes_out, md5, sha256, checksum, trailer })
+    }
+}

@@ -1,0 +1,118 @@
+//! Bodies: checked, cut, in S3's framing, behind 100-continue.
+
+use crate::rig::{Rig, Setting, data};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use md5::{Digest, Md5};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_body_that_is_not_what_was_announced_leaves_nothing() {
+    let rig = Rig::new();
+    let body = data(100_000, 1);
+    let wrong_md5 = BASE64.encode(Md5::digest(b"other"));
+    let wrong_sha256 = "5a".repeat(32);
+    let cases = [
+        ("Content-MD5", wrong_md5.as_str(), "BadDigest"),
+        ("Content-MD5", "short", "InvalidDigest"),
+        ("x-amz-content-sha256", wrong_sha256.as_str(), "XAmzContentSHA256Mismatch"),
+        ("x-amz-checksum-crc32c", "AAAAAA==", "BadDigest"),
+        ("x-amz-checksum-sha1", "AAAAAA==", "InvalidRequest"),
+    ];
+    let mut client = rig.client();
+    for (name, value, code) in cases {
+        let put = client.ask("PUT", "/bucket/key", &[(name, value)], &body);
+        assert!(put.status == 400 && put.text().contains(code), "{name}: {}", put.text());
+        if put.headers.contains_key("connection") {
+            client = rig.client();
+        }
+    }
+    rig.has_files(&[]);
+    assert_eq!(client.ask("GET", "/bucket/key", &[], b"").status, 404);
+    let right = BASE64.encode(Md5::digest(&body));
+    assert_eq!(client.ask("PUT", "/bucket/key", &[("Content-MD5", &right)], &body).status, 200);
+}
+
+#[test]
+fn a_body_that_ends_early_leaves_the_old_object() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.ask("PUT", "/bucket/key", &[], b"old");
+    client.send_head("PUT", "/bucket/key", &[], 1_000_000);
+    client.stream.write_all(&data(500_000, 2)).unwrap();
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let put = client.answer("PUT");
+    assert!(put.status == 400 && put.text().contains("IncompleteBody"), "{} {}", put.status, put.text());
+    assert_eq!(rig.client().ask("GET", "/bucket/key", &[], b"").body, b"old");
+    rig.has_files(&[3]);
+}
+
+#[test]
+fn a_client_that_waits_is_told_to_go_on() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.send_head("PUT", "/bucket/key", &[("Expect", "100-continue")], 5);
+    assert_eq!(client.answer("PUT").status, 100);
+    client.stream.write_all(b"hello").unwrap();
+    assert_eq!(client.answer("PUT").status, 200);
+    // What is refused is refused before the body comes.
+    client.send_head("PUT", "/nothing/key", &[("Expect", "100-continue")], 5);
+    let refused = client.answer("PUT");
+    assert_eq!((refused.status, refused.headers["connection"].as_str()), (404, "close"));
+    assert!(client.ended());
+}
+
+#[test]
+fn s3_s_framing_is_taken_off() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let body = data(300_000, 3);
+    let mut framed = Vec::new();
+    for chunk in body.chunks(65_536) {
+        framed.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+        framed.extend(chunk);
+        framed.extend(b"\r\n");
+    }
+    let with = |checksum: &str| {
+        let mut framed = framed.clone();
+        framed.extend(format!("0\r\nx-amz-checksum-crc32:{checksum}\r\n\r\n").into_bytes());
+        framed
+    };
+    let length = body.len().to_string();
+    let fields = [
+        ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
+        ("x-amz-decoded-content-length", length.as_str()),
+        ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ("Content-Encoding", "aws-chunked"),
+    ];
+    let crc =
+        BASE64.encode((crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &body) as u32).to_be_bytes());
+    let put = client.ask("PUT", "/bucket/key", &fields, &with(&crc));
+    assert_eq!(
+        (put.status, put.headers["x-amz-checksum-crc32"].as_str()),
+        (200, crc.as_str()),
+        "{}",
+        put.text()
+    );
+    let got = client.ask("GET", "/bucket/key", &[("x-amz-checksum-mode", "ENABLED")], b"");
+    assert!(got.body == body && got.headers["x-amz-checksum-crc32"] == crc);
+    assert!(!got.headers.contains_key("content-encoding"));
+    let put = client.ask("PUT", "/bucket/key", &fields, &with("AAAAAA=="));
+    assert!(put.status == 400 && put.text().contains("BadDigest"), "{}", put.text());
+    let put = rig.client().ask("PUT", "/bucket/key", &fields, &with("no checksum"));
+    assert_eq!(put.status, 400, "{}", put.text());
+    assert!(rig.client().ask("GET", "/bucket/key", &[], b"").body == body, "the object is the old one");
+}
+
+#[test]
+fn a_client_that_dawdles_is_given_up() {
+    let rig = Rig::with(Setting { idle: Duration::from_secs(1), ..Default::default() });
+    let mut client = rig.client();
+    let begun = Instant::now();
+    assert!(client.ended(), "one that says nothing");
+    let mut client = rig.client();
+    client.stream.write_all(b"GET / HTTP/1.1\r\nHost").unwrap();
+    assert!(client.ended(), "one that says half a word");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}

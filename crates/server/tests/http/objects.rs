@@ -1,0 +1,171 @@
+//! Objects: put, got, ranged, listed, copied, deleted.
+
+use crate::rig::{Rig, data};
+use md5::{Digest, Md5};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn an_object_comes_back_with_what_was_said_of_it() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    for length in [0, 1, 4096, 1_000_000, 3_000_001] {
+        let body = data(length, length as u64);
+        let fields =
+            [("Content-Type", "text/x-test"), ("x-amz-meta-Colour", "blue"), ("x-amz-tagging", "a=b")];
+        let put = client.ask("PUT", "/bucket/some/key", &fields, &body);
+        assert_eq!((put.status, put.etag()), (200, hex(&Md5::digest(&body)).as_str()), "{}", put.text());
+        let got = client.ask("GET", "/bucket/some/key", &[], b"");
+        assert_eq!(got.status, 200);
+        assert!(got.body == body, "{length}");
+        assert_eq!(got.etag(), put.etag());
+        assert_eq!(got.headers["content-type"], "text/x-test");
+        assert_eq!(got.headers["x-amz-meta-colour"], "blue");
+        assert_eq!(got.headers["x-amz-tagging-count"], "1");
+        let files = [length as u64];
+        let head = client.ask("HEAD", "/bucket/some/key", &[], b"");
+        assert_eq!(
+            (head.status, head.headers["content-length"].as_str()),
+            (200, length.to_string().as_str())
+        );
+        rig.has_files(if length > 0 { &files } else { &[] });
+    }
+    assert_eq!(client.ask("DELETE", "/bucket/some/key", &[], b"").status, 204);
+    assert_eq!(client.ask("DELETE", "/bucket/some/key", &[], b"").status, 204);
+    assert_eq!(client.ask("GET", "/bucket/some/key", &[], b"").status, 404);
+    rig.has_files(&[]);
+}
+
+#[test]
+fn ranges_are_those_of_rfc_9110() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let body = data(100_000, 1);
+    client.ask("PUT", "/bucket/key", &[], &body);
+    let cases = [
+        ("bytes=0-0", 0..1),
+        ("bytes=5-99", 5..100),
+        ("bytes=99990-", 99_990..100_000),
+        ("bytes=-10", 99_990..100_000),
+        ("bytes=50000-999999999", 50_000..100_000),
+    ];
+    for (range, expected) in cases {
+        let got = client.ask("GET", "/bucket/key", &[("Range", range)], b"");
+        assert_eq!(got.status, 206, "{range}");
+        assert!(got.body == body[expected.clone()], "{range}");
+        assert_eq!(
+            got.headers["content-range"],
+            format!("bytes {}-{}/100000", expected.start, expected.end - 1)
+        );
+    }
+    let got = client.ask("GET", "/bucket/key", &[("Range", "bytes=100000-")], b"");
+    assert_eq!((got.status, got.headers["content-range"].as_str()), (416, "bytes */100000"));
+}
+
+#[test]
+fn conditions_decide() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let put = client.ask("PUT", "/bucket/key", &[("If-None-Match", "*")], b"one");
+    assert_eq!(put.status, 200);
+    let etag = format!("\"{}\"", put.etag());
+    assert_eq!(client.ask("PUT", "/bucket/key", &[("If-None-Match", "*")], b"two").status, 412);
+    assert_eq!(client.ask("GET", "/bucket/key", &[("If-None-Match", &etag)], b"").status, 304);
+    assert_eq!(client.ask("GET", "/bucket/key", &[("If-Match", "\"other\"")], b"").status, 412);
+    assert_eq!(client.ask("GET", "/bucket/key", &[("If-Match", &etag)], b"").body, b"one");
+    let later = [("If-Modified-Since", "Fri, 01 Jan 2100 00:00:00 GMT")];
+    assert_eq!(client.ask("GET", "/bucket/key", &later, b"").status, 304);
+    let earlier = [("If-Unmodified-Since", "Sat, 01 Jan 2000 00:00:00 GMT")];
+    assert_eq!(client.ask("GET", "/bucket/key", &earlier, b"").status, 412);
+    assert_eq!(client.ask("PUT", "/bucket/key", &[("If-Match", &etag)], b"two").status, 200);
+    assert_eq!(client.ask("PUT", "/bucket/key", &[("If-Match", &etag)], b"three").status, 412);
+    rig.has_files(&[3]);
+}
+
+#[test]
+fn listings_go_by_prefix_delimiter_and_page() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    for key in ["a/1", "a/2", "b", "c/d/1", "c/e"] {
+        assert_eq!(client.ask("PUT", &format!("/bucket/{key}"), &[], b"x").status, 200);
+    }
+    let listed = client.ask("GET", "/bucket?list-type=2&delimiter=/", &[], b"").text();
+    for expected in ["<Key>b</Key>", "<Prefix>a/</Prefix>", "<Prefix>c/</Prefix>", "<KeyCount>3</KeyCount>"] {
+        assert!(listed.contains(expected), "{expected} in {listed}");
+    }
+    assert!(!listed.contains("<Key>a/1</Key>"));
+    let mut keys = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = client.ask("GET", &format!("/bucket?list-type=2&max-keys=2{token}"), &[], b"").text();
+        keys.extend(page.split("<Key>").skip(1).map(|rest| rest.split('<').next().unwrap().to_string()));
+        let Some((_, next)) = page.split_once("<NextContinuationToken>") else { break };
+        token = format!("&continuation-token={}", next.split('<').next().unwrap());
+    }
+    assert_eq!(keys, ["a/1", "a/2", "b", "c/d/1", "c/e"]);
+    let listed = client.ask("GET", "/bucket?prefix=c/&delimiter=/&marker=c/d/", &[], b"").text();
+    assert!(listed.contains("<Key>c/e</Key>") && !listed.contains("c/d/1"), "{listed}");
+}
+
+#[test]
+fn copies_keep_or_replace_what_was_said() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let body = data(700_000, 4);
+    client.ask("PUT", "/bucket/one", &[("x-amz-meta-colour", "blue")], &body);
+    let copied = client.ask("PUT", "/bucket/two", &[("x-amz-copy-source", "/bucket/one")], b"");
+    assert!(copied.status == 200 && copied.text().contains(&hex(&Md5::digest(&body))), "{}", copied.text());
+    let got = client.ask("GET", "/bucket/two", &[], b"");
+    assert!(got.body == body && got.headers["x-amz-meta-colour"] == "blue");
+    let onto_itself = [("x-amz-copy-source", "/bucket/two")];
+    assert_eq!(client.ask("PUT", "/bucket/two", &onto_itself, b"").status, 400);
+    let replace = [
+        ("x-amz-copy-source", "/bucket/two"),
+        ("x-amz-metadata-directive", "REPLACE"),
+        ("x-amz-meta-colour", "red"),
+    ];
+    assert_eq!(client.ask("PUT", "/bucket/two", &replace, b"").status, 200);
+    assert_eq!(client.ask("HEAD", "/bucket/two", &[], b"").headers["x-amz-meta-colour"], "red");
+    assert_eq!(client.ask("PUT", "/bucket/three", &[("x-amz-copy-source", "/bucket/none")], b"").status, 404);
+}
+
+#[test]
+fn buckets_are_made_once_and_end_empty() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    assert_eq!(client.ask("PUT", "/bucket", &[], b"").status, 409);
+    assert_eq!(client.ask("HEAD", "/bucket", &[], b"").status, 200);
+    assert_eq!(client.ask("HEAD", "/nothing", &[], b"").status, 404);
+    assert_eq!(client.ask("PUT", "/nothing/key", &[], b"x").status, 404);
+    client.ask("PUT", "/bucket/key", &[], b"x");
+    assert_eq!(client.ask("DELETE", "/bucket", &[], b"").status, 409);
+    let order = b"<Delete><Object><Key>key</Key></Object><Object><Key>none</Key></Object></Delete>";
+    let deleted = client.ask("POST", "/bucket?delete", &[], order);
+    assert!(deleted.text().contains("<Key>key</Key>"), "{}", deleted.text());
+    assert_eq!(client.ask("DELETE", "/bucket", &[], b"").status, 204);
+    assert!(client.ask("GET", "/", &[], b"").text().contains("ListAllMyBucketsResult"));
+}
+
+#[test]
+fn a_damaged_object_is_never_read_whole() {
+    for length in [1000, 5_000_000] {
+        let rig = Rig::with(crate::rig::Setting { verify: true, ..Default::default() });
+        let mut client = rig.client();
+        let body = data(length, 9);
+        client.ask("PUT", "/bucket/key", &[], &body);
+        assert!(client.ask("GET", "/bucket/key", &[], b"").body == body);
+        let object = rig.store.object("bucket", "key").unwrap().unwrap();
+        let id = object.segments[0].id;
+        let path = rig.folder.path().join(format!("data/{:x}/{id:016x}", id >> 10));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[length / 2] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let got = client.ask("GET", "/bucket/key", &[], b"");
+        assert!(got.status == 500 || got.body.len() < length, "{} {}", got.status, got.body.len());
+        if length == 1000 {
+            assert_eq!(got.status, 500, "of what fits into a block nothing is sent");
+        }
+    }
+}

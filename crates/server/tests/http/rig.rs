@@ -1,0 +1,219 @@
+//! A server on a folder of its own, and a client that speaks HTTP/1.1 byte by byte.
+
+use dcs::Engine;
+use dcs_server::path::DataPath;
+use dcs_server::rest::Keys;
+use dcs_server::server::{Config, Server};
+use dcs_server::store::{Durability, Options, Store};
+use dcs_server::users::{Anonymous, Users};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub struct Rig {
+    pub address: SocketAddr,
+    pub folder: tempfile::TempDir,
+    pub store: Arc<Store>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+pub struct Setting {
+    pub verify: bool,
+    pub keys: Keys,
+    pub idle: Duration,
+    pub min_rate: u64,
+}
+
+impl Default for Setting {
+    fn default() -> Setting {
+        Setting { verify: false, keys: Keys::default(), idle: Duration::from_secs(20), min_rate: 1 << 10 }
+    }
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        Rig::with(Setting::default())
+    }
+
+    pub fn with(setting: Setting) -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path(), Options { durability: Durability::None }).unwrap();
+        let config = Config {
+            users: Users::parse("tester secret-of-tester").unwrap(),
+            anonymous: Anonymous::All,
+            connections: 100,
+            idle: setting.idle,
+            head_timeout: Duration::from_secs(2),
+            verify: setting.verify,
+        };
+        let (stop, stopped) = watch::channel(false);
+        let (tell, told) = std::sync::mpsc::channel();
+        let of_server = store.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let engine = Engine::builder().start().unwrap();
+                let path = DataPath::new(engine, 64, setting.min_rate, false).unwrap();
+                let any = "127.0.0.1:0".parse().unwrap();
+                let server = Server::bind(any, config, of_server, path, setting.keys, stopped).await.unwrap();
+                tell.send(server.address().unwrap()).unwrap();
+                server.run(Duration::from_secs(5)).await;
+            });
+        });
+        let address = told.recv().unwrap();
+        let rig = Rig { address, folder, store, stop, thread: Some(thread) };
+        assert_eq!(rig.client().ask("PUT", "/bucket", &[], b"").status, 200);
+        rig
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(self.address)
+    }
+
+    /// Data files, by their sizes.
+    pub fn files(&self) -> Vec<u64> {
+        fn walk(folder: &Path, found: &mut Vec<u64>) {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.metadata().unwrap() {
+                    data if data.is_dir() => walk(&entry.path(), found),
+                    data => found.push(data.len()),
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.folder.path().join("data"), &mut found);
+        found.sort_unstable();
+        found
+    }
+
+    /// Data files of these sizes are there, and no others: those that nobody needs any more go a little later.
+    pub fn has_files(&self, sizes: &[u64]) {
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while self.files() != sizes && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(self.files(), sizes);
+    }
+
+    pub fn stop(&mut self) {
+        self.stop.send(true).unwrap();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+    /// What came behind an answer.
+    rest: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn etag(&self) -> &str {
+        self.headers["etag"].trim_matches('"')
+    }
+}
+
+impl Client {
+    pub fn new(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Client { stream, rest: Vec::new() }
+    }
+
+    pub fn ask(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.send_head(method, target, fields, body.len());
+        self.stream.write_all(body).unwrap();
+        self.answer(method)
+    }
+
+    pub fn send_head(&mut self, method: &str, target: &str, fields: &[(&str, &str)], length: usize) {
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
+        for (name, value) in fields {
+            head += &format!("{name}: {value}\r\n");
+        }
+        if length > 0 {
+            head += &format!("Content-Length: {length}\r\n");
+        }
+        self.stream.write_all((head + "\r\n").as_bytes()).unwrap();
+    }
+
+    /// Reads a head: status, headers.
+    pub fn head(&mut self) -> Answer {
+        let end = loop {
+            if let Some(at) = self.rest.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            assert!(self.more() > 0, "the connection ended: {:?}", String::from_utf8_lossy(&self.rest));
+        };
+        let mut fields = [httparse::EMPTY_HEADER; 64];
+        let mut parsed = httparse::Response::new(&mut fields);
+        parsed.parse(&self.rest[..end]).unwrap();
+        let headers = parsed
+            .headers
+            .iter()
+            .map(|field| (field.name.to_ascii_lowercase(), String::from_utf8(field.value.to_vec()).unwrap()));
+        let answer = Answer { status: parsed.code.unwrap(), headers: headers.collect(), body: Vec::new() };
+        self.rest.drain(..end);
+        answer
+    }
+
+    pub fn answer(&mut self, method: &str) -> Answer {
+        let mut answer = self.head();
+        let length = answer.headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+        if method == "HEAD" || matches!(answer.status, 100 | 204 | 304) {
+            return answer;
+        }
+        while self.rest.len() < length && self.more() > 0 {}
+        let length = length.min(self.rest.len());
+        answer.body = self.rest.drain(..length).collect();
+        answer
+    }
+
+    /// Whether the peer has ended the connection.
+    pub fn ended(&mut self) -> bool {
+        self.rest.is_empty() && self.more() == 0
+    }
+
+    fn more(&mut self) -> usize {
+        let mut room = vec![0; 64 << 10];
+        let read = self.stream.read(&mut room).unwrap_or(0);
+        self.rest.extend_from_slice(&room[..read]);
+        read
+    }
+}
+
+/// Data that do not repeat soon.
+pub fn data(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
