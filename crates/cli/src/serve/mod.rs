@@ -76,7 +76,7 @@ async fn serve_on(
     let server = Server::bind(serve.listen, config, store, path, keys, stopped).await;
     let server = server.map_err(|error| Failure::io(serve.listen, &error))?;
     let address = server.address().map_err(|error| Failure::io(serve.listen, &error))?;
-    report.line(&format!("serving {} at http://{address}", serve.folder.display()));
+    report.line(format_args!("serving {} at http://{address}", serve.folder.display()));
     let running = tokio::spawn(server.run(serve.grace));
     tokio::select! {
         _ = interrupt.recv() => {}
@@ -108,8 +108,8 @@ fn users(serve: &Serve, report: &Report) -> Result<Users, Failure> {
         let written =
             file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
         written.map_err(|error| Failure::io(path.display(), &error))?;
-        report.line(&format!("a user was made, and is in {}:", path.display()));
-        report.line(&format!("  access key {access}\n  secret key {secret}"));
+        report.line(format_args!("a user was made, and is in {}:", path.display()));
+        report.line(format_args!("  access key {access}\n  secret key {secret}"));
     }
     read(&path)
 }

@@ -78,7 +78,7 @@ pub async fn take(
         Payload::Chunked { signed, trailer } => {
             let announced = announced.filter(|_| trailer);
             let op =
-                super::framing::operator(&request.headers, request.credentials, signed, trailer, announced)?;
+                super::framing::operator(request.headers, request.credentials, signed, trailer, announced)?;
             Some(op)
         }
         _ => None,

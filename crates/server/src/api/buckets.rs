@@ -24,7 +24,7 @@ pub async fn create(
         }
         made => made?,
     }
-    Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")), ..Default::default() }))
+    Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
 }
 
 /// Takes an empty bucket away.

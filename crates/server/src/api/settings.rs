@@ -20,7 +20,6 @@ pub async fn encryption(
     let rule = ServerSideEncryptionRule {
         apply_server_side_encryption_by_default: Some(default),
         bucket_key_enabled: Some(false),
-        ..Default::default()
     };
     let configuration = ServerSideEncryptionConfiguration { rules: vec![rule] };
     Ok(S3Response::new(GetBucketEncryptionOutput {
