@@ -38,7 +38,7 @@ fuzz: ## each fuzz target for FUZZ_SECONDS seconds (needs a nightly toolchain an
 bench: build ## what the main jobs cost, beside what else could do them: a few minutes
 	target/release/dcs bench
 
-bench-all: build ## every job, with small objects, cold files and hogs, to target/bench: an hour and more
+bench-all: build ## every job, with small objects, cold files and hogs, and object servers, to target/bench: two hours and more
 	tools/bench-all
 
 generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi
