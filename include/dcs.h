@@ -880,16 +880,6 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_SPIN_NEVER 4294967295
 
 /**
- * Bytes of the parameters of DCS_OP_AES256_CTR.
- */
-#define DCS_AES256_CTR_PARAMETERS 48
-
-/**
- * Bytes of the parameters of DCS_OP_AES256_XTS and DCS_OP_AES256_XTS_DECRYPT.
- */
-#define DCS_AES256_XTS_PARAMETERS 80
-
-/**
  * Data pass unchanged, and a value comes out.
  */
 #define DCS_KIND_DIGEST 1
@@ -903,6 +893,26 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
  * Data change, and so does their length.
  */
 #define DCS_KIND_RESIZE 3
+
+/**
+ * Bytes of the parameters of DCS_OP_AES256_CTR.
+ */
+#define DCS_AES256_CTR_PARAMETERS 48
+
+/**
+ * Bytes of the parameters of DCS_OP_AES256_XTS and DCS_OP_AES256_XTS_DECRYPT.
+ */
+#define DCS_AES256_XTS_PARAMETERS 80
+
+/**
+ * Most bytes of the parameters of DCS_OP_AWS_CHUNKED.
+ */
+#define DCS_AWS_CHUNKED_PARAMETERS 224
+
+/**
+ * Bytes of the parameters of DCS_OP_SLICE.
+ */
+#define DCS_SLICE_PARAMETERS 16
 
 /**
  * Prefixes of up to so many bytes are copied when the transfer is submitted.
@@ -1043,6 +1053,46 @@ struct dcs_operator_info {
      * What its parameters hold.
      */
     const char *parameter;
+};
+
+/**
+ * What an S3 request's headers say of a body in aws-chunked framing.
+ */
+struct dcs_aws_chunked {
+    /**
+     * Bytes of the data without their framing (`x-amz-decoded-content-length`).
+     */
+    uint64_t decoded_length;
+    /**
+     * 1 where trailers follow the last chunk (`x-amz-content-sha256` ends in `-TRAILER`), else 0.
+     */
+    uint8_t trailers;
+    /**
+     * The checksum that a trailer brings (`x-amz-trailer`): DCS_OP_CRC32, DCS_OP_CRC32C, DCS_OP_CRC64_NVME,
+     * DCS_OP_SHA1 or DCS_OP_SHA256; 0 where it brings none.
+     */
+    uint8_t checksum;
+    /**
+     * Zero.
+     */
+    uint8_t reserved[6];
+    /**
+     * The 32 bytes of the signing key, derived from the secret key for day, region and service; NULL where the
+     * chunks are not signed, and then the members below mean nothing.
+     */
+    const uint8_t *key;
+    /**
+     * The 32 bytes of the signature of the request's headers.
+     */
+    const uint8_t *seed;
+    /**
+     * The request's time, `YYYYMMDDTHHMMSSZ` (`x-amz-date`).
+     */
+    const char *timestamp;
+    /**
+     * The credential scope, `YYYYMMDD/region/s3/aws4_request`: 1 to 128 bytes.
+     */
+    const char *scope;
 };
 
 /**
@@ -1329,6 +1379,30 @@ size_t dcs_parameter_aes256_xts(uint8_t *block,
  */
 size_t dcs_parameter_level(uint8_t *block,
                            uint8_t level);
+
+/**
+ * Fills in the DCS_SLICE_PARAMETERS bytes at `block` from the bytes to drop and the bytes to pass, and returns their
+ * number; 0 where the pointer is NULL.
+ *
+ * # Safety
+ *
+ * The pointer is NULL or valid for so many bytes.
+ */
+size_t dcs_parameter_slice(uint8_t *block,
+                           uint64_t skip,
+                           uint64_t take);
+
+/**
+ * Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0 where a
+ * pointer is NULL that must not be, or where a member has a value that it cannot have.
+ *
+ * # Safety
+ *
+ * The pointers are NULL or valid: `block` for DCS_AWS_CHUNKED_PARAMETERS bytes, those in `request` as their members
+ * say.
+ */
+size_t dcs_parameter_aws_chunked(uint8_t *block,
+                                 const struct dcs_aws_chunked *request);
 
 /**
  * Sends bytes of a file through operators; the shape of sendfile(2).

@@ -10,7 +10,8 @@
 //! | `transfer` | submit, wait, poll, cancel, free |
 //! | `request` | what a transfer is to do, checked |
 //! | `completion` | what it did |
-//! | `operators` | operators and their parameters |
+//! | `operators` | chains of operators, and the table of all there are |
+//! | `parameters` | parameter blocks of operators, filled in |
 //! | `status` | statuses as errno, and in words |
 //!
 //! # Memory of the caller
@@ -26,6 +27,7 @@
 mod completion;
 mod engine;
 mod operators;
+mod parameters;
 mod request;
 mod sendfile;
 mod status;

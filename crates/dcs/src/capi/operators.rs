@@ -1,4 +1,4 @@
-//! Operators and their parameters.
+//! Chains of operators, and the table of all there are.
 
 use super::slice;
 use super::status::{Failure, text};
@@ -8,11 +8,6 @@ use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::LazyLock;
-
-/// Bytes of the parameters of DCS_OP_AES256_CTR.
-pub const DCS_AES256_CTR_PARAMETERS: usize = 48;
-/// Bytes of the parameters of DCS_OP_AES256_XTS and DCS_OP_AES256_XTS_DECRYPT.
-pub const DCS_AES256_XTS_PARAMETERS: usize = 80;
 
 /// Data pass unchanged, and a value comes out.
 pub const DCS_KIND_DIGEST: u8 = 1;
@@ -162,69 +157,4 @@ pub unsafe extern "C" fn dcs_operators(table: *mut *const dcs_operator_info) -> 
         unsafe { table.write(TABLE.0.as_ptr()) };
     }
     TABLE.0.len()
-}
-
-/// Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block of 16
-/// bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice with a key.
-///
-/// # Safety
-///
-/// The pointers are NULL or valid for so many bytes, and do not overlap.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dcs_parameter_aes256_ctr(
-    block: *mut u8,
-    key: *const u8,
-    counter: *const u8,
-) -> usize {
-    if block.is_null() || key.is_null() || counter.is_null() {
-        return 0;
-    }
-    // SAFETY: not NULL, so valid by the caller's promise; bytes have no alignment.
-    unsafe {
-        let (key, counter) = (&*key.cast::<[u8; 32]>(), &*counter.cast::<[u8; 16]>());
-        block.cast::<[u8; DCS_AES256_CTR_PARAMETERS]>().write(dcs_ndp::parameter::aes256_ctr(key, counter));
-    }
-    DCS_AES256_CTR_PARAMETERS
-}
-
-/// Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key), the
-/// bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their number; 0
-/// where a pointer is NULL.
-///
-/// # Safety
-///
-/// The pointers are NULL or valid for so many bytes, and do not overlap.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dcs_parameter_aes256_xts(
-    block: *mut u8,
-    key: *const u8,
-    unit_size: u32,
-    first_unit: u64,
-) -> usize {
-    if block.is_null() || key.is_null() {
-        return 0;
-    }
-    // SAFETY: as in `dcs_parameter_aes256_ctr`.
-    unsafe {
-        let key = &*key.cast::<[u8; 64]>();
-        let parameters = dcs_ndp::parameter::aes256_xts(key, unit_size, first_unit);
-        block.cast::<[u8; DCS_AES256_XTS_PARAMETERS]>().write(parameters);
-    }
-    DCS_AES256_XTS_PARAMETERS
-}
-
-/// Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and returns 1;
-/// 0 where the pointer is NULL.
-///
-/// # Safety
-///
-/// The pointer is NULL or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dcs_parameter_level(block: *mut u8, level: u8) -> usize {
-    if block.is_null() {
-        return 0;
-    }
-    // SAFETY: not NULL, so valid by the caller's promise.
-    unsafe { block.write(level) };
-    1
 }

@@ -147,6 +147,80 @@ static void compression(void) {
     close(out);
 }
 
+static void append(int fd, const char *text, char fill, size_t bytes) {
+    char data[65536];
+    memset(data, fill, sizeof data);
+    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    CHECK(write(fd, data, bytes) == (ssize_t)bytes && write(fd, "\r\n", 2) == 2);
+}
+
+/* The body of Amazon's example of a chunked upload (Signature Version 4), with its key, seed and signatures. */
+static const uint8_t SIGNING_KEY[32] = "\xdb\xb8\x93\xac\xc0\x10\x96\x49\x18\xf1\xfd\x43\x3a\xdd\x87\xc7"
+                                       "\x0e\x8b\x0d\xb6\xbe\x30\xc1\xfb\xea\xfe\xfa\x5e\xc6\xba\x83\x78";
+static const uint8_t SEED[32] = "\x4f\x23\x2c\x43\x86\x84\x1e\xf7\x35\x65\x57\x05\x26\x89\x65\xc4"
+                                "\x4a\x0e\x46\x90\xba\xa4\xad\xea\x15\x3f\x7d\xb9\xfa\x80\xa0\xa9";
+static const struct dcs_aws_chunked EXAMPLE = {
+    .decoded_length = 66560,
+    .key = SIGNING_KEY,
+    .seed = SEED,
+    .timestamp = "20130524T000000Z",
+    .scope = "20130524/us-east-1/s3/aws4_request",
+};
+
+static int open_framed(void) {
+    int fd = create("framed");
+    append(fd, "10000;chunk-signature=ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648\r\n", 'a', 65536);
+    append(fd, "400;chunk-signature=0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497\r\n", 'a', 1024);
+    append(fd, "0;chunk-signature=b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9\r\n", 'a', 0);
+    return fd;
+}
+
+/* Framing comes off where its signatures are right; a range of the data passes; a digest is the expected one or fails. */
+static void upload(void) {
+    uint8_t framing[DCS_AWS_CHUNKED_PARAMETERS], range[DCS_SLICE_PARAMETERS], expected[16];
+    size_t framing_length = dcs_parameter_aws_chunked(framing, &EXAMPLE);
+    CHECK(framing_length == 16 + 32 + 32 + 16 + strlen(EXAMPLE.scope));
+    CHECK(dcs_parameter_slice(range, 65530, 1000) == sizeof range);
+    struct dcs_op through[] = {
+        {.op = DCS_OP_AWS_CHUNKED, .parameter = framing, .parameter_length = framing_length},
+        {.op = DCS_OP_SHA256},
+        {.op = DCS_OP_SLICE, .parameter = range, .parameter_length = sizeof range},
+        {.op = DCS_OP_MD5},
+    };
+    struct dcs_completion done;
+    int in = open_framed(), whole = create("unframed"), out = create("range");
+    off_t offset = 0;
+    CHECK(dcs_sendfile(session, whole, in, &offset, SIZE_MAX, through, 1, &done) > 66560);
+    offset = 0;
+    CHECK(dcs_sendfile(session, out, in, &offset, SIZE_MAX, through, 4, &done) > 66560);
+    CHECK(done.result.bytes_out == 1000);
+    say_digest(&done.result.digests[1], "unframed", 0, 66560);
+    say_same("unframed", 65530, 1000, "range", 0);
+    say_digest(&done.result.digests[3], "range", 0, 1000);
+
+    memcpy(expected, done.result.digests[3].value, sizeof expected);
+    through[3] = (struct dcs_op){.op = DCS_OP_MD5, .parameter = expected, .parameter_length = sizeof expected};
+    offset = 0;
+    CHECK(dcs_sendfile(session, out, in, &offset, SIZE_MAX, through, 4, &done) > 66560);
+    expected[15] ^= 1;
+    offset = 0;
+    CHECK(dcs_sendfile(session, out, in, &offset, SIZE_MAX, through, 4, &done) == -1);
+    CHECK(done.result.status == DCS_STATUS_DIGEST_MISMATCH && done.result.stage == DCS_STAGE_OPERATOR);
+
+    struct dcs_aws_chunked other = EXAMPLE;
+    uint8_t seed[32];
+    memcpy(seed, SEED, sizeof seed);
+    seed[0] ^= 1;
+    other.seed = seed;
+    CHECK(dcs_parameter_aws_chunked(framing, &other) == framing_length);
+    offset = 0;
+    CHECK(dcs_sendfile(session, out, in, &offset, SIZE_MAX, through, 1, &done) == -1);
+    CHECK(done.result.status == DCS_STATUS_SIGNATURE_MISMATCH && done.result.stage == DCS_STAGE_OPERATOR);
+    close(in);
+    close(whole);
+    close(out);
+}
+
 /* Sends a part of the input into a socket, a piece at a time, and shuts it down. */
 struct feed {
     pthread_t thread;
@@ -242,6 +316,7 @@ int main(int argc, char **argv) {
     pipes();
     chain();
     compression();
+    upload();
     receive();
     nonblocking_sender();
     dcs_session_close(session);

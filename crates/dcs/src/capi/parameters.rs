@@ -1,0 +1,183 @@
+//! Parameter blocks of operators, filled in.
+
+use crate::op::{AwsChunked, AwsSignature};
+use dcs_abi::operator::Operator;
+use std::ffi::{CStr, c_char};
+use zeroize::Zeroizing;
+
+/// Bytes of the parameters of DCS_OP_AES256_CTR.
+pub const DCS_AES256_CTR_PARAMETERS: usize = 48;
+/// Bytes of the parameters of DCS_OP_AES256_XTS and DCS_OP_AES256_XTS_DECRYPT.
+pub const DCS_AES256_XTS_PARAMETERS: usize = 80;
+/// Most bytes of the parameters of DCS_OP_AWS_CHUNKED.
+pub const DCS_AWS_CHUNKED_PARAMETERS: usize = 224;
+/// Bytes of the parameters of DCS_OP_SLICE.
+pub const DCS_SLICE_PARAMETERS: usize = 16;
+
+/// What an S3 request's headers say of a body in aws-chunked framing.
+#[repr(C)]
+pub struct dcs_aws_chunked {
+    /// Bytes of the data without their framing (`x-amz-decoded-content-length`).
+    pub decoded_length: u64,
+    /// 1 where trailers follow the last chunk (`x-amz-content-sha256` ends in `-TRAILER`), else 0.
+    pub trailers: u8,
+    /// The checksum that a trailer brings (`x-amz-trailer`): DCS_OP_CRC32, DCS_OP_CRC32C, DCS_OP_CRC64_NVME,
+    /// DCS_OP_SHA1 or DCS_OP_SHA256; 0 where it brings none.
+    pub checksum: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+    /// The 32 bytes of the signing key, derived from the secret key for day, region and service; NULL where the
+    /// chunks are not signed, and then the members below mean nothing.
+    pub key: *const u8,
+    /// The 32 bytes of the signature of the request's headers.
+    pub seed: *const u8,
+    /// The request's time, `YYYYMMDDTHHMMSSZ` (`x-amz-date`).
+    pub timestamp: *const c_char,
+    /// The credential scope, `YYYYMMDD/region/s3/aws4_request`: 1 to 128 bytes.
+    pub scope: *const c_char,
+}
+
+/// Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block of 16
+/// bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice with a key.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid for so many bytes, and do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_aes256_ctr(
+    block: *mut u8,
+    key: *const u8,
+    counter: *const u8,
+) -> usize {
+    if block.is_null() || key.is_null() || counter.is_null() {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid by the caller's promise; bytes have no alignment.
+    unsafe {
+        let (key, counter) = (&*key.cast::<[u8; 32]>(), &*counter.cast::<[u8; 16]>());
+        block.cast::<[u8; DCS_AES256_CTR_PARAMETERS]>().write(dcs_ndp::parameter::aes256_ctr(key, counter));
+    }
+    DCS_AES256_CTR_PARAMETERS
+}
+
+/// Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key), the
+/// bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their number; 0
+/// where a pointer is NULL.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid for so many bytes, and do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_aes256_xts(
+    block: *mut u8,
+    key: *const u8,
+    unit_size: u32,
+    first_unit: u64,
+) -> usize {
+    if block.is_null() || key.is_null() {
+        return 0;
+    }
+    // SAFETY: as in `dcs_parameter_aes256_ctr`.
+    unsafe {
+        let key = &*key.cast::<[u8; 64]>();
+        let parameters = dcs_ndp::parameter::aes256_xts(key, unit_size, first_unit);
+        block.cast::<[u8; DCS_AES256_XTS_PARAMETERS]>().write(parameters);
+    }
+    DCS_AES256_XTS_PARAMETERS
+}
+
+/// Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and returns 1;
+/// 0 where the pointer is NULL.
+///
+/// # Safety
+///
+/// The pointer is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_level(block: *mut u8, level: u8) -> usize {
+    if block.is_null() {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid by the caller's promise.
+    unsafe { block.write(level) };
+    1
+}
+
+/// Fills in the DCS_SLICE_PARAMETERS bytes at `block` from the bytes to drop and the bytes to pass, and returns their
+/// number; 0 where the pointer is NULL.
+///
+/// # Safety
+///
+/// The pointer is NULL or valid for so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_slice(block: *mut u8, skip: u64, take: u64) -> usize {
+    if block.is_null() {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid by the caller's promise.
+    unsafe { block.cast::<[u8; DCS_SLICE_PARAMETERS]>().write(dcs_ndp::parameter::slice(skip, take)) };
+    DCS_SLICE_PARAMETERS
+}
+
+/// Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0 where a
+/// pointer is NULL that must not be, or where a member has a value that it cannot have.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid: `block` for DCS_AWS_CHUNKED_PARAMETERS bytes, those in `request` as their members
+/// say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_aws_chunked(block: *mut u8, request: *const dcs_aws_chunked) -> usize {
+    if block.is_null() || request.is_null() {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid by the caller's promise.
+    let Some(parameters) = (unsafe { aws_chunked(&*request) }) else { return 0 };
+    let parameters = Zeroizing::new(parameters.block());
+    // What the operator would refuse is said here; what it takes is no longer than the block.
+    let refused = dcs_ndp::Context::new(Operator::AwsChunked, &parameters).is_err();
+    if refused || parameters.len() > DCS_AWS_CHUNKED_PARAMETERS {
+        return 0;
+    }
+    // SAFETY: as above; a vector of its own does not overlap.
+    unsafe { block.copy_from_nonoverlapping(parameters.as_ptr(), parameters.len()) };
+    parameters.len()
+}
+
+/// # Safety
+///
+/// The pointers are NULL or valid as their members say.
+unsafe fn aws_chunked(request: &dcs_aws_chunked) -> Option<AwsChunked> {
+    let signature = match request.key.is_null() {
+        true => None,
+        // SAFETY: the caller's promise.
+        false => Some(unsafe { aws_signature(request) }?),
+    };
+    let checksum = match request.checksum {
+        0 => None,
+        number => Some(Operator::from_number(number)?),
+    };
+    let trailers = match request.trailers {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let reserved_is_zero = request.reserved == [0; 6];
+    let decoded_length = request.decoded_length;
+    reserved_is_zero.then_some(AwsChunked { decoded_length, trailers, checksum, signature })
+}
+
+/// # Safety
+///
+/// As for `aws_chunked`, and the key is not NULL.
+unsafe fn aws_signature(request: &dcs_aws_chunked) -> Option<AwsSignature> {
+    if request.seed.is_null() || request.timestamp.is_null() || request.scope.is_null() {
+        return None;
+    }
+    // SAFETY: not NULL, so strings and 32 bytes each, by the caller's promise.
+    unsafe {
+        let timestamp = CStr::from_ptr(request.timestamp).to_bytes().try_into().ok()?;
+        let scope = CStr::from_ptr(request.scope).to_str().ok()?.to_string();
+        let (key, seed) = (*request.key.cast::<[u8; 32]>(), *request.seed.cast::<[u8; 32]>());
+        Some(AwsSignature { key, seed, timestamp, scope })
+    }
+}
