@@ -102,9 +102,9 @@ impl Unzstd {
     /// Calls the library if the unit is whole, and keeps what there is of it if not.
     fn unit(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         let size = match self.unit {
-            ..=FRAME_HEADER => 1,
-            ..=BLOCK => self.unit,
-            _ => self.unit.min(input.len()),
+            unit if unit <= FRAME_HEADER => 1,
+            unit if unit <= BLOCK => unit,
+            unit => unit.min(input.len()),
         };
         let missing = size - self.held.len();
         if input.len() < missing {

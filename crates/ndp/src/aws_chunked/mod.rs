@@ -180,9 +180,8 @@ impl AwsChunked {
             Some(signature) => signature.absorb_trailer(name, value),
             None => {}
         }
-        match &mut self.checksum {
-            Some(checksum) => checksum.take(name, value)?,
-            None => {}
+        if let Some(checksum) = &mut self.checksum {
+            checksum.take(name, value)?;
         }
         Ok(State::Trailers)
     }
