@@ -21,6 +21,7 @@
 //! | [`path`] | commands for the engine: chains, sources, destinations |
 //! | [`rest`] | keys of data at rest |
 //! | [`users`] | who may do what |
+//! | [`scrub`] | finds damaged objects before a reader does |
 //! | [`store`] | buckets, objects, uploads: records in a database, data in files; group commit, recovery |
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ mod api;
 pub mod connection;
 pub mod path;
 pub mod rest;
+pub mod scrub;
 pub mod server;
 pub mod store;
 pub mod users;

@@ -5,6 +5,7 @@
 //!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
 //! ```
 
+use crate::rest::{self, Key};
 use crate::store::record::{Algorithm, Compression};
 use dcs::{Completion, Engine, Error, Op, Session, Sink, Source, Status, TransferError};
 use std::fs::File;
@@ -40,6 +41,11 @@ impl PathError {
         }
     }
 
+    /// Whether the bytes that were read are not those that were written. For commands whose source is a data file.
+    pub fn is_damage(&self) -> bool {
+        matches!(self.status(), Some(Status::DigestMismatch | Status::CorruptData | Status::TruncatedData))
+    }
+
     /// Whether the destination has got nothing.
     pub fn sent_nothing(&self) -> bool {
         match self {
@@ -64,6 +70,8 @@ pub struct DataPath {
 pub struct Piece {
     /// The data file.
     pub file: Arc<File>,
+    /// Its segment's id.
+    pub segment: u64,
     /// Which of its bytes.
     pub range: Range<u64>,
     /// What they pass.
@@ -127,6 +135,17 @@ pub fn cipher_op(key: [u8; 32], counter: [u8; 16], from: u64) -> Op {
     debug_assert_eq!(from % CIPHER_BLOCK, 0);
     let counter = u128::from_be_bytes(counter).wrapping_add(u128::from(from / CIPHER_BLOCK));
     Op::Aes256Ctr { key, counter: counter.to_be_bytes() }
+}
+
+/// The operators that make plain data of a segment's bytes. `from`: the first of them, the beginning of a cipher block.
+pub fn plain(compression: Compression, key: Option<&Key>, segment: u64, from: u64) -> Vec<Op> {
+    let decrypt = key.map(|key| cipher_op(**key, rest::counter(segment), from));
+    let decompress = match compression {
+        Compression::None => None,
+        Compression::Gzip => Some(Op::Gunzip),
+        Compression::Zstd => Some(Op::Unzstd),
+    };
+    decrypt.into_iter().chain(decompress).collect()
 }
 
 impl DataPath {
@@ -246,6 +265,18 @@ impl DataPath {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         Ok(bytes)
+    }
+
+    /// Has a piece pass its operators to anywhere, in whatever time it takes: how many bytes came out.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn pass(&self, piece: &Piece, sink: Sink) -> Result<u64, PathError> {
+        let _place = self.places.acquire().await.expect("it is never closed");
+        let source = Source::file(&piece.file, piece.range.clone());
+        let passed = self.session.transfer(source, piece.chain.iter().cloned(), sink)?.await?;
+        Ok(passed.bytes_out)
     }
 
     /// Sends a piece, behind these bytes, which pass its operators too. `more`: others follow at once.

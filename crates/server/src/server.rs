@@ -36,6 +36,7 @@ pub struct Shared {
     pub(crate) config: Config,
     pub(crate) service: S3Service,
     pub(crate) path: Arc<DataPath>,
+    pub(crate) store: Arc<Store>,
     stop: watch::Receiver<bool>,
 }
 
@@ -70,18 +71,21 @@ impl Server {
         address: SocketAddr,
         config: Config,
         store: Arc<Store>,
-        path: DataPath,
+        path: Arc<DataPath>,
         keys: Keys,
         stop: watch::Receiver<bool>,
     ) -> io::Result<Server> {
         let listener = TcpListener::bind(address).await?;
-        let path = Arc::new(path);
-        let mut builder =
-            S3ServiceBuilder::new(Api { store, path: path.clone(), keys, verify: config.verify });
+        let mut builder = S3ServiceBuilder::new(Api {
+            store: store.clone(),
+            path: path.clone(),
+            keys,
+            verify: config.verify,
+        });
         builder.set_auth(config.users.clone());
         builder.set_access(config.anonymous);
         let places = Arc::new(Semaphore::new(config.connections));
-        let shared = Arc::new(Shared { config, service: builder.build(), path, stop });
+        let shared = Arc::new(Shared { config, service: builder.build(), path, store, stop });
         Ok(Server { listener, shared, places })
     }
 

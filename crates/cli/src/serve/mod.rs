@@ -72,7 +72,7 @@ async fn serve_on(
     let engine = builder.start().map_err(|error| failed("the engine", &error))?;
     let durable = serve.durability == dcs_server::store::Durability::Full;
     let path = DataPath::new(engine, serve.transfers, serve.min_rate, durable);
-    let path = path.map_err(|error| failed("the engine", &error))?;
+    let path = Arc::new(path.map_err(|error| failed("the engine", &error))?);
     let server = Server::bind(serve.listen, config, store, path, keys, stopped).await;
     let server = server.map_err(|error| Failure::io(serve.listen, &error))?;
     let address = server.address().map_err(|error| Failure::io(serve.listen, &error))?;

@@ -4,8 +4,8 @@ use super::Api;
 use super::common::{checksum_out, checksum_type, etag, matches, metadata_out, readable, seconds, timestamp};
 use super::put::encryption_out;
 use crate::connection::Exchange;
-use crate::path::{Piece, cipher_op};
-use crate::rest::{self, Asked, Key};
+use crate::path::{Piece, plain};
+use crate::rest::{Asked, Key};
 use crate::store::StoreError;
 use crate::store::record::{Compression, Object, Segment};
 use dcs::{Op, Operator};
@@ -138,26 +138,19 @@ fn piece(
     let file = Arc::new(api.store.open_segment(segment)?);
     let length = wanted.end - wanted.start;
     let whole = length == segment.size;
-    let decompress = match object.rest.compression {
-        Compression::None => None,
-        Compression::Gzip => Some(Op::Gunzip),
-        Compression::Zstd => Some(Op::Unzstd),
-    };
+    let compressed = object.rest.compression != Compression::None;
     // Compressed data are read from their beginning; others from the cipher block on that is asked for.
-    let from = if decompress.is_some() { 0 } else { wanted.start - wanted.start % 16 };
-    let to = if decompress.is_some() { segment.stored } else { wanted.end };
-    let from = if key.is_some() || decompress.is_some() { from } else { wanted.start };
-    let mut chain = Vec::new();
-    chain.extend(key.map(|key| cipher_op(**key, rest::counter(segment.id), from)));
-    let compressed = decompress.is_some();
-    chain.extend(decompress);
+    let from = if compressed { 0 } else { wanted.start - wanted.start % 16 };
+    let to = if compressed { segment.stored } else { wanted.end };
+    let from = if key.is_some() || compressed { from } else { wanted.start };
+    let mut chain = plain(object.rest.compression, key, segment.id, from);
     let skip = wanted.start - from;
     if whole && api.verify {
         chain.push(Op::Expect { digest: Operator::Md5, value: segment.md5.to_vec() });
     } else if skip > 0 || (compressed && !whole) {
         chain.push(Op::Slice { skip, take: length });
     }
-    Ok(Piece { file, range: from..to, chain, length })
+    Ok(Piece { file, segment: segment.id, range: from..to, chain, length })
 }
 
 /// What both outputs have.
@@ -210,7 +203,7 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         };
         let exchange = request.extensions.get::<Arc<Exchange>>();
         let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "a request without a connection"))?;
-        exchange.answer_with(pieces);
+        exchange.answer_with(&input.bucket, &input.key, pieces);
         let mut output = GetObjectOutput {
             content_length: i64::try_from(range.end - range.start).ok(),
             tag_count: i32::try_from(object.tags.len()).ok().filter(|count| *count > 0),

@@ -23,7 +23,18 @@ struct State {
     rest: Rest,
     /// `100 Continue` is to be sent before the body is read.
     owes_continue: bool,
-    pieces: Vec<Piece>,
+    payload: Payload,
+}
+
+/// An answer's body: pieces of an object's files, which the engine sends.
+#[derive(Debug, Default)]
+pub struct Payload {
+    /// Whose object.
+    pub bucket: String,
+    /// Which one.
+    pub key: String,
+    /// Its pieces; none for an answer that has them not.
+    pub pieces: Vec<Piece>,
 }
 
 /// What of the body is in the socket, or yet to come.
@@ -58,7 +69,7 @@ impl Exchange {
             stream: Some(stream),
             rest,
             owes_continue,
-            pieces: Vec::new(),
+            payload: Payload::default(),
         })))
     }
 
@@ -108,20 +119,20 @@ impl Exchange {
         Ok(())
     }
 
-    /// The answer's body is these pieces of files, which the engine sends.
-    pub fn answer_with(&self, pieces: Vec<Piece>) {
-        self.state().pieces = pieces;
+    /// The answer's body is these pieces of an object's files, which the engine sends.
+    pub fn answer_with(&self, bucket: &str, key: &str, pieces: Vec<Piece>) {
+        self.state().payload = Payload { bucket: bucket.to_string(), key: key.to_string(), pieces };
     }
 
-    /// After the answer is known: the socket, the answer's pieces, and how much of the body is yet to come, if that is known.
-    pub fn finish(&self) -> (Option<TcpStream>, Vec<Piece>, Option<u64>) {
+    /// After the answer is known: the socket, the answer's payload, and how much of the body is yet to come, if that is known.
+    pub fn finish(&self) -> (Option<TcpStream>, Payload, Option<u64>) {
         let mut state = self.state();
         let left = match state.rest {
             // What a client still holds back it may send or not: nobody can tell its body from its next request.
             Rest::Bytes(left) if !state.owes_continue => Some(left),
             _ => None,
         };
-        (state.stream.take(), std::mem::take(&mut state.pieces), left)
+        (state.stream.take(), std::mem::take(&mut state.payload), left)
     }
 
     fn poll_body(&self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {

@@ -4,7 +4,7 @@ mod exchange;
 mod head;
 mod response;
 
-pub use exchange::{Exchange, Incoming, SocketBody};
+pub use exchange::{Exchange, Incoming, Payload, SocketBody};
 pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
 
 use crate::path::{PathError, Piece};
@@ -49,13 +49,13 @@ async fn one(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Option<TcpSt
     let close = head.close;
     let exchange = Exchange::new(stream, head.framing, head.expects_continue);
     let answer = call(head, exchange.clone(), shared).await;
-    let (stream, pieces, left) = exchange.finish();
+    let (stream, payload, left) = exchange.finish();
     let Some(stream) = stream else { return Ok(None) };
     let left = left.filter(|left| *left <= SKIPPED_MAX);
     let close = close || left.is_none() || shared.stopping();
     let (parts, body) = answer.into_parts();
     let status = parts.status;
-    let sent = send(stream, shared, parts, body, (&method, close), &pieces).await;
+    let sent = send(stream, shared, parts, body, (&method, close), &payload).await;
     tracing::info!(%method, path, status = status.as_u16(), us = begun.elapsed().as_micros() as u64, "request");
     let stream = sent?;
     match stream {
@@ -113,10 +113,10 @@ async fn send(
     parts: Parts,
     body: Body,
     (method, close): (&http::Method, bool),
-    pieces: &[Piece],
+    payload: &Payload,
 ) -> io::Result<Option<TcpStream>> {
-    if !pieces.is_empty() {
-        return send_pieces(stream, shared, &parts, close, pieces).await;
+    if !payload.pieces.is_empty() {
+        return send_payload(stream, shared, &parts, close, payload).await;
     }
     let body = match body.bytes() {
         Some(bytes) => bytes,
@@ -142,13 +142,14 @@ async fn write(mut stream: TcpStream, shared: &Shared, bytes: &[u8]) -> io::Resu
 const SMALL: u64 = 128 << 10;
 
 /// Has the engine send an answer's pieces, the head before the first one.
-async fn send_pieces(
+async fn send_payload(
     stream: TcpStream,
     shared: &Arc<Shared>,
     parts: &Parts,
     close: bool,
-    pieces: &[Piece],
+    payload: &Payload,
 ) -> io::Result<Option<TcpStream>> {
+    let pieces = payload.pieces.as_slice();
     let length = pieces.iter().map(|piece| piece.length).sum();
     let mut head = response::head(parts, Some(length), close);
     let mut stream = stream;
@@ -158,7 +159,10 @@ async fn send_pieces(
         [piece] if length <= SMALL => {
             let body = match shared.path.fetch(piece).await {
                 Ok(body) => body,
-                Err(error) => return failed(stream, shared, &error).await,
+                Err(error) => {
+                    keep_from_readers(shared, payload, piece, &error).await;
+                    return failed(stream, shared, &error).await;
+                }
             };
             head.extend_from_slice(&body);
             return write(stream, shared, &head).await.map(Some);
@@ -173,6 +177,7 @@ async fn send_pieces(
         let sent = shared.path.send(&socket, prefix, piece, more).await;
         if let Err(error) = sent {
             tracing::warn!(%error, "an answer was cut short");
+            keep_from_readers(shared, payload, piece, &error).await;
             return if !begun && error.sent_nothing() {
                 failed(TcpStream::from_std(socket)?, shared, &error).await
             } else {
@@ -181,6 +186,20 @@ async fn send_pieces(
         }
     }
     TcpStream::from_std(socket).map(Some)
+}
+
+/// Where the data were found to be wrong, readers after this one get an error before they get data.
+async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, error: &PathError) {
+    if !error.is_damage() {
+        return;
+    }
+    let Payload { bucket, key, .. } = payload;
+    let reason = format!("damaged: data file {:016x}: {error}", piece.segment);
+    match shared.store.quarantine(bucket, key, piece.segment, reason.clone()).await {
+        Ok(true) => tracing::error!(bucket, key, reason, "an object is quarantined"),
+        Ok(false) => tracing::debug!(bucket, key, "a damaged object was replaced meanwhile"),
+        Err(error) => tracing::error!(bucket, key, %error, "a damaged object could not be quarantined"),
+    }
 }
 
 /// Sends a head that more follows at once.

@@ -5,4 +5,5 @@ mod bodies;
 mod connections;
 mod objects;
 mod rig;
+mod scrub;
 mod uploads;

@@ -59,7 +59,7 @@ impl Rig {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let engine = Engine::builder().start().unwrap();
-                let path = DataPath::new(engine, 64, setting.min_rate, false).unwrap();
+                let path = Arc::new(DataPath::new(engine, 64, setting.min_rate, false).unwrap());
                 let any = "127.0.0.1:0".parse().unwrap();
                 let server = Server::bind(any, config, of_server, path, setting.keys, stopped).await.unwrap();
                 tell.send(server.address().unwrap()).unwrap();

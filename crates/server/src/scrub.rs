@@ -1,0 +1,391 @@
+//! Reads objects as their readers would, and finds those whose data are not what was put, before a reader does.
+//!
+//! ```text
+//!   record ---> data file > [decrypt] > [decompress] > md5, as expected > nowhere
+//!      ^                                                    |
+//!      +---- quarantined, or released, if it is still the same record
+//! ```
+//!
+//! The digest is of the plain data, and there is none of the file's own bytes: of an object whose key is not at hand (SSE-C, or SSE-S3
+//! without the master key) only the file's length can be checked.
+
+use crate::path::{DataPath, PathError, Piece, plain};
+use crate::rest::{Asked, Keys};
+use crate::store::record::{Object, Segment};
+use crate::store::{Store, StoreError};
+use dcs::{Op, Operator, Sink, Status};
+use std::fs::File;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::task::JoinSet;
+
+/// Why objects could not be gone through.
+#[derive(Debug, thiserror::Error)]
+pub enum ScrubError {
+    /// The records can't be read, or changed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no place for the data to go.
+    #[error("/dev/null: {0}")]
+    Nowhere(io::Error),
+    /// The engine does not take commands any more.
+    #[error(transparent)]
+    Engine(PathError),
+}
+
+/// What an object was found to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its data are those that were put.
+    Sound,
+    /// Its files have the right lengths. More can't be known: why.
+    Unchecked(String),
+    /// Its data are others: how that shows.
+    Damaged(String),
+    /// A file of it is not there.
+    Missing(String),
+    /// A file of it has another length.
+    WrongLength(String),
+    /// The disk does not give its data. That may pass, so it is not quarantined.
+    Unreadable(String),
+}
+
+impl Verdict {
+    /// A word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Sound => "sound",
+            Verdict::Unchecked(_) => "unchecked",
+            Verdict::Damaged(_) => "damaged",
+            Verdict::Missing(_) => "missing",
+            Verdict::WrongLength(_) => "wrong-length",
+            Verdict::Unreadable(_) => "unreadable",
+        }
+    }
+
+    /// More of it.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Verdict::Sound => None,
+            Verdict::Unchecked(why)
+            | Verdict::Damaged(why)
+            | Verdict::Missing(why)
+            | Verdict::WrongLength(why)
+            | Verdict::Unreadable(why) => Some(why),
+        }
+    }
+
+    /// Whether the object can't be had as it was put.
+    pub fn is_bad(&self) -> bool {
+        !matches!(self, Verdict::Sound | Verdict::Unchecked(_))
+    }
+
+    /// Whether it stays so.
+    fn is_lasting(&self) -> bool {
+        self.is_bad() && !matches!(self, Verdict::Unreadable(_))
+    }
+}
+
+/// What was done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    None,
+    /// Readers get an error at once from now on.
+    Quarantined,
+    /// It had been quarantined, and stays so.
+    Kept,
+    /// It had been quarantined, and is sound: it can be read again.
+    Released,
+}
+
+/// An object that was looked at.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Its bucket.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+    /// Bytes of its plain data.
+    pub size: u64,
+    /// What it is.
+    pub verdict: Verdict,
+    /// What was done.
+    pub action: Action,
+}
+
+impl Checked {
+    /// Whether somebody has to know.
+    pub fn is_finding(&self) -> bool {
+        self.verdict.is_bad() || self.action != Action::None
+    }
+
+    /// Whether it can't be had as it was put.
+    pub fn is_bad(&self) -> bool {
+        self.verdict.is_bad() || self.action == Action::Kept
+    }
+}
+
+/// How many objects were of which kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// All.
+    pub objects: u64,
+    /// Bytes of their plain data.
+    pub bytes: u64,
+    /// [`Verdict::Unchecked`].
+    pub unchecked: u64,
+    /// Those that can't be had as they were put.
+    pub bad: u64,
+    /// [`Action::Quarantined`].
+    pub quarantined: u64,
+    /// [`Action::Released`].
+    pub released: u64,
+}
+
+impl Tally {
+    /// Counts one more.
+    pub fn add(&mut self, checked: &Checked) {
+        self.objects += 1;
+        self.bytes += checked.size;
+        self.unchecked += u64::from(matches!(checked.verdict, Verdict::Unchecked(_)));
+        self.bad += u64::from(checked.is_bad());
+        self.quarantined += u64::from(checked.action == Action::Quarantined);
+        self.released += u64::from(checked.action == Action::Released);
+    }
+}
+
+/// Goes through the objects of a store.
+pub struct Scrub {
+    /// Whose objects.
+    pub store: Arc<Store>,
+    /// Who reads them.
+    pub path: Arc<DataPath>,
+    /// Keys of those that are encrypted.
+    pub keys: Keys,
+    /// Objects at a time.
+    pub in_flight: usize,
+    /// Bytes a second at most, where it has to leave others room.
+    pub rate: Option<u64>,
+    /// Changes nothing.
+    pub dry_run: bool,
+}
+
+/// Records read at a time.
+const PAGE: usize = 256;
+
+impl Scrub {
+    /// Looks at every object, and tells of each.
+    ///
+    /// # Errors
+    ///
+    /// [`ScrubError`]: not all was looked at.
+    pub async fn run(self, mut tell: impl FnMut(&Checked)) -> Result<Tally, ScrubError> {
+        let pass = Arc::new(Pass {
+            nowhere: File::options().write(true).open("/dev/null").map_err(ScrubError::Nowhere)?,
+            pace: self.rate.map(Pace::new),
+            scrub: self,
+        });
+        let mut tally = Tally::default();
+        let mut told = |checked: Checked| {
+            tally.add(&checked);
+            tell(&checked);
+        };
+        let mut under_way = JoinSet::new();
+        let mut after = None;
+        loop {
+            let page = pass.scrub.store.objects_after(after.take(), PAGE)?;
+            let Some((bucket, key, _)) = page.last() else { break };
+            after = Some((bucket.clone(), key.clone()));
+            for (bucket, key, object) in page {
+                while under_way.len() >= pass.scrub.in_flight.max(1)
+                    && let Some(done) = under_way.join_next().await
+                {
+                    told(joined(done)?);
+                }
+                under_way.spawn(pass.clone().check(bucket, key, object));
+            }
+        }
+        while let Some(done) = under_way.join_next().await {
+            told(joined(done)?);
+        }
+        Ok(tally)
+    }
+}
+
+fn joined(done: Result<Result<Checked, ScrubError>, tokio::task::JoinError>) -> Result<Checked, ScrubError> {
+    // Nobody aborts them while they are waited for.
+    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+struct Pass {
+    scrub: Scrub,
+    nowhere: File,
+    pace: Option<Pace>,
+}
+
+impl Pass {
+    async fn check(
+        self: Arc<Self>,
+        bucket: String,
+        key: String,
+        mut object: Object,
+    ) -> Result<Checked, ScrubError> {
+        let store = &self.scrub.store;
+        let verdict = loop {
+            let verdict = self.verdict(&object).await?;
+            if !verdict.is_bad() {
+                break verdict;
+            }
+            // What is replaced meanwhile is gone for a good reason.
+            match store.object(&bucket, &key)? {
+                Some(now) if now.segments == object.segments => break verdict,
+                Some(now) => object = now,
+                None => break Verdict::Sound,
+            }
+        };
+        let action = self.act(&bucket, &key, &object, &verdict).await?;
+        Ok(Checked { bucket, key, size: object.size, verdict, action })
+    }
+
+    async fn act(
+        &self,
+        bucket: &str,
+        key: &str,
+        object: &Object,
+        verdict: &Verdict,
+    ) -> Result<Action, ScrubError> {
+        let store = &self.scrub.store;
+        match (&object.quarantined, verdict) {
+            (None, verdict) if verdict.is_lasting() && !self.scrub.dry_run => {
+                let Some(segment) = object.segments.first() else { return Ok(Action::None) };
+                let reason = format!("{}: {}", verdict.name(), verdict.reason().unwrap_or_default());
+                let done = store.quarantine(bucket, key, segment.id, reason).await?;
+                Ok(if done { Action::Quarantined } else { Action::None })
+            }
+            (None, _) => Ok(Action::None),
+            (Some(_), Verdict::Sound) if !self.scrub.dry_run => {
+                let segments = object.segments.clone();
+                let release = move |now: &mut Object| {
+                    if now.segments == segments {
+                        now.quarantined = None;
+                    }
+                };
+                match store.change_object(bucket, key, release).await {
+                    // It was deleted: nothing is left to be released.
+                    Err(StoreError::NoSuchKey | StoreError::NoSuchBucket) => Ok(Action::None),
+                    done => Ok(done.map(|()| Action::Released)?),
+                }
+            }
+            (Some(_), _) => Ok(Action::Kept),
+        }
+    }
+
+    async fn verdict(&self, object: &Object) -> Result<Verdict, ScrubError> {
+        let key = self.scrub.keys.for_old(&object.rest, &Asked::default());
+        let mut unchecked = None;
+        for segment in &object.segments {
+            let file = match self.scrub.store.open_segment(segment) {
+                Ok(file) => Arc::new(file),
+                Err(StoreError::NotFound) => {
+                    return Ok(Verdict::Missing(format!("data file {:016x} is not there", segment.id)));
+                }
+                Err(StoreError::Damaged(why)) => return Ok(Verdict::WrongLength(why)),
+                Err(error) => return Ok(Verdict::Unreadable(error.to_string())),
+            };
+            let key = match &key {
+                Ok(key) => key.as_ref(),
+                Err(why) => {
+                    unchecked = Some(why.message().unwrap_or("its key is not at hand").to_string());
+                    continue;
+                }
+            };
+            let mut chain = plain(object.rest.compression, key, segment.id, 0);
+            chain.push(Op::Expect { digest: Operator::Md5, value: segment.md5.to_vec() });
+            let piece =
+                Piece { file, segment: segment.id, range: 0..segment.stored, chain, length: segment.size };
+            if let Some(verdict) = self.read(segment, &piece).await? {
+                return Ok(verdict);
+            }
+        }
+        Ok(unchecked.map_or(Verdict::Sound, Verdict::Unchecked))
+    }
+
+    /// Reads a segment: what is wrong with it.
+    async fn read(&self, segment: &Segment, piece: &Piece) -> Result<Option<Verdict>, ScrubError> {
+        let passed = match &self.pace {
+            None => self.scrub.path.pass(piece, Sink::fd(&self.nowhere)).await,
+            Some(pace) => self.read_slowly(pace, piece).await,
+        };
+        let id = segment.id;
+        match passed {
+            Ok(passed) if passed == segment.size => Ok(None),
+            Ok(passed) => {
+                let why = format!("data file {id:016x} gives {passed} bytes, not {}", segment.size);
+                Ok(Some(Verdict::Damaged(why)))
+            }
+            Err(error) if error.is_damage() => {
+                Ok(Some(Verdict::Damaged(format!("data file {id:016x}: {error}"))))
+            }
+            // It was shortened while it was read.
+            Err(error) if error.status() == Some(Status::EndOfSource) => {
+                Ok(Some(Verdict::WrongLength(format!("data file {id:016x}: {error}"))))
+            }
+            Err(error) if error.status() == Some(Status::ReadError) => {
+                Ok(Some(Verdict::Unreadable(format!("data file {id:016x}: {error}"))))
+            }
+            Err(error) => Err(ScrubError::Engine(error)),
+        }
+    }
+
+    /// Reads as fast as somebody takes the data who keeps to the pace: the engine never has more than a socket holds.
+    async fn read_slowly(&self, pace: &Pace, piece: &Piece) -> Result<u64, PathError> {
+        let (from, to) = UnixStream::pair()?;
+        from.set_nonblocking(true)?;
+        to.set_nonblocking(true)?;
+        let mut to = tokio::net::UnixStream::from_std(to)?;
+        let send = async {
+            let passed = self.scrub.path.pass(piece, Sink::socket(&from)).await;
+            // The reader's end of data, which it is waiting for.
+            from.shutdown(std::net::Shutdown::Both)?;
+            passed
+        };
+        let take = async {
+            let mut room = vec![0; 64 << 10];
+            loop {
+                match to.read(&mut room).await? {
+                    0 => return Ok::<(), io::Error>(()),
+                    read => pace.wait(read as u64).await,
+                }
+            }
+        };
+        let (sent, taken) = tokio::join!(send, take);
+        taken.map_err(PathError::from).and(sent)
+    }
+}
+
+/// So many bytes a second, whoever takes them.
+struct Pace {
+    rate: u64,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    fn new(rate: u64) -> Pace {
+        Pace { rate: rate.max(1), next: Mutex::new(Instant::now()) }
+    }
+
+    /// Waits until there is time for so many bytes more.
+    async fn wait(&self, bytes: u64) {
+        let until = {
+            let mut next = self.next.lock().expect("no code that holds it panics");
+            let begin = (*next).max(Instant::now());
+            *next = begin + Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+            *next
+        };
+        tokio::time::sleep_until(until.into()).await;
+    }
+}

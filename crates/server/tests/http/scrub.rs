@@ -1,0 +1,230 @@
+//! Objects whose files have changed: found by going through them, or by a reader, and kept from readers then.
+
+use crate::rig::{Client, Rig, Setting, data};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use dcs::Engine;
+use dcs_server::path::DataPath;
+use dcs_server::rest::Keys;
+use dcs_server::scrub::{Action, Checked, Scrub, Tally, Verdict};
+use dcs_server::store::record::{Bucket, Compression};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn keys(digits: &str) -> Keys {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "{}", digits.repeat(32)).unwrap();
+    Keys::read(file.path()).unwrap()
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Goes through all objects: those that are not sound, or with which something was done, by their keys.
+fn scrub(rig: &Rig, keys: Keys, rate: Option<u64>, dry_run: bool) -> (Tally, Vec<Checked>) {
+    let path = DataPath::new(Engine::builder().start().unwrap(), 64, 1, false).unwrap();
+    let scrub = Scrub { store: rig.store.clone(), path: Arc::new(path), keys, in_flight: 5, rate, dry_run };
+    let mut told = Vec::new();
+    let tally = wait(scrub.run(|checked| told.push(checked.clone()))).unwrap();
+    assert_eq!(tally.objects, told.len() as u64);
+    told.retain(|checked| checked.verdict != Verdict::Sound || checked.action != Action::None);
+    told.sort_by(|a, b| a.key.cmp(&b.key));
+    (tally, told)
+}
+
+fn file(rig: &Rig, key: &str) -> PathBuf {
+    let id = rig.store.object("bucket", key).unwrap().unwrap().segments[0].id;
+    rig.folder.path().join("data").join(format!("{:x}", id / 1024)).join(format!("{id:016x}"))
+}
+
+fn flip(rig: &Rig, key: &str) {
+    let path = file(rig, key);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 0x10;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+fn lies(rig: &Rig, compression: Compression, encrypted: bool) {
+    let change = move |bucket: &mut Bucket| {
+        bucket.rest.compression = compression;
+        bucket.rest.encrypted = encrypted;
+    };
+    wait(rig.store.change_bucket("bucket", change)).unwrap();
+}
+
+fn put(client: &mut Client, key: &str, body: &[u8]) {
+    let put = client.ask("PUT", &format!("/bucket/{key}"), &[], body);
+    assert_eq!(put.status, 200, "{}", put.text());
+}
+
+fn customer(client: &mut Client, method: &str, target: &str, body: &[u8]) -> crate::rig::Answer {
+    let key = BASE64.encode([7; 32]);
+    let fields = [
+        ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
+        ("x-amz-server-side-encryption-customer-key", key.as_str()),
+    ];
+    client.ask(method, target, &fields, body)
+}
+
+fn verdicts(found: &[Checked]) -> Vec<(&str, &str, Action)> {
+    found.iter().map(|checked| (checked.key.as_str(), checked.verdict.name(), checked.action)).collect()
+}
+
+#[test]
+fn what_has_changed_is_found_and_kept_from_readers() {
+    let rig = Rig::with(Setting { keys: keys("5a"), ..Default::default() });
+    let mut client = rig.client();
+    let body = data(300_000, 1);
+    for key in ["flipped", "cut", "gone", "grown", "good"] {
+        put(&mut client, key, &body);
+    }
+    put(&mut client, "empty", b"");
+    lies(&rig, Compression::None, true);
+    put(&mut client, "managed", &body);
+    put(&mut client, "managed-good", &body);
+    lies(&rig, Compression::Gzip, false);
+    let text: Vec<u8> = (0..40_000).flat_map(|line| format!("{line}\n").into_bytes()).collect();
+    put(&mut client, "gzip", &text);
+    put(&mut client, "gzip-good", &body);
+    lies(&rig, Compression::Zstd, true);
+    put(&mut client, "zstd", &body);
+    lies(&rig, Compression::None, false);
+    for key in ["customer", "customer-cut"] {
+        assert_eq!(customer(&mut client, "PUT", &format!("/bucket/{key}"), &body).status, 200);
+    }
+    let (tally, found) = scrub(&rig, keys("5a"), None, false);
+    assert_eq!((tally.objects, tally.unchecked, tally.bad), (13, 2, 0), "{found:?}");
+
+    let whole = std::fs::read(file(&rig, "flipped")).unwrap();
+    for key in ["flipped", "managed", "gzip", "zstd", "customer"] {
+        flip(&rig, key);
+    }
+    for (key, length) in [("cut", 299_999), ("customer-cut", 7), ("grown", 300_001)] {
+        std::fs::File::options().write(true).open(file(&rig, key)).unwrap().set_len(length).unwrap();
+    }
+    std::fs::remove_file(file(&rig, "gone")).unwrap();
+
+    let bad = |action| {
+        vec![
+            ("customer", "unchecked", Action::None),
+            ("customer-cut", "wrong-length", action),
+            ("cut", "wrong-length", action),
+            ("flipped", "damaged", action),
+            ("gone", "missing", action),
+            ("grown", "wrong-length", action),
+            ("gzip", "damaged", action),
+            ("managed", "damaged", action),
+            ("zstd", "damaged", action),
+        ]
+    };
+    let (tally, found) = scrub(&rig, keys("5a"), None, true);
+    assert_eq!(verdicts(&found), bad(Action::None));
+    assert_eq!((tally.bad, tally.quarantined), (8, 0));
+    // Nothing was changed: a reader who does not verify gets what is there.
+    assert_eq!(client.ask("GET", "/bucket/flipped", &[], b"").status, 200);
+    let (tally, found) = scrub(&rig, keys("5a"), None, false);
+    assert_eq!(verdicts(&found), bad(Action::Quarantined));
+    assert_eq!((tally.bad, tally.quarantined), (8, 8));
+    for (key, verdict, _) in bad(Action::None).into_iter().filter(|(key, ..)| !key.starts_with("customer")) {
+        for method in ["GET", "HEAD"] {
+            let answer = client.ask(method, &format!("/bucket/{key}"), &[], b"");
+            assert_eq!(answer.status, 500, "{key}");
+            assert!(method == "HEAD" || answer.text().contains(verdict), "{}", answer.text());
+        }
+    }
+    assert!(client.ask("GET", "/bucket/good", &[], b"").body == body);
+
+    // It stays so until the data are back, or others are put.
+    std::fs::write(file(&rig, "flipped"), whole).unwrap();
+    put(&mut client, "gone", b"new");
+    let (tally, found) = scrub(&rig, keys("5a"), None, false);
+    let flipped = found.iter().find(|checked| checked.key == "flipped").unwrap();
+    assert_eq!((&flipped.verdict, flipped.action), (&Verdict::Sound, Action::Released));
+    assert_eq!((tally.bad, tally.quarantined, tally.released), (6, 0, 1));
+    assert!(client.ask("GET", "/bucket/flipped", &[], b"").body == body);
+    assert_eq!(client.ask("GET", "/bucket/gone", &[], b"").body, b"new");
+}
+
+#[test]
+fn without_the_key_nothing_is_said_to_be_damaged() {
+    let rig = Rig::with(Setting { keys: keys("5a"), ..Default::default() });
+    lies(&rig, Compression::None, true);
+    put(&mut rig.client(), "managed", &data(100_000, 1));
+    for keys in [Keys::default(), keys("6b")] {
+        let (tally, found) = scrub(&rig, keys, None, false);
+        assert_eq!(verdicts(&found), [("managed", "unchecked", Action::None)]);
+        assert_eq!(tally.bad, 0);
+        assert!(found[0].verdict.reason().unwrap().contains("master key"));
+    }
+}
+
+#[test]
+fn a_reader_who_finds_damage_is_the_last_one() {
+    let rig = Rig::with(Setting { verify: true, ..Default::default() });
+    for (key, length) in [("small", 1000), ("large", 3 << 20)] {
+        put(&mut rig.client(), key, &data(length, 3));
+        flip(&rig, key);
+        let target = format!("/bucket/{key}");
+        let mut client = rig.client();
+        client.send_head("GET", &target, &[], 0);
+        let first = client.answer("GET");
+        // A small one is known to be wrong before its head is sent; a large one is cut.
+        assert!(first.status == 500 || first.body.len() < length, "{key} {}", first.status);
+        let second = rig.client().ask("GET", &target, &[], b"");
+        assert!(second.status == 500 && second.text().contains("kept from readers"), "{}", second.text());
+        put(&mut rig.client(), key, b"new");
+        assert_eq!(rig.client().ask("GET", &target, &[], b"").body, b"new");
+    }
+}
+
+#[test]
+fn customers_readers_find_damage_too() {
+    let rig = Rig::with(Setting { verify: true, ..Default::default() });
+    assert_eq!(customer(&mut rig.client(), "PUT", "/bucket/key", &data(9000, 1)).status, 200);
+    flip(&rig, "key");
+    assert_eq!(customer(&mut rig.client(), "GET", "/bucket/key", b"").status, 500);
+    let second = customer(&mut rig.client(), "GET", "/bucket/key", b"");
+    assert!(second.status == 500 && second.text().contains("kept from readers"), "{}", second.text());
+}
+
+#[test]
+fn an_object_that_is_replaced_meanwhile_is_left_alone() {
+    let rig = Rig::new();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = rig.client();
+            let mut round = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                put(&mut client, &format!("key{}", round % 8), &data(40_000, round));
+                round += 1;
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(1);
+        let mut objects = 0;
+        while Instant::now() < until {
+            let (tally, found) = scrub(&rig, Keys::default(), None, false);
+            assert!(found.is_empty(), "{found:?}");
+            objects += tally.objects;
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(objects > 8, "{objects}");
+    });
+}
+
+#[test]
+fn it_keeps_to_its_rate() {
+    let rig = Rig::new();
+    put(&mut rig.client(), "good", &data(2_000_000, 1));
+    put(&mut rig.client(), "bad", &data(2_000_000, 2));
+    flip(&rig, "bad");
+    let begun = Instant::now();
+    let (tally, found) = scrub(&rig, Keys::default(), Some(4_000_000), false);
+    assert_eq!((tally.bytes, verdicts(&found)), (4_000_000, vec![("bad", "damaged", Action::Quarantined)]));
+    // The end of damaged data never comes out; what is behind the last pause takes none.
+    assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
+}
