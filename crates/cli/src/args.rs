@@ -36,6 +36,8 @@ pub enum Command {
     Bench(Bench),
     /// Serve a folder as an S3 object server
     Serve(crate::serve::Serve),
+    /// Go through the folder of an object server for damaged objects
+    Scrub(crate::scrub::Scrub),
     /// A whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
     Server(Server),
     /// Serve the card to a QEMU of your own

@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args`, `units` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `serve`, `server` | one subcommand each |
+//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `serve`, `scrub`, `server` | one subcommand each |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
@@ -29,6 +29,7 @@ mod operate;
 mod ops;
 mod recv;
 mod report;
+mod scrub;
 mod send;
 mod serve;
 mod server;
@@ -52,6 +53,7 @@ fn main() -> std::process::ExitCode {
         Command::Copy(copy) => copy::run(copy, &report),
         Command::Ops(ops) => ops::run(ops, &report),
         Command::Serve(options) => serve::run(options, &report),
+        Command::Scrub(options) => scrub::run(options, &report),
         Command::Server(options) => server::run(options, &report),
         Command::Card(options) => server::card::run(options, &report),
         Command::Demo(demo) => demo::run(demo, &report),

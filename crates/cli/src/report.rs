@@ -59,6 +59,7 @@ impl Report {
             | Command::BenchLoad
             | Command::BenchBecome { .. } => ("bench-helper", false),
             Command::Serve(_) => ("serve", false),
+            Command::Scrub(_) => ("scrub", false),
             Command::Server(_) => ("server", false),
             Command::Card(_) => ("card", false),
             Command::ServerEnvironment { .. } | Command::ServerGuest { .. } | Command::ServerWorker => {

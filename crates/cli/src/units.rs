@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `30s`, `500ms`, `2m`, `1.5h`; a bare number is seconds.
+/// `30s`, `500ms`, `2m`, `1.5h`, `7d`; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let scale = match unit {
@@ -10,7 +10,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err("a duration looks like 30s, 500ms, 2m or 1h".into()),
+        "d" => 86400.0,
+        _ => return Err("a duration looks like 30s, 500ms, 2m, 1h or 7d".into()),
     };
     let seconds =
         number.parse::<f64>().map_err(|_| "a duration begins with a number, as in 30s".to_string())?;
@@ -101,6 +102,7 @@ mod tests {
         assert!(size("18446744073709551615K").is_err());
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
         assert!(duration("0").is_err() && duration("1y").is_err() && duration("s").is_err());
     }
 

@@ -49,6 +49,12 @@ pub struct Serve {
     /// Give a client up that moves data more slowly, in bytes a second
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4K")]
     pub min_rate: u64,
+    /// Read every object so often, and keep those that are damaged from readers: 7d
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub scrub_every: Option<Duration>,
+    /// Read no more for that, in bytes a second
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "50M")]
+    pub scrub_rate: u64,
     /// How long answers under way have after a signal to stop
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub grace: Duration,

@@ -1,6 +1,7 @@
 //! `dcs serve`: an object server on a folder, until a signal stops it.
 
 mod args;
+mod scrubbing;
 
 pub use args::Serve;
 
@@ -73,16 +74,26 @@ async fn serve_on(
     let durable = serve.durability == dcs_server::store::Durability::Full;
     let path = DataPath::new(engine, serve.transfers, serve.min_rate, durable);
     let path = Arc::new(path.map_err(|error| failed("the engine", &error))?);
+    let scrubbing = serve.scrub_every.map(|every| scrubbing::Plan {
+        folder: serve.folder.clone(),
+        every,
+        rate: serve.scrub_rate,
+        store: store.clone(),
+        path: path.clone(),
+        keys: keys.clone(),
+    });
     let server = Server::bind(serve.listen, config, store, path, keys, stopped).await;
     let server = server.map_err(|error| Failure::io(serve.listen, &error))?;
     let address = server.address().map_err(|error| Failure::io(serve.listen, &error))?;
     report.line(format_args!("serving {} at http://{address}", serve.folder.display()));
+    let scrubbing = scrubbing.map(|plan| tokio::spawn(plan.follow()));
     let running = tokio::spawn(server.run(serve.grace));
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
     tracing::info!("stopping: answers under way are finished first");
+    scrubbing.inspect(tokio::task::JoinHandle::abort);
     let _ = stop.send(true);
     tokio::select! {
         _ = running => Ok(()),

@@ -10,4 +10,5 @@ mod interrupt;
 mod keys;
 mod network;
 mod run;
+mod scrub;
 mod server;

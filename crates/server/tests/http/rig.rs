@@ -202,7 +202,13 @@ impl Client {
 
     fn more(&mut self) -> usize {
         let mut room = vec![0; 64 << 10];
-        let read = self.stream.read(&mut room).unwrap_or(0);
+        let read = loop {
+            match self.stream.read(&mut room) {
+                // A ring that this thread has used and closed may interrupt it.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read.unwrap_or(0),
+            }
+        };
         self.rest.extend_from_slice(&room[..read]);
         read
     }

@@ -1,0 +1,78 @@
+//! The server's own scrub: every so often, slowly, beside its clients.
+//!
+//! `DIR/scrubbed` says when the last pass ended, so that a server that is started more often than it scrubs does so too.
+
+use dcs_server::path::DataPath;
+use dcs_server::rest::Keys;
+use dcs_server::scrub::{Action, Checked, Scrub};
+use dcs_server::store::Store;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What is to be gone through, how often and how fast.
+pub struct Plan {
+    /// The store's folder.
+    pub folder: PathBuf,
+    /// From the end of a pass to the next one.
+    pub every: Duration,
+    /// Bytes a second.
+    pub rate: u64,
+    pub store: Arc<Store>,
+    pub path: Arc<DataPath>,
+    pub keys: Keys,
+}
+
+/// Few, so that clients find the engine's places free.
+const IN_FLIGHT: usize = 2;
+
+impl Plan {
+    /// Goes through the objects again and again, for ever.
+    pub async fn follow(self) {
+        let file = self.folder.join("scrubbed");
+        let mut wait = self.every.saturating_sub(since(&file));
+        loop {
+            tokio::time::sleep(wait).await;
+            wait = self.every;
+            let pass = Scrub {
+                store: self.store.clone(),
+                path: self.path.clone(),
+                keys: self.keys.clone(),
+                in_flight: IN_FLIGHT,
+                rate: Some(self.rate),
+                dry_run: false,
+            };
+            tracing::info!("a scrub begins");
+            match pass.run(log).await {
+                Ok(tally) => tracing::info!(?tally, "a scrub has ended"),
+                Err(error) => {
+                    tracing::error!(%error, "a scrub broke off");
+                    continue;
+                }
+            }
+            let written = std::fs::write(&file, format!("{}\n", now().as_secs()));
+            if let Err(error) = written {
+                tracing::warn!(%error, file = %file.display(), "when the scrub ended is not kept");
+            }
+        }
+    }
+}
+
+fn log(checked: &Checked) {
+    let Checked { bucket, key, verdict, action, .. } = checked;
+    if checked.is_bad() {
+        tracing::error!(bucket, key, verdict = verdict.name(), reason = verdict.reason(), ?action, "scrub");
+    } else if *action == Action::Released {
+        tracing::info!(bucket, key, "scrub: it is sound again, and no longer quarantined");
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// How long ago the last pass ended; a file that does not say so is of no pass.
+fn since(file: &Path) -> Duration {
+    let last = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+    now().saturating_sub(Duration::from_secs(last.unwrap_or(0)))
+}

@@ -1,0 +1,140 @@
+//! `dcs scrub`, and the scrub of `dcs serve`: on the folder of a server that ran before.
+
+use crate::run::Place;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server, and where it listens.
+struct Server(Child, String);
+
+impl Server {
+    fn start(place: &Place, more: &str) -> Server {
+        let line = format!("serve store --listen 127.0.0.1:0 --anonymous all --durability none {more}");
+        let mut child = place.dcs(&line).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines.find_map(|line| Some(line.unwrap().split_once("http://")?.1.to_string()));
+        Server(child, address.unwrap())
+    }
+
+    /// The status, and what comes after the head.
+    fn ask(&self, method: &str, target: &str, body: &[u8]) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.1).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_string())
+    }
+
+    fn stop(mut self) {
+        let status = std::process::Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
+        assert!(status.success());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Changes a byte of the only data file of that size.
+fn flip(place: &Place, size: usize) {
+    for folder in std::fs::read_dir(place.path("store/data")).unwrap() {
+        for file in std::fs::read_dir(folder.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            let mut bytes = std::fs::read(&path).unwrap();
+            if bytes.len() == size {
+                bytes[size / 2] ^= 1;
+                return std::fs::write(path, bytes).unwrap();
+            }
+        }
+    }
+    panic!("no file of {size} bytes");
+}
+
+#[test]
+fn damage_is_told_and_kept_from_readers() {
+    let place = Place::new();
+    let server = Server::start(&place, "");
+    assert_eq!(server.ask("PUT", "/bucket", b"").0, 200);
+    for length in [1000, 2000, 3000] {
+        assert_eq!(server.ask("PUT", &format!("/bucket/{length}"), &vec![7; length]).0, 200);
+    }
+    place.run("scrub store").fails(1, &["in use", "--scrub-every"]);
+    server.stop();
+    let sound = place.run("scrub store --json").ok().lines();
+    assert!(sound[0]["ok"] == true && sound[0]["objects"] == 3 && sound[0]["bytes"] == 6000, "{sound:?}");
+    flip(&place, 2000);
+    place.run("scrub store --dry-run").fails(5, &["1 of 3 objects", "--dry-run"]);
+    let done = place.run("scrub store --json");
+    assert_eq!(done.code(), 5);
+    let lines = done.lines();
+    assert_eq!(lines[0]["key"], "2000");
+    assert!(lines[0]["verdict"] == "damaged" && lines[0]["action"] == "quarantined", "{lines:?}");
+    assert!(lines[1]["bad"] == 1 && lines[1]["quarantined"] == 1, "{lines:?}");
+    assert!(place.run("scrub store").stdout().contains("(quarantined before)"));
+
+    let server = Server::start(&place, "");
+    let (status, said) = server.ask("GET", "/bucket/2000", b"");
+    assert!(status == 500 && said.contains("kept from readers"), "{said}");
+    assert_eq!(server.ask("GET", "/bucket/1000", b"").0, 200);
+    assert_eq!(server.ask("PUT", "/bucket/2000", b"again").0, 200);
+    server.stop();
+    place.run("scrub store").ok();
+    place.run("scrub nowhere").fails(7, &["nowhere"]);
+    assert!(!place.path("nowhere").exists(), "nothing is made");
+}
+
+#[test]
+fn a_server_scrubs_itself() {
+    let place = Place::new();
+    let server = Server::start(&place, "");
+    assert_eq!(server.ask("PUT", "/bucket", b"").0, 200);
+    assert_eq!(server.ask("PUT", "/bucket/key", &[7; 5000]).0, 200);
+    server.stop();
+    flip(&place, 5000);
+    let server = Server::start(&place, "--scrub-every 300ms --scrub-rate 1M");
+    let until = Instant::now() + Duration::from_secs(20);
+    while server.ask("GET", "/bucket/key", b"").0 == 200 {
+        assert!(Instant::now() < until, "it is not found");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    while !place.path("store/scrubbed").exists() {
+        assert!(Instant::now() < until, "the pass does not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.stop();
+    // The next one is not due yet.
+    let server = Server::start(&place, "--scrub-every 7d");
+    assert_eq!(server.ask("PUT", "/bucket/key", &[7; 5000]).0, 200);
+    flip(&place, 5000);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(server.ask("GET", "/bucket/key", b"").0, 200);
+    server.stop();
+}
+
+#[test]
+fn a_scrub_that_is_interrupted_says_so() {
+    let place = Place::new();
+    let server = Server::start(&place, "");
+    assert_eq!(server.ask("PUT", "/bucket", b"").0, 200);
+    assert_eq!(server.ask("PUT", "/bucket/key", &[7; 1 << 20]).0, 200);
+    server.stop();
+    let child = place.dcs("scrub store --rate 10K").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    crate::run::Done(child.wait_with_output().unwrap()).fails(130, &["interrupted after 0 objects"]);
+    place.run("scrub store").ok();
+}
