@@ -11,4 +11,5 @@ mod keys;
 mod network;
 mod run;
 mod scrub;
+mod serve_killed;
 mod server;
