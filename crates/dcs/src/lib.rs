@@ -71,5 +71,5 @@ pub use endpoint::{Handle, Sink, Source};
 pub use engine::{Backend, Driver, Engine};
 pub use error::{Error, TransferError};
 pub use op::{AwsChunked, AwsSignature, Op};
-pub use session::{Session, Transfer};
+pub use session::{Request, Session, Transfer};
 pub use statistics::Statistics;

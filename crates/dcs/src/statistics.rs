@@ -20,6 +20,10 @@ pub struct Statistics {
     pub failed: u64,
     /// Operations that devices and operators were given.
     pub operations: u64,
+    /// Passes of multi-lane units (the card does not tell).
+    pub passes: u64,
+    /// Blocks in those passes: lanes that were filled.
+    pub gathered: u64,
     /// Doorbells and device answers that made no sense and were ignored.
     pub ignored: u64,
 }
@@ -37,6 +41,8 @@ impl Statistics {
             completed: counters.completions,
             failed: counters.failures,
             operations: counters.operations,
+            passes: counters.passes,
+            gathered: counters.gathered,
             ignored: counters.bad_doorbells + counters.stale_events,
         }
     }

@@ -28,6 +28,10 @@ pub struct Counters {
     pub failures: u64,
     /// Operations issued to devices.
     pub operations: u64,
+    /// Passes of multi-lane units.
+    pub passes: u64,
+    /// Blocks in those passes: lanes that were filled.
+    pub gathered: u64,
     /// Doorbell writes that made no sense and were ignored.
     pub bad_doorbells: u64,
     /// Events that belong to nothing in flight (late or double answers of devices) and were ignored.
@@ -178,8 +182,10 @@ impl Engine {
     #[inline]
     fn start_passes(&mut self, occasion: Occasion) {
         while self.units.gathers()
-            && let Some(operator) = self.units.start_pass(self.now, occasion)
+            && let Some((operator, rows)) = self.units.start_pass(self.now, occasion)
         {
+            self.counters.passes += 1;
+            self.counters.gathered += rows as u64;
             self.actions.push_back(Action::StartPass { operator });
         }
     }

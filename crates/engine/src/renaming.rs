@@ -93,12 +93,12 @@ impl Renaming {
         self.gathered > 0
     }
 
-    /// Starts a pass that is due, if there is one; tells of which operator.
-    pub fn start_pass(&mut self, now: Nanos, occasion: Occasion) -> Option<Operator> {
+    /// Starts a pass that is due, if there is one; tells of which operator, and of how many rows.
+    pub fn start_pass(&mut self, now: Nanos, occasion: Occasion) -> Option<(Operator, usize)> {
         self.pools.iter_mut().find_map(|pool| {
             let started = pool.gathering.as_mut()?.start(now, occasion)?;
             self.gathered -= started;
-            Some(pool.operator)
+            Some((pool.operator, started))
         })
     }
 

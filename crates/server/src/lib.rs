@@ -19,6 +19,7 @@
 //! | [`connection`] | request heads, bodies, answers: HTTP/1.1 |
 //! | `api` | the operations of S3 |
 //! | [`path`] | commands for the engine: chains, sources, destinations |
+//! | [`metrics`], [`status`] | what is counted; health, figures and a page for operators |
 //! | [`rest`] | keys of data at rest |
 //! | [`users`] | who may do what |
 //! | [`scrub`] | finds damaged objects before a reader does |
@@ -27,9 +28,11 @@
 
 mod api;
 pub mod connection;
+pub mod metrics;
 pub mod path;
 pub mod rest;
 pub mod scrub;
 pub mod server;
+pub mod status;
 pub mod store;
 pub mod users;

@@ -5,9 +5,10 @@
 //!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
 //! ```
 
+use crate::metrics::{Direction, Metrics};
 use crate::rest::{self, Key};
 use crate::store::record::{Algorithm, Compression};
-use dcs::{Completion, Engine, Error, Op, Session, Sink, Source, Status, TransferError};
+use dcs::{Completion, Engine, Error, Op, Request, Session, Sink, Source, Statistics, Status, TransferError};
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Why data did not move.
 #[derive(Debug, thiserror::Error)]
@@ -59,10 +60,14 @@ impl PathError {
 #[derive(Debug)]
 pub struct DataPath {
     session: Session,
+    /// For [`DataPath::answers`]: the engine keeps a place for every session.
+    probe: Session,
+    transfers: usize,
+    pub(crate) metrics: Arc<Metrics>,
     places: Semaphore,
     min_rate: u64,
     durable: bool,
-    _engine: Engine,
+    engine: Engine,
 }
 
 /// A piece of an answer: of one file, through a chain.
@@ -156,8 +161,34 @@ impl DataPath {
     /// The engine can't have a session of that depth.
     pub fn new(engine: Engine, transfers: u16, min_rate: u64, durable: bool) -> Result<DataPath, Error> {
         let session = engine.session_with_depth(transfers)?;
-        let places = Semaphore::new(transfers.into());
-        Ok(DataPath { session, places, min_rate, durable, _engine: engine })
+        let probe = engine.session_with_depth(1)?;
+        let (transfers, places) = (transfers.into(), Semaphore::new(transfers.into()));
+        let metrics = Arc::default();
+        Ok(DataPath { session, probe, transfers, metrics, places, min_rate, durable, engine })
+    }
+
+    /// Whether the engine answers: it takes some bytes through an operator.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]; it may be that one asks already.
+    pub async fn answers(&self) -> Result<(), PathError> {
+        let (source, sink) = (Source::memory(b"does it answer?".to_vec()), Sink::memory(15));
+        let request = self.probe.request(source, [Op::Crc32c], sink).timeout(Duration::from_secs(5));
+        request.submit()?.await?;
+        Ok(())
+    }
+
+    /// What the engine tells, and how many transfers it may have.
+    pub fn statistics(&self) -> (Statistics, usize) {
+        (self.engine.statistics(), self.transfers)
+    }
+
+    /// Waits for a place.
+    async fn place(&self) -> SemaphorePermit<'_> {
+        // A guard, since who waits may be dropped.
+        let _waiting = (self.places.available_permits() == 0).then(|| Waiting::new(&self.metrics));
+        self.places.acquire().await.expect("it is never closed")
     }
 
     /// A client that is slower than the least rate is given up.
@@ -215,7 +246,7 @@ impl DataPath {
                 to.set_nonblocking(true)?;
                 let send = async {
                     for piece in pieces {
-                        self.send(&from, Vec::new(), piece, false).await?;
+                        self.forward(Direction::Copy, &from, Vec::new(), piece, false).await?;
                     }
                     Ok::<(), PathError>(())
                 };
@@ -235,7 +266,8 @@ impl DataPath {
         file: &File,
         limit: Option<Duration>,
     ) -> Result<Received, PathError> {
-        let _place = self.places.acquire().await.expect("it is never closed");
+        let _place = self.place().await;
+        let direction = if limit.is_some() { Direction::Put } else { Direction::Copy };
         let chain = intake.chain();
         let mut request = self.session.request(source, chain, Sink::file(file, 0)).length(length);
         if self.durable {
@@ -244,7 +276,7 @@ impl DataPath {
         if let Some(limit) = limit {
             request = request.timeout(limit);
         }
-        let completion = request.submit()?.await?;
+        let completion = self.run(direction, request).await?;
         intake.received(&completion, length)
     }
 
@@ -254,12 +286,13 @@ impl DataPath {
     ///
     /// [`PathError`].
     pub async fn fetch(&self, piece: &Piece) -> Result<Vec<u8>, PathError> {
-        let _place = self.places.acquire().await.expect("it is never closed");
+        let _place = self.place().await;
         let source = Source::file(&piece.file, piece.range.clone());
         let length =
             usize::try_from(piece.length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-        let fetched =
-            self.session.transfer(source, piece.chain.iter().cloned(), Sink::memory(length))?.await?;
+        let request = self.session.request(source, piece.chain.iter().cloned(), Sink::memory(length));
+        // The connection counts what it sends of it.
+        let fetched = request.submit()?.await?;
         let bytes = fetched.memory.unwrap_or_default();
         if bytes.len() != length {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -273,9 +306,10 @@ impl DataPath {
     ///
     /// [`PathError`].
     pub async fn pass(&self, piece: &Piece, sink: Sink) -> Result<u64, PathError> {
-        let _place = self.places.acquire().await.expect("it is never closed");
+        let _place = self.place().await;
         let source = Source::file(&piece.file, piece.range.clone());
-        let passed = self.session.transfer(source, piece.chain.iter().cloned(), sink)?.await?;
+        let request = self.session.request(source, piece.chain.iter().cloned(), sink);
+        let passed = self.run(Direction::Check, request).await?;
         Ok(passed.bytes_out)
     }
 
@@ -291,7 +325,18 @@ impl DataPath {
         piece: &Piece,
         more: bool,
     ) -> Result<Completion, PathError> {
-        let _place = self.places.acquire().await.expect("it is never closed");
+        self.forward(Direction::Get, socket, head, piece, more).await
+    }
+
+    async fn forward(
+        &self,
+        direction: Direction,
+        socket: &impl AsFd,
+        head: Vec<u8>,
+        piece: &Piece,
+        more: bool,
+    ) -> Result<Completion, PathError> {
+        let _place = self.place().await;
         let source = Source::file(&piece.file, piece.range.clone());
         let mut request = self.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
         if !head.is_empty() {
@@ -300,7 +345,33 @@ impl DataPath {
         if more {
             request = request.more();
         }
-        Ok(request.timeout(self.limit(piece.length)).submit()?.await?)
+        self.run(direction, request.timeout(self.limit(piece.length))).await
+    }
+
+    /// Has the engine carry a request out, and counts it.
+    async fn run(&self, direction: Direction, request: Request<'_>) -> Result<Completion, PathError> {
+        let done = match request.submit() {
+            Ok(transfer) => transfer.await.map_err(PathError::from),
+            Err(error) => Err(error.into()),
+        };
+        self.metrics.moved(direction, &done);
+        done
+    }
+}
+
+/// A transfer that waits for a place.
+struct Waiting<'a>(&'a Metrics);
+
+impl<'a> Waiting<'a> {
+    fn new(metrics: &'a Metrics) -> Waiting<'a> {
+        metrics.waiting.inc();
+        Waiting(metrics)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.dec();
     }
 }
 

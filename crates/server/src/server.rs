@@ -4,6 +4,7 @@ use crate::api::Api;
 use crate::connection;
 use crate::path::DataPath;
 use crate::rest::Keys;
+use crate::status::StatusFor;
 use crate::store::Store;
 use crate::users::{Anonymous, Users};
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 
 /// How a server serves.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct Config {
     pub head_timeout: Duration,
     /// Computes the digest of whole objects that are read, and cuts the answer short where it is wrong.
     pub verify: bool,
+    /// Who may see figures and the status page.
+    pub status_for: StatusFor,
 }
 
 /// What all connections share.
@@ -37,10 +40,19 @@ pub struct Shared {
     pub(crate) service: S3Service,
     pub(crate) path: Arc<DataPath>,
     pub(crate) store: Arc<Store>,
+    /// Whoever asks for the engine's health.
+    pub(crate) asks: Mutex<()>,
+    places: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 }
 
 impl Shared {
+    /// Connections that are open.
+    pub(crate) fn connections(&self) -> usize {
+        // The place for the next one is taken before it comes.
+        self.config.connections.saturating_sub(self.places.available_permits()).saturating_sub(1)
+    }
+
     /// The server is to stop: connections end after the answer that they are at.
     pub(crate) fn stopping(&self) -> bool {
         *self.stop.borrow()
@@ -85,7 +97,9 @@ impl Server {
         builder.set_auth(config.users.clone());
         builder.set_access(config.anonymous);
         let places = Arc::new(Semaphore::new(config.connections));
-        let shared = Arc::new(Shared { config, service: builder.build(), path, store, stop });
+        let service = builder.build();
+        let (asks, of_shared) = (Mutex::new(()), places.clone());
+        let shared = Arc::new(Shared { config, service, path, store, asks, places: of_shared, stop });
         Ok(Server { listener, shared, places })
     }
 
@@ -106,8 +120,8 @@ impl Server {
                 accepted = self.listener.accept() => accepted,
                 () = self.shared.stopped() => break,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, or the peer is gone already: the others go on.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -119,7 +133,7 @@ impl Server {
             let _ = stream.set_nodelay(true);
             let shared = self.shared.clone();
             tokio::spawn(async move {
-                connection::serve(stream, shared).await;
+                connection::serve(stream, peer, shared).await;
                 drop(place);
             });
         }

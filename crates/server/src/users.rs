@@ -1,5 +1,6 @@
 //! Who may do what: users from a file, and anonymous readers where they are asked for.
 
+use crate::connection::Exchange;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
@@ -117,11 +118,16 @@ pub enum Anonymous {
 #[async_trait::async_trait]
 impl S3Access for Anonymous {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        // For the log and the metrics.
+        let operation = context.s3_op().name().to_string();
+        if let Some(exchange) = context.extensions_mut().get::<Arc<Exchange>>() {
+            exchange.name(operation.clone());
+        }
         let reads =
             ["GetObject", "HeadObject", "ListObjects", "ListObjectsV2", "HeadBucket", "GetBucketLocation"];
         let allowed = match self {
             Anonymous::All => true,
-            Anonymous::Read => reads.contains(&context.s3_op().name()),
+            Anonymous::Read => reads.contains(&operation.as_str()),
             Anonymous::Nothing => false,
         };
         if context.credentials().is_some() || allowed {

@@ -2,6 +2,7 @@
 
 use crate::units;
 use clap::{Args, ValueEnum};
+use dcs_server::status::StatusFor;
 use dcs_server::store::Durability;
 use dcs_server::users::Anonymous;
 use std::net::SocketAddr;
@@ -55,6 +56,10 @@ pub struct Serve {
     /// Read no more for that, in bytes a second
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "50M")]
     pub scrub_rate: u64,
+    /// Who may see /_dcs/ (the status page), /_dcs/status.json and /_dcs/metrics: who comes from this machine (and not by a
+    /// proxy), or everybody. /_dcs/health is for everybody always
+    #[arg(long, value_name = "WHO", value_enum, default_value = "loopback")]
+    pub status_for: StatusMay,
     /// How long answers under way have after a signal to stop
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub grace: Duration,
@@ -94,6 +99,24 @@ impl From<AnonymousMay> for Anonymous {
             AnonymousMay::Nothing => Anonymous::Nothing,
             AnonymousMay::Read => Anonymous::Read,
             AnonymousMay::All => Anonymous::All,
+        }
+    }
+}
+
+/// See [`StatusFor`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum StatusMay {
+    /// Who comes from this machine
+    Loopback,
+    /// Everybody
+    All,
+}
+
+impl From<StatusMay> for StatusFor {
+    fn from(may: StatusMay) -> StatusFor {
+        match may {
+            StatusMay::Loopback => StatusFor::Loopback,
+            StatusMay::All => StatusFor::All,
         }
     }
 }

@@ -42,6 +42,7 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
         idle: serve.idle,
         head_timeout: serve.head_timeout,
         verify: serve.verify,
+        status_for: serve.status_for.into(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("the runtime", &error))?;

@@ -24,6 +24,9 @@ struct State {
     /// `100 Continue` is to be sent before the body is read.
     owes_continue: bool,
     payload: Payload,
+    /// Bytes of the body that were read here, not by the engine.
+    read: u64,
+    operation: String,
 }
 
 /// An answer's body: pieces of an object's files, which the engine sends.
@@ -70,11 +73,28 @@ impl Exchange {
             rest,
             owes_continue,
             payload: Payload::default(),
+            read: 0,
+            operation: String::new(),
         })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("nobody panics with it")
+    }
+
+    /// Says which operation of S3 it is.
+    pub fn name(&self, operation: String) {
+        self.state().operation = operation;
+    }
+
+    /// The operation of S3; empty while it is none.
+    pub fn operation(&self) -> String {
+        self.state().operation.clone()
+    }
+
+    /// Bytes of the body that were read here, not by the engine.
+    pub fn read(&self) -> u64 {
+        self.state().read
     }
 
     /// Bytes of the body where the request says so: `None` for one in chunks.
@@ -137,7 +157,7 @@ impl Exchange {
 
     fn poll_body(&self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let mut state = self.state();
-        let State { stream: Some(stream), rest, owes_continue, .. } = &mut *state else {
+        let State { stream: Some(stream), rest, owes_continue, read: total, .. } = &mut *state else {
             return Poll::Ready(Some(Err(io::Error::other("the body was taken already"))));
         };
         if std::mem::take(owes_continue) && stream.try_write(CONTINUE)? != CONTINUE.len() {
@@ -159,6 +179,7 @@ impl Exchange {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Poll::Ready(Some(Err(error))),
             };
+            *total += read as u64;
             let bytes = match rest {
                 Rest::Chunked(chunks) => chunks.decode(&room[..read])?,
                 Rest::Bytes(length) => {

@@ -7,14 +7,17 @@ mod response;
 pub use exchange::{Exchange, Incoming, Payload, SocketBody};
 pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
 
+use crate::metrics::Answered;
 use crate::path::{PathError, Piece};
 use crate::server::Shared;
+use crate::status;
 use bytes::Bytes;
 use http::{Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
 use rustix::net::SendFlags;
 use s3s::Body;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -22,9 +25,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Serves a connection until one side ends it.
-pub async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
+pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     loop {
-        match one(stream, &shared).await {
+        match one(stream, peer, &shared).await {
             Ok(Some(next)) => stream = next,
             Ok(None) => return,
             Err(error) => return tracing::debug!(%error, "a connection ends"),
@@ -33,7 +36,7 @@ pub async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
 }
 
 /// One request and its answer: the connection again, if another one may follow.
-async fn one(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Option<TcpStream>> {
+async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::Result<Option<TcpStream>> {
     let head = match next_head(&stream, shared).await {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(None),
@@ -48,15 +51,22 @@ async fn one(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Option<TcpSt
     let (method, path) = (head.request.method().clone(), head.request.uri().path().to_string());
     let close = head.close;
     let exchange = Exchange::new(stream, head.framing, head.expects_continue);
-    let answer = call(head, exchange.clone(), shared).await;
+    let answer = match status::answer(&head.request, peer, shared).await {
+        Some(answer) => answer,
+        None => call(head, exchange.clone(), shared).await,
+    };
     let (stream, payload, left) = exchange.finish();
+    let metrics = &shared.path.metrics;
+    metrics.received(exchange.read());
     let Some(stream) = stream else { return Ok(None) };
     let left = left.filter(|left| *left <= SKIPPED_MAX);
     let close = close || left.is_none() || shared.stopping();
     let (parts, body) = answer.into_parts();
     let status = parts.status;
     let sent = send(stream, shared, parts, body, (&method, close), &payload).await;
-    tracing::info!(%method, path, status = status.as_u16(), us = begun.elapsed().as_micros() as u64, "request");
+    let (operation, took) = (exchange.operation(), begun.elapsed());
+    metrics.answered(Answered { method: &method, operation: &operation, status: status.as_u16(), took });
+    tracing::info!(%method, path, status = status.as_u16(), us = took.as_micros() as u64, "request");
     let stream = sent?;
     match stream {
         Some(stream) if close => linger(stream).await.map(|()| None),
@@ -133,7 +143,10 @@ async fn send(
 
 async fn write(mut stream: TcpStream, shared: &Shared, bytes: &[u8]) -> io::Result<TcpStream> {
     match timeout(shared.config.head_timeout, stream.write_all(bytes)).await {
-        Ok(written) => written.map(|()| stream),
+        Ok(written) => {
+            shared.path.metrics.sent(bytes.len() as u64);
+            written.map(|()| stream)
+        }
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
@@ -206,6 +219,9 @@ async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, er
 async fn begin(stream: TcpStream, shared: &Shared, head: &[u8]) -> io::Result<TcpStream> {
     let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
     let sent = stream.try_io(Interest::WRITABLE, || Ok(rustix::net::send(&stream, head, flags)?));
+    if let Ok(sent) = sent {
+        shared.path.metrics.sent(sent as u64);
+    }
     match sent {
         Ok(sent) if sent == head.len() => Ok(stream),
         Ok(sent) => write(stream, shared, &head[sent..]).await,

@@ -71,9 +71,14 @@ impl Folder {
 
     /// Whether the file system has room for more than deletions.
     pub(super) fn has_room(&self) -> Result<bool, StoreError> {
+        Ok(self.free()? >= RESERVE)
+    }
+
+    /// Bytes that the file system has left.
+    pub(super) fn free(&self) -> Result<u64, StoreError> {
         let stat = rustix::fs::fstatvfs(&self.handle)
             .map_err(|error| StoreError::io("statvfs", &self.data)(error.into()))?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize) >= RESERVE)
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     /// Makes a new file for the next id; `None` where no reserved id is left. Says how many are left after it.

@@ -54,6 +54,7 @@ use std::io::ErrorKind;
 use std::ops::Bound;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
@@ -160,6 +161,7 @@ pub struct Store {
     database: Shared,
     folder: Arc<Folder>,
     durability: Durability,
+    quarantined: AtomicU64,
     _lock: File,
 }
 
@@ -194,7 +196,17 @@ impl Store {
         let recovery = recover::mend(&database, &folder, durability, crashed)?;
         let database = Arc::new(RwLock::new(Some(database)));
         let committer = Committer::start(database.clone(), path, folder.clone(), durability)?;
-        Ok((Arc::new(Self { committer, database, folder, durability, _lock: lock }), recovery))
+        Ok((
+            Arc::new(Self {
+                committer,
+                database,
+                folder,
+                durability,
+                quarantined: AtomicU64::new(0),
+                _lock: lock,
+            }),
+            recovery,
+        ))
     }
 
     /// When changes are acknowledged.
@@ -330,6 +342,20 @@ impl Store {
         }
     }
 
+    /// Bytes that the file system has left, and whether they are enough for new objects.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    pub fn free(&self) -> Result<(u64, bool), StoreError> {
+        Ok((self.folder.free()?, self.folder.has_room()?))
+    }
+
+    /// Objects that [`Store::quarantine`] has marked since the store was opened.
+    pub fn quarantined(&self) -> u64 {
+        self.quarantined.load(Ordering::Relaxed)
+    }
+
     /// Puts an object; one of that key is replaced. Its segments are the drafts, in their order, and complete.
     ///
     /// # Errors
@@ -391,9 +417,12 @@ impl Store {
         reason: String,
     ) -> Result<bool, StoreError> {
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
-        self.committer
+        let marked = self
+            .committer
             .submit(Vec::new(), move |changes| changes.quarantine(&bucket, &key, segment, reason))
-            .await
+            .await?;
+        self.quarantined.fetch_add(marked.into(), Ordering::Relaxed);
+        Ok(marked)
     }
 
     /// Up to `max` objects of all buckets, in order, behind that bucket and key.

@@ -3,7 +3,9 @@
 mod at_rest;
 mod bodies;
 mod connections;
+mod limits;
 mod objects;
+mod operators;
 mod rig;
 mod scrub;
 mod uploads;

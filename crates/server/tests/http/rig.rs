@@ -4,6 +4,7 @@ use dcs::Engine;
 use dcs_server::path::DataPath;
 use dcs_server::rest::Keys;
 use dcs_server::server::{Config, Server};
+use dcs_server::status::StatusFor;
 use dcs_server::store::{Durability, Options, Store};
 use dcs_server::users::{Anonymous, Users};
 use std::collections::BTreeMap;
@@ -28,11 +29,18 @@ pub struct Setting {
     pub keys: Keys,
     pub idle: Duration,
     pub min_rate: u64,
+    pub connections: usize,
 }
 
 impl Default for Setting {
     fn default() -> Setting {
-        Setting { verify: false, keys: Keys::default(), idle: Duration::from_secs(20), min_rate: 1 << 10 }
+        Setting {
+            verify: false,
+            keys: Keys::default(),
+            idle: Duration::from_secs(20),
+            min_rate: 1 << 10,
+            connections: 100,
+        }
     }
 }
 
@@ -47,10 +55,11 @@ impl Rig {
         let config = Config {
             users: Users::parse("tester secret-of-tester").unwrap(),
             anonymous: Anonymous::All,
-            connections: 100,
+            connections: setting.connections,
             idle: setting.idle,
             head_timeout: Duration::from_secs(2),
             verify: setting.verify,
+            status_for: StatusFor::Loopback,
         };
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = std::sync::mpsc::channel();

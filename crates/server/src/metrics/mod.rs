@@ -1,0 +1,394 @@
+//! What the server counts, for Prometheus and for the status page.
+//!
+//! What happens is counted when it happens ([`Metrics::answered`], [`Metrics::moved`]); what there is is asked for when somebody
+//! looks ([`Metrics::look`]).
+
+mod process;
+
+use crate::path::PathError;
+use crate::store::Usage;
+use dcs::{Completion, Statistics};
+use prometheus::core::Collector;
+use prometheus::proto::{MetricFamily, MetricType};
+use prometheus::{
+    Counter, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The media type of [`Metrics::text`].
+pub const TEXT: &str = prometheus::TEXT_FORMAT;
+
+/// Where data of a transfer go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From a client.
+    Put,
+    /// To a client.
+    Get,
+    /// From file to file.
+    Copy,
+    /// Nowhere: they are read to be checked.
+    Check,
+}
+
+impl Direction {
+    fn name(self) -> &'static str {
+        match self {
+            Direction::Put => "put",
+            Direction::Get => "get",
+            Direction::Copy => "copy",
+            Direction::Check => "check",
+        }
+    }
+}
+
+/// An answer that was sent, or was not.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// The request's method.
+    pub method: &'a http::Method,
+    /// The operation of S3; empty where it came to none.
+    pub operation: &'a str,
+    /// The answer's status.
+    pub status: u16,
+    /// From the request's head to the answer's last byte.
+    pub took: Duration,
+}
+
+/// What there is at the moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Connections that are open.
+    pub connections: usize,
+    /// Connections that may be open.
+    pub connections_max: usize,
+    /// Transfers that the engine may have.
+    pub transfers_max: usize,
+    /// What the engine tells.
+    pub engine: Statistics,
+    /// What the store tells, where it can.
+    pub usage: Option<Usage>,
+    /// Bytes that are free in the store's file system.
+    pub free: Option<u64>,
+    /// Objects that were found damaged since the start.
+    pub quarantined: u64,
+}
+
+/// Everything that is counted. Names and meanings: docs/serve.md.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    started: Instant,
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    received: IntCounter,
+    sent: IntCounter,
+    transfers: IntCounterVec,
+    transfer: HistogramVec,
+    stages: HistogramVec,
+    failures: IntCounterVec,
+    pub(crate) waiting: IntGauge,
+    sampled: Sampled,
+}
+
+/// What is asked for when somebody looks.
+#[derive(Debug)]
+struct Sampled {
+    connections: IntGauge,
+    connections_max: IntGauge,
+    transfers: IntGauge,
+    transfers_max: IntGauge,
+    blocks: IntGauge,
+    blocks_free: IntGauge,
+    operations: IntCounter,
+    ignored: IntCounter,
+    passes: IntCounter,
+    gathered: IntCounter,
+    buckets: IntGauge,
+    objects: IntGauge,
+    uploads: IntGauge,
+    bytes: IntGauge,
+    stored: IntGauge,
+    free: IntGauge,
+    quarantined: IntCounter,
+    cpu: Counter,
+    resident: IntGauge,
+}
+
+/// Registers what has just been made. Names are this module's: two of a name would be a defect of it.
+fn add<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let made = made.expect("names are those of Prometheus");
+    registry.register(Box::new(made.clone())).expect("each name is there once");
+    made
+}
+
+/// From 10 us to 80 s, each bound twice the one before.
+fn buckets() -> Vec<f64> {
+    prometheus::exponential_buckets(1e-5, 2.0, 24).expect("they grow")
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let registry = Registry::new();
+        let r = &registry;
+        let counters = |name, help, labels| add(r, IntCounterVec::new(Opts::new(name, help), labels));
+        let histograms = |name, help, labels| {
+            add(r, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets()), labels))
+        };
+        let info = Opts::new("dcs_build_info", "The version of dcs, as a label; always 1.");
+        let info = add(r, IntGaugeVec::new(info, &["version"]));
+        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let start = "process_start_time_seconds";
+        let start = add(r, IntGauge::new(start, "When the process was started, in seconds since 1970."));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        start.set(since.as_secs() as i64);
+        Metrics {
+            started: Instant::now(),
+            requests: counters(
+                "dcs_requests_total",
+                "Requests that were answered.",
+                &["operation", "method", "status"],
+            ),
+            duration: histograms(
+                "dcs_request_duration_seconds",
+                "From a request's head to the last byte of its answer.",
+                &["operation"],
+            ),
+            received: add(r, IntCounter::new("dcs_received_bytes_total", "Bytes of requests' bodies.")),
+            sent: add(r, IntCounter::new("dcs_sent_bytes_total", "Bytes of answers, heads included.")),
+            transfers: counters("dcs_transfer_bytes_total", "Bytes that left the engine.", &["direction"]),
+            transfer: histograms(
+                "dcs_transfer_duration_seconds",
+                "From a command's start in the engine to its completion.",
+                &["direction"],
+            ),
+            stages: histograms(
+                "dcs_transfer_stage_seconds",
+                "Time of a transfer's stage: queued, source, each operator, destination. Stages overlap.",
+                &["direction", "stage"],
+            ),
+            failures: counters(
+                "dcs_transfer_failures_total",
+                "Transfers that failed, by the engine's status.",
+                &["direction", "status"],
+            ),
+            waiting: add(
+                r,
+                IntGauge::new("dcs_transfers_waiting", "Transfers that wait for a place in the engine."),
+            ),
+            sampled: Sampled::new(r),
+            registry,
+        }
+    }
+}
+
+impl Sampled {
+    fn new(r: &Registry) -> Sampled {
+        let gauge = |name: &str, help: &str| add(r, IntGauge::new(name, help));
+        let counter = |name: &str, help: &str| add(r, IntCounter::new(name, help));
+        Sampled {
+            connections: gauge("dcs_connections_open", "Connections that are open."),
+            connections_max: gauge("dcs_connections_max", "Connections that may be open."),
+            transfers: gauge("dcs_transfers_in_flight", "Commands that the engine has."),
+            transfers_max: gauge("dcs_transfers_max", "Transfers that the engine may have."),
+            blocks: gauge("dcs_engine_blocks", "Blocks of the engine: rows of its scoreboard with data."),
+            blocks_free: gauge("dcs_engine_blocks_free", "Blocks of the engine that are free."),
+            operations: counter(
+                "dcs_engine_operations_total",
+                "Operations that devices and operators were given.",
+            ),
+            ignored: counter(
+                "dcs_engine_ignored_total",
+                "Doorbells and answers that made no sense to the engine.",
+            ),
+            passes: counter("dcs_engine_passes_total", "Passes of the multi-lane units."),
+            gathered: counter("dcs_engine_gathered_blocks_total", "Blocks in those passes: lanes filled."),
+            buckets: gauge("dcs_store_buckets", "Buckets."),
+            objects: gauge("dcs_store_objects", "Objects."),
+            uploads: gauge("dcs_store_uploads", "Multipart uploads that are going on."),
+            bytes: gauge("dcs_store_bytes", "Plain bytes of all objects."),
+            stored: gauge("dcs_store_stored_bytes", "Bytes of their files."),
+            free: gauge("dcs_store_free_bytes", "Bytes that are free in the store's file system."),
+            quarantined: counter(
+                "dcs_store_quarantined_total",
+                "Objects that were found damaged since the start.",
+            ),
+            cpu: add(
+                r,
+                Counter::new("process_cpu_seconds_total", "Processor time of all threads, in seconds."),
+            ),
+            resident: gauge("process_resident_memory_bytes", "Memory that the process has."),
+        }
+    }
+}
+
+/// A method as a label: what a client makes up must not make new series.
+fn method(method: &http::Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "PUT" => "PUT",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "DELETE" => "DELETE",
+        _ => "other",
+    }
+}
+
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl Metrics {
+    /// Counts an answer.
+    pub fn answered(&self, answered: Answered<'_>) {
+        let Answered { operation, status, took, .. } = answered;
+        let operation = if operation.is_empty() { "none" } else { operation };
+        let labels = [operation, method(answered.method), &status.to_string()];
+        self.requests.with_label_values(&labels).inc();
+        self.duration.with_label_values(&[operation]).observe(took.as_secs_f64());
+    }
+
+    /// Counts bytes of a request's body that did not go by the engine.
+    pub fn received(&self, bytes: u64) {
+        self.received.inc_by(bytes);
+    }
+
+    /// Counts bytes of an answer that did not go by the engine.
+    pub fn sent(&self, bytes: u64) {
+        self.sent.inc_by(bytes);
+    }
+
+    /// Counts a transfer.
+    pub fn moved(&self, direction: Direction, done: &Result<Completion, PathError>) {
+        let name = direction.name();
+        let completion = match done {
+            Ok(completion) => completion,
+            Err(error) => {
+                let status = error.status().map_or("not submitted", dcs::Status::name);
+                self.failures.with_label_values(&[name, status]).inc();
+                match error {
+                    PathError::Transfer(error) => &error.completion,
+                    _ => return,
+                }
+            }
+        };
+        match direction {
+            Direction::Put => self.received.inc_by(completion.bytes_in),
+            Direction::Get => self.sent.inc_by(completion.bytes_out),
+            Direction::Copy | Direction::Check => {}
+        }
+        self.transfers.with_label_values(&[name]).inc_by(completion.bytes_out);
+        if done.is_err() {
+            return;
+        }
+        let times = &completion.breakdown;
+        self.transfer.with_label_values(&[name]).observe(times.run.as_secs_f64());
+        self.stages.with_label_values(&[name, "queued"]).observe(times.queued.as_secs_f64());
+        for stage in &times.stages {
+            self.stages.with_label_values(&[name, stage.name]).observe(stage.busy.as_secs_f64());
+        }
+    }
+
+    /// Takes in what there is at the moment.
+    fn look(&self, now: &Now) {
+        let s = &self.sampled;
+        s.connections.set(gauge(now.connections as u64));
+        s.connections_max.set(gauge(now.connections_max as u64));
+        s.transfers.set(gauge(now.engine.transfers as u64));
+        s.transfers_max.set(gauge(now.transfers_max as u64));
+        s.blocks.set(now.engine.blocks.into());
+        s.blocks_free.set(now.engine.blocks_free.into());
+        let counters = [
+            (&s.operations, now.engine.operations),
+            (&s.ignored, now.engine.ignored),
+            (&s.passes, now.engine.passes),
+            (&s.gathered, now.engine.gathered),
+            (&s.quarantined, now.quarantined),
+        ];
+        for (counter, value) in counters {
+            counter.inc_by(value.saturating_sub(counter.get()));
+        }
+        if let Some(usage) = now.usage {
+            s.buckets.set(gauge(usage.buckets));
+            s.objects.set(gauge(usage.objects));
+            s.uploads.set(gauge(usage.uploads));
+            s.bytes.set(gauge(usage.bytes));
+            s.stored.set(gauge(usage.stored));
+        }
+        if let Some(free) = now.free {
+            s.free.set(gauge(free));
+        }
+        s.cpu.inc_by((process::cpu_seconds() - s.cpu.get()).max(0.0));
+        s.resident.set(gauge(process::resident_bytes()));
+    }
+
+    /// All of it in Prometheus's text format, version 0.0.4.
+    pub fn text(&self, now: &Now) -> String {
+        self.look(now);
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+
+    /// All of it as JSON: an array of `{labels, value}` for each name, of `{labels, sum, count}` for a histogram.
+    pub fn json(&self, now: &Now) -> Value {
+        self.look(now);
+        let families = self.registry.gather();
+        let metrics: Map<String, Value> =
+            families.iter().map(|family| (family.name().to_string(), samples(family))).collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_seconds": self.started.elapsed().as_secs_f64(),
+            "metrics": metrics,
+        })
+    }
+}
+
+fn samples(family: &MetricFamily) -> Value {
+    let samples = family.get_metric().iter().map(|metric| {
+        let labels = metric.get_label().iter().map(|label| (label.name().to_string(), label.value().into()));
+        let labels: Map<String, Value> = labels.collect();
+        match family.get_field_type() {
+            MetricType::HISTOGRAM => {
+                let histogram = metric.get_histogram();
+                let (sum, count) = (histogram.get_sample_sum(), histogram.get_sample_count());
+                json!({"labels": labels, "sum": sum, "count": count})
+            }
+            MetricType::COUNTER => json!({"labels": labels, "value": metric.get_counter().get_value()}),
+            _ => json!({"labels": labels, "value": metric.get_gauge().get_value()}),
+        }
+    });
+    samples.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_told_in_both_forms() {
+        let metrics = Metrics::default();
+        let made_up = http::Method::from_bytes(b"MADEUP").unwrap();
+        for method in [&http::Method::GET, &made_up] {
+            let took = Duration::from_millis(3);
+            metrics.answered(Answered { method, operation: "", status: 400, took });
+        }
+        metrics.sent(7);
+        let engine = Statistics::default();
+        let text = metrics.text(&Now { connections: 5, engine, ..Now::default() });
+        for line in [
+            r#"dcs_requests_total{method="GET",operation="none",status="400"} 1"#,
+            r#"dcs_requests_total{method="other",operation="none",status="400"} 1"#,
+            r#"dcs_request_duration_seconds_count{operation="none"} 2"#,
+            "dcs_connections_open 5",
+            "dcs_sent_bytes_total 7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        let json = metrics.json(&Now::default());
+        let requests = &json["metrics"]["dcs_request_duration_seconds"][0];
+        assert_eq!(requests["count"], 2);
+        assert!((requests["sum"].as_f64().unwrap() - 0.006).abs() < 1e-9);
+        assert_eq!(json["metrics"]["dcs_connections_open"][0]["value"], 0.0);
+    }
+}

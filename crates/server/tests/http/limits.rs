@@ -1,0 +1,87 @@
+//! Limits: who is slow, silent, or one too many.
+
+use crate::rig::{Rig, Setting, data};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn one_connection_too_many_waits_for_its_place() {
+    let rig = Rig::with(Setting { connections: 2, ..Setting::default() });
+    let (mut first, mut second) = (rig.client(), rig.client());
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.ask("HEAD", "/bucket", &[], b"").status, 200);
+    }
+    let mut third = rig.client();
+    third.send_head("HEAD", "/bucket", &[], 0);
+    third.stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    assert!(third.stream.peek(&mut [0]).is_err(), "it is not served yet");
+    drop(first);
+    third.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(third.answer("HEAD").status, 200);
+}
+
+#[test]
+fn who_says_nothing_is_let_go() {
+    let rig = Rig::with(Setting { idle: Duration::from_millis(300), ..Setting::default() });
+    let begun = Instant::now();
+    let mut silent = rig.client();
+    assert!(silent.ended());
+    assert!(begun.elapsed() >= Duration::from_millis(250));
+    let mut kept = rig.client();
+    assert_eq!(kept.ask("HEAD", "/bucket", &[], b"").status, 200);
+    assert!(kept.ended(), "after a request too");
+}
+
+#[test]
+fn a_head_has_to_come_whole() {
+    // The rig gives it two seconds.
+    let rig = Rig::new();
+    let begun = Instant::now();
+    let mut slow = rig.client();
+    slow.stream.write_all(b"GET /bucket HTTP/1.1\r\nHost: ").unwrap();
+    assert!(slow.ended());
+    let took = begun.elapsed();
+    assert!(took > Duration::from_millis(1500) && took < Duration::from_secs(15), "{took:?}");
+}
+
+/// Transfers have half a minute and what the least rate gives them; these wait for it together.
+#[test]
+fn who_moves_data_too_slowly_is_given_up() {
+    let rig = Rig::with(Setting { min_rate: 1 << 30, ..Setting::default() });
+    let body = data(64 * MIB, 5);
+    let mut client = rig.client();
+    assert_eq!(client.ask("PUT", "/bucket/big", &[], &body).status, 200);
+    let begun = Instant::now();
+    let mut reader = rig.client();
+    reader.send_head("GET", "/bucket/big", &[], 0);
+    let mut writer = rig.client();
+    writer.send_head("PUT", "/bucket/slow", &[], MIB);
+    // A byte now and then is no progress.
+    let mut stream = writer.stream.try_clone().unwrap();
+    let drip = std::thread::spawn(move || {
+        for _ in 0..400 {
+            if stream.write_all(b"x").is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    writer.stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answer = Vec::new();
+    let _ = writer.stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.is_empty() || !answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(begun.elapsed() >= Duration::from_secs(25), "{answer}");
+    drip.join().unwrap();
+    // What the kernel holds is all that a reader gets that did not read.
+    let mut got = Vec::new();
+    let _ = reader.stream.read_to_end(&mut got);
+    assert!(got.len() < body.len(), "{}", got.len());
+    assert!(begun.elapsed() < Duration::from_secs(120));
+    // The others are served.
+    assert_eq!(rig.client().ask("HEAD", "/bucket/big", &[], b"").status, 200);
+    assert!(rig.store.object("bucket", "slow").unwrap().is_none());
+    rig.has_files(&[body.len() as u64]);
+}
