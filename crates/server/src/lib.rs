@@ -20,6 +20,7 @@
 //! | `api` | the operations of S3 |
 //! | [`path`] | commands for the engine: chains, sources, destinations |
 //! | [`metrics`], [`status`] | what is counted; health, figures and a page for operators |
+//! | [`tls`] | TLS in front of connections |
 //! | [`rest`] | keys of data at rest |
 //! | [`users`] | who may do what |
 //! | [`scrub`] | finds damaged objects before a reader does |
@@ -35,4 +36,5 @@ pub mod scrub;
 pub mod server;
 pub mod status;
 pub mod store;
+pub mod tls;
 pub mod users;

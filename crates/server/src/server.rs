@@ -6,6 +6,7 @@ use crate::path::DataPath;
 use crate::rest::Keys;
 use crate::status::StatusFor;
 use crate::store::Store;
+use crate::tls::{self, Tls};
 use crate::users::{Anonymous, Users};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use std::io;
@@ -30,6 +31,8 @@ pub struct Config {
     pub head_timeout: Duration,
     /// Computes the digest of whole objects that are read, and cuts the answer short where it is wrong.
     pub verify: bool,
+    /// TLS in front of every connection.
+    pub tls: Option<Tls>,
     /// Who may see figures and the status page.
     pub status_for: StatusFor,
 }
@@ -133,7 +136,10 @@ impl Server {
             let _ = stream.set_nodelay(true);
             let shared = self.shared.clone();
             tokio::spawn(async move {
-                connection::serve(stream, peer, shared).await;
+                match shared.config.tls.clone() {
+                    Some(tls) => tls::serve(stream, peer, &tls, shared).await,
+                    None => connection::serve(stream, peer, shared).await,
+                }
                 drop(place);
             });
         }

@@ -56,6 +56,12 @@ pub struct Serve {
     /// Read no more for that, in bytes a second
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "50M")]
     pub scrub_rate: u64,
+    /// Serve over TLS, with this chain of certificates in PEM. It costs the server's thread the encryption and two copies more
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Who may see /_dcs/ (the status page), /_dcs/status.json and /_dcs/metrics: who comes from this machine (and not by a
     /// proxy), or everybody. /_dcs/health is for everybody always
     #[arg(long, value_name = "WHO", value_enum, default_value = "loopback")]

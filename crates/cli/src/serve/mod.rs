@@ -13,6 +13,7 @@ use dcs_server::path::DataPath;
 use dcs_server::rest::Keys;
 use dcs_server::server::{Config, Server};
 use dcs_server::store::{Options, Store};
+use dcs_server::tls::Tls;
 use dcs_server::users::Users;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,6 +36,12 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
         Some(path) => Keys::read(path).map_err(|error| Failure::usage(error.to_string()))?,
         None => Keys::default(),
     };
+    let tls = match (&serve.tls_cert, &serve.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(Tls::read(certificate, key).map_err(|error| Failure::usage(error.to_string()))?)
+        }
+        _ => None,
+    };
     let config = Config {
         users,
         anonymous: serve.anonymous.into(),
@@ -42,6 +49,7 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
         idle: serve.idle,
         head_timeout: serve.head_timeout,
         verify: serve.verify,
+        tls,
         status_for: serve.status_for.into(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -86,7 +94,8 @@ async fn serve_on(
     let server = Server::bind(serve.listen, config, store, path, keys, stopped).await;
     let server = server.map_err(|error| Failure::io(serve.listen, &error))?;
     let address = server.address().map_err(|error| Failure::io(serve.listen, &error))?;
-    report.line(format_args!("serving {} at http://{address}", serve.folder.display()));
+    let scheme = if serve.tls_cert.is_some() { "https" } else { "http" };
+    report.line(format_args!("serving {} at {scheme}://{address}", serve.folder.display()));
     let scrubbing = scrubbing.map(|plan| tokio::spawn(plan.follow()));
     let running = tokio::spawn(server.run(serve.grace));
     tokio::select! {

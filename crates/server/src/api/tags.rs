@@ -1,6 +1,7 @@
 //! Tags of objects and buckets.
 
 use super::Api;
+use crate::store::record::{Bucket, Compression};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
@@ -64,14 +65,32 @@ pub async fn of_bucket(
 /// Most tags of a bucket.
 const BUCKET_TAGS_MAX: usize = 50;
 
-/// Gives a bucket other tags.
+/// The tag of a bucket that says how its new objects are compressed at rest: S3 has no request for it.
+const COMPRESSION: &str = "dcs:compression";
+
+/// What a bucket's tags say of compression.
+fn compression(tags: &[(String, String)]) -> S3Result<Compression> {
+    match tags.iter().find(|(key, _)| key == COMPRESSION).map(|(_, value)| value.as_str()) {
+        None | Some("none") => Ok(Compression::None),
+        Some("gzip") => Ok(Compression::Gzip),
+        Some("zstd") => Ok(Compression::Zstd),
+        Some(_) => Err(s3_error!(InvalidTag, "{COMPRESSION} is gzip, zstd or none")),
+    }
+}
+
+/// Gives a bucket other tags; one of them says how new objects are compressed ([`COMPRESSION`]).
 pub async fn put_on_bucket(
     api: &Api,
     request: S3Request<PutBucketTaggingInput>,
 ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
     let input = request.input;
     let tags = checked_to(from_set(input.tagging.tag_set), BUCKET_TAGS_MAX)?;
-    api.store.change_bucket(&input.bucket, move |bucket| bucket.tags = tags).await?;
+    let compression = compression(&tags)?;
+    let change = move |bucket: &mut Bucket| {
+        bucket.rest.compression = compression;
+        bucket.tags = tags;
+    };
+    api.store.change_bucket(&input.bucket, change).await?;
     Ok(S3Response::new(PutBucketTaggingOutput::default()))
 }
 
@@ -80,7 +99,11 @@ pub async fn delete_of_bucket(
     api: &Api,
     request: S3Request<DeleteBucketTaggingInput>,
 ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
-    api.store.change_bucket(&request.input.bucket, |bucket| bucket.tags.clear()).await?;
+    let change = |bucket: &mut Bucket| {
+        bucket.rest.compression = Compression::None;
+        bucket.tags.clear();
+    };
+    api.store.change_bucket(&request.input.bucket, change).await?;
     Ok(S3Response::new(DeleteBucketTaggingOutput::default()))
 }
 
@@ -125,6 +148,17 @@ fn checked_to(tags: Vec<(String, String)>, max: usize) -> S3Result<Vec<(String, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tag_says_how_a_bucket_compresses() {
+        let tagged =
+            |value: &str| compression(&[("a".into(), "b".into()), (COMPRESSION.into(), value.into())]);
+        assert_eq!(compression(&[]).unwrap(), Compression::None);
+        assert_eq!(tagged("gzip").unwrap(), Compression::Gzip);
+        assert_eq!(tagged("zstd").unwrap(), Compression::Zstd);
+        assert_eq!(tagged("none").unwrap(), Compression::None);
+        assert!(tagged("GZIP").is_err() && tagged("").is_err());
+    }
 
     #[test]
     fn tags_come_as_a_query() {

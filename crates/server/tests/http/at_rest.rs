@@ -81,3 +81,25 @@ fn only_the_customer_reads_what_the_customer_encrypted() {
     let no_master = [("x-amz-server-side-encryption", "AES256")];
     assert_eq!(client.ask("PUT", "/bucket/key", &no_master, b"x").status, 400);
 }
+
+#[test]
+fn a_bucket_s_tag_has_new_objects_compressed() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let body = text(40_000);
+    let tag = |value: &str| {
+        let tag = format!("<Tag><Key>dcs:compression</Key><Value>{value}</Value></Tag>");
+        format!("<Tagging><TagSet>{tag}</TagSet></Tagging>").into_bytes()
+    };
+    assert_eq!(client.ask("PUT", "/bucket?tagging", &[], &tag("zstd")).status, 200);
+    assert!(client.ask("GET", "/bucket?tagging", &[], b"").text().contains("<Value>zstd</Value>"));
+    assert_eq!(client.ask("PUT", "/bucket/small", &[], &body).status, 200);
+    assert!(rig.files()[0] < body.len() as u64 / 2, "{:?}", rig.files());
+    assert_eq!(client.ask("PUT", "/bucket?tagging", &[], &tag("rar")).status, 400);
+    assert_eq!(client.ask("DELETE", "/bucket?tagging", &[], b"").status, 204);
+    assert_eq!(client.ask("PUT", "/bucket/large", &[], &body).status, 200);
+    assert_eq!(rig.files()[1], body.len() as u64);
+    for key in ["small", "large"] {
+        assert!(client.ask("GET", &format!("/bucket/{key}"), &[], b"").body == body);
+    }
+}

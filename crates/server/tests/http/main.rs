@@ -8,4 +8,5 @@ mod objects;
 mod operators;
 mod rig;
 mod scrub;
+mod tls;
 mod uploads;

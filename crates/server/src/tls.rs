@@ -1,0 +1,130 @@
+//! TLS in front of a connection.
+//!
+//! The engine moves bytes between a plain socket and a file. So TLS is a task of its own, which copies between the client's
+//! stream and a pair of sockets inside this machine, whose other end is served like any connection:
+//!
+//! ```text
+//!   client ==TLS==> this task --loopback--> connection, engine
+//! ```
+//!
+//! It is the slower way: each byte is encrypted on the server's thread, and copied twice more.
+
+use crate::connection;
+use crate::server::Shared;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
+
+/// Bytes that wait between TLS and the connection each way: what the engine has sent is then nearly what the client has.
+const BUFFER: usize = 256 << 10;
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file can't be read, or has no certificate or key in PEM (RFC 7468).
+    #[error("{path}: {error}")]
+    Pem {
+        /// Which file.
+        path: String,
+        /// What it lacks.
+        error: pem::Error,
+    },
+    /// The certificate file has no certificate.
+    #[error("{0}: no certificate in PEM")]
+    Empty(String),
+    /// Certificate and key don't fit, or can't be used.
+    #[error("the certificate and its key: {0}")]
+    Unfit(#[from] rustls::Error),
+}
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub struct Tls(TlsAcceptor);
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads a chain of certificates, the server's own first, and its key, both in PEM. TLS 1.2 and 1.3.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`].
+    pub fn read(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
+        let named = |path: &Path| path.display().to_string();
+        let failed = |path: &Path| {
+            let path = named(path);
+            move |error| TlsError::Pem { path, error }
+        };
+        let chain = CertificateDer::pem_file_iter(certificate).map_err(failed(certificate))?;
+        let chain: Vec<_> = chain.collect::<Result<_, _>>().map_err(failed(certificate))?;
+        if chain.is_empty() {
+            return Err(TlsError::Empty(named(certificate)));
+        }
+        let key = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let builder = builder.with_safe_default_protocol_versions()?.with_no_client_auth();
+        let mut config = builder.with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+/// Serves a connection over TLS until one side ends it.
+pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared: Arc<Shared>) {
+    let accepted = match timeout(shared.config.head_timeout, tls.0.accept(stream)).await {
+        Ok(Ok(accepted)) => accepted,
+        Ok(Err(error)) => return tracing::debug!(%error, %peer, "no TLS"),
+        Err(_) => return tracing::debug!(%peer, "no TLS in time"),
+    };
+    let (inside, outside) = match pair().await {
+        Ok(pair) => pair,
+        Err(error) => return tracing::warn!(%error, "no sockets for a connection over TLS"),
+    };
+    let idle = shared.config.idle;
+    let served = connection::serve(inside, peer, shared);
+    // Its end of the pair is closed when it is done, so that the connection ends too.
+    let copied = async move {
+        let (mut accepted, mut outside) = (accepted, outside);
+        copy_bidirectional(&mut accepted, &mut outside).await
+    };
+    tokio::pin!(served, copied);
+    tokio::select! {
+        // What was answered last is still on its way.
+        () = &mut served => drop(timeout(idle, copied).await),
+        _ = &mut copied => served.await,
+    }
+}
+
+/// Two connected sockets. TCP, since that is what connections are.
+async fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let outside = TcpStream::connect(listener.local_addr()?).await?;
+    let ours = outside.local_addr()?;
+    loop {
+        let (inside, from) = listener.accept().await?;
+        // Another process of this machine may have been quicker.
+        if from != ours {
+            continue;
+        }
+        for socket in [&inside, &outside] {
+            socket.set_nodelay(true)?;
+            set_socket_send_buffer_size(socket, BUFFER)?;
+            set_socket_recv_buffer_size(socket, BUFFER)?;
+        }
+        return Ok((inside, outside));
+    }
+}
