@@ -11,5 +11,6 @@ mod keys;
 mod network;
 mod run;
 mod scrub;
+mod serve_full;
 mod serve_killed;
 mod server;

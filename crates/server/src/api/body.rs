@@ -132,10 +132,7 @@ pub fn failure(error: &PathError) -> S3Error {
             .iter()
             .any(|no| no.raw_os_error() == transfer.errno)
     {
-        let mut error =
-            S3Error::with_message(S3ErrorCode::Custom("StorageFull".into()), "the server's disk is full");
-        error.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
-        return error;
+        return super::common::full();
     }
     match error.status() {
         Some(Status::EndOfSource | Status::PeerReset | Status::TruncatedData) => s3_error!(IncompleteBody),

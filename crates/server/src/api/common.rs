@@ -5,7 +5,7 @@ use crate::store::record::{Algorithm, Checksum, Headers, Object, Time};
 use base64::Engine as _;
 pub use base64::engine::general_purpose::STANDARD as BASE64;
 use s3s::dto::{ETag, ETagCondition, Timestamp, TimestampFormat};
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Now.
@@ -182,6 +182,14 @@ pub fn algorithm(name: &str) -> S3Result<Algorithm> {
     }
 }
 
+/// There is no room for what the client wants to put (RFC 4918 section 11.5).
+pub fn full() -> S3Error {
+    let code = S3ErrorCode::Custom("StorageFull".into());
+    let mut error = S3Error::with_message(code, "the server's disk is full");
+    error.set_status_code(http::StatusCode::INSUFFICIENT_STORAGE);
+    error
+}
+
 /// What clients are told of the store's errors.
 impl From<StoreError> for S3Error {
     fn from(error: StoreError) -> S3Error {
@@ -192,6 +200,7 @@ impl From<StoreError> for S3Error {
             StoreError::NoSuchKey => s3_error!(NoSuchKey),
             StoreError::NoSuchUpload => s3_error!(NoSuchUpload),
             StoreError::ConditionFailed => s3_error!(PreconditionFailed),
+            StoreError::NoSpace => full(),
             _ => {
                 tracing::error!(%error, "the store");
                 s3_error!(InternalError, "{error}")

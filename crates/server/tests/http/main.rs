@@ -4,6 +4,7 @@ mod at_rest;
 mod bodies;
 mod connections;
 mod limits;
+mod model;
 mod objects;
 mod operators;
 mod rig;

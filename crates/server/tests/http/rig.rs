@@ -160,6 +160,8 @@ impl Client {
     pub fn new(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        // A body behind its head does not wait for the head's acknowledgement.
+        stream.set_nodelay(true).unwrap();
         Client { stream, rest: Vec::new() }
     }
 
