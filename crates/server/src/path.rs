@@ -209,7 +209,22 @@ impl DataPath {
         file: &File,
     ) -> Result<Received, PathError> {
         let source = Source::socket(socket);
-        self.take_in(source, length, intake, file, Some(self.limit(length))).await
+        self.take_in(source, Some(length), intake, file, Some(self.limit(length))).await
+    }
+
+    /// Takes a body with a framing that tells its end, so that nobody needs to know how long it is with it: all that comes.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]. The file has some of the data.
+    pub async fn receive_framed(
+        &self,
+        socket: &impl AsFd,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let size = intake.framing.as_ref().map_or(0, |(_, size)| *size);
+        self.take_in(Source::socket(socket), None, intake, file, Some(self.limit(size))).await
     }
 
     /// Takes an empty body: what is left of it is its digests, and what compression makes of nothing.
@@ -218,7 +233,7 @@ impl DataPath {
     ///
     /// [`PathError`].
     pub async fn take_nothing(&self, intake: &Intake, file: &File) -> Result<Received, PathError> {
-        self.take_in(Source::memory(Vec::new()), 0, intake, file, None).await
+        self.take_in(Source::memory(Vec::new()), Some(0), intake, file, None).await
     }
 
     /// Copies pieces to a file, as one stream.
@@ -237,7 +252,7 @@ impl DataPath {
             [] => self.take_nothing(intake, file).await,
             [piece] if piece.chain.is_empty() => {
                 let source = Source::file(&piece.file, piece.range.clone());
-                self.take_in(source, length, intake, file, None).await
+                self.take_in(source, Some(length), intake, file, None).await
             }
             pieces => {
                 // Digests go over all of it, so all of it has to come from one source.
@@ -250,18 +265,18 @@ impl DataPath {
                     }
                     Ok::<(), PathError>(())
                 };
-                let take = self.take_in(Source::socket(&to), length, intake, file, None);
+                let take = self.take_in(Source::socket(&to), Some(length), intake, file, None);
                 let (sent, taken) = tokio::join!(send, take);
                 sent.and(taken)
             }
         }
     }
 
-    /// Takes data from anywhere to a file.
-    pub(crate) async fn take_in(
+    /// Takes data from anywhere to a file: so many, or all that come.
+    async fn take_in(
         &self,
         source: Source,
-        length: u64,
+        length: Option<u64>,
         intake: &Intake,
         file: &File,
         limit: Option<Duration>,
@@ -269,7 +284,10 @@ impl DataPath {
         let _place = self.place().await;
         let direction = if limit.is_some() { Direction::Put } else { Direction::Copy };
         let chain = intake.chain();
-        let mut request = self.session.request(source, chain, Sink::file(file, 0)).length(length);
+        let mut request = self.session.request(source, chain, Sink::file(file, 0));
+        if let Some(length) = length {
+            request = request.length(length);
+        }
         if self.durable {
             request = request.durable();
         }
@@ -277,7 +295,7 @@ impl DataPath {
             request = request.timeout(limit);
         }
         let completion = self.run(direction, request).await?;
-        intake.received(&completion, length)
+        intake.received(&completion)
     }
 
     /// Fetches a piece that is small.
@@ -393,7 +411,7 @@ impl Intake {
         chain
     }
 
-    fn received(&self, completion: &Completion, length: u64) -> Result<Received, PathError> {
+    fn received(&self, completion: &Completion) -> Result<Received, PathError> {
         let value = |op: &Op| {
             let found = completion.digests.iter().find(|digest| digest.operator as u8 == op.number());
             found.map(|digest| digest.bytes().to_vec())
@@ -409,7 +427,7 @@ impl Intake {
             Some(algorithm) => Some(value(&checksum_op(algorithm)).ok_or_else(missing)?),
             None => None,
         };
-        let size = self.framing.as_ref().map_or(length, |(_, size)| *size);
+        let size = self.framing.as_ref().map_or(completion.bytes_in, |(_, size)| *size);
         let trailer = self.framing.as_ref().and_then(|(op, _)| value(op));
         Ok(Received { size, stored: completion.bytes_out, md5, sha256, checksum, trailer })
     }

@@ -8,6 +8,7 @@ use crate::status::StatusFor;
 use crate::store::Store;
 use crate::tls::{self, Tls};
 use crate::users::{Anonymous, Users};
+use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use std::io;
 use std::net::SocketAddr;
@@ -69,6 +70,18 @@ impl Shared {
     }
 }
 
+/// What s3s may keep in memory of a request. The longest body that is no object's data completes an upload of 10000 parts, or
+/// deletes 1000 objects of the longest names. Forms are refused, though s3s reads them first.
+fn limits() -> S3Config {
+    let mut limits = S3Config::default();
+    limits.xml_max_body_size = 8 << 20;
+    limits.post_object_max_file_size = 64 << 10;
+    limits.form_max_field_size = 16 << 10;
+    limits.form_max_fields_size = 64 << 10;
+    limits.form_max_parts = 64;
+    limits
+}
+
 /// A server that listens.
 pub struct Server {
     listener: TcpListener,
@@ -99,6 +112,7 @@ impl Server {
         });
         builder.set_auth(config.users.clone());
         builder.set_access(config.anonymous);
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
         let places = Arc::new(Semaphore::new(config.connections));
         let service = builder.build();
         let (asks, of_shared) = (Mutex::new(()), places.clone());

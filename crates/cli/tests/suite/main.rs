@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_serve;
+mod clients;
 mod copy;
 mod demo;
 mod failures;

@@ -2,7 +2,7 @@
 
 use super::Api;
 use super::common::{BASE64, algorithm};
-use crate::connection::Exchange;
+use crate::connection::{Exchange, SocketBody};
 use crate::path::{Intake, PathError, Received};
 use crate::rest::{self, Key};
 use crate::store::Draft;
@@ -10,9 +10,12 @@ use crate::store::record::{Algorithm, Checksum, Rest, Segment};
 use base64::Engine as _;
 use dcs::Status;
 use http::{Extensions, HeaderMap, StatusCode};
+use http_body_util::BodyExt;
 use s3s::auth::Credentials;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, s3_error};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
 
 /// What a request says of its body besides what s3s makes of it.
 pub struct Request<'a> {
@@ -71,7 +74,7 @@ pub async fn take(
 ) -> S3Result<(Draft, Segment)> {
     let exchange = request.extensions.get::<Arc<Exchange>>();
     let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "a request without a connection"))?;
-    let length = exchange.length().ok_or_else(|| s3_error!(MissingContentLength))?;
+    let length = exchange.length();
     let payload = payload(request.headers)?;
     let announced = announced(request.headers)?;
     let framing = match payload {
@@ -83,7 +86,8 @@ pub async fn take(
         }
         _ => None,
     };
-    if framing.as_ref().map_or(length, |(_, size)| *size) > PUT_MAX {
+    let size = framing.as_ref().map(|(_, size)| *size).or(length);
+    if size.ok_or_else(|| s3_error!(MissingContentLength))? > PUT_MAX {
         return Err(s3_error!(EntityTooLarge));
     }
     let draft = api.store.draft()?;
@@ -110,17 +114,49 @@ pub async fn take(
 
 async fn receive(
     api: &Api,
-    exchange: &Exchange,
-    length: u64,
+    exchange: &Arc<Exchange>,
+    length: Option<u64>,
     intake: &Intake,
     draft: &Draft,
 ) -> S3Result<Received> {
+    let Some(length) = length else { return receive_chunked(api, exchange, intake, draft).await };
     if length == 0 {
         return api.path.take_nothing(intake, draft.file()).await.map_err(|error| failure(&error));
     }
     let incoming = exchange.take_body().map_err(|error| s3_error!(error, IncompleteBody))?;
     let received = api.path.receive(&incoming.stream, length, intake, draft.file()).await;
     exchange.give_back(incoming, received.is_ok()).map_err(S3Error::internal_error)?;
+    received.map_err(|error| failure(&error))
+}
+
+/// Takes a body in HTTP's own chunks, as SDKs send it over TLS: aws-chunked within them. They are taken off here, and what is in
+/// them passes a pair of sockets.
+async fn receive_chunked(
+    api: &Api,
+    exchange: &Arc<Exchange>,
+    intake: &Intake,
+    draft: &Draft,
+) -> S3Result<Received> {
+    let (to, from) = UnixStream::pair().map_err(S3Error::internal_error)?;
+    to.set_nonblocking(true).and(from.set_nonblocking(true)).map_err(S3Error::internal_error)?;
+    let pump = async {
+        let mut to = tokio::net::UnixStream::from_std(to)?;
+        let mut body = SocketBody(exchange.clone());
+        while let Some(frame) = body.frame().await {
+            to.write_all(&frame?.into_data().unwrap_or_default()).await?;
+        }
+        std::io::Result::Ok(())
+    };
+    let mut take = std::pin::pin!(api.path.receive_framed(&from, intake, draft.file()));
+    let received = tokio::select! {
+        // It has failed: a transfer that succeeds has seen the end, which the pump makes.
+        received = &mut take => received,
+        pumped = pump => {
+            let received = take.await;
+            pumped.map_err(|error| s3_error!(error, IncompleteBody))?;
+            received
+        }
+    };
     received.map_err(|error| failure(&error))
 }
 

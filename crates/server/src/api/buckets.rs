@@ -14,6 +14,16 @@ pub async fn create(
 ) -> S3Result<S3Response<CreateBucketOutput>> {
     let owner =
         request.credentials.as_ref().map(|credentials| credentials.access_key.clone()).unwrap_or_default();
+    let input = &request.input;
+    let granted = input.grant_full_control.is_some()
+        || input.grant_read.is_some()
+        || input.grant_read_acp.is_some()
+        || input.grant_write.is_some()
+        || input.grant_write_acp.is_some();
+    super::absent::only_owners(input.acl.as_ref().map(BucketCannedACL::as_str), granted)?;
+    if input.object_lock_enabled_for_bucket == Some(true) {
+        return Err(s3_error!(NotImplemented, "objects have no locks"));
+    }
     let name = request.input.bucket;
     let bucket = Bucket { created: now(), owner: owner.clone(), ..Bucket::default() };
     match api.store.create_bucket(&name, bucket).await {

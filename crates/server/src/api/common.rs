@@ -190,6 +190,18 @@ pub fn full() -> S3Error {
     error
 }
 
+/// The name that S3 has for an algorithm.
+pub fn algorithm_name(algorithm: Algorithm) -> s3s::dto::ChecksumAlgorithm {
+    let name = match algorithm {
+        Algorithm::Crc32 => "CRC32",
+        Algorithm::Crc32c => "CRC32C",
+        Algorithm::Crc64Nvme => "CRC64NVME",
+        Algorithm::Sha1 => "SHA1",
+        Algorithm::Sha256 => "SHA256",
+    };
+    s3s::dto::ChecksumAlgorithm::from_static(name)
+}
+
 /// What clients are told of the store's errors.
 impl From<StoreError> for S3Error {
     fn from(error: StoreError) -> S3Error {

@@ -1,6 +1,7 @@
 //! CopyObject and UploadPartCopy: files to a file, by the engine.
 
 use super::Api;
+use super::absent::refuse_what_is_not;
 use super::common::{checksum_out, checksum_type, etag, headers_of, hex, now, readable};
 use super::get::{Conditions, pieces};
 use super::put::{asked_of, encryption_out};
@@ -126,6 +127,7 @@ pub async fn object(
 ) -> S3Result<S3Response<CopyObjectOutput>> {
     let input = &request.input;
     let bucket = super::buckets::exists(api, &input.bucket)?;
+    refuse_what_is_not!(input);
     let from = from_of!(input, None);
     let replaces = input.metadata_directive.as_ref().is_some_and(|word| word.as_str() == "REPLACE");
     let replaces_tags = input.tagging_directive.as_ref().is_some_and(|word| word.as_str() == "REPLACE");

@@ -3,7 +3,7 @@
 use super::Api;
 use super::common::{checksum_out, checksum_type, etag, matches, metadata_out, readable, seconds, timestamp};
 use super::put::encryption_out;
-use crate::connection::Exchange;
+use crate::connection::{Exchange, Status};
 use crate::path::{Piece, plain};
 use crate::rest::{Asked, Key};
 use crate::store::StoreError;
@@ -218,13 +218,16 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         }
         let mut response = S3Response::new(output);
         if partial {
-            let last = (range.end.max(range.start + 1)) - 1;
-            response.output.content_range = Some(format!("bytes {}-{last}/{}", range.start, object.size));
+            response.output.content_range = Some(content_range(&range, object.size));
             response.status = Some(StatusCode::PARTIAL_CONTENT);
         }
         return Ok(response);
     }
     Err(s3_error!(SlowDown, "the object is replaced too often to be read"))
+}
+
+fn content_range(range: &Range<u64>, size: u64) -> String {
+    format!("bytes {}-{}/{size}", range.start, range.end.max(range.start + 1) - 1)
 }
 
 fn parts_count(object: &Object, part: Option<i32>) -> Option<i32> {
@@ -269,9 +272,13 @@ pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3
         checksum_out!(output, &object.checksum);
         output.checksum_type = object.checksum.as_ref().map(checksum_type);
     }
+    output.content_range = partial.then(|| content_range(&range, object.size));
     let mut response = S3Response::new(output);
     if partial {
-        response.status = Some(StatusCode::PARTIAL_CONTENT);
+        response.extensions.insert(Status(StatusCode::PARTIAL_CONTENT));
+    }
+    if !object.tags.is_empty() {
+        response.headers.insert("x-amz-tagging-count", object.tags.len().into());
     }
     Ok(response)
 }
@@ -283,7 +290,10 @@ pub async fn attributes(
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     let input = &request.input;
     let object = find(api, &input.bucket, &input.key)?;
-    let wants = |name: &str| input.object_attributes.iter().any(|asked| asked.as_str() == name);
+    // s3s takes a header's line for a name; it may have several.
+    let lines = input.object_attributes.iter();
+    let asked: Vec<&str> = lines.flat_map(|line| line.as_str().split(',')).map(str::trim).collect();
+    let wants = |name: &str| asked.contains(&name);
     let mut output = GetObjectAttributesOutput {
         last_modified: Some(timestamp(object.modified)),
         e_tag: wants(ObjectAttributes::ETAG).then(|| etag(&object.etag)),

@@ -127,6 +127,46 @@ pub async fn v2(
     }))
 }
 
+/// Lists versions: each object has one, which S3 calls `null` where there are no others.
+pub async fn versions(
+    api: &Api,
+    request: S3Request<ListObjectVersionsInput>,
+) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+    let input = request.input;
+    super::buckets::exists(api, &input.bucket)?;
+    let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+    let max = page(input.max_keys)?;
+    let listing = listing(input.prefix.as_ref(), input.delimiter.as_ref(), input.key_marker.clone(), max);
+    let listed = api.store.list(&input.bucket, &listing)?;
+    let version = |object: Object| ObjectVersion {
+        key: object.key,
+        e_tag: object.e_tag,
+        size: object.size,
+        last_modified: object.last_modified,
+        owner: object.owner,
+        storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
+        version_id: Some("null".to_string()),
+        is_latest: Some(true),
+        ..Default::default()
+    };
+    let versions = objects(&listed, &encoding, true).into_iter().map(version);
+    Ok(S3Response::new(ListObjectVersionsOutput {
+        versions: Some(versions.collect()),
+        common_prefixes: Some(prefixes(&listed.prefixes, &encoding)),
+        is_truncated: Some(listed.next.is_some()),
+        next_version_id_marker: listed.next.as_ref().map(|_| "null".to_string()),
+        next_key_marker: listed.next.map(|next| encoding.name(&next)),
+        name: Some(input.bucket),
+        prefix: Some(encoding.name(&input.prefix.unwrap_or_default())),
+        delimiter: input.delimiter.map(|delimiter| encoding.name(&delimiter)),
+        key_marker: Some(encoding.name(&input.key_marker.unwrap_or_default())),
+        version_id_marker: input.version_id_marker,
+        max_keys: i32::try_from(max).ok(),
+        encoding_type: input.encoding_type,
+        ..Default::default()
+    }))
+}
+
 /// Lists uploads that are going on.
 pub async fn uploads(
     api: &Api,

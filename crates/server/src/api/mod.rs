@@ -1,5 +1,6 @@
 //! The operations of S3, on the store and the engine.
 
+mod absent;
 pub(crate) mod body;
 mod buckets;
 pub(crate) mod common;
@@ -17,7 +18,7 @@ use crate::path::DataPath;
 use crate::rest::Keys;
 use crate::store::Store;
 use s3s::dto::*;
-use s3s::{S3, S3Request, S3Response, S3Result};
+use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
 
 /// What the operations work on.
@@ -250,5 +251,113 @@ impl S3 for Api {
         request: S3Request<GetObjectAclInput>,
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         settings::object_acl(self, request).await
+    }
+
+    async fn get_bucket_policy(
+        &self,
+        request: S3Request<GetBucketPolicyInput>,
+    ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
+        absent::none(self, &request.input.bucket, "NoSuchBucketPolicy")
+    }
+
+    async fn get_bucket_policy_status(
+        &self,
+        request: S3Request<GetBucketPolicyStatusInput>,
+    ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
+        absent::none(self, &request.input.bucket, "NoSuchBucketPolicy")
+    }
+
+    async fn get_bucket_cors(
+        &self,
+        request: S3Request<GetBucketCorsInput>,
+    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
+        absent::none(self, &request.input.bucket, "NoSuchCORSConfiguration")
+    }
+
+    async fn get_bucket_lifecycle_configuration(
+        &self,
+        request: S3Request<GetBucketLifecycleConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
+        absent::none(self, &request.input.bucket, "NoSuchLifecycleConfiguration")
+    }
+
+    async fn get_bucket_website(
+        &self,
+        request: S3Request<GetBucketWebsiteInput>,
+    ) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
+        absent::none(self, &request.input.bucket, "NoSuchWebsiteConfiguration")
+    }
+
+    async fn get_bucket_replication(
+        &self,
+        request: S3Request<GetBucketReplicationInput>,
+    ) -> S3Result<S3Response<GetBucketReplicationOutput>> {
+        absent::none(self, &request.input.bucket, "ReplicationConfigurationNotFoundError")
+    }
+
+    async fn get_object_lock_configuration(
+        &self,
+        request: S3Request<GetObjectLockConfigurationInput>,
+    ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
+        absent::none(self, &request.input.bucket, "ObjectLockConfigurationNotFoundError")
+    }
+
+    async fn get_public_access_block(
+        &self,
+        request: S3Request<GetPublicAccessBlockInput>,
+    ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
+        absent::none(self, &request.input.bucket, "NoSuchPublicAccessBlockConfiguration")
+    }
+
+    async fn get_bucket_ownership_controls(
+        &self,
+        request: S3Request<GetBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+        absent::none(self, &request.input.bucket, "OwnershipControlsNotFoundError")
+    }
+
+    async fn get_bucket_logging(
+        &self,
+        request: S3Request<GetBucketLoggingInput>,
+    ) -> S3Result<S3Response<GetBucketLoggingOutput>> {
+        buckets::exists(self, &request.input.bucket)?;
+        Ok(S3Response::new(GetBucketLoggingOutput::default()))
+    }
+
+    async fn get_bucket_notification_configuration(
+        &self,
+        request: S3Request<GetBucketNotificationConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
+        buckets::exists(self, &request.input.bucket)?;
+        Ok(S3Response::new(GetBucketNotificationConfigurationOutput::default()))
+    }
+
+    async fn get_bucket_accelerate_configuration(
+        &self,
+        request: S3Request<GetBucketAccelerateConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
+        buckets::exists(self, &request.input.bucket)?;
+        Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
+    }
+
+    async fn get_bucket_request_payment(
+        &self,
+        request: S3Request<GetBucketRequestPaymentInput>,
+    ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
+        buckets::exists(self, &request.input.bucket)?;
+        Ok(S3Response::new(GetBucketRequestPaymentOutput {
+            payer: Some(Payer::from_static(Payer::BUCKET_OWNER)),
+        }))
+    }
+
+    async fn list_object_versions(
+        &self,
+        request: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        list::versions(self, request).await
+    }
+
+    async fn post_object(&self, _: S3Request<PostObjectInput>) -> S3Result<S3Response<PostObjectOutput>> {
+        Err(s3_error!(NotImplemented, "objects are not posted in forms"))
     }
 }

@@ -1,6 +1,7 @@
 //! Multipart uploads: begun, parts, listed, completed, aborted.
 
 use super::Api;
+use super::absent::refuse_what_is_not;
 use super::body::{self, Given};
 use super::common::{self, checksum_out, checksum_type, etag, headers_of, hex, now, timestamp};
 use super::put::{asked_of, checksum_of, condition, encryption_out};
@@ -41,6 +42,7 @@ pub async fn create(
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
     let input = &request.input;
     let bucket = super::buckets::exists(api, &input.bucket)?;
+    refuse_what_is_not!(input);
     let (rest, _) = api.keys.for_new(bucket.rest, &asked_of!(input))?;
     let algorithm =
         input.checksum_algorithm.as_ref().map(|name| common::algorithm(name.as_str())).transpose()?;
@@ -152,6 +154,7 @@ pub async fn parts(api: &Api, request: S3Request<ListPartsInput>) -> S3Result<S3
         owner: Some(Owner { id: Some(upload.owner.clone()), display_name: Some(upload.owner.clone()) }),
         initiator: Some(Initiator { id: Some(upload.owner.clone()), display_name: Some(upload.owner) }),
         checksum_type: upload.checksum.map(|(_, full)| type_name(full)),
+        checksum_algorithm: upload.checksum.map(|(algorithm, _)| common::algorithm_name(algorithm)),
         ..Default::default()
     }))
 }

@@ -1,6 +1,7 @@
 //! PutObject.
 
 use super::Api;
+use super::absent::refuse_what_is_not;
 use super::body::{self, Given};
 use super::common::{checksum_out, checksum_type, etag, headers_of, hex, now};
 use crate::store::Condition;
@@ -75,6 +76,7 @@ pub fn condition(
 pub async fn put(api: &Api, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
     let input = &request.input;
     let bucket = api.store.bucket(&input.bucket)?.ok_or_else(|| s3_error!(NoSuchBucket))?;
+    refuse_what_is_not!(input);
     let condition = condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let (rest, key) = api.keys.for_new(bucket.rest, &asked_of!(input))?;
     let wanted = input.checksum_algorithm.as_ref();

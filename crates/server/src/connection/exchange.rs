@@ -6,10 +6,12 @@ use super::head::Framing;
 use crate::path::Piece;
 use bytes::Bytes;
 use http_body::Frame;
+use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// One request and its answer.
@@ -150,6 +152,7 @@ impl Exchange {
         let left = match state.rest {
             // What a client still holds back it may send or not: nobody can tell its body from its next request.
             Rest::Bytes(left) if !state.owes_continue => Some(left),
+            Rest::Chunked(ref chunks) if chunks.ended() => Some(0),
             _ => None,
         };
         (state.stream.take(), std::mem::take(&mut state.payload), left)
@@ -173,25 +176,42 @@ impl Exchange {
                 Rest::Unknown => return Poll::Ready(Some(Err(io::Error::other("the body was cut")))),
             };
             ready!(stream.poll_read_ready(context))?;
-            let read = match stream.try_read(&mut room[..wanted.min(16 << 10)]) {
-                Ok(0) => return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            };
-            *total += read as u64;
-            let bytes = match rest {
-                Rest::Chunked(chunks) => chunks.decode(&room[..read])?,
-                Rest::Bytes(length) => {
-                    *length -= read as u64;
-                    room[..read].to_vec()
+            let room = &mut room[..wanted.min(16 << 10)];
+            match stream.try_io(Interest::READABLE, || rest.read(stream, room)) {
+                Ok((bytes, taken)) => {
+                    *total += taken as u64;
+                    if !bytes.is_empty() {
+                        return Poll::Ready(Some(Ok(bytes.into())));
+                    }
                 }
-                Rest::Unknown => Vec::new(),
-            };
-            if !bytes.is_empty() {
-                return Poll::Ready(Some(Ok(bytes.into())));
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
+    }
+}
+
+impl Rest {
+    /// Takes what there is of the body off the socket, and nothing behind it: the data in it, which may be none, and how many
+    /// bytes of the socket these were.
+    fn read(&mut self, stream: &TcpStream, room: &mut [u8]) -> io::Result<(Vec<u8>, usize)> {
+        let (seen, _) = recv(stream, &mut *room, RecvFlags::PEEK)?;
+        if seen == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (bytes, taken) = match self {
+            Rest::Chunked(chunks) => chunks.decode(&room[..seen])?,
+            Rest::Bytes(length) => {
+                *length -= seen as u64;
+                (room[..seen].to_vec(), seen)
+            }
+            Rest::Unknown => (Vec::new(), 0),
+        };
+        let (read, _) = recv(stream, &mut room[..taken], RecvFlags::empty())?;
+        if read != taken {
+            return Err(io::Error::other("the socket has fewer bytes than it showed"));
+        }
+        Ok((bytes, taken))
     }
 }
 
@@ -208,6 +228,15 @@ impl http_body::Body for SocketBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         self.0.poll_body(context).map(|found| found.map(|bytes| bytes.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.length() == Some(0)
+    }
+
+    /// s3s refuses signed requests of whose body it is not known how long it is, those without a body among them.
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.0.length().map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
     }
 }
 
@@ -239,8 +268,9 @@ impl Chunks {
         self.place == Place::Ended
     }
 
-    fn decode(&mut self, mut input: &[u8]) -> io::Result<Vec<u8>> {
-        let mut output = Vec::new();
+    /// The data of some bytes, and how many of these bytes belong to the body.
+    fn decode(&mut self, bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+        let (mut input, mut output) = (bytes, Vec::new());
         while !input.is_empty() && !self.ended() {
             if self.place == Place::Data {
                 let taken = input.len().min(usize::try_from(self.data).unwrap_or(usize::MAX));
@@ -263,7 +293,7 @@ impl Chunks {
                 self.line_done()?;
             }
         }
-        Ok(output)
+        Ok((output, bytes.len() - input.len()))
     }
 
     fn line_done(&mut self) -> io::Result<()> {
@@ -299,12 +329,14 @@ mod tests {
         let input = b"4;name=value\r\nWiki\r\n5\r\npedia\r\n0\r\nA: trailer\r\n\r\nGET";
         for cut in 1..input.len() {
             let mut chunks = Chunks::default();
-            let mut output = Vec::new();
+            let (mut output, mut length) = (Vec::new(), 0);
             for piece in input.chunks(cut) {
-                output.extend(chunks.decode(piece).unwrap());
+                let (bytes, taken) = chunks.decode(piece).unwrap();
+                output.extend(bytes);
+                length += taken;
             }
             assert!(chunks.ended());
-            assert_eq!(output, b"Wikipedia");
+            assert_eq!((output.as_slice(), &input[length..]), (&b"Wikipedia"[..], &b"GET"[..]));
         }
     }
 

@@ -88,9 +88,11 @@ async fn skip(stream: TcpStream, shared: &Shared, left: u64) -> io::Result<Optio
 
 /// Waits for a request: long for its first byte, not long for the rest.
 async fn next_head(stream: &TcpStream, shared: &Shared) -> Result<Option<Head>, HeadError> {
+    let mut look = [0];
     tokio::select! {
-        came = timeout(shared.config.idle, stream.readable()) => match came {
-            Ok(readable) => readable?,
+        // That it was readable is remembered from the request before: only a look tells.
+        came = timeout(shared.config.idle, stream.peek(&mut look)) => match came {
+            Ok(seen) => drop(seen?),
             Err(_) => return Ok(None),
         },
         () = shared.stopped() => return Ok(None),
@@ -101,12 +103,21 @@ async fn next_head(stream: &TcpStream, shared: &Shared) -> Result<Option<Head>, 
     }
 }
 
+/// The status of an answer to which s3s gives another one, in its extensions: HEAD of a part.
+#[derive(Clone, Copy, Debug)]
+pub struct Status(pub StatusCode);
+
 /// Has s3s answer.
 async fn call(head: Head, exchange: Arc<Exchange>, shared: &Shared) -> Response<Body> {
     let mut request = head.request.map(|()| Body::http_body_unsync(SocketBody(exchange.clone())));
     request.extensions_mut().insert(exchange);
     match shared.service.call(request).await {
-        Ok(response) => response,
+        Ok(mut response) => {
+            if let Some(Status(status)) = response.extensions_mut().remove() {
+                *response.status_mut() = status;
+            }
+            response
+        }
         Err(error) => {
             tracing::error!(?error, "a request failed");
             let mut response = Response::new(Body::empty());

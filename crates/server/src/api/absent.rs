@@ -1,0 +1,58 @@
+//! What buckets here have not: clients ask for it, and know what these answers mean. And what is refused rather than taken and
+//! forgotten.
+
+use super::Api;
+use http::StatusCode;
+use s3s::dto::{BucketCannedACL, ObjectCannedACL};
+use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
+
+/// A bucket that is there has none of what this code names.
+pub fn none<T>(api: &Api, bucket: &str, code: &'static str) -> S3Result<S3Response<T>> {
+    super::buckets::exists(api, bucket)?;
+    let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::Custom(code.into()));
+    let mut error = S3Error::with_message(code, "the bucket has none");
+    error.set_status_code(StatusCode::NOT_FOUND);
+    Err(error)
+}
+
+/// An access list of a request that writes: an owner has everything, and nobody else anything.
+///
+/// # Errors
+///
+/// Others were to have something.
+pub fn only_owners(acl: Option<&str>, granted: bool) -> S3Result<()> {
+    let owners = [
+        ObjectCannedACL::PRIVATE,
+        ObjectCannedACL::BUCKET_OWNER_FULL_CONTROL,
+        ObjectCannedACL::BUCKET_OWNER_READ,
+        BucketCannedACL::PRIVATE,
+    ];
+    if granted || acl.is_some_and(|acl| !owners.contains(&acl)) {
+        return Err(s3_error!(
+            AccessControlListNotSupported,
+            "there are no access lists: owners have everything"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses what an input asks for and nothing here does: access lists, locks, keys of a key service's.
+macro_rules! refuse_what_is_not {
+    ($input:expr) => {
+        crate::api::absent::only_owners(
+            $input.acl.as_ref().map(|acl| acl.as_str()),
+            $input.grant_full_control.is_some()
+                || $input.grant_read.is_some()
+                || $input.grant_read_acp.is_some()
+                || $input.grant_write_acp.is_some(),
+        )?;
+        if $input.object_lock_legal_hold_status.is_some()
+            || $input.object_lock_mode.is_some()
+            || $input.object_lock_retain_until_date.is_some()
+            || $input.website_redirect_location.is_some()
+        {
+            return Err(s3s::s3_error!(NotImplemented, "objects have no locks, and lead nowhere else"));
+        }
+    };
+}
+pub(crate) use refuse_what_is_not;
