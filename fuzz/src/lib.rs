@@ -14,6 +14,9 @@
 //! | `card` | what a guest does with the card, and a peer with its NIC | `crates/card/tests/corpus.rs` |
 //! | `vfio_user` | what a client sends to the card's process | `crates/card/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
+//! | `head` | the head of a request to the object server | `crates/server/tests/corpus.rs` |
+//! | `chunks` | a body in the chunked coding, and how it is cut | `crates/server/tests/corpus.rs` |
+//! | `users` | a list of users | `crates/server/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
 //! the module and replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in
@@ -26,6 +29,7 @@ mod engine;
 mod guest;
 mod ndp;
 mod net;
+mod server;
 
 pub use abi::{descriptor, entry};
 pub use card::vfio_user;
@@ -33,3 +37,4 @@ pub use engine::engine;
 pub use guest::card as guest;
 pub use ndp::operators;
 pub use net::net;
+pub use server::{chunks, head, users};

@@ -242,7 +242,7 @@ impl http_body::Body for SocketBody {
 
 /// The chunked transfer coding (RFC 9112 section 7.1). Trailers are passed over.
 #[derive(Debug, Default)]
-struct Chunks {
+pub struct Chunks {
     /// The line that is being read: a size, the end of a chunk, a trailer.
     line: Vec<u8>,
     /// Bytes of the chunk that are yet to come.
@@ -264,12 +264,17 @@ enum Place {
 const LINE_MAX: usize = 4096;
 
 impl Chunks {
-    fn ended(&self) -> bool {
+    /// Whether all of it has come.
+    pub fn ended(&self) -> bool {
         self.place == Place::Ended
     }
 
     /// The data of some bytes, and how many of these bytes belong to the body.
-    fn decode(&mut self, bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+    ///
+    /// # Errors
+    ///
+    /// They are not of the coding.
+    pub fn decode(&mut self, bytes: &[u8]) -> io::Result<(Vec<u8>, usize)> {
         let (mut input, mut output) = (bytes, Vec::new());
         while !input.is_empty() && !self.ended() {
             if self.place == Place::Data {

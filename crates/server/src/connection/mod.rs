@@ -4,7 +4,7 @@ mod exchange;
 mod head;
 mod response;
 
-pub use exchange::{Exchange, Incoming, Payload, SocketBody};
+pub use exchange::{Chunks, Exchange, Incoming, Payload, SocketBody};
 pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
 
 use crate::metrics::Answered;
