@@ -55,10 +55,10 @@ class Server:
         command += ["--users", folder / "users", "--master-key", folder / "key", "--durability", "none"]
         self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
-        found = re.search(r"http://(\S+)", line)
+        found = re.search(r"(https?)://(\S+)", line)
         assert found, f"{line}{(folder / 'log').read_text()}"
-        self.address = found[1]
-        self.url = f"http://{self.address}"
+        self.address = found[2]
+        self.url = f"{found[1]}://{self.address}"
 
     def stop(self):
         self.process.terminate()

@@ -117,3 +117,8 @@ fn programs_have_folders() {
 fn bodies_are_signed_in_chunks() {
     pytest("test_chunks.py");
 }
+
+#[test]
+fn bodies_come_over_tls() {
+    pytest("test_tls.py");
+}
