@@ -16,7 +16,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::io::copy_bidirectional;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -96,16 +96,30 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared
     };
     let idle = shared.config.idle;
     let served = connection::serve(inside, peer, shared);
-    // Its end of the pair is closed when it is done, so that the connection ends too.
-    let copied = async move {
-        let (mut accepted, mut outside) = (accepted, outside);
-        copy_bidirectional(&mut accepted, &mut outside).await
+    let (mut from_client, mut to_client) = tokio::io::split(accepted);
+    let (mut from_server, mut to_server) = outside.into_split();
+    let inward = async {
+        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+        // The server sees the end; what it answers yet goes on its way.
+        let _ = to_server.shutdown().await;
+        std::future::pending::<()>().await;
     };
-    tokio::pin!(served, copied);
+    let outward = async {
+        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
+        let _ = to_client.shutdown().await;
+    };
+    // Its end of the pair is closed when it is done, so that what was answered last goes out and then an end; a client that
+    // keeps its side open is not waited for.
+    let answered = async {
+        tokio::pin!(served, outward);
+        tokio::select! {
+            () = &mut served => drop(timeout(idle, outward).await),
+            () = &mut outward => served.await,
+        }
+    };
     tokio::select! {
-        // What was answered last is still on its way.
-        () = &mut served => drop(timeout(idle, copied).await),
-        _ = &mut copied => served.await,
+        () = answered => {}
+        () = inward => {}
     }
 }
 
