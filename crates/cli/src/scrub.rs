@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::units;
 use clap::Args;
 use dcs::Engine;
-use dcs_server::path::DataPath;
+use dcs_server::path::{DataPath, Settings};
 use dcs_server::rest::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub as Pass, ScrubError, Tally};
 use dcs_server::store::{Options, Store, StoreError};
@@ -65,7 +65,8 @@ pub fn run(options: &Scrub, report: &Report) -> Result<(), Failure> {
     let (store, _) =
         Store::open(&options.folder, Options::default()).map_err(|error| opening(&named, &error))?;
     let engine = Engine::builder().start().map_err(|error| Failure::refused("scrub", error))?;
-    let path = DataPath::new(engine, options.in_flight, 1, true);
+    let settings = Settings { transfers: options.in_flight, min_rate: 1, durable: true, direct: false };
+    let path = DataPath::new(engine, settings);
     let path = Arc::new(path.map_err(|error| Failure::refused("scrub", error))?);
     let total = store.usage().map_err(|error| opening(&named, &error))?.bytes;
     let pass = Pass {

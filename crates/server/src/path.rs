@@ -8,13 +8,15 @@
 use crate::metrics::{Direction, Metrics};
 use crate::rest::{self, Key};
 use crate::store::record::{Algorithm, Compression};
-use dcs::{Completion, Engine, Error, Op, Request, Session, Sink, Source, Statistics, Status, TransferError};
+use dcs::{Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, TransferError};
+use rustix::fs::{FallocateFlags, OFlags};
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -67,7 +69,21 @@ pub struct DataPath {
     places: Semaphore,
     min_rate: u64,
     durable: bool,
+    direct: bool,
     engine: Engine,
+}
+
+/// How data are moved.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Most transfers at a time.
+    pub transfers: u16,
+    /// A client that is slower is given up, in bytes a second.
+    pub min_rate: u64,
+    /// Data are on the disk before they are answered for.
+    pub durable: bool,
+    /// Large bodies go past the page cache: they have to be on the disk anyway.
+    pub direct: bool,
 }
 
 /// A piece of an answer: of one file, through a chain.
@@ -121,6 +137,9 @@ pub struct Intake {
 const GZIP_LEVEL: u8 = 1;
 const ZSTD_LEVEL: u8 = 1;
 
+/// A body of so many bytes goes past the page cache, where that is asked for.
+const DIRECT_MIN: u64 = 1 << 20;
+
 /// Bytes of a cipher block (FIPS 197).
 const CIPHER_BLOCK: u64 = 16;
 
@@ -153,18 +172,25 @@ pub fn plain(compression: Compression, key: Option<&Key>, segment: u64, from: u6
     decrypt.into_iter().chain(decompress).collect()
 }
 
+/// Whether files of this folder can be written past the page cache.
+pub fn can_go_direct(folder: &Path) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    rustix::fs::open(folder, flags, rustix::fs::Mode::from_raw_mode(0o600)).is_ok()
+}
+
 impl DataPath {
-    /// On this engine, with so many transfers at a time.
+    /// On this engine.
     ///
     /// # Errors
     ///
     /// The engine can't have a session of that depth.
-    pub fn new(engine: Engine, transfers: u16, min_rate: u64, durable: bool) -> Result<DataPath, Error> {
+    pub fn new(engine: Engine, settings: Settings) -> Result<DataPath, Error> {
+        let Settings { transfers, min_rate, durable, direct } = settings;
         let session = engine.session_with_depth(transfers)?;
         let probe = engine.session_with_depth(1)?;
         let (transfers, places) = (transfers.into(), Semaphore::new(transfers.into()));
         let metrics = Arc::default();
-        Ok(DataPath { session, probe, transfers, metrics, places, min_rate, durable, engine })
+        Ok(DataPath { session, probe, transfers, metrics, places, min_rate, durable, direct, engine })
     }
 
     /// Whether the engine answers: it takes some bytes through an operator.
@@ -284,7 +310,7 @@ impl DataPath {
         let _place = self.place().await;
         let direction = if limit.is_some() { Direction::Put } else { Direction::Copy };
         let chain = intake.chain();
-        let mut request = self.session.request(source, chain, Sink::file(file, 0));
+        let mut request = self.session.request(source, chain, self.destination(file, intake, length));
         if let Some(length) = length {
             request = request.length(length);
         }
@@ -296,6 +322,17 @@ impl DataPath {
         }
         let completion = self.run(direction, request).await?;
         intake.received(&completion)
+    }
+
+    /// A data file, which has its room where it is written past the page cache: a file that grows is written one piece at a time.
+    fn destination(&self, file: &File, intake: &Intake, length: Option<u64>) -> Sink {
+        let size = intake.framing.as_ref().map_or(length, |(_, size)| Some(*size));
+        let size = size.filter(|_| self.direct && intake.compression == Compression::None).unwrap_or(0);
+        if size >= DIRECT_MIN && rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size).is_ok() {
+            Sink::file(file, 0).cache(Mode::Off)
+        } else {
+            Sink::file(file, 0)
+        }
     }
 
     /// Fetches a piece that is small.

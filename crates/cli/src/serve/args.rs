@@ -69,6 +69,10 @@ pub struct Serve {
     /// How long answers under way have after a signal to stop
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub grace: Duration,
+    /// Write objects of 1 MiB and more through the page cache. auto: past it where they have to be on the disk anyway
+    /// (durability full) and the file system can; the first GET then reads the disk
+    #[arg(long, value_enum, default_value = "auto")]
+    pub write_cache: WriteCache,
     /// Run the engine's thread on this processor
     #[arg(long, value_name = "N")]
     pub core: Option<usize>,
@@ -125,6 +129,17 @@ impl From<StatusMay> for StatusFor {
             StatusMay::All => StatusFor::All,
         }
     }
+}
+
+/// Whether large objects are written through the page cache.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum WriteCache {
+    /// As the durability asks for
+    Auto,
+    /// Through it
+    On,
+    /// Past it; a file system that can't refuses each PUT
+    Off,
 }
 
 /// How logs look.

@@ -7,9 +7,9 @@ pub use args::Serve;
 
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
-use args::Log;
+use args::{Log, WriteCache};
 use dcs::Engine;
-use dcs_server::path::DataPath;
+use dcs_server::path::{DataPath, Settings, can_go_direct};
 use dcs_server::rest::Keys;
 use dcs_server::server::{Config, Server};
 use dcs_server::store::{Options, Store};
@@ -81,7 +81,13 @@ async fn serve_on(
     }
     let engine = builder.start().map_err(|error| failed("the engine", &error))?;
     let durable = serve.durability == dcs_server::store::Durability::Full;
-    let path = DataPath::new(engine, serve.transfers, serve.min_rate, durable);
+    let direct = match serve.write_cache {
+        WriteCache::Auto => durable && can_go_direct(&serve.folder),
+        WriteCache::On => false,
+        WriteCache::Off => true,
+    };
+    let settings = Settings { transfers: serve.transfers, min_rate: serve.min_rate, durable, direct };
+    let path = DataPath::new(engine, settings);
     let path = Arc::new(path.map_err(|error| failed("the engine", &error))?);
     let scrubbing = serve.scrub_every.map(|every| scrubbing::Plan {
         folder: serve.folder.clone(),

@@ -1,7 +1,7 @@
 //! A server on a folder of its own, and a client that speaks HTTP/1.1 byte by byte.
 
 use dcs::Engine;
-use dcs_server::path::DataPath;
+use dcs_server::path::{DataPath, Settings, can_go_direct};
 use dcs_server::rest::Keys;
 use dcs_server::server::{Config, Server};
 use dcs_server::status::StatusFor;
@@ -68,12 +68,15 @@ impl Rig {
         };
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = std::sync::mpsc::channel();
-        let of_server = store.clone();
+        let (of_server, at) = (store.clone(), folder.path().to_path_buf());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let engine = Engine::builder().start().unwrap();
-                let path = Arc::new(DataPath::new(engine, 64, setting.min_rate, false).unwrap());
+                let direct = can_go_direct(&at);
+                let (transfers, min_rate) = (64, setting.min_rate);
+                let settings = Settings { transfers, min_rate, durable: false, direct };
+                let path = Arc::new(DataPath::new(engine, settings).unwrap());
                 let any = "127.0.0.1:0".parse().unwrap();
                 let server = Server::bind(any, config, of_server, path, setting.keys, stopped).await.unwrap();
                 tell.send(server.address().unwrap()).unwrap();

@@ -4,7 +4,7 @@ use crate::rig::{Client, Rig, Setting, data};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use dcs::Engine;
-use dcs_server::path::DataPath;
+use dcs_server::path::{DataPath, Settings};
 use dcs_server::rest::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally, Verdict};
 use dcs_server::store::record::{Bucket, Compression};
@@ -25,7 +25,8 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 
 /// Goes through all objects: those that are not sound, or with which something was done, by their keys.
 fn scrub(rig: &Rig, keys: Keys, rate: Option<u64>, dry_run: bool) -> (Tally, Vec<Checked>) {
-    let path = DataPath::new(Engine::builder().start().unwrap(), 64, 1, false).unwrap();
+    let settings = Settings { transfers: 64, min_rate: 1, durable: false, direct: false };
+    let path = DataPath::new(Engine::builder().start().unwrap(), settings).unwrap();
     let scrub = Scrub { store: rig.store.clone(), path: Arc::new(path), keys, in_flight: 5, rate, dry_run };
     let mut told = Vec::new();
     let tally = wait(scrub.run(|checked| told.push(checked.clone()))).unwrap();
