@@ -8,7 +8,9 @@
 use crate::metrics::{Direction, Metrics};
 use crate::rest::{self, Key};
 use crate::store::record::{Algorithm, Compression};
-use dcs::{Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, TransferError};
+use dcs::{
+    Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, TransferError,
+};
 use rustix::fs::{FallocateFlags, OFlags};
 use std::fs::File;
 use std::io;
