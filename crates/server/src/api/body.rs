@@ -121,6 +121,7 @@ async fn receive(
 ) -> S3Result<Received> {
     let Some(length) = length else { return receive_chunked(api, exchange, intake, draft).await };
     if length == 0 {
+        exchange.go_on().map_err(|error| s3_error!(error, IncompleteBody))?;
         return api.path.take_nothing(intake, draft.file()).await.map_err(|error| failure(&error));
     }
     let incoming = exchange.take_body().map_err(|error| s3_error!(error, IncompleteBody))?;

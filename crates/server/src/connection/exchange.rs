@@ -69,11 +69,10 @@ impl Exchange {
             Framing::Length(length) => Rest::Bytes(length),
             Framing::Chunked => Rest::Chunked(Chunks::default()),
         };
-        let owes_continue = expects_continue && !matches!(rest, Rest::Bytes(0));
         Arc::new(Exchange(Mutex::new(State {
             stream: Some(stream),
             rest,
-            owes_continue,
+            owes_continue: expects_continue,
             payload: Payload::default(),
             read: 0,
             operation: String::new(),
@@ -107,22 +106,32 @@ impl Exchange {
         }
     }
 
+    /// Tells a client that waits before it sends its body, though it be empty, to go on. botocore, once it was not told so on a
+    /// connection, takes the next answer there for the rest of this one, and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub fn go_on(&self) -> io::Result<()> {
+        let mut state = self.state();
+        let State { stream: Some(stream), owes_continue, .. } = &mut *state else { return Ok(()) };
+        // Its few bytes always fit: nothing else was sent since the answer before was taken.
+        if std::mem::take(owes_continue) && stream.try_write(CONTINUE)? != CONTINUE.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        Ok(())
+    }
+
     /// Takes the body for the engine, after having told a client that waits to send it.
     ///
     /// # Errors
     ///
     /// The connection broke, or somebody else reads the body.
     pub fn take_body(&self) -> io::Result<Incoming> {
+        self.go_on()?;
         let mut state = self.state();
         let Rest::Bytes(length) = state.rest else { return Err(io::Error::other("a body in chunks")) };
         let stream = state.stream.take().ok_or_else(|| io::Error::other("the body was taken already"))?;
-        if std::mem::take(&mut state.owes_continue) {
-            // Its few bytes always fit: nothing else was sent since the answer before was taken.
-            let sent = stream.try_write(CONTINUE)?;
-            if sent != CONTINUE.len() {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-        }
         state.rest = Rest::Unknown;
         Ok(Incoming { stream: stream.into_std()?, length })
     }
@@ -159,13 +168,11 @@ impl Exchange {
     }
 
     fn poll_body(&self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.go_on()?;
         let mut state = self.state();
-        let State { stream: Some(stream), rest, owes_continue, read: total, .. } = &mut *state else {
+        let State { stream: Some(stream), rest, read: total, .. } = &mut *state else {
             return Poll::Ready(Some(Err(io::Error::other("the body was taken already"))));
         };
-        if std::mem::take(owes_continue) && stream.try_write(CONTINUE)? != CONTINUE.len() {
-            return Poll::Ready(Some(Err(io::ErrorKind::WriteZero.into())));
-        }
         let mut room = [0; 16 << 10];
         loop {
             let wanted = match rest {
