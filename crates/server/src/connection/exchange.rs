@@ -106,8 +106,8 @@ impl Exchange {
         }
     }
 
-    /// Tells a client that waits before it sends its body, though it be empty, to go on. botocore, once it was not told so on a
-    /// connection, takes the next answer there for the rest of this one, and waits for its end.
+    /// Tells a client that waits before it sends its body to go on. botocore asks before an empty file, too: it is told as for any
+    /// other, so that it never has to read the answer where it expects this one.
     ///
     /// # Errors
     ///
