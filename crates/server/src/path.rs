@@ -14,7 +14,7 @@ use dcs::{
 use rustix::fs::{FallocateFlags, OFlags};
 use std::fs::File;
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -289,11 +289,16 @@ impl DataPath {
                 to.set_nonblocking(true)?;
                 let send = async {
                     for piece in pieces {
-                        self.forward(Direction::Copy, &from, Vec::new(), piece, false).await?;
+                        let sent = self.forward(Direction::Copy, &from, Vec::new(), piece, false).await;
+                        // The other side is told of a failure: it would wait for the rest.
+                        sent.inspect_err(|_| _ = from.shutdown(Shutdown::Both))?;
                     }
                     Ok::<(), PathError>(())
                 };
-                let take = self.take_in(Source::socket(&to), Some(length), intake, file, None);
+                let take = async {
+                    let taken = self.take_in(Source::socket(&to), Some(length), intake, file, None).await;
+                    taken.inspect_err(|_| _ = to.shutdown(Shutdown::Both))
+                };
                 let (sent, taken) = tokio::join!(send, take);
                 sent.and(taken)
             }

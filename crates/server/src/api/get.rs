@@ -103,7 +103,7 @@ fn range_of(
     }
 }
 
-/// The pieces of files that are these bytes of an object.
+/// The pieces of files that are these bytes of an object. `verify`: those of whole segments fail where they are not what was put.
 ///
 /// # Errors
 ///
@@ -113,6 +113,7 @@ pub fn pieces(
     object: &Object,
     range: &Range<u64>,
     key: Option<&Key>,
+    verify: bool,
 ) -> Result<Vec<Piece>, StoreError> {
     let mut pieces = Vec::new();
     let mut begin = 0;
@@ -121,7 +122,7 @@ pub fn pieces(
         let wanted = range.start.max(begin)..range.end.min(end);
         if wanted.start < wanted.end {
             let inner = wanted.start - begin..wanted.end - begin;
-            pieces.push(piece(api, object, segment, inner, key)?);
+            pieces.push(piece(api, object, segment, inner, key, verify)?);
         }
         begin = end;
     }
@@ -134,6 +135,7 @@ fn piece(
     segment: &Segment,
     wanted: Range<u64>,
     key: Option<&Key>,
+    verify: bool,
 ) -> Result<Piece, StoreError> {
     let file = Arc::new(api.store.open_segment(segment)?);
     let length = wanted.end - wanted.start;
@@ -145,7 +147,7 @@ fn piece(
     let from = if key.is_some() || compressed { from } else { wanted.start };
     let mut chain = plain(object.rest.compression, key, segment.id, from);
     let skip = wanted.start - from;
-    if whole && api.verify {
+    if whole && verify {
         chain.push(Op::Expect { digest: Operator::Md5, value: segment.md5.to_vec() });
     } else if skip > 0 || (compressed && !whole) {
         chain.push(Op::Slice { skip, take: length });
@@ -196,7 +198,7 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         };
         conditions.check(&object)?;
         let (range, partial) = range_of(&object, input.range, input.part_number)?;
-        let pieces = match pieces(api, &object, &range, key.as_ref()) {
+        let pieces = match pieces(api, &object, &range, key.as_ref(), api.verify) {
             Ok(pieces) => pieces,
             Err(StoreError::NotFound) => continue,
             Err(error) => return Err(error.into()),

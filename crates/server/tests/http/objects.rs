@@ -162,6 +162,8 @@ fn a_damaged_object_is_never_read_whole() {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[length / 2] ^= 1;
         std::fs::write(&path, bytes).unwrap();
+        let copied = client.ask("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/key")], b"");
+        assert_eq!(copied.status, 500, "damage is not copied");
         let got = client.ask("GET", "/bucket/key", &[], b"");
         assert!(got.status == 500 || got.body.len() < length, "{} {}", got.status, got.body.len());
         if length == 1000 {

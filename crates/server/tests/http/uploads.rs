@@ -60,6 +60,16 @@ fn parts_make_an_object() {
     let copied = client.ask("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/key")], b"");
     assert_eq!(copied.status, 200, "{}", copied.text());
     assert!(client.ask("GET", "/bucket/copy", &[], b"").body == body);
+    // A copy of many files ends where one is damaged, and what it had written goes.
+    let object = rig.store.object("bucket", "key").unwrap().unwrap();
+    let id = object.segments[1].id;
+    let path = rig.folder.path().join(format!("data/{:x}/{id:016x}", id >> 10));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[PART / 2] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let copied = client.ask("PUT", "/bucket/other", &[("x-amz-copy-source", "/bucket/key")], b"");
+    assert_eq!(copied.status, 500, "{}", copied.text());
+    rig.has_files(&[1234, PART as u64, PART as u64, body.len() as u64]);
 }
 
 #[test]
