@@ -297,7 +297,7 @@ impl Card {
                 bus.load(from, &mut input);
                 let Some(bound) = &mut self.bound[slot] else { return };
                 let outcome = bound.chain.resize(operator, &input, &mut made, last);
-                if let Outcome::Processed { produced, .. } = outcome {
+                if let Outcome::Processed { produced, .. } | Outcome::Concluded { produced, .. } = outcome {
                     bus.store(to, &made[..produced as usize]);
                 }
                 (outcome, length)
