@@ -431,6 +431,8 @@ fn expected_digest(world: &dyn World) {
         assert!(length > 1000 || delivered == 0, "what fits into a block is not sent at all");
         drop(flow);
         let got = reader.join().unwrap();
-        assert!(bytes.starts_with(&got) && got.len() <= delivered as usize);
+        // What was on its way when the transfer failed may arrive without having been counted; never all of it does.
+        assert!(bytes.starts_with(&got) && if right { got.len() == length } else { got.len() < length });
+        assert!(length > 1000 || got.is_empty(), "what fits into a block is not sent at all");
     }
 }
