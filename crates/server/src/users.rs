@@ -16,13 +16,8 @@ pub struct Users(Arc<HashMap<String, String>>);
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// The file can't be read.
-    #[error("{path}: {error}")]
-    Io {
-        /// Which file.
-        path: String,
-        /// Why.
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
     /// A line is not a user.
     #[error(
         "line {line}: a user is an access key of 3 to 128 characters and a secret key of 8 or more, with a blank between them"
@@ -58,8 +53,7 @@ impl Users {
     ///
     /// [`UsersError`].
     pub fn read(path: &Path) -> Result<Users, UsersError> {
-        let text = std::fs::read_to_string(path);
-        Users::parse(&text.map_err(|error| UsersError::Io { path: path.display().to_string(), error })?)
+        Users::parse(&std::fs::read_to_string(path)?)
     }
 
     /// Users from such a text.

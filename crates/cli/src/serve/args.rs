@@ -76,20 +76,9 @@ pub struct Serve {
     /// Run the engine's thread on this processor
     #[arg(long, value_name = "N")]
     pub core: Option<usize>,
-    /// Bytes of a block of the engine
-    #[arg(long, value_name = "SIZE", value_parser = block_size, hide = true)]
-    pub block_size: Option<u32>,
-    /// Blocks of the engine
-    #[arg(long, value_name = "N", hide = true)]
-    pub blocks: Option<u32>,
     /// Logs on standard error: for people, or an object a line. DCS_LOG=warn makes them fewer
     #[arg(long, value_enum, default_value = "text")]
     pub log: Log,
-}
-
-fn block_size(text: &str) -> Result<u32, String> {
-    let size = units::size(text)?;
-    u32::try_from(size).map_err(|_| "a block is smaller".to_string())
 }
 
 /// See [`Anonymous`].
@@ -138,7 +127,7 @@ pub enum WriteCache {
     Auto,
     /// Through it
     On,
-    /// Past it; a file system that can't refuses each PUT
+    /// Past it
     Off,
 }
 

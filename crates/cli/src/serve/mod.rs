@@ -70,12 +70,6 @@ async fn serve_on(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed("signals", &error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed("signals", &error))?;
     let mut builder = Engine::builder().commands(serve.transfers);
-    if let Some(size) = serve.block_size {
-        builder = builder.block_size(size);
-    }
-    if let Some(blocks) = serve.blocks {
-        builder = builder.blocks(blocks);
-    }
     if let Some(core) = serve.core {
         builder = builder.core(core);
     }
@@ -84,7 +78,11 @@ async fn serve_on(
     let direct = match serve.write_cache {
         WriteCache::Auto => durable && can_go_direct(&serve.folder),
         WriteCache::On => false,
-        WriteCache::Off => true,
+        WriteCache::Off if can_go_direct(&serve.folder) => true,
+        WriteCache::Off => {
+            let line = format!("{}: files here can't be written past the page cache", serve.folder.display());
+            return Err(Failure::usage(line).advise("leave --write-cache to the server (auto)"));
+        }
     };
     let settings = Settings { transfers: serve.transfers, min_rate: serve.min_rate, durable, direct };
     let path = DataPath::new(engine, settings);

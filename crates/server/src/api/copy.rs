@@ -4,7 +4,7 @@ use super::Api;
 use super::absent::refuse_what_is_not;
 use super::common::{checksum_out, checksum_type, etag, headers_of, hex, now, readable};
 use super::get::{Conditions, pieces};
-use super::put::{asked_of, encryption_out};
+use super::put::{asked_of, customer_of, encryption_out};
 use crate::path::Intake;
 use crate::rest::{self, Asked, Key};
 use crate::store::record::{Checksum, Headers, Object, Part, Rest, Segment};
@@ -187,13 +187,7 @@ pub async fn part(
     let input = &request.input;
     let number = super::multipart::number(input.part_number)?;
     let upload = super::multipart::upload(api, &input.bucket, &input.key, &input.upload_id)?;
-    let asked = Asked {
-        managed: None,
-        customer_algorithm: input.sse_customer_algorithm.as_deref(),
-        customer_key: input.sse_customer_key.as_deref(),
-        customer_key_md5: input.sse_customer_key_md5.as_deref(),
-    };
-    let key = api.keys.for_old(&upload.rest, &asked)?;
+    let key = api.keys.for_old(&upload.rest, &customer_of!(input))?;
     let from = from_of!(input, input.copy_source_range.as_deref());
     let checksum = upload.checksum.map(|(algorithm, _)| algorithm);
     let (_, draft, segment) = from.copy(api, &upload.rest, key.as_ref(), checksum).await?;

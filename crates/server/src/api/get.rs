@@ -2,10 +2,10 @@
 
 use super::Api;
 use super::common::{checksum_out, checksum_type, etag, matches, metadata_out, readable, seconds, timestamp};
-use super::put::encryption_out;
+use super::put::{customer_of, encryption_out};
 use crate::connection::{Exchange, Status};
 use crate::path::{Piece, plain};
-use crate::rest::{Asked, Key};
+use crate::rest::Key;
 use crate::store::StoreError;
 use crate::store::record::{Compression, Object, Segment};
 use dcs::{Op, Operator};
@@ -155,6 +155,18 @@ fn piece(
     Ok(Piece { file, segment: segment.id, range: from..to, chain, length })
 }
 
+/// What an input has of conditions.
+macro_rules! conditions_of {
+    ($input:expr) => {
+        Conditions {
+            if_match: $input.if_match.as_ref(),
+            if_none_match: $input.if_none_match.as_ref(),
+            if_modified_since: $input.if_modified_since.as_ref(),
+            if_unmodified_since: $input.if_unmodified_since.as_ref(),
+        }
+    };
+}
+
 /// What both outputs have.
 macro_rules! object_out {
     ($output:expr, $object:expr) => {
@@ -183,20 +195,8 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
     // An object that is replaced between the look-up and the opening of its files is looked up again.
     for _ in 0..8 {
         let object = find(api, &input.bucket, &input.key)?;
-        let asked = Asked {
-            managed: None,
-            customer_algorithm: input.sse_customer_algorithm.as_deref(),
-            customer_key: input.sse_customer_key.as_deref(),
-            customer_key_md5: input.sse_customer_key_md5.as_deref(),
-        };
-        let key = api.keys.for_old(&object.rest, &asked)?;
-        let conditions = Conditions {
-            if_match: input.if_match.as_ref(),
-            if_none_match: input.if_none_match.as_ref(),
-            if_modified_since: input.if_modified_since.as_ref(),
-            if_unmodified_since: input.if_unmodified_since.as_ref(),
-        };
-        conditions.check(&object)?;
+        let key = api.keys.for_old(&object.rest, &customer_of!(input))?;
+        conditions_of!(input).check(&object)?;
         let (range, partial) = range_of(&object, input.range, input.part_number)?;
         let pieces = match pieces(api, &object, &range, key.as_ref(), api.verify) {
             Ok(pieces) => pieces,
@@ -249,20 +249,8 @@ fn find(api: &Api, bucket: &str, key: &str) -> S3Result<Object> {
 pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
     let input = &request.input;
     let object = find(api, &input.bucket, &input.key)?;
-    let asked = Asked {
-        managed: None,
-        customer_algorithm: input.sse_customer_algorithm.as_deref(),
-        customer_key: input.sse_customer_key.as_deref(),
-        customer_key_md5: input.sse_customer_key_md5.as_deref(),
-    };
-    api.keys.for_old(&object.rest, &asked)?;
-    let conditions = Conditions {
-        if_match: input.if_match.as_ref(),
-        if_none_match: input.if_none_match.as_ref(),
-        if_modified_since: input.if_modified_since.as_ref(),
-        if_unmodified_since: input.if_unmodified_since.as_ref(),
-    };
-    conditions.check(&object)?;
+    api.keys.for_old(&object.rest, &customer_of!(input))?;
+    conditions_of!(input).check(&object)?;
     let (range, partial) = range_of(&object, input.range, input.part_number)?;
     let mut output = HeadObjectOutput {
         content_length: i64::try_from(range.end - range.start).ok(),

@@ -4,8 +4,7 @@ use super::Api;
 use super::absent::refuse_what_is_not;
 use super::body::{self, Given};
 use super::common::{self, checksum_out, checksum_type, etag, headers_of, hex, now, timestamp};
-use super::put::{asked_of, checksum_of, condition, encryption_out};
-use crate::rest::Asked;
+use super::put::{asked_of, checksum_of, condition, customer_of, encryption_out};
 use crate::store::record::{Algorithm, Checksum, Object, Part, Segment, Upload};
 use md5::{Digest, Md5};
 use s3s::dto::*;
@@ -95,13 +94,7 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
     let input = &request.input;
     let number = number(input.part_number)?;
     let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
-    let asked = Asked {
-        managed: None,
-        customer_algorithm: input.sse_customer_algorithm.as_deref(),
-        customer_key: input.sse_customer_key.as_deref(),
-        customer_key_md5: input.sse_customer_key_md5.as_deref(),
-    };
-    let key = api.keys.for_old(&upload.rest, &asked)?;
+    let key = api.keys.for_old(&upload.rest, &customer_of!(input))?;
     let given = Given {
         content_md5: input.content_md5.as_deref(),
         checksum: checksum_of!(input),

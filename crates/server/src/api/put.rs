@@ -39,6 +39,19 @@ macro_rules! asked_of {
 }
 pub(crate) use asked_of;
 
+/// What an input says of a customer's key, of an object that is there.
+macro_rules! customer_of {
+    ($input:expr) => {
+        crate::rest::Asked {
+            managed: None,
+            customer_algorithm: $input.sse_customer_algorithm.as_deref(),
+            customer_key: $input.sse_customer_key.as_deref(),
+            customer_key_md5: $input.sse_customer_key_md5.as_deref(),
+        }
+    };
+}
+pub(crate) use customer_of;
+
 /// The additional checksum that an input gives.
 macro_rules! checksum_of {
     ($input:expr) => {

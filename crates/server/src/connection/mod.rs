@@ -66,7 +66,7 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
     let sent = send(stream, shared, parts, body, (&method, close), &payload).await;
     let (operation, took) = (exchange.operation(), begun.elapsed());
     metrics.answered(Answered { method: &method, operation: &operation, status: status.as_u16(), took });
-    tracing::info!(%method, path, status = status.as_u16(), us = took.as_micros() as u64, "request");
+    tracing::info!(%method, path, status = status.as_u16(), sent = sent.is_ok(), us = took.as_micros() as u64, "request");
     let stream = sent?;
     match stream {
         Some(stream) if close => linger(stream).await.map(|()| None),
