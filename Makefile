@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo server test lint fuzz bench bench-all generate clean
+.PHONY: help build demo server python test lint fuzz bench bench-all generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,11 +20,16 @@ demo: build ## the main job on real sockets, then on the card in a virtual serve
 server: build ## a shell in a virtual server with the card
 	target/release/dcs server shell
 
+python: ## the wheel of the Python package, in target/wheels
+	@tools/setup
+	tools/python wheel
+
 test: ## every test
 	@tools/setup
 	tools/check-core
 	$(CARGO) test --workspace --locked
 	DCS_GZIP=zlib-rs $(CARGO) test -q -p dcs-ndp --locked --test vectors --test properties --test independent --test corpus
+	tools/python test
 
 lint: ## formatting, clippy, dependency licences and advisories
 	@tools/setup

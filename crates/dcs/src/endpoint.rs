@@ -153,6 +153,19 @@ impl Source {
         Source(Side::new(Ok(Endpoint::shared(bytes.into())), range))
     }
 
+    /// Bytes of a caller in another language, which are not copied.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `address` must be valid for reads from any thread, and nobody may change them, until the
+    /// transfer's completion was taken, or the engine was dropped. Dropping a transfer does not wait for that.
+    pub unsafe fn raw(address: *const u8, length: usize) -> Source {
+        let range = Range::Span(Bound::Unbounded, Bound::Unbounded);
+        // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its completion, and
+        // nothing is ever written to a source.
+        Source(Side::new(Ok(unsafe { Endpoint::foreign(address.cast_mut(), length) }), range))
+    }
+
     pub(crate) fn endpoint(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Source {
         Source(Side::new(endpoint, range))
     }
@@ -206,6 +219,18 @@ impl Sink {
         let mut side = Side::new(Ok(Endpoint::sink(Arc::clone(&memory))), Range::From(0));
         side.memory = Some(memory);
         Sink(side)
+    }
+
+    /// Memory of a caller in another language.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `address` must be valid for reads and writes from any thread, and nobody else may use them,
+    /// until the transfer's completion was taken, or the engine was dropped. Dropping a transfer does not
+    /// wait for that.
+    pub unsafe fn raw(address: *mut u8, length: usize) -> Sink {
+        // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its completion.
+        Sink(Side::new(Ok(unsafe { Endpoint::foreign(address, length) }), Range::From(0)))
     }
 
     pub(crate) fn endpoint(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Sink {

@@ -77,9 +77,41 @@ impl TransferError {
         sentence(self.status, self.stage, self.operator, self.errno, self.completion.bytes_out)
     }
 
+    /// What errno says of it: that of the system call behind it, else the nearest in meaning (`ETIMEDOUT`, `ENODATA`,
+    /// `EBADMSG` and the like), for those who answer in errno.
+    pub fn nearest_errno(&self) -> i32 {
+        nearest_errno(self.status, self.errno)
+    }
+
     /// What the user of the transfer can do about it, in one line.
     pub fn advice(&self) -> &'static str {
         advice(self.status)
+    }
+}
+
+/// errno for a status: that of the system call behind it, else the nearest in meaning.
+pub(crate) fn nearest_errno(status: Status, system: i32) -> i32 {
+    if system != 0 {
+        return system;
+    }
+    match status {
+        Status::Success => 0,
+        Status::InvalidOpcode | Status::InvalidField | Status::BadParameter => libc::EINVAL,
+        Status::UnsupportedEndpoint => libc::EINVAL,
+        Status::UnknownOperator | Status::PathUnavailable => libc::EOPNOTSUPP,
+        Status::BadHandle | Status::AccessDenied => libc::EBADF,
+        Status::OutOfRange => libc::ERANGE,
+        Status::CapacityExceeded => libc::ENOSPC,
+        Status::EndOfSource => libc::ENODATA,
+        Status::PeerReset => libc::ECONNRESET,
+        Status::CorruptData | Status::TruncatedData | Status::FramingError => libc::EBADMSG,
+        Status::SignatureMismatch | Status::DigestMismatch => libc::EBADMSG,
+        Status::OutOfResources => libc::ENOBUFS,
+        Status::DeviceReset => libc::ENODEV,
+        Status::Timeout => libc::ETIMEDOUT,
+        Status::Cancelled => libc::ECANCELED,
+        Status::QueueDeleted => libc::ESHUTDOWN,
+        _ => libc::EIO,
     }
 }
 

@@ -66,7 +66,7 @@ pub use completion::{Completion, Digest};
 pub use dcs_abi::descriptor::Mode;
 pub use dcs_abi::operator::Operator;
 pub use dcs_abi::status::{Stage, Status};
-pub use dcs_devices::Io;
+pub use dcs_devices::{EndpointError, Io};
 pub use endpoint::{Handle, Sink, Source};
 pub use engine::{Backend, Driver, Engine};
 pub use error::{Error, TransferError};

@@ -1,8 +1,8 @@
 //! What a transfer did, as C has it.
 
 use super::copy_text;
-use super::status::{Failure, errno};
-use crate::error::sentence;
+use super::status::Failure;
+use crate::error::{nearest_errno, sentence};
 use crate::queue::Finished;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{DigestSlot, ResultArea};
@@ -73,7 +73,7 @@ impl dcs_completion {
         let result = self.result();
         match Status::from_code(result.status) {
             Status::Success => 0,
-            status => errno(status, result.errno as c_int),
+            status => nearest_errno(status, result.errno as c_int),
         }
     }
 

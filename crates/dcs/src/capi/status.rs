@@ -1,6 +1,6 @@
 //! Statuses as errno, and in words.
 
-use crate::error;
+use crate::error::{self, nearest_errno};
 use dcs_abi::status::{Stage, Status};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -33,33 +33,7 @@ impl Failure {
 
     /// What errno says of it.
     pub fn errno(&self) -> c_int {
-        errno(self.status, self.errno)
-    }
-}
-
-/// errno for a status: that of the system call behind it, else the nearest in meaning.
-pub(super) fn errno(status: Status, system: c_int) -> c_int {
-    if system != 0 {
-        return system;
-    }
-    match status {
-        Status::Success => 0,
-        Status::InvalidOpcode | Status::InvalidField | Status::BadParameter => libc::EINVAL,
-        Status::UnsupportedEndpoint => libc::EINVAL,
-        Status::UnknownOperator | Status::PathUnavailable => libc::EOPNOTSUPP,
-        Status::BadHandle | Status::AccessDenied => libc::EBADF,
-        Status::OutOfRange => libc::ERANGE,
-        Status::CapacityExceeded => libc::ENOSPC,
-        Status::EndOfSource => libc::ENODATA,
-        Status::PeerReset => libc::ECONNRESET,
-        Status::CorruptData | Status::TruncatedData | Status::FramingError => libc::EBADMSG,
-        Status::SignatureMismatch | Status::DigestMismatch => libc::EBADMSG,
-        Status::OutOfResources => libc::ENOBUFS,
-        Status::DeviceReset => libc::ENODEV,
-        Status::Timeout => libc::ETIMEDOUT,
-        Status::Cancelled => libc::ECANCELED,
-        Status::QueueDeleted => libc::ESHUTDOWN,
-        _ => libc::EIO,
+        nearest_errno(self.status, self.errno)
     }
 }
 
@@ -95,5 +69,5 @@ pub extern "C" fn dcs_status_advice(status: u16) -> *const c_char {
 /// DCS_STATUS_SUCCESS.
 #[unsafe(no_mangle)]
 pub extern "C" fn dcs_status_errno(status: u16) -> c_int {
-    errno(Status::from_code(status), 0)
+    nearest_errno(Status::from_code(status), 0)
 }

@@ -1,0 +1,209 @@
+//! `sendfile`, `recvfile`, `transfer`.
+
+use crate::completion::Completion;
+use crate::ends::{self, Lent};
+use crate::engine::{Engine, default_engine};
+use crate::error::refused;
+use crate::ops::chain;
+use crate::transfer::Transfer;
+use dcs::{Mode, Sink, Source, Stage};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// What all three are given beside their ends.
+struct Options<'a, 'py> {
+    through: Option<&'a Bound<'py, PyAny>>,
+    count: Option<i64>,
+    prefix: Option<&'a Bound<'py, PyAny>>,
+    timeout: Option<f64>,
+    durable: bool,
+    more: bool,
+    rid: u32,
+    engine: Option<&'a Bound<'py, Engine>>,
+}
+
+fn not_negative(value: i64, what: &str) -> PyResult<u64> {
+    u64::try_from(value).map_err(|_| PyValueError::new_err(format!("{what} is negative: {value}")))
+}
+
+fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    const MOST: f64 = u32::MAX as f64 / 1000.0;
+    let Some(seconds) = seconds else { return Ok(None) };
+    if seconds > 0.0 && seconds <= MOST {
+        return Ok(Some(Duration::from_secs_f64(seconds)));
+    }
+    let line =
+        format!("timeout is a number of seconds over 0, at most {MOST} (None: no timeout), not {seconds}");
+    Err(PyValueError::new_err(line))
+}
+
+/// Puts a transfer together and submits it.
+fn submit(
+    py: Python<'_>,
+    source: Lent<Source>,
+    sink: Lent<Sink>,
+    options: Options<'_, '_>,
+) -> PyResult<Transfer> {
+    let chain = chain(options.through)?;
+    let count = options.count.map(|count| not_negative(count, "count")).transpose()?;
+    let timeout = timeout(options.timeout)?;
+    let prefix = options.prefix.map(ends::copied).transpose()?.unwrap_or_default();
+    if count.is_some_and(|count| count < prefix.len() as u64) {
+        let line = format!("count is in all, with the prefix, which alone has {} bytes", prefix.len());
+        return Err(PyValueError::new_err(line));
+    }
+    let engine = match options.engine {
+        Some(engine) => engine.clone().unbind(),
+        None => default_engine(py)?,
+    };
+    let held = engine.get().held()?;
+    let mut request = held.session.request(source.end, chain, sink.end).rid(options.rid);
+    if let Some(count) = count {
+        request = request.length(count);
+    }
+    if let Some(timeout) = timeout {
+        request = request.timeout(timeout);
+    }
+    if !prefix.is_empty() {
+        request = request.prefix(prefix);
+    }
+    if options.durable {
+        request = request.durable();
+    }
+    if options.more {
+        request = request.more();
+    }
+    let transfer = request.submit().map_err(|error| match error {
+        dcs::Error::ChainTooLong => PyValueError::new_err(error.to_string()),
+        error => refused(py, &error, Stage::Queue),
+    })?;
+    let lent = [source.buffer, sink.buffer].into_iter().flatten().collect();
+    Ok(Transfer::new(transfer, lent, engine))
+}
+
+/// Sends bytes of a file to a socket through operators, and waits until that is done.
+///
+/// `sock` and `file`: descriptors, or objects with fileno(). `offset`: where in the file to begin; the file's own position
+/// is neither used nor moved. `count`: bytes to move in all, those of the prefix included; None: to the end of the file.
+/// A file that has fewer is an error. `through`: what happens on the way, a list of operators' names and Op objects.
+///
+/// `prefix`: bytes that come first, and go through the operators too. `timeout`: seconds for all of it, after which it
+/// fails with dcs.Timeout; the socket's own timeout is not used, and a non-blocking socket is waited for. `more`: more
+/// data follow soon (MSG_MORE). `durable`: fdatasync of the destination, where it is a file. `engine`: None for the
+/// process's default.
+///
+/// Returns a Completion. Raises dcs.Error, with what had been done by then. Releases the interpreter's lock; Ctrl-C
+/// cancels it.
+#[pyfunction]
+#[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, timeout=None, more=false, durable=false, engine=None))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn sendfile(
+    py: Python<'_>,
+    sock: &Bound<'_, PyAny>,
+    file: &Bound<'_, PyAny>,
+    offset: i64,
+    count: Option<i64>,
+    through: Option<&Bound<'_, PyAny>>,
+    prefix: Option<&Bound<'_, PyAny>>,
+    timeout: Option<f64>,
+    more: bool,
+    durable: bool,
+    engine: Option<&Bound<'_, Engine>>,
+) -> PyResult<Py<Completion>> {
+    let offset = not_negative(offset, "offset")?;
+    ends::check_open(sock, "sock", Stage::Destination)?;
+    let source = ends::source(file, "file", offset, false)?;
+    let sink = ends::sink(sock, "sock", 0, false)?;
+    let options = Options { through, count, prefix, timeout, durable, more, rid: 0, engine };
+    submit(py, source, sink, options)?.finish(py)
+}
+
+/// Receives bytes from a socket into a file through operators, and waits until that is done.
+///
+/// `offset`: where in the file to write; it grows as needed and is not truncated, and its own position is neither used
+/// nor moved. `count`: bytes to receive in all, those of the prefix included; a peer that stops sending before is an
+/// error (END_OF_SOURCE), after what came was written. None: until the peer stops sending.
+///
+/// `prefix`: bytes that were already read off the socket and come first. `durable`: fdatasync of the file before it is
+/// done. Everything else, and what it returns and raises, as for sendfile.
+#[pyfunction]
+#[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, durable=false, timeout=None, engine=None))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn recvfile(
+    py: Python<'_>,
+    sock: &Bound<'_, PyAny>,
+    file: &Bound<'_, PyAny>,
+    offset: i64,
+    count: Option<i64>,
+    through: Option<&Bound<'_, PyAny>>,
+    prefix: Option<&Bound<'_, PyAny>>,
+    durable: bool,
+    timeout: Option<f64>,
+    engine: Option<&Bound<'_, Engine>>,
+) -> PyResult<Py<Completion>> {
+    let offset = not_negative(offset, "offset")?;
+    ends::check_open(file, "file", Stage::Destination)?;
+    let source = ends::source(sock, "sock", 0, false)?;
+    let sink = ends::sink(file, "file", offset, false)?;
+    let options = Options { through, count, prefix, timeout, durable, more: false, rid: 0, engine };
+    submit(py, source, sink, options)?.finish(py)
+}
+
+/// A cache or zero-copy mode.
+fn mode(name: &str, what: &str) -> PyResult<Mode> {
+    match name {
+        "auto" => Ok(Mode::Auto),
+        "on" => Ok(Mode::On),
+        "off" => Ok(Mode::Off),
+        _ => Err(PyValueError::new_err(format!("{what} is auto, on or off, not {name:?}"))),
+    }
+}
+
+/// Starts a transfer and returns it: wait for it, await it, or poll its descriptor.
+///
+/// `source`: a descriptor, an object with fileno(), or bytes-like. `destination`: a descriptor, an object with fileno(),
+/// a writable buffer such as a bytearray, or dcs.Memory(capacity). Descriptors are duplicated and may be closed; memory is
+/// not copied: leave it alone until the transfer is done.
+///
+/// `offset` and `destination_offset`: where to begin in source and destination, where they are files, block devices or
+/// memory. `count`, `prefix`, `timeout`, `more`, `durable`, `engine`: as for sendfile and recvfile. `rid`: a transfer does
+/// not start before earlier ones with the same number, other than 0, are done. `source_cache`, `destination_cache`: "on"
+/// goes through the page cache, "off" past it (O_DIRECT). `zero_copy`: "on" demands zero-copy send, "off" forbids it.
+///
+/// Raises dcs.Error where it cannot be submitted (EAGAIN: as many as Engine(depth=...) are in flight). What goes wrong
+/// later is told by the transfer.
+#[pyfunction]
+#[pyo3(signature = (source, destination, through=None, *, offset=0, destination_offset=0, count=None, prefix=None, timeout=None, more=false, durable=false, rid=0, source_cache="auto", destination_cache="auto", zero_copy="auto", engine=None))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+pub fn transfer(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    destination: &Bound<'_, PyAny>,
+    through: Option<&Bound<'_, PyAny>>,
+    offset: i64,
+    destination_offset: i64,
+    count: Option<i64>,
+    prefix: Option<&Bound<'_, PyAny>>,
+    timeout: Option<f64>,
+    more: bool,
+    durable: bool,
+    rid: u32,
+    source_cache: &str,
+    destination_cache: &str,
+    zero_copy: &str,
+    engine: Option<&Bound<'_, Engine>>,
+) -> PyResult<Transfer> {
+    let offset = not_negative(offset, "offset")?;
+    let destination_offset = not_negative(destination_offset, "destination_offset")?;
+    let source_cache = mode(source_cache, "source_cache")?;
+    let destination_cache = mode(destination_cache, "destination_cache")?;
+    let zero_copy = mode(zero_copy, "zero_copy")?;
+    ends::check_open(destination, "destination", Stage::Destination)?;
+    let mut source = ends::source(source, "source", offset, true)?;
+    let mut sink = ends::sink(destination, "destination", destination_offset, true)?;
+    source.end = source.end.cache(source_cache);
+    sink.end = sink.end.cache(destination_cache).zero_copy(zero_copy);
+    let options = Options { through, count, prefix, timeout, durable, more, rid, engine };
+    submit(py, source, sink, options)
+}

@@ -1,0 +1,236 @@
+//! `Engine`, and the process's default one.
+//!
+//! An engine has a thread, which fork(2) does not copy. So an engine belongs to the process that made it: in a child
+//! every use of the parent's is an error, and letting go of it there leaves its memory alone, because to stop it would
+//! mean to wait for a thread that the child does not have. The default engine is made anew in a child.
+
+use crate::error::refused;
+use dcs::{Io, Session, Stage};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rustix::process::{Pid, getpid};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// An engine: it moves bytes from sources to destinations, on a thread of its own.
+///
+/// All transfers of a process are best given to one engine, so that its multi-lane units are filled: see
+/// `default_engine`. Options, all of them with defaults:
+///
+/// io: "auto" (io_uring where it is to be had), "uring" or "plain". The environment variable DCS_IO overrides "auto".
+/// block_size: bytes of a block buffer, a multiple of 4096.
+/// blocks: block buffers; block_size times blocks is the engine's memory.
+/// window: blocks that one transfer may hold: how far reading runs ahead of writing.
+/// commands: transfers that run at the same time; more wait for their turn.
+/// depth: transfers that may be submitted and not done yet, up to 4096; more are refused with EAGAIN.
+/// spin: seconds for which the engine looks for work before it sleeps.
+/// core: a CPU to bind its thread to.
+/// nice: the nice value of its thread, -20 to 19.
+///
+/// As a context manager it is closed at the end.
+#[pyclass(frozen, module = "dcs")]
+pub struct Engine {
+    owner: Pid,
+    held: Mutex<Option<Arc<Held>>>,
+}
+
+/// What there is of an engine until it is closed. The session goes first.
+pub struct Held {
+    pub session: Session,
+    engine: dcs::Engine,
+}
+
+/// Fails in a child of the process that made an engine or transfer.
+pub fn check_owner(owner: Pid, what: &str) -> PyResult<()> {
+    if owner == getpid() {
+        return Ok(());
+    }
+    let line = format!("this {what} belongs to the process that made it: after fork, make a new engine");
+    Err(PyRuntimeError::new_err(line))
+}
+
+fn seconds(value: f64, what: &str) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| PyValueError::new_err(format!("{what} is a number of seconds, not negative: {value}")))
+}
+
+impl Engine {
+    fn start(py: Python<'_>, builder: dcs::engine::Builder, depth: u16) -> PyResult<Engine> {
+        // One session: an engine guarantees a share to each that it is made for.
+        let started = py.detach(|| {
+            let engine = builder.sessions(1).start()?;
+            let session = engine.session_with_depth(depth)?;
+            Ok(Held { session, engine })
+        });
+        let held = started.map_err(|error: dcs::Error| match error {
+            dcs::Error::Config(_) | dcs::Error::Depth => PyValueError::new_err(error.to_string()),
+            error => refused(py, &error, Stage::Frontend),
+        })?;
+        Ok(Engine { owner: getpid(), held: Mutex::new(Some(Arc::new(held))) })
+    }
+
+    /// Never taken without the interpreter's lock, nor kept beyond a clone: no fork can find it taken.
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Held>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn held(&self) -> PyResult<Arc<Held>> {
+        check_owner(self.owner, "engine")?;
+        self.slot().clone().ok_or_else(|| PyRuntimeError::new_err("the engine is closed"))
+    }
+
+    pub fn owner(&self) -> Pid {
+        self.owner
+    }
+}
+
+/// Transfers that the default engine's queue has room for; that of [`Engine::new`] is the same.
+const DEPTH: u16 = 1024;
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, core=None, nice=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+    fn new(
+        py: Python<'_>,
+        io: &str,
+        block_size: Option<u32>,
+        blocks: Option<u32>,
+        window: Option<u16>,
+        commands: Option<u16>,
+        depth: u16,
+        spin: Option<f64>,
+        core: Option<usize>,
+        nice: Option<i8>,
+    ) -> PyResult<Engine> {
+        let io = match io {
+            "auto" => Io::Auto,
+            "uring" => Io::Uring,
+            "plain" => Io::Plain,
+            _ => return Err(PyValueError::new_err(format!("io is auto, uring or plain, not {io:?}"))),
+        };
+        let mut builder = dcs::Engine::builder().io(io);
+        if let Some(bytes) = block_size {
+            builder = builder.block_size(bytes);
+        }
+        if let Some(blocks) = blocks {
+            builder = builder.blocks(blocks);
+        }
+        if let Some(blocks) = window {
+            builder = builder.window(blocks);
+        }
+        if let Some(commands) = commands {
+            builder = builder.commands(commands);
+        }
+        if let Some(spin) = spin {
+            builder = builder.spin(seconds(spin, "spin")?);
+        }
+        if let Some(core) = core {
+            builder = builder.core(core);
+        }
+        if let Some(nice) = nice {
+            builder = builder.nice(nice);
+        }
+        Engine::start(py, builder, depth)
+    }
+
+    /// What it counts, as a dict: transfers in flight, blocks and blocks_free, commands fetched, completed and failed,
+    /// device operations, passes of multi-lane units and the blocks gathered in them.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counted = self.held()?.engine.statistics();
+        let dict = PyDict::new(py);
+        dict.set_item("transfers", counted.transfers)?;
+        dict.set_item("blocks", counted.blocks)?;
+        dict.set_item("blocks_free", counted.blocks_free)?;
+        dict.set_item("is_idle", counted.is_idle)?;
+        dict.set_item("fetched", counted.fetched)?;
+        dict.set_item("completed", counted.completed)?;
+        dict.set_item("failed", counted.failed)?;
+        dict.set_item("operations", counted.operations)?;
+        dict.set_item("passes", counted.passes)?;
+        dict.set_item("gathered", counted.gathered)?;
+        dict.set_item("ignored", counted.ignored)?;
+        Ok(dict)
+    }
+
+    /// Whether io_uring carries what takes time; otherwise plain system calls do, and a disk makes the engine wait.
+    #[getter]
+    fn uses_io_uring(&self) -> PyResult<bool> {
+        Ok(self.held()?.engine.uses_io_uring())
+    }
+
+    /// Aborts what is in flight, waits until the engine has let go of it, and stops it. Those transfers fail with
+    /// QUEUE_DELETED. Closing it again does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        check_owner(self.owner, "engine")?;
+        let held = self.slot().take();
+        py.detach(|| drop(held));
+        Ok(())
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> &'static str {
+        if self.owner != getpid() {
+            "<dcs.Engine of another process>"
+        } else if self.slot().is_some() {
+            "<dcs.Engine>"
+        } else {
+            "<dcs.Engine, closed>"
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let held = self.slot().take();
+        if self.owner != getpid() {
+            std::mem::forget(held);
+            return;
+        }
+        // The interpreter may be gone: then nobody waits for its lock.
+        let mut held = Some(held);
+        Python::try_attach(|py| py.detach(|| drop(held.take())));
+    }
+}
+
+/// Taken only with the interpreter's lock, which is kept meanwhile: no fork can find it taken.
+static DEFAULT: Mutex<Option<Py<Engine>>> = Mutex::new(None);
+
+fn default_slot() -> MutexGuard<'static, Option<Py<Engine>>> {
+    DEFAULT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The process's engine, made at first use with all defaults. A child of fork(2) makes its own. One that was closed is
+/// replaced.
+#[pyfunction]
+pub fn default_engine(py: Python<'_>) -> PyResult<Py<Engine>> {
+    let usable = |engine: &Py<Engine>| {
+        let engine = engine.get();
+        engine.owner == getpid() && engine.slot().is_some()
+    };
+    if let Some(engine) = default_slot().as_ref().filter(|engine| usable(engine)) {
+        return Ok(engine.clone_ref(py));
+    }
+    // Threads may come here together, since starting lets others run: the first one's engine stays.
+    let engine = Py::new(py, Engine::start(py, dcs::Engine::builder(), DEPTH)?)?;
+    let mut slot = default_slot();
+    let (kept, other) = match slot.take().filter(|engine| usable(engine)) {
+        Some(first) => (first, Some(engine)),
+        None => (engine, None),
+    };
+    *slot = Some(kept.clone_ref(py));
+    // Dropping an engine waits for its thread: not under the lock.
+    drop(slot);
+    drop(other);
+    Ok(kept)
+}

@@ -1,0 +1,78 @@
+//! The Python package `dcs`: sendfile, recvfile and transfers on the engine, for CPython 3.11 and later.
+//!
+//! This crate is the package's extension module, `dcs._dcs`; what Python programs import is `python/dcs`, whose stubs
+//! (`__init__.pyi`) hold the types and whose docstrings are those of this crate. `docs/python.md` is the manual.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   Python threads, greenlets, asyncio tasks            the engine's thread (dcs::Engine, Driver::Thread)
+//!   dcs.sendfile(...)  ---- Session::request ------->   moves the bytes; knows nothing of Python
+//!      ^   ^                                                        |
+//!      |   +-- transfer::Transfer: looks (Future::poll) <-- Bell::wake: a condition variable, and an eventfd
+//!      |                                                            where somebody asked for one
+//!      +------ completion::Completion or dcs.Error
+//! ```
+//!
+//! The interpreter's lock is released while a thread waits, and never taken by the engine's thread. What is waited for
+//! is the library's future with a waker of its own, so there is one way for those who block, poll or await.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `engine` | `Engine`, and the process's default one |
+//! | `calls` | `sendfile`, `recvfile`, `transfer` |
+//! | `ends` | what can be a source or a destination: descriptors, objects with `fileno()`, memory |
+//! | `ops` | `Op` and the functions that make one |
+//! | `transfer` | `Transfer`: waiting, the eventfd, cancelling |
+//! | `completion` | `Completion` |
+//! | `error` | `dcs.Error` out of what the library says |
+//!
+//! # What it doesn't implement
+//!
+//! * Engines that their callers drive (`Driver::Caller`), the card backend, several extents of one file: Rust has them.
+//! * Sub-interpreters and free-threaded builds of CPython: importing it there fails.
+//! * An engine over fork(2): a child makes its own. See [`engine`].
+
+mod calls;
+mod completion;
+mod ends;
+mod engine;
+mod error;
+mod ops;
+mod transfer;
+
+/// The extension module behind the package `dcs`: import that.
+#[pyo3::pymodule]
+mod _dcs {
+    use pyo3::exceptions::PyImportError;
+    use pyo3::prelude::*;
+
+    /// The default engine is one object of one interpreter, and PyO3's own check misses some ways to import.
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // SAFETY: the calling thread is attached to an interpreter, which it gives.
+        let id = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
+        match id {
+            0 => Ok(()),
+            _ => {
+                Err(PyImportError::new_err("dcs does not support subinterpreters: import it in the main one"))
+            }
+        }
+    }
+
+    #[pymodule_export]
+    use super::calls::{recvfile, sendfile, transfer};
+    #[pymodule_export]
+    use super::completion::{Completion, Digest};
+    #[pymodule_export]
+    use super::ends::Memory;
+    #[pymodule_export]
+    use super::engine::{Engine, default_engine};
+    #[pymodule_export]
+    use super::ops::{
+        Op, aes256_ctr, aes256_xts, aes256_xts_decrypt, aws_chunked, crc32, crc32c, crc64_nvme, gunzip, gzip,
+        md5, sha1, sha256, sha512, slice, unzstd, zstd,
+    };
+    #[pymodule_export]
+    use super::transfer::Transfer;
+}

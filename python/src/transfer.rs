@@ -1,0 +1,262 @@
+//! `Transfer`: waiting, the eventfd, cancelling.
+//!
+//! The library's future is polled with a waker of our own, the [`Bell`]. Threads wait at its condition variable, loops at
+//! its eventfd, which is made when somebody asks for it.
+
+use crate::completion::Completion;
+use crate::engine::{Engine, check_owner};
+use crate::error::failed;
+use dcs::TransferError;
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use rustix::event::EventfdFlags;
+use rustix::process::{Pid, getpid};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// How often the main thread looks for signals while it waits.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+/// Other threads get none.
+const ANYTHING: Duration = Duration::from_secs(3600);
+
+/// What rings when a transfer is done. It stays rung.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+    event: OnceLock<OwnedFd>,
+}
+
+impl Bell {
+    fn rung(&self) -> MutexGuard<'_, bool> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        *self.rung() = true;
+        self.changed.notify_all();
+        self.signal();
+    }
+
+    fn signal(&self) {
+        if let Some(event) = self.event.get() {
+            // It cannot be full: two write to it at most.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn wait(&self, limit: Duration) {
+        let wait = self.changed.wait_timeout_while(self.rung(), limit, |rung| !*rung);
+        drop(wait.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// An eventfd that is readable once the bell was rung, and stays so.
+    fn event(&self) -> std::io::Result<RawFd> {
+        if self.event.get().is_none() {
+            let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let _ = self.event.set(event);
+            // Whoever rang before did not see it; whoever rings now does.
+            if *self.rung() {
+                self.signal();
+            }
+        }
+        self.event.get().map(AsRawFd::as_raw_fd).ok_or_else(|| std::io::ErrorKind::Other.into())
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+}
+
+type Outcome = Result<dcs::Completion, TransferError>;
+
+enum State {
+    /// With the memory that it was lent, which stays valid until the transfer is done.
+    Running(dcs::Transfer, Vec<PyUntypedBuffer>),
+    /// Until somebody asks what came of it.
+    Done(Option<Outcome>),
+}
+
+/// A transfer in flight, or done: `transfer` makes it. Letting go of it cancels it.
+///
+/// It can be waited for (`result`), asked (`done`), awaited in asyncio, or polled by its descriptor (`fileno`).
+#[pyclass(frozen, module = "dcs", weakref)]
+pub struct Transfer {
+    owner: Pid,
+    bell: Arc<Bell>,
+    /// Never kept while Python code runs: no thread waits for it with the interpreter's lock, and no fork finds it taken.
+    state: Mutex<State>,
+    outcome: PyOnceLock<Result<Py<Completion>, PyErr>>,
+    /// So that letting go of an engine does not abort its transfers.
+    _engine: Py<Engine>,
+}
+
+impl Transfer {
+    pub fn new(transfer: dcs::Transfer, lent: Vec<PyUntypedBuffer>, engine: Py<Engine>) -> Transfer {
+        Transfer {
+            owner: engine.get().owner(),
+            bell: Arc::new(Bell::default()),
+            state: Mutex::new(State::Running(transfer, lent)),
+            outcome: PyOnceLock::new(),
+            _engine: engine,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is done; if not, the bell will ring.
+    fn look(&self) -> bool {
+        let mut state = self.state();
+        let State::Running(transfer, lent) = &mut *state else { return true };
+        let waker = Waker::from(Arc::clone(&self.bell));
+        let Poll::Ready(outcome) = Pin::new(transfer).poll(&mut Context::from_waker(&waker)) else {
+            return false;
+        };
+        let lent = std::mem::take(lent);
+        *state = State::Done(Some(outcome));
+        drop(state);
+        self.bell.ring();
+        // Python code may run here.
+        drop(lent);
+        true
+    }
+
+    /// Waits until it is done, or so long; tells whether it is done. `limit`: None for ever.
+    fn wait(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<bool> {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        // Python handles signals in its main thread, which is the process's but where Python is embedded.
+        let is_main = rustix::thread::gettid() == getpid();
+        let slice = if is_main { SIGNALS_EVERY } else { ANYTHING };
+        while !self.look() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(false);
+            }
+            py.detach(|| self.bell.wait(left.unwrap_or(slice).min(slice)));
+            if is_main {
+                py.check_signals()?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn outcome(&self, py: Python<'_>) -> PyResult<Py<Completion>> {
+        let outcome = self.outcome.get_or_init(py, || {
+            let outcome = match &mut *self.state() {
+                State::Done(outcome) => outcome.take(),
+                State::Running(..) => None,
+            };
+            match outcome {
+                Some(Ok(done)) => Py::new(py, Completion::new(py, done)),
+                Some(Err(error)) => Err(failed(py, error)),
+                None => Err(pyo3::exceptions::PyRuntimeError::new_err("the transfer is not done")),
+            }
+        });
+        match outcome {
+            Ok(completion) => Ok(completion.clone_ref(py)),
+            Err(error) => Err(error.clone_ref(py)),
+        }
+    }
+
+    /// Waits to the end, and tells what came of it. A signal's exception (KeyboardInterrupt) cancels it.
+    pub fn finish(&self, py: Python<'_>) -> PyResult<Py<Completion>> {
+        if let Err(interrupted) = self.wait(py, None) {
+            self.abort();
+            while !self.look() {
+                py.detach(|| self.bell.wait(ANYTHING));
+            }
+            return Err(interrupted);
+        }
+        self.outcome(py)
+    }
+
+    fn abort(&self) {
+        if let State::Running(transfer, _) = &*self.state() {
+            transfer.cancel();
+        }
+    }
+}
+
+#[pymethods]
+impl Transfer {
+    /// Whether it is done, successfully or not.
+    fn done(&self) -> PyResult<bool> {
+        check_owner(self.owner, "transfer")?;
+        Ok(self.look())
+    }
+
+    /// Waits for it and returns its Completion, or raises the dcs.Error that it failed with.
+    ///
+    /// `timeout`: seconds to wait, after which TimeoutError is raised and the transfer goes on. It may be asked again, with
+    /// the same answer.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<Completion>> {
+        check_owner(self.owner, "transfer")?;
+        let limit = timeout.map(|timeout| Duration::try_from_secs_f64(timeout.max(0.0))).transpose();
+        let limit = limit.map_err(|_| PyValueError::new_err("timeout is a number of seconds"))?;
+        if !self.wait(py, limit)? {
+            return Err(PyTimeoutError::new_err("the transfer is not done yet"));
+        }
+        self.outcome(py)
+    }
+
+    /// Asks the engine to abort it. It is done soon after, with dcs.Cancelled unless it was faster.
+    fn cancel(&self) -> PyResult<()> {
+        check_owner(self.owner, "transfer")?;
+        self.abort();
+        Ok(())
+    }
+
+    /// A descriptor that becomes readable once it is done, and stays so: for select, poll, epoll, and the loops of eventlet
+    /// and gevent. Do not read from it. It is closed with this object.
+    fn fileno(&self) -> PyResult<RawFd> {
+        check_owner(self.owner, "transfer")?;
+        let event = self.bell.event()?;
+        // Sees to it that the bell will ring.
+        self.look();
+        Ok(event)
+    }
+
+    /// In an asyncio task: waits for it and gives its Completion. Cancelling the task cancels the transfer.
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let coroutine = slf.py().import("dcs._aio")?.getattr("wait")?.call1((slf,))?;
+        coroutine.call_method0("__await__")
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match self.owner == getpid() {
+            false => "<dcs.Transfer of another process>",
+            true if self.look() => "<dcs.Transfer, done>",
+            true => "<dcs.Transfer, running>",
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let State::Running(transfer, lent) = std::mem::replace(state, State::Done(None)) else { return };
+        if self.owner != getpid() {
+            std::mem::forget((transfer, lent));
+            return;
+        }
+        if lent.is_empty() {
+            return;
+        }
+        // The memory stays lent until the engine has let go of it.
+        transfer.cancel();
+        let mut wait = Some(|| drop(transfer.wait()));
+        if Python::try_attach(|py| wait.take().map(|wait| py.detach(wait))).is_none() {
+            wait.take().map(|wait| wait());
+        }
+    }
+}
