@@ -1,6 +1,7 @@
 """What ``await transfer`` does: waits for its descriptor in the running loop."""
 
 import asyncio
+import os
 
 
 def _ring(done):
@@ -8,24 +9,29 @@ def _ring(done):
         done.set_result(None)
 
 
-async def _readable(fd):
+async def _ended(transfer):
+    if transfer.done():
+        return
     loop = asyncio.get_running_loop()
     done = loop.create_future()
-    loop.add_reader(fd, _ring, done)
+    # A loop has one reader a descriptor, and several tasks may await one transfer.
+    fd = os.dup(transfer.fileno())
     try:
-        await done
+        loop.add_reader(fd, _ring, done)
+        try:
+            await done
+        finally:
+            loop.remove_reader(fd)
     finally:
-        loop.remove_reader(fd)
+        os.close(fd)
 
 
 async def wait(transfer):
     try:
-        if not transfer.done():
-            await _readable(transfer.fileno())
+        await _ended(transfer)
     except asyncio.CancelledError:
         transfer.cancel()
         # The engine lets go of socket, file and memory first: whoever cancels may want them next.
-        if not transfer.done():
-            await _readable(transfer.fileno())
+        await _ended(transfer)
         raise
     return transfer.result()

@@ -256,7 +256,10 @@ impl Drop for Transfer {
         transfer.cancel();
         let mut wait = Some(|| drop(transfer.wait()));
         if Python::try_attach(|py| wait.take().map(|wait| py.detach(wait))).is_none() {
-            wait.take().map(|wait| wait());
+            // The interpreter is ending: nobody waits for its lock.
+            if let Some(wait) = wait.take() {
+                wait();
+            }
         }
     }
 }

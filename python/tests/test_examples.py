@@ -22,6 +22,12 @@ def test_asyncio_digests(tmp_path):
     assert done.stdout == "".join(lines), done.stderr
 
 
+def test_compare():
+    command = [sys.executable, EXAMPLES / "compare.py", "2", "1", "1"]
+    done = subprocess.run(command, capture_output=True, timeout=60, text=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["loop", "dcs", "ratio"], done.stderr
+
+
 def test_file_server(tmp_path):
     content = data(3 * MIB, 1)
     (tmp_path / "file").write_bytes(content)

@@ -131,6 +131,13 @@ def test_asyncio_errors_and_cancelling(pair):
         waits = [asyncio.ensure_future(_wait(dcs.transfer(b"1", dcs.Memory(1)))) for _ in range(3)]
         assert [done.memory for done in await asyncio.gather(*waits)] == [b"1"] * 3
 
+        # Several tasks may await one.
+        shared = dcs.transfer(pair[1], dcs.Memory(1), count=1)
+        waits = [asyncio.ensure_future(_wait(shared)) for _ in range(3)]
+        await asyncio.sleep(0.02)
+        pair[0].sendall(b"2")
+        assert [done.memory for done in await asyncio.gather(*waits)] == [b"2"] * 3
+
     async def _wait(transfer):
         return await transfer
 
