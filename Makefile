@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo server python test lint fuzz bench bench-all generate clean
+.PHONY: help build demo server python test swift lint fuzz bench bench-all generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,10 @@ test: ## every test
 	$(CARGO) test --workspace --locked
 	DCS_GZIP=zlib-rs $(CARGO) test -q -p dcs-ndp --locked --test vectors --test properties --test independent --test corpus
 	tools/python test
+
+swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own; some minutes
+	@tools/setup
+	integrations/swift/run tests
 
 lint: ## formatting, clippy, dependency licences and advisories
 	@tools/setup

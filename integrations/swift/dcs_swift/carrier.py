@@ -1,0 +1,226 @@
+"""Who moves the bytes of a body: the engine, or loops with hashlib.
+
+Both are asked by greenlets and neither blocks the hub for long: the engine's thread does the work while the greenlet waits
+for its descriptor; the loops work as Swift's own do, only with larger reads. The loops are there for `dcs bench apps`, so
+that a gain from larger reads is not credited to the engine.
+"""
+
+import errno
+import hashlib
+import os
+from collections import namedtuple
+
+from eventlet import sleep
+from eventlet.hubs import trampoline
+
+from .stored import AES, GZIP
+
+# Where a body got stuck.
+CLIENT, DISK, DATA, ENGINE = "client", "disk", "data", "engine"
+# Bytes of the body; bytes in the file; MD5 of the body in hexadecimal, or None.
+Moved = namedtuple("Moved", "body stored md5")
+_BLOCK = 1 << 20
+_DIRECT = 1 << 20
+
+
+class Stopped(Exception):
+    """A body that did not come the whole way."""
+
+    def __init__(self, where, cause, body=0):
+        super().__init__(f"{where}: {cause}")
+        self.where = where
+        self.errno = getattr(cause, "errno", None)
+        self.body = body
+
+
+class _Look(Exception):
+    pass
+
+
+def _settle(transfer):
+    """Until the engine has let go of its descriptors, whatever else comes."""
+    while not transfer.done():
+        try:
+            trampoline(transfer.fileno(), read=True)
+        except BaseException:  # noqa: B902: the caller raises what it has; closing a descriptor in use would be worse
+            pass
+
+
+class Engine:
+    """The bodies of all requests of a process on one engine: their MD5s share its multi-lane unit."""
+
+    name = "dcs"
+
+    def __init__(self):
+        import dcs
+
+        self._dcs = dcs
+        # A data file is never written again once it has its name.
+        knows = "immutable" in (dcs.transfer.__text_signature__ or "")
+        self._unchanging = {"immutable": True} if knows else {}
+        # By the file system's device.
+        self._direct = {}
+
+    def _run(self, watch, source, destination, through, **options):
+        """A completion; `Stopped`; or what the watch raises."""
+        side = {"source": DISK, "destination": CLIENT}
+        if watch.receives:
+            side = {"source": CLIENT, "destination": DISK}
+        transfer = self._submit(source, destination, through, options)
+        try:
+            self._wait(transfer, watch)
+            return transfer.result()
+        except self._dcs.Error as error:
+            done = error.completion
+            where = side.get(error.stage, DATA if error.stage == "operator" else ENGINE)
+            raise Stopped(where, error, done.bytes_in if done else 0) from error
+        finally:
+            # Its descriptor is closed now, and not when somebody forgets the exception with this frame.
+            del transfer
+
+    @staticmethod
+    def _wait(transfer, watch):
+        try:
+            while not transfer.done():
+                try:
+                    trampoline(transfer.fileno(), read=True, timeout=watch.pause(), timeout_exc=_Look)
+                except _Look:
+                    watch.look()
+        except BaseException:
+            transfer.cancel()
+            _settle(transfer)
+            raise
+        finally:
+            del transfer
+
+    def _submit(self, source, destination, through, options):
+        while True:
+            try:
+                return self._dcs.transfer(source, destination, through, **options)
+            except self._dcs.Error as error:
+                if error.errno != errno.EAGAIN:
+                    raise Stopped(ENGINE, error) from error
+            # More requests than an engine takes at once: this one waits for its turn.
+            sleep(0.01)
+
+    def send(self, sock, fd, start, stop, form, digest, watch):
+        """Bytes `start` to `stop` of a body to a client; a cipher's from a multiple of 16 on."""
+        through, offset, count = [], start, stop - start
+        if form.kind == AES:
+            through = [self._dcs.aes256_ctr(form.key.secret, form.iv_at(start))]
+        elif form.kind == GZIP:
+            # Only from its beginning can it be restored.
+            through, offset, count = [self._dcs.gunzip(), self._dcs.slice(start, stop - start)], 0, form.size
+        if digest:
+            through.append("md5")
+        done = self._run(watch, fd, sock, through, offset=offset, count=count, **self._unchanging)
+        return Moved(done.bytes_out, done.bytes_in, done.hexdigest("md5") if digest else None)
+
+    def receive(self, sock, fd, count, prefix, form, watch):
+        """`count` bytes of a client, of which `prefix` has come already, to the beginning of a file, encoded."""
+        through = ["md5"]
+        if form.kind == AES:
+            through.append(self._dcs.aes256_ctr(form.key.secret, form.iv))
+        elif form.kind == GZIP:
+            through.append(self._dcs.gzip(form.level))
+        cache = "off" if count >= _DIRECT and self._goes_past_cache(fd) else "auto"
+        done = self._run(watch, sock, fd, through, count=count, prefix=prefix, destination_cache=cache)
+        return Moved(done.bytes_in, done.bytes_out, done.hexdigest("md5"))
+
+    def _goes_past_cache(self, fd):
+        """Swift drops what it wrote from the page cache, once it is on the disk: large bodies need not go through it. Some
+        file systems don't offer that."""
+        device = os.fstat(fd).st_dev
+        if device not in self._direct:
+            try:
+                os.close(os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_DIRECT))
+                self._direct[device] = True
+            except OSError:
+                self._direct[device] = False
+        return self._direct[device]
+
+
+class Loops:
+    """Reads of 1 MiB, hashlib's MD5, ordinary sends and writes."""
+
+    name = "hashlib"
+
+    def send(self, sock, fd, start, stop, form, digest, watch):
+        md5 = hashlib.md5(usedforsecurity=False) if digest else None
+        compressed = form.kind == GZIP
+        decoder = form.decoder(0 if compressed else start)
+        block = memoryview(bytearray(_BLOCK))
+        at, left, skip, sent = (0, form.size, start, 0) if compressed else (start, stop - start, 0, 0)
+        while left and sent < stop - start:
+            try:
+                got = os.preadv(fd, [block[: min(_BLOCK, left)]], at)
+            except OSError as error:
+                raise Stopped(DISK, error, sent) from error
+            if not got:
+                raise Stopped(DISK, OSError(errno.ENODATA, "the file is shorter than it was"), sent)
+            at, left = at + got, left - got
+            plain = memoryview(_decode(decoder, block[:got], not left, sent)) if decoder else block[:got]
+            skipped = min(skip, len(plain))
+            plain, skip = plain[skipped : skipped + stop - start - sent], skip - skipped
+            if md5:
+                md5.update(plain)
+            try:
+                sock.sendall(plain)
+            except OSError as error:
+                raise Stopped(CLIENT, error, sent) from error
+            sent += len(plain)
+        return Moved(sent, at, md5.hexdigest() if md5 else None)
+
+    def receive(self, sock, fd, count, prefix, form, watch):
+        md5 = hashlib.md5(usedforsecurity=False)
+        encoder = form.encoder()
+        block = memoryview(bytearray(_BLOCK))
+        came, stored, data = 0, 0, memoryview(prefix)
+        while True:
+            md5.update(data)
+            came += len(data)
+            coded = encoder.update(data) if encoder else data
+            if encoder and came == count:
+                coded += encoder.finalize()
+            stored += _write(fd, coded, stored, came)
+            if came == count:
+                return Moved(came, stored, md5.hexdigest())
+            data = block[: self._some(sock, block[: min(_BLOCK, count - came)], watch, came)]
+
+    @staticmethod
+    def _some(sock, block, watch, came):
+        try:
+            got = sock.recv_into(block)
+        except TimeoutError:
+            watch.overrun()
+        except OSError as error:
+            raise Stopped(CLIENT, error, came) from error
+        watch.check_longest()
+        if not got:
+            raise Stopped(CLIENT, OSError(errno.ECONNRESET, "the client ended early"), came)
+        return got
+
+
+def _decode(decoder, data, last, sent):
+    try:
+        return decoder.update(data) + (decoder.finalize() if last else b"")
+    except OSError as error:
+        raise Stopped(DATA, error, sent) from error
+
+
+def _write(fd, data, offset, came):
+    written = 0
+    while written < len(data):
+        try:
+            written += os.pwrite(fd, data[written:], offset + written)
+        except OSError as error:
+            raise Stopped(DISK, error, came) from error
+    return written
+
+
+def make(name):
+    """By the configuration's name."""
+    kinds = {kind.name: kind for kind in (Engine, Loops)}
+    if name not in kinds:
+        raise ValueError(f"engine = {name}: expected one of {', '.join(sorted(kinds))}")
+    return kinds[name]()

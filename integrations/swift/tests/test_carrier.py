@@ -1,0 +1,166 @@
+"""Both carriers move the same bytes: files and connections of this process, a greenlet for each side."""
+
+import hashlib
+import os
+import random
+
+import eventlet
+import pytest
+from eventlet.green import socket
+
+from dcs_swift import carrier
+from dcs_swift.carrier import CLIENT, DATA, DISK, Stopped
+from dcs_swift.stored import AES, GZIP, PLAIN, Form, Key
+from dcs_swift.watch import Silent, Watch
+
+DATA_OF = random.Random(3).randbytes(1_500_000) + bytes(1_500_007)
+KEY = Key(bytes(range(32)))
+
+
+@pytest.fixture(params=["dcs", "hashlib"])
+def moves(request):
+    if request.param == "dcs":
+        pytest.importorskip("dcs")
+    return carrier.make(request.param)
+
+
+@pytest.fixture
+def pair():
+    server = eventlet.listen(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname())
+    served, _ = server.accept()
+    served.settimeout(5)
+    yield client, served
+    for each in (client, served, server):
+        each.close()
+
+
+def read_all(sock, count):
+    parts = []
+    while count and (got := sock.recv(min(count, 1 << 16))):
+        parts.append(got)
+        count -= len(got)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, AES, GZIP])
+@pytest.mark.parametrize("ahead", [0, 1, 5000, len(DATA_OF)])
+def test_there_and_back(moves, pair, tmp_path, kind, ahead):
+    client, served = pair
+    form = Form.new(kind, KEY)
+    sender = eventlet.spawn(client.sendall, DATA_OF[ahead:])
+    with open(tmp_path / "object", "w+b") as file:
+        watch = Watch(served, True, 5)
+        moved = moves.receive(served, file.fileno(), len(DATA_OF), DATA_OF[:ahead], form, watch)
+        sender.wait()
+        assert moved.body == len(DATA_OF) and moved.stored == os.fstat(file.fileno()).st_size
+        assert moved.md5 == hashlib.md5(DATA_OF).hexdigest()
+        file.seek(0)
+        decoder = form.decoder()
+        assert (decoder.update(file.read()) + decoder.finalize() if decoder else file.read()) == DATA_OF
+        reader = eventlet.spawn(read_all, client, len(DATA_OF))
+        again = Form(form.kind, KEY, form.iv, size=moved.stored)
+        sent = moves.send(served, file.fileno(), 0, len(DATA_OF), again, True, Watch(served, False, 5))
+        assert reader.wait() == DATA_OF
+        assert sent == (len(DATA_OF), moved.stored, moved.md5)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, AES, GZIP])
+def test_range(moves, pair, tmp_path, kind):
+    client, served = pair
+    form = Form.new(kind, KEY)
+    encoder = form.encoder()
+    coded = encoder.update(DATA_OF) + encoder.finalize() if encoder else DATA_OF
+    form = Form(kind, KEY, form.iv, size=len(coded))
+    (tmp_path / "object").write_bytes(coded)
+    with open(tmp_path / "object", "rb") as file:
+        reader = eventlet.spawn(read_all, client, 99_999)
+        sent = moves.send(served, file.fileno(), 160_000, 259_999, form, False, Watch(served, False, 5))
+        assert reader.wait() == DATA_OF[160_000:259_999]
+        assert sent.md5 is None and sent.body == 99_999
+
+
+def test_client_ends_early(moves, pair, tmp_path):
+    client, served = pair
+    client.sendall(DATA_OF[:1000])
+    client.shutdown(socket.SHUT_WR)
+    with open(tmp_path / "object", "wb") as file, pytest.raises(Stopped) as caught:
+        moves.receive(served, file.fileno(), 5000, b"", Form(), Watch(served, True, 5))
+    assert caught.value.where == CLIENT
+
+
+def test_client_is_silent(moves, pair, tmp_path):
+    _, served = pair
+    served.settimeout(0.3)
+    with open(tmp_path / "object", "wb") as file, pytest.raises(Silent):
+        moves.receive(served, file.fileno(), 5000, b"abc", Form(), Watch(served, True, 0.3))
+
+
+def test_client_leaves(moves, pair, tmp_path):
+    client, served = pair
+    (tmp_path / "object").write_bytes(DATA_OF * 5)
+    with open(tmp_path / "object", "rb") as file, pytest.raises(Stopped) as caught:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+        moves.send(served, file.fileno(), 0, 5 * len(DATA_OF), Form(), True, Watch(served, False, 5))
+    assert caught.value.where == CLIENT
+
+
+def test_file_that_can_not_be_written(moves, pair, tmp_path):
+    client, served = pair
+    (tmp_path / "object").write_bytes(b"")
+    client.sendall(DATA_OF[:1000])
+    with open("/dev/full", "wb") as file, pytest.raises(Stopped) as caught:
+        moves.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 5))
+    assert caught.value.where == DISK
+
+
+def test_damaged_gzip(moves, pair, tmp_path):
+    client, served = pair
+    encoder = Form.new(GZIP).encoder()
+    coded = bytearray(encoder.update(DATA_OF) + encoder.finalize())
+    coded[len(coded) // 3] ^= 0x55
+    (tmp_path / "object").write_bytes(coded)
+    reader = eventlet.spawn(read_all, client, len(DATA_OF))
+    with open(tmp_path / "object", "rb") as file, pytest.raises(Stopped) as caught:
+        moves.send(served, file.fileno(), 0, len(DATA_OF), Form(GZIP, size=len(coded)), True, Watch(served, False, 5))
+    assert caught.value.where == DATA
+    served.shutdown(socket.SHUT_RDWR)
+    assert len(reader.wait()) < len(DATA_OF)
+
+
+def test_killed_greenlet_lets_go(moves, pair, tmp_path):
+    """A greenlet that is ended in the midst gives its descriptors back."""
+    _, served = pair
+    with open(tmp_path / "object", "wb") as file:
+        waits = eventlet.spawn(moves.receive, served, file.fileno(), 5000, b"", Form(), Watch(served, True, 60))
+        eventlet.sleep(0.2)
+        waits.kill()
+        with pytest.raises(BaseException):
+            waits.wait()
+    before = len(os.listdir("/proc/self/fd"))
+    eventlet.sleep(0.2)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_others_run_meanwhile(moves, pair, tmp_path):
+    """A greenlet that waits for a client holds up no other."""
+    client, served = pair
+    turns = []
+
+    def count():
+        while True:
+            turns.append(1)
+            eventlet.sleep(0.01)
+
+    counting = eventlet.spawn(count)
+    with open(tmp_path / "object", "wb") as file:
+        eventlet.spawn_after(0.5, client.sendall, b"x" * 1000)
+        moves.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 5))
+    counting.kill()
+    assert len(turns) > 20
+
+
+def test_unknown_engine():
+    with pytest.raises(ValueError, match="expected one of dcs, hashlib"):
+        carrier.make("card")
