@@ -3,14 +3,15 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo server python test swift lint fuzz bench bench-all generate clean
+.PHONY: help build demo server python test swift preload lint fuzz bench bench-all generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-build: ## the dcs command, libdcs.so and libdcs.a, in target/release
+build: ## the dcs command, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
 	@tools/setup
 	$(CARGO) build --release --locked
+	ln -f target/release/libdcs_preload.so target/release/libdcs-preload.so
 
 demo: build ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
 	target/release/dcs demo
@@ -34,6 +35,11 @@ test: ## every test
 swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own; some minutes
 	@tools/setup
 	integrations/swift/run tests
+
+preload: ## libdcs-preload.so in nginx, lighttpd, vsftpd and Java, which are installed where that is allowed
+	@tools/setup
+	tools/setup-preload
+	$(CARGO) test -p dcs-preload --locked
 
 lint: ## formatting, clippy, dependency licences and advisories
 	@tools/setup

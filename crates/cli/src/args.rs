@@ -34,6 +34,8 @@ pub enum Command {
     Demo(Demo),
     /// Measure what jobs cost, beside what else could do them
     Bench(Bench),
+    /// Run a program that uses sendfile(2) with its files going through a chain of operators
+    Run(crate::preload::Run),
     /// Serve a folder as an S3 object server
     Serve(crate::serve::Serve),
     /// Go through the folder of an object server for damaged objects

@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args`, `units` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `serve`, `scrub`, `server` | one subcommand each |
+//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `preload` (`dcs run`), `serve`, `scrub`, `server` | one subcommand each |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
@@ -27,6 +27,7 @@ mod interrupt;
 mod keys;
 mod operate;
 mod ops;
+mod preload;
 mod recv;
 mod report;
 mod scrub;
@@ -52,6 +53,7 @@ fn main() -> std::process::ExitCode {
         Command::Recv(recv) => recv::run(recv, &report),
         Command::Copy(copy) => copy::run(copy, &report),
         Command::Ops(ops) => ops::run(ops, &report),
+        Command::Run(options) => preload::run(options, &report),
         Command::Serve(options) => serve::run(options, &report),
         Command::Scrub(options) => scrub::run(options, &report),
         Command::Server(options) => server::run(options, &report),

@@ -58,6 +58,7 @@ impl Report {
             | Command::BenchHog { .. }
             | Command::BenchLoad
             | Command::BenchBecome { .. } => ("bench-helper", false),
+            Command::Run(_) => ("run", false),
             Command::Serve(_) => ("serve", false),
             Command::Scrub(_) => ("scrub", false),
             Command::Server(_) => ("server", false),

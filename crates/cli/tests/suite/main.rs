@@ -10,6 +10,7 @@ mod help;
 mod interrupt;
 mod keys;
 mod network;
+mod preload;
 mod run;
 mod scrub;
 mod serve_full;

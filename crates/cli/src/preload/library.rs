@@ -1,0 +1,52 @@
+//! Finding `libdcs-preload.so`, and naming it to the loader.
+
+use crate::failure::{Exit, Failure};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// As it is installed, and as cargo leaves it.
+const NAMES: [&str; 2] = ["libdcs-preload.so", "libdcs_preload.so"];
+
+/// Folders beside that of the command, then the system's.
+const BESIDE: [&str; 3] = ["", "../lib", "../lib/dcs"];
+const SYSTEM: [&str; 4] = ["/usr/local/lib", "/usr/lib/dcs", "/usr/lib/x86_64-linux-gnu", "/usr/lib"];
+
+const VARIABLE: &str = "DCS_PRELOAD";
+
+/// The library that was named, or else the first that is found.
+pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let environment = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = named.map(Path::to_path_buf).or(environment) {
+        return match path.canonicalize() {
+            Ok(path) if path.is_file() => Ok(path),
+            Ok(_) => Err(Failure::usage(format!("{} is no library", path.display()))),
+            Err(error) => Err(Failure::io(path.display(), &error)),
+        };
+    }
+    let own = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_path_buf()));
+    let beside = own.iter().flat_map(|own| BESIDE.map(|folder| own.join(folder)));
+    let folders: Vec<PathBuf> = beside.chain(SYSTEM.map(PathBuf::from)).collect();
+    let files = folders.iter().flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    let found = files.into_iter().find_map(|file| file.canonicalize().ok().filter(|file| file.is_file()));
+    found.ok_or_else(|| {
+        let looked: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let line = format!("there is no {} in {}", NAMES[0], looked.join(", "));
+        Failure::new(Exit::NotFound, line)
+            .advise(format!("make build leaves it in target/release; name it by --library or {VARIABLE}"))
+    })
+}
+
+/// The value of LD_PRELOAD: this one first, then what is there already.
+pub fn preload(library: &Path) -> Result<OsString, Failure> {
+    if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+        let line = format!("{}: the loader takes no path with spaces or colons", library.display());
+        return Err(Failure::usage(line).advise("put the library elsewhere, and name it by --library"));
+    }
+    let mut value = library.as_os_str().to_os_string();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        value.push(":");
+        value.push(before);
+    }
+    Ok(value)
+}

@@ -1,0 +1,121 @@
+//! `dcs run`: what it refuses before a program starts, and that the program runs as it would by itself.
+
+use crate::run::{IV, KEY, Place};
+use std::path::PathBuf;
+use std::process::Command;
+
+const SEND: &str = "import os,socket,sys;a,b=socket.socketpair();f=open(sys.argv[1],'rb');\
+                    n=os.sendfile(a.fileno(),f.fileno(),0,9999);sys.stdout.buffer.write(b.recv(n))";
+
+/// The library, where it was built: by cargo test --workspace it is.
+fn library() -> Option<PathBuf> {
+    let library = PathBuf::from(env!("CARGO_BIN_EXE_dcs")).with_file_name("libdcs_preload.so");
+    if !library.is_file() {
+        eprintln!("skipped: no {} (cargo build -p dcs-preload)", library.display());
+        return None;
+    }
+    Some(library)
+}
+
+/// `dcs run OPTIONS -- python3 -c SEND FILE`.
+fn send(place: &Place, options: &str, file: &str) -> Command {
+    let mut command = place.dcs(&format!("run {options} -- python3 -c"));
+    command.args([SEND, file]);
+    command
+}
+
+#[test]
+fn a_program_runs_with_its_files_going_through_a_chain() {
+    if library().is_none() {
+        return;
+    }
+    let place = Place::new();
+    place.write("file", b"abc");
+    place.write("key", KEY.as_bytes());
+    let done =
+        send(&place, "--through md5 --path */file --log log --counters counted", "file").output().unwrap();
+    assert_eq!((done.stdout.as_slice(), done.status.code()), (&b"abc"[..], Some(0)));
+    let log = String::from_utf8(place.read("log")).unwrap();
+    assert!(log.contains("900150983cd24fb0d6963f7d28e17f72"), "{log}");
+    let shown = place.run("run --show counted").ok().stdout();
+    assert!(shown.contains("engine_calls") && shown.contains("calls that the engine carried"), "{shown}");
+    let shown: serde_json::Value =
+        serde_json::from_str(&place.run("run --show counted --json").ok().stdout()).unwrap();
+    assert_eq!(
+        (&shown["engine_calls"], &shown["engine_bytes"], &shown["kernel_calls"]),
+        (&1.into(), &3.into(), &0.into())
+    );
+
+    // What dcs copy encrypts, the program sends as it was.
+    place.run(&format!("copy file sealed --through aes256-ctr --key-file key --iv {IV}")).ok();
+    assert_ne!(place.read("sealed"), b"abc");
+    let options = format!("--through aes256-ctr --key-file key --counter {IV} --log log");
+    assert_eq!(send(&place, &options, "sealed").output().unwrap().stdout, b"abc");
+
+    // From a file of rules, and with another port the kernel's own.
+    place.write("rules.toml", b"[[rule]]\nname = 'all'\nthrough = ['sha1', 'crc32c']\n");
+    assert_eq!(send(&place, "--config rules.toml --log log", "file").output().unwrap().stdout, b"abc");
+    let log = String::from_utf8(place.read("log")).unwrap();
+    assert!(
+        log.contains("\"rule\":\"all\"") && log.contains("a9993e364706816aba3e25717850c26c9cd0d89d"),
+        "{log}"
+    );
+}
+
+#[test]
+fn the_program_is_what_the_user_named() {
+    if library().is_none() {
+        return;
+    }
+    let place = Place::new();
+    let code = place.dcs("run --through md5 -- sh -c").arg("exit 7").status().unwrap().code();
+    assert_eq!(code, Some(7), "the program's own code");
+    let mut command = place.dcs("run -- env");
+    let said = String::from_utf8(command.env("LD_PRELOAD", "libother.so").output().unwrap().stdout).unwrap();
+    let line = said.lines().find(|line| line.starts_with("LD_PRELOAD=")).unwrap();
+    assert!(line.contains("libdcs_preload.so:libother.so"), "{line}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_it_runs() {
+    let place = Place::new();
+    place.write("short", b"1234");
+    place.write("rules", b"[[rule]]\nfile = 'x'\n");
+    for (line, code, said) in [
+        ("run --through md6 -- true", 2, "there is no operator \"md6\""),
+        ("run --through gzip -- true", 2, "until_close"),
+        ("run --through aes256-xts -- true", 2, "cannot be applied here"),
+        ("run --through aes256-ctr -- true", 2, "needs key_file and counter"),
+        ("run --through aes256-ctr --key-file short --counter xattr:user.c -- true", 2, "has 4 bytes"),
+        ("run --path */x -- true", 2, "say --through"),
+        ("run --config rules -- true", 2, "unknown field `file`"),
+        ("run --config none -- true", 7, "No such file"),
+        ("run --through md5 --counters short -- true", 2, "no file of dcs-preload's counters"),
+        ("run --show short", 1, "no file of dcs-preload's counters"),
+        ("run --library none -- true", 7, "none"),
+        ("run", 2, "PROGRAM"),
+    ] {
+        let done = place.run(line);
+        assert_eq!(done.code(), code, "{line}: {}", done.stderr());
+        assert!(done.stderr().contains(said), "{line}: {}", done.stderr());
+    }
+    if library().is_some() {
+        let done = place.run("run -- no-such-program");
+        assert!(done.code() == 7 && done.stderr().contains("no program"), "{}", done.stderr());
+    }
+}
+
+/// The loader would leave the library out of a static program, and nobody would notice.
+#[test]
+fn a_static_program_is_refused() {
+    if library().is_none() {
+        return;
+    }
+    let place = Place::new();
+    place.write("main.c", b"int main(void) { return 0; }\n");
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-o"]).arg(place.path("static")).arg(place.path("main.c"));
+    assert!(cc.status().unwrap().success());
+    let done = place.run("run --through md5 -- ./static");
+    assert!(done.code() == 2 && done.stderr().contains("statically linked"), "{}", done.stderr());
+}

@@ -1,0 +1,100 @@
+//! What the library counts, and the file in which all processes of a program count together.
+//!
+//! The file is 16 bytes of [`MAGIC`] and a u64 in this machine's byte order for each [`Counter`]. It is mapped by the
+//! processes, so that what was counted survives whatever ends them.
+
+use std::path::Path;
+
+/// How the file begins.
+pub const MAGIC: [u8; 16] = *b"dcs-preload/1\n\0\0";
+
+/// Bytes of the file.
+pub const FILE_SIZE: usize = MAGIC.len() + Counter::ALL.len() * 8;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Calls whose bytes the engine processed.
+    EngineCalls,
+    /// Bytes of files that these calls reported as sent.
+    EngineBytes,
+    /// Calls to which a chain applies that found the socket full (EAGAIN).
+    EngineFull,
+    /// Calls to which no chain applies.
+    KernelCalls,
+    /// Bytes that these calls sent.
+    KernelBytes,
+    /// Calls to which a chain of digests applies, but which the kernel carried.
+    FallbackCalls,
+    /// Bytes that these calls sent.
+    FallbackBytes,
+    /// Calls to which a chain applies that failed inside the library.
+    Failed,
+    /// Ranges of files that went through a chain, and were logged.
+    Objects,
+    /// Lines that the log did not take.
+    LogLost,
+}
+
+impl Counter {
+    /// All of them, in the order of the file.
+    pub const ALL: [Counter; 10] = [
+        Counter::EngineCalls,
+        Counter::EngineBytes,
+        Counter::EngineFull,
+        Counter::KernelCalls,
+        Counter::KernelBytes,
+        Counter::FallbackCalls,
+        Counter::FallbackBytes,
+        Counter::Failed,
+        Counter::Objects,
+        Counter::LogLost,
+    ];
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Counter::EngineCalls => "engine_calls",
+            Counter::EngineBytes => "engine_bytes",
+            Counter::EngineFull => "engine_full",
+            Counter::KernelCalls => "kernel_calls",
+            Counter::KernelBytes => "kernel_bytes",
+            Counter::FallbackCalls => "fallback_calls",
+            Counter::FallbackBytes => "fallback_bytes",
+            Counter::Failed => "failed",
+            Counter::Objects => "objects",
+            Counter::LogLost => "log_lost",
+        }
+    }
+
+    /// What it counts, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Counter::EngineCalls => "calls that the engine carried",
+            Counter::EngineBytes => "bytes of files in these",
+            Counter::EngineFull => "calls for a chain that found the socket full",
+            Counter::KernelCalls => "calls to which no rule applies: the kernel's own sendfile",
+            Counter::KernelBytes => "bytes in these",
+            Counter::FallbackCalls => "calls to which a rule applies, but the kernel had to carry them",
+            Counter::FallbackBytes => "bytes in these: no digest was computed",
+            Counter::Failed => "calls to which a rule applies that failed (EIO)",
+            Counter::Objects => "ranges of files that were logged",
+            Counter::LogLost => "lines that the log did not take",
+        }
+    }
+}
+
+/// Reads the file: each counter with its value.
+///
+/// # Errors
+///
+/// That of reading it; InvalidData where it is not such a file.
+pub fn read(path: &Path) -> std::io::Result<Vec<(Counter, u64)>> {
+    let bytes = std::fs::read(path)?;
+    let refused =
+        || std::io::Error::new(std::io::ErrorKind::InvalidData, "it is no file of dcs-preload's counters");
+    let values = bytes.strip_prefix(&MAGIC).filter(|_| bytes.len() == FILE_SIZE).ok_or_else(refused)?;
+    let value = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+    Ok(Counter::ALL.into_iter().zip(values.chunks_exact(8).map(value)).collect())
+}

@@ -1,0 +1,69 @@
+//! Key files, and where a file's first counter block is found.
+
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes of an AES-256 key.
+const KEY_SIZE: usize = 32;
+
+/// No key file is longer, even one of digits with white space around.
+const FILE_MAX: u64 = 4096;
+
+/// Where the first counter block of a file comes from. One counter for several files under one key gives all of them
+/// away to whoever has two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FirstCounter {
+    /// An extended attribute of the file: 16 bytes, or 32 hexadecimal digits.
+    Attribute(String),
+    /// This one: right for one file only.
+    Fixed([u8; 16]),
+}
+
+impl FirstCounter {
+    /// Reads `xattr:NAME`, or 32 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<FirstCounter> {
+        match text.strip_prefix("xattr:") {
+            Some(name) if name.starts_with("user.") && !name.contains('\0') => {
+                Some(FirstCounter::Attribute(name.to_string()))
+            }
+            Some(_) => None,
+            None => counter(text.as_bytes()).map(FirstCounter::Fixed),
+        }
+    }
+}
+
+/// A counter block: 16 bytes, or 32 hexadecimal digits with white space around.
+pub fn counter(value: &[u8]) -> Option<[u8; 16]> {
+    <[u8; 16]>::try_from(value).ok().or_else(|| from_hex(value.trim_ascii())?.try_into().ok())
+}
+
+/// Reads a key: raw bytes, or hexadecimal digits with white space around.
+///
+/// # Errors
+///
+/// A sentence that names the file.
+pub fn read(path: &Path) -> Result<[u8; KEY_SIZE], String> {
+    let failed = |error: std::io::Error| format!("key file {}: {error}", path.display());
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    let text = bytes.trim_ascii();
+    // A key of digits only is text: no random key of 32 bytes looks so.
+    let decoded = if text.len() >= KEY_SIZE { from_hex(text) } else { None };
+    let key = decoded.unwrap_or(bytes);
+    let length = key.len();
+    key.try_into().map_err(|_| {
+        format!(
+            "the key in {} has {length} bytes; aes256-ctr takes {KEY_SIZE} (openssl rand -hex {KEY_SIZE})",
+            path.display()
+        )
+    })
+}
+
+fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    if text.len() % 2 != 0 {
+        return None;
+    }
+    text.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+}

@@ -1,0 +1,28 @@
+//! Which chain `libdcs-preload.so` applies to which file, and the counters that it keeps.
+//!
+//! Shared by the library, which acts on it, and by `dcs run`, which checks it before a program starts.
+//!
+//! # Architecture
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`config`] | [`Config`] and its rules, read from TOML |
+//! | [`chain`] | [`Chain`]: the operators of a rule, checked |
+//! | [`key`] | key files, and where a file's first counter block is found |
+//! | [`counters`] | the names of the counters, and their file |
+//!
+//! # What it doesn't implement
+//!
+//! * No engine, no system call but reading configuration, keys and counters.
+//! * No conditions but path and port.
+#![forbid(unsafe_code)]
+
+pub mod chain;
+pub mod config;
+pub mod counters;
+pub mod key;
+
+pub use chain::{Chain, Step};
+pub use config::{Config, ConfigError, Rule};
+pub use counters::Counter;
+pub use key::FirstCounter;

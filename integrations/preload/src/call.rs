@@ -1,0 +1,266 @@
+//! One call: what applies to it, and who carries it.
+
+use crate::process;
+use crate::setup::{self, Setup};
+use crate::stream::{Beginning, Stop, Stream};
+use crate::streams::{Open, State};
+use crate::sys::{self, Errno};
+use dcs_preload_rules::{Counter, FirstCounter, Rule, key};
+use libc::{c_int, off_t, ssize_t};
+use serde_json::{Map, Value};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the program asked for.
+struct Call {
+    out_fd: c_int,
+    in_fd: c_int,
+    offset: *mut off_t,
+    count: usize,
+}
+
+/// Who carried it, and what came of it.
+enum Verdict {
+    /// The kernel is to carry it; it is counted under these.
+    Kernel(Counter, Counter),
+    Sent(usize),
+    Failed(Errno),
+}
+
+/// No chain applies.
+const PLAIN: Verdict = Verdict::Kernel(Counter::KernelCalls, Counter::KernelBytes);
+
+/// One does, and cannot be had.
+const FALLBACK: Verdict = Verdict::Kernel(Counter::FallbackCalls, Counter::FallbackBytes);
+
+/// sendfile(2), for programs.
+pub fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: usize) -> ssize_t {
+    let Some(setup) = setup::active() else { return sys::sendfile(out_fd, in_fd, offset, count) };
+    let call = Call { out_fd, in_fd, offset, count };
+    let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call.run(setup)));
+    // Nobody knows how far it came: what the kernel sent now could be sent twice.
+    match verdict.unwrap_or(Verdict::Failed(libc::EIO)) {
+        Verdict::Kernel(calls, bytes) => {
+            let sent = sys::sendfile(out_fd, in_fd, offset, count);
+            process::count(calls, 1);
+            process::count(bytes, u64::try_from(sent).unwrap_or(0));
+            sent
+        }
+        Verdict::Sent(sent) => {
+            process::count(Counter::EngineCalls, 1);
+            process::count(Counter::EngineBytes, sent as u64);
+            sent as ssize_t
+        }
+        Verdict::Failed(errno) => {
+            sys::set_errno(errno);
+            -1
+        }
+    }
+}
+
+impl Call {
+    fn run(&self, setup: &'static Setup) -> Verdict {
+        if setup.rules.is_empty() || self.count == 0 {
+            return PLAIN;
+        }
+        let socket = sys::stat(self.out_fd).filter(|stat| sys::is_kind(stat, libc::S_IFSOCK));
+        let file = sys::stat(self.in_fd).filter(|stat| sys::is_kind(stat, libc::S_IFREG));
+        let (Some(socket), Some(file)) = (socket, file) else { return PLAIN };
+        let found = process::existing().and_then(|state| Some((state, state.find(sys::identity(&socket))?)));
+        if let Some((state, slot)) = found {
+            let mut open = slot.hold();
+            if open.is_some() {
+                let at = match self.position() {
+                    Ok(at) => at,
+                    Err(errno) => return Verdict::Failed(errno),
+                };
+                if let Some(open) = &mut *open
+                    && open.stream.goes_on(sys::identity(&file), at)
+                {
+                    open.socket = self.out_fd;
+                } else if let Some(open) = open.take() {
+                    state.end(setup, open, "left");
+                }
+                if open.is_some() {
+                    return self.carry(setup, state, &mut open, at);
+                }
+            }
+        }
+        self.begin(setup, &socket, &file)
+    }
+
+    /// Begins a stream, where a rule applies.
+    fn begin(&self, setup: &'static Setup, socket: &libc::stat, file: &libc::stat) -> Verdict {
+        let (rule, path) = match self.choose(setup) {
+            Choice::Rule(rule, path) if !setup.rules[rule].chain.is_empty() => (rule, path),
+            Choice::Unknown if setup.rules.iter().all(|rule| rule.chain.only_looks()) => return FALLBACK,
+            Choice::Unknown => {
+                trouble(setup, "the path of the file cannot be found out (no /proc)");
+                return failed();
+            }
+            _ => return PLAIN,
+        };
+        if !sys::is_stream(self.out_fd) {
+            return PLAIN;
+        }
+        let at = match self.position() {
+            Ok(at) => at,
+            Err(errno) => return Verdict::Failed(errno),
+        };
+        let end = u64::try_from(file.st_size).unwrap_or(0);
+        // Behind the end there is nothing to be processed.
+        if at >= end {
+            return PLAIN;
+        }
+        let Some(state) = process::state() else { return PLAIN };
+        let chain = &setup.rules[rule].chain;
+        let slot = state.slot(sys::identity(socket));
+        let mut open = slot.hold();
+        let begun = self.cipher(setup, rule).and_then(|cipher| {
+            if chain.resizes() && at != 0 {
+                return Err("a compressed stream begins where the file begins".to_string());
+            }
+            let about = self.about(setup, rule, path);
+            let beginning = Beginning { file: sys::identity(file), at, end, chain, cipher, about };
+            Stream::begin(&state.units, beginning)
+        });
+        // Another thread's, which began meanwhile.
+        if let Some(other) = open.take() {
+            state.end(setup, other, "left");
+        }
+        match begun {
+            Ok(stream) => *open = Some(Open { stream, socket: self.out_fd }),
+            Err(why) => {
+                trouble(setup, &why);
+                return if chain.only_looks() { FALLBACK } else { failed() };
+            }
+        }
+        self.carry(setup, state, &mut open, at)
+    }
+
+    /// The first rule that applies.
+    fn choose(&self, setup: &Setup) -> Choice {
+        let (mut port, mut path) = (None, None);
+        for (at, rule) in setup.rules.iter().enumerate() {
+            if rule.asks_port() {
+                let local = || sys::local_address(self.out_fd).map(|local| local.port());
+                if !rule.takes_port(*port.get_or_insert_with(local)) {
+                    continue;
+                }
+            }
+            if !rule.asks_path() {
+                return Choice::Rule(at, path.flatten());
+            }
+            match path.get_or_insert_with(|| setup.path(self.in_fd)) {
+                Some(found) if rule.takes_path(found) => return Choice::Rule(at, path.flatten()),
+                Some(_) => {}
+                None => return Choice::Unknown,
+            }
+        }
+        Choice::None
+    }
+
+    /// Key and counter for the file.
+    fn cipher(&self, setup: &Setup, rule: usize) -> Result<Option<([u8; 32], [u8; 16])>, String> {
+        let Some(key) = setup.keys[rule].clone()? else { return Ok(None) };
+        let Rule { cipher: Some((_, first)), .. } = &setup.rules[rule] else { return Ok(None) };
+        let counter = match first {
+            FirstCounter::Fixed(counter) => *counter,
+            FirstCounter::Attribute(name) => {
+                let value = sys::attribute(self.in_fd, name).map_err(|errno| {
+                    format!("attribute {name}: {}", std::io::Error::from_raw_os_error(errno))
+                })?;
+                key::counter(&value).ok_or_else(|| format!("attribute {name} is no counter block"))?
+            }
+        };
+        Ok(Some((key, counter)))
+    }
+
+    /// What the log says of a stream.
+    fn about(&self, setup: &Setup, rule: usize, path: Option<String>) -> Map<String, Value> {
+        let mut about = Map::new();
+        about.insert("rule".into(), setup.rules[rule].name.clone().into());
+        about.insert("path".into(), path.or_else(|| setup.path(self.in_fd)).into());
+        let text = |address: Option<std::net::SocketAddr>| address.map(|address| address.to_string());
+        about.insert("local".into(), text(sys::local_address(self.out_fd)).into());
+        about.insert("peer".into(), text(sys::peer_address(self.out_fd)).into());
+        about
+    }
+
+    /// Has the stream carry it.
+    fn carry(&self, setup: &Setup, state: &State, slot: &mut Option<Open>, at: u64) -> Verdict {
+        let Some(open) = slot else { return failed() };
+        let carried = open.stream.carry(self.out_fd, self.in_fd, self.count.min(sys::COUNT_MAX));
+        let only_looks = !open.stream.changes();
+        let ended = open.stream.is_complete() || carried.stop == Stop::Engine;
+        let mut good = carried.stop != Stop::Engine;
+        if ended && let Some(open) = slot.take() {
+            good &= state.end(setup, open, if good { "end" } else { "failed" });
+        }
+        if carried.bytes > 0 && (good || only_looks) {
+            self.advance(at + carried.bytes as u64);
+            return Verdict::Sent(carried.bytes);
+        }
+        match carried.stop {
+            _ if !good && only_looks => FALLBACK,
+            _ if !good => failed(),
+            Stop::Errno(errno) => {
+                if errno == libc::EAGAIN {
+                    process::count(Counter::EngineFull, 1);
+                }
+                Verdict::Failed(errno)
+            }
+            _ => Verdict::Sent(0),
+        }
+    }
+
+    /// Where in the file to begin. The kernel judges the arguments, by a call for no bytes.
+    fn position(&self) -> Result<u64, Errno> {
+        if sys::sendfile(self.out_fd, self.in_fd, self.offset, 0) < 0 {
+            return Err(sys::errno());
+        }
+        let at = match self.offset.is_null() {
+            true => sys::position(self.in_fd)?,
+            // SAFETY: the kernel has just read and written it.
+            false => u64::try_from(unsafe { self.offset.read_unaligned() }).map_err(|_| libc::EINVAL)?,
+        };
+        // What the call for no bytes could not show: a range that no file can have.
+        let end = at.checked_add(self.count as u64).filter(|end| off_t::try_from(*end).is_ok());
+        end.map(|_| at).ok_or(libc::EINVAL)
+    }
+
+    fn advance(&self, to: u64) {
+        if self.offset.is_null() {
+            sys::set_position(self.in_fd, to);
+        } else {
+            // SAFETY: the kernel had read and written it when the call began.
+            unsafe { self.offset.write_unaligned(to as off_t) };
+        }
+    }
+}
+
+/// Which rule applies.
+enum Choice {
+    /// This one; and the file's path, if it was asked for.
+    Rule(usize, Option<String>),
+    None,
+    /// That depends on a path which cannot be found out.
+    Unknown,
+}
+
+/// A chain applies that cannot be had, and without it the bytes would be wrong.
+fn failed() -> Verdict {
+    process::count(Counter::Failed, 1);
+    Verdict::Failed(libc::EIO)
+}
+
+/// Logs why a chain could not be applied, once a second: the counters count each.
+fn trouble(setup: &Setup, why: &str) {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    if LAST.swap(now, Ordering::Relaxed) != now {
+        let mut fields = Map::new();
+        fields.insert("why".into(), why.into());
+        setup.record.line("trouble", fields);
+    }
+}

@@ -1,0 +1,73 @@
+//! `libdcs-preload.so`: programs that use sendfile(2), unmodified, on the engine.
+//!
+//! Loaded by `LD_PRELOAD` (`dcs run` sets it), it stands in for `sendfile` and `sendfile64`. A configuration says which
+//! files, sent to which sockets, pass which operators: [`dcs_preload_rules::config`]. All other calls are the kernel's.
+//!
+//! # Architecture
+//!
+//! A chain has state (a digest covers all pieces of an object), and programs send an object in many calls. So a
+//! *stream* lives across calls: one transfer of the engine between two pipes. A call feeds the first pipe from the file
+//! and empties the second into the socket, both by splice(2), in the caller's own thread:
+//!
+//! ```text
+//!   file --splice--> pipe --> engine: operators --> pipe --splice--> socket
+//!        the call            its own thread              the call
+//! ```
+//!
+//! So the socket's and the file's errors, EAGAIN, SIGPIPE, timeouts and blocking are those of the kernel; no byte is
+//! computed that was not asked for; and while the program serves other connections the engine works on what was fed, all streams of
+//! the process side by side. What a call fed and the socket did not take waits in the stream for the next call.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `setup` | reads the configuration when the library is loaded; says what was counted when the process ends |
+//! | `call` | one call: what applies to it, and who carries it |
+//! | `process` | what is forgotten in a forked child: streams, engines, counters |
+//! | `streams` | the table of streams; ends those whose sockets are gone |
+//! | `stream` | one stream: feed, deliver, end |
+//! | `units` | engines, and pipes for them |
+//! | `record` | the log |
+//! | `sys` | the system calls |
+//!
+//! # What it doesn't implement
+//!
+//! * Other calls: write, writev, splice, io_uring, mmap. What a program does not send by sendfile is not seen.
+//! * A socket that is written by several threads at once gets their bytes in some order, as ever; a digest covers what
+//!   one file contributed.
+//! * TLS in the kernel: a chain is not applied to a socket that is no plain stream socket (TCP, Unix).
+
+mod call;
+mod process;
+mod record;
+mod setup;
+mod stream;
+mod streams;
+mod sys;
+mod units;
+
+use libc::{c_int, off_t, size_t, ssize_t};
+
+/// sendfile(2).
+///
+/// # Safety
+///
+/// As for the C library's: `offset` is NULL or points to an `off_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+    call::sendfile(out_fd, in_fd, offset, count)
+}
+
+/// sendfile(2) of programs that are compiled for large files, which here all are.
+///
+/// # Safety
+///
+/// As for [`sendfile`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(
+    out_fd: c_int,
+    in_fd: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    call::sendfile(out_fd, in_fd, offset, count)
+}

@@ -1,0 +1,122 @@
+//! What a forked child must not have: the state of this process, and what it counted.
+//!
+//! Both are reached through one page that the kernel wipes in a child (MADV_WIPEONFORK), so the child, however it was
+//! made, begins with nothing: no lock that a thread of the parent held, no engine whose thread is not there, no number
+//! of the parent's. What the parent had stays in the child's memory unused.
+
+use crate::streams::State;
+use crate::sys::{self, Errno};
+use dcs_preload_rules::Counter;
+use dcs_preload_rules::counters::{FILE_SIZE, MAGIC};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+const COUNTERS: usize = Counter::ALL.len();
+
+/// Wiped in a child: zero is every field's beginning.
+struct Page {
+    state: AtomicPtr<State>,
+    /// Somebody makes the state.
+    making: AtomicBool,
+    counts: [AtomicU64; COUNTERS],
+}
+
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
+
+/// The counters that processes share, where there is a file of them.
+static SHARED: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
+
+fn map(length: usize, flags: libc::c_int, fd: libc::c_int) -> Result<*mut u8, Errno> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at a place that the kernel chooses touches nothing that is there.
+    let at = unsafe { libc::mmap(null_mut(), length, protection, flags, fd, 0) };
+    if at == libc::MAP_FAILED { Err(sys::errno()) } else { Ok(at.cast()) }
+}
+
+/// Makes the page. It stays for good.
+pub fn prepare() -> Result<(), Errno> {
+    let size = std::mem::size_of::<Page>();
+    let page = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+    // SAFETY: the mapping was just made and has that length, which the kernel rounds up to pages.
+    if unsafe { libc::madvise(page.cast(), size, libc::MADV_WIPEONFORK) } != 0 {
+        return Err(sys::errno());
+    }
+    PAGE.store(page.cast(), Ordering::Release);
+    Ok(())
+}
+
+/// Maps the file of counters, which is made where it is not there.
+pub fn share_counters(path: &Path) -> std::io::Result<()> {
+    use std::io::{Error, ErrorKind};
+    use std::os::unix::fs::FileExt;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+    match file.metadata()?.len() {
+        0 => {
+            file.set_len(FILE_SIZE as u64)?;
+            file.write_all_at(&MAGIC, 0)?;
+        }
+        length => {
+            let mut magic = [0; MAGIC.len()];
+            let same =
+                length == FILE_SIZE as u64 && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
+            if !same {
+                return Err(Error::new(ErrorKind::InvalidData, "it is there, and no file of counters"));
+            }
+        }
+    }
+    let at = map(FILE_SIZE, libc::MAP_SHARED, file.as_raw_fd()).map_err(Error::from_raw_os_error)?;
+    // SAFETY: inside the mapping, behind the magic, whose length is a multiple of the counters' alignment.
+    SHARED.store(unsafe { at.add(MAGIC.len()) }.cast(), Ordering::Release);
+    Ok(())
+}
+
+fn page() -> Option<&'static Page> {
+    // SAFETY: NULL, or the page of `prepare`, which stays; zeroed memory is a valid Page, and all fields are atomic.
+    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The process's state, if it has one yet.
+pub fn existing() -> Option<&'static State> {
+    // SAFETY: NULL, or a State that was leaked to stay.
+    page().and_then(|page| unsafe { page.state.load(Ordering::Acquire).as_ref() })
+}
+
+/// The process's state, which is made where there is none.
+pub fn state() -> Option<&'static State> {
+    let page = page()?;
+    loop {
+        if let Some(state) = existing() {
+            return Some(state);
+        }
+        if !page.making.swap(true, Ordering::Acquire) {
+            // Another thread may have been faster.
+            if page.state.load(Ordering::Acquire).is_null() {
+                page.state.store(Box::leak(Box::default()), Ordering::Release);
+            }
+            page.making.store(false, Ordering::Release);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Counts.
+pub fn count(counter: Counter, by: u64) {
+    if let Some(page) = page() {
+        page.counts[counter as usize].fetch_add(by, Ordering::Relaxed);
+    }
+    let shared = SHARED.load(Ordering::Acquire);
+    if !shared.is_null() {
+        // SAFETY: `share_counters` mapped a counter for each place, for good; where the file was cut short since, the
+        // process that cut it is at fault, as with any mapping.
+        unsafe { (*shared.add(counter as usize)).fetch_add(by, Ordering::Relaxed) };
+    }
+}
+
+/// What this process counted.
+pub fn counted(counter: Counter) -> u64 {
+    page().map_or(0, |page| page.counts[counter as usize].load(Ordering::Relaxed))
+}

@@ -1,0 +1,102 @@
+//! The log: a JSON object a line, each written by one call, so that the lines of several processes do not mix.
+
+use crate::process;
+use crate::sys::{self, Identity};
+use dcs_preload_rules::Counter;
+use libc::c_int;
+use serde_json::{Map, Value};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where lines go. Nothing is locked: a forked child would wait for ever for a thread that it has not.
+pub struct Record {
+    path: Option<PathBuf>,
+    /// NULL for standard error. What it pointed to before stays in memory.
+    open: AtomicPtr<Open>,
+}
+
+/// A descriptor, which a program that closes all it knows nothing of may have closed.
+struct Open {
+    fd: c_int,
+    identity: Identity,
+}
+
+impl Record {
+    /// Opens the log.
+    pub fn new(path: Option<PathBuf>) -> std::io::Result<Record> {
+        let record = Record { path, open: AtomicPtr::new(null_mut()) };
+        if record.path.is_some() {
+            record.put(record.open_file()?);
+        }
+        Ok(record)
+    }
+
+    fn open_file(&self) -> std::io::Result<Open> {
+        let path = self.path.as_deref().unwrap_or(Path::new(""));
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.append(true).create(true).mode(0o640).open(path)?;
+        let metadata = file.metadata()?;
+        Ok(Open {
+            fd: sys::out_of_the_way(file.into()).into_raw_fd(),
+            identity: (metadata.dev(), metadata.ino()),
+        })
+    }
+
+    fn put(&self, open: Open) {
+        self.open.store(Box::leak(Box::new(open)), Ordering::Release);
+    }
+
+    /// Writes a line: an event, and what is to be said of it.
+    pub fn line(&self, event: &str, mut fields: Map<String, Value>) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        fields.insert("time".into(), Value::from(now.as_millis() as f64 / 1e3));
+        fields.insert("event".into(), event.into());
+        fields.insert("pid".into(), std::process::id().into());
+        let line = format!("{}\n", Value::Object(fields));
+        if !self.write(line.as_bytes()) {
+            process::count(Counter::LogLost, 1);
+        }
+    }
+
+    fn write(&self, line: &[u8]) -> bool {
+        if self.path.is_none() {
+            return sys::write(libc::STDERR_FILENO, line);
+        }
+        // SAFETY: NULL, or an Open that was leaked to stay.
+        let open = unsafe { self.open.load(Ordering::Acquire).as_ref() };
+        match open.filter(|open| open.is_ours()) {
+            Some(open) if self.is_named(open) => sys::write(open.fd, line),
+            // The log was rotated; or else the program closed it. A process may have lost the right to open it.
+            current => match (self.open_file(), current) {
+                (Ok(new), Some(open)) => {
+                    sys::replace(open.fd, new.fd);
+                    self.put(Open { fd: open.fd, identity: new.identity });
+                    sys::write(open.fd, line)
+                }
+                (Ok(new), None) => {
+                    let written = sys::write(new.fd, line);
+                    self.put(new);
+                    written
+                }
+                (Err(_), Some(open)) => sys::write(open.fd, line),
+                (Err(_), None) => false,
+            },
+        }
+    }
+
+    /// Whether the file has its name still; true too where nobody can tell.
+    fn is_named(&self, open: &Open) -> bool {
+        let named = self.path.as_ref().map(std::fs::metadata);
+        !matches!(named, Some(Ok(named)) if (named.dev(), named.ino()) != open.identity)
+    }
+}
+
+impl Open {
+    fn is_ours(&self) -> bool {
+        sys::stat(self.fd).is_some_and(|stat| sys::identity(&stat) == self.identity)
+    }
+}

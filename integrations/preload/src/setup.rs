@@ -1,0 +1,125 @@
+//! What happens when the library is loaded, and when the process ends.
+//!
+//! Configuration, keys, log and counters are opened when it is loaded: later the program may have given up its rights,
+//! or changed its root.
+
+use crate::process;
+use crate::record::Record;
+use crate::sys;
+use dcs_preload_rules::{Config, Counter, Rule};
+use libc::c_int;
+use serde_json::{Map, Value, json};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+/// What is the same for all calls.
+pub struct Setup {
+    pub rules: Vec<Rule>,
+    /// The key of each rule.
+    pub keys: Vec<Result<Option<[u8; 32]>, String>>,
+    pub record: Record,
+    /// /proc, which a changed root hides.
+    proc: AtomicI32,
+}
+
+static ACTIVE: AtomicPtr<Setup> = AtomicPtr::new(null_mut());
+
+/// The setup, where the environment asked for one.
+pub fn active() -> Option<&'static Setup> {
+    // SAFETY: NULL, or a Setup that was leaked to stay.
+    unsafe { ACTIVE.load(Ordering::Acquire).as_ref() }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOADED: extern "C" fn() = unloaded;
+
+extern "C" fn loaded() {
+    let prepared = std::panic::catch_unwind(|| match Config::from_environment() {
+        Ok(None) => Ok(()),
+        Ok(Some(config)) => prepare(config),
+        Err(error) => Err(error.to_string()),
+    });
+    let said = match prepared {
+        Ok(Ok(())) => return,
+        Ok(Err(said)) => said,
+        Err(_) => "a defect of the library".into(),
+    };
+    say(&format!("dcs-preload: {said}; no rule applies in process {}\n", std::process::id()));
+}
+
+/// A line for whoever started the program.
+fn say(line: &str) {
+    sys::write(libc::STDERR_FILENO, line.as_bytes());
+}
+
+fn prepare(config: Config) -> Result<(), String> {
+    process::prepare().map_err(|errno| format!("no memory: {}", std::io::Error::from_raw_os_error(errno)))?;
+    let record = match Record::new(config.log.clone()) {
+        Ok(record) => record,
+        Err(error) => {
+            let path = config.log.unwrap_or_default();
+            return Err(format!("log {}: {error}", path.display()));
+        }
+    };
+    if let Some(path) = &config.counters
+        && let Err(error) = process::share_counters(path)
+    {
+        return Err(format!("counters {}: {error}", path.display()));
+    }
+    let keys: Vec<_> = config.rules.iter().map(Rule::key).collect();
+    for error in keys.iter().filter_map(|key| key.as_ref().err()) {
+        // What the rule takes fails, which is better than to send it as it is.
+        say(&format!("dcs-preload: {error}\n"));
+    }
+    let proc = open_proc().map_err(|error| format!("/proc: {error}"))?;
+    let setup = Setup { rules: config.rules, keys, record, proc: AtomicI32::new(proc) };
+    ACTIVE.store(Box::leak(Box::new(setup)), Ordering::Release);
+    Ok(())
+}
+
+fn open_proc() -> std::io::Result<c_int> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open("/proc")?;
+    Ok(sys::out_of_the_way(file.into()).into_raw_fd())
+}
+
+impl Setup {
+    /// The path of an open file.
+    pub fn path(&self, fd: c_int) -> Option<String> {
+        sys::path(self.proc.load(Ordering::Relaxed), fd).or_else(|| {
+            // The program may have closed it, and opened something else in its place: that is not to be closed.
+            let opened = open_proc().ok()?;
+            self.proc.store(opened, Ordering::Relaxed);
+            sys::path(opened, fd)
+        })
+    }
+}
+
+/// When the process ends by exit: what is under way is logged, and what was counted.
+extern "C" fn unloaded() {
+    let _ = std::panic::catch_unwind(|| {
+        let Some(setup) = active() else { return };
+        if let Some(state) = process::existing() {
+            state.end_all(setup);
+        }
+        let counted = Counter::ALL.map(|counter| (counter.name(), process::counted(counter)));
+        if counted.iter().any(|(_, value)| *value > 0) {
+            let mut fields: Map<String, Value> =
+                counted.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+            fields.insert("program".into(), program().into());
+            setup.record.line("summary", fields);
+        }
+    });
+}
+
+fn program() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.trim().to_string()
+}

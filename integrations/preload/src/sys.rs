@@ -1,0 +1,214 @@
+//! The system calls, each with its errno as the error.
+
+use libc::{c_int, c_void, off_t};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// errno.
+pub type Errno = c_int;
+
+/// A file or socket: device and inode.
+pub type Identity = (u64, u64);
+
+/// Descriptors of the library's own begin here: programs count on low numbers.
+const DESCRIPTOR_MIN: c_int = 200;
+
+/// Bytes that the kernel moves in one call at most (MAX_RW_COUNT).
+pub const COUNT_MAX: usize = 0x7fff_f000;
+
+fn check(returned: isize) -> Result<usize, Errno> {
+    usize::try_from(returned).map_err(|_| errno())
+}
+
+/// The calling thread's errno.
+pub fn errno() -> Errno {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Sets the calling thread's errno.
+pub fn set_errno(errno: Errno) {
+    // SAFETY: the C library gives a valid pointer to the thread's own errno.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The kernel's own sendfile. It checks `offset` itself, and answers EFAULT where it is no good.
+pub fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: usize) -> isize {
+    // SAFETY: a system call: the kernel checks descriptors and the pointer.
+    unsafe { libc::syscall(libc::SYS_sendfile, out_fd, in_fd, offset, count) as isize }
+}
+
+/// What a descriptor stands for.
+pub fn stat(fd: c_int) -> Option<libc::stat> {
+    // SAFETY: stat is plain bits, and valid for the write.
+    unsafe {
+        let mut stat = std::mem::zeroed::<libc::stat>();
+        (libc::fstat(fd, &mut stat) == 0).then_some(stat)
+    }
+}
+
+pub fn identity(stat: &libc::stat) -> Identity {
+    (stat.st_dev, stat.st_ino)
+}
+
+pub fn is_kind(stat: &libc::stat, kind: libc::mode_t) -> bool {
+    stat.st_mode & libc::S_IFMT == kind
+}
+
+/// Moves bytes of a file, from `offset` on, into a pipe, as far as it has room.
+pub fn feed(file: c_int, offset: u64, pipe: &OwnedFd, count: usize) -> Result<usize, Errno> {
+    let mut at = offset as libc::loff_t;
+    let flags = libc::SPLICE_F_NONBLOCK;
+    let to = pipe.as_raw_fd();
+    // SAFETY: the offset is valid for reads and writes; the kernel checks the descriptors.
+    check(unsafe { libc::splice(file, &mut at, to, std::ptr::null_mut(), count, flags) })
+}
+
+/// Moves bytes of a pipe into a socket; waits as the socket does.
+pub fn deliver(pipe: &OwnedFd, socket: c_int, count: usize) -> Result<usize, Errno> {
+    let (from, none) = (pipe.as_raw_fd(), std::ptr::null_mut());
+    // SAFETY: no memory is involved; the kernel checks the descriptors.
+    check(unsafe { libc::splice(from, none, socket, none, count, libc::SPLICE_F_NONBLOCK) })
+}
+
+/// Bytes that lie in a pipe.
+pub fn waiting(pipe: &OwnedFd) -> usize {
+    let mut bytes: c_int = 0;
+    // SAFETY: FIONREAD writes one int, for which `bytes` is valid.
+    let told = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut bytes) };
+    if told == 0 { bytes as usize } else { 0 }
+}
+
+/// Takes bytes out of a pipe, without waiting.
+pub fn drop_bytes(pipe: &OwnedFd, count: usize) -> usize {
+    let mut bytes = [0_u8; 16];
+    let count = count.min(bytes.len());
+    // SAFETY: the buffer is valid for `count` bytes, which are no more than it has.
+    check(unsafe { libc::read(pipe.as_raw_fd(), bytes.as_mut_ptr().cast::<c_void>(), count) }).unwrap_or(0)
+}
+
+/// Waits until the one pipe can be read or the other, if any, be written, but not for long.
+pub fn wait(readable: &OwnedFd, writable: Option<&OwnedFd>, milliseconds: c_int) {
+    let end = |fd: c_int, events| libc::pollfd { fd, events, revents: 0 };
+    // A negative descriptor is passed over.
+    let second = writable.map_or(-1, |pipe| pipe.as_raw_fd());
+    let mut ends = [end(readable.as_raw_fd(), libc::POLLIN), end(second, libc::POLLOUT)];
+    // SAFETY: the array is valid for its two entries.
+    unsafe { libc::poll(ends.as_mut_ptr(), ends.len() as libc::nfds_t, milliseconds) };
+}
+
+/// A pipe that nobody waits at, of that size if that is allowed: (reading end, writing end).
+pub fn pipe(size: c_int) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let mut ends = [-1; 2];
+    // SAFETY: the array has room for the two descriptors, which are nobody else's once the call succeeded.
+    unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) as isize)?;
+        // Who has no right to it goes on with what there is.
+        libc::fcntl(ends[1], libc::F_SETPIPE_SZ, size);
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// A file's position.
+pub fn position(fd: c_int) -> Result<u64, Errno> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } as isize).map(|at| at as u64)
+}
+
+pub fn set_position(fd: c_int, at: u64) {
+    // SAFETY: no memory is involved. Where the descriptor was closed meanwhile there is no position to be set.
+    unsafe { libc::lseek(fd, at as off_t, libc::SEEK_SET) };
+}
+
+/// Whether it is a stream socket.
+pub fn is_stream(socket: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut size = std::mem::size_of::<c_int>() as libc::socklen_t;
+    let value = (&raw mut kind).cast::<c_void>();
+    // SAFETY: the value is valid for `size` bytes.
+    let told = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_TYPE, value, &mut size) };
+    told == 0 && kind == libc::SOCK_STREAM
+}
+
+/// An address of a socket.
+fn address(socket: c_int, peer: bool) -> Option<std::net::SocketAddr> {
+    // SAFETY: the storage is plain bits and valid for `size` bytes; each family is read as the structure that it has,
+    // none of which is larger.
+    unsafe {
+        let mut storage = std::mem::zeroed::<libc::sockaddr_storage>();
+        let mut size = std::mem::size_of_val(&storage) as libc::socklen_t;
+        let to = (&raw mut storage).cast::<libc::sockaddr>();
+        let told = match peer {
+            true => libc::getpeername(socket, to, &mut size),
+            false => libc::getsockname(socket, to, &mut size),
+        };
+        if told != 0 {
+            return None;
+        }
+        match i32::from(storage.ss_family) {
+            libc::AF_INET => {
+                let address = *(&raw const storage).cast::<libc::sockaddr_in>();
+                let ip = std::net::Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
+                Some((ip, u16::from_be(address.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                let address = *(&raw const storage).cast::<libc::sockaddr_in6>();
+                let ip = std::net::Ipv6Addr::from(address.sin6_addr.s6_addr);
+                Some((ip, u16::from_be(address.sin6_port)).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+pub fn local_address(socket: c_int) -> Option<std::net::SocketAddr> {
+    address(socket, false)
+}
+
+pub fn peer_address(socket: c_int) -> Option<std::net::SocketAddr> {
+    address(socket, true)
+}
+
+/// An extended attribute of a file, of up to 64 bytes.
+pub fn attribute(file: c_int, name: &str) -> Result<Vec<u8>, Errno> {
+    let name = std::ffi::CString::new(name).map_err(|_| libc::EINVAL)?;
+    let mut value = vec![0_u8; 64];
+    let room = value.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the name ends with a zero, and the buffer is valid for the bytes that it has.
+    let size = check(unsafe { libc::fgetxattr(file, name.as_ptr(), room, value.len()) })?;
+    value.truncate(size);
+    Ok(value)
+}
+
+/// The path of an open file as /proc tells it, from a descriptor of /proc.
+pub fn path(proc: c_int, fd: c_int) -> Option<String> {
+    let link = std::ffi::CString::new(format!("self/fd/{fd}")).ok()?;
+    let mut bytes = vec![0_u8; libc::PATH_MAX as usize];
+    let room = bytes.as_mut_ptr().cast::<libc::c_char>();
+    // SAFETY: the link ends with a zero, and the buffer is valid for the bytes that it has.
+    let size = check(unsafe { libc::readlinkat(proc, link.as_ptr(), room, bytes.len()) }).ok()?;
+    bytes.truncate(size);
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Writes a line by one call.
+pub fn write(fd: c_int, line: &[u8]) -> bool {
+    // SAFETY: the line is valid for the bytes that it has.
+    unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) == line.len() as isize }
+}
+
+/// The descriptor under a high number, where the process may have so many.
+pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    // SAFETY: no memory is involved; the descriptor that comes back is nobody else's.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) } {
+        high if high >= 0 => unsafe { OwnedFd::from_raw_fd(high) },
+        _ => fd,
+    }
+}
+
+/// Makes the one descriptor stand for what the other did, at once for all threads, and closes the other.
+pub fn replace(old: c_int, new: c_int) {
+    // SAFETY: no memory is involved; both descriptors are the library's own.
+    unsafe {
+        libc::dup3(new, old, libc::O_CLOEXEC);
+        libc::close(new);
+    }
+}

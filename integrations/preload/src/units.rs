@@ -1,0 +1,162 @@
+//! Engines, and the pipes between which their transfers run.
+
+use crate::sys::{self, Errno};
+use dcs::{Driver, Engine, Handle, Session};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Streams of one engine: more than the lanes that its units have. Another engine is started for more.
+const STREAMS: usize = 120;
+
+/// Commands of an engine: those that end give theirs back a moment later.
+const COMMANDS: u16 = 128;
+
+const BLOCK_SIZE: u32 = 64 * 1024;
+const BLOCKS: u32 = 256;
+
+/// Bytes of each pipe: how far a stream runs ahead of its socket.
+const PIPE_SIZE: libc::c_int = 256 * 1024;
+
+/// Pipes that are kept for the next streams.
+const SPARE_MAX: usize = 32;
+
+/// How long nothing is tried again after an engine could not be started.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// An engine with one session.
+pub struct Unit {
+    session: Session,
+    // Dropped after its session; in fact never.
+    _engine: Engine,
+    caller_drives: bool,
+    streams: AtomicUsize,
+}
+
+/// A stream's place in an engine. It is given back when dropped.
+pub struct Place(Arc<Unit>);
+
+/// Two pipes with an engine between them.
+pub struct Pipes {
+    /// Where the file's bytes go in.
+    pub input: OwnedFd,
+    /// Where the processed bytes come out.
+    pub output: OwnedFd,
+    /// The engine's ends.
+    pub source: Handle,
+    pub sink: Handle,
+}
+
+/// All of a process.
+#[derive(Default)]
+pub struct Units {
+    units: Mutex<Vec<Arc<Unit>>>,
+    failed: Mutex<Option<Instant>>,
+    spare: Mutex<Vec<Pipes>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|error| error.into_inner())
+}
+
+impl Units {
+    /// A place in an engine that has one, or in a new one.
+    pub fn place(&self) -> Result<Place, String> {
+        let mut units = lock(&self.units);
+        if let Some(unit) = units.iter().find(|unit| unit.streams.load(Ordering::Relaxed) < STREAMS) {
+            return Ok(Place::new(unit));
+        }
+        let mut failed = lock(&self.failed);
+        if failed.is_some_and(|at| at.elapsed() < PAUSE) {
+            return Err("the engine could not be started a moment ago".into());
+        }
+        match without_signals(start) {
+            Ok(unit) => {
+                units.push(Arc::new(unit));
+                Ok(Place::new(&units[units.len() - 1]))
+            }
+            Err(error) => {
+                *failed = Some(Instant::now());
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Empty pipes.
+    pub fn pipes(&self) -> Result<Pipes, String> {
+        if let Some(pipes) = lock(&self.spare).pop() {
+            return Ok(pipes);
+        }
+        Pipes::new()
+    }
+
+    /// Keeps pipes for others, if nothing is in them.
+    pub fn keep(&self, pipes: Pipes) {
+        let mut spare = lock(&self.spare);
+        let is_empty = sys::waiting(&pipes.input) == 0 && sys::waiting(&pipes.output) == 0;
+        if is_empty && spare.len() < SPARE_MAX {
+            spare.push(pipes);
+        }
+    }
+}
+
+/// A process may be forbidden to have threads (vsftpd is): then whoever calls does the work.
+fn start() -> Result<Unit, dcs::Error> {
+    start_with(Driver::Thread).or_else(|_| start_with(Driver::Caller))
+}
+
+fn start_with(driver: Driver) -> Result<Unit, dcs::Error> {
+    let builder = Engine::builder().commands(COMMANDS).block_size(BLOCK_SIZE).blocks(BLOCKS).sessions(1);
+    let engine = builder.driver(driver).start()?;
+    let session = engine.session_with_depth(COMMANDS)?;
+    let caller_drives = driver == Driver::Caller;
+    Ok(Unit { session, _engine: engine, caller_drives, streams: AtomicUsize::new(0) })
+}
+
+/// Signals are for the program's own threads: those that are started here get none from the first moment.
+pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: the sets are initialised by sigfillset and pthread_sigmask before they are read; only this thread changes.
+    let before = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    };
+    let made = body();
+    // SAFETY: the mask that this thread had.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    made
+}
+
+impl Pipes {
+    fn new() -> Result<Pipes, String> {
+        let failed = |errno: Errno| format!("no pipe: {}", std::io::Error::from_raw_os_error(errno));
+        let (source, input) = sys::pipe(PIPE_SIZE).map_err(failed)?;
+        let (output, sink) = sys::pipe(PIPE_SIZE).map_err(failed)?;
+        let handle = |end: OwnedFd| Handle::new(&end).map_err(|error| error.to_string());
+        Ok(Pipes { input, output, source: handle(source)?, sink: handle(sink)? })
+    }
+}
+
+impl Place {
+    fn new(unit: &Arc<Unit>) -> Place {
+        unit.streams.fetch_add(1, Ordering::Relaxed);
+        Place(Arc::clone(unit))
+    }
+
+    /// The engine has no thread.
+    pub fn caller_drives(&self) -> bool {
+        self.0.caller_drives
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.0.session
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}

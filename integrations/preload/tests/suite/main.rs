@@ -1,0 +1,12 @@
+//! The library in programs that know nothing of it: their transcripts and every byte that they send are compared with
+//! what they do without it; digests in its log with Python's hashlib.
+//!
+//! Programs that are not installed are skipped, with a line that says so; `make preload` installs all of them.
+
+mod java;
+mod lighttpd;
+mod nginx;
+mod place;
+mod python;
+mod semantics;
+mod vsftpd;

@@ -1,0 +1,108 @@
+//! What Python's os.sendfile sends, which is the C library's: compression, failures, the log.
+
+use crate::place::{KEY, Place, bytes, output};
+
+/// Sends a file over a socket pair, and checks what arrives. Arguments: file, what is expected (a file, or - for
+/// nothing), how it is encoded, blocking or not.
+const SEND: &str = "
+import os, select, socket, sys, threading, zlib
+path, expected, encoding, blocking = sys.argv[1:]
+ours, theirs = socket.socketpair()
+ours.setblocking(blocking == 'blocking')
+parts = []
+def receive():
+    while part := theirs.recv(65536):
+        parts.append(part)
+thread = threading.Thread(target=receive)
+thread.start()
+size, at = os.path.getsize(path), 0
+failed = None
+with open(path, 'rb') as file:
+    while at < size:
+        try:
+            sent = os.sendfile(ours.fileno(), file.fileno(), at, min(size - at, 700001))
+            assert 0 < sent <= min(size - at, 700001), sent
+            at += sent
+        except BlockingIOError:
+            select.select([], [ours], [])
+        except OSError as error:
+            failed = error
+            break
+ours.close()
+thread.join()
+data = b''.join(parts)
+if expected == '-':
+    assert failed is not None and failed.errno == 5, failed
+    assert data == b'', len(data)
+else:
+    assert failed is None, failed
+    if encoding == 'gzip':
+        decoder = zlib.decompressobj(31)
+        data = decoder.decompress(data)
+        assert decoder.eof and not decoder.unused_data
+    assert data == open(expected, 'rb').read()
+";
+
+fn send(place: &Place, rules: &str, arguments: &[&str]) {
+    output(place.command("python3", rules).args(["-c", SEND]).args(arguments).current_dir(place.0.path()));
+}
+
+#[test]
+fn gzip_is_whole_when_the_program_has_been_told_of_the_last_byte() {
+    let place = Place::new();
+    let text: String = (0..300_000).map(|line| format!("line {line}, {}\n", line % 17)).collect();
+    place.write("text", text);
+    place.write("noise", bytes(2_000_003, 3));
+    place.write("small", "a");
+    let rules = "[[rule]]\nthrough = 'md5,gzip:6'\nuntil_close = true\n";
+    for file in ["text", "noise", "small"] {
+        for blocking in ["blocking", "not"] {
+            send(&place, rules, &[file, file, "gzip", blocking]);
+            let objects = place.log("object");
+            assert!(objects.len() == 1 && objects[0]["whole"] == true, "{objects:?}");
+            assert_eq!(place.check_digests(|path| path.into()), 1);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_decrypted_is_not_sent() {
+    let place = Place::new();
+    place.write("file", bytes(100_000, 4));
+    place.write("key", KEY);
+    let key = place.path("key");
+    let none = place.path("none");
+    let cipher = "[[rule]]\nthrough = 'aes256-ctr'\n";
+    for rules in [
+        format!("{cipher}key_file = {none:?}\ncounter = '00000000000000000000000000000000'\n"),
+        format!("{cipher}key_file = {key:?}\ncounter = 'xattr:user.none'\n"),
+    ] {
+        send(&place, &rules, &["file", "-", "plain", "blocking"]);
+    }
+    assert_eq!((place.counters()["failed"], place.counters()["kernel_calls"]), (2, 0));
+    assert_eq!(place.log("trouble").len(), 1, "the log is of the second run");
+}
+
+#[test]
+fn each_process_says_what_it_counted() {
+    let place = Place::new();
+    place.write("file", bytes(100_000, 5));
+    send(&place, "[[rule]]\nthrough = 'sha1'\n", &["file", "file", "plain", "blocking"]);
+    let summaries = place.log("summary");
+    assert_eq!(summaries.len(), 1, "{summaries:?}");
+    assert_eq!(summaries[0]["engine_bytes"], 100_000);
+    assert_eq!((&summaries[0]["kernel_calls"], &summaries[0]["objects"]), (&0.into(), &1.into()));
+    assert_eq!(place.counters()["engine_bytes"], 100_000);
+}
+
+#[test]
+fn a_bad_configuration_is_said_and_harms_no_program() {
+    let place = Place::new();
+    place.write("file", bytes(1000, 6));
+    let mut python = place.command("python3", "[[rule]]\nthrough = 'md6'\n");
+    python.args(["-c", SEND, "file", "file", "plain", "blocking"]).current_dir(place.0.path());
+    let done = python.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    assert!(said.contains("rule 1: there is no operator \"md6\""), "{said}");
+}
