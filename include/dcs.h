@@ -582,8 +582,11 @@ struct dcs_endpoint {
     uint8_t cache;
     /** Zero copy and peer-to-peer: DCS_MODE_AUTO, _ON or _OFF. */
     uint8_t zero_copy;
-    /** Reserved, zero. */
-    uint8_t reserved_3;
+    /**
+     * 1: nobody writes to it meanwhile, so that what was read may be sent from it once more,
+     * without a copy. A source's; else 0.
+     */
+    uint8_t immutable;
     /** Handle that the session was given for the file, device, socket or memory. */
     uint32_t handle;
     /**
@@ -603,7 +606,7 @@ DCS_STATIC_ASSERT(sizeof(struct dcs_endpoint) == 32, "dcs_endpoint");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, kind) == 0, "dcs_endpoint.kind");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, cache) == 1, "dcs_endpoint.cache");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, zero_copy) == 2, "dcs_endpoint.zero_copy");
-DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, reserved_3) == 3, "dcs_endpoint.reserved_3");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, immutable) == 3, "dcs_endpoint.immutable");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, handle) == 4, "dcs_endpoint.handle");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, extents_offset) == 8, "dcs_endpoint.extents_offset");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, extents_count) == 12, "dcs_endpoint.extents_count");
@@ -1128,14 +1131,20 @@ struct dcs_side {
      */
     uint8_t cache;
     /**
-     * Zero-copy send, and the kernel's own copy where the chain is empty: DCS_MODE_OFF forbids both; DCS_MODE_ON
-     * demands the former of a destination.
+     * Zero-copy send, and the kernel's own copy where the chain is empty or the source is immutable: DCS_MODE_OFF forbids
+     * both; DCS_MODE_ON demands the former of a destination.
      */
     uint8_t zero_copy;
     /**
+     * 1 for a source: a promise that nobody writes to the file until the transfer is done. Where all operators of the
+     * chain are digests, bytes may be sent from the page cache then, as by sendfile(2): a copy less. If somebody writes to
+     * it all the same, what is sent may be other than what the digests are of. A destination's is 0.
+     */
+    uint8_t immutable;
+    /**
      * Zero.
      */
-    uint16_t reserved;
+    uint8_t reserved;
     /**
      * Where in the file or block device. 0 for everything else. The file's own position is not used, nor changed.
      */

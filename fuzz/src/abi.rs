@@ -108,7 +108,14 @@ fn rebuild(parsed: &Descriptor<'_>, buffer: &mut [u8]) -> Result<usize, NoRoom> 
     let places = [Place::Prefix, Place::Source, Place::Destination];
     for (place, view) in places.into_iter().zip(endpoints(parsed)) {
         let (kind, cache, zero_copy) = (view.kind as u8, view.cache as u8, view.zero_copy as u8);
-        let endpoint = Endpoint { kind, cache, zero_copy, handle: view.handle, ..Endpoint::ZERO };
+        let endpoint = Endpoint {
+            kind,
+            cache,
+            zero_copy,
+            immutable: view.immutable.into(),
+            handle: view.handle,
+            ..Endpoint::ZERO
+        };
         builder.endpoint(place, endpoint, &view.extents().collect::<Vec<_>>())?;
     }
     for at in 0..CHAIN_MAX {

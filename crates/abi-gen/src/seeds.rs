@@ -90,11 +90,13 @@ fn descriptors() -> Vec<Named> {
     let (file, flow) = (endpoint(File, 3), endpoint(Flow, 4));
     let to_flow = |extents: &[Extent]| between((file, extents), (flow, &[]), &[]);
     let forced = Endpoint { cache: 2, zero_copy: 1, ..file };
+    let immutable = Endpoint { immutable: 1, ..file };
     let mut seeds = vec![
         ("file_to_flow_chain", example::descriptor()),
         ("three_extents", to_flow(&three)),
         ("empty_file", to_flow(&[Extent::default()])),
         ("modes_forced", between((forced, &one), (flow, &[]), &[])),
+        ("immutable", between((immutable, &one), (flow, &[]), &[])),
         ("flow_to_file_with_prefix", between((flow, &[]), (file, &one), &one)),
         ("stream_to_stream", between((endpoint(Stream, 1), &[]), (endpoint(Stream, 2), &[]), &[])),
         ("block_to_memory", between((endpoint(Block, 1), &three), (endpoint(Memory, 2), &one), &[])),
@@ -118,7 +120,8 @@ fn refused(good: &[u8]) -> Vec<Named> {
         ("other_version", patched(good, 0, &[2])),
         ("other_header_length", patched(good, 2, &[0, 2])),
         ("cut_at_the_end", good[..good.len() - 8].to_vec()),
-        ("reserved_in_endpoint", patched(good, source + 3, &[1])),
+        ("reserved_in_endpoint", patched(good, source + 16, &[1])),
+        ("undefined_immutable", patched(good, source + 3, &[2])),
         ("undefined_kind", patched(good, source, &[7])),
         ("undefined_mode", patched(good, source + 1, &[3])),
         ("no_source", patched(good, source, &[0; 32])),

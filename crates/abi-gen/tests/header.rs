@@ -132,6 +132,7 @@ fn header() -> DescriptorHeader {
         kind: kind as u8,
         cache: descriptor::Mode::Off as u8,
         zero_copy: descriptor::Mode::On as u8,
+        immutable: 0x5a,
         handle: seed,
         extents_offset: seed + 1,
         extents_count: seed + 2,

@@ -31,6 +31,9 @@ wire_struct! {
         cache: u8 = 1,
         /// Zero copy and peer-to-peer: DCS_MODE_AUTO, _ON or _OFF.
         zero_copy: u8 = 2,
+        /// 1: nobody writes to it meanwhile, so that what was read may be sent from it once more, without a copy. A
+        /// source's; else 0.
+        immutable: u8 = 3,
         /// Handle that the session was given for the file, device, socket or memory.
         handle: u32 = 4,
         /// Offset in the descriptor of the first struct dcs_extent; FILE, BLOCK, MEMORY and DEVICE_MEMORY.
@@ -176,7 +179,7 @@ pub enum DescriptorError {
     Version,
     /// `total_length` is not the length of the descriptor that was fetched.
     Length,
-    /// An endpoint's kind or mode is not defined, or not allowed in its place.
+    /// An endpoint's kind or mode is not defined, or not allowed in its place; or `immutable` is.
     Endpoint,
     /// Extents or parameters lie outside the descriptor or inside its header, or are not aligned to 8 bytes.
     Bounds,
@@ -228,6 +231,8 @@ pub struct EndpointView<'a> {
     pub cache: Mode,
     /// Zero copy, peer-to-peer.
     pub zero_copy: Mode,
+    /// Nobody writes to it meanwhile.
+    pub immutable: bool,
     /// The session's handle for it.
     pub handle: u32,
     extents: &'a [u8],
@@ -268,7 +273,8 @@ impl<'a> Descriptor<'a> {
         let source = view(bytes, &header.source)?;
         let destination = view(bytes, &header.destination)?;
         let missing = header.source.kind == 0 || header.destination.kind == 0;
-        if missing || !matches!(prefix.kind, EndpointKind::None | EndpointKind::Memory) {
+        let misplaced = prefix.immutable || destination.immutable;
+        if missing || misplaced || !matches!(prefix.kind, EndpointKind::None | EndpointKind::Memory) {
             return Err(DescriptorError::Endpoint);
         }
         let mut parameters = 0;
@@ -329,7 +335,8 @@ fn view<'a>(bytes: &'a [u8], endpoint: &Endpoint) -> Result<EndpointView<'a>, De
     let kind = EndpointKind::from_number(endpoint.kind).ok_or(DescriptorError::Endpoint)?;
     let cache = Mode::from_number(endpoint.cache).ok_or(DescriptorError::Endpoint)?;
     let zero_copy = Mode::from_number(endpoint.zero_copy).ok_or(DescriptorError::Endpoint)?;
-    if kind == EndpointKind::None && *endpoint != Endpoint::default() {
+    let undefined = endpoint.immutable > 1;
+    if undefined || kind == EndpointKind::None && *endpoint != Endpoint::default() {
         return Err(DescriptorError::Endpoint);
     }
     let count = u64::from(endpoint.extents_count);
@@ -352,7 +359,8 @@ fn view<'a>(bytes: &'a [u8], endpoint: &Endpoint) -> Result<EndpointView<'a>, De
             return Err(DescriptorError::Extents);
         }
     }
-    Ok(EndpointView { kind, cache, zero_copy, handle: endpoint.handle, extents })
+    let immutable = endpoint.immutable == 1;
+    Ok(EndpointView { kind, cache, zero_copy, immutable, handle: endpoint.handle, extents })
 }
 
 fn inside(bytes: &[u8], offset: u64, length: u64) -> Result<&[u8], DescriptorError> {
@@ -524,6 +532,8 @@ mod tests {
             ("kind", |h| h.source.kind = 77, DescriptorError::Endpoint),
             ("mode", |h| h.source.cache = 3, DescriptorError::Endpoint),
             ("no source", |h| h.source = Endpoint::default(), DescriptorError::Endpoint),
+            ("immutable", |h| h.source.immutable = 2, DescriptorError::Endpoint),
+            ("immutable destination", |h| h.destination.immutable = 1, DescriptorError::Endpoint),
             ("socket as prefix", |h| h.prefix = h.destination, DescriptorError::Endpoint),
             ("extents on a socket", |h| h.destination.extents_count = 1, DescriptorError::Extents),
             ("file without extents", |h| h.source.extents_count = 0, DescriptorError::Extents),
@@ -543,8 +553,8 @@ mod tests {
         }
         assert!(matches!(Descriptor::parse(&buffer[..100]), Err(DescriptorError::Wire(_))));
         let mut damaged = buffer;
-        damaged[48 + 3] = 1;
-        let reserved = DescriptorError::Wire(WireError::Reserved { offset: 51 });
+        damaged[48 + 16] = 1;
+        let reserved = DescriptorError::Wire(WireError::Reserved { offset: 64 });
         assert_eq!(Descriptor::parse(&damaged[..used]).unwrap_err(), reserved, "inside a nested endpoint");
     }
 

@@ -127,7 +127,7 @@ impl Card {
                     None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
                 }
             }
-            OperationKind::Write { offset, block, start, length, more } => {
+            OperationKind::Write { offset, block, start, length, more, .. } => {
                 let span = self.span(offset, block, start, length);
                 match (spec.destination.kind, self.handles.get(spec.destination.handle)) {
                     (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {

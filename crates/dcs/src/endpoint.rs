@@ -37,6 +37,7 @@ pub(crate) struct Side {
     pub range: Range,
     pub cache: Mode,
     pub zero_copy: Mode,
+    pub immutable: bool,
     /// The memory of a memory sink, to be handed back.
     pub memory: Option<Arc<Mutex<Vec<u8>>>>,
 }
@@ -76,7 +77,7 @@ impl Side {
     }
 
     fn shared(endpoint: Result<Arc<Endpoint>, EndpointError>, range: Range) -> Side {
-        Side { endpoint, range, cache: Mode::Auto, zero_copy: Mode::Auto, memory: None }
+        Side { endpoint, range, cache: Mode::Auto, zero_copy: Mode::Auto, immutable: false, memory: None }
     }
 
     fn fd(fd: &impl AsFd, range: Range) -> Side {
@@ -177,9 +178,18 @@ impl Source {
         self
     }
 
-    /// The kernel's own copy, where the chain is empty: [`Mode::Off`] forbids it.
+    /// The kernel's own copy, where the chain is empty or the source is [immutable](Source::immutable): [`Mode::Off`]
+    /// forbids it.
     pub fn zero_copy(mut self, mode: Mode) -> Source {
         self.0.zero_copy = mode;
+        self
+    }
+
+    /// A promise that nobody writes to the file until the transfer is done. Where all operators of the chain are
+    /// digests and bytes go to a socket that does not block, they are sent from the page cache then, as by sendfile(2):
+    /// a copy less. Where somebody writes to it all the same, what is sent may be other than what the digests are of.
+    pub fn immutable(mut self) -> Source {
+        self.0.immutable = true;
         self
     }
 }

@@ -238,6 +238,7 @@ fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
         kind: kind as u8,
         cache: side.cache as u8,
         zero_copy: side.zero_copy as u8,
+        immutable: side.immutable.into(),
         ..Default::default()
     };
     Ok((endpoint, (wire, extents)))

@@ -208,7 +208,10 @@ impl Controller {
                     Object::Device(_) => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
                 }
             }
-            OperationKind::Write { offset, block, start, length, more } => {
+            OperationKind::Write { offset, block, start, length, origin, more } => {
+                if let Some(attempt) = origin.and_then(|origin| copy::again(route, origin, length)) {
+                    return attempt;
+                }
                 let Some(buffer) = self.pool.get_mut(block) else { return Attempt::BlockIsLent(block) };
                 let side = route.side(Place::Destination);
                 let bytes = &buffer.bytes()[start as usize..(start + length) as usize];

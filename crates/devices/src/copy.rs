@@ -4,7 +4,9 @@ use crate::attempt::{Attempt, Interest};
 use crate::endpoint::{File, Object};
 use crate::fault;
 use crate::route::{KernelCopy, Route, Staging};
-use dcs_abi::result::{PATH_DESTINATION_CACHED, PATH_KERNEL_COPY, PATH_SOURCE_CACHED, PATH_SYSCALL};
+use dcs_abi::result::{
+    PATH_DESTINATION_CACHED, PATH_KERNEL_COPY, PATH_SOURCE_CACHED, PATH_SYSCALL, PATH_ZERO_COPY,
+};
 use dcs_abi::status::Status;
 use dcs_engine::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -75,6 +77,21 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
             unavailable(errno)
         }
         Err(Failure::Destination(errno)) => Attempt::failed(fault::writing(errno)),
+    }
+}
+
+/// Sends to a socket what was read into a block and is in the page cache still: sendfile(2) copies nothing. `None` where
+/// that is not to be had; the block has the bytes.
+pub(crate) fn again(route: &Route, source: u64, length: u32) -> Option<Attempt> {
+    if !route.sends_again {
+        return None;
+    }
+    let from = end(route, Place::Source, source)?;
+    let to = end(route, Place::Destination, 0)?;
+    match sendfile(&from, &to, source, length as usize) {
+        Ok(bytes @ 1..) => Some(Attempt::moved(bytes, PATH_ZERO_COPY | PATH_SYSCALL | PATH_SOURCE_CACHED)),
+        Err(Failure::NotReady(fd, interest)) => Some(Attempt::NotReady(fd, interest)),
+        Ok(0) | Err(_) => None,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Route {
     source: Side,
     destination: Side,
     pub(crate) kernel_copy: Option<KernelCopy>,
+    /// What was read may be sent from the source itself.
+    pub(crate) sends_again: bool,
     pub(crate) staging: Option<Staging>,
     /// What the source socket failed with in a direct copy: the next read tells it.
     pub(crate) source_error: Option<Errno>,
@@ -75,7 +77,17 @@ impl Route {
         }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
         let binding = Binding { direct: kernel_copy.is_some() };
-        Ok((Route { prefix, source, destination, kernel_copy, staging: None, source_error: None }, binding))
+        let sends_again = sends_again(spec, &source, &destination);
+        let route = Route {
+            prefix,
+            source,
+            destination,
+            kernel_copy,
+            sends_again,
+            staging: None,
+            source_error: None,
+        };
+        Ok((route, binding))
     }
 
     /// Whether a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a pipe or
@@ -140,6 +152,14 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
         Object::Flow(_) | Object::Stream(_) => {}
     }
     Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
+}
+
+/// True where sendfile(2) may repeat what a block holds: from the page cache, to a socket that does not make it wait.
+fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
+    let allowed = spec.source.zero_copy != Mode::Off && spec.destination.zero_copy == Mode::Auto;
+    let Object::Flow(to) = &destination.endpoint.object else { return false };
+    let from_cache = matches!(source.endpoint.object, Object::File(_)) && !source.direct_io;
+    spec.source.immutable && allowed && from_cache && to.nonblocking
 }
 
 /// True where bytes would be written to a place of the same file that is still to be read. To write each byte where

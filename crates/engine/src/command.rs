@@ -85,6 +85,8 @@ pub(crate) struct Command {
     /// A block is written only when the one behind it is through the chain: so the last one of a source that ends by
     /// itself waits for the digests that are expected.
     pub withholds: bool,
+    /// The source still has what is written.
+    pub repeats_source: bool,
     pub segments: [Segment; SEGMENTS_MAX],
     pub segment_count: u8,
     /// Where reading is (or has been planned to, where reads overlap).
@@ -134,6 +136,7 @@ impl Command {
             parallel_writes: false,
             gather: false,
             withholds: false,
+            repeats_source: false,
             segments: [Segment::default(); SEGMENTS_MAX],
             segment_count: 0,
             read_at: Position::START,
@@ -202,6 +205,7 @@ impl Command {
         self.parallel_writes = spec.destination.kind.is_positional();
         self.gather = spec.gathers();
         let expects = spec.expects();
+        self.repeats_source = spec.repeats_source();
         self.withholds = expects && !self.surely_goes_on();
     }
 

@@ -1,10 +1,22 @@
 //! Dispatch: a ready row goes to its device, or waits for a unit or a block.
 
 use crate::engine::Engine;
-use crate::message::{Action, Fault, Operation, OperationKind};
-use crate::scoreboard::{Device, RowId, State};
+use crate::message::{Action, Fault, Operation, OperationKind, Place};
+use crate::position::Position;
+use crate::scoreboard::{Device, Row, RowId, State};
+use crate::spec::TransferSpec;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::Status;
+
+/// Where the source has a block's next bytes: nowhere, if they are of the prefix, or of two extents.
+#[cold]
+fn origin(spec: &TransferSpec, row: &Row, block_size: u32, length: u32) -> Option<u64> {
+    // Reads that overlap fill their blocks, all but the last.
+    let before = row.sequence * u64::from(block_size) + u64::from(row.start);
+    let at = Position::first_in(spec).advance(spec, before);
+    let (offset, run) = at.run(spec);
+    (at.place == Place::Source && run >= u64::from(length)).then_some(offset)
+}
 
 impl Engine {
     pub(crate) fn dispatch(&mut self, id: RowId) {
@@ -122,8 +134,14 @@ impl Engine {
         }
         let more = if row.last { spec.more } else { command.surely_goes_on() };
         let length = run.min(u64::from(row.length - row.start)) as u32;
-        let kind = OperationKind::Write { offset, block: id.block(), start: row.start, length, more };
-        self.issue(id, kind, u64::from(length));
+        let origin =
+            if command.repeats_source { origin(spec, row, self.config.block_size, length) } else { None };
+        let (block, start) = (id.block(), row.start);
+        self.issue(
+            id,
+            OperationKind::Write { offset, block, start, length, origin, more },
+            u64::from(length),
+        );
     }
 
     fn dispatch_direct(&mut self, id: RowId) {

@@ -311,6 +311,8 @@ pub enum OperationKind {
         start: u32,
         /// so many bytes.
         length: u32,
+        /// The source has the same bytes at this position, and keeps them: they may be written from there.
+        origin: Option<u64>,
         /// More bytes of the same stream follow soon (MSG_MORE).
         more: bool,
     },

@@ -88,7 +88,13 @@ mod tests {
 
     fn endpoint(kind: EndpointKind, extents: &[(u64, u64)]) -> EndpointSpec {
         let extents = extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length });
-        EndpointSpec { kind, cache: Mode::Auto, zero_copy: Mode::Auto, handle: 0, extents: extents.collect() }
+        EndpointSpec {
+            kind,
+            cache: Mode::Auto,
+            zero_copy: Mode::Auto,
+            extents: extents.collect(),
+            ..Default::default()
+        }
     }
 
     fn spec(prefix: Option<EndpointSpec>, source: EndpointSpec, destination: EndpointSpec) -> TransferSpec {

@@ -38,6 +38,8 @@ pub struct EndpointSpec {
     pub cache: Mode,
     /// Zero copy, peer-to-peer.
     pub zero_copy: Mode,
+    /// Nobody writes to it meanwhile.
+    pub immutable: bool,
     /// The queue's handle.
     pub handle: u32,
     /// Its extents; none for a stream.
@@ -97,7 +99,7 @@ const EXTENTS_KEPT: usize = 16;
 impl EndpointSpec {
     fn read(&mut self, view: &EndpointView<'_>) {
         (self.kind, self.cache, self.zero_copy) = (view.kind, view.cache, view.zero_copy);
-        self.handle = view.handle;
+        (self.immutable, self.handle) = (view.immutable, view.handle);
         self.extents.clear();
         self.extents.extend(view.extents());
     }
@@ -182,6 +184,12 @@ impl TransferSpec {
     /// True where an operator changes the length of the data.
     pub fn resizes(&self) -> bool {
         self.chain.iter().any(|spec| spec.kind == OperatorKind::Resize)
+    }
+
+    /// True where what goes out is what came in, and is still at the source then.
+    pub(crate) fn repeats_source(&self) -> bool {
+        let passes_on = |spec: &OperatorSpec| matches!(spec.kind, OperatorKind::Digest { .. });
+        self.source.immutable && self.source.kind.is_positional() && self.chain.iter().all(passes_on)
     }
 
     /// True where a digest is to have a value that is known beforehand.

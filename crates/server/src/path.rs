@@ -400,6 +400,8 @@ impl DataPath {
     ) -> Result<Completion, PathError> {
         let _place = self.place().await;
         let source = Source::file(&piece.file, piece.range.clone());
+        // A segment is never written to again.
+        let source = source.immutable();
         let mut request = self.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
         if !head.is_empty() {
             request = request.prefix(head);

@@ -174,6 +174,15 @@ pub struct Scrub {
     pub dry_run: bool,
 }
 
+/// Keeps an object from its readers, whom it would give other data than were put, if this segment is one of its own still.
+pub(crate) async fn quarantine(store: &Store, bucket: &str, key: &str, segment: u64, reason: String) {
+    match store.quarantine(bucket, key, segment, reason.clone()).await {
+        Ok(true) => tracing::error!(bucket, key, reason, "an object is quarantined"),
+        Ok(false) => tracing::debug!(bucket, key, "a damaged object was replaced meanwhile"),
+        Err(error) => tracing::error!(bucket, key, %error, "a damaged object could not be quarantined"),
+    }
+}
+
 /// Records read at a time.
 const PAGE: usize = 256;
 

@@ -52,6 +52,7 @@ static struct dcs_endpoint endpoint(uint8_t kind, uint32_t seed) {
     endpoint.kind = kind;
     endpoint.cache = DCS_MODE_OFF;
     endpoint.zero_copy = DCS_MODE_ON;
+    endpoint.immutable = 0x5a;
     endpoint.handle = seed;
     endpoint.extents_offset = seed + 1;
     endpoint.extents_count = seed + 2;

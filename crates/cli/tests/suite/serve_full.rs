@@ -65,6 +65,14 @@ fn a_full_disk_is_said_and_loses_nothing() {
     };
     assert!(status == 507 && said.contains("StorageFull"), "{status} {said}");
     assert!(there >= 5, "{there}");
+    // Health tells it to whoever balances the load, once there is no room for small objects either.
+    let ballast = (there..).take_while(|number| {
+        client.ask("PUT", &format!("/bucket/small{number}"), &vec![0; 100 << 10]).0 == 200
+    });
+    assert!(ballast.count() < OBJECT / (100 << 10) + 64, "more than there is room for");
+    let (status, said) = client.ask("GET", "/_dcs/health", b"");
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(status == 503 && said.contains("the file system is full"), "{status} {said}");
     // Overwriting needs room before it makes some; the old object stays.
     let (status, said) = client.put(0);
     assert_eq!(status, 507, "{said}");
@@ -84,6 +92,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
         assert!(std::time::Instant::now() < until, "with room again it goes on");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    assert_eq!(client.ask("GET", "/_dcs/health", b"").0, 200);
     all_there(0..1);
     all_there(3..there);
     server.kill().unwrap();

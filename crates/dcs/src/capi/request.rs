@@ -28,11 +28,15 @@ pub struct dcs_side {
     pub fd: c_int,
     /// The page cache: DCS_MODE_ON through it, DCS_MODE_OFF past it (O_DIRECT).
     pub cache: u8,
-    /// Zero-copy send, and the kernel's own copy where the chain is empty: DCS_MODE_OFF forbids both; DCS_MODE_ON
-    /// demands the former of a destination.
+    /// Zero-copy send, and the kernel's own copy where the chain is empty or the source is immutable: DCS_MODE_OFF forbids
+    /// both; DCS_MODE_ON demands the former of a destination.
     pub zero_copy: u8,
+    /// 1 for a source: a promise that nobody writes to the file until the transfer is done. Where all operators of the
+    /// chain are digests, bytes may be sent from the page cache then, as by sendfile(2): a copy less. If somebody writes to
+    /// it all the same, what is sent may be other than what the digests are of. A destination's is 0.
+    pub immutable: u8,
     /// Zero.
-    pub reserved: u16,
+    pub reserved: u8,
     /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor changed.
     pub offset: u64,
     /// Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the transfer is
@@ -82,6 +86,7 @@ pub(super) struct End {
     pub offset: u64,
     pub cache: Mode,
     pub zero_copy: Mode,
+    pub immutable: bool,
 }
 
 /// A request, checked likewise.
@@ -101,7 +106,7 @@ impl End {
     /// A descriptor, at an offset where it has positions.
     pub fn fd(fd: c_int, offset: u64, stage: Stage) -> Result<End, Failure> {
         let endpoint = endpoint(fd).map_err(|error| refused(&error, stage))?;
-        let end = End { endpoint, offset, cache: Mode::Auto, zero_copy: Mode::Auto };
+        let end = End { endpoint, offset, cache: Mode::Auto, zero_copy: Mode::Auto, immutable: false };
         if offset != 0 && !end.has_positions() {
             return Err(Failure { errno: libc::ESPIPE, ..Failure::new(Status::InvalidField, stage) });
         }
@@ -115,18 +120,19 @@ impl End {
         let invalid = Failure::new(Status::InvalidField, stage);
         let mode = |number| Mode::from_number(number).ok_or(invalid);
         let (cache, zero_copy) = (mode(side.cache)?, mode(side.zero_copy)?);
-        if side.reserved != 0 {
+        let immutable = side.immutable == 1;
+        if side.reserved != 0 || side.immutable > 1 || immutable && stage != Stage::Source {
             return Err(invalid);
         }
         if side.memory.is_null() {
-            return Ok(End { cache, zero_copy, ..End::fd(side.fd, side.offset, stage)? });
+            return Ok(End { cache, zero_copy, immutable, ..End::fd(side.fd, side.offset, stage)? });
         }
         if side.offset != 0 || isize::try_from(side.memory_length).is_err() {
             return Err(invalid);
         }
         // SAFETY: the caller's promise.
         let endpoint = unsafe { Endpoint::foreign(side.memory.cast(), side.memory_length) };
-        Ok(End { endpoint, offset: 0, cache, zero_copy })
+        Ok(End { endpoint, offset: 0, cache, zero_copy, immutable })
     }
 
     /// A file or block device: it has offsets.
@@ -203,10 +209,11 @@ impl Command {
 
     pub fn submit(self, session: &Session) -> Result<Transfer, Failure> {
         let source = self.source_range().map(|range| {
-            let End { endpoint, cache, zero_copy, .. } = self.source;
-            Source::endpoint(Ok(endpoint), range).cache(cache).zero_copy(zero_copy)
+            let End { endpoint, cache, zero_copy, immutable, .. } = self.source;
+            let source = Source::endpoint(Ok(endpoint), range).cache(cache).zero_copy(zero_copy);
+            if immutable { source.immutable() } else { source }
         })?;
-        let End { endpoint, offset, cache, zero_copy } = self.destination;
+        let End { endpoint, offset, cache, zero_copy, .. } = self.destination;
         let sink = Sink::endpoint(Ok(endpoint), Range::From(offset)).cache(cache).zero_copy(zero_copy);
         let mut request =
             session.request(source, self.chain, sink).length(self.length).timeout(self.timeout).rid(self.rid);

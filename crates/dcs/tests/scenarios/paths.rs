@@ -196,6 +196,72 @@ fn zero_copy_is_claimed_only_where_the_kernel_did_not_copy() {
     });
 }
 
+/// An immutable file through digests to a socket that does not block goes from the page cache; all else from blocks.
+#[test]
+fn an_immutable_file_is_sent_from_the_page_cache() {
+    let cipher = Op::Aes256Ctr { key: [1; 32], counter: [2; 16] };
+    let extents = [(3, 2 * BLOCK as u64 + 9), (5 * BLOCK as u64, 3 * BLOCK as u64)];
+    let cases = [
+        (true, vec![Op::Md5], Mode::Auto, true),
+        (true, vec![Op::Sha256, Op::Crc32c], Mode::Auto, true),
+        (true, vec![Op::Md5, cipher], Mode::Auto, false),
+        (true, vec![Op::Md5], Mode::Off, false),
+        (false, vec![Op::Md5], Mode::Auto, false),
+    ];
+    for_each_backend(|bench| {
+        let bytes = data(9 * BLOCK);
+        let file = disk_file(&bytes);
+        let input: Vec<u8> = extents
+            .iter()
+            .flat_map(|&(offset, length)| bytes[offset as usize..(offset + length) as usize].to_vec())
+            .collect();
+        for (nonblocking, chain, mode, again) in &cases {
+            for immutable in [true, false] {
+                for prefix in [&b""[..], b"HTTP/1.1 200 OK\r\n\r\n"] {
+                    let (ours, theirs) = tcp4();
+                    ours.set_nonblocking(*nonblocking).unwrap();
+                    let reader = read_behind(theirs.into());
+                    let source = Source::extents(&file, &extents).zero_copy(*mode);
+                    let source = if immutable { source.immutable() } else { source };
+                    let request = bench.session.request(source, chain.clone(), Sink::socket(&ours));
+                    let done = request.prefix(prefix).submit().unwrap().wait().unwrap();
+                    drop(ours);
+                    let all = [prefix, &input].concat();
+                    oracle::check("immutable", chain, &all, &done, &reader.join().unwrap());
+                    assert_eq!(
+                        done.path.has(PATH_ZERO_COPY),
+                        *again && immutable,
+                        "{:?} {chain:?}",
+                        done.path
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn an_immutable_file_that_is_cut_short_all_the_same() {
+    for_each_backend(|bench| {
+        let file = disk_file(&data(64 * BLOCK));
+        let (ours, theirs) = tcp4();
+        ours.set_nonblocking(true).unwrap();
+        let source = Source::file(&file, ..).immutable();
+        let transfer = bench.session.transfer(source, [Op::Md5], Sink::socket(&ours)).unwrap();
+        file.set_len(3).unwrap();
+        let reader = read_behind(theirs.into());
+        // Whether it had been read by then is open, and what was read is sent: but it ends, and tells.
+        match transfer.wait() {
+            Ok(done) => assert_eq!(done.bytes_out, 64 * BLOCK as u64),
+            Err(error) => {
+                assert!(matches!(error.status, Status::EndOfSource | Status::OutOfRange), "{error}");
+            }
+        }
+        drop(ours);
+        assert!(reader.join().unwrap().len() <= 64 * BLOCK);
+    });
+}
+
 /// A network namespace with one end of a veth pair; gone when dropped.
 struct Namespace {
     name: String,

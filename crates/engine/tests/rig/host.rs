@@ -131,7 +131,11 @@ impl Transfer {
         ];
         for (place, end) in ends {
             let Some(End { kind, handle, extents }) = end else { continue };
-            let endpoint = Endpoint { kind: *kind as u8, handle: *handle, ..Default::default() };
+            // Nobody writes to a file of the rig that is read, but a command to itself.
+            let immutable = u8::from(
+                place == Place::Source && *kind == EndpointKind::File && *handle != self.destination.handle,
+            );
+            let endpoint = Endpoint { kind: *kind as u8, handle: *handle, immutable, ..Default::default() };
             builder.endpoint(place, endpoint, extents).expect("the extents fit");
         }
         for (at, (_, parameter)) in self.chain.iter().enumerate() {

@@ -107,6 +107,8 @@ pub struct Rig {
     /// Passes: when, of which operator, of how many operations.
     pub passes: Vec<(Nanos, dcs_abi::operator::Operator, usize)>,
     directs: u32,
+    /// Writes whose bytes the source has still.
+    pub repeated: usize,
     /// Operations issued, in order, with the queue of each.
     pub trace: Vec<(QueueId, dcs_engine::OperationKind)>,
     /// Most actions that one event led to, fetches of entries aside: these come one for each call.
@@ -138,6 +140,7 @@ impl Rig {
             gathered: Vec::new(),
             passes: Vec::new(),
             directs: 0,
+            repeated: 0,
             trace: Vec::new(),
             most_actions: 0,
             timeouts: 0,

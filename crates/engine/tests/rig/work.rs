@@ -26,7 +26,18 @@ impl Rig {
                 let to = &mut self.blocks[block.index()].bytes[start as usize..start as usize + length];
                 moved(self.devices[end.handle as usize].read(offset, to, usize::MAX), 0, false)
             }
-            OperationKind::Write { offset, block, start, length, more } => {
+            OperationKind::Write { offset, block, start, length, origin, more } => {
+                if let Some(origin) = origin {
+                    self.repeated += 1;
+                    let mut there = vec![0; length as usize];
+                    let source = &mut self.devices[spec.source.handle as usize];
+                    assert_eq!(source.read(origin, &mut there, usize::MAX), Ok(there.len()));
+                    let range = start as usize..(start + length) as usize;
+                    assert!(
+                        there == self.blocks[block.index()].bytes[range],
+                        "the origin of a block is another"
+                    );
+                }
                 let length = self.piece(&spec.destination, length as usize, flight.kind);
                 let device = &mut self.devices[spec.destination.handle as usize];
                 let from = &self.blocks[block.index()].bytes[start as usize..start as usize + length];

@@ -53,6 +53,20 @@ fn a_file_goes_to_a_socket() {
     }
 }
 
+/// The rig compares what each write is said to have at the source with what its block has.
+#[test]
+fn a_write_tells_where_an_immutable_source_has_its_bytes() {
+    for (chain, repeats) in [(chain(&[Md5, Crc32c]), true), (chain(&[Md5, Gzip]), false)] {
+        let (mut rig, queue) = plain();
+        let (prefix, from, to) = (file(&mut rig, 100), file(&mut rig, 90_000), sink(&mut rig));
+        let from = End::file(from, &[(10, 20_000), (30_001, 5), (40_000, 50_000)]);
+        let transfer =
+            Transfer { prefix: Some(End::memory(prefix, 100)), ..Transfer::new(from, End::stream(to)) };
+        passes(&mut rig, queue, &Transfer { chain, ..transfer });
+        assert_eq!(rig.repeated > 0, repeats);
+    }
+}
+
 #[test]
 fn a_socket_goes_to_a_file_in_full_blocks() {
     let (mut rig, queue) = plain();

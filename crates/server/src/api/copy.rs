@@ -107,9 +107,15 @@ impl From<'_> {
                 ..Intake::default()
             };
             let copied = api.path.copy(pieces, &intake, draft.file()).await;
-            let copied = copied.map_err(|error| super::body::failure(&error))?;
+            let copied = match copied {
+                Ok(copied) => copied,
+                Err(error) if error.is_damage() => {
+                    return Err(self.damaged(api, &object, &error.to_string()).await);
+                }
+                Err(error) => return Err(super::body::failure(&error)),
+            };
             if one.is_some_and(|segment| segment.md5 != copied.md5) {
-                return Err(s3_error!(InternalError, "the object is damaged: its digest is another"));
+                return Err(self.damaged(api, &object, "its digest is another").await);
             }
             let value = copied.checksum.zip(checksum);
             let segment = Segment {
@@ -122,6 +128,14 @@ impl From<'_> {
             return Ok((object, draft, segment));
         }
         Err(s3_error!(SlowDown, "the object is replaced too often to be copied"))
+    }
+
+    /// Nobody reads what a copy found to be damaged.
+    async fn damaged(&self, api: &Api, object: &Object, why: &str) -> s3s::S3Error {
+        if let (Ok((bucket, key)), Some(segment)) = (self.place(), object.segments.first()) {
+            crate::scrub::quarantine(&api.store, bucket, key, segment.id, format!("damaged: {why}")).await;
+        }
+        s3_error!(InternalError, "the object is damaged: {}", why)
     }
 }
 

@@ -217,13 +217,8 @@ async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, er
     if !error.is_damage() {
         return;
     }
-    let Payload { bucket, key, .. } = payload;
     let reason = format!("damaged: data file {:016x}: {error}", piece.segment);
-    match shared.store.quarantine(bucket, key, piece.segment, reason.clone()).await {
-        Ok(true) => tracing::error!(bucket, key, reason, "an object is quarantined"),
-        Ok(false) => tracing::debug!(bucket, key, "a damaged object was replaced meanwhile"),
-        Err(error) => tracing::error!(bucket, key, %error, "a damaged object could not be quarantined"),
-    }
+    crate::scrub::quarantine(&shared.store, &payload.bucket, &payload.key, piece.segment, reason).await;
 }
 
 /// Sends a head that more follows at once.

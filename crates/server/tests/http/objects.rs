@@ -154,16 +154,21 @@ fn a_damaged_object_is_never_read_whole() {
         let rig = Rig::with(crate::rig::Setting { verify: true, ..Default::default() });
         let mut client = rig.client();
         let body = data(length, 9);
-        client.ask("PUT", "/bucket/key", &[], &body);
-        assert!(client.ask("GET", "/bucket/key", &[], b"").body == body);
-        let object = rig.store.object("bucket", "key").unwrap().unwrap();
-        let id = object.segments[0].id;
-        let path = rig.folder.path().join(format!("data/{:x}/{id:016x}", id >> 10));
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[length / 2] ^= 1;
-        std::fs::write(&path, bytes).unwrap();
-        let copied = client.ask("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/key")], b"");
+        for key in ["key", "copied"] {
+            client.ask("PUT", &format!("/bucket/{key}"), &[], &body);
+            assert!(client.ask("GET", &format!("/bucket/{key}"), &[], b"").body == body);
+            let object = rig.store.object("bucket", key).unwrap().unwrap();
+            let id = object.segments[0].id;
+            let path = rig.folder.path().join(format!("data/{:x}/{id:016x}", id >> 10));
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[length / 2] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let copied = client.ask("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/copied")], b"");
         assert_eq!(copied.status, 500, "damage is not copied");
+        assert_eq!(client.ask("HEAD", "/bucket/copy", &[], b"").status, 404);
+        let got = client.ask("GET", "/bucket/copied", &[], b"");
+        assert!(got.status == 500 && got.text().contains("kept from readers"), "{}", got.text());
         let got = client.ask("GET", "/bucket/key", &[], b"");
         assert!(got.status == 500 || got.body.len() < length, "{} {}", got.status, got.body.len());
         if length == 1000 {

@@ -70,6 +70,8 @@ fn parts_make_an_object() {
     let copied = client.ask("PUT", "/bucket/other", &[("x-amz-copy-source", "/bucket/key")], b"");
     assert_eq!(copied.status, 500, "{}", copied.text());
     rig.has_files(&[1234, PART as u64, PART as u64, body.len() as u64]);
+    let got = client.ask("GET", "/bucket/key", &[], b"");
+    assert!(got.status == 500 && got.text().contains("kept from readers"), "{}", got.text());
 }
 
 #[test]
