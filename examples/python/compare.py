@@ -44,7 +44,9 @@ def loop(sock, file):
 
 
 def engine(sock, file):
-    return dcs.sendfile(sock, file, through=["md5"]).hexdigest("md5")
+    # A socket that does not block and a promise save a copy: the bytes go from the page cache after their digest.
+    sock.setblocking(False)
+    return dcs.sendfile(sock, file, through=["md5"], immutable=True).hexdigest("md5")
 
 
 def cpu():

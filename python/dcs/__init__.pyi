@@ -162,6 +162,7 @@ def sendfile(
     timeout: float | None = None,
     more: bool = False,
     durable: bool = False,
+    immutable: bool = False,
     engine: Engine | None = None,
 ) -> Completion: ...
 def recvfile(
@@ -188,6 +189,7 @@ def transfer(
     timeout: float | None = None,
     more: bool = False,
     durable: bool = False,
+    immutable: bool = False,
     rid: int = 0,
     source_cache: _Mode = "auto",
     destination_cache: _Mode = "auto",

@@ -90,13 +90,14 @@ fn submit(
 ///
 /// `prefix`: bytes that come first, and go through the operators too. `timeout`: seconds for all of it, after which it
 /// fails with dcs.Timeout; the socket's own timeout is not used, and a non-blocking socket is waited for. `more`: more
-/// data follow soon (MSG_MORE). `durable`: fdatasync of the destination, where it is a file. `engine`: None for the
-/// process's default.
+/// data follow soon (MSG_MORE). `durable`: fdatasync of the destination, where it is a file. `immutable`: nobody writes to
+/// the file meanwhile; digests then cost no copy where the socket is non-blocking, and are wrong where somebody does.
+/// `engine`: None for the process's default.
 ///
 /// Returns a Completion. Raises dcs.Error, with what had been done by then. Releases the interpreter's lock; Ctrl-C
 /// cancels it.
 #[pyfunction]
-#[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, timeout=None, more=false, durable=false, engine=None))]
+#[pyo3(signature = (sock, file, offset=0, count=None, through=None, *, prefix=None, timeout=None, more=false, durable=false, immutable=false, engine=None))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn sendfile(
     py: Python<'_>,
@@ -109,11 +110,15 @@ pub fn sendfile(
     timeout: Option<f64>,
     more: bool,
     durable: bool,
+    immutable: bool,
     engine: Option<&Bound<'_, Engine>>,
 ) -> PyResult<Py<Completion>> {
     let offset = not_negative(offset, "offset")?;
     ends::check_open(sock, "sock", Stage::Destination)?;
-    let source = ends::source(file, "file", offset, false)?;
+    let mut source = ends::source(file, "file", offset, false)?;
+    if immutable {
+        source.end = source.end.immutable();
+    }
     let sink = ends::sink(sock, "sock", 0, false)?;
     let options = Options { through, count, prefix, timeout, durable, more, rid: 0, engine };
     submit(py, source, sink, options)?.finish(py)
@@ -167,14 +172,14 @@ fn mode(name: &str, what: &str) -> PyResult<Mode> {
 /// not copied: leave it alone until the transfer is done.
 ///
 /// `offset` and `destination_offset`: where to begin in source and destination, where they are files, block devices or
-/// memory. `count`, `prefix`, `timeout`, `more`, `durable`, `engine`: as for sendfile and recvfile. `rid`: a transfer does
+/// memory. `count`, `prefix`, `timeout`, `more`, `durable`, `immutable`, `engine`: as for sendfile and recvfile. `rid`: a transfer does
 /// not start before earlier ones with the same number, other than 0, are done. `source_cache`, `destination_cache`: "on"
 /// goes through the page cache, "off" past it (O_DIRECT). `zero_copy`: "on" demands zero-copy send, "off" forbids it.
 ///
 /// Raises dcs.Error where it cannot be submitted (EAGAIN: as many as Engine(depth=...) are in flight). What goes wrong
 /// later is told by the transfer.
 #[pyfunction]
-#[pyo3(signature = (source, destination, through=None, *, offset=0, destination_offset=0, count=None, prefix=None, timeout=None, more=false, durable=false, rid=0, source_cache="auto", destination_cache="auto", zero_copy="auto", engine=None))]
+#[pyo3(signature = (source, destination, through=None, *, offset=0, destination_offset=0, count=None, prefix=None, timeout=None, more=false, durable=false, immutable=false, rid=0, source_cache="auto", destination_cache="auto", zero_copy="auto", engine=None))]
 #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
 pub fn transfer(
     py: Python<'_>,
@@ -188,6 +193,7 @@ pub fn transfer(
     timeout: Option<f64>,
     more: bool,
     durable: bool,
+    immutable: bool,
     rid: u32,
     source_cache: &str,
     destination_cache: &str,
@@ -203,6 +209,9 @@ pub fn transfer(
     let mut source = ends::source(source, "source", offset, true)?;
     let mut sink = ends::sink(destination, "destination", destination_offset, true)?;
     source.end = source.end.cache(source_cache);
+    if immutable {
+        source.end = source.end.immutable();
+    }
     sink.end = sink.end.cache(destination_cache).zero_copy(zero_copy);
     let options = Options { through, count, prefix, timeout, durable, more, rid, engine };
     submit(py, source, sink, options)

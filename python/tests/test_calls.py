@@ -43,6 +43,21 @@ def test_sendfile_without_operators_goes_by_the_kernels_own_copy(tcp, make):
     assert done.digests == {} and done.values == []
 
 
+@pytest.mark.parametrize("size", [0, 1, 5 * MIB + 7])
+def test_an_immutable_file_is_sent_from_the_page_cache_after_its_digests(tcp, make, size):
+    one, other = tcp
+    one.setblocking(False)
+    content = data(size, 12)
+    file = make(content)
+    reader = Reader(other)
+    done = dcs.sendfile(one, file, through=["md5", "crc32"], immutable=True)
+    again = dcs.transfer(file, one, ["md5"], offset=size // 2, immutable=True).result(60)
+    one.close()
+    assert reader.all() == content + content[size // 2 :]
+    assert done.digests["md5"] == md5(content) and again.digests["md5"] == md5(content[size // 2 :])
+    assert size < MIB or "zero-copy send" in done.path
+
+
 def test_sendfile_range_and_prefix(pair, make):
     one, other = pair
     content = data(MIB, 2)
