@@ -62,7 +62,7 @@ pub fn read(path: &Path) -> Result<[u8; KEY_SIZE], String> {
 
 fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    if text.len() % 2 != 0 {
+    if !text.len().is_multiple_of(2) {
         return None;
     }
     text.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()

@@ -13,12 +13,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Name, and rules; none: without the library.
-const CONTENDERS: [(&str, Option<&str>); 6] = [
+const CONTENDERS: [(&str, Option<&str>); 7] = [
     ("nginx", None),
     ("no rule", Some("")),
     ("other port", Some("[[rule]]\nport = 9\nthrough = 'md5'\n")),
     ("other path", Some("[[rule]]\npath = '/nowhere/*'\nthrough = 'md5'\n")),
     ("md5", Some("[[rule]]\nthrough = 'md5'\n")),
+    ("md5, aio threads", Some("[[rule]]\nthrough = 'md5'\n")),
     ("sha256", Some("[[rule]]\nthrough = 'sha256'\n")),
 ];
 
@@ -39,16 +40,18 @@ impl Drop for Nginx {
     }
 }
 
-fn start(folder: &Path, at: usize, rules: Option<&str>) -> Nginx {
+/// Contenders whose name says so have nginx call sendfile from a pool of threads.
+fn start(folder: &Path, at: usize, (name, rules): (&str, Option<&str>)) -> Nginx {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let own = folder.join(at.to_string());
     std::fs::create_dir(&own).unwrap();
+    let aio = if name.ends_with("aio threads") { "aio threads;" } else { "" };
     let (own_name, root) = (own.display(), folder.display());
     let config = format!(
         "daemon off; user root; worker_processes 1; pid {own_name}/pid; error_log {own_name}/error.log;
         events {{ worker_connections 1024; }}
         http {{
-            sendfile on; tcp_nopush on; access_log off; keepalive_requests 1000000;
+            {aio} sendfile on; tcp_nopush on; access_log off; keepalive_requests 1000000;
             client_body_temp_path {own_name}/t1; proxy_temp_path {own_name}/t2; fastcgi_temp_path {own_name}/t3;
             uwsgi_temp_path {own_name}/t4; scgi_temp_path {own_name}/t5;
             server {{ listen 127.0.0.1:{port}; root {root}; }}
@@ -132,7 +135,7 @@ fn main() {
         std::fs::write(folder.path().join(size.to_string()), vec![7; *size]).unwrap();
     }
     let servers: Vec<_> =
-        CONTENDERS.iter().enumerate().map(|(at, (_, rules))| start(folder.path(), at, *rules)).collect();
+        CONTENDERS.iter().enumerate().map(|(at, contender)| start(folder.path(), at, *contender)).collect();
     println!(
         "| file | clients | contender | CPU us a request | to nginx | GiB/s | CPU s/GiB |\n|---|---|---|---|---|---|---|"
     );

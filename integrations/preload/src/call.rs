@@ -2,7 +2,7 @@
 
 use crate::process;
 use crate::setup::{self, Setup};
-use crate::stream::{Beginning, Stop, Stream};
+use crate::stream::{Beginning, Cipher, Stop, Stream};
 use crate::streams::{Open, State};
 use crate::sys::{self, Errno};
 use dcs_preload_rules::{Counter, FirstCounter, Rule, key};
@@ -160,7 +160,7 @@ impl Call {
     }
 
     /// Key and counter for the file.
-    fn cipher(&self, setup: &Setup, rule: usize) -> Result<Option<([u8; 32], [u8; 16])>, String> {
+    fn cipher(&self, setup: &Setup, rule: usize) -> Result<Option<Cipher>, String> {
         let Some(key) = setup.keys[rule].clone()? else { return Ok(None) };
         let Rule { cipher: Some((_, first)), .. } = &setup.rules[rule] else { return Ok(None) };
         let counter = match first {

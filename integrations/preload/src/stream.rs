@@ -18,6 +18,9 @@ const PAUSE_MS: c_int = 1;
 /// Bytes of a block of AES.
 const AES_BLOCK: u64 = 16;
 
+/// Key and first counter block of a file.
+pub type Cipher = ([u8; 32], [u8; 16]);
+
 /// What a stream is begun with.
 pub struct Beginning<'a> {
     pub file: Identity,
@@ -25,8 +28,7 @@ pub struct Beginning<'a> {
     pub at: u64,
     pub end: u64,
     pub chain: &'a Chain,
-    /// Key and first counter block of the cipher.
-    pub cipher: Option<([u8; 32], [u8; 16])>,
+    pub cipher: Option<Cipher>,
     /// What the log is to say of it.
     pub about: Map<String, Value>,
 }
@@ -313,7 +315,7 @@ fn digests(completion: &Completion) -> Value {
 }
 
 /// The operator as it is for bytes from `first` on, which is a multiple of a cipher's block.
-fn operator(step: Step, cipher: Option<([u8; 32], [u8; 16])>, first: u64) -> Option<Op> {
+fn operator(step: Step, cipher: Option<Cipher>, first: u64) -> Option<Op> {
     Some(match step {
         Step::Ctr => {
             let (key, counter) = cipher?;

@@ -197,11 +197,13 @@ pub fn write(fd: c_int, line: &[u8]) -> bool {
 
 /// The descriptor under a high number, where the process may have so many.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    // SAFETY: no memory is involved; the descriptor that comes back is nobody else's.
-    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) } {
-        high if high >= 0 => unsafe { OwnedFd::from_raw_fd(high) },
-        _ => fd,
+    // SAFETY: no memory is involved.
+    let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
+    if high < 0 {
+        return fd;
     }
+    // SAFETY: the descriptor was just made, and is nobody else's.
+    unsafe { OwnedFd::from_raw_fd(high) }
 }
 
 /// Makes the one descriptor stand for what the other did, at once for all threads, and closes the other.

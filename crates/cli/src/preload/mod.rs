@@ -50,7 +50,7 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
     /// Print a file of counters, and run nothing
-    #[arg(long, value_name = "FILE", exclusive = true)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "config", "through", "counters"])]
     pub show: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, value_name = "PROGRAM", required_unless_present = "show")]

@@ -4,14 +4,14 @@ use crate::place::{COUNTER, KEY, Place, Server, files, free_port, installed, loa
 use std::path::Path;
 use std::process::Stdio;
 
-fn start(place: &Place, rules: &str, root: &Path) -> Option<(Server, u16)> {
+fn start(place: &Place, rules: &str, root: &Path, aio: &str) -> Option<(Server, u16)> {
     let nginx = installed("nginx", "nginx-light")?;
     let (port, folder) = (free_port(), place.0.path().display());
     let config = format!(
         "daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/error.log;
         events {{ worker_connections 256; }}
         http {{
-            sendfile on; tcp_nopush on; access_log off; open_file_cache max=100;
+            aio {aio}; sendfile on; tcp_nopush on; access_log off; open_file_cache max=100;
             client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
             uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
             server {{ listen 127.0.0.1:{port}; root {}; }}
@@ -27,9 +27,21 @@ fn start(place: &Place, rules: &str, root: &Path) -> Option<(Server, u16)> {
 
 #[test]
 fn digests_of_all_that_it_sends() {
+    digests("off");
+}
+
+/// nginx calls sendfile from a pool of threads.
+#[test]
+fn digests_of_what_its_threads_send() {
+    digests("threads");
+}
+
+fn digests(aio: &str) {
     let place = Place::new();
     let (plain, _) = files(&place);
-    let Some((server, port)) = start(&place, "[[rule]]\nthrough = 'md5,sha256'\n", &plain) else { return };
+    let Some((server, port)) = start(&place, "[[rule]]\nthrough = 'md5,sha256'\n", &plain, aio) else {
+        return;
+    };
     load(port, &plain, 8);
     server.end();
     let counted = place.counters();
@@ -58,7 +70,7 @@ fn files_at_rest_are_decrypted_on_the_way() {
         "[[rule]]\npath = '{}/*'\nthrough = 'aes256-ctr'\nkey_file = {key:?}\ncounter = '{COUNTER}'\n",
         sealed.display()
     );
-    let Some((server, port)) = start(&place, &rules, &sealed) else { return };
+    let Some((server, port)) = start(&place, &rules, &sealed, "off") else { return };
     load(port, &plain, 4);
     server.end();
     let counted = place.counters();
@@ -74,7 +86,9 @@ fn files_at_rest_are_decrypted_on_the_way() {
 fn of_another_port_nothing_is_touched() {
     let place = Place::new();
     let (plain, _) = files(&place);
-    let Some((server, port)) = start(&place, "[[rule]]\nport = 9\nthrough = 'md5'\n", &plain) else { return };
+    let Some((server, port)) = start(&place, "[[rule]]\nport = 9\nthrough = 'md5'\n", &plain, "off") else {
+        return;
+    };
     load(port, &plain, 4);
     server.end();
     let counted = place.counters();
