@@ -21,6 +21,8 @@ CLIENT, DISK, DATA, ENGINE = "client", "disk", "data", "engine"
 Moved = namedtuple("Moved", "body stored md5")
 _BLOCK = 1 << 20
 _DIRECT = 1 << 20
+# Blocks of an engine beyond one for each request, and how many requests at most get one.
+_BLOCKS, _MOST = 256, 4096
 
 
 class Stopped(Exception):
@@ -51,10 +53,14 @@ class Engine:
 
     name = "dcs"
 
-    def __init__(self):
+    def __init__(self, most=1024):
+        """`most`: requests that a process serves at once."""
         import dcs
 
         self._dcs = dcs
+        # Each may be held up by its client and must not hold up others: a command and a block for each, and some to run with.
+        self._sizes = {"commands": most, "depth": most, "blocks": most + _BLOCKS}
+        self._engine, self._pid = None, None
         # A data file is never written again once it has its name.
         knows = "immutable" in (dcs.transfer.__text_signature__ or "")
         self._unchanging = {"immutable": True} if knows else {}
@@ -93,10 +99,16 @@ class Engine:
         finally:
             del transfer
 
+    def _mine(self):
+        """This process's: a worker that was forked makes its own."""
+        if self._pid != os.getpid():
+            self._engine, self._pid = self._dcs.Engine(**self._sizes), os.getpid()
+        return self._engine
+
     def _submit(self, source, destination, through, options):
         while True:
             try:
-                return self._dcs.transfer(source, destination, through, **options)
+                return self._dcs.transfer(source, destination, through, engine=self._mine(), **options)
             except self._dcs.Error as error:
                 if error.errno != errno.EAGAIN:
                     raise Stopped(ENGINE, error) from error
@@ -218,9 +230,12 @@ def _write(fd, data, offset, came):
     return written
 
 
-def make(name):
-    """By the configuration's name."""
-    kinds = {kind.name: kind for kind in (Engine, Loops)}
-    if name not in kinds:
-        raise ValueError(f"engine = {name}: expected one of {', '.join(sorted(kinds))}")
-    return kinds[name]()
+def make(conf):
+    """By the configuration of the object server's application."""
+    name = conf.get("engine", Engine.name)
+    if name == Engine.name:
+        # Swift's own option, of [DEFAULT].
+        return Engine(min(int(conf.get("max_clients", 1024)), _MOST))
+    if name == Loops.name:
+        return Loops()
+    raise ValueError(f"engine = {name}: expected one of {Engine.name}, {Loops.name}")

@@ -318,7 +318,7 @@ class GzipManager(PlainManager):
 def carry(managers, conf, counters):
     """Gives the object server's managers who moves the bytes; False where none is of this package."""
     ours = [manager for manager in managers if isinstance(manager, PlainManager)]
-    by = carrier.make(conf.get("engine", "dcs"))
+    by = carrier.make(conf)
     for manager in ours:
         manager.carrier, manager.counters = by, counters
     return bool(ours)

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import http.client
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -41,6 +42,7 @@ FORMS = {"plain": "plain.fs", "encrypted": "aes256-ctr.fs", "compressed": "gzip.
 CONTENDERS = ("stock", "hashlib", "dcs")
 START_S = 40
 STOP_S = 15
+DESCRIPTORS = 32768
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -275,6 +277,9 @@ reseller_prefix = AUTH
 
     def _before(self):
         _die_with_parent()
+        # As swift-init does.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
         if self.cores:
             os.sched_setaffinity(0, self.cores)
 

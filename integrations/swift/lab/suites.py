@@ -67,7 +67,7 @@ def unit(sources, engine):
     counters = folder / "counters.json"
     environment = {
         "TMPDIR": str(folder),
-        "PYTHONPATH": str(_LAB),
+        "PYTHONPATH": os.pathsep.join([str(_LAB), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "DCS_SWIFT_TEST": engine,
         "DCS_SWIFT_COUNTERS": str(counters),
     }
@@ -82,7 +82,7 @@ def unit(sources, engine):
         print("FAILED: no body was carried")
         failed = True
     if failed:
-        print(said[-8000:])
+        print(said[:4000], "...", said[-4000:], sep="\n")
     return not failed
 
 
@@ -109,7 +109,7 @@ def functional(sources, engine, form="plain"):
             print(f"FAILED: less than {LEAST_SHARE:.0%}")
             failed = True
     if failed:
-        print(said[-8000:])
+        print(said[:4000], "...", said[-4000:], sep="\n")
     return not failed
 
 

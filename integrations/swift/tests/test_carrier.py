@@ -21,7 +21,7 @@ KEY = Key(bytes(range(32)))
 def moves(request):
     if request.param == "dcs":
         pytest.importorskip("dcs")
-    return carrier.make(request.param)
+    return carrier.make({"engine": request.param})
 
 
 @pytest.fixture
@@ -163,4 +163,4 @@ def test_others_run_meanwhile(moves, pair, tmp_path):
 
 def test_unknown_engine():
     with pytest.raises(ValueError, match="expected one of dcs, hashlib"):
-        carrier.make("card")
+        carrier.make({"engine": "card"})

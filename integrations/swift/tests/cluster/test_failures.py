@@ -161,6 +161,23 @@ def test_slow_clients_are_served(objects):
     assert got.split(b"\r\n\r\n", 1)[1] == big
 
 
+def test_stalled_clients_hold_nobody_up(objects):
+    """More of them than an engine has places by default."""
+    data = body_of(2 * MIB)
+    name = objects.put(data)
+    stalled = []
+    for number in range(300):
+        sock = begin_put(objects, f"stalled{number}", 8 * MIB)
+        sock.sendall(bytes(1000))
+        stalled.append(sock)
+    began = time.monotonic()
+    assert objects.request("GET", name)[2] == data
+    objects.put(data)
+    assert time.monotonic() - began < 0.8 * CLIENT_TIMEOUT
+    for sock in stalled:
+        sock.close()
+
+
 def test_other_key(objects):
     """An object that can't be read with the server's key is not taken for damaged."""
     data = body_of(100_000)
