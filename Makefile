@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo server python test swift preload lint fuzz bench bench-all generate clean
+.PHONY: help build demo server python test swift preload hdfs lint fuzz bench bench-all generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,10 @@ preload: ## libdcs-preload.so in nginx, lighttpd, vsftpd and Java, which are ins
 	@tools/setup
 	tools/setup-preload
 	$(CARGO) test -p dcs-preload --locked
+
+hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, balancer, grep, and what digests cost
+	integrations/hdfs/setup
+	integrations/hdfs/demo.py
 
 lint: ## formatting, clippy, dependency licences and advisories
 	@tools/setup

@@ -1,6 +1,6 @@
 //! What the library costs nginx: nginx by itself, with the library and no rule that applies, and with chains, in turns.
 //!
-//! `cargo build --release -p dcs-preload && cargo run --release -p dcs-preload --example overhead [SIZE,..] [CLIENTS,..] [RUNS]`
+//! `cargo build --release -p dcs-preload && cargo run --release -p dcs-preload --example overhead [SIZE,..] [CLIENTS,..] [RUNS] [CONTENDERS]`
 //!
 //! CPU time is that of nginx's worker with all its threads, the library's among them (/proc/PID/task/*/schedstat).
 //! Ratios are to nginx by itself, of paired runs; medians are given. nginx has one worker and clients keep their
@@ -125,17 +125,49 @@ fn list(argument: Option<String>, default: &[usize]) -> Vec<usize> {
     argument.map_or(default.to_vec(), |text| text.split(',').map(|word| word.parse().unwrap()).collect())
 }
 
+/// What a call costs where no chain applies (`call.c`): the least of several runs, in turns.
+fn calls(folder: &Path) {
+    let (program, file) = (folder.join("call"), folder.join("16k"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/call.c");
+    let built = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).status();
+    assert!(built.is_ok_and(|status| status.success()), "cc");
+    std::fs::write(&file, vec![7; 1 << 14]).unwrap();
+    let contenders = &CONTENDERS[..4];
+    let mut least = vec![f64::MAX; contenders.len()];
+    for _ in 0..7 {
+        for (at, (_, rules)) in contenders.iter().enumerate() {
+            let mut command = Command::new(&program);
+            if let Some(rules) = rules {
+                let log = folder.join("call.log");
+                command.env("LD_PRELOAD", library());
+                command.env("DCS_PRELOAD_RULES", format!("log = {log:?}\n{rules}"));
+            }
+            let said = command.arg(&file).output().unwrap();
+            assert!(said.status.success(), "{said:?}");
+            least[at] = least[at].min(String::from_utf8_lossy(&said.stdout).trim().parse().unwrap());
+        }
+    }
+    println!("| | CPU ns a call of 16 KiB, with its receive | more |\n|---|---|---|");
+    for ((name, _), took) in contenders.iter().zip(&least) {
+        println!("| {} | {took:.0} | {:.0} |", name.replace("nginx", "without the library"), took - least[0]);
+    }
+    println!();
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let sizes = list(arguments.next(), &[4096, 65_536, 1 << 20, 16 << 20]);
     let clients = list(arguments.next(), &[1, 16]);
     let runs = list(arguments.next(), &[7])[0];
+    // The first so many of them.
+    let contenders = &CONTENDERS[..list(arguments.next(), &[CONTENDERS.len()])[0]];
     let folder = tempfile::tempdir().unwrap();
     for size in &sizes {
         std::fs::write(folder.path().join(size.to_string()), vec![7; *size]).unwrap();
     }
+    calls(folder.path());
     let servers: Vec<_> =
-        CONTENDERS.iter().enumerate().map(|(at, contender)| start(folder.path(), at, *contender)).collect();
+        contenders.iter().enumerate().map(|(at, contender)| start(folder.path(), at, *contender)).collect();
     println!(
         "| file | clients | contender | CPU us a request | to nginx | GiB/s | CPU s/GiB |\n|---|---|---|---|---|---|---|"
     );
@@ -159,7 +191,7 @@ fn main() {
                     }
                 }
             }
-            for (at, (name, _)) in CONTENDERS.iter().enumerate() {
+            for (at, (name, _)) in contenders.iter().enumerate() {
                 let ratios = costs[at].iter().zip(&costs[0]).map(|(own, nginx)| own / nginx).collect();
                 let cost = median(costs[at].clone());
                 println!(
