@@ -61,9 +61,6 @@ class Engine:
         # Each may be held up by its client and must not hold up others: a command and a block for each, and some to run with.
         self._sizes = {"commands": most, "depth": most, "blocks": most + _BLOCKS}
         self._engine, self._pid = None, None
-        # A data file is never written again once it has its name.
-        knows = "immutable" in (dcs.transfer.__text_signature__ or "")
-        self._unchanging = {"immutable": True} if knows else {}
         # By the file system's device.
         self._direct = {}
 
@@ -125,7 +122,8 @@ class Engine:
             through, offset, count = [self._dcs.gunzip(), self._dcs.slice(start, stop - start)], 0, form.size
         if digest:
             through.append("md5")
-        done = self._run(watch, fd, sock, through, offset=offset, count=count, **self._unchanging)
+        # A data file is never written again once it has its name.
+        done = self._run(watch, fd, sock, through, offset=offset, count=count, immutable=True)
         return Moved(done.bytes_out, done.bytes_in, done.hexdigest("md5") if digest else None)
 
     def receive(self, sock, fd, count, prefix, form, watch):

@@ -125,7 +125,8 @@ class Bench:
             "clients": clients,
             "payload": str(self.payload(size)),
             "seconds": self.given.seconds,
-            "least": 2,
+            # Of each client; a slow server's largest cells would take minutes with more.
+            "least": 1 if clients * size >= _GIB else 2,
             "cores": self.client_cores,
             "pids": {name: cluster.pid(name) for name in ("object", "proxy")},
         }

@@ -43,6 +43,7 @@ CONTENDERS = ("stock", "hashlib", "dcs")
 START_S = 40
 STOP_S = 15
 DESCRIPTORS = 32768
+LAB = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -169,7 +170,6 @@ class Cluster:
             options.update(self.object_options)
         if ours:
             options["engine"] = self.contender
-            options["dcs_key_file"] = self.etc / "key"
         text = f"""\
 [DEFAULT]
 bind_ip = 127.0.0.1
@@ -183,6 +183,8 @@ mount_check = false
 fallocate_reserve = 0
 log_level = INFO
 db_preallocation = off
+dcs_key_file = {self.etc / "key"}
+[object-auditor]
 [pipeline:main]
 pipeline = {server}-server
 [app:{server}-server]
@@ -261,6 +263,14 @@ reseller_prefix = AUTH
         if wait:
             self._await(server)
 
+    def audit(self):
+        """One round of Swift's own auditor; what it said."""
+        command = [sys.executable, "-m", "lab.serve", "auditor", self.etc / "object-server.conf", "once", "-v"]
+        done = subprocess.run(command, cwd=LAB, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"the auditor: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
     def _run(self, name, command):
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
         with open(self.logs / name, "ab") as log:
@@ -271,7 +281,7 @@ reseller_prefix = AUTH
                 stderr=log,
                 env=environment,
                 start_new_session=True,
-                cwd=Path(__file__).resolve().parent.parent,
+                cwd=LAB,
                 preexec_fn=self._before,
             )
 

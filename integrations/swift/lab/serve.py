@@ -1,4 +1,4 @@
-"""Runs one of Swift's servers with the storage policies of its own swift_dir: `python -m lab.serve object CONF -v`.
+"""Runs one of Swift's servers, or its auditor, with the storage policies of its own swift_dir: `python -m lab.serve object CONF -v`.
 
 The servers' own programs take policies from /etc/swift alone. Nothing else is different.
 """
@@ -15,6 +15,7 @@ MODULES = {
     "account": "swift.account.server",
     "container": "swift.container.server",
     "object": "swift.obj.server",
+    "auditor": "swift.obj.auditor",
 }
 
 if __name__ == "__main__":

@@ -82,6 +82,21 @@ def test_flipped_byte(objects, form):
     assert "Quarantined object" in objects.cluster.log("object")
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_auditor(objects, form):
+    """Swift's own auditor reads every form, and finds what is damaged."""
+    whole, damaged = objects.put(body_of(MIB, seed=4), form), objects.put(body_of(MIB, seed=5), form)
+    before = quarantined(objects, form)
+    objects.cluster.audit()
+    assert quarantined(objects, form) == before
+    (file,) = objects.data_files(damaged, form)
+    flip(file, file.stat().st_size // 2)
+    objects.cluster.audit()
+    assert quarantined(objects, form) == before + 1
+    assert objects.request("GET", damaged, form)[0] == 404
+    assert objects.request("GET", whole, form)[0] == 200
+
+
 def test_client_leaves_in_put(objects):
     for sent in (0, 10, 5 * MIB):
         sock = begin_put(objects, "left", 20 * MIB)
