@@ -11,7 +11,7 @@ help: ## this list
 build: ## the dcs command, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
 	@tools/setup
 	$(CARGO) build --release --locked
-	ln -f target/release/libdcs_preload.so target/release/libdcs-preload.so
+	cd "$${CARGO_TARGET_DIR:-target}/release" && ln -f libdcs_preload.so libdcs-preload.so
 
 demo: build ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
 	target/release/dcs demo

@@ -189,14 +189,19 @@ impl Call {
     /// Has the stream carry it.
     fn carry(&self, setup: &Setup, state: &State, slot: &mut Option<Open>, at: u64) -> Verdict {
         let Some(open) = slot else { return failed() };
-        let carried = open.stream.carry(self.out_fd, self.in_fd, self.count.min(sys::COUNT_MAX));
-        let only_looks = !open.stream.changes();
+        let mut carried = open.stream.carry(self.out_fd, self.in_fd, self.count.min(sys::COUNT_MAX));
+        // Programs take these as a word to read and write instead: past the chain.
+        if let Stop::Errno(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) = carried.stop {
+            carried.stop = Stop::Engine;
+        }
+        let (only_looks, resizes) = (!open.stream.changes(), open.stream.resizes());
         let ended = open.stream.is_complete() || carried.stop == Stop::Engine;
         let mut good = carried.stop != Stop::Engine;
         if ended && let Some(open) = slot.take() {
             good &= state.end(setup, open, if good { "end" } else { "failed" });
         }
-        if carried.bytes > 0 && (good || only_looks) {
+        // What went before a failure was right; but a compressed stream that breaks off is good for nothing.
+        if carried.bytes > 0 && (good || !resizes) {
             self.advance(at + carried.bytes as u64);
             return Verdict::Sent(carried.bytes);
         }

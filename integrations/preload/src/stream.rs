@@ -133,6 +133,11 @@ impl Stream {
         self.changes
     }
 
+    /// Other numbers of bytes come out than go in.
+    pub fn resizes(&self) -> bool {
+        self.resizes
+    }
+
     /// Carries one call.
     pub fn carry(&mut self, socket: c_int, file: c_int, count: usize) -> Carried {
         let begin = self.reported;
