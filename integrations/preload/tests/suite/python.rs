@@ -106,3 +106,52 @@ fn a_bad_configuration_is_said_and_harms_no_program() {
     assert!(done.status.success(), "{said}");
     assert!(said.contains("rule 1: there is no operator \"md6\""), "{said}");
 }
+
+/// Arguments: file, and how many connections at once. All are begun before any is ended.
+const MANY: &str = "
+import os, resource, select, socket, sys, time
+path, count = sys.argv[1], int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+expected = open(path, 'rb').read()
+before = len(os.listdir('/proc/self/fd'))
+file = os.open(path, os.O_RDONLY)
+pairs = [socket.socketpair() for _ in range(count)]
+sent, got = [0] * count, [b''] * count
+for ours, theirs in pairs:
+    ours.setblocking(False)
+while min(sent) < len(expected):
+    for at, (ours, theirs) in enumerate(pairs):
+        try:
+            if sent[at] < len(expected):
+                sent[at] += os.sendfile(ours.fileno(), file, sent[at], len(expected) - sent[at])
+        except BlockingIOError:
+            pass
+    for at, (ours, theirs) in enumerate(pairs):
+        got[at] += theirs.recv(1 << 20) if select.select([theirs], [], [], 0)[0] else b''
+for at, (ours, theirs) in enumerate(pairs):
+    ours.close()
+    while part := theirs.recv(1 << 20):
+        got[at] += part
+    theirs.close()
+    assert got[at] == expected, at
+os.close(file)
+# What is kept for the next streams is bounded.
+left = len(os.listdir('/proc/self/fd')) - before
+assert left < 200, left
+";
+
+#[test]
+fn more_streams_than_one_engine_has_go_side_by_side() {
+    let place = Place::new();
+    let file = place.write("file", bytes((1 << 20) + 5, 7));
+    let mut python = place.command("python3", "[[rule]]\nthrough = 'md5'\n");
+    output(python.args(["-c", MANY]).arg(&file).arg("200"));
+    let counted = place.counters();
+    assert_eq!(
+        (counted["objects"], counted["fallback_calls"], counted["failed"]),
+        (200, 0, 0),
+        "{counted:?}"
+    );
+    assert!(place.log("object").iter().all(|object| object["whole"] == true));
+    assert_eq!(place.check_digests(|path| path.into()), 200);
+}
