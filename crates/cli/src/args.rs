@@ -248,6 +248,8 @@ pub struct Bench {
 pub enum BenchCommand {
     /// S3 object servers side by side: dcs, versitygw, MinIO, rclone, nginx
     Serve(crate::bench::serve::options::Options),
+    /// Applications as they are, and on the engine: OpenStack Swift, nginx
+    Apps(crate::bench::apps::Options),
 }
 
 #[derive(Debug, Args)]

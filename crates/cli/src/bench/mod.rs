@@ -11,7 +11,9 @@
 //! | `figures`, `table`, `plot` | medians and ratios; how they are shown |
 //! | `control`, `step`, `names` | instructions and system calls of one small transfer |
 //! | `serve` | object servers side by side |
+//! | `apps` | applications as they are, and on the engine |
 
+pub mod apps;
 pub mod client;
 mod clocks;
 mod contender;
@@ -61,6 +63,9 @@ const WARM_UP_S: f64 = 1.0;
 pub fn run(options: &args::Bench, report: &Report) -> Result<(), Failure> {
     if let Some(args::BenchCommand::Serve(options)) = &options.command {
         return serve::run(options, report);
+    }
+    if let Some(args::BenchCommand::Apps(options)) = &options.command {
+        return apps::run(options, report);
     }
     interrupt::install();
     if options.list {

@@ -11,8 +11,8 @@ const PANEL: (u32, u32) = (620, 380);
 const COLUMNS: usize = 2;
 /// Width of the legend, as a share of the curves'.
 const LEGEND: f64 = 0.42;
-/// Colours that the colour-blind can tell apart (Okabe and Ito), in the order of the contenders.
-const COLOURS: [RGBColor; 8] = [
+/// Colours that the colour-blind can tell apart (Okabe and Ito, and two more), in the order of the contenders.
+const COLOURS: [RGBColor; 10] = [
     RGBColor(213, 94, 0),
     RGBColor(230, 159, 0),
     RGBColor(204, 121, 167),
@@ -21,6 +21,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 158, 115),
     RGBColor(90, 90, 90),
     RGBColor(240, 228, 66),
+    RGBColor(0, 0, 0),
+    RGBColor(153, 79, 0),
 ];
 
 type Failed = Box<dyn std::error::Error>;

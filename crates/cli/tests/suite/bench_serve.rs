@@ -78,6 +78,26 @@ fn both_jobs_are_measured_and_checked() {
 }
 
 #[test]
+fn nginx_is_measured_with_and_without_digests() {
+    let place = Place::new();
+    if here(&place, &["nginx"]).is_empty() {
+        return;
+    }
+    let line = "bench apps nginx --size 100k --clients 3 --seconds 0.1 --runs 1 --json --svg apps.svg";
+    let mut lines = place.run(line).ok().lines();
+    assert_eq!(lines.pop().unwrap()["ok"], true);
+    let (skipped, rows): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line["event"] == "skipped");
+    skipped.iter().for_each(|line| println!("skipped {}: {}", line["contender"], line["why"]));
+    assert!(rows[0]["contender"] == "nginx" && rows.len() + skipped.len() == 4, "{rows:?}");
+    for row in &rows {
+        assert_eq!(row["base"], "nginx");
+        positive(row, "cpu_s_per_gib");
+        positive(row, "cpu_ratio");
+    }
+    assert!(std::fs::read_to_string(place.path("apps-nginx.svg")).unwrap().contains("nginx"));
+}
+
+#[test]
 fn cold_objects_come_once_and_requests_are_counted() {
     let place = Place::new();
     if here(&place, &["nginx"]).is_empty() {

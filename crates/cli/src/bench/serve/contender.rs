@@ -13,6 +13,9 @@ pub enum Contender {
     Minio,
     Rclone,
     Nginx,
+    NginxPreload,
+    NginxMd5,
+    NginxPerl,
 }
 
 /// What is told of one.
@@ -68,6 +71,24 @@ pub const CONTENDERS: &[Known] = &[
         what: "nginx with sendfile: GET of files, unsigned, no S3: the floor",
         durability: "-",
     },
+    Known {
+        contender: Contender::NginxPreload,
+        name: "nginx-preload",
+        what: "the same nginx by dcs run, with a rule of no operators; only where it is named",
+        durability: "-",
+    },
+    Known {
+        contender: Contender::NginxMd5,
+        name: "nginx-md5",
+        what: "the same nginx by dcs run, which logs the MD5 of all that is sent; only where it is named",
+        durability: "-",
+    },
+    Known {
+        contender: Contender::NginxPerl,
+        name: "nginx-perl",
+        what: "nginx with a Perl handler that reads, hashes and logs a file, and sends it; only where it is named",
+        durability: "-",
+    },
 ];
 
 impl Contender {
@@ -92,21 +113,27 @@ impl Contender {
     /// Whether it can do this job, and whether that differs from what another contender does.
     pub fn can(self, job: Job) -> bool {
         match self {
-            Contender::Nginx | Contender::DcsVerify => job == Job::Get,
+            Contender::DcsVerify => job == Job::Get,
             Contender::DcsNone => job == Job::Put,
-            _ => true,
+            _ => self.is_s3() || job == Job::Get,
         }
     }
 
     /// Whether its requests are signed, and its ETags are MD5s.
     pub fn is_s3(self) -> bool {
-        self != Contender::Nginx
+        self != Contender::Nginx && !self.is_named_only()
+    }
+
+    /// Nothing to compare object servers with: for `dcs bench apps`, and whoever names it.
+    fn is_named_only(self) -> bool {
+        matches!(self, Contender::NginxPreload | Contender::NginxMd5 | Contender::NginxPerl)
     }
 
     /// Those that were picked, or all.
     pub fn picked(options: &Options) -> Result<Vec<Contender>, Failure> {
         if options.contenders.is_empty() {
-            return Ok(CONTENDERS.iter().map(|known| known.contender).collect());
+            let all = CONTENDERS.iter().map(|known| known.contender);
+            return Ok(all.filter(|one| !one.is_named_only()).collect());
         }
         let mut picked = Vec::new();
         for name in &options.contenders {

@@ -1,4 +1,4 @@
-//! Figures of runs: medians, and ratios to versitygw within each repetition.
+//! Figures of runs: medians, and ratios to versitygw, or else nginx, within each repetition.
 
 use super::contender::Contender;
 use super::load;
@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::json;
 
 const GIB: f64 = (1u64 << 30) as f64;
-/// What the others are compared with.
-pub const BASE: Contender = Contender::Versitygw;
+/// What the others are compared with: the first that is there.
+const BASES: [Contender; 2] = [Contender::Versitygw, Contender::Nginx];
 
 /// The figures of one contender in one scenario: medians of its runs.
 #[derive(Clone, Debug, Serialize)]
@@ -37,6 +37,8 @@ pub struct Row {
     pub p99_ms: Option<f64>,
     pub cpu_ratio: Option<Ratio>,
     pub throughput_ratio: Option<Ratio>,
+    /// What the ratios are to.
+    pub base: Option<&'static str>,
     pub runs: usize,
     pub server_cores: Vec<usize>,
     pub client: serde_json::Value,
@@ -78,7 +80,10 @@ fn percentile(runs: &[Measured], share: f64) -> Option<f64> {
 }
 
 pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
-    let base = all.iter().find(|runs| runs.contender == BASE).map(|runs| &runs.runs);
+    let of = |contender| all.iter().find(|runs: &&Runs| runs.contender == contender);
+    let base = BASES.into_iter().find_map(of);
+    let base_name = base.map(|runs| runs.contender.name());
+    let base = base.map(|runs| &runs.runs);
     let row = |runs: &Runs| {
         let of = |value: fn(&Measured) -> f64| median(runs.runs.iter().map(value));
         let against = |value: fn(&Measured) -> f64| {
@@ -106,6 +111,7 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             p99_ms: percentile(&runs.runs, 0.99),
             cpu_ratio: against(cpu_s_per_gib),
             throughput_ratio: against(gib_per_s),
+            base: base_name,
             runs: runs.runs.len(),
             server_cores: scenario.server_cores.clone(),
             client: json!({ "cores": scenario.client_cores, "mode": load::MODE }),

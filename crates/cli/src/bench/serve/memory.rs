@@ -30,7 +30,7 @@ pub struct Peak {
 
 /// Those that can do both, and differ in it.
 pub fn can(contender: Contender) -> bool {
-    !matches!(contender, Contender::Nginx | Contender::DcsNone | Contender::DcsVerify)
+    contender.is_s3() && !matches!(contender, Contender::DcsNone | Contender::DcsVerify)
 }
 
 pub fn run(scenario: &Scenario<'_>, contender: Contender) -> io::Result<Peak> {

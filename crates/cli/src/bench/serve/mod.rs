@@ -66,7 +66,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let steps = plan::steps(options, &picked)?;
     let (server_cores, client_cores) = super::cores(options.server_cores)?;
     let programs = Programs::find(&involved(options, &steps, &picked), true, report);
-    if !options.contenders.is_empty() {
+    if !options.contenders.is_empty() && !options.lenient {
         programs.demand()?;
     }
     let steps = with_those(steps, &programs)?;

@@ -60,6 +60,9 @@ pub struct Options {
     /// Folder for the objects, on the file system that is to be measured: some GiB
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
+    /// Contenders that are named and not to be had are left out
+    #[arg(skip)]
+    pub lenient: bool,
 }
 
 /// What the clients do.
@@ -98,7 +101,7 @@ Clients speak HTTP/1.1 on connections that are kept, with presigned URLs and uns
 of all threads and children of the server and of kernel threads (of which other programs may have some); the clients' is told
 apart. Every answer is checked: status, length, ETag; and in each run all bytes of some objects. A contender that gives a wrong
 one is an error, not a result. Contenders differ in what is on the disk when a PUT is answered: the column says it, and
-dcs runs at both levels. Ratios are to versitygw, within a repetition. A release build on a quiet machine is needed.
+dcs runs at both levels. Ratios are to versitygw, or else to nginx, within a repetition. A release build on a quiet machine is needed.
 As root it runs in a network namespace of its own, where TCP's congestion control is cubic for all; else it is the machine's.
 
 Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 4 no space; 7 a named contender is not to be had;

@@ -73,6 +73,7 @@ mod tests {
         match Arguments::try_parse_from(words).unwrap().command {
             Command::Bench(bench) => match bench.command.unwrap() {
                 BenchCommand::Serve(options) => options,
+                BenchCommand::Apps(_) => panic!("other applications"),
             },
             _ => panic!("not a benchmark"),
         }

@@ -2,7 +2,7 @@
 
 use super::contender::Contender;
 use super::http::Peer;
-use super::programs::Programs;
+use super::programs::{self, Programs};
 use super::request::{ACCESS_KEY, BUCKET, SECRET_KEY, Writer};
 use crate::bench::clocks;
 use crate::bench::server::stay_on;
@@ -174,26 +174,82 @@ fn configure(
             command.args(["--config", "/dev/null", "serve", "s3", "--addr", address]);
             command.arg("--auth-key").arg(format!("{ACCESS_KEY},{SECRET_KEY}")).arg(data);
         }
-        Contender::Nginx => {
-            let path = folder.join("nginx.conf");
-            fs::write(&path, nginx(folder, data, address))?;
-            command.arg("-p").arg(folder).arg("-c").arg(path).arg("-e").arg(folder.join("log"));
+        Contender::Nginx | Contender::NginxPerl => {
+            configure_nginx(command, contender, folder, data, address)?
+        }
+        Contender::NginxPreload | Contender::NginxMd5 => {
+            let rules = folder.join("rules.toml");
+            let through = if contender == Contender::NginxMd5 { "\"md5\"" } else { "" };
+            let log = folder.join("digests");
+            fs::write(&rules, format!("log = {log:?}\n[[rule]]\npath = \"*\"\nthrough = [{through}]\n"))?;
+            command.arg("run").arg("--config").arg(rules).arg("--");
+            command.arg(programs::nginx().map_err(io::Error::other)?.path);
+            configure_nginx(command, contender, folder, data, address)?;
         }
     }
     Ok(())
 }
 
+fn configure_nginx(
+    command: &mut Command,
+    contender: Contender,
+    folder: &Path,
+    data: &Path,
+    address: &str,
+) -> io::Result<()> {
+    let scripted = contender == Contender::NginxPerl;
+    let path = folder.join("nginx.conf");
+    fs::write(&path, nginx(folder, data, address, scripted))?;
+    if scripted {
+        fs::write(
+            folder.join("Digests.pm"),
+            PERL_HANDLER.replace("LOG_FILE", &folder.join("digests").to_string_lossy()),
+        )?;
+    }
+    command.arg("-p").arg(folder).arg("-c").arg(path).arg("-e").arg(folder.join("log"));
+    Ok(())
+}
+
+/// What a script does that logs the MD5 of what is sent: it reads the file first, since nginx shows it no body.
+const PERL_HANDLER: &str = r#"package Digests;
+use nginx;
+use Digest::MD5;
+open(my $log, '>>', 'LOG_FILE') or die;
+$log->autoflush(1);
+sub handler {
+    my $request = shift;
+    my $name = $request->filename;
+    open(my $file, '<:raw', $name) or return HTTP_NOT_FOUND;
+    my $size = -s $file;
+    my $md5 = Digest::MD5->new;
+    $md5->addfile($file);
+    print $log $name, ' ', $size, ' ', $md5->hexdigest, "\n";
+    $request->header_out('Content-Length', $size);
+    $request->send_http_header('application/octet-stream');
+    $request->sendfile($name) unless $request->header_only;
+    return OK;
+}
+1;
+"#;
+
 /// One process is enough for one core, and easier to end.
-fn nginx(folder: &Path, data: &Path, address: &str) -> String {
+fn nginx(folder: &Path, data: &Path, address: &str, scripted: bool) -> String {
     let (folder, data) = (folder.display(), data.display());
+    let (load, modules, location) = if scripted {
+        let load = format!("load_module {};\n", programs::PERL_MODULE);
+        let modules = format!("  perl_modules {folder};\n  perl_require Digests.pm;\n");
+        (load, modules, " location / { perl Digests::handler; }")
+    } else {
+        Default::default()
+    };
     format!(
-        "daemon off;\nmaster_process off;\npid {folder}/pid;\n\
+        "{load}daemon off;\nmaster_process off;\npid {folder}/pid;\n\
          events {{ worker_connections 4096; }}\n\
-         http {{\n  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  open_file_cache max=10000;\n\
+         http {{\n{modules}  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  open_file_cache max=10000;\n\
          \x20 keepalive_requests 100000000;\n\
          \x20 client_body_temp_path {folder}/temporary; proxy_temp_path {folder}/temporary;\n\
          \x20 fastcgi_temp_path {folder}/temporary; uwsgi_temp_path {folder}/temporary; scgi_temp_path {folder}/temporary;\n\
-         \x20 server {{ listen {address}; root {data}; }}\n}}\n"
+         \x20 server {{ listen {address}; root {data};{location} }}\n}}\n"
     )
 }
 

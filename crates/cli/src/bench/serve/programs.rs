@@ -44,6 +44,8 @@ const RCLONE: Module = Module { name: "rclone", package: "github.com/rclone/rclo
 
 /// Debian has it where not every user looks.
 const NGINX: [&str; 2] = ["nginx", "/usr/sbin/nginx"];
+/// Where Debian has nginx's Perl.
+pub const PERL_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_perl_module.so";
 const TAIL: usize = 400;
 
 impl Programs {
@@ -91,6 +93,16 @@ fn find(contender: Contender, build: bool, report: &Report) -> Result<Program, S
         Contender::Minio => MINIO.find(build, report),
         Contender::Rclone => RCLONE.find(build, report),
         Contender::Nginx => nginx(),
+        Contender::NginxPreload | Contender::NginxMd5 => {
+            crate::preload::library()?;
+            Ok(Program { version: nginx()?.version, ..this_program()? })
+        }
+        Contender::NginxPerl => match Path::new(PERL_MODULE).exists() {
+            true => nginx(),
+            false => {
+                Err("nginx's Perl module is not installed (apt-get install libnginx-mod-http-perl)".into())
+            }
+        },
     }
 }
 
@@ -104,7 +116,7 @@ fn this_program() -> Result<Program, String> {
     }
 }
 
-fn nginx() -> Result<Program, String> {
+pub fn nginx() -> Result<Program, String> {
     for name in NGINX {
         let Ok(output) = Command::new(name).arg("-v").stdin(Stdio::null()).output() else { continue };
         // nginx version: nginx/1.22.1

@@ -1,7 +1,7 @@
 //! What `dcs bench serve` shows to people.
 
 use super::contender::{CONTENDERS, Contender};
-use super::figures::{BASE, Row};
+use super::figures::Row;
 use super::memory::Peak;
 use super::options::Job;
 use super::programs::Programs;
@@ -44,9 +44,9 @@ pub fn scenario(rows: &[Row], report: &Report) {
         human(first.size),
         if first.cold { ", cold" } else { "" },
     ));
-    let ratio = format!("x {} (least..most)", BASE.name());
+    let ratio = first.base.map_or("-".into(), |base| format!("x {base} (least..most)"));
     report.text(format_args!(
-        "  {:11}{:>7} {ratio:>29} {:>10} {ratio:>29} {:>7} {:>7} {:>9} {:>11} {:>8} {:>8}  {}",
+        "  {:13}{:>7} {ratio:>29} {:>10} {ratio:>29} {:>7} {:>7} {:>9} {:>11} {:>8} {:>8}  {}",
         "contender",
         "GiB/s",
         "CPU s/GiB",
@@ -61,7 +61,7 @@ pub fn scenario(rows: &[Row], report: &Report) {
     for row in rows {
         let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.2}"));
         report.text(format_args!(
-            "  {:11}{:7.3} {:>29} {:10.3} {:>29} {:7.3} {:7.3} {:9.0} {:11.0} {:>8} {:>8}  {}",
+            "  {:13}{:7.3} {:>29} {:10.3} {:>29} {:7.3} {:7.3} {:9.0} {:11.0} {:>8} {:>8}  {}",
             row.contender,
             row.gib_per_s,
             shown(row.throughput_ratio),
