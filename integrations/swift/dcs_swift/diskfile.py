@@ -20,7 +20,8 @@ from .counters import Counters
 from .stored import METADATA, DecodedFile, Form
 from .watch import Silent, Watch
 
-DEFAULT_MIN_SIZE = 65536
+# Below, what the hooks cost is more than what they save.
+DEFAULT_MIN_SIZE = 262144
 
 
 class _Final:
