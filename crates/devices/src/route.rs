@@ -91,12 +91,13 @@ impl Route {
     }
 
     /// Whether a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a pipe or
-    /// of a copy within the kernel, SIGXFSZ of a file. Sockets are sent to with MSG_NOSIGNAL.
+    /// of a copy within the kernel (sendfile too), SIGXFSZ of a file. Else sockets are sent to with MSG_NOSIGNAL.
     pub fn may_signal(&self, kind: &OperationKind) -> bool {
         match kind {
             OperationKind::Read { .. } => false,
             OperationKind::Write { .. } => {
-                matches!(self.destination.endpoint.object, Object::File(_) | Object::Stream(_))
+                self.sends_again
+                    || matches!(self.destination.endpoint.object, Object::File(_) | Object::Stream(_))
             }
             _ => true,
         }

@@ -156,13 +156,17 @@ fn signals_of_transfers_do_not_end_the_process() {
                         let transfer = session.transfer(source, chain.clone(), Sink::fd(&writer)).unwrap();
                         assert_eq!(transfer.wait().unwrap_err().status, Status::PeerReset);
                     }
-                    let (ours, theirs) = crate::ends::tcp4();
-                    ours.set_nonblocking(true).unwrap();
-                    drop(theirs);
-                    std::thread::sleep(Duration::from_millis(5));
-                    for _ in 0..2 {
-                        let source = Source::file(&file_with(&input), ..);
-                        let _ = session.transfer(source, chain.clone(), Sink::socket(&ours)).unwrap().wait();
+                    for immutable in [false, true] {
+                        let (ours, theirs) = crate::ends::tcp4();
+                        ours.set_nonblocking(true).unwrap();
+                        drop(theirs);
+                        std::thread::sleep(Duration::from_millis(5));
+                        for _ in 0..2 {
+                            let source = Source::file(&file_with(&input), ..);
+                            let source = if immutable { source.immutable() } else { source };
+                            let sink = Sink::socket(&ours);
+                            let _ = session.transfer(source, chain.clone(), sink).unwrap().wait();
+                        }
                     }
                     for source in [
                         Source::memory(&long[..]),
