@@ -106,7 +106,10 @@ unsafe impl Send for Stream {}
 
 impl Stream {
     pub(super) fn new(library: &'static Library) -> Stream {
-        let memory: Box<MaybeUninit<Memory>> = Box::new_uninit();
+        Stream::within(library, Box::new_uninit())
+    }
+
+    fn within(library: &'static Library, memory: Box<MaybeUninit<Memory>>) -> Stream {
         let memory = NonNull::from(Box::leak(memory)).cast::<Memory>();
         let at = memory.as_ptr();
         // SAFETY: the memory is there, of the layout that the library has. `isal_deflate_init` writes every field
@@ -174,6 +177,46 @@ int main(void) {
     printf("%d %d %d %d", (int)(ISAL_DEF_LVL1_SMALL), IGZIP_GZIP, COMP_OK, ZSTATE_END);
 }
 "#;
+
+    /// The level buffer is not prepared: what it held before must not show.
+    #[test]
+    fn what_the_memory_held_before_changes_nothing() {
+        let Some(library) = library() else { return eprintln!("not tested: ISA-L is not installed") };
+        let words =
+            ["error ", "GET /index.html ", "200 ", "a", "\n", "2026-11-22T04:24:00Z ", "user=", "17 "];
+        let mut seed = 7u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize
+        };
+        let data: Vec<u8> =
+            std::iter::repeat_with(|| words[random() % words.len()].bytes()).take(60_000).flatten().collect();
+        for length in [1000, 40_000, data.len()] {
+            for piece in [7000, 65_536, 1 << 20] {
+                let packed = [0u8, 0x55, 0xff, 0x01, 0x80].map(|fill| {
+                    let mut memory: Box<MaybeUninit<Memory>> = Box::new_uninit();
+                    // SAFETY: all of it is written, and it is of plain bytes and pointers that are set before they are used.
+                    unsafe { memory.as_mut_ptr().cast::<u8>().write_bytes(fill, mem::size_of::<Memory>()) };
+                    let mut stream = Stream::within(library, memory);
+                    let (mut out, mut room) = (Vec::new(), vec![0; 1 << 20]);
+                    let pieces = data[..length].chunks(piece);
+                    let last = pieces.len() - 1;
+                    for (at, mut piece) in pieces.enumerate() {
+                        loop {
+                            let call = stream.call(piece, &mut room, at == last).unwrap();
+                            out.extend_from_slice(&room[..call.produced]);
+                            piece = &piece[call.consumed..];
+                            if piece.is_empty() && (at < last || call.ended) {
+                                break;
+                            }
+                        }
+                    }
+                    out
+                });
+                assert!(packed.iter().all(|one| *one == packed[0]), "{length} in pieces of {piece}");
+            }
+        }
+    }
 
     #[test]
     fn the_declarations_are_those_of_the_header() {
