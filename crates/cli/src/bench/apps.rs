@@ -50,7 +50,7 @@ pub struct Options {
 pub enum Application {
     /// OpenStack Swift: stock, with hashlib in the same hooks, with the engine
     Swift,
-    /// nginx: as it is, by dcs run without operators, with digests by the engine, with digests by a Perl handler
+    /// nginx: as it is, by dcs run without a rule, with digests by the engine, with digests by a Perl handler
     Nginx,
 }
 
@@ -70,7 +70,7 @@ Examples:
 
 Contenders of Swift: stock; hashlib (the plug-in's hooks with ordinary hashing and larger reads, so that a gain from those is not
 credited to the engine); dcs (the plug-in on the engine). CPU seconds are those of a server's whole process, the engine's threads in
-them. Contenders of nginx: nginx; nginx-preload (dcs run, no operators); nginx-md5 (dcs run, digests to a log); nginx-perl (a
+them. Contenders of nginx: nginx; nginx-preload (dcs run without a rule); nginx-md5 (dcs run, digests to a log); nginx-perl (a
 Perl handler that reads, hashes and sends: apt-get install nginx-light libnginx-mod-http-perl).
 Swift's part runs from a source tree (docs/swift.md) and sets up what it needs; it is left out, and said, where that is not possible.
 Every byte of some objects of each run is checked. A release build on a quiet machine is needed.

@@ -74,7 +74,7 @@ pub const CONTENDERS: &[Known] = &[
     Known {
         contender: Contender::NginxPreload,
         name: "nginx-preload",
-        what: "the same nginx by dcs run, with a rule of no operators; only where it is named",
+        what: "the same nginx by dcs run, without a rule; only where it is named",
         durability: "-",
     },
     Known {

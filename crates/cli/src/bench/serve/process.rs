@@ -179,9 +179,9 @@ fn configure(
         }
         Contender::NginxPreload | Contender::NginxMd5 => {
             let rules = folder.join("rules.toml");
-            let through = if contender == Contender::NginxMd5 { "\"md5\"" } else { "" };
+            let rule = if contender == Contender::NginxMd5 { "[[rule]]\nthrough = \"md5\"\n" } else { "" };
             let log = folder.join("digests");
-            fs::write(&rules, format!("log = {log:?}\n[[rule]]\npath = \"*\"\nthrough = [{through}]\n"))?;
+            fs::write(&rules, format!("log = {log:?}\n{rule}"))?;
             command.arg("run").arg("--config").arg(rules).arg("--");
             command.arg(programs::nginx().map_err(io::Error::other)?.path);
             configure_nginx(command, contender, folder, data, address)?;
