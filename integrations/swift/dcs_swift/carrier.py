@@ -17,6 +17,19 @@ from .stored import AES, GZIP
 
 # Where a body got stuck.
 CLIENT, DISK, DATA, ENGINE = "client", "disk", "data", "engine"
+# Statuses of the engine: those by which an operator says that what lies in the file is damaged, and those by which an end
+# speaks of itself. Any other is the engine's own trouble.
+_DAMAGED = {"CORRUPT_DATA", "TRUNCATED_DATA", "DIGEST_MISMATCH"}
+_OF_ENDS = {
+    "READ_ERROR",
+    "WRITE_ERROR",
+    "END_OF_SOURCE",
+    "OUT_OF_RANGE",
+    "PEER_RESET",
+    "CAPACITY_EXCEEDED",
+    "ACCESS_DENIED",
+    "DEVICE_RESET",
+}
 # Bytes of the body; bytes in the file; MD5 of the body in hexadecimal, or None.
 Moved = namedtuple("Moved", "body stored md5")
 _BLOCK = 1 << 20
@@ -26,17 +39,30 @@ _BLOCKS, _MOST = 256, 4096
 
 
 class Stopped(Exception):
-    """A body that did not come the whole way."""
+    """A body that did not come the whole way. `damaged`: the object's file is to blame, and is to be quarantined."""
 
-    def __init__(self, where, cause, body=0):
+    def __init__(self, where, cause, body=0, damaged=False):
         super().__init__(f"{where}: {cause}")
         self.where = where
         self.errno = getattr(cause, "errno", None)
         self.body = body
+        self.damaged = damaged
 
 
 class _Look(Exception):
     pass
+
+
+def judge(error, receives):
+    """Where a transfer got stuck by its `dcs.Error`, and whether the object's file is damaged."""
+    if error.stage == "operator":
+        damaged = error.status in _DAMAGED and not receives
+        return (DATA if damaged else ENGINE), damaged
+    ends = {"source": CLIENT, "destination": DISK} if receives else {"source": DISK, "destination": CLIENT}
+    where = ends.get(error.stage, ENGINE) if error.status in _OF_ENDS else ENGINE
+    short = error.status == "END_OF_SOURCE"
+    unreadable = error.status == "READ_ERROR" and error.errno == errno.EIO
+    return where, error.stage == "source" and where == DISK and (short or unreadable)
 
 
 def _settle(transfer):
@@ -59,24 +85,20 @@ class Engine:
 
         self._dcs = dcs
         # Each may be held up by its client and must not hold up others: a command and a block for each, and some to run with.
-        self._sizes = {"commands": most, "depth": most, "blocks": most + _BLOCKS}
+        self._sizes = {"commands": max(most, 2), "depth": most, "blocks": most + _BLOCKS}
         self._engine, self._pid = None, None
         # By the file system's device.
         self._direct = {}
 
     def _run(self, watch, source, destination, through, **options):
         """A completion; `Stopped`; or what the watch raises."""
-        side = {"source": DISK, "destination": CLIENT}
-        if watch.receives:
-            side = {"source": CLIENT, "destination": DISK}
-        transfer = self._submit(source, destination, through, options)
+        transfer = self._submit(source, destination, through, options, watch)
         try:
             self._wait(transfer, watch)
             return transfer.result()
         except self._dcs.Error as error:
-            done = error.completion
-            where = side.get(error.stage, DATA if error.stage == "operator" else ENGINE)
-            raise Stopped(where, error, done.bytes_in if done else 0) from error
+            where, damaged = judge(error, watch.receives)
+            raise Stopped(where, error, error.bytes_in, damaged) from error
         finally:
             # Its descriptor is closed now, and not when somebody forgets the exception with this frame.
             del transfer
@@ -99,18 +121,23 @@ class Engine:
     def _mine(self):
         """This process's: a worker that was forked makes its own."""
         if self._pid != os.getpid():
-            self._engine, self._pid = self._dcs.Engine(**self._sizes), os.getpid()
+            try:
+                self._engine, self._pid = self._dcs.Engine(**self._sizes), os.getpid()
+            except self._dcs.Error as error:
+                raise Stopped(ENGINE, error) from error
         return self._engine
 
-    def _submit(self, source, destination, through, options):
+    def _submit(self, source, destination, through, options, watch):
+        engine = self._mine()
         while True:
             try:
-                return self._dcs.transfer(source, destination, through, engine=self._mine(), **options)
+                return self._dcs.transfer(source, destination, through, engine=engine, **options)
             except self._dcs.Error as error:
-                if error.errno != errno.EAGAIN:
+                if (error.stage, error.errno) != ("queue", errno.EAGAIN):
                     raise Stopped(ENGINE, error) from error
             # More requests than an engine takes at once: this one waits for its turn.
             sleep(0.01)
+            watch.look()
 
     def send(self, sock, fd, start, stop, form, digest, watch):
         """Bytes `start` to `stop` of a body to a client; a cipher's from a multiple of 16 on."""
@@ -165,9 +192,9 @@ class Loops:
             try:
                 got = os.preadv(fd, [block[: min(_BLOCK, left)]], at)
             except OSError as error:
-                raise Stopped(DISK, error, sent) from error
+                raise Stopped(DISK, error, sent, damaged=error.errno == errno.EIO) from error
             if not got:
-                raise Stopped(DISK, OSError(errno.ENODATA, "the file is shorter than it was"), sent)
+                raise Stopped(DISK, OSError(errno.ENODATA, "the file is shorter than it was"), sent, damaged=True)
             at, left = at + got, left - got
             plain = memoryview(_decode(decoder, block[:got], not left, sent)) if decoder else block[:got]
             skipped = min(skip, len(plain))
@@ -215,7 +242,7 @@ def _decode(decoder, data, last, sent):
     try:
         return decoder.update(data) + (decoder.finalize() if last else b"")
     except OSError as error:
-        raise Stopped(DATA, error, sent) from error
+        raise Stopped(DATA, error, sent, damaged=True) from error
 
 
 def _write(fd, data, offset, came):

@@ -10,6 +10,7 @@ import atexit
 import glob
 import json
 import os
+import sys
 import time
 from collections import Counter
 
@@ -187,6 +188,10 @@ def main():
     parser.add_argument("folder", nargs="?", default="/var/cache/swift", help="recon_cache_path (%(default)s)")
     parser.add_argument("--json", action="store_true", help="as JSON")
     given = parser.parse_args()
+    try:
+        os.listdir(given.folder)
+    except OSError as error:
+        sys.exit(f"{parser.prog}: {given.folder}: {error.strerror}; give it the recon_cache_path of object-server.conf")
     counts = total(given.folder)
     share = eligible_share(counts)
     if given.json:

@@ -4,7 +4,6 @@ On the disk a plain object is as Swift itself would have it, so a policy can be 
 forms are read by this backend only; which one an object has is in its metadata (`stored`).
 """
 
-import errno
 import os
 import random
 import socket
@@ -15,7 +14,7 @@ from swift.obj import diskfile as df
 from swift.obj.server import EventletPlungerString
 
 from . import carrier, stored
-from .carrier import CLIENT, DATA, DISK, Stopped
+from .carrier import CLIENT, Stopped
 from .counters import Counters
 from .stored import METADATA, DecodedFile, Form
 from .watch import Silent, Watch
@@ -142,7 +141,7 @@ class Reader(df.DiskFileReader):
         else:
             self.manager.counters.failed("GET", f"{stopped.where} error")
             self._logger.error("dcs: GET of %s: %s", self._data_file, stopped)
-            if stopped.where == DATA or (stopped.where == DISK and stopped.errno in (errno.EIO, errno.ENODATA)):
+            if stopped.damaged:
                 self._quarantine(str(stopped))
 
 
@@ -258,9 +257,10 @@ class DiskFile(df.DiskFile):
             self._logger.error("dcs: %s: %s", data_file, error)
             fp.close()
             raise df.DiskFileStateChanged() from error
-        if self.form.size is None:
-            return super()._verify_data_file(data_file, fp, current_time)
         length = self._metadata.get("Content-Length")
+        # What is no length is left to Swift too, which quarantines the object.
+        if self.form.size is None or not _is_number(length):
+            return super()._verify_data_file(data_file, fp, current_time)
         self._metadata["Content-Length"] = str(self.form.size)
         try:
             super()._verify_data_file(data_file, fp, current_time)
@@ -280,6 +280,14 @@ class DiskFile(df.DiskFile):
         metadata = dict(super().get_datafile_metadata())
         metadata.pop(METADATA, None)
         return metadata
+
+
+def _is_number(text):
+    try:
+        int(text)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class PlainManager(df.DiskFileManager):

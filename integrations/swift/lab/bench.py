@@ -15,6 +15,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from hashlib import md5
 from pathlib import Path
@@ -25,7 +26,10 @@ _GIB = 1 << 30
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _OPTIONS = {"keep_cache_private": "true", "keep_cache_size": 64 * _GIB}
 _CONTAINER = "bench"
+JOBS = "PUT", "GET"
 _LOAD_LIMIT_S = 900
+# This machine lacks something.
+SKIPPED = 9
 
 
 def size_of(text):
@@ -53,8 +57,9 @@ class Bench:
         # The clients' core is not the servers', where there are two.
         self.client_cores = cores[-1:]
         self.server_cores = cores[:-1] or cores
+        # Each contender keeps its clients' objects for as long as a cell takes; one of them writes its new ones beside the old.
         most = max(given.sizes) * max(given.clients)
-        self.folder = data_folder(2 * most + _GIB, given.data)
+        self.folder = data_folder((len(given.contenders) + 1) * most + sum(given.sizes) + _GIB, given.data)
 
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -85,8 +90,6 @@ class Bench:
                 for clients in self.given.clients:
                     for server in self.given.servers:
                         self._cell(clusters, size, clients, server)
-                for cluster in clusters.values():
-                    shutil.rmtree(cluster.devices / "d1" / "objects", ignore_errors=True)
         finally:
             for cluster in clusters.values():
                 cluster.__exit__()
@@ -102,7 +105,7 @@ class Bench:
         for run in range(self.given.runs):
             # Whoever is first in one run is last in the next.
             order = self.given.contenders if run % 2 == 0 else self.given.contenders[::-1]
-            for job in ("PUT", "GET"):
+            for job in JOBS:
                 for contender in order:
                     key = (contender, server, job, size, clients)
                     try:
@@ -114,7 +117,8 @@ class Bench:
                     self.runs.setdefault(key, []).append(measured)
                     self._say(*key, measured)
         for cluster in clusters.values():
-            self._check(cluster, server, size)
+            self._check(cluster, server, size, clients)
+            shutil.rmtree(cluster.devices / "d1" / "objects", ignore_errors=True)
 
     def _target(self, cluster, server):
         """Path of an object but for its number, headers."""
@@ -148,12 +152,18 @@ class Bench:
             raise Failed(done.stderr.strip().split("\n")[-1])
         return json.loads(done.stdout)
 
-    def _check(self, cluster, server, size):
+    def _check(self, cluster, server, size, clients):
         """One object is what was sent: outside of the measured time."""
         path, headers = self._target(cluster, server)
         url = f"http://127.0.0.1:{cluster.ports[server]}{path}0"
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
-            body, etag = answer.read(), answer.headers["Etag"].strip('"')
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+                body, etag = answer.read(), answer.headers["Etag"].strip('"')
+        except urllib.error.HTTPError as error:
+            if (cluster.contender, server, "PUT", size, clients) in self.runs:
+                raise RuntimeError(f"{cluster.contender}: an object that was stored is answered with {error}") from error
+            print(f"{server:6} {name_of(size):>11}  {cluster.contender}: no PUT succeeded, nothing to check ({error})", file=sys.stderr)
+            return
         expected = md5(self.payload(size).read_bytes()).hexdigest()
         if not (md5(body).hexdigest() == etag == expected):
             raise RuntimeError(f"{cluster.contender}: an object of {size} bytes came back wrong")
@@ -218,6 +228,7 @@ def options():
     parser = argparse.ArgumentParser(
         prog="lab.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.epilog = "Status: 0; 1 where a cell of the table has no figures, as each of its runs failed; 9 where this machine lacks something."
     parser.add_argument("--contenders", type=_list(str), default=list(CONTENDERS), help="stock,hashlib,dcs")
     parser.add_argument("--servers", type=_list(str), default=["object", "proxy"], help="object,proxy")
     parser.add_argument("--sizes", type=_list(size_of), default=_list(size_of)("64K,1M,16M,64M"))
@@ -235,7 +246,7 @@ def main():
         bench = Bench(given)
     except Missing as why:
         print(f"skipped: {why}", file=sys.stderr)
-        return 9
+        return SKIPPED
     try:
         rows = with_ratios(bench.measure())
     finally:
@@ -243,11 +254,13 @@ def main():
     if given.json:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         if given.json == "-":
+            # Who reads it sees what is missing.
             sys.stdout.write(text)
             return 0
         Path(given.json).write_text(text)
     print(table(rows))
-    return 0
+    cells = len(given.contenders) * len(given.servers) * len(given.sizes) * len(given.clients) * len(JOBS)
+    return 0 if len(rows) == cells else 1
 
 
 if __name__ == "__main__":

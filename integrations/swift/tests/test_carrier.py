@@ -1,17 +1,20 @@
 """Both carriers move the same bytes: files and connections of this process, a greenlet for each side."""
 
+import errno
+import gc
 import hashlib
 import os
 import random
+import resource
 
 import eventlet
 import pytest
 from eventlet.green import socket
 
 from dcs_swift import carrier
-from dcs_swift.carrier import CLIENT, DATA, DISK, Stopped
+from dcs_swift.carrier import CLIENT, DATA, DISK, ENGINE, Stopped
 from dcs_swift.stored import AES, GZIP, PLAIN, Form, Key
-from dcs_swift.watch import Silent, Watch
+from dcs_swift.watch import Overdue, Silent, Watch
 
 DATA_OF = random.Random(3).randbytes(1_500_000) + bytes(1_500_007)
 KEY = Key(bytes(range(32)))
@@ -124,21 +127,140 @@ def test_damaged_gzip(moves, pair, tmp_path):
     reader = eventlet.spawn(read_all, client, len(DATA_OF))
     with open(tmp_path / "object", "rb") as file, pytest.raises(Stopped) as caught:
         moves.send(served, file.fileno(), 0, len(DATA_OF), Form(GZIP, size=len(coded)), True, Watch(served, False, 5))
-    assert caught.value.where == DATA
+    assert (caught.value.where, caught.value.damaged) == (DATA, True)
     served.shutdown(socket.SHUT_RDWR)
     assert len(reader.wait()) < len(DATA_OF)
 
 
+def test_file_that_is_cut(moves, pair, tmp_path):
+    """While it is on its way."""
+    client, served = pair
+    (tmp_path / "object").write_bytes(DATA_OF * 10)
+    with open(tmp_path / "object", "rb") as file:
+        watch = Watch(served, False, 5)
+        sends = eventlet.spawn(moves.send, served, file.fileno(), 0, 10 * len(DATA_OF), Form(), True, watch)
+        eventlet.sleep(0.3)
+        os.truncate(tmp_path / "object", 9 * len(DATA_OF))
+        got = read_all(client, 9 * len(DATA_OF))
+        with pytest.raises(Stopped) as caught:
+            sends.wait()
+    assert got == DATA_OF * 9
+    assert (caught.value.where, caught.value.damaged) == (DISK, True)
+
+
+def test_file_that_is_too_short(moves, pair, tmp_path):
+    """Swift finds it when the object is opened the next time."""
+    _, served = pair
+    (tmp_path / "object").write_bytes(DATA_OF[:5000])
+    with open(tmp_path / "object", "rb") as file, pytest.raises(Stopped) as caught:
+        moves.send(served, file.fileno(), 0, 9000, Form(), True, Watch(served, False, 5))
+    assert caught.value.where == DISK
+
+
+def test_gzip_that_was_cut(moves, pair, tmp_path):
+    """All that the metadata announce is there, and the stream goes on behind it."""
+    _, served = pair
+    encoder = Form.new(GZIP).encoder()
+    coded = (encoder.update(DATA_OF[:9000]) + encoder.finalize())[:5000]
+    (tmp_path / "object").write_bytes(coded)
+    with open(tmp_path / "object", "rb") as file, pytest.raises(Stopped) as caught:
+        moves.send(served, file.fileno(), 0, 9000, Form(GZIP, size=5000), True, Watch(served, False, 5))
+    assert (caught.value.where, caught.value.damaged) == (DATA, True)
+
+
+# What a GET's failure means: stage, status, errno; where, damaged.
+OF_A_GET = [
+    ("operator", "CORRUPT_DATA", errno.EBADMSG, DATA, True),
+    ("operator", "TRUNCATED_DATA", errno.EBADMSG, DATA, True),
+    ("operator", "DIGEST_MISMATCH", errno.EBADMSG, DATA, True),
+    ("operator", "BAD_PARAMETER", errno.EINVAL, ENGINE, False),
+    ("operator", "OUT_OF_RESOURCES", errno.ENOBUFS, ENGINE, False),
+    ("operator", "CAPACITY_EXCEEDED", errno.ENOSPC, ENGINE, False),
+    ("operator", "INTERNAL_ERROR", errno.EIO, ENGINE, False),
+    ("operator", "CANCELLED", errno.ECANCELED, ENGINE, False),
+    ("source", "END_OF_SOURCE", errno.ENODATA, DISK, True),
+    ("source", "READ_ERROR", errno.EIO, DISK, True),
+    ("source", "READ_ERROR", errno.ENOMEM, DISK, False),
+    ("source", "OUT_OF_RANGE", errno.ERANGE, DISK, False),
+    ("source", "DEVICE_RESET", errno.ENXIO, DISK, False),
+    ("source", "INTERNAL_ERROR", errno.EIO, ENGINE, False),
+    ("source", "BAD_HANDLE", errno.EBADF, ENGINE, False),
+    ("source", "QUEUE_DELETED", errno.ESHUTDOWN, ENGINE, False),
+    ("destination", "PEER_RESET", errno.ECONNRESET, CLIENT, False),
+    ("destination", "WRITE_ERROR", errno.EIO, CLIENT, False),
+    ("destination", "INTERNAL_ERROR", errno.EIO, ENGINE, False),
+    ("queue", "OUT_OF_RESOURCES", errno.EAGAIN, ENGINE, False),
+    ("frontend", "INVALID_FIELD", errno.EINVAL, ENGINE, False),
+]
+OF_A_PUT = [
+    ("operator", "CORRUPT_DATA", errno.EBADMSG, ENGINE, False),
+    ("source", "END_OF_SOURCE", errno.ENODATA, CLIENT, False),
+    ("source", "READ_ERROR", errno.EIO, CLIENT, False),
+    ("source", "QUEUE_DELETED", errno.ESHUTDOWN, ENGINE, False),
+    ("destination", "CAPACITY_EXCEEDED", errno.ENOSPC, DISK, False),
+    ("destination", "WRITE_ERROR", errno.EIO, DISK, False),
+]
+
+
+@pytest.mark.parametrize(
+    "receives, stage, status, number, where, damaged",
+    [(False, *row) for row in OF_A_GET] + [(True, *row) for row in OF_A_PUT],
+)
+def test_what_a_failure_means(receives, stage, status, number, where, damaged):
+    dcs = pytest.importorskip("dcs")
+    error = dcs.Error(number, status)
+    error.stage, error.status = stage, status
+    assert carrier.judge(error, receives) == (where, damaged)
+
+
+def test_full_engine(pair, tmp_path):
+    """A request waits for its turn, and for no longer than it may take."""
+    pytest.importorskip("dcs")
+    client, served = pair
+    engine = carrier.Engine(most=1)
+    with open(tmp_path / "object", "wb") as file, open(tmp_path / "second", "wb") as second:
+        first = eventlet.spawn(engine.receive, served, file.fileno(), 1000, b"", Form(), Watch(served, True, 60))
+        eventlet.sleep(0.1)
+        with pytest.raises(Overdue):
+            engine.receive(served, second.fileno(), 1000, b"", Form(), Watch(served, True, 60, longest=0.3))
+        client.sendall(bytes(1000))
+        assert first.wait().body == 1000
+
+
+def test_engine_that_can_not_start(pair, tmp_path):
+    """Too few descriptors for an engine: said at once, and the next request tries again."""
+    pytest.importorskip("dcs")
+    client, served = pair
+    engine = carrier.make({})
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(tmp_path / "object", "wb") as file:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno() + 1, limits[1]))
+        try:
+            with pytest.raises(Stopped) as caught:
+                engine.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 5))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert (caught.value.where, caught.value.damaged) == (ENGINE, False)
+        client.sendall(bytes(1000))
+        assert engine.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 5)).body == 1000
+
+
 def test_killed_greenlet_lets_go(moves, pair, tmp_path):
     """A greenlet that is ended in the midst gives its descriptors back."""
-    _, served = pair
+    client, served = pair
+    with open(tmp_path / "object", "wb") as file:
+        # What is made at the first transfer stays.
+        client.sendall(bytes(1000))
+        moves.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 5))
+    # Engines of other tests.
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
     with open(tmp_path / "object", "wb") as file:
         waits = eventlet.spawn(moves.receive, served, file.fileno(), 5000, b"", Form(), Watch(served, True, 60))
         eventlet.sleep(0.2)
         waits.kill()
         with pytest.raises(BaseException):
             waits.wait()
-    before = len(os.listdir("/proc/self/fd"))
     eventlet.sleep(0.2)
     assert len(os.listdir("/proc/self/fd")) <= before
 

@@ -36,6 +36,16 @@ def test_file(counters, tmp_path, caplog):
     assert total(str(tmp_path))["GET"]["carried"] == 2
 
 
+def test_command(counters, tmp_path):
+    counters.carried("GET", 100)
+    eventlet.sleep(1.3)
+    command = [sys.executable, "-c", "from dcs_swift.counters import main; main()"]
+    done = subprocess.run([*command, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0 and "GET carried=1 bytes=100" in done.stdout
+    done = subprocess.run([*command, tmp_path / "nothing"], capture_output=True, text=True)
+    assert done.returncode == 1 and "No such file or directory" in done.stderr and not done.stdout
+
+
 def test_forgets_the_dead(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()

@@ -203,7 +203,8 @@ def test_other_key(objects):
         key.write_text("6b" * 32)
         objects.cluster.kill("object")
         objects.cluster.start_server("object")
-        assert objects.request("GET", name, "encrypted")[0] == 503
+        for method in ("GET", "HEAD", "POST", "DELETE"):
+            assert objects.request(method, name, "encrypted")[0] == 503
         assert "is encrypted with the key" in objects.cluster.log("object")
     finally:
         key.write_text("5a" * 32)
