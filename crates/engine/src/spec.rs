@@ -186,10 +186,12 @@ impl TransferSpec {
         self.chain.iter().any(|spec| spec.kind == OperatorKind::Resize)
     }
 
-    /// True where what goes out is what came in, and is still at the source then.
+    /// True where what goes out is what came in, and is still at the source then. Without operators the direct path may
+    /// have moved some of it, and blocks are no longer counted from the first byte on.
     pub(crate) fn repeats_source(&self) -> bool {
         let passes_on = |spec: &OperatorSpec| matches!(spec.kind, OperatorKind::Digest { .. });
-        self.source.immutable && self.source.kind.is_positional() && self.chain.iter().all(passes_on)
+        let digests = !self.chain.is_empty() && self.chain.iter().all(passes_on);
+        self.source.immutable && self.source.kind.is_positional() && digests
     }
 
     /// True where a digest is to have a value that is known beforehand.
