@@ -39,7 +39,7 @@ swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster
 preload: ## libdcs-preload.so in nginx, lighttpd, vsftpd and Java, which are installed where that is allowed
 	@tools/setup
 	tools/setup-preload
-	$(CARGO) test -p dcs-preload --locked
+	$(CARGO) test -p dcs-preload --locked -- --nocapture
 
 hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, balancer, grep, and what digests cost
 	integrations/hdfs/setup

@@ -111,8 +111,11 @@ impl Call {
         if at >= end {
             return PLAIN;
         }
-        let Some(state) = process::state() else { return PLAIN };
         let chain = &setup.rules[rule].chain;
+        let Some(state) = process::state() else {
+            trouble(setup, "there was no memory when the library was loaded");
+            return if chain.only_looks() { FALLBACK } else { failed() };
+        };
         let slot = state.slot(sys::identity(socket));
         let mut open = slot.hold();
         let begun = self.cipher(setup, rule).and_then(|cipher| {

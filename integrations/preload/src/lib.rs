@@ -34,7 +34,8 @@
 //! * Other calls: write, writev, splice, io_uring, mmap. What a program does not send by sendfile is not seen.
 //! * A socket that is written by several threads at once gets their bytes in some order, as ever; a digest covers what
 //!   one file contributed.
-//! * TLS in the kernel: a chain is not applied to a socket that is no plain stream socket (TCP, Unix).
+//! * Sockets that are no stream sockets (TCP, Unix): no chain is applied.
+//! * TLS in the kernel is not tested. Its sockets are TCP's, so chains are applied, before the kernel encrypts.
 
 mod call;
 mod process;

@@ -8,6 +8,7 @@ use crate::streams::State;
 use crate::sys::{self, Errno};
 use dcs_preload_rules::Counter;
 use dcs_preload_rules::counters::{FILE_SIZE, MAGIC};
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -49,28 +50,36 @@ pub fn prepare() -> Result<(), Errno> {
 
 /// Maps the file of counters, which is made where it is not there.
 pub fn share_counters(path: &Path) -> std::io::Result<()> {
-    use std::io::{Error, ErrorKind};
-    use std::os::unix::fs::FileExt;
     let mut options = std::fs::OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
-    match file.metadata()?.len() {
-        0 => {
-            file.set_len(FILE_SIZE as u64)?;
-            file.write_all_at(&MAGIC, 0)?;
-        }
-        length => {
-            let mut magic = [0; MAGIC.len()];
-            let same =
-                length == FILE_SIZE as u64 && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
-            if !same {
-                return Err(Error::new(ErrorKind::InvalidData, "it is there, and no file of counters"));
-            }
-        }
-    }
-    let at = map(FILE_SIZE, libc::MAP_SHARED, file.as_raw_fd()).map_err(Error::from_raw_os_error)?;
+    // Processes that start at once would take each other's half-made file for something else.
+    file.lock()?;
+    let made = make_counters(&file);
+    // Not left to closing: the mapping keeps the open file, and with it the lock.
+    file.unlock()?;
+    made?;
+    let mapped = map(FILE_SIZE, libc::MAP_SHARED, file.as_raw_fd());
+    let at = mapped.map_err(std::io::Error::from_raw_os_error)?;
     // SAFETY: inside the mapping, behind the magic, whose length is a multiple of the counters' alignment.
     SHARED.store(unsafe { at.add(MAGIC.len()) }.cast(), Ordering::Release);
     Ok(())
+}
+
+/// Makes an empty file one of counters; any other must be one.
+fn make_counters(file: &File) -> std::io::Result<()> {
+    use std::io::{Error, ErrorKind};
+    use std::os::unix::fs::FileExt;
+    let length = file.metadata()?.len();
+    if length == 0 {
+        let mut bytes = [0; FILE_SIZE];
+        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+        return file.write_all_at(&bytes, 0);
+    }
+    let mut magic = [0; MAGIC.len()];
+    if length == FILE_SIZE as u64 && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidData, "it is there, and no file of counters"))
 }
 
 fn page() -> Option<&'static Page> {

@@ -26,13 +26,16 @@ struct Open {
 }
 
 impl Record {
-    /// Opens the log.
-    pub fn new(path: Option<PathBuf>) -> std::io::Result<Record> {
-        let record = Record { path, open: AtomicPtr::new(null_mut()) };
-        if record.path.is_some() {
-            record.put(record.open_file()?);
-        }
-        Ok(record)
+    pub fn new(path: Option<PathBuf>) -> Record {
+        Record { path, open: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Opens the log. Where that fails each line tries it again, and is counted as lost if it fails too.
+    pub fn open(&self) -> Result<(), String> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let opened = self.open_file().map_err(|error| format!("{}: {error}", path.display()))?;
+        self.put(opened);
+        Ok(())
     }
 
     fn open_file(&self) -> std::io::Result<Open> {

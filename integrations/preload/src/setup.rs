@@ -1,7 +1,8 @@
 //! What happens when the library is loaded, and when the process ends.
 //!
 //! Configuration, keys, log and counters are opened when it is loaded: later the program may have given up its rights,
-//! or changed its root.
+//! or changed its root. What cannot be opened is said on standard error, and the rules apply without it: a file that is to be
+//! decrypted must not go as it is because there is no log.
 
 use crate::process;
 use crate::record::Record;
@@ -43,7 +44,10 @@ static UNLOADED: extern "C" fn() = unloaded;
 extern "C" fn loaded() {
     let prepared = std::panic::catch_unwind(|| match Config::from_environment() {
         Ok(None) => Ok(()),
-        Ok(Some(config)) => prepare(config),
+        Ok(Some(config)) => {
+            prepare(config);
+            Ok(())
+        }
         Err(error) => Err(error.to_string()),
     });
     let said = match prepared {
@@ -59,29 +63,32 @@ fn say(line: &str) {
     sys::write(libc::STDERR_FILENO, line.as_bytes());
 }
 
-fn prepare(config: Config) -> Result<(), String> {
-    process::prepare().map_err(|errno| format!("no memory: {}", std::io::Error::from_raw_os_error(errno)))?;
-    let record = match Record::new(config.log.clone()) {
-        Ok(record) => record,
-        Err(error) => {
-            let path = config.log.unwrap_or_default();
-            return Err(format!("log {}: {error}", path.display()));
-        }
-    };
+fn prepare(config: Config) {
+    if let Err(errno) = process::prepare() {
+        let error = std::io::Error::from_raw_os_error(errno);
+        say(&format!("dcs-preload: no memory: {error}; files that a rule changes are not sent\n"));
+    }
+    let record = Record::new(config.log);
+    if let Err(error) = record.open() {
+        say(&format!("dcs-preload: log {error}; the rules apply without it\n"));
+    }
     if let Some(path) = &config.counters
         && let Err(error) = process::share_counters(path)
     {
-        return Err(format!("counters {}: {error}", path.display()));
+        say(&format!("dcs-preload: counters {}: {error}; the rules apply without them\n", path.display()));
     }
     let keys: Vec<_> = config.rules.iter().map(Rule::key).collect();
     for error in keys.iter().filter_map(|key| key.as_ref().err()) {
         // What the rule takes fails, which is better than to send it as it is.
         say(&format!("dcs-preload: {error}\n"));
     }
-    let proc = open_proc().map_err(|error| format!("/proc: {error}"))?;
+    // Without it no path is found out: where the rules ask for one, what they may change fails.
+    let proc = open_proc().unwrap_or_else(|error| {
+        say(&format!("dcs-preload: /proc: {error}; rules with a path cannot be applied\n"));
+        -1
+    });
     let setup = Setup { rules: config.rules, keys, record, proc: AtomicI32::new(proc) };
     ACTIVE.store(Box::leak(Box::new(setup)), Ordering::Release);
-    Ok(())
 }
 
 fn open_proc() -> std::io::Result<c_int> {

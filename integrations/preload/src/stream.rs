@@ -203,7 +203,7 @@ impl Stream {
                     Ok(bytes) => {
                         self.sent += bytes as u64;
                         if bytes < waiting {
-                            break Stop::Errno(libc::EAGAIN);
+                            break Stop::Errno(sys::why_short(socket));
                         }
                     }
                     Err(errno) => break Stop::Errno(errno),

@@ -9,7 +9,8 @@ pub type Errno = c_int;
 /// A file or socket: device and inode.
 pub type Identity = (u64, u64);
 
-/// Descriptors of the library's own begin here: programs count on low numbers.
+/// Descriptors that the library keeps begin here: programs count on low numbers. Those that the engine makes for itself
+/// (its duplicates of a stream's pipes, its own few) have the lowest that are free.
 const DESCRIPTOR_MIN: c_int = 200;
 
 /// Bytes that the kernel moves in one call at most (MAX_RW_COUNT).
@@ -67,6 +68,19 @@ pub fn deliver(pipe: &OwnedFd, socket: c_int, count: usize) -> Result<usize, Err
     let (from, none) = (pipe.as_raw_fd(), std::ptr::null_mut());
     // SAFETY: no memory is involved; the kernel checks the descriptors.
     check(unsafe { libc::splice(from, none, socket, none, count, libc::SPLICE_F_NONBLOCK) })
+}
+
+/// What stopped a socket that took less than it was given: it is full, its timeout has passed, or a signal came.
+pub fn why_short(socket: c_int) -> Errno {
+    // SAFETY: no memory is involved.
+    let flags = unsafe { libc::fcntl(socket, libc::F_GETFL) };
+    let mut timeout = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut size = std::mem::size_of_val(&timeout) as libc::socklen_t;
+    let value = (&raw mut timeout).cast::<c_void>();
+    // SAFETY: the value is valid for `size` bytes.
+    unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, value, &mut size) };
+    let waits_for_ever = flags & libc::O_NONBLOCK == 0 && timeout.tv_sec == 0 && timeout.tv_usec == 0;
+    if waits_for_ever { libc::EINTR } else { libc::EAGAIN }
 }
 
 /// Bytes that lie in a pipe.

@@ -135,6 +135,7 @@ impl Pipes {
         let (source, input) = sys::pipe(PIPE_SIZE).map_err(failed)?;
         let (output, sink) = sys::pipe(PIPE_SIZE).map_err(failed)?;
         let handle = |end: OwnedFd| Handle::new(&end).map_err(|error| error.to_string());
+        let (input, output) = (sys::out_of_the_way(input), sys::out_of_the_way(output));
         Ok(Pipes { input, output, source: handle(source)?, sink: handle(sink)? })
     }
 }

@@ -1,18 +1,23 @@
 //! What Python's os.sendfile sends, which is the C library's: compression, failures, the log.
 
-use crate::place::{KEY, Place, bytes, output};
+use crate::place::{COUNTER, KEY, Place, bytes, output, seal};
 
 /// Sends a file over a socket pair, and checks what arrives. Arguments: file, what is expected (a file, or - for
-/// nothing), how it is encoded, blocking or not.
+/// nothing), how it is encoded, blocking or not; or interrupted: blocking, with signals and a slow receiver.
 const SEND: &str = "
-import os, select, socket, sys, threading, zlib
+import os, select, signal, socket, sys, threading, time, zlib
 path, expected, encoding, blocking = sys.argv[1:]
 ours, theirs = socket.socketpair()
-ours.setblocking(blocking == 'blocking')
+ours.setblocking(blocking != 'not')
+if blocking == 'interrupted':
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
 parts = []
 def receive():
     while part := theirs.recv(65536):
         parts.append(part)
+        if blocking == 'interrupted':
+            time.sleep(0.005)
 thread = threading.Thread(target=receive)
 thread.start()
 size, at = os.path.getsize(path), 0
@@ -23,13 +28,17 @@ with open(path, 'rb') as file:
             sent = os.sendfile(ours.fileno(), file.fileno(), at, min(size - at, 700001))
             assert 0 < sent <= min(size - at, 700001), sent
             at += sent
-        except BlockingIOError:
+        except BlockingIOError as error:
+            if blocking != 'not':
+                failed = error
+                break
             select.select([], [ours], [])
         except OSError as error:
             failed = error
             break
 ours.close()
 thread.join()
+signal.setitimer(signal.ITIMER_REAL, 0)
 data = b''.join(parts)
 if expected == '-':
     assert failed is not None and failed.errno == 5, failed
@@ -56,7 +65,7 @@ fn gzip_is_whole_when_the_program_has_been_told_of_the_last_byte() {
     place.write("small", "a");
     let rules = "[[rule]]\nthrough = 'md5,gzip:6'\nuntil_close = true\n";
     for file in ["text", "noise", "small"] {
-        for blocking in ["blocking", "not"] {
+        for blocking in ["blocking", "not", "interrupted"] {
             send(&place, rules, &[file, file, "gzip", blocking]);
             let objects = place.log("object");
             assert!(objects.len() == 1 && objects[0]["whole"] == true, "{objects:?}");
@@ -81,6 +90,40 @@ fn what_cannot_be_decrypted_is_not_sent() {
     }
     assert_eq!((place.counters()["failed"], place.counters()["kernel_calls"]), (2, 0));
     assert_eq!(place.log("trouble").len(), 1, "the log is of the second run");
+}
+
+/// A child with fewer rights than its parent may find that it can open neither.
+#[test]
+fn what_is_sealed_is_decrypted_without_log_and_counters_too() {
+    let place = Place::new();
+    let (plain, sealed) = (place.write("plain", bytes(1_000_003, 8)), place.path("sealed"));
+    seal(&plain, &sealed);
+    let (key, none) = (place.write("key", KEY), place.path("none/file"));
+    let rule = format!("[[rule]]\nthrough = 'aes256-ctr'\nkey_file = {key:?}\ncounter = '{COUNTER}'\n");
+    let mut python = place.command("python3", "");
+    python.env("DCS_PRELOAD_RULES", format!("log = {none:?}\ncounters = {none:?}\n{rule}"));
+    python.args(["-c", SEND, "sealed", "plain", "plain", "blocking"]).current_dir(place.0.path());
+    let done = python.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    assert!(said.contains("log /") && said.contains("counters /"), "{said}");
+}
+
+#[test]
+fn processes_that_start_at_once_make_one_file_of_counters() {
+    for _ in 0..5 {
+        let place = Place::new();
+        let file = place.write("file", bytes(1000, 9));
+        let send = "import os, socket, sys; ours, theirs = socket.socketpair(); os.sendfile(ours.fileno(), os.open(sys.argv[1], 0), 0, 1000)";
+        let mut python = place.command("python3", "[[rule]]\nthrough = []\n");
+        python.args(["-S", "-c", send]).arg(&file).stderr(std::process::Stdio::piped());
+        let children: Vec<_> = (0..16).map(|_| python.spawn().unwrap()).collect();
+        for child in children {
+            let done = child.wait_with_output().unwrap();
+            assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+        }
+        assert_eq!(place.counters()["kernel_bytes"], 16 * 1000);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! vsftpd as it is: a process a connection, blocking sockets, the file's own position, a changed root.
 
-use crate::place::{FILES, Place, Server, files, free_port, installed, output, whole};
+use crate::place::{FILES, Place, Server, files, free_port, installed, output, skip, whole};
 use std::process::Command;
 
 /// Fetches files, whole and from an offset, by Python's ftplib, several clients side by side. Arguments: port, folder
@@ -37,7 +37,7 @@ fn serve(rules: &str, encoding: &str) -> Option<Place> {
     let vsftpd = installed("vsftpd", "vsftpd")?;
     let root = output(Command::new("id").arg("-u"));
     if root.trim() != "0" {
-        eprintln!("skipped: vsftpd changes its root, which needs root");
+        skip("vsftpd changes its root, which needs root");
         return None;
     }
     let place = Place::new();
