@@ -32,7 +32,7 @@ test: ## every test
 	DCS_GZIP=zlib-rs $(CARGO) test -q -p dcs-ndp --locked --test vectors --test properties --test independent --test corpus
 	tools/python test
 
-swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own; some minutes
+swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own, beside stock; a quarter of an hour
 	@tools/setup
 	integrations/swift/run tests
 
