@@ -86,7 +86,9 @@ def test_forks_while_threads_work():
 @pytest.mark.parametrize("call", ["dcs.recvfile(one, file)", "dcs.transfer(one, file).result()"])
 def test_ctrl_c(call, tmp_path):
     script = f"""
-import socket, sys, dcs
+import signal, socket, sys, dcs
+# A shell has its background jobs ignore it, and their children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 one, other = socket.socketpair()
 file = open(sys.argv[1], "wb")
 print("waiting", flush=True)
@@ -98,11 +100,14 @@ except KeyboardInterrupt:
 """
     command = [sys.executable, "-c", script, tmp_path / "file"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "waiting\n"
-        time.sleep(0.3)
-        before = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        try:
+            assert process.stdout.readline() == "waiting\n"
+            time.sleep(0.3)
+            before = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert (out, process.returncode) == ("interrupted True\n", 0), err
     assert time.monotonic() - before < 5
 
