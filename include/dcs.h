@@ -405,6 +405,8 @@ extern "C" {
 #define DCS_PATH_SYSCALL 0x00000080u
 /** bytes went device to device over the bus */
 #define DCS_PATH_PEER_TO_PEER 0x00000100u
+/** a controller was driven from user space, past the kernel's driver */
+#define DCS_PATH_VFIO 0x00000200u
 
 /* ---- Parts of BAR0 ---- */
 

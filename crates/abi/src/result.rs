@@ -133,6 +133,8 @@ pub const PATH_IO_URING: u32 = 1 << 6;
 pub const PATH_SYSCALL: u32 = 1 << 7;
 /// Bytes went device to device over the bus, past host memory.
 pub const PATH_PEER_TO_PEER: u32 = 1 << 8;
+/// A controller was driven from user space (VFIO), past the kernel's driver.
+pub const PATH_VFIO: u32 = 1 << 9;
 
 /// Paths, for generators.
 pub const PATHS: &[Constant] = &[
@@ -180,5 +182,10 @@ pub const PATHS: &[Constant] = &[
         name: "PEER_TO_PEER",
         value: PATH_PEER_TO_PEER as u64,
         doc: "bytes went device to device over the bus",
+    },
+    Constant {
+        name: "VFIO",
+        value: PATH_VFIO as u64,
+        doc: "a controller was driven from user space, past the kernel's driver",
     },
 ];

@@ -5,12 +5,13 @@ use crate::handles::{Access, Refusal, Thing};
 use crate::network::{self, Address, Network};
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
-use crate::ssd::Ssd;
 use dcs_abi::admin::{AdminCompletion, AdminEntry, AdminPacket, GRANT_READ, GRANT_WRITE, opcode};
+use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;
 use dcs_devices::bus::{Bus, Window};
 use dcs_devices::nic;
 use dcs_devices::nvme::{self, State};
+use dcs_devices::ssd::Ssd;
 use dcs_engine::{Event, QueueConfig, QueueId};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -534,7 +535,7 @@ impl Card {
             ..self.config().nvme
         };
         let most = self.config().engine.blocks as usize / (2 * self.config().ssds);
-        let ssd = Ssd::new(config, most.max(1), block_size, &mut self.memory)?;
+        let ssd = Ssd::new(config, (most.max(1), PATH_PEER_TO_PEER), block_size, &mut self.memory)?;
         self.ssds.push(ssd);
         Some(at)
     }

@@ -11,12 +11,12 @@ use crate::host::Asked;
 use crate::network::{Network, Wish};
 use crate::registers::{AdminQueues, Facts, Front, Registers};
 use crate::rings::Pair;
-use crate::ssd::{Job, Span, Ssd, Told, Work};
 use crate::timers::Timers;
 use crate::wake::Wake;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
 use dcs_devices::bus::{Bus, ReadDone, Region, Tag, Window};
+use dcs_devices::ssd::{Job, Span, Ssd, Told, Work};
 use dcs_engine::{Action, BlockId, Engine, Event, Nanos, OperationId, Outcome, QueueId};
 use std::collections::HashMap;
 

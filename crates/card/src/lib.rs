@@ -21,7 +21,6 @@
 //! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
 //! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; what commands may name |
 //! | `host`, `work` | its reach into host memory; the engine's operations, performed |
-//! | `ssd` | an SSD as source and destination |
 //! | `network`, `flow`, `datagrams` | a NIC, TCP and UDP; one connection as source and destination; datagrams as a source |
 //! | [`costs`] | what its own work takes, in virtual time |
 //! | [`wake`] | how the card's own thread waits |
@@ -60,7 +59,6 @@ mod network;
 pub mod pci;
 pub mod registers;
 mod rings;
-mod ssd;
 mod timers;
 pub mod vfio_user;
 pub mod wake;

@@ -6,11 +6,11 @@ use crate::flow::Origin;
 use crate::handles::{Access, Thing};
 use crate::host::Asked;
 use crate::network::WriteTo;
-use crate::ssd::{Job, Span, Work};
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::bus::{Bus, Window};
+use dcs_devices::ssd::{Job, Span, Work};
 use dcs_engine::{
     Binding, BlockId, CommandId, EndpointSpec, Fault, Operation, OperationId, OperationKind, Outcome, Place,
     TransferSpec,

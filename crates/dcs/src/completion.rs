@@ -108,6 +108,7 @@ const PATH_NAMES: &[(u32, &str)] = &[
     (result::PATH_IO_URING, "io_uring"),
     (result::PATH_SYSCALL, "system calls"),
     (result::PATH_PEER_TO_PEER, "peer-to-peer"),
+    (result::PATH_VFIO, "VFIO"),
 ];
 
 impl Path {

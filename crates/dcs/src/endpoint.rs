@@ -31,6 +31,46 @@ impl Handle {
     }
 }
 
+/// A namespace of an NVMe SSD that an engine drives itself ([`Builder::nvme`](crate::engine::Builder::nvme)): a source and a destination of that
+/// engine's transfers, and of no other's.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    namespace: Arc<dcs_devices::drives::Namespace>,
+    endpoint: Arc<Endpoint>,
+}
+
+impl Namespace {
+    pub(crate) fn new(namespace: &Arc<dcs_devices::drives::Namespace>) -> Namespace {
+        let endpoint = Arc::new(Endpoint::namespace(namespace));
+        Namespace { namespace: Arc::clone(namespace), endpoint }
+    }
+
+    /// Its PCI function: `0000:01:00.0`.
+    pub fn function(&self) -> &str {
+        &self.namespace.function
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.namespace.number
+    }
+
+    /// Bytes of a logical block.
+    pub fn block_size(&self) -> u32 {
+        self.namespace.block_size
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.namespace.bytes()
+    }
+
+    /// The engine's blocks are in huge pages.
+    pub fn has_huge_pages(&self) -> bool {
+        self.namespace.huge_pages
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Side {
     pub endpoint: Result<Arc<Endpoint>, EndpointError>,
@@ -148,6 +188,12 @@ impl Source {
         Source(Side::shared(Ok(Arc::clone(&handle.0)), range))
     }
 
+    /// Bytes of a namespace of an SSD that the engine drives itself. They need not be whole logical blocks.
+    pub fn namespace(namespace: &Namespace, range: impl RangeBounds<u64>) -> Source {
+        let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
+        Source(Side::shared(Ok(Arc::clone(&namespace.endpoint)), range))
+    }
+
     /// Bytes in memory.
     pub fn memory(bytes: impl Into<Arc<[u8]>>) -> Source {
         let range = Range::Span(Bound::Unbounded, Bound::Unbounded);
@@ -205,6 +251,13 @@ impl Sink {
         let extents =
             extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
         Sink(Side::fd(file, Range::Extents(extents)))
+    }
+
+    /// Bytes of a namespace of an SSD that the engine drives itself: whole logical blocks. What is missing of the last one, where less comes, is
+    /// written as zeros.
+    pub fn namespace(namespace: &Namespace, range: impl RangeBounds<u64>) -> Sink {
+        let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
+        Sink(Side::shared(Ok(Arc::clone(&namespace.endpoint)), range))
     }
 
     /// A socket.

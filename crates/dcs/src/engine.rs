@@ -2,6 +2,7 @@
 
 use crate::backend::{Control, Core};
 use crate::card;
+use crate::endpoint::Namespace;
 use crate::error::Error;
 use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
@@ -10,6 +11,7 @@ use dcs_abi::admin::AdminEntry;
 use dcs_abi::status::Status;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
+use dcs_devices::drives::Wanted;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -52,6 +54,7 @@ pub struct Builder {
     core: Option<usize>,
     nice: Option<i8>,
     card: Option<card::Options>,
+    drives: Vec<Wanted>,
 }
 
 /// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
@@ -83,6 +86,7 @@ pub(crate) struct Shared {
     has_ring: bool,
     /// The card's handle of its NIC.
     pub nic: Option<u32>,
+    namespaces: Vec<Namespace>,
     /// The backend has to be asked for its statistics.
     looks: bool,
 }
@@ -101,6 +105,7 @@ impl Default for Builder {
             core: None,
             nice: None,
             card: None,
+            drives: Vec::new(),
         }
     }
 }
@@ -116,6 +121,14 @@ impl Builder {
     /// ([`Options::from_environment`](card::Options::from_environment)).
     pub fn card(mut self, options: card::Options) -> Self {
         self.card = Some(options);
+        self
+    }
+
+    /// An NVMe SSD that the engine of [`Backend::Kernel`] drives itself, past the kernel's driver: its PCI function (`0000:01:00.0`), which has
+    /// to be bound to vfio-pci already, and one of its namespaces (without a number its first). [`Engine::namespaces`] has it then. The memory
+    /// of all blocks is locked.
+    pub fn nvme(mut self, function: impl Into<String>, namespace: Option<u32>) -> Self {
+        self.drives.push(Wanted { function: function.into(), namespace });
         self
     }
 
@@ -187,10 +200,10 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the system has
-    /// not what it needs, or does not permit the nice value (EACCES).
+    /// not what it needs, or does not permit the nice value (EACCES); [`Error::Card`] and [`Error::Drive`] for devices that cannot be had.
     pub fn start(self) -> Result<Engine, Error> {
         let parts = match self.backend {
-            Backend::Kernel => kernel(self.config, self.io)?,
+            Backend::Kernel => kernel(self.config, self.io, &self.drives)?,
             Backend::Card => card(&self.card)?,
         };
         let shared = Arc::new(Shared {
@@ -199,6 +212,7 @@ impl Builder {
             statistics: parts.statistics,
             has_ring: parts.has_ring,
             nic: parts.nic,
+            namespaces: parts.namespaces,
             looks: self.backend == Backend::Card,
             core: Mutex::new(parts.core),
             control: Mutex::new(Vec::new()),
@@ -225,12 +239,14 @@ struct Parts {
     statistics: Arc<Mutex<Statistics>>,
     has_ring: bool,
     nic: Option<u32>,
+    namespaces: Vec<Namespace>,
 }
 
-fn kernel(config: dcs_engine::Config, io: Io) -> Result<Parts, Error> {
-    let core = crate::kernel::Core::new(config, io_from_environment(io)?)?;
+fn kernel(config: dcs_engine::Config, io: Io, drives: &[Wanted]) -> Result<Parts, Error> {
+    let core = crate::kernel::Core::new(config, io_from_environment(io)?, drives)?;
     let (waker, statistics, has_ring) = (core.waker(), core.statistics(), core.has_ring());
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic: None })
+    let namespaces = core.namespaces().iter().map(Namespace::new).collect();
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic: None, namespaces })
 }
 
 fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
@@ -240,7 +256,7 @@ fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
     };
     let core = card::Core::new(&options)?;
     let (waker, statistics, nic) = (core.waker(), core.statistics(), core.nic());
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring: false, nic })
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring: false, nic, namespaces: Vec::new() })
 }
 
 fn io_from_environment(io: Io) -> Result<Io, Error> {
@@ -307,6 +323,11 @@ impl Engine {
     /// Whether io_uring carries what takes time; otherwise plain system calls do, and a disk makes the engine wait.
     pub fn uses_io_uring(&self) -> bool {
         self.shared.has_ring
+    }
+
+    /// The namespaces of the SSDs that it drives itself, in the order of [`Builder::nvme`].
+    pub fn namespaces(&self) -> &[Namespace] {
+        &self.shared.namespaces
     }
 
     /// What it counts, as of its last step.

@@ -23,6 +23,9 @@ pub enum Error {
     /// The card cannot be used.
     #[error("the card cannot be used: {0}")]
     Card(#[from] crate::card::CardError),
+    /// An SSD that the engine is to drive itself cannot be driven.
+    #[error(transparent)]
+    Drive(#[from] dcs_devices::drives::DriveError),
     /// The engine has all the sessions that it was made for.
     #[error("the engine has no room for another session (Builder::sessions)")]
     NoSessions,

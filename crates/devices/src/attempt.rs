@@ -1,7 +1,9 @@
 //! What trying an operation once can come to.
 
+use crate::drives::{DriveWork, Namespace};
 use dcs_engine::{BlockId, Outcome};
 use rustix::fd::RawFd;
+use std::sync::Arc;
 
 /// What came of trying an operation without waiting.
 #[derive(Debug)]
@@ -12,6 +14,8 @@ pub(crate) enum Attempt {
     NotReady(RawFd, Interest),
     /// The kernel still has the block, from a zero-copy send that came short: try again when it is back.
     BlockIsLent(BlockId),
+    /// An SSD that we drive ourselves does it.
+    Drive(Arc<Namespace>, DriveWork),
     /// It would wait for a disk: let the ring do it, or, without one, a plain system call that waits.
     Disk(DiskRequest),
 }

@@ -1,6 +1,9 @@
-//! Block buffers: page-aligned memory that is owned by exactly one of pool, operation and kernel at any time.
+//! Block buffers: page-aligned memory that is owned by exactly one of pool, operation, kernel and SSD at any time.
 
 use dcs_engine::BlockId;
+use dcs_vfio::Mapping;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Alignment of every block: O_DIRECT needs at most this.
 pub const ALIGNMENT: usize = 4096;
@@ -8,26 +11,58 @@ pub const ALIGNMENT: usize = 4096;
 /// One block. Moving it does not move its bytes.
 #[derive(Debug)]
 pub struct Buffer {
-    memory: Vec<u8>,
-    start: usize,
+    memory: Memory,
     size: usize,
 }
+
+/// Where a block's bytes are.
+#[derive(Debug)]
+enum Memory {
+    /// In memory of its own, from there on.
+    Own(Vec<u8>, usize),
+    /// In a piece, which is this block's alone, of memory that devices reach.
+    Shared(Piece),
+}
+
+/// See [`Memory::Shared`].
+#[derive(Debug)]
+struct Piece {
+    start: NonNull<u8>,
+    /// Kept as long as a piece of it is.
+    _memory: Arc<Mapping>,
+}
+
+// SAFETY: a piece belongs to one buffer, whoever has that. Nothing is tied to a thread.
+unsafe impl Send for Piece {}
+// SAFETY: as above; a shared reference gives shared access to the bytes only.
+unsafe impl Sync for Piece {}
 
 impl Buffer {
     fn new(size: usize) -> Buffer {
         let memory = vec![0; size + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);
-        Buffer { memory, start, size }
+        Buffer { memory: Memory::Own(memory, start), size }
     }
 
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.size]
+        match &self.memory {
+            Memory::Own(memory, start) => &memory[*start..start + self.size],
+            // SAFETY: the piece has `size` bytes, which are this buffer's alone. A device writes to them only while the buffer is with
+            // `Drives`, which makes no reference of it.
+            Memory::Shared(piece) => unsafe { std::slice::from_raw_parts(piece.start.as_ptr(), self.size) },
+        }
     }
 
     /// Its bytes, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.size]
+        match &mut self.memory {
+            Memory::Own(memory, start) => &mut memory[*start..*start + self.size],
+            // SAFETY: as above, and the buffer is borrowed for this alone.
+            Memory::Shared(piece) => unsafe {
+                std::slice::from_raw_parts_mut(piece.start.as_ptr(), self.size)
+            },
+        }
     }
 }
 
@@ -36,12 +71,30 @@ impl Buffer {
 #[derive(Debug)]
 pub struct BlockPool {
     buffers: Vec<Option<Buffer>>,
+    /// The memory that the blocks are pieces of, if they are, and where they begin in it.
+    shared: Option<(Arc<Mapping>, u64, u32)>,
 }
 
 impl BlockPool {
     /// Makes `count` blocks of `size` bytes. Their memory is touched when it is first used.
     pub fn new(count: u32, size: u32) -> BlockPool {
-        BlockPool { buffers: (0..count).map(|_| Some(Buffer::new(size as usize))).collect() }
+        BlockPool { buffers: (0..count).map(|_| Some(Buffer::new(size as usize))).collect(), shared: None }
+    }
+
+    /// Makes `count` blocks of `size` bytes that lie one behind the other in memory that devices reach, from `first` on. Nobody else uses
+    /// that part of it.
+    ///
+    /// # Panics
+    ///
+    /// Where they don't fit.
+    pub(crate) fn shared(count: u32, size: u32, memory: &Arc<Mapping>, first: u64) -> BlockPool {
+        let buffer = |at: u32| {
+            let start = memory.pointer(first + u64::from(at) * u64::from(size), size as usize);
+            let piece = Piece { start, _memory: Arc::clone(memory) };
+            Some(Buffer { memory: Memory::Shared(piece), size: size as usize })
+        };
+        let shared = Some((Arc::clone(memory), first, size));
+        BlockPool { buffers: (0..count).map(buffer).collect(), shared }
     }
 
     /// The buffer of a block, unless the kernel has it.
@@ -72,8 +125,13 @@ impl BlockPool {
         }
     }
 
-    /// Start and length of every block's memory, for registration with the kernel; `None` while the kernel has one.
+    /// Start and length of every block's memory, for registration with the kernel; `None` where somebody has a block with memory of its own.
     pub(crate) fn regions(&self) -> Option<Vec<(*const u8, usize)>> {
+        if let Some((memory, first, size)) = &self.shared {
+            let start = |at: usize| memory.pointer(first + at as u64 * u64::from(*size), *size as usize);
+            let regions = 0..self.buffers.len();
+            return Some(regions.map(|at| (start(at).as_ptr().cast_const(), *size as usize)).collect());
+        }
         self.buffers.iter().map(|buffer| buffer.as_ref().map(|b| (b.bytes().as_ptr(), b.size))).collect()
     }
 }
@@ -81,6 +139,21 @@ impl BlockPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_of_shared_memory_lie_one_behind_the_other() {
+        let memory = Arc::new(Mapping::anonymous(5 * 4096).unwrap());
+        let mut pool = BlockPool::shared(2, 8192, &memory, 4096);
+        for (at, byte) in [(0, 1), (1, 2)] {
+            pool.get_mut(BlockId(at)).unwrap().bytes_mut().fill(byte);
+        }
+        drop(pool);
+        let mut all = vec![9; 5 * 4096];
+        memory.load(0, &mut all);
+        assert!(all[..4096].iter().all(|byte| *byte == 0));
+        assert!(all[4096..3 * 4096].iter().all(|byte| *byte == 1));
+        assert!(all[3 * 4096..].iter().all(|byte| *byte == 2));
+    }
 
     #[test]
     fn blocks_are_aligned_and_do_not_move_with_their_owner() {

@@ -2,6 +2,7 @@
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
+use crate::drives::{DriveError, DriveWork, Drives, Heard, Namespace, Wanted};
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use crate::ring::{Reply, Ring};
@@ -59,6 +60,8 @@ enum Pending {
     Ready { operation: Operation, fd: RawFd, interest: Interest, aborted: bool },
     /// With the ring.
     Disk { operation: Operation, request: DiskRequest, flow: Option<Arc<Endpoint>>, aborted: bool },
+    /// With an SSD that we drive ourselves.
+    Drive { block: Option<BlockId> },
     /// Waits until the kernel has let go of its block.
     Block { operation: Operation, block: BlockId },
     /// Was given back as [`Event::Retry`] and is awaited.
@@ -87,6 +90,8 @@ pub struct Controller {
     replies: Vec<Reply>,
     events: Vec<Event>,
     registered: bool,
+    drives: Option<Drives>,
+    heard: Vec<Heard>,
 }
 
 /// Wakes a controller that sleeps in [`Controller::wait`], from any thread.
@@ -143,7 +148,22 @@ impl Controller {
             replies: Vec::new(),
             events: Vec::new(),
             registered: false,
+            drives: None,
+            heard: Vec::new(),
         })
+    }
+
+    /// Drives these SSDs from now on, and has its blocks in memory that they reach. To be called before anything was started.
+    ///
+    /// # Errors
+    ///
+    /// [`DriveError`]; the controller has no SSD then.
+    pub fn attach(&mut self, setup: Setup, wanted: &[Wanted]) -> Result<Vec<Arc<Namespace>>, DriveError> {
+        let (drives, pool) = Drives::open(wanted, setup.blocks, setup.block_size, self.wake.as_fd())?;
+        let namespaces = drives.namespaces().cloned().collect();
+        self.pool = pool;
+        self.drives = Some(drives);
+        Ok(namespaces)
     }
 
     /// Whether io_uring carries what takes time.
@@ -173,7 +193,58 @@ impl Controller {
                 self.pending.insert(operation.id, pending);
                 None
             }
+            Attempt::Drive(namespace, work) => self.drive(operation, &namespace, work),
             Attempt::Disk(request) => self.disk(operation, request, route),
+        }
+    }
+
+    /// Hands an operation, and its block, to an SSD.
+    fn drive(
+        &mut self,
+        operation: &Operation,
+        namespace: &Arc<Namespace>,
+        work: DriveWork,
+    ) -> Option<Outcome> {
+        let block = match work {
+            DriveWork::Read { block, .. } | DriveWork::Write { block, .. } => Some(block),
+            DriveWork::Flush => None,
+        };
+        let Some(drives) = &mut self.drives else {
+            return Some(Outcome::Failed(Fault::new(Status::BadHandle)));
+        };
+        let buffer = block.and_then(|block| self.pool.take(block));
+        self.pending.insert(operation.id, Pending::Drive { block });
+        match drives.submit(namespace, operation.id, work, buffer) {
+            Ok(()) => None,
+            Err((fault, buffer)) => {
+                self.pending.remove(&operation.id);
+                if let (Some(block), Some(buffer)) = (block, buffer) {
+                    self.pool.put(block, buffer);
+                }
+                Some(Outcome::Failed(fault))
+            }
+        }
+    }
+
+    /// Takes in what the SSDs have done.
+    fn hear_drives(&mut self) {
+        let Some(drives) = &mut self.drives else { return };
+        let block = |operation| match self.pending.get(&operation) {
+            Some(Pending::Drive { block }) => *block,
+            _ => None,
+        };
+        drives.poll(&mut self.pool, block, &mut self.heard);
+        for heard in std::mem::take(&mut self.heard) {
+            match heard {
+                Heard::Done(operation, outcome) => {
+                    self.pending.remove(&operation);
+                    self.events.push(Event::Done(operation, outcome));
+                }
+                Heard::Released(block) => {
+                    self.events.push(Event::Released(block));
+                    self.retry_block(block);
+                }
+            }
         }
     }
 
@@ -205,6 +276,10 @@ impl Controller {
                     Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
                     Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
                     Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
+                    Object::Namespace(namespace) => Attempt::Drive(
+                        Arc::clone(namespace),
+                        DriveWork::Read { position: offset, block, start, length },
+                    ),
                     Object::Device(_) => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
                 }
             }
@@ -223,6 +298,10 @@ impl Controller {
                         0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
                         written => Attempt::moved(written, 0),
                     },
+                    Object::Namespace(namespace) => Attempt::Drive(
+                        Arc::clone(namespace),
+                        DriveWork::Write { position: offset, block, start, length },
+                    ),
                     Object::Device(_) => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
                 }
             }
@@ -231,6 +310,7 @@ impl Controller {
             }
             OperationKind::Flush => match &route.side(Place::Destination).endpoint.object {
                 Object::File(file) => Attempt::Disk(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
+                Object::Namespace(namespace) => Attempt::Drive(Arc::clone(namespace), DriveWork::Flush),
                 _ => Attempt::Done(Outcome::Flushed),
             },
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
@@ -303,6 +383,11 @@ impl Controller {
                     ring.cancel(id);
                 }
             }
+            Some(Pending::Drive { .. }) => {
+                if let Some(drives) = &mut self.drives {
+                    drives.abort(id);
+                }
+            }
             Some(Pending::Block { .. }) => self.finish_aborted(id),
             Some(Pending::Retry { aborted }) => *aborted = true,
             None => {}
@@ -326,6 +411,7 @@ impl Controller {
         } else if !self.pending.is_empty() {
             self.poll_plain(Some(Duration::ZERO));
         }
+        self.hear_drives();
         events.append(&mut self.events);
     }
 
@@ -334,6 +420,9 @@ impl Controller {
         if !self.events.is_empty() {
             return;
         }
+        // An interrupt of an SSD wakes too.
+        let drives = self.drives.as_ref().and_then(Drives::timeout);
+        let timeout = [timeout, drives].into_iter().flatten().min();
         match &mut self.ring {
             Some(ring) => ring.wait(self.wake.as_raw_fd(), timeout),
             None => self.poll_plain(timeout),

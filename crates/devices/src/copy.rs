@@ -100,7 +100,7 @@ fn end(route: &Route, place: Place, offset: u64) -> Option<End<'_>> {
         Object::File(File { fd, .. }) => Some(End { fd: fd.as_fd(), offset: Some(offset), is_socket: false }),
         Object::Flow(flow) => Some(End { fd: flow.fd.as_fd(), offset: None, is_socket: true }),
         Object::Stream(stream) => Some(End { fd: stream.fd.as_fd(), offset: None, is_socket: false }),
-        Object::Memory(_) | Object::Device(_) => None,
+        Object::Memory(_) | Object::Device(_) | Object::Namespace(_) => None,
     }
 }
 

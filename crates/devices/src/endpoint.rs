@@ -1,9 +1,10 @@
-//! What a session was given a handle for: a file, a block device, a socket, a pipe, memory.
+//! What a session was given a handle for: a file, a block device, a socket, a pipe, memory, a namespace of an SSD.
 //!
 //! An endpoint owns a duplicate of its descriptor. Closing the original, or reusing its number, cannot redirect a
 //! transfer; whoever holds a descriptor open for reading or writing may use it so, nobody else (the papers' model).
 
 use crate::buffer::ALIGNMENT;
+use crate::drives::Namespace;
 use dcs_abi::descriptor::EndpointKind;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
@@ -47,6 +48,7 @@ pub(crate) enum Object {
     Stream(Stream),
     Memory(Memory),
     Device(DeviceFlow),
+    Namespace(Arc<Namespace>),
 }
 
 /// A connection of a card: its backend knows it by number.
@@ -171,6 +173,12 @@ impl Endpoint {
         Endpoint { object, readable: true, writable: true }
     }
 
+    /// A namespace of an SSD that an engine drives ([`Controller::attach`](crate::Controller::attach)): that engine's alone.
+    pub fn namespace(namespace: &Arc<Namespace>) -> Endpoint {
+        let object = Object::Namespace(Arc::clone(namespace));
+        Endpoint { object, readable: true, writable: true }
+    }
+
     /// The card's number for its connection, if this is one.
     pub fn device_handle(&self) -> Option<u32> {
         match &self.object {
@@ -219,6 +227,7 @@ impl Endpoint {
             Object::Flow(_) | Object::Device(_) => EndpointKind::Flow,
             Object::Stream(_) => EndpointKind::Stream,
             Object::Memory(_) => EndpointKind::Memory,
+            Object::Namespace(_) => EndpointKind::Block,
         }
     }
 
@@ -242,6 +251,7 @@ impl Endpoint {
             Object::File(file) => Some(file.size()?),
             Object::Flow(_) | Object::Stream(_) | Object::Device(_) => None,
             Object::Memory(memory) => Some(memory.length() as u64),
+            Object::Namespace(namespace) => Some(namespace.bytes()),
         })
     }
 }

@@ -13,6 +13,7 @@
 //!                                     +--> memory  copy                             /
 //!                                     +--> copy    sendfile, splice, copy_file_range
 //!                                     |
+//!                                     +--> drives  commands of an NVMe host, over VFIO; an eventfd tells of their end
 //!                                     +--> not ready: ring (poll) or poll(2), then again
 //!                                     +--> disk:      ring (read, write, fsync, zero-copy send), or a plain call
 //! ```
@@ -25,6 +26,7 @@
 //! | [`controller`] | starts, aborts, reaps, waits |
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | `ring` | io_uring, and all that is unsafe about it |
+//! | [`drives`] | SSDs that the process drives itself, over VFIO |
 //!
 //! ## Over a bus
 //!
@@ -35,6 +37,7 @@
 //! |---|---|
 //! | [`bus`] | what a controller can do on the bus; the card's own memory |
 //! | [`nvme`] | an NVMe host |
+//! | [`ssd`] | an NVMe host as source and destination of an engine's operations |
 //! | [`nic`] | Intel NICs: 82574, 82576 |
 //!
 //! # What it doesn't implement
@@ -46,10 +49,12 @@
 pub mod buffer;
 pub mod bus;
 pub mod controller;
+pub mod drives;
 pub mod endpoint;
 pub mod nic;
 pub mod nvme;
 pub mod route;
+pub mod ssd;
 
 mod attempt;
 mod copy;

@@ -148,6 +148,20 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                 return Err(Fault::new(Status::OutOfRange));
             }
         }
+        Object::Namespace(namespace) => {
+            let size = u64::from(namespace.block_size);
+            let whole = |extent: &Extent| (extent.offset | extent.length).is_multiple_of(size);
+            if end > namespace.bytes() {
+                return Err(Fault::new(Status::OutOfRange));
+            }
+            // What is read beside what was asked for goes nowhere; what is written beside it would be lost.
+            if !is_source && !spec.extents.iter().all(whole) {
+                return Err(Fault::new(Status::InvalidField));
+            }
+            if spec.cache == Mode::On {
+                return Err(Fault::new(Status::PathUnavailable));
+            }
+        }
         // The kernel knows nothing of it.
         Object::Device(_) => return Err(Fault::new(Status::UnsupportedEndpoint)),
         Object::Flow(_) | Object::Stream(_) => {}
@@ -166,11 +180,12 @@ fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
 /// True where bytes would be written to a place of the same file that is still to be read. To write each byte where
 /// it was read (encryption in place, say) is sound.
 fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
-    let (Object::File(from), Object::File(to)) = (&source.endpoint.object, &destination.endpoint.object)
-    else {
-        return false;
+    let same = match (&source.endpoint.object, &destination.endpoint.object) {
+        (Object::File(from), Object::File(to)) => from.identity == to.identity,
+        (Object::Namespace(from), Object::Namespace(to)) => Arc::ptr_eq(from, to),
+        _ => false,
     };
-    if from.identity != to.identity {
+    if !same {
         return false;
     }
     let (read, written) = (&spec.source.extents, &spec.destination.extents);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{VfioError, at};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
+const VFIO_PCI: &str = "/sys/bus/pci/drivers/vfio-pci";
 
 /// The addresses (`0000:00:03.0`) of all functions with this vendor, device or class (the upper 24 bits: `0x010802`),
 /// whichever are given, in order.
@@ -31,17 +32,50 @@ pub fn functions(vendor: Option<u16>, device: Option<u16>, class: Option<u32>) -
     found
 }
 
+/// A function's address in full, from how people write it: `1:00.0` is `0000:01:00.0`. Nothing where it is none.
+pub fn address(text: &str) -> Option<String> {
+    let hexadecimal = |text: &str, most: usize| -> Option<u32> {
+        let fits = (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        fits.then(|| u32::from_str_radix(text, 16).ok())?
+    };
+    let (front, function) = text.split_once('.')?;
+    let (front, device) = front.rsplit_once(':')?;
+    let (domain, bus) = front.split_once(':').unwrap_or(("0", front));
+    let (domain, bus) = (hexadecimal(domain, 8)?, hexadecimal(bus, 2)?);
+    let (device, function) = (hexadecimal(device, 2)?, hexadecimal(function, 1)?);
+    (device < 32 && function < 8).then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
+}
+
+/// The class of a function: the 24 bits of its configuration space. Nothing where there is no such function.
+pub fn class(address: &str) -> Option<u32> {
+    let text = fs::read_to_string(folder(address).join("class")).ok()?;
+    u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+}
+
+/// The kernel driver that has a function, if one has.
+pub fn driver(address: &str) -> Option<String> {
+    let driver = fs::read_link(folder(address).join("driver")).ok()?;
+    Some(driver.file_name()?.to_string_lossy().into_owned())
+}
+
 /// Takes a function from its kernel driver, if it has one, and gives it to vfio-pci.
 ///
 /// # Errors
 ///
 /// Where it cannot be given: there is no such function, no right to, or no vfio-pci.
 pub fn bind(address: &str) -> Result<(), VfioError> {
+    if driver(address).as_deref() == Some("vfio-pci") {
+        return Ok(());
+    }
+    if !Path::new(VFIO_PCI).exists() {
+        // Before it is taken from the driver that it has.
+        return Err(VfioError::Missing(address.to_owned(), "vfio-pci to go to: modprobe vfio-pci"));
+    }
     hand_over(address, "vfio-pci")?;
     let driver = driver(address);
     match driver.as_deref() {
         Some("vfio-pci") => Ok(()),
-        _ => Err(VfioError::Missing(address.to_owned(), "vfio-pci to go to: is the module loaded?")),
+        _ => Err(VfioError::Missing(address.to_owned(), "vfio-pci that takes it")),
     }
 }
 
@@ -65,11 +99,6 @@ fn hand_over(address: &str, to: &str) -> Result<(), VfioError> {
     write(Path::new("/sys/bus/pci/drivers_probe"), address)
 }
 
-fn driver(address: &str) -> Option<String> {
-    let driver = fs::read_link(folder(address).join("driver")).ok()?;
-    Some(driver.file_name()?.to_string_lossy().into_owned())
-}
-
 /// The number of a function's IOMMU group.
 pub(crate) fn group(address: &str) -> Result<String, VfioError> {
     let link = fs::read_link(folder(address).join("iommu_group"));
@@ -90,4 +119,26 @@ fn folder(address: &str) -> PathBuf {
 
 fn write(path: &Path, text: &str) -> Result<(), VfioError> {
     fs::write(path, text).map_err(at(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_as_people_write_them() {
+        for (text, full) in [
+            ("0000:01:00.0", "0000:01:00.0"),
+            ("1:0.0", "0000:01:00.0"),
+            ("0a:1F.7", "0000:0a:1f.7"),
+            ("10000:e1:00.0", "10000:e1:00.0"),
+        ] {
+            assert_eq!(address(text).as_deref(), Some(full), "{text}");
+        }
+        for text in
+            ["", "1", "01:00", "01:20.0", "01:00.8", "0000:01:00.0/1", "../01:00.0", "0:+1:00.0", "1:2:3:4.5"]
+        {
+            assert_eq!(address(text), None, "{text}");
+        }
+    }
 }

@@ -25,6 +25,13 @@ pub enum VfioError {
     Missing(String, &'static str),
 }
 
+impl VfioError {
+    /// There is not enough memory, or no more of it may be locked (RLIMIT_MEMLOCK).
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, VfioError::Io { source, .. } if source.kind() == io::ErrorKind::OutOfMemory)
+    }
+}
+
 pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> VfioError {
     let what = what.into();
     move |source| VfioError::Io { what, source }

@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 
 use rustix::mm::{self, MapFlags, ProtFlags};
 
+/// Bytes of a huge page, the usual one of x86-64.
+const HUGE: u64 = 2 << 20;
+
 /// A shared mapping of a piece of a file, or of memory without one.
 #[derive(Debug)]
 pub struct Mapping {
@@ -56,6 +59,49 @@ impl Mapping {
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Mapping { base, length, writable: true })
+    }
+
+    /// The same, in huge pages of 2 MiB where the kernel has so many free, which is told: an IOMMU has fewer of them to look up. The
+    /// length is rounded up to whole huge pages either way.
+    ///
+    /// # Errors
+    ///
+    /// Those of mmap(2); `InvalidInput` for no bytes.
+    pub fn huge(length: u64) -> io::Result<(Mapping, bool)> {
+        let length = length.checked_next_multiple_of(HUGE).ok_or(io::ErrorKind::InvalidInput)?;
+        match Mapping::of_huge_pages(length) {
+            Ok(mapping) => Ok((mapping, true)),
+            Err(_) => Mapping::anonymous(length).map(|mapping| (mapping, false)),
+        }
+    }
+
+    fn of_huge_pages(length: u64) -> io::Result<Mapping> {
+        let length =
+            usize::try_from(length).ok().filter(|length| *length > 0).ok_or(io::ErrorKind::InvalidInput)?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::HUGETLB);
+        // SAFETY: as above.
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let mapping = Mapping { base, length, writable: true };
+        // Pages that a control group withholds would be missed only at their first use, by a signal.
+        // SAFETY: the mapping is this process's own and nobody uses it yet; what is in it stays.
+        match unsafe { mm::madvise(base.as_ptr().cast(), length, mm::Advice::LinuxPopulateWrite) } {
+            // Before Linux 5.14 nobody can tell.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(mapping),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where a piece of it is in this process. Whoever makes references of it sees to it that neither another one nor a device has the piece
+    /// meanwhile, and that the mapping is there as long.
+    ///
+    /// # Panics
+    ///
+    /// Beyond the end.
+    pub fn pointer(&self, offset: u64, length: usize) -> NonNull<u8> {
+        let at = self.check(offset, length);
+        // SAFETY: inside the mapping, which does not begin at zero.
+        unsafe { self.base.add(at) }
     }
 
     /// Where it is in this process: a number, for the kernel.
@@ -250,6 +296,17 @@ mod tests {
             (width(8, 8, false), width(16, 16, true), width(6, 8, false), width(7, 7, true)),
             (8, 8, 2, 1)
         );
+    }
+
+    #[test]
+    fn huge_or_not_there_is_as_much_as_was_asked_for() {
+        let (memory, _) = Mapping::huge(HUGE + 1).unwrap();
+        assert_eq!(memory.length(), 2 * HUGE);
+        memory.store(HUGE - 1, &[1, 2]);
+        // SAFETY: nobody else has the mapping.
+        let bytes = unsafe { std::slice::from_raw_parts(memory.pointer(HUGE - 2, 4).as_ptr(), 4) };
+        assert_eq!(bytes, [0, 1, 2, 0]);
+        assert!(Mapping::huge(0).is_err() && Mapping::huge(u64::MAX).is_err());
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn errno(error: &Error) -> c_int {
         Error::NoSessions => libc::EMFILE,
         Error::Stopped => libc::ESHUTDOWN,
         Error::CallerDriven => libc::EOPNOTSUPP,
-        Error::Card(_) => libc::ENODEV,
+        Error::Card(_) | Error::Drive(_) => libc::ENODEV,
         _ => libc::EINVAL,
     }
 }

@@ -13,6 +13,7 @@ use crate::statistics::Statistics;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
+use dcs_devices::drives::{Namespace, Wanted};
 use dcs_devices::{BlockPool, Controller, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
@@ -72,12 +73,14 @@ pub(crate) struct Core {
     gets_signals: bool,
     shield: Option<Shield>,
     statistics: Arc<Mutex<Statistics>>,
+    namespaces: Vec<Arc<Namespace>>,
     /// Something was done since it was last written to.
     unpublished: bool,
 }
 
 impl Core {
-    pub fn new(mut config: Config, io: Io) -> Result<Core, Error> {
+    /// One that drives these SSDs itself.
+    pub fn new(mut config: Config, io: Io, drives: &[Wanted]) -> Result<Core, Error> {
         let passes = Pass::all();
         // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
         for (operator, units) in &mut config.units {
@@ -92,9 +95,12 @@ impl Core {
         let (commands, queues) = (config.commands as usize, config.queues as usize);
         let engine = dcs_engine::Engine::new(config)?;
         let statistics = Arc::new(Mutex::new(Statistics::of(&engine)));
+        let mut controller = Controller::new(setup).map_err(refused)?;
+        let namespaces = if drives.is_empty() { Vec::new() } else { controller.attach(setup, drives)? };
         Ok(Core {
             engine,
-            controller: Controller::new(setup).map_err(refused)?,
+            controller,
+            namespaces,
             passes,
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
@@ -120,6 +126,11 @@ impl Core {
 
     pub fn has_ring(&self) -> bool {
         self.controller.has_ring()
+    }
+
+    /// Those of the SSDs that it drives, in their order.
+    pub fn namespaces(&self) -> &[Arc<Namespace>] {
+        &self.namespaces
     }
 
     /// What it counts is written here at each completion, and before it sleeps.

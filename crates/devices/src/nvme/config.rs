@@ -31,6 +31,8 @@ pub struct Config {
     pub sgl: SglUse,
     /// Where the controller memory buffer is to hold the I/O submission queues, if the controller has one: its BAR.
     pub cmb: Option<CmbBar>,
+    /// Whether completions raise interrupts, all by vector 0 of MSI-X, which then has to be set up. Without, they are found by looking.
+    pub interrupts: bool,
     /// How long an I/O command may take.
     pub timeout: Nanos,
     /// How long a command of the bring-up, an Abort, or a register read may take; also how long an aborted command
@@ -55,6 +57,7 @@ impl Config {
             page: 4096,
             sgl: SglUse::WhereNeeded,
             cmb: None,
+            interrupts: false,
             timeout: 10_000_000_000,
             admin_timeout: 5_000_000_000,
             interval: 1_000_000,

@@ -43,7 +43,7 @@
 //!
 //! * Splitting: a request beyond [`Namespace::max_transfer`] is refused. Its owner has blocks smaller than that.
 //! * Retries: [`NvmeError::may_retry`] says where one may help.
-//! * Interrupts: completion queues have none. MSI-X is to be left off, INTx is masked.
+//! * Interrupts but by one MSI-X vector for all queues ([`Config::interrupts`]). Without, MSI-X is to be left off, and INTx is masked.
 //! * Metadata and protection information, more than one namespace a host, command sets other than NVM, asynchronous
 //!   events, power states, persistent memory regions, weighted arbitration.
 //! * PCI: memory space and bus mastering are to be on. Whoever owns the configuration space also does a function level

@@ -363,7 +363,10 @@ impl Nvme {
         };
         let entries = u32::from(ADMIN_ENTRIES).min(self.bringup.capabilities.max_entries()) as u16;
         renew(&mut self.admin, bus, 0, entries, address);
-        self.write32(bus, register::INTMS, u32::MAX);
+        if !self.config.interrupts {
+            // With MSI-X this register is not to be touched. [base 3.1.3.3]
+            self.write32(bus, register::INTMS, u32::MAX);
+        }
         let attribute = u32::from(entries - 1);
         self.write32(bus, register::AQA, attribute << 16 | attribute);
         self.write64(bus, register::ASQ, self.window.address + layout.admin_submissions());
@@ -389,6 +392,7 @@ impl Nvme {
             ..Submission::default()
         };
         const CONTIGUOUS: u32 = 1;
+        const INTERRUPTS: u32 = 1 << 1;
         let entry = match step {
             Setup::Controller => identify(identify::CONTROLLER, 0),
             Setup::Active => identify(identify::ACTIVE_NAMESPACES, 0),
@@ -400,7 +404,8 @@ impl Nvme {
             }
             Setup::CompletionQueue(pair) => {
                 let address = self.window.address + self.layout.completions(pair);
-                queue(admin::CREATE_COMPLETION_QUEUE, pair, address, CONTIGUOUS)
+                let interrupts = if self.config.interrupts { INTERRUPTS } else { 0 };
+                queue(admin::CREATE_COMPLETION_QUEUE, pair, address, CONTIGUOUS | interrupts)
             }
             Setup::SubmissionQueue(pair) => {
                 let address = self.submission_queue(pair);

@@ -5,10 +5,11 @@
 //! right at the end of a file and happens nowhere else. What is longer than the controller takes at once is cut: the engine goes on
 //! behind it.
 
-use dcs_abi::result::PATH_PEER_TO_PEER;
+#![forbid(unsafe_code)]
+
+use crate::bus::{Bus, ReadDone, Region, Window};
+use crate::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
 use dcs_abi::status::Status;
-use dcs_devices::bus::{Bus, ReadDone, Region, Window};
-use dcs_devices::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use std::collections::{HashMap, VecDeque};
 
@@ -77,6 +78,7 @@ pub struct Ssd {
     flights: HashMap<u64, Flight>,
     /// Most flights: so many blocks are lost where the SSD hangs for good.
     most: usize,
+    path: u32,
     bounces: Vec<(Region, bool)>,
     /// In front of and behind a bounced read there may be most of a logical block each.
     bounce_length: u64,
@@ -97,9 +99,21 @@ impl std::fmt::Debug for Ssd {
 pub const LOGICAL_BLOCK_MAX: u32 = 4096;
 
 impl Ssd {
+    /// Bytes that [`Ssd::new`] takes of its memory.
+    pub fn memory(config: &nvme::Config, block_size: u32) -> u64 {
+        // Bounce buffers begin at pages; so may the queues have to.
+        let bounce = (u64::from(block_size) + 2 * u64::from(LOGICAL_BLOCK_MAX)).next_multiple_of(4096);
+        config.memory() + config.page + BOUNCES as u64 * bounce
+    }
+
     /// An SSD that is driven out of `memory`, from which its queues and buffers are taken; nothing where there is too
-    /// little. It is given `most` commands at once.
-    pub fn new(config: nvme::Config, most: usize, block_size: u32, memory: &mut Region) -> Option<Ssd> {
+    /// little. It is given `most` commands at once. Its bytes go by `path` (`PATH_*` of the command set).
+    pub fn new(
+        config: nvme::Config,
+        (most, path): (usize, u32),
+        block_size: u32,
+        memory: &mut Region,
+    ) -> Option<Ssd> {
         let region = memory.take(config.memory(), config.page)?;
         let bounce_length = u64::from(block_size) + 2 * u64::from(LOGICAL_BLOCK_MAX);
         let bounces =
@@ -114,6 +128,7 @@ impl Ssd {
             waiting,
             flights,
             most,
+            path,
             bounces,
             bounce_length,
             told,
@@ -400,9 +415,9 @@ impl Ssd {
                     bus.load(self.bounces[slot].0.offset() + ahead, &mut bytes);
                     bus.store(span.memory, &bytes);
                 }
-                moved(flight.bytes)
+                self.moved(flight.bytes)
             }
-            (Ok(()), Work::Write(_), _) => moved(flight.bytes),
+            (Ok(()), Work::Write(_), _) => self.moved(flight.bytes),
             (Ok(()), ..) => Outcome::Failed(Fault::new(Status::DeviceReset)),
             (Err(error), work, _) => {
                 let fault = fault(error, matches!(work, Work::Read(_)));
@@ -423,6 +438,10 @@ impl Ssd {
         self.told.push_back(Told::Done(operation, outcome));
     }
 
+    fn moved(&self, bytes: u32) -> Outcome {
+        Outcome::Moved { bytes: bytes.into(), path: self.path, held: false }
+    }
+
     fn freed(&mut self, id: u64) {
         let Some(flight) = self.flights.remove(&id).filter(|flight| flight.held) else { return };
         match (flight.bounce, flight.job.work) {
@@ -431,10 +450,6 @@ impl Ssd {
             (None, Work::Flush) => {}
         }
     }
-}
-
-fn moved(bytes: u32) -> Outcome {
-    Outcome::Moved { bytes: bytes.into(), path: PATH_PEER_TO_PEER, held: false }
 }
 
 /// What the completion will say.

@@ -1,0 +1,123 @@
+//! The bus as one NVMe controller's driver in this process sees it: own memory is memory of the process that the IOMMU maps, the
+//! controller's registers are its BAR.
+
+#![forbid(unsafe_code)]
+
+use crate::bus::{Bus, BusError, ReadDone, Tag, Window};
+use dcs_vfio::Mapping;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct VfioBus {
+    /// Own memory, and where the controller finds it.
+    memory: Arc<Mapping>,
+    own: Window,
+    /// The registers, and what the driver calls their place: no device ever uses that.
+    registers: Mapping,
+    bar: Window,
+    answers: VecDeque<ReadDone>,
+}
+
+impl VfioBus {
+    pub fn new(memory: Arc<Mapping>, own: u64, registers: Mapping, bar: u64) -> VfioBus {
+        let own = Window { address: own, length: memory.length() };
+        let bar = Window { address: bar, length: registers.length() };
+        VfioBus { memory, own, registers, bar, answers: VecDeque::new() }
+    }
+
+    /// The next answer to a read.
+    pub fn answer(&mut self) -> Option<ReadDone> {
+        self.answers.pop_front()
+    }
+}
+
+impl Bus for VfioBus {
+    fn window(&self) -> Window {
+        self.own
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) {
+        self.memory.load(offset, bytes);
+    }
+
+    fn store(&mut self, offset: u64, bytes: &[u8]) {
+        self.memory.store(offset, bytes);
+    }
+
+    /// Registers have 4 or 8 bytes. What is none goes nowhere, as on a bus where nobody answers.
+    fn write(&mut self, address: u64, bytes: &[u8]) {
+        let offset = address.wrapping_sub(self.bar.address);
+        match (self.bar.contains(address, bytes.len() as u64), bytes) {
+            (true, [a, b, c, d]) if offset.is_multiple_of(4) => {
+                self.registers.write32(offset, u32::from_le_bytes([*a, *b, *c, *d]));
+            }
+            (true, _) if offset.is_multiple_of(8) => {
+                if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {
+                    self.registers.write64(offset, u64::from_le_bytes(bytes));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn read(&mut self, address: u64, length: u32, tag: Tag) {
+        let offset = address.wrapping_sub(self.bar.address);
+        let data = match length {
+            _ if !self.bar.contains(address, length.into()) => Err(BusError::Unsupported),
+            4 if offset.is_multiple_of(4) => Ok(self.registers.read32(offset).to_le_bytes().to_vec()),
+            8 if offset.is_multiple_of(8) => Ok(self.registers.read64(offset).to_le_bytes().to_vec()),
+            _ => Err(BusError::Aborted),
+        };
+        self.answers.push_back(ReadDone { tag, data });
+    }
+
+    /// There is no host to interrupt: this process is it.
+    fn interrupt(&mut self, _vector: u16) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bus() -> VfioBus {
+        let map = |length| Mapping::anonymous(length).unwrap();
+        VfioBus::new(Arc::new(map(8192)), 4 << 30, map(4096), 0xfe00_0000)
+    }
+
+    #[test]
+    fn registers_are_written_and_read_whole() {
+        let mut bus = bus();
+        bus.write(0xfe00_0008, &[1, 2, 3, 4]);
+        bus.write(0xfe00_0010, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        for (at, length, data) in [
+            (0xfe00_0008, 4, Ok(vec![1, 2, 3, 4])),
+            (0xfe00_0010, 8, Ok(vec![1, 2, 3, 4, 5, 6, 7, 8])),
+            (0xfe00_0010, 2, Err(BusError::Aborted)),
+            (0xfe00_0002, 4, Err(BusError::Aborted)),
+            (0xfe00_0ffc, 8, Err(BusError::Unsupported)),
+            (4 << 30, 4, Err(BusError::Unsupported)),
+        ] {
+            bus.read(at, length, Tag(at));
+            assert_eq!(bus.answer(), Some(ReadDone { tag: Tag(at), data }));
+        }
+        assert_eq!(bus.answer(), None);
+    }
+
+    #[test]
+    fn what_is_no_register_is_not_written() {
+        let mut bus = bus();
+        for address in [0xfe00_0001, 0xfe00_0ffd, 0xfdff_fffc, 4 << 30, u64::MAX] {
+            bus.write(address, &[0xff; 4]);
+            bus.write(address, &[0xff; 8]);
+            bus.write(address, &[0xff; 3]);
+        }
+        for at in (0..4096).step_by(8) {
+            assert_eq!(bus.registers.read64(at), 0, "{at:#x}");
+        }
+        let mut own = [1; 64];
+        bus.load(0, &mut own);
+        assert_eq!(own, [0; 64]);
+    }
+}

@@ -1,0 +1,379 @@
+//! NVMe SSDs that this process drives itself, past the kernel's driver: over VFIO, behind an IOMMU.
+//!
+//! All SSDs of an engine are in one address space of the IOMMU, in which there is one piece of memory and nothing else: their queues and
+//! the engine's blocks. What an SSD reads it writes into a block itself, where operators process it and from where sockets and
+//! files take it. Completions interrupt by the eventfd that the engine sleeps on; an engine at work finds them by looking.
+//!
+//! A function has to be bound to vfio-pci, and nothing here binds it: it would be taken from whoever uses it.
+
+mod bus;
+mod error;
+
+use crate::buffer::{BlockPool, Buffer};
+use crate::bus::{Region, Window};
+use crate::nvme::{Config, Failure, IdentifyError, State, spec::admin};
+use crate::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Told, Work};
+use bus::VfioBus;
+use dcs_abi::result::PATH_VFIO;
+use dcs_abi::status::Status;
+use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use dcs_vfio::{Access, Container, Function, Mapping};
+pub use error::DriveError;
+use rustix::fd::BorrowedFd;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// PCI's class of NVMe controllers.
+const NVME: u32 = 0x01_0802;
+/// Commands that an SSD is given at once.
+const MOST: usize = 64;
+/// How long an SSD may take to come up, and to stop. CAP.TO allows two minutes; nobody waits so long.
+const START: Duration = Duration::from_secs(30);
+const STOP: Duration = Duration::from_secs(5);
+/// How often it is looked at while it does.
+const INTERVAL: Duration = Duration::from_micros(200);
+/// Where the memory lies on the bus: the first of these places that the IOMMU allows. Below 4 GiB there are holes.
+const PLACES: [u64; 4] = [4 << 30, 16 << 30, 64 << 30, 1 << 30];
+
+/// Which SSD an engine is to drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The PCI function, as `0000:01:00.0`.
+    pub function: String,
+    /// The namespace; none: the first.
+    pub namespace: Option<u32>,
+}
+
+/// A namespace of an SSD that an engine drives.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// The PCI function, as `0000:01:00.0`.
+    pub function: String,
+    /// Its number.
+    pub number: u32,
+    /// Bytes of a logical block.
+    pub block_size: u32,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// The memory that it reads into is of huge pages.
+    pub huge_pages: bool,
+}
+
+impl Namespace {
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.saturating_mul(self.block_size.into())
+    }
+}
+
+/// One SSD.
+#[derive(Debug)]
+struct Drive {
+    // Dropped in this order: the kernel resets the function before its memory is anybody else's.
+    function: Function,
+    ssd: Ssd,
+    bus: VfioBus,
+    namespace: Arc<Namespace>,
+}
+
+/// All SSDs of an engine, and the blocks that are with them.
+#[derive(Debug)]
+pub(crate) struct Drives {
+    drives: Vec<Drive>,
+    /// Where the blocks begin in the memory.
+    blocks: u64,
+    block_size: u32,
+    /// The buffers of blocks that SSDs have, or may still write to.
+    lent: HashMap<BlockId, Buffer>,
+    start: Instant,
+}
+
+/// What the drives tell.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// An operation is done; its block, if it had one, is back in the pool where the outcome does not say otherwise.
+    Done(OperationId, Outcome),
+    /// A block of an operation that failed is back in the pool.
+    Released(BlockId),
+}
+
+impl Drives {
+    /// Takes the SSDs and brings them up, with memory for `blocks` blocks, of which the pool is made. Their completions signal `wake`.
+    pub fn open(
+        wanted: &[Wanted],
+        blocks: u32,
+        block_size: u32,
+        wake: BorrowedFd<'_>,
+    ) -> Result<(Drives, BlockPool), DriveError> {
+        for (at, one) in wanted.iter().enumerate() {
+            if wanted[..at].iter().any(|other| other.function == one.function) {
+                return Err(DriveError::Twice(one.function.clone()));
+            }
+            check(&one.function)?;
+        }
+        let container = Container::new()?;
+        let take = |one: &Wanted| take(&container, &one.function);
+        let functions = wanted.iter().map(take).collect::<Result<Vec<_>, _>>()?;
+        let config = |bar: Window, at: usize| Config {
+            namespace: wanted[at].namespace,
+            // What is longer is cut.
+            max_transfer: u64::from(block_size.min(1 << 20) + 2 * LOGICAL_BLOCK_MAX),
+            interrupts: true,
+            ..Config::new(bar, at as u32 + 1)
+        };
+        let any = Window { address: 0, length: 0x4000 };
+        let own = wanted.len() as u64 * Ssd::memory(&config(any, 0), block_size).next_multiple_of(4096);
+        let length = own + u64::from(blocks) * u64::from(block_size);
+        let (memory, huge_pages) =
+            Mapping::huge(length).map_err(|error| DriveError::Memory(length, error))?;
+        let (memory, place) = map(&container, memory)?;
+        let mut region = Region::whole(Window { address: place, length: memory.length() });
+        let mut drives = Vec::new();
+        for (at, function) in functions.into_iter().enumerate() {
+            let name = || wanted[at].function.clone();
+            let (registers, bar) = (function.bar(0)?, function.bar_address(0)?);
+            let window = Window { address: bar, length: registers.length() };
+            let ssd = Ssd::new(config(window, at), (MOST, PATH_VFIO), block_size, &mut region);
+            let ssd = ssd.ok_or_else(|| DriveError::Registers(name()))?;
+            function.interrupts(&[wake])?;
+            let bus = VfioBus::new(Arc::clone(&memory), place, registers, bar);
+            // What it is shows when it is up.
+            let namespace = Namespace { function: name(), number: 0, block_size: 0, blocks: 0, huge_pages };
+            drives.push(Drive { function, ssd, bus, namespace: Arc::new(namespace) });
+        }
+        let first = region.take(0, 4096).map_or(0, |at| at.offset());
+        let pool = BlockPool::shared(blocks, block_size, &memory, first);
+        let lent = HashMap::new();
+        let mut drives = Drives { drives, blocks: first, block_size, lent, start: Instant::now() };
+        drives.start(wanted)?;
+        Ok((drives, pool))
+    }
+
+    /// Brings all of them up, and finds out what they are.
+    fn start(&mut self, wanted: &[Wanted]) -> Result<(), DriveError> {
+        let now = self.now();
+        self.drives.iter_mut().for_each(|drive| drive.ssd.start(&mut drive.bus, now));
+        let starting = |drive: &Drive| drive.ssd.host().state() == State::Starting;
+        if !self.until(START, |drives| !drives.iter().any(starting)) {
+            let slow = self.drives.iter().find(|drive| starting(drive));
+            return Err(DriveError::Slow(
+                slow.map_or_else(String::new, |drive| drive.namespace.function.clone()),
+            ));
+        }
+        for (drive, wanted) in self.drives.iter_mut().zip(wanted) {
+            let function = wanted.function.clone();
+            let found = match (drive.ssd.host().state(), drive.ssd.host().namespace()) {
+                (State::Ready, Some(found)) => *found,
+                (State::Failed(failure), _) if missing(failure) && wanted.namespace.is_some() => {
+                    return Err(DriveError::Namespace(function, wanted.namespace.unwrap_or(0)));
+                }
+                (State::Failed(failure), _) => return Err(DriveError::Start(function, failure)),
+                _ => return Err(DriveError::Slow(function)),
+            };
+            if found.block_size > LOGICAL_BLOCK_MAX {
+                return Err(DriveError::BlockSize(function, found.block_size));
+            }
+            drive.namespace = Arc::new(Namespace {
+                function,
+                number: found.number,
+                block_size: found.block_size,
+                blocks: found.blocks,
+                huge_pages: drive.namespace.huge_pages,
+            });
+        }
+        Ok(())
+    }
+
+    /// Looks after the drives until that is so; false where it takes too long.
+    fn until(&mut self, limit: Duration, so: impl Fn(&[Drive]) -> bool) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            let now = self.now();
+            self.drives.iter_mut().for_each(|drive| drive.look(now));
+            if so(&self.drives) {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(INTERVAL);
+        }
+    }
+
+    /// Their namespaces, in the order in which they were wanted.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.drives.iter().map(|drive| &drive.namespace)
+    }
+
+    /// Gives an SSD a piece of work, with the buffer that it needs; a flush needs none. A namespace of another engine's is refused.
+    pub fn submit(
+        &mut self,
+        namespace: &Arc<Namespace>,
+        operation: OperationId,
+        work: DriveWork,
+        buffer: Option<Buffer>,
+    ) -> Result<(), (Fault, Option<Buffer>)> {
+        let now = self.now();
+        let is_it = |drive: &&mut Drive| Arc::ptr_eq(&drive.namespace, namespace);
+        let Some(drive) = self.drives.iter_mut().find(is_it) else {
+            return Err((Fault::new(Status::BadHandle), buffer));
+        };
+        let span = |position: u64, block: BlockId, start: u32, length: u32| Span {
+            position,
+            length,
+            memory: self.blocks + block.index() as u64 * u64::from(self.block_size) + u64::from(start),
+            block,
+        };
+        let work = match work {
+            DriveWork::Read { position, block, start, length } => {
+                Work::Read(span(position, block, start, length))
+            }
+            DriveWork::Write { position, block, start, length } => {
+                // What is missing of the last logical block is written as zeros: it has to be in the same block of ours.
+                let end = u64::from(start) + u64::from(length).next_multiple_of(namespace.block_size.into());
+                if end > self.block_size.into() {
+                    return Err((Fault::new(Status::UnsupportedEndpoint), buffer));
+                }
+                Work::Write(span(position, block, start, length))
+            }
+            DriveWork::Flush => Work::Flush,
+        };
+        if let (Some(buffer), Work::Read(span) | Work::Write(span)) = (buffer, work) {
+            self.lent.insert(span.block, buffer);
+        }
+        drive.ssd.submit(&mut drive.bus, now, Job { operation, work });
+        Ok(())
+    }
+
+    /// Stops an operation soon, if that can be done. It still ends once.
+    pub fn abort(&mut self, operation: OperationId) {
+        let now = self.now();
+        self.drives.iter_mut().for_each(|drive| drive.ssd.abort(&mut drive.bus, now, operation));
+    }
+
+    /// Looks after all of them; tells what is done. `block` says which block an operation has.
+    pub fn poll(
+        &mut self,
+        pool: &mut BlockPool,
+        block: impl Fn(OperationId) -> Option<BlockId>,
+        heard: &mut Vec<Heard>,
+    ) {
+        let now = self.now();
+        for drive in &mut self.drives {
+            drive.look(now);
+            while let Some(told) = drive.ssd.told() {
+                let (back, told) = match told {
+                    Told::Done(operation, outcome @ Outcome::FailedHeld(_)) => {
+                        (None, Heard::Done(operation, outcome))
+                    }
+                    Told::Done(operation, outcome) => (block(operation), Heard::Done(operation, outcome)),
+                    Told::Released(block) => (Some(block), Heard::Released(block)),
+                };
+                if let Some(block) = back
+                    && let Some(buffer) = self.lent.remove(&block)
+                {
+                    pool.put(block, buffer);
+                }
+                heard.push(told);
+            }
+        }
+    }
+
+    /// How long until they want to be looked after, whatever else happens.
+    pub fn timeout(&self) -> Option<Duration> {
+        let now = self.now();
+        let deadline = self.drives.iter().filter_map(|drive| drive.ssd.deadline()).min();
+        deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now)))
+    }
+
+    fn now(&self) -> Nanos {
+        self.start.elapsed().as_nanos() as Nanos
+    }
+}
+
+/// What an SSD is to do for an operation: bytes of the namespace, and of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DriveWork {
+    Read { position: u64, block: BlockId, start: u32, length: u32 },
+    Write { position: u64, block: BlockId, start: u32, length: u32 },
+    Flush,
+}
+
+impl Drive {
+    /// Hands it the answers to its register reads, and whatever those led to.
+    fn look(&mut self, now: Nanos) {
+        self.ssd.poll(&mut self.bus, now);
+        while let Some(done) = self.bus.answer() {
+            self.ssd.read_done(&mut self.bus, now, done);
+            self.ssd.poll(&mut self.bus, now);
+        }
+    }
+}
+
+impl Drop for Drives {
+    /// Stops the SSDs, so that they write nowhere when their memory goes; the kernel's driver finds them disabled.
+    fn drop(&mut self) {
+        let now = self.now();
+        self.drives.iter_mut().for_each(|drive| drive.ssd.leave(&mut drive.bus, now));
+        let rests = |drive: &Drive| !matches!(drive.ssd.host().state(), State::Starting | State::Ready);
+        self.until(STOP, |drives| drives.iter().all(rests));
+        for drive in &self.drives {
+            // One that did not stop is stopped so. Without bus mastering it reaches nothing, whatever it does.
+            let _ = drive.function.enable(false);
+            let _ = drive.function.reset();
+        }
+    }
+}
+
+/// Whether a function is of the right kind, and out of the hands of the kernel's driver.
+fn check(address: &str) -> Result<(), DriveError> {
+    let name = address.to_owned();
+    if dcs_vfio::address(address).as_deref() != Some(address) {
+        return Err(DriveError::Address(name));
+    }
+    let class = dcs_vfio::class(address).ok_or_else(|| DriveError::Missing(name.clone()))?;
+    if class != NVME {
+        return Err(DriveError::Class(name, class));
+    }
+    match dcs_vfio::driver(address).as_deref() {
+        Some("vfio-pci") => Ok(()),
+        driver => Err(DriveError::NotBound(name, driver.unwrap_or("no driver").to_owned())),
+    }
+}
+
+/// Takes a function.
+fn take(container: &Container, address: &str) -> Result<Function, DriveError> {
+    let function = Function::open(container, address)?;
+    function.enable(true)?;
+    if function.vectors()? == 0 {
+        return Err(DriveError::NoInterrupts(address.to_owned()));
+    }
+    Ok(function)
+}
+
+/// Maps the memory at the first place that can be had.
+fn map(container: &Container, memory: Mapping) -> Result<(Arc<Mapping>, u64), DriveError> {
+    let memory = Arc::new(memory);
+    let mut refused = None;
+    for place in PLACES {
+        match container.map(&memory, place, Access::Both) {
+            Ok(()) => return Ok((memory, place)),
+            // Memory that may not be pinned may be so nowhere.
+            Err(error) if error.is_out_of_memory() => return Err(DriveError::Pinned(memory.length())),
+            Err(error) => _ = refused.get_or_insert(error),
+        }
+    }
+    Err(refused.map_or(DriveError::Pinned(memory.length()), DriveError::Vfio))
+}
+
+/// What a controller says of a namespace that is not there.
+fn missing(failure: Failure) -> bool {
+    match failure {
+        Failure::Identify(IdentifyError::Empty) => true,
+        Failure::Admin { opcode, status } => {
+            opcode == admin::IDENTIFY && (status.kind(), status.code()) == (0, 0x0b)
+        }
+        _ => false,
+    }
+}
