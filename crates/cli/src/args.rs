@@ -40,6 +40,8 @@ pub enum Command {
     Serve(crate::serve::Serve),
     /// Go through the folder of an object server for damaged objects
     Scrub(crate::scrub::Scrub),
+    /// Tell what this machine can do, which path will run for what, and how to mend what is missing
+    Doctor(Doctor),
     /// A whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
     Server(Server),
     /// Serve the card to a QEMU of your own
@@ -73,7 +75,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = SEND_HELP)]
 pub struct Send {
-    /// File, FIFO or block device; - for standard input
+    /// File, FIFO or block device; nvme:FUNCTION/NAMESPACE@LBA+LENGTH for an SSD driven directly; - for standard input
     pub file: String,
     /// HOST:PORT, unix:PATH, or - for standard output
     pub to: String,
@@ -98,7 +100,7 @@ pub struct Send {
 pub struct Recv {
     /// PORT (on all addresses), HOST:PORT (on that one), or unix:PATH; port 0 is any free one
     pub from: String,
-    /// File to receive into; - for standard output
+    /// File to receive into; nvme:FUNCTION/NAMESPACE@LBA+LENGTH; - for standard output
     pub file: String,
     #[command(flatten)]
     pub moving: Moving,
@@ -115,9 +117,9 @@ pub struct Recv {
 #[derive(Debug, Args)]
 #[command(after_help = COPY_HELP)]
 pub struct Copy {
-    /// File, FIFO or block device; - for standard input
+    /// File, FIFO or block device; nvme:FUNCTION/NAMESPACE@LBA+LENGTH; - for standard input
     pub from: String,
-    /// File or folder; - for standard output
+    /// File or folder; nvme:FUNCTION/NAMESPACE@LBA+LENGTH; - for standard output
     pub to: String,
     #[command(flatten)]
     pub moving: Moving,
@@ -178,6 +180,23 @@ pub struct Ops {
     /// Only list them
     #[arg(long)]
     pub no_measure: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub struct Doctor {
+    /// PCI functions of SSDs: fail unless each can be driven directly
+    #[arg(value_name = "FUNCTION")]
+    pub functions: Vec<String>,
+    /// Folder whose file system is tried
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub dir: PathBuf,
+    /// Take an SSD that nobody uses from the kernel's driver, and give it to vfio-pci
+    #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["functions", "release"])]
+    pub bind: Option<String>,
+    /// Give an SSD back to the kernel's driver
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "functions")]
+    pub release: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -395,6 +414,7 @@ Examples:
   dcs send video.mp4 there:9000 --through md5
   tar c src | dcs send - there:9000 --through sha256,zstd:3
   dcs send disk.img unix:/run/backup.sock --offset 1GiB --length 64MiB --cache off
+  dcs send nvme:0000:01:00.0/1@2048+1GiB there:9000 --through md5     # past the kernel's driver: dcs doctor
 
   openssl rand -hex 32 > key; chmod 600 key; iv=$(openssl rand -hex 16)
   dcs send secret there:9000 --through md5,aes256-ctr --key-file key --iv $iv
@@ -444,6 +464,19 @@ With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DC
 ",
     exit_codes!()
 );
+
+const DOCTOR_HELP: &str = "\
+Examples:
+  dcs doctor                            # what this machine can do, and how to mend what is missing
+  dcs doctor --json | jq -r 'select(.state == \"missing\") | .mend'
+  dcs doctor 0000:01:00.0               # for scripts: can it be driven by dcs send nvme:0000:01:00.0 ... now?
+  dcs doctor --bind 0000:01:00.0        # takes the SSD from the kernel, if nobody uses it
+  dcs doctor --release 0000:01:00.0     # gives it back
+
+ok: as it should be. note: it works, with less. missing: a path that needs it will not run. unread: it could not
+be found out here, in a container for example.
+
+Exit codes: 0 transfers run here, and every FUNCTION can be driven; 1 not so, or in use; 2 usage; 6 not permitted; 7 not found";
 
 const OPS_HELP: &str = "\
 Examples:

@@ -1,15 +1,47 @@
-//! `dcs send`, `dcs recv` and `dcs copy` on a card, where DCS_BACKEND says so: connections are the card's own, on its own address.
+//! Which engine `dcs send`, `dcs recv` and `dcs copy` run on. On a card, where DCS_BACKEND says so, connections are the card's own, on its
+//! own address.
 
 use crate::failure::{Exit, Failure};
+use crate::nvme;
+use crate::report::Report;
+use crate::target::Target;
 use dcs::card::{Options, extents, net};
 use dcs::{Backend, Engine, Sink, Source};
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 
 /// Which backend transfers run on, and which devices are the card's.
 const BACKEND: &str = "DCS_BACKEND";
 
+/// The engines that a transfer's names and the environment ask for: at most one is there.
+pub struct Engines {
+    /// The card's.
+    pub card: Option<Arc<Engine>>,
+    /// One that drives SSDs itself.
+    pub drives: Option<Arc<Engine>>,
+}
+
+impl Engines {
+    /// Those for a transfer between these.
+    pub fn new(names: &[&str], io: dcs::Io, report: &Report) -> Result<Engines, Failure> {
+        let card = engine()?.map(Arc::new);
+        if let (Some(_), Some(name)) = (&card, names.iter().find(|name| nvme::is_named(name))) {
+            return Err(Failure::usage(format!(
+                "{name}: the card drives the SSDs that DCS_CARD_DISKS names"
+            ))
+            .advise(format!("unset {BACKEND} to have it driven by this process")));
+        }
+        Ok(Engines { drives: nvme::engine(names, io, report)?, card })
+    }
+
+    /// Whichever is there.
+    pub fn any(&self) -> Option<Arc<Engine>> {
+        self.card.as_ref().or(self.drives.as_ref()).cloned()
+    }
+}
+
 /// The card's engine, where the environment asks for it.
-pub fn engine() -> Result<Option<Engine>, Failure> {
+fn engine() -> Result<Option<Engine>, Failure> {
     match std::env::var(BACKEND).as_deref() {
         Ok("card") => {}
         Ok("" | "kernel") | Err(_) => return Ok(None),
@@ -61,7 +93,9 @@ pub fn finish(engine: &Engine, connection: &net::Connection) -> Result<(), Failu
 }
 
 /// Gives a file the places that the card writes to.
-pub fn prepare(name: &str, file: &std::fs::File, length: Option<u64>) -> Result<(), Failure> {
+pub fn prepare(target: &Target, length: Option<u64>) -> Result<(), Failure> {
+    let name = &target.name;
+    let Some(file) = target.file() else { return Ok(()) };
     let length = length.ok_or_else(|| {
         Failure::usage(format!("{name}: a card writes to a file that has its room already"))
             .advise("say how much comes, by --length SIZE; a pipe has no length")

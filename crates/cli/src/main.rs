@@ -3,11 +3,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args`, `units` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `preload` (`dcs run`), `serve`, `scrub`, `server` | one subcommand each |
+//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `preload` (`dcs run`), `serve`, `scrub`, `doctor`, `server` | one subcommand each |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
-//! | `card` | sending and receiving on a card |
+//! | `card`, `nvme` | sending and receiving on a card; from and to SSDs that the engine drives itself |
 //! | `failure`, `report` | what went wrong, what was done; for people and as JSON |
 //! | `workload` | what the demo and the benchmark have in common |
 //! | `operate` | a chain of operators without an engine |
@@ -20,11 +20,13 @@ mod card;
 mod chain;
 mod copy;
 mod demo;
+mod doctor;
 mod expect;
 mod failure;
 mod input;
 mod interrupt;
 mod keys;
+mod nvme;
 mod operate;
 mod ops;
 mod preload;
@@ -56,6 +58,7 @@ fn main() -> std::process::ExitCode {
         Command::Run(options) => preload::run(options, &report),
         Command::Serve(options) => serve::run(options, &report),
         Command::Scrub(options) => scrub::run(options, &report),
+        Command::Doctor(options) => doctor::run(options, &report),
         Command::Server(options) => server::run(options, &report),
         Command::Card(options) => server::card::run(options, &report),
         Command::Demo(demo) => demo::run(demo, &report),

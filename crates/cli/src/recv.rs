@@ -2,12 +2,13 @@
 
 use crate::address::{Connection, Listener};
 use crate::args;
-use crate::card;
+use crate::card::{self, Engines};
 use crate::chain::Chain;
 use crate::expect::Expected;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{Counters, Keys, Missing};
+use crate::nvme;
 use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
 use crate::transfer::{self, Job};
@@ -15,7 +16,6 @@ use crate::watch::Watch;
 use dcs::card::net;
 use dcs::{Engine, Source};
 use serde_json::json;
-use std::sync::Arc;
 
 /// Where it comes from.
 enum From {
@@ -30,12 +30,15 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let counters = Counters::new(&moving.ciphers, Missing::Refuse);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let expected = Expected::new(&recv.target.expect, &chain.names)?;
-    let target = Target::open(&recv.file, &Options { file: &recv.target, no_clobber: false, mode: 0o666 })?;
-    let engine = card::engine()?.map(Arc::new);
-    if engine.is_some() {
-        card::prepare(&target.name, target.file(), recv.length)?;
+    let engines = Engines::new(&[&recv.file], moving.io.into(), report)?;
+    let target = match nvme::destination(engines.drives.as_ref(), &recv.file)? {
+        Some(range) => Target::ssd(&recv.file, range),
+        None => Target::open(&recv.file, &Options { file: &recv.target, no_clobber: false, mode: 0o666 })?,
+    };
+    if engines.card.is_some() {
+        card::prepare(&target, recv.length)?;
     }
-    let from = From::accept(recv, engine.as_deref(), report)?;
+    let from = From::accept(recv, engines.card.as_deref(), report)?;
     let job = Job {
         name: format!("{} -> {}", recv.from, target.name),
         source: from.source(),
@@ -47,7 +50,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
         timeout: moving.timeout,
         durable: recv.target.durable,
         io: moving.io.into(),
-        engine,
+        engine: engines.any(),
     };
     let done = transfer::run(job, report)?;
     expected.check(&done.completion, &target)?;

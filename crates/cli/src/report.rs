@@ -61,6 +61,7 @@ impl Report {
             Command::Run(_) => ("run", false),
             Command::Serve(_) => ("serve", false),
             Command::Scrub(_) => ("scrub", false),
+            Command::Doctor(_) => ("doctor", false),
             Command::Server(_) => ("server", false),
             Command::Card(_) => ("card", false),
             Command::ServerEnvironment { .. } | Command::ServerGuest { .. } | Command::ServerWorker => {

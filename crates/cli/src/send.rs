@@ -2,7 +2,7 @@
 
 use crate::address::Connection;
 use crate::args;
-use crate::card;
+use crate::card::{self, Engines};
 use crate::chain::Chain;
 use crate::failure::Failure;
 use crate::input::Input;
@@ -29,9 +29,9 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let moving = &send.moving;
     let counters = Counters::new(&moving.ciphers, Missing::Random);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
-    let mut input = Input::open(&send.file, send.offset, send.length)?;
-    let engine = card::engine()?.map(Arc::new);
-    let to = To::open(send, engine.as_ref())?;
+    let engines = Engines::new(&[&send.file], moving.io.into(), report)?;
+    let mut input = Input::open(&send.file, send.offset, send.length, engines.drives.as_ref())?;
+    let to = To::open(send, engines.card.as_ref())?;
     let zero_copy = send.zero_copy.into();
     let job = Job {
         name: format!("{} -> {}", send.file, send.to),
@@ -44,7 +44,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
         timeout: moving.timeout,
         durable: false,
         io: moving.io.into(),
-        engine,
+        engine: engines.any(),
     };
     let done = transfer::run(job, report)?;
     input.advance(done.completion.bytes_in);

@@ -3,6 +3,7 @@
 use crate::args::TargetOptions;
 use crate::failure::Failure;
 use crate::interrupt::{self, Leftover};
+use crate::nvme;
 use dcs::{Mode, Sink};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom};
@@ -32,6 +33,8 @@ enum Kind {
     Itself(File),
     /// Standard output, and the position of the file that it is, if it is one.
     Stdout(File, u64),
+    /// Part of an SSD that the engine drives itself.
+    Ssd(nvme::Range),
 }
 
 impl Target {
@@ -66,22 +69,34 @@ impl Target {
         Ok(Target { name: name.to_string(), kind })
     }
 
-    pub fn file(&self) -> &File {
+    /// Part of an SSD that the engine drives itself.
+    pub fn ssd(name: &str, range: nvme::Range) -> Target {
+        Target { name: name.to_string(), kind: Kind::Ssd(range) }
+    }
+
+    /// The file that it is, if it is one.
+    pub fn file(&self) -> Option<&File> {
         match &self.kind {
-            Kind::Beside { temporary, .. } => temporary.as_file(),
-            Kind::Itself(file) | Kind::Stdout(file, _) => file,
+            Kind::Beside { temporary, .. } => Some(temporary.as_file()),
+            Kind::Itself(file) | Kind::Stdout(file, _) => Some(file),
+            Kind::Ssd(_) => None,
         }
     }
 
     pub fn sink(&self, cache: Mode) -> Sink {
-        let offset = if let Kind::Stdout(_, position) = &self.kind { *position } else { 0 };
-        Sink::file(self.file(), offset).cache(cache)
+        match &self.kind {
+            Kind::Beside { temporary, .. } => Sink::file(temporary.as_file(), 0).cache(cache),
+            Kind::Itself(file) => Sink::file(file, 0).cache(cache),
+            Kind::Stdout(file, position) => Sink::file(file, *position).cache(cache),
+            Kind::Ssd(range) => range.sink(cache),
+        }
     }
 
     /// A regular file, whose growth can be watched.
     pub fn growing(&self) -> Option<io::Result<File>> {
-        let is_file = self.file().metadata().is_ok_and(|metadata| metadata.is_file());
-        (is_file && !matches!(self.kind, Kind::Stdout(..))).then(|| self.file().try_clone())
+        let is_file = |file: &&File| file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let file = self.file().filter(is_file).filter(|_| !matches!(self.kind, Kind::Stdout(..)));
+        file.map(File::try_clone)
     }
 
     /// What was received is bound for its name and not yet there.
@@ -105,7 +120,7 @@ impl Target {
                 // What is written next comes after; a pipe has no position.
                 let _ = file.seek(SeekFrom::Start(position + bytes));
             }
-            Kind::Itself(_) => {}
+            Kind::Itself(_) | Kind::Ssd(_) => {}
         }
         Ok(())
     }

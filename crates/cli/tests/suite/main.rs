@@ -5,6 +5,7 @@ mod bench_serve;
 mod clients;
 mod copy;
 mod demo;
+mod devices;
 mod failures;
 mod help;
 mod interrupt;

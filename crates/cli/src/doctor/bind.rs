@@ -1,0 +1,128 @@
+//! Giving an SSD to vfio-pci, and back. Never one that is in use.
+
+use super::pci::{self, Function, Kind};
+use super::sys::Root;
+use crate::failure::{Exit, Failure};
+use crate::report::Report;
+use dcs_vfio::VfioError;
+use nix::fcntl::OFlag;
+use serde_json::json;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+
+/// A function's address in full.
+pub fn address(text: &str) -> Result<String, Failure> {
+    let text = text.strip_prefix("nvme:").unwrap_or(text);
+    dcs_vfio::address(text).ok_or_else(|| {
+        Failure::usage(format!("{text:?} is no address of a PCI function")).advise("one is 0000:01:00.0")
+    })
+}
+
+pub fn bind(root: &Root, text: &str, report: &Report) -> Result<(), Failure> {
+    let function = find(root, text)?;
+    may_be_taken(&function)?;
+    if !root.exists("sys/bus/pci/drivers/vfio-pci") {
+        return Err(
+            Failure::new(Exit::Failed, "the driver vfio-pci is not loaded").advise("sudo modprobe vfio-pci")
+        );
+    }
+    // Held until it is done: nobody mounts anything of it meanwhile.
+    let _claims = claim(root, &function)?;
+    dcs_vfio::bind(&function.address).map_err(|error| failure(&function.address, &error))?;
+    said(report, "bound", &function.address, "vfio-pci has it now; give it back by dcs doctor --release");
+    Ok(())
+}
+
+pub fn release(root: &Root, text: &str, report: &Report) -> Result<(), Failure> {
+    let function = find(root, text)?;
+    if function.driver.as_deref() != Some("vfio-pci") {
+        let driver = function.driver.as_deref().unwrap_or("no driver");
+        let line = format!("{} is not bound to vfio-pci: {driver} has it", function.address);
+        return Err(Failure::new(Exit::Failed, line).advise("there is nothing to give back"));
+    }
+    dcs_vfio::unbind(&function.address).map_err(|error| failure(&function.address, &error))?;
+    let driver = dcs_vfio::driver(&function.address).unwrap_or_else(|| "no driver".into());
+    said(report, "released", &function.address, &format!("{driver} has it now"));
+    Ok(())
+}
+
+fn said(report: &Report, event: &str, address: &str, what: &str) {
+    report.text(format_args!("{address}: {what}"));
+    report.object(&json!({ "event": event, "address": address, "driver": dcs_vfio::driver(address) }));
+}
+
+fn find(root: &Root, text: &str) -> Result<Function, Failure> {
+    let address = address(text)?;
+    let found = pci::functions(root).into_iter().find(|function| function.address == address);
+    match found {
+        Some(function) if function.kind == Kind::Ssd => Ok(function),
+        Some(_) => {
+            Err(Failure::usage(format!("{address} is a NIC"))
+                .advise("dcs drives NVMe SSDs; NICs only by a card"))
+        }
+        None if dcs_vfio::class(&address).is_some() && root.is_real() => {
+            Err(Failure::usage(format!("{address} is no NVMe controller"))
+                .advise("dcs doctor lists those that there are"))
+        }
+        None => Err(Failure::new(Exit::NotFound, format!("there is no PCI function {address}"))
+            .advise("dcs doctor lists the SSDs of this machine")),
+    }
+}
+
+/// Refuses what is in use, as far as /sys and /proc tell.
+pub fn may_be_taken(function: &Function) -> Result<(), Failure> {
+    let address = &function.address;
+    if !function.uses.is_empty() {
+        let line = format!("{address} is in use: {}", function.uses.join(", "));
+        return Err(
+            Failure::new(Exit::Failed, line).advise("end that first: unmount it, swapoff, stop the array")
+        );
+    }
+    if function.group.is_none() {
+        return Err(Failure::new(Exit::Failed, format!("{address} has no IOMMU in front of it"))
+            .advise("dcs doctor tells how to switch it on"));
+    }
+    if let Some(rivals) = function.rivalry() {
+        return Err(Failure::new(Exit::Failed, format!("{address}: {rivals}"))
+            .advise("what is in one group is driven by one process, or by the kernel"));
+    }
+    Ok(())
+}
+
+/// Opens its disks as their only user: whoever else has one so (a mount in another container, a volume) shows by that.
+fn claim(root: &Root, function: &Function) -> Result<Vec<File>, Failure> {
+    let open = |name: &String| {
+        let path = root.path(&format!("dev/{name}"));
+        let flags = (OFlag::O_EXCL | OFlag::O_CLOEXEC).bits();
+        match File::options().read(true).custom_flags(flags).open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                let line = format!("{} is in use: somebody has {}", function.address, path.display());
+                Err(Failure::new(Exit::Failed, line).advise("end that first: look with lsblk and fuser"))
+            }
+            // One that was already gone is used by nobody.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound)
+                    && !root.exists(&format!("sys/class/block/{name}")) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(Failure::new(
+                if error.kind() == ErrorKind::PermissionDenied { Exit::Permission } else { Exit::Failed },
+                format!("whether {} is in use cannot be told: {}: {error}", function.address, path.display()),
+            )
+            .advise("run it as root")),
+        }
+    };
+    Ok(function.names.iter().map(open).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+fn failure(address: &str, error: &VfioError) -> Failure {
+    let exit = match error {
+        VfioError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => Exit::Permission,
+        _ => Exit::Failed,
+    };
+    let advice = if exit == Exit::Permission { "run it as root" } else { "look into the kernel log" };
+    Failure::new(exit, format!("{address}: {error}")).advise(advice)
+}

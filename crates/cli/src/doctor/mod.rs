@@ -1,0 +1,151 @@
+//! `dcs doctor`: what this machine can do, which path will run for what, and how to mend what is missing.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `sys` | files of /sys, /proc and /boot, below any folder; what cannot be read is told from what is not there |
+//! | `probe` | what only trying tells: io_uring, sendfile(2), O_DIRECT |
+//! | `machine` | kernel, huge pages, IOMMU, VFIO, processor, limits |
+//! | `pci` | SSDs and NICs: driver, IOMMU group, who uses them |
+//! | `p2p` | what lies between two devices |
+//! | `paths` | which path will run for what |
+//! | `bind` | `--bind` and `--release` |
+
+mod bind;
+mod machine;
+mod p2p;
+mod paths;
+mod pci;
+mod probe;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use crate::args::Doctor;
+use crate::failure::{Exit, Failure};
+use crate::report::Report;
+use probe::Probes;
+use serde::Serialize;
+use serde_json::json;
+use sys::Root;
+
+/// How it is with something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// It works, with less, or is only worth knowing.
+    Note,
+    /// It is not there: a path that needs it will not run.
+    Missing,
+    /// It could not be found out here.
+    Unreadable,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    pub topic: &'static str,
+    pub name: String,
+    pub state: State,
+    pub found: String,
+    /// What to do, or the command to type.
+    pub mend: Option<String>,
+}
+
+impl Row {
+    pub fn new(topic: &'static str, name: impl Into<String>, state: State, found: impl Into<String>) -> Row {
+        Row { topic, name: name.into(), state, found: found.into(), mend: None }
+    }
+
+    pub fn mend(mut self, mend: impl Into<String>) -> Row {
+        self.mend = Some(mend.into());
+        self
+    }
+}
+
+/// All that was found out.
+struct Examination {
+    rows: Vec<Row>,
+    functions: Vec<pci::Function>,
+}
+
+fn examine(root: &Root, probes: &Probes) -> Examination {
+    let functions = pci::functions(root);
+    let mut rows = machine::rows(root, probes);
+    rows.extend(functions.iter().map(|function| function.row(root)));
+    if functions.is_empty() {
+        rows.push(pci::none(root));
+    }
+    rows.extend(p2p::rows(root, &functions));
+    rows.extend(paths::rows(root, probes, &functions));
+    Examination { rows, functions }
+}
+
+pub fn run(options: &Doctor, report: &Report) -> Result<(), Failure> {
+    let root = Root::new("/");
+    if let Some(function) = &options.bind {
+        return bind::bind(&root, function, report);
+    }
+    if let Some(function) = &options.release {
+        return bind::release(&root, function, report);
+    }
+    let probes = Probes::here(&options.dir);
+    let found = examine(&root, &probes);
+    print(&found.rows, report);
+    for function in &found.functions {
+        report.object(&function.json(&root));
+    }
+    let verdict = verdict(&root, &found, &options.functions, &probes);
+    let ok = verdict.is_ok();
+    let counted = |state| found.rows.iter().filter(|row| row.state == state).count();
+    report.object(&json!({
+        "event": "doctor", "ok": ok, "missing": counted(State::Missing), "unreadable": counted(State::Unreadable),
+    }));
+    verdict
+}
+
+/// Success where transfers run at all and every function that was named can be driven.
+fn verdict(root: &Root, found: &Examination, wanted: &[String], probes: &Probes) -> Result<(), Failure> {
+    if let Err(error) = &probes.plain {
+        return Err(Failure::new(Exit::Failed, format!("no engine starts here: {error}")));
+    }
+    for name in wanted {
+        let address = bind::address(name)?;
+        let function = found.functions.iter().find(|function| function.address == address);
+        let function = function.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("there is no NVMe SSD and no NIC {address} here"))
+        })?;
+        if let Err(why) = function.drivable(root) {
+            let failure = Failure::new(Exit::Failed, format!("{address} cannot be driven directly: {why}"));
+            let mend = function.row(root).mend;
+            return Err(mend.into_iter().fold(failure, |failure, mend| failure.advise(mend)));
+        }
+    }
+    Ok(())
+}
+
+fn print(rows: &[Row], report: &Report) {
+    let width = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0).min(34);
+    let name = width(|row| row.name.chars().count());
+    let mut topic = "";
+    for row in rows {
+        if row.topic != topic {
+            topic = row.topic;
+            report.text(format_args!("{topic}"));
+        }
+        let mark = match row.state {
+            State::Ok => "ok",
+            State::Note => "note",
+            State::Missing => "missing",
+            State::Unreadable => "unread",
+        };
+        report.text(format_args!("  {:name$}  {mark:7}  {}", row.name, row.found));
+        if let Some(mend) = &row.mend {
+            report.text(format_args!("  {:name$}  {:7}  -> {mend}", "", ""));
+        }
+        let mut object = serde_json::to_value(row).unwrap_or_default();
+        object["event"] = "check".into();
+        report.object(&object);
+    }
+}

@@ -1,0 +1,60 @@
+//! Which path will run for what.
+
+use super::pci::{Function, Kind};
+use super::probe::Probes;
+use super::sys::Root;
+use super::{Row, State};
+use dcs_card::pci::Identity;
+
+pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
+    let row = |name: &str, state, found: String| Row::new("paths", name, state, found);
+    let waits = match probes.io_uring {
+        Ok(()) => "io_uring",
+        Err(_) => "a read that makes the engine wait",
+    };
+    let plain = match probes.sendfile {
+        Ok(()) => row("file -> socket", State::Ok, "kernel backend: sendfile(2) from the page cache".into()),
+        Err(_) => row(
+            "file -> socket",
+            State::Note,
+            format!("kernel backend: page cache, {waits} for what is not there, send"),
+        ),
+    };
+    let through = format!("kernel backend: page cache, {waits} for what is not there; operators; send");
+    let uncached = match &probes.direct {
+        Ok(()) => row("file --cache off", State::Ok, format!("kernel backend: O_DIRECT by {waits}")),
+        Err(_) => row(
+            "file --cache off",
+            State::Missing,
+            format!("refused in {}: no O_DIRECT there", probes.folder),
+        ),
+    };
+    let mut rows = vec![plain, row("file -> operators -> socket", State::Ok, through), uncached];
+    let ssds: Vec<&Function> = functions.iter().filter(|function| function.kind == Kind::Ssd).collect();
+    for ssd in &ssds {
+        let name = format!("nvme:{}", ssd.address);
+        rows.push(match ssd.drivable(root) {
+            Ok(()) => row(&name, State::Ok, "kernel backend: the SSD's queues in this process (VFIO)".into()),
+            Err(why) => row(&name, State::Note, format!("refused: {why}")),
+        });
+    }
+    if ssds.is_empty() {
+        rows.push(row("nvme:ADDRESS", State::Note, "refused: no NVMe SSD is to be seen here".into()));
+    }
+    rows.push(match card(root) {
+        Some(address) => row("DCS_BACKEND=card", State::Ok, format!("card backend: {address}")),
+        None => row("DCS_BACKEND=card", State::Note, "refused: no dcs card is to be seen here".into())
+            .mend("dcs server shell boots a server that has one"),
+    });
+    rows
+}
+
+fn card(root: &Root) -> Option<String> {
+    let folder = "sys/bus/pci/devices";
+    let Identity { vendor, device, .. } = Identity::ACCELERATOR;
+    let is = |address: &String| {
+        let number = |name: &str| root.number(&format!("{folder}/{address}/{name}")).ok();
+        (number("vendor"), number("device")) == (Some(vendor.into()), Some(device.into()))
+    };
+    root.names(folder).ok()?.into_iter().find(is)
+}

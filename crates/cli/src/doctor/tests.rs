@@ -1,0 +1,324 @@
+//! The doctor on machines that are folders.
+
+use super::probe::Probes;
+use super::sys::Root;
+use super::{Examination, Row, State, bind, examine, pci, verdict};
+use crate::failure::Exit;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use tempfile::TempDir;
+
+const SSD: &str = "0000:02:00.0";
+const OTHER: &str = "0000:03:00.0";
+const NIC: &str = "0000:04:00.0";
+const BRIDGE: &str = "0000:00:01.0";
+
+/// A machine under construction.
+struct Tree(TempDir);
+
+impl Tree {
+    fn new() -> Tree {
+        Tree(tempfile::tempdir().unwrap())
+    }
+
+    fn root(&self) -> Root {
+        Root::new(self.0.path())
+    }
+
+    fn file(&self, name: &str, text: &str) -> &Tree {
+        let path = self.0.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+        self
+    }
+
+    fn folder(&self, name: &str) -> &Tree {
+        fs::create_dir_all(self.0.path().join(name)).unwrap();
+        self
+    }
+
+    fn link(&self, name: &str, to: &str) -> &Tree {
+        let path = self.0.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&path);
+        symlink(self.0.path().join(to), path).unwrap();
+        self
+    }
+
+    /// A PCI function below these bridges.
+    fn function(&self, address: &str, above: &str, class: &str, driver: &str, group: &str) -> &Tree {
+        let folder = format!("sys/devices/{above}/{address}");
+        for (name, text) in [("class", class), ("vendor", "0x1b36"), ("device", "0x0010")] {
+            self.file(&format!("{folder}/{name}"), text);
+        }
+        self.link(&format!("sys/bus/pci/devices/{address}"), &folder);
+        if !driver.is_empty() {
+            self.folder(&format!("sys/bus/pci/drivers/{driver}"));
+            self.link(&format!("{folder}/driver"), &format!("sys/bus/pci/drivers/{driver}"));
+        }
+        if !group.is_empty() {
+            let of_group = format!("sys/kernel/iommu_groups/{group}");
+            self.link(&format!("{of_group}/devices/{address}"), &folder);
+            self.link(&format!("{folder}/iommu_group"), &of_group);
+            self.folder("sys/class/iommu/dmar0");
+        }
+        self
+    }
+
+    /// An SSD of the kernel's with a partition, another one, and a NIC, behind one bridge.
+    fn server(&self) -> &Tree {
+        let above = format!("pci0000:00/{BRIDGE}");
+        self.function(SSD, &above, "0x010802", "nvme", "7");
+        self.function(OTHER, &above, "0x010802", "nvme", "8");
+        self.function(NIC, "pci0000:80", "0x020000", "igb", "9");
+        let ssd = format!("sys/devices/{above}/{SSD}/nvme/nvme0");
+        self.folder(&format!("{ssd}/nvme0n1")).folder(&format!("{ssd}/hwmon1"));
+        self.folder(&format!("sys/devices/{above}/{OTHER}/nvme/nvme1/nvme0c1n1"));
+        self.file("sys/class/block/nvme0n1/dev", "259:0").file("sys/class/block/nvme0n1p1/dev", "259:1");
+        self.file("sys/class/block/nvme0n12/dev", "259:9");
+        self.file("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw")
+            .file("proc/swaps", "Filename Type");
+        self.folder(&format!("sys/devices/pci0000:80/{NIC}/net/eth0"))
+            .file("sys/class/net/eth0/flags", "0x1003");
+        self.file("dev/vfio/vfio", "").folder("sys/bus/pci/drivers/vfio-pci")
+    }
+
+    fn found(&self) -> Examination {
+        examine(&self.root(), &probes())
+    }
+
+    fn ssd(&self, address: &str) -> pci::Function {
+        let all = pci::functions(&self.root());
+        all.into_iter().find(|function| function.address == address).unwrap()
+    }
+
+    /// Gives it to vfio-pci.
+    fn take(&self, address: &str, group: &str) {
+        let driver = format!("sys/bus/pci/devices/{address}/driver");
+        self.link(&driver, "sys/bus/pci/drivers/vfio-pci").file(&format!("dev/vfio/{group}"), "");
+        let path = self.0.path().join(format!("sys/bus/pci/devices/{address}/nvme"));
+        fs::remove_dir_all(path).unwrap();
+    }
+}
+
+fn probes() -> Probes {
+    Probes {
+        plain: Ok(()),
+        io_uring: Ok(()),
+        sendfile: Ok(()),
+        direct: Ok(()),
+        folder: ".".into(),
+        lanes: vec![("md5", 32, "AVX-512"), ("sha256", 1, "one stream after the other")],
+        features: vec![("avx2", true), ("sha", false)],
+        locks_freely: false,
+    }
+}
+
+fn row<'a>(found: &'a Examination, name: &str) -> &'a Row {
+    found.rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no {name}: {:#?}", found.rows))
+}
+
+fn says(row: &Row, state: State, words: &[&str]) {
+    assert_eq!(row.state, state, "{row:?}");
+    let said = format!("{} {}", row.found, row.mend.as_deref().unwrap_or_default());
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in {said:?}");
+    }
+}
+
+#[test]
+fn an_empty_machine_is_said_to_be_unreadable_and_not_to_be_without() {
+    let tree = Tree::new();
+    let found = tree.found();
+    for name in ["Linux", "huge pages", "locked memory", "IOMMU", "vfio-pci", "SSDs and NICs", "kernel TLS"] {
+        assert_eq!(row(&found, name).state, State::Unreadable, "{name}");
+    }
+    assert_eq!(row(&found, "nvme:ADDRESS").state, State::Note);
+    assert!(verdict(&tree.root(), &found, &[], &probes()).is_ok(), "transfers run all the same");
+}
+
+#[test]
+fn what_may_not_be_read_is_not_taken_for_what_is_not_there() {
+    if nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: root may read everything");
+        return;
+    }
+    let tree = Tree::new();
+    tree.folder("sys/class/iommu");
+    let path = tree.0.path().join("sys/class/iommu");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    says(row(&tree.found(), "IOMMU"), State::Unreadable, &["denied"]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn an_ssd_of_the_kernel_s_is_named_with_its_group_and_how_to_take_it() {
+    let tree = Tree::new();
+    tree.server();
+    let found = tree.found();
+    let name = format!("NVMe {SSD}");
+    let bind = format!("dcs doctor --bind {SSD}");
+    says(row(&found, &name), State::Note, &["1b36:0010", "nvme, group 7", "nvme0n1", &bind]);
+    says(row(&found, &format!("nvme:{SSD}")), State::Note, &["refused", "nvme has it"]);
+    says(row(&found, "IOMMU"), State::Ok, &["dmar0", "3 groups"]);
+    says(row(&found, &format!("NIC {NIC}")), State::Note, &["igb, group 9", "eth0", "is up"]);
+    let failure = verdict(&tree.root(), &found, &[SSD.into()], &probes()).unwrap_err();
+    assert!(failure.exit == Exit::Failed && failure.advice.unwrap().contains(&bind), "{}", failure.line);
+    let failure = verdict(&tree.root(), &found, &["9:0.0".into()], &probes()).unwrap_err();
+    assert_eq!(failure.exit, Exit::NotFound);
+}
+
+#[test]
+fn one_that_is_taken_can_be_driven() {
+    let tree = Tree::new();
+    tree.server();
+    tree.take(SSD, "7");
+    let found = tree.found();
+    says(row(&found, &format!("NVMe {SSD}")), State::Ok, &["vfio-pci, group 7", "driven by nvme:"]);
+    says(row(&found, &format!("nvme:{SSD}")), State::Ok, &["VFIO"]);
+    assert!(verdict(&tree.root(), &found, &["2:0.0".into()], &probes()).is_ok());
+    // Without the group's file it is another container's.
+    fs::remove_file(tree.0.path().join("dev/vfio/7")).unwrap();
+    let found = tree.found();
+    says(row(&found, &format!("NVMe {SSD}")), State::Missing, &["/dev/vfio/7 is not here"]);
+    assert!(verdict(&tree.root(), &found, &[SSD.into()], &probes()).is_err());
+}
+
+#[test]
+fn one_in_use_is_not_taken() {
+    let mounted = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 259:1 / /srv rw - xfs /dev/nvme0n1p1 rw";
+    let btrfs = "23 22 0:44 / /data rw - btrfs /dev/nvme0n1 rw";
+    for (name, text, word) in [
+        ("proc/self/mountinfo", mounted, "mounted at /srv"),
+        ("proc/self/mountinfo", btrfs, "mounted at /data"),
+        ("proc/swaps", "Filename Type\n/dev/nvme0n1p1 partition 8 0 -2", "nvme0n1p1 is swapped to"),
+        ("sys/class/block/nvme0n1p1/holders/dm-0/x", "", "nvme0n1p1 is part of dm-0"),
+    ] {
+        let tree = Tree::new();
+        tree.server().file(name, text);
+        // The second controller leads to the same namespace.
+        for address in [SSD, OTHER] {
+            let function = tree.ssd(address);
+            assert_eq!(function.uses.len(), 1, "{function:?}");
+            assert!(function.uses[0].contains(word), "{function:?}");
+            let failure = bind::may_be_taken(&function).unwrap_err();
+            assert!(failure.line.contains("is in use") && failure.line.contains(word), "{}", failure.line);
+        }
+    }
+    let tree = Tree::new();
+    tree.server().file("proc/self/mountinfo", "23 22 259:9 / /n12 rw - xfs /dev/nvme0n12 rw");
+    assert!(bind::may_be_taken(&tree.ssd(SSD)).is_ok(), "that is another namespace");
+}
+
+#[test]
+fn a_group_that_others_are_in_is_said() {
+    let tree = Tree::new();
+    tree.server().function("0000:05:00.0", "pci0000:00", "0x010601", "ahci", "7");
+    tree.function(BRIDGE, "pci0000:00", "0x060400", "pcieport", "7");
+    let function = tree.ssd(SSD);
+    assert_eq!(function.rivals, [("0000:05:00.0".to_owned(), "ahci".to_owned())], "a bridge is none");
+    let failure = bind::may_be_taken(&function).unwrap_err();
+    assert!(failure.line.contains("shared with 0000:05:00.0 (ahci)"), "{}", failure.line);
+    tree.take(SSD, "7");
+    says(row(&tree.found(), &format!("NVMe {SSD}")), State::Missing, &["shared with 0000:05:00.0"]);
+    // With the other one out of the way it goes.
+    fs::remove_file(tree.0.path().join("sys/bus/pci/devices/0000:05:00.0/driver")).unwrap();
+    assert_eq!(row(&tree.found(), &format!("NVMe {SSD}")).state, State::Ok);
+}
+
+#[test]
+fn without_an_iommu_nothing_is_driven() {
+    let tree = Tree::new();
+    tree.function(SSD, "pci0000:00", "0x010802", "nvme", "").folder("sys/kernel");
+    let found = tree.found();
+    says(row(&found, "IOMMU"), State::Missing, &["intel_iommu=on"]);
+    says(row(&found, "vfio-pci"), State::Missing, &["modprobe vfio-pci"]);
+    says(row(&found, &format!("NVMe {SSD}")), State::Note, &["no IOMMU group"]);
+    assert!(bind::may_be_taken(&tree.ssd(SSD)).unwrap_err().line.contains("no IOMMU"));
+}
+
+#[test]
+fn bridges_in_common_are_found() {
+    let tree = Tree::new();
+    tree.server();
+    let found = tree.found();
+    says(row(&found, BRIDGE), State::Ok, &["one bridge in common, below pci0000:00", SSD, OTHER]);
+    assert!(!row(&found, BRIDGE).found.contains(NIC), "it is below another one");
+    assert!(!found.rows.iter().any(|row| row.name.starts_with("pci")), "nobody else is there");
+    says(row(&found, "p2pdma"), State::Unreadable, &["not to be read"]);
+    tree.function("0000:05:00.0", "pci0000:00", "0x010802", "", "");
+    tree.file("proc/sys/kernel/osrelease", "6.1")
+        .file("boot/config-6.1", "CONFIG_PCI=y\nCONFIG_PCI_P2PDMA=y");
+    let path = tree.root().resolved(&format!("sys/bus/pci/devices/{SSD}")).unwrap();
+    fs::create_dir(Path::new(&path).join("p2pmem")).unwrap();
+    fs::write(path.join("p2pmem/size"), "1048576").unwrap();
+    let found = tree.found();
+    let parts = format!("0000:05:00.0, {SSD} and {OTHER}: no bridge in common");
+    says(row(&found, "pci0000:00"), State::Note, &[&parts]);
+    says(row(&found, "p2pdma"), State::Ok, &["in this kernel"]);
+    says(row(&found, SSD), State::Ok, &["1048576 bytes"]);
+}
+
+#[test]
+fn why_io_uring_is_not_to_be_had_is_told_apart() {
+    let refused = |errno| Probes { io_uring: Err(("refused".into(), errno)), ..probes() };
+    let tree = Tree::new();
+    let seen = |probes: &Probes, words: &[&str]| {
+        let found = examine(&tree.root(), probes);
+        says(row(&found, "io_uring"), State::Missing, words);
+        says(row(&found, "file -> operators -> socket"), State::Ok, &["makes the engine wait"]);
+    };
+    seen(&refused(Some(38)), &["this kernel has none"]);
+    seen(&refused(Some(12)), &["ulimit -l"]);
+    tree.file("proc/self/status", "Name:\tdcs\nSeccomp:\t2");
+    seen(&refused(Some(1)), &["seccomp"]);
+    tree.file("proc/sys/kernel/io_uring_disabled", "1");
+    seen(&refused(Some(1)), &["io_uring_group"]);
+    tree.file("proc/sys/kernel/io_uring_disabled", "2");
+    seen(&refused(Some(1)), &["sysctl -w kernel.io_uring_disabled=0"]);
+    assert_eq!(row(&tree.found(), "io_uring").state, State::Ok);
+}
+
+#[test]
+fn memory_is_counted() {
+    let tree = Tree::new();
+    let pages = "sys/kernel/mm/hugepages/hugepages-2048kB";
+    tree.file(&format!("{pages}/nr_hugepages"), "64").file(&format!("{pages}/free_hugepages"), "3");
+    tree.file(
+        "proc/self/limits",
+        "Limit   Soft Limit  Hard Limit  Units\nMax locked memory         8388608   8388608   bytes",
+    );
+    let found = tree.found();
+    says(row(&found, "huge pages"), State::Note, &["3 of 64", "vm.nr_hugepages=40"]);
+    says(row(&found, "locked memory"), State::Missing, &["8.00 MiB", "ulimit -l"]);
+    tree.file(&format!("{pages}/free_hugepages"), "60");
+    tree.file("proc/self/limits", "Max locked memory         unlimited   unlimited   bytes");
+    let found = tree.found();
+    assert_eq!((row(&found, "huge pages").state, row(&found, "locked memory").state), (State::Ok, State::Ok));
+}
+
+#[test]
+fn paths_that_will_not_run_are_said() {
+    let tree = Tree::new();
+    let none = |text: &str| Err(text.to_owned());
+    let probes = Probes { direct: none("no"), sendfile: none("no"), ..probes() };
+    let found = examine(&tree.root(), &probes);
+    says(row(&found, "file --cache off"), State::Missing, &["no O_DIRECT"]);
+    says(row(&found, "file -> socket"), State::Note, &["page cache"]);
+    let broken = Probes { plain: none("no memory"), ..probes };
+    assert_eq!(verdict(&tree.root(), &found, &[], &broken).unwrap_err().exit, Exit::Failed);
+}
+
+#[test]
+fn this_machine_is_examined_without_a_fault() {
+    let probes = Probes::here(Path::new("."));
+    assert_eq!((&probes.plain, &probes.sendfile), (&Ok(()), &Ok(())));
+    let found = examine(&Root::new("/"), &probes);
+    for name in
+        ["Linux", "io_uring", "huge pages", "locked memory", "IOMMU", "vfio-pci", "md5", "file -> socket"]
+    {
+        assert!(!row(&found, name).found.is_empty(), "{name}");
+    }
+    assert_eq!(row(&found, "Linux").state, State::Ok);
+}
