@@ -102,6 +102,22 @@ def cpu_s(pid):
     return [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:13]]
 
 
+def engine_cpu_s(pid):
+    """User and system time of an engine's thread in a process, and of the kernel's workers for its ring; a part of `cpu_s`."""
+    both = [0.0, 0.0]
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/stat") as file:
+                name, fields = file.read().split("(", 1)[1].rsplit(")", 1)
+        except FileNotFoundError:
+            # It has ended, and the process's time has its.
+            continue
+        if name == "dcs-engine" or name.startswith("iou-wrk-"):
+            for kind, field in enumerate(fields.split()[11:13]):
+                both[kind] += int(field) / os.sysconf("SC_CLK_TCK")
+    return both
+
+
 class Cluster:
     """`with Cluster(...) as cluster:` runs one."""
 

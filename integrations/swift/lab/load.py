@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 
-from .cluster import cpu_s
+from .cluster import cpu_s, engine_cpu_s
 
 _PATIENCE = 120.0
 _PAUSE = 50e-6
@@ -100,7 +100,7 @@ def run(spec):
     for client in clients:
         client.begin()
         selector.register(client.socket, selectors.EVENT_WRITE, client)
-    mine, before = time.process_time(), {name: cpu_s(pid) for name, pid in spec["pids"].items()}
+    mine, before = time.process_time(), _cpu(spec["pids"])
     began = time.monotonic()
     running, moved = len(clients), began
     while running:
@@ -115,8 +115,8 @@ def run(spec):
             running -= _step(selector, key.data, spec, began)
     wall = time.monotonic() - began
     cpu = {}
-    for name, pid in spec["pids"].items():
-        user, system = (after - first for after, first in zip(cpu_s(pid), before[name]))
+    for name, after in _cpu(spec["pids"]).items():
+        user, system = (late - early for late, early in zip(after, before[name]))
         cpu[name] = {"user": user, "system": system, "both": user + system}
     requests = sum(client.requests for client in clients)
     latencies = sorted(latency for client in clients for latency in client.latencies)
@@ -128,6 +128,11 @@ def run(spec):
         "client_cpu_s": time.process_time() - mine,
         "median_ms": 1e3 * latencies[len(latencies) // 2],
     }
+
+
+def _cpu(pids):
+    """User and system time by server, and of the object server's engine apart."""
+    return {"engine": engine_cpu_s(pids["object"])} | {name: cpu_s(pid) for name, pid in pids.items()}
 
 
 def _step(selector, client, spec, began):

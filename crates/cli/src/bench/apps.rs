@@ -70,8 +70,10 @@ Examples:
 
 Contenders of Swift: stock; hashlib (the plug-in's hooks with ordinary hashing and larger reads, so that a gain from those is not
 credited to the engine); dcs (the plug-in on the engine). CPU seconds are those of a server's whole process, the engine's threads in
-them. Contenders of nginx: nginx; nginx-preload (dcs run without a rule); nginx-md5 (dcs run, digests to a log); nginx-perl (a
-Perl handler that reads, hashes and sends: apt-get install nginx-light libnginx-mod-http-perl).
+them; and the engine's alone. As root it runs, as nginx does, in a network namespace where TCP's congestion control is cubic for all.
+Contenders of nginx: nginx; nginx-preload (dcs run without a rule); nginx-md5 (dcs run, digests to a log); nginx-md5-threads (the
+same with nginx's aio threads: many answers at once); nginx-perl (a Perl handler that reads, hashes and sends: apt-get install
+nginx-light libnginx-mod-http-perl).
 Swift's part runs from a source tree (docs/swift.md) and sets up what it needs; it is left out, and said, where that is not possible.
 Every byte of some objects of each run is checked. A release build on a quiet machine is needed.
 
@@ -122,7 +124,7 @@ fn nginx(options: &Options) -> ServeOptions {
         #[command(flatten)]
         options: ServeOptions,
     }
-    let line = ["", "get", "--contenders", "nginx,nginx-preload,nginx-md5,nginx-perl"];
+    let line = ["", "get", "--contenders", "nginx,nginx-preload,nginx-md5,nginx-md5-threads,nginx-perl"];
     let mut serve = Line::parse_from(line).options;
     serve.lenient = true;
     serve.size = given(&options.size, &SIZES);
@@ -215,7 +217,7 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
         };
     }
     report.text(format_args!(
-        "\nOpenStack Swift\n  {:6} {:3} {:>10} {:>7}  {:9} {:>8} {:>8} {:>15} {:>8} {:>14}",
+        "\nOpenStack Swift\n  {:6} {:3} {:>10} {:>7}  {:9} {:>8} {:>8} {:>16} {:>8} {:>9} {:>15}",
         "server",
         "job",
         "objects of",
@@ -225,6 +227,7 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
         "of stock",
         "object CPU s/GiB",
         "of stock",
+        "engine's",
         "proxy CPU s/GiB"
     ));
     let mut parsed = Vec::new();
@@ -240,7 +243,7 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
             None => "-".into(),
         };
         report.text(format_args!(
-            "  {:6} {:3} {:>10} {:7}  {:9} {:>8} {:>8} {:15.3} {:>8} {:14.3}",
+            "  {:6} {:3} {:>10} {:7}  {:9} {:>8} {:>8} {:16.3} {:>8} {:>9} {:15.3}",
             row.server,
             row.job,
             human(row.size),
@@ -250,6 +253,7 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
             number("throughput_of_stock", 2),
             row.object_cpu_s_per_gib,
             number("object_cpu_of_stock", 2),
+            number("engine_cpu_s_per_gib", 3),
             row.proxy_cpu_s_per_gib,
         ));
         parsed.push(row);
@@ -287,6 +291,6 @@ mod tests {
         let options = Line::parse_from(["", "--size", "1M", "--runs", "5"]).options;
         let serve = nginx(&options);
         assert_eq!((serve.size, serve.clients, serve.runs), (vec![1 << 20], CLIENTS.to_vec(), 5));
-        assert_eq!(serve.contenders.len(), 4);
+        assert_eq!(serve.contenders.len(), 5);
     }
 }

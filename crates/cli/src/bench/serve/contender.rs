@@ -15,6 +15,7 @@ pub enum Contender {
     Nginx,
     NginxPreload,
     NginxMd5,
+    NginxMd5Threads,
     NginxPerl,
 }
 
@@ -84,6 +85,12 @@ pub const CONTENDERS: &[Known] = &[
         durability: "-",
     },
     Known {
+        contender: Contender::NginxMd5Threads,
+        name: "nginx-md5-threads",
+        what: "the same with nginx's thread pool (aio threads), so that many answers are sent at once; only where it is named",
+        durability: "-",
+    },
+    Known {
         contender: Contender::NginxPerl,
         name: "nginx-perl",
         what: "nginx with a Perl handler that reads, hashes and logs a file, and sends it; only where it is named",
@@ -126,7 +133,10 @@ impl Contender {
 
     /// Nothing to compare object servers with: for `dcs bench apps`, and whoever names it.
     fn is_named_only(self) -> bool {
-        matches!(self, Contender::NginxPreload | Contender::NginxMd5 | Contender::NginxPerl)
+        matches!(
+            self,
+            Contender::NginxPreload | Contender::NginxMd5 | Contender::NginxMd5Threads | Contender::NginxPerl
+        )
     }
 
     /// Those that were picked, or all.

@@ -177,9 +177,10 @@ fn configure(
         Contender::Nginx | Contender::NginxPerl => {
             configure_nginx(command, contender, folder, data, address)?
         }
-        Contender::NginxPreload | Contender::NginxMd5 => {
+        Contender::NginxPreload | Contender::NginxMd5 | Contender::NginxMd5Threads => {
             let rules = folder.join("rules.toml");
-            let rule = if contender == Contender::NginxMd5 { "[[rule]]\nthrough = \"md5\"\n" } else { "" };
+            let rule =
+                if contender == Contender::NginxPreload { "" } else { "[[rule]]\nthrough = \"md5\"\n" };
             let log = folder.join("digests");
             fs::write(&rules, format!("log = {log:?}\n{rule}"))?;
             command.arg("run").arg("--config").arg(rules).arg("--");
@@ -197,10 +198,9 @@ fn configure_nginx(
     data: &Path,
     address: &str,
 ) -> io::Result<()> {
-    let scripted = contender == Contender::NginxPerl;
     let path = folder.join("nginx.conf");
-    fs::write(&path, nginx(folder, data, address, scripted))?;
-    if scripted {
+    fs::write(&path, nginx(contender, folder, data, address))?;
+    if contender == Contender::NginxPerl {
         fs::write(
             folder.join("Digests.pm"),
             PERL_HANDLER.replace("LOG_FILE", &folder.join("digests").to_string_lossy()),
@@ -233,23 +233,25 @@ sub handler {
 "#;
 
 /// One process is enough for one core, and easier to end.
-fn nginx(folder: &Path, data: &Path, address: &str, scripted: bool) -> String {
+fn nginx(contender: Contender, folder: &Path, data: &Path, address: &str) -> String {
     let (folder, data) = (folder.display(), data.display());
-    let (load, modules, location) = if scripted {
-        let load = format!("load_module {};\n", programs::PERL_MODULE);
-        let modules = format!("  perl_modules {folder};\n  perl_require Digests.pm;\n");
-        (load, modules, " location / { perl Digests::handler; }")
-    } else {
-        Default::default()
+    let (load, http, server) = match contender {
+        Contender::NginxPerl => (
+            format!("load_module {};\n", programs::PERL_MODULE),
+            format!("  perl_modules {folder};\n  perl_require Digests.pm;\n"),
+            " location / { perl Digests::handler; }",
+        ),
+        Contender::NginxMd5Threads => (String::new(), String::new(), " aio threads;"),
+        _ => Default::default(),
     };
     format!(
         "{load}daemon off;\nmaster_process off;\npid {folder}/pid;\n\
          events {{ worker_connections 4096; }}\n\
-         http {{\n{modules}  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  open_file_cache max=10000;\n\
+         http {{\n{http}  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  open_file_cache max=10000;\n\
          \x20 keepalive_requests 100000000;\n\
          \x20 client_body_temp_path {folder}/temporary; proxy_temp_path {folder}/temporary;\n\
          \x20 fastcgi_temp_path {folder}/temporary; uwsgi_temp_path {folder}/temporary; scgi_temp_path {folder}/temporary;\n\
-         \x20 server {{ listen {address}; root {data};{location} }}\n}}\n"
+         \x20 server {{ listen {address}; root {data};{server} }}\n}}\n"
     )
 }
 

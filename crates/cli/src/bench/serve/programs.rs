@@ -93,7 +93,7 @@ fn find(contender: Contender, build: bool, report: &Report) -> Result<Program, S
         Contender::Minio => MINIO.find(build, report),
         Contender::Rclone => RCLONE.find(build, report),
         Contender::Nginx => nginx(),
-        Contender::NginxPreload | Contender::NginxMd5 => {
+        Contender::NginxPreload | Contender::NginxMd5 | Contender::NginxMd5Threads => {
             crate::preload::library()?;
             Ok(Program { version: nginx()?.version, ..this_program()? })
         }
