@@ -21,7 +21,7 @@
 //! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
 //! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; what commands may name |
 //! | `host`, `work` | its reach into host memory; the engine's operations, performed |
-//! | `network`, `flow`, `datagrams` | a NIC, TCP and UDP; one connection as source and destination; datagrams as a source |
+//! | [`network`], [`flow`], `datagrams` | a NIC, TCP and UDP; one connection as source and destination; datagrams as a source |
 //! | [`costs`] | what its own work takes, in virtual time |
 //! | [`wake`] | how the card's own thread waits |
 //!
@@ -52,10 +52,10 @@ mod admin;
 pub mod card;
 pub mod costs;
 mod datagrams;
-mod flow;
+pub mod flow;
 mod handles;
 mod host;
-mod network;
+pub mod network;
 pub mod pci;
 pub mod registers;
 mod rings;

@@ -267,6 +267,13 @@ impl Card {
     /// Runs a block through an operator. What a device may still write to is not computed on: the block is copied first.
     pub(crate) fn process(&mut self, bus: &mut dyn Bus, operation: &Operation) {
         let slot = operation.command.slot();
+        let loaded = |at: u8| self.bound[slot].as_ref().and_then(|bound| bound.chain.operator(at));
+        let operator = match operation.kind {
+            OperationKind::Process { operator, .. } | OperationKind::Resize { operator, .. } => {
+                loaded(operator)
+            }
+            _ => None,
+        };
         let (outcome, bytes) = match operation.kind {
             OperationKind::Process { operator, block, length, last, .. } => {
                 let (at, mut bytes) = (self.place(block), vec![0; length as usize]);
@@ -308,7 +315,7 @@ impl Card {
             }
             _ => (Outcome::Failed(Fault::new(Status::InternalError)), 0),
         };
-        match self.config.costs.processing(bytes) {
+        match self.config.costs.processing(operator, bytes) {
             0 => self.done(operation.id, outcome),
             cost => self.timers.set(self.now + cost, (operation.id, outcome)),
         }

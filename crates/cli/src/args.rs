@@ -269,6 +269,8 @@ pub enum BenchCommand {
     Serve(crate::bench::serve::options::Options),
     /// Applications as they are, and on the engine: OpenStack Swift, nginx
     Apps(crate::bench::apps::Options),
+    /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised, peer-to-peer, card
+    Server(crate::bench::lab::Options),
 }
 
 #[derive(Debug, Args)]
@@ -533,6 +535,7 @@ Examples:
   dcs bench 'file>md5>socket' --svg md5.svg
   dcs bench control                                # instructions of one small transfer
   dcs bench serve                                  # object servers: dcs bench serve --help
+  dcs bench server latency                         # the papers' experiments in virtual time: dcs bench server --help
 
 Each contender is a process of its own, on one core unless --server-cores says otherwise; in each repetition all run
 once, in another order. CPU time is that of all its threads and of kernel threads (of which other programs may have

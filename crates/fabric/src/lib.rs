@@ -1,4 +1,4 @@
-//! A PCIe fabric in memory, in virtual time: address routing with peer-to-peer, an IOMMU, NVMe and NIC models, faults.
+//! A PCIe fabric in memory, in virtual time: address routing with peer-to-peer, an IOMMU, NVMe, NIC and GPU models, faults.
 //!
 //! It stands in for the server that the card is plugged into, so that tests of device controllers need no such server and
 //! take no longer than their work. It does no I/O, has no thread and no clock: time goes on when [`Fabric::step`] is called, to
@@ -53,6 +53,7 @@
 //! | `wire` | Ethernet between NICs |
 //! | [`nvme`] | the NVMe controller |
 //! | [`nic`] | the NICs |
+//! | [`gpu`] | a GPU: memory, copies, kernels |
 //!
 //! # What it doesn't implement
 //!
@@ -79,6 +80,7 @@ mod random;
 mod transaction;
 mod wire;
 
+pub mod gpu;
 pub mod nic;
 pub mod nvme;
 

@@ -12,6 +12,7 @@
 //! | `control`, `step`, `names` | instructions and system calls of one small transfer |
 //! | `serve` | object servers side by side |
 //! | `apps` | applications as they are, and on the engine |
+//! | `lab` | the papers' experiments on whole servers, in virtual time |
 
 pub mod apps;
 pub mod client;
@@ -22,6 +23,7 @@ pub mod control;
 mod data;
 mod figures;
 mod job;
+pub mod lab;
 mod library;
 pub mod measure;
 mod names;
@@ -66,6 +68,9 @@ pub fn run(options: &args::Bench, report: &Report) -> Result<(), Failure> {
     }
     if let Some(args::BenchCommand::Apps(options)) = &options.command {
         return apps::run(options, report);
+    }
+    if let Some(args::BenchCommand::Server(options)) = &options.command {
+        return lab::run(options, report);
     }
     interrupt::install();
     if options.list {

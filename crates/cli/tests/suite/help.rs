@@ -5,7 +5,19 @@ use crate::run::Place;
 #[test]
 fn every_command_shows_examples_of_itself() {
     let place = Place::new();
-    for command in ["send", "recv", "copy", "ops", "demo", "bench", "bench serve", "run", "scrub", "doctor"] {
+    for command in [
+        "send",
+        "recv",
+        "copy",
+        "ops",
+        "demo",
+        "bench",
+        "bench serve",
+        "bench server",
+        "run",
+        "scrub",
+        "doctor",
+    ] {
         let help = place.run(&format!("{command} --help")).ok().stdout();
         let (_, examples) = help.split_once("Examples:").expect("there are examples");
         assert!(examples.matches(&format!("dcs {command}")).count() >= 3, "{command}");

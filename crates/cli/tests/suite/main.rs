@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_serve;
+mod bench_server;
 mod clients;
 mod copy;
 mod demo;

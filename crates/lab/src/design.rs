@@ -1,0 +1,324 @@
+//! The designs that the papers compare: who controls the devices, and which way the data go.
+//!
+//! | design | control | data |
+//! |---|---|---|
+//! | host-centric | the kernel's stacks; `sendfile`, or `read`, operator and `write` | host memory, with copies where there is an operator |
+//! | software-optimised | user-space NVMe and NIC drivers and TCP | host memory; operators on the GPU, copied there and back, or on the processor |
+//! | software-controlled P2P | the same | SSD to GPU to NIC, where both ends allow it; else host memory |
+//! | integrated device | one function that has an SSD and a NIC, and one command | within it |
+//! | card | one command to the card | the card's memory; operators on its units |
+//!
+//! SSD and NIC have no memory that others may use, so that peer to peer needs a third device (dissertation, 3.5.1): without an operator
+//! the two software designs are one.
+
+use crate::card::End;
+use crate::cpu::ThreadId;
+use crate::host::{Buffer, Host, OnGpu, Stack, Waiting};
+use crate::integrated::Command;
+use crate::lab::Lab;
+use crate::parameters::Parameters;
+use crate::server::{Build, Server};
+use dcs_abi::operator::Operator;
+use dcs_abi::result::{ResultArea, STAGE_DESTINATION};
+use dcs_devices::bus::Window;
+use dcs_engine::Nanos;
+use dcs_ndp::Context;
+use std::collections::VecDeque;
+
+/// Reads that run ahead of sending; receives ahead of writing.
+const AHEAD: usize = 4;
+/// Bytes of a piece in user space: as many as a block of the card has.
+const PIECE: u64 = 64 << 10;
+/// Buffers for each connection.
+const BUFFERS: usize = 16;
+
+/// A design.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Design {
+    /// The kernel does it.
+    HostCentric,
+    /// User space does it, with a GPU or the processor for operators.
+    Software {
+        /// Operators on the GPU.
+        gpu: bool,
+    },
+    /// User space does it, and data go from device to device.
+    PeerToPeer,
+    /// A device that has both.
+    Integrated,
+    /// The card does it.
+    Card,
+}
+
+impl Design {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Design::HostCentric => "host-centric",
+            Design::Software { gpu: false } => "software-optimised, CPU",
+            Design::Software { gpu: true } => "software-optimised",
+            Design::PeerToPeer => "software-controlled P2P",
+            Design::Integrated => "integrated device",
+            Design::Card => "card",
+        }
+    }
+}
+
+/// A transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// Over which connection.
+    pub connection: usize,
+    /// Where on the SSD of the connection's set.
+    pub position: u64,
+    /// Bytes.
+    pub length: u64,
+    /// What they go through.
+    pub operator: Option<Operator>,
+}
+
+/// How a transfer went.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The digest, if there is one.
+    pub digest: Vec<u8>,
+    /// When the last piece was given to the NIC; by the card, the first one.
+    pub sent: Nanos,
+}
+
+/// A design at work on a server.
+#[derive(Clone)]
+pub struct Program {
+    /// Its host's software.
+    pub host: Host,
+    /// Which design.
+    pub design: Design,
+}
+
+/// What a server for a design is built of.
+pub fn build(design: Design, parameters: Parameters) -> Build {
+    let host_drives = !matches!(design, Design::Card | Design::Integrated);
+    let gpu = matches!(design, Design::Software { gpu: true } | Design::PeerToPeer);
+    Build { parameters, gpu, integrated: design == Design::Integrated, ..Build::new(host_drives) }
+}
+
+/// A server that is up, with its programs, and `connections` connections on each set.
+pub fn bring_up(design: Design, build: Build, waiting: Waiting, connections: usize) -> (Lab, Program) {
+    let sets = build.sets;
+    let mut server = Server::new(build);
+    for set in 0..sets {
+        (0..connections).for_each(|_| _ = server.connect(set));
+    }
+    server.start();
+    let lab = Lab::new(server);
+    let stack = if design == Design::HostCentric { Stack::Kernel } else { Stack::User };
+    let piece = piece(stack);
+    let on_gpu = design == Design::PeerToPeer;
+    let count =
+        if matches!(design, Design::Card | Design::Integrated) { 0 } else { BUFFERS * connections * sets };
+    let host = Host::new(&lab.handle(), stack, waiting, (count, piece), on_gpu);
+    (lab, Program { host, design })
+}
+
+fn piece(stack: Stack) -> u64 {
+    match stack {
+        Stack::Kernel => 128 << 10,
+        Stack::User => PIECE,
+    }
+}
+
+/// A piece that is being read.
+struct Reading {
+    number: u64,
+    buffer: Buffer,
+    length: u64,
+    begun: Nanos,
+}
+
+impl Program {
+    /// From the SSD to the peer.
+    ///
+    /// # Panics
+    ///
+    /// Where an integrated device is to run an operator.
+    pub async fn send(&self, thread: ThreadId, job: Job) -> Done {
+        if self.design == Design::Card {
+            let (set, handle) = self.ends(job.connection);
+            let ends = (End::Ssd(set, job.position), End::Flow(handle));
+            let result = self.host.by_card(thread, ends, job.length, job.operator).await;
+            return self.by_card(&result);
+        }
+        let (set, handle) = self.ends(job.connection);
+        if self.design == Design::Integrated {
+            assert!(job.operator.is_none(), "an integrated device has no operators");
+            let Job { position, length, .. } = job;
+            let command = Command { connection: handle.into(), position, length, completion: (0, 0) };
+            let sent = self.host.by_integrated(thread, set, command).await;
+            return Done { digest: Vec::new(), sent };
+        }
+        let piece = piece(self.host.stack);
+        let mut operator = Stream::new(self, job.operator);
+        let on_gpu = self.design == Design::PeerToPeer && job.operator.is_some();
+        let (mut asked, mut read) = (0, 0);
+        let mut reading: VecDeque<Reading> = VecDeque::new();
+        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has something to do.
+        let mut processing = VecDeque::new();
+        while read < job.length {
+            while asked < job.length && reading.len() < AHEAD {
+                let length = piece.min(job.length - asked);
+                let (buffer, begun) = (self.host.buffer(thread, on_gpu).await, self.host.handle.now());
+                let window = Window { address: buffer.address, length: length.next_multiple_of(512) };
+                let number = self.host.read_disk(thread, set, job.position + asked, window).await;
+                reading.push_back(Reading { number, buffer, length, begun });
+                asked += length;
+            }
+            let Some(Reading { number, buffer, length, begun }) = reading.pop_front() else { break };
+            self.host.disk_done(thread, set, number, begun).await;
+            read += length;
+            let run = operator.begin(thread, buffer, length, read == job.length).await;
+            processing.push_back((run, buffer, length));
+            let runs = if read == job.length || job.operator.is_none() { 0 } else { 1 };
+            while processing.len() > runs
+                && let Some((run, buffer, length)) = processing.pop_front()
+            {
+                operator.end(thread, run).await;
+                self.host.send(thread, job.connection, buffer, length).await;
+            }
+        }
+        Done { digest: std::mem::take(&mut operator.digest), sent: self.host.handle.now() }
+    }
+
+    /// From the peer to the SSD.
+    ///
+    /// # Panics
+    ///
+    /// Where that is an integrated device, which receives nothing.
+    pub async fn receive(&self, thread: ThreadId, job: Job) -> Done {
+        if self.design == Design::Card {
+            let (set, handle) = self.ends(job.connection);
+            let ends = (End::Flow(handle), End::Ssd(set, job.position));
+            let result = self.host.by_card(thread, ends, job.length, job.operator).await;
+            return self.by_card(&result);
+        }
+        assert!(self.design != Design::Integrated, "an integrated device receives nothing");
+        let (set, _) = self.ends(job.connection);
+        let piece = piece(self.host.stack);
+        let mut operator = Stream::new(self, job.operator);
+        let (mut asked, mut come) = (0, 0);
+        let (mut coming, mut writing) = (VecDeque::new(), VecDeque::new());
+        while come < job.length {
+            while asked < job.length && coming.len() < AHEAD {
+                let length = piece.min(job.length - asked);
+                let buffer = self.host.buffer(thread, false).await;
+                coming.push_back((self.host.receive(job.connection, buffer, length), buffer));
+                asked += length;
+            }
+            let Some((number, buffer)) = coming.pop_front() else { break };
+            let length = self.host.received(thread, job.connection, number).await;
+            // Packet gathering: out of receive buffers, to one place. The kernel's is the copy to user space.
+            self.host.copy(thread, length).await;
+            come += length;
+            let run = operator.begin(thread, buffer, length, come == job.length).await;
+            operator.end(thread, run).await;
+            if self.host.stack == Stack::Kernel {
+                self.host.copy(thread, length).await;
+            }
+            let window = Window { address: buffer.address, length: length.next_multiple_of(512) };
+            let begun = self.host.handle.now();
+            let number = self.host.write_disk(thread, set, job.position + come - length, window).await;
+            writing.push_back((number, buffer, begun));
+            if writing.len() >= AHEAD {
+                self.written(thread, set, &mut writing).await;
+            }
+        }
+        while !writing.is_empty() {
+            self.written(thread, set, &mut writing).await;
+        }
+        Done { digest: std::mem::take(&mut operator.digest), sent: self.host.handle.now() }
+    }
+
+    async fn written(&self, thread: ThreadId, set: usize, writing: &mut VecDeque<(u64, Buffer, Nanos)>) {
+        if let Some((number, buffer, begun)) = writing.pop_front() {
+            self.host.disk_done(thread, set, number, begun).await;
+            self.host.give_back(buffer);
+        }
+    }
+
+    fn ends(&self, connection: usize) -> (usize, u32) {
+        self.host.handle.with(|server| {
+            let found = server.connections[connection];
+            (found.set, found.handle)
+        })
+    }
+
+    fn by_card(&self, result: &ResultArea) -> Done {
+        let slot = &result.digests[0];
+        let sent = result.stages[STAGE_DESTINATION].first_issue;
+        Done { digest: slot.value[..usize::from(slot.size)].to_vec(), sent }
+    }
+}
+
+/// The operator of one transfer, piece by piece.
+struct Stream<'a> {
+    program: &'a Program,
+    operator: Option<Operator>,
+    /// On the processor.
+    context: Option<Context>,
+    /// On the GPU: the stream's number, and its pair of places there.
+    number: u64,
+    slot: u64,
+    turn: u64,
+    digest: Vec<u8>,
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        self.program.host.handle.with(|server| server.free_slots.push(self.slot));
+    }
+}
+
+impl Stream<'_> {
+    fn new(program: &Program, operator: Option<Operator>) -> Stream<'_> {
+        let on_cpu = matches!(program.design, Design::HostCentric | Design::Software { gpu: false });
+        let context = operator.filter(|_| on_cpu).map(|operator| {
+            Context::new(operator, &crate::kernels::parameter(operator)).expect("the parameter is right")
+        });
+        let (number, slot) = program
+            .host
+            .handle
+            .with(|server| (server.number(), server.free_slots.pop().expect("fewer transfers than places")));
+        Stream { program, operator, context, number, slot, turn: 0, digest: Vec::new() }
+    }
+
+    /// Has a piece go through the operator. On the processor it is done then.
+    async fn begin(&mut self, thread: ThreadId, buffer: Buffer, length: u64, last: bool) -> Option<OnGpu> {
+        let operator = self.operator?;
+        let host = &self.program.host;
+        let data = Window { address: buffer.address, length };
+        if let Some(context) = &mut self.context {
+            // read() copies to user space, and send() back: sendfile() has no operators.
+            let copies = if host.stack == Stack::Kernel { 2 } else { 0 };
+            host.copy(thread, copies * length).await;
+            host.process(thread, context, data, last).await;
+            self.digest = context.value().map(|value| value.as_bytes().to_vec()).unwrap_or_default();
+            return None;
+        }
+        self.turn += 1;
+        // Two runs of a stream at most are under way.
+        let slot = self.slot * 2 + self.turn % 2;
+        let base = host.handle.with(|server| server.gpu.map(|gpu| server.fabric.bar(gpu, 1).address))?;
+        let (place, from) = match buffer.on_gpu {
+            true => (Window { address: buffer.address - base, length }, None),
+            // Staged in the upper half of the GPU's memory.
+            false => (Window { address: (128 << 20) + slot * PIECE, length }, Some(buffer.address)),
+        };
+        Some(host.begin_on_gpu(thread, operator, (self.number, slot, last), (place, from)).await)
+    }
+
+    /// Waits for a piece that is on the GPU.
+    async fn end(&mut self, thread: ThreadId, run: Option<OnGpu>) {
+        if let Some(run) = run {
+            self.digest = self.program.host.end_on_gpu(thread, run).await;
+        }
+    }
+}

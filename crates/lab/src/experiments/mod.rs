@@ -1,0 +1,23 @@
+//! The papers' experiments. Each gives rows; showing them is somebody else's.
+
+pub mod balancer;
+pub mod contention;
+pub mod encrypted;
+pub mod figure;
+pub mod latency;
+pub mod load;
+pub mod object;
+pub mod projection;
+pub mod scaling;
+
+use load::{Direction, Request};
+
+/// The same transfer again and again, each at once when a connection is free.
+pub(crate) fn repeated(count: u64, request: Request) -> Vec<Request> {
+    (0..count).map(|_| request).collect()
+}
+
+/// A transfer that is asked for at the start.
+pub(crate) fn at_once(direction: Direction, length: u64) -> Request {
+    Request { at: 0, direction, length, operator: None }
+}

@@ -1,0 +1,71 @@
+//! One to four sets of an SSD and a NIC: bandwidth and CPU (dissertation, figure 2.14).
+
+use super::load::{Direction, Load, Measured, run};
+use super::{at_once, repeated};
+use crate::design::Design;
+use crate::experiments::figure::{Figure, Reach};
+use crate::parameters::Parameters;
+
+/// Sets.
+pub const SETS: [usize; 4] = [1, 2, 3, 4];
+
+/// One design with so many sets.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which.
+    pub design: Design,
+    /// Sets.
+    pub sets: usize,
+    /// What came of it.
+    pub measured: Measured,
+}
+
+/// The designs that are compared.
+pub const DESIGNS: [Design; 3] = [Design::HostCentric, Design::Software { gpu: false }, Design::Card];
+
+/// SSD to NIC, two connections a set, `count` objects of 4 MiB each set, on two cores, as DCS's host has. Links are PCIe 3.0 x16: four NICs of 10
+/// Gb/s need more than the prototype's 2.0 x8 has.
+pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
+    let parameters = Parameters { cores: 2, ..parameters };
+    let of = |design, sets| {
+        let requests = repeated(count, at_once(Direction::Send, 4 << 20));
+        let load = Load { parameters, sets, connections: 2, fast_links: true, ..Load::new(design, requests) };
+        Row { design, sets, measured: run(&load) }
+    };
+    DESIGNS.iter().flat_map(|design| SETS.map(|sets| of(*design, sets))).collect()
+}
+
+/// What [`measure`] comes to.
+pub fn figures(rows: &[Row]) -> Vec<Figure> {
+    let of = |design: Design, sets: usize| {
+        let row = rows.iter().find(|row| (row.design, row.sets) == (design, sets));
+        &row.expect("it was measured").measured
+    };
+    let linear = |design| of(design, 4).gbps() / (4.0 * of(design, 1).gbps());
+    let card = Design::Card;
+    let figure = |what, ours, paper, reach, why| Figure { what, ours, paper, reach, why };
+    vec![
+        figure(
+            "bandwidth of 4 sets, of 4 times that of one, card",
+            linear(card),
+            Some(1.0),
+            Some(Reach::AtLeast(0.95)),
+            "The paper has two sets of 1 Gb/s.",
+        ),
+        figure(
+            "bandwidth of 4 sets, of 4 times that of one, host-centric",
+            linear(Design::HostCentric),
+            None,
+            None,
+            "Two cores are not enough; in the paper they are not for two sets of 1 Gb/s.",
+        ),
+        figure(
+            "CPU seconds a GiB, 4 sets / one, card",
+            of(card, 4).cpu_s_per_gib() / of(card, 1).cpu_s_per_gib(),
+            None,
+            Some(Reach::AtMost(1.05)),
+            "What a transfer costs the host does not depend on how many there are.",
+        ),
+        figure("cores that 4 sets keep busy, card", of(card, 4).cores(), None, Some(Reach::AtMost(0.05)), ""),
+    ]
+}

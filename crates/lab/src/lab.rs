@@ -1,0 +1,136 @@
+//! Programs of the host: futures that are polled whenever something has happened in the server. No waker, no real time.
+
+use crate::cpu::{Component, ThreadId};
+use crate::server::Server;
+use dcs_engine::Nanos;
+use std::cell::RefCell;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Inner {
+    server: RefCell<Server>,
+    tasks: RefCell<Vec<Task>>,
+}
+
+/// A server and the programs that run on it.
+pub struct Lab(Handle);
+
+impl Lab {
+    /// A server without programs.
+    pub fn new(server: Server) -> Lab {
+        Lab(Handle(Rc::new(Inner { server: RefCell::new(server), tasks: RefCell::default() })))
+    }
+
+    /// For programs.
+    pub fn handle(&self) -> Handle {
+        self.0.clone()
+    }
+
+    /// Goes on until `main` ends.
+    ///
+    /// # Panics
+    ///
+    /// Where it waits for something that will never happen.
+    pub fn run<F: Future>(&self, main: F) -> F::Output {
+        let mut main = pin!(main);
+        let inner = &*self.0.0;
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            inner.server.borrow_mut().dirty = false;
+            if let Poll::Ready(result) = main.as_mut().poll(&mut context) {
+                return result;
+            }
+            let mut tasks = inner.tasks.take();
+            tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+            // Those that were spawned meanwhile come behind.
+            let spawned = inner.tasks.replace(tasks);
+            inner.tasks.borrow_mut().extend(spawned);
+            let mut server = inner.server.borrow_mut();
+            while !server.dirty {
+                assert!(server.step(), "the programs wait for something that will never happen");
+            }
+        }
+    }
+}
+
+impl Drop for Lab {
+    /// Programs hold the server, and the server them.
+    fn drop(&mut self) {
+        self.0.0.tasks.take();
+    }
+}
+
+/// A program's view of the server.
+#[derive(Clone)]
+pub struct Handle(Rc<Inner>);
+
+impl Handle {
+    /// Does something to the server, at once.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Server) -> T) -> T {
+        let mut server = self.0.server.borrow_mut();
+        server.dirty = true;
+        act(&mut server)
+    }
+
+    /// Waits until `look` finds something. It costs nothing: who waits on a core says so.
+    pub async fn until<T>(&self, mut look: impl FnMut(&mut Server) -> Option<T>) -> T {
+        std::future::poll_fn(|_| {
+            let mut server = self.0.server.borrow_mut();
+            match look(&mut server) {
+                Some(found) => {
+                    server.dirty = true;
+                    Poll::Ready(found)
+                }
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Since the start.
+    pub fn now(&self) -> Nanos {
+        self.0.server.borrow().now()
+    }
+
+    /// Waits until a time.
+    pub async fn sleep_until(&self, at: Nanos) {
+        if self.now() < at {
+            self.with(|server| server.remind(at));
+            self.until(|server| (server.now() >= at).then_some(())).await;
+        }
+    }
+
+    /// Starts another program.
+    pub fn spawn(&self, program: impl Future<Output = ()> + 'static) {
+        self.0.tasks.borrow_mut().push(Box::pin(program));
+        self.0.server.borrow_mut().dirty = true;
+    }
+
+    /// A new thread of the host.
+    pub fn thread(&self) -> ThreadId {
+        self.with(|server| server.cpu.thread())
+    }
+
+    /// Works on a thread, for so much of a core's time.
+    pub async fn work(&self, thread: ThreadId, what: Component, time: Nanos) {
+        if time > 0 {
+            let from = self.now();
+            let job = self.with(|server| server.cpu.work(thread, what, time));
+            self.until(|server| server.cpu.take(job).then_some(())).await;
+            self.with(|server| server.note(from, what));
+        }
+    }
+
+    /// Works on a core as an interrupt does.
+    pub async fn interrupt(&self, core: usize, what: Component, time: Nanos) {
+        if time > 0 {
+            let from = self.now();
+            let job = self.with(|server| server.cpu.interrupt(core, what, time));
+            self.until(|server| server.cpu.take(job).then_some(())).await;
+            self.with(|server| server.note(from, what));
+        }
+    }
+}

@@ -1,0 +1,627 @@
+//! A server: processor, host memory, SSDs, NICs with a peer each, a GPU, the card; and time, which goes on step by step.
+//!
+//! It knows no design: what the host's software does is in [`crate::host`] and [`crate::design`]. Controllers of the host ([`Nvme`],
+//! [`Network`]) are polled by that software alone, once they are up: what has arrived is not known before.
+
+use crate::card::CardHost;
+use crate::cpu::{Component, Cpu};
+use crate::integrated::Integrated;
+use crate::parameters::Parameters;
+use crate::pattern::Pattern;
+use crate::peer::Peer;
+use dcs_card::flow::Told;
+use dcs_card::network::{Address, Network, State, Wish};
+use dcs_devices::bus::{Bus, ReadDone, Region, Window};
+use dcs_devices::nic::{self, Model};
+use dcs_devices::nvme::{self, Nvme};
+use dcs_engine::{Nanos, Outcome};
+use dcs_fabric::gpu::Gpu;
+use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Bytes of host memory.
+pub const HOST_MEMORY: u64 = 512 << 20;
+/// The port that peers connect to.
+pub const PORT: u16 = 80;
+/// Bytes of a logical block: 1 << 9.
+const SHIFT: u8 = 9;
+/// Tags of the host's register reads: the NVMe hosts from here on, the networks from there on.
+const NVME_TAGS: u32 = 100;
+const NIC_TAGS: u32 = 200;
+
+/// What a server is built of.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The parameters.
+    pub parameters: Parameters,
+    /// SSDs, each with a NIC.
+    pub sets: usize,
+    /// The host drives SSDs and NICs itself; else the card does.
+    pub host_drives: bool,
+    /// SSD and NIC of a set are one device, which drives itself.
+    pub integrated: bool,
+    /// There is a GPU.
+    pub gpu: bool,
+    /// Bytes of each SSD, all of them the pattern's.
+    pub ssd_bytes: u64,
+    /// The links of the card, the NICs and the GPU.
+    pub card_link: Rate,
+    /// Of each NIC.
+    pub nic_link: Rate,
+    /// Of each SSD.
+    pub ssd_link: Rate,
+    /// The peers check every checksum, not only every byte.
+    pub checks: bool,
+}
+
+impl Build {
+    /// One SSD of 64 MiB and one NIC, links as in DCS-ctrl's prototype.
+    pub fn new(host_drives: bool) -> Build {
+        Build {
+            parameters: Parameters::default(),
+            sets: 1,
+            host_drives,
+            integrated: false,
+            gpu: false,
+            ssd_bytes: 64 << 20,
+            card_link: Rate::GEN2_X8,
+            nic_link: Rate::GEN2_X8,
+            ssd_link: Rate::GEN3_X4,
+            checks: false,
+        }
+    }
+}
+
+/// An SSD and a NIC, with what drives them where that is the host.
+pub struct Set {
+    /// The SSD.
+    pub ssd: FunctionId,
+    /// What it holds.
+    pub namespace: dcs_fabric::nvme::Namespace,
+    /// The NIC.
+    pub nic: FunctionId,
+    /// The peer's end of its wire.
+    pub wire: WireEnd,
+    /// Who is there.
+    pub peer: Peer,
+    /// The host's driver of the SSD.
+    pub nvme: Option<Nvme>,
+    /// The host's driver and TCP.
+    pub network: Option<Network>,
+    /// The SSD has written completions that nobody has looked at.
+    pub ssd_news: bool,
+    /// Commands that ended.
+    pub finished: HashSet<u64>,
+    /// Frames that came in, and that went out, and nobody has looked at.
+    pub frames: (u64, u64),
+    /// TCP has something to do by time.
+    pub timer: bool,
+    /// Somebody is about to look after the network.
+    pub attended: bool,
+    /// Operations of the network that ended, with their bytes; blocks that came back.
+    pub moved: HashMap<u64, u64>,
+    /// Blocks that the network has let go of.
+    pub released: HashSet<u64>,
+    accepted: Vec<dcs_net::Flow>,
+    /// Commands that an integrated device has: where their completions go, and what they say.
+    pub commands: Vec<(u64, u64)>,
+}
+
+impl Set {
+    /// Whether the network is to be looked after.
+    pub fn has_news(&self) -> bool {
+        self.frames != (0, 0) || self.timer
+    }
+}
+
+/// A connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    /// By which NIC.
+    pub set: usize,
+    /// The host's name of it.
+    pub flow: Option<dcs_net::Flow>,
+    /// The card's.
+    pub handle: u32,
+    /// The peer's.
+    pub stream: usize,
+}
+
+/// The server. See the [module](self).
+pub struct Server {
+    /// What it was built of.
+    pub build: Build,
+    /// The fabric.
+    pub fabric: Fabric,
+    /// The processor.
+    pub cpu: Cpu,
+    /// SSDs and NICs.
+    pub sets: Vec<Set>,
+    /// The card.
+    pub card: Option<CardHost>,
+    /// The GPU.
+    pub gpu: Option<FunctionId>,
+    /// The connections.
+    pub connections: Vec<Connection>,
+    /// What the SSDs hold, and peers send.
+    pub pattern: Rc<Pattern>,
+    /// Free host memory.
+    pub memory: Region,
+    /// Something happened that software may have waited for.
+    pub dirty: bool,
+    /// Who was at what from when to when, where it is wanted.
+    pub trace: Option<Vec<(Nanos, Nanos, Component)>>,
+    booted: bool,
+    timers: BTreeSet<(Nanos, u64)>,
+    next: u64,
+    /// Where fences and digests of the GPU lie: 256 bytes for each of 2048 runs.
+    pub slots: u64,
+    /// Pairs of such places that nobody has.
+    pub free_slots: Vec<u64>,
+    /// Fences that are watched, and whether they were set.
+    fences: BTreeMap<u64, bool>,
+}
+
+impl Server {
+    /// A server that is up, without connections.
+    pub fn new(build: Build) -> Server {
+        let parameters = build.parameters;
+        let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
+        let window = Window { address: 0, length: HOST_MEMORY };
+        let mut memory = Region::whole(window);
+        // Address 0 is nobody's: a fence there means none.
+        memory.take(4096, 4096);
+        let slots = memory.take(2048 * 256, 4096).expect("host memory is large").offset();
+        let pattern = Rc::new(Pattern::default());
+        let sets = (0..build.sets).map(|at| set(&build, &mut fabric, &mut memory, &pattern, at)).collect();
+        let gpu = build.gpu.then(|| {
+            let config = dcs_fabric::gpu::Config {
+                memory: 256 << 20,
+                start: Duration::from_nanos(parameters.gpu_start),
+            };
+            let kernels = crate::kernels::Operators::new(parameters);
+            let gpu = fabric.add_device("gpu", Rate::GEN2_X8, Gpu::new(config, kernels));
+            fabric.set_bus_master(gpu, true);
+            gpu
+        });
+        let card = (!build.host_drives && !build.integrated)
+            .then(|| CardHost::new(&build, &mut fabric, &mut memory));
+        let mut server = Server {
+            cpu: Cpu::new(parameters.cores, &parameters),
+            build,
+            fabric,
+            sets,
+            card,
+            gpu,
+            connections: Vec::new(),
+            pattern,
+            memory,
+            dirty: true,
+            trace: None,
+            booted: false,
+            timers: BTreeSet::new(),
+            next: 0,
+            slots,
+            free_slots: (0..1024).rev().collect(),
+            fences: BTreeMap::new(),
+        };
+        server.boot();
+        server
+    }
+
+    fn boot(&mut self) {
+        if self.build.host_drives {
+            for at in 0..self.sets.len() {
+                let now = self.now();
+                let Server { fabric, sets, .. } = self;
+                let mut port = fabric.port(HOST);
+                if let Set { nvme: Some(nvme), network: Some(network), .. } = &mut sets[at] {
+                    nvme.start(&mut port, now);
+                    network.start(&mut port, now, address(at));
+                }
+            }
+            self.step_until(|server| server.sets.iter().all(is_up));
+            for set in &mut self.sets {
+                let network = set.network.as_mut().expect("the host drives it");
+                network.listen(PORT).expect("nobody has the port");
+            }
+        } else {
+            CardHost::boot(self);
+        }
+    }
+
+    /// Goes on until something is so.
+    ///
+    /// # Panics
+    ///
+    /// Where nothing will ever happen.
+    pub fn step_until(&mut self, mut done: impl FnMut(&mut Server) -> bool) {
+        while !done(self) {
+            if !self.step() {
+                assert!(done(self), "the world stands still");
+            }
+        }
+    }
+
+    /// From now on time costs: software has to do what it wants done.
+    pub fn start(&mut self) {
+        self.booted = true;
+        for set in &mut self.sets {
+            (set.frames, set.timer, set.ssd_news) = ((0, 0), false, false);
+        }
+    }
+
+    /// A connection that the peer of a set makes: its number. Before [`Server::start`].
+    pub fn connect(&mut self, set: usize) -> usize {
+        let from = 5000 + self.connections.len() as u16;
+        let to = address(set).ip;
+        let stream = self.sets[set].peer.connect((to, PORT), from);
+        let (flow, handle) = if self.build.host_drives {
+            let network = self.sets[set].network.as_mut().expect("the host drives it");
+            network.accept(PORT, from).expect("the port is listened to");
+            self.step_until(|server| !server.sets[set].accepted.is_empty());
+            (self.sets[set].accepted.pop(), 0)
+        } else if self.build.integrated {
+            let device = self.sets[set].nic;
+            let before = self.fabric.device::<Integrated>(device).connections();
+            self.step_until(|server| server.fabric.device::<Integrated>(device).connections() > before);
+            (None, before as u32)
+        } else {
+            (None, CardHost::accept(self, set))
+        };
+        self.step_until(|server| server.sets[set].peer.is_connected(stream));
+        self.connections.push(Connection { set, flow, handle, stream });
+        self.connections.len() - 1
+    }
+
+    /// Since the start.
+    pub fn now(&self) -> Nanos {
+        self.fabric.now().as_nanos() as Nanos
+    }
+
+    /// A number that nobody else has.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Has time stop at `at`, if not before.
+    pub fn remind(&mut self, at: Nanos) {
+        let number = self.number();
+        self.timers.insert((at, number));
+    }
+
+    /// The peer's side of a connection.
+    pub fn stream(&mut self, connection: usize) -> &mut crate::peer::Stream {
+        let Connection { set, stream, .. } = self.connections[connection];
+        let peer = &mut self.sets[set].peer;
+        peer.wake();
+        &mut peer.streams[stream]
+    }
+
+    /// Notes who was at what, where that is wanted.
+    pub fn note(&mut self, from: Nanos, what: Component) {
+        let now = self.now();
+        if let Some(trace) = &mut self.trace {
+            trace.push((from, now, what));
+        }
+    }
+
+    /// Looks at the SSD's completions.
+    pub fn reap_ssd(&mut self, set: usize) {
+        let now = self.now();
+        let Server { fabric, sets, .. } = self;
+        let Set { nvme: Some(nvme), finished, ssd_news, .. } = &mut sets[set] else { return };
+        *ssd_news = false;
+        nvme.poll(&mut fabric.port(HOST), now);
+        while let Some(found) = nvme.finished() {
+            assert!(found.result.is_ok(), "the SSD failed: {:?}", found.result);
+            finished.insert(found.id);
+        }
+        self.dirty = true;
+    }
+
+    /// Looks at an integrated device's completions.
+    pub fn reap_integrated(&mut self, set: usize) {
+        let commands = std::mem::take(&mut self.sets[set].commands);
+        let (over, left) = commands
+            .into_iter()
+            .partition(|(address, number)| self.load(*address, 8) == number.to_le_bytes());
+        let held = &mut self.sets[set];
+        (held.commands, held.ssd_news) = (left, false);
+        let over: Vec<(u64, u64)> = over;
+        held.finished.extend(over.into_iter().map(|(_, number)| number));
+        self.dirty = true;
+    }
+
+    /// Looks after the network: frames in both directions.
+    pub fn poll_network(&mut self, set: usize) {
+        let now = self.now();
+        let Server { fabric, sets, .. } = self;
+        let held = &mut sets[set];
+        let Some(network) = &mut held.network else { return };
+        (held.timer, held.attended) = (false, false);
+        network.poll(&mut fabric.port(HOST), now);
+        while let Some(wish) = network.wish() {
+            match wish {
+                Wish::Tell(Told::Done(operation, Outcome::Moved { bytes, held: keeps, .. })) => {
+                    held.moved.insert(operation.to_bits(), bytes);
+                    if !keeps {
+                        held.released.insert(operation.to_bits());
+                    }
+                }
+                Wish::Tell(Told::Done(_, outcome)) => panic!("a connection failed: {outcome:?}"),
+                Wish::Tell(Told::Released(block)) => {
+                    held.released.insert(block.0.into());
+                }
+                Wish::Connection(_, found) => {
+                    held.accepted.push(found.expect("the peer connects").0);
+                }
+                Wish::Reread(..) => unreachable!("blocks are held until they are acknowledged"),
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// A fence that the GPU is to set.
+    pub fn watch_fence(&mut self, address: u64) {
+        self.fences.insert(address, false);
+    }
+
+    /// Whether it was set.
+    pub fn is_set(&self, address: u64) -> bool {
+        self.fences.get(&address) == Some(&true)
+    }
+
+    /// It is watched no more.
+    pub fn forget_fence(&mut self, address: u64) {
+        self.fences.remove(&address);
+    }
+
+    /// The next thing that happens; false where nothing will.
+    pub fn step(&mut self) -> bool {
+        self.cpu.settle();
+        self.work();
+        let deadline = self.deadline();
+        let event = self.fabric.step(deadline.map(Duration::from_nanos));
+        let now = self.now();
+        self.dirty |= self.cpu.advance(now);
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            self.timers.pop_first();
+            self.dirty = true;
+        }
+        if self.booted {
+            for set in &mut self.sets {
+                let due = set.network.as_ref().and_then(Network::deadline).is_some_and(|at| at <= now);
+                if due && !set.attended && !set.timer {
+                    (set.timer, self.dirty) = (true, true);
+                }
+            }
+        }
+        match event {
+            None => deadline.is_some(),
+            Some(event) => {
+                self.take(event);
+                true
+            }
+        }
+    }
+
+    /// What needs no processor of the host.
+    fn work(&mut self) {
+        let now = self.now();
+        if let Some(card) = &mut self.card {
+            card.poll(&mut self.fabric, now, !self.booted);
+        }
+        let Server { fabric, sets, .. } = self;
+        for set in sets {
+            if set.peer.deadline.is_some_and(|at| at <= now) {
+                for frame in set.peer.step(now) {
+                    fabric.send(set.wire, frame);
+                }
+                self.dirty = true;
+            }
+        }
+        if !self.booted && self.build.host_drives {
+            for at in 0..self.sets.len() {
+                self.reap_ssd(at);
+                self.poll_network(at);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        let cpu = self.cpu.deadline();
+        let card = self.card.as_ref().and_then(CardHost::deadline);
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let sets = self.sets.iter().flat_map(|set| {
+            let network =
+                set.network.as_ref().filter(|_| !set.attended && !set.timer).and_then(Network::deadline);
+            let nvme = set.nvme.as_ref().filter(|_| !self.booted).and_then(Nvme::deadline);
+            [set.peer.deadline, network, nvme]
+        });
+        sets.chain([cpu, card, timer]).flatten().min()
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Frame { end, bytes } => {
+                let set = self.sets.iter_mut().find(|set| set.wire == end).expect("a peer's end");
+                set.peer.receive(bytes);
+            }
+            Event::Written { function: HOST, by, bytes, offset, .. } => self.written(by, offset, bytes.len()),
+            Event::Read { function: HOST, done } => self.answered(done),
+            Event::Interrupt { .. } => {
+                if let Some(card) = &mut self.card {
+                    card.news = true;
+                }
+                self.dirty = true;
+            }
+            other => {
+                let now = self.now();
+                if let Some(card) = &mut self.card {
+                    card.take(&mut self.fabric, now, other);
+                }
+            }
+        }
+    }
+
+    /// Somebody has written into host memory. Completions, descriptors and fences are short; data are not.
+    fn written(&mut self, by: FunctionId, offset: u64, length: usize) {
+        if length > 16 {
+            return;
+        }
+        if Some(by) == self.gpu {
+            if let Some(fence) = self.fences.get_mut(&offset) {
+                *fence = true;
+            }
+            self.dirty = true;
+        }
+        for set in &mut self.sets {
+            if set.ssd == by {
+                (set.ssd_news, self.dirty) = (true, true);
+            } else if set.nic == by {
+                // A received frame's descriptor is written back whole, a sent one's status alone.
+                let count = if length == 16 { &mut set.frames.0 } else { &mut set.frames.1 };
+                (*count, self.dirty) = (*count + 1, true);
+            }
+        }
+    }
+
+    fn answered(&mut self, done: ReadDone) {
+        let now = self.now();
+        let Server { fabric, sets, .. } = self;
+        let mut port = fabric.port(HOST);
+        let tag = done.tag.controller();
+        if let Some(set) = tag.checked_sub(NIC_TAGS).and_then(|at| sets.get_mut(at as usize)) {
+            set.network.iter_mut().for_each(|network| network.read_done(&mut port, now, done.clone()));
+        } else if let Some(set) = tag.checked_sub(NVME_TAGS).and_then(|at| sets.get_mut(at as usize)) {
+            set.nvme.iter_mut().for_each(|nvme| nvme.read_done(&mut port, now, done.clone()));
+        }
+    }
+
+    /// Copies from host memory.
+    pub fn load(&mut self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.fabric.port(HOST).load(address, &mut bytes);
+        bytes
+    }
+}
+
+/// The address of a set's NIC; each has a network of its own.
+pub fn address(set: usize) -> Address {
+    Address { ip: Ipv4Addr::new(10, 0, set as u8, 1), prefix: 24, gateway: None, mtu: 1500 }
+}
+
+fn is_up(set: &Set) -> bool {
+    let nvme = set.nvme.as_ref().is_some_and(|nvme| nvme.state() == nvme::State::Ready);
+    nvme && set.network.as_ref().is_some_and(|network| network.state() == State::Ready)
+}
+
+fn set(build: &Build, fabric: &mut Fabric, memory: &mut Region, pattern: &Rc<Pattern>, at: usize) -> Set {
+    let parameters = &build.parameters;
+    let namespace = dcs_fabric::nvme::Namespace::new(build.ssd_bytes >> SHIFT, SHIFT);
+    for position in (0..build.ssd_bytes).step_by(1 << 20) {
+        let length = (build.ssd_bytes - position).min(1 << 20) as usize;
+        namespace.store(position, &pattern.bytes(position, length));
+    }
+    let media = dcs_fabric::nvme::Media {
+        read: Duration::from_nanos(parameters.ssd_read),
+        write: Duration::from_nanos(parameters.ssd_write),
+        flush: Duration::from_nanos(parameters.ssd_read),
+        jitter: Duration::ZERO,
+        rate: parameters.ssd_rate,
+    };
+    let (ssd, nic) = if build.integrated {
+        let device = integrated(build, fabric, namespace.clone(), media, at);
+        (device, device)
+    } else {
+        devices(build, fabric, namespace.clone(), media, at)
+    };
+    fabric.set_bus_master(ssd, true);
+    fabric.set_bus_master(nic, true);
+    let wire = Wire { rate: parameters.nic_rate, ..Wire::default() };
+    let wire = fabric.connect(wire, [Some(nic), None])[1];
+    let peer = Peer::new(Ipv4Addr::new(10, 0, at as u8, 2), Rc::clone(pattern), build.checks);
+    let (mut nvme, mut network) = (None, None);
+    if build.host_drives {
+        let config = nvme::Config::new(fabric.bar(ssd, 0), NVME_TAGS + at as u32);
+        let region = memory.take(config.memory(), config.page).expect("host memory is large");
+        nvme = Some(Nvme::new(config, region).expect("the set-up is sound"));
+        let config = nic_config(fabric.bar(nic, 0), NIC_TAGS + at as u32);
+        network = Some(Network::new(config, address(at), [7; 16], memory).expect("host memory is large"));
+    }
+    Set {
+        ssd,
+        namespace,
+        nic,
+        wire,
+        peer,
+        nvme,
+        network,
+        ssd_news: false,
+        finished: HashSet::new(),
+        frames: (0, 0),
+        timer: false,
+        attended: false,
+        moved: HashMap::new(),
+        released: HashSet::new(),
+        accepted: Vec::new(),
+        commands: Vec::new(),
+    }
+}
+
+fn nic_config(registers: Window, tag: u32) -> nic::Config {
+    nic::Config {
+        transmit: 1024,
+        receive: 2048,
+        buffers: 4096,
+        ..nic::Config::new(registers, tag, Model::Igb)
+    }
+}
+
+type Media = dcs_fabric::nvme::Media;
+type Namespace = dcs_fabric::nvme::Namespace;
+
+/// An SSD and a NIC.
+fn devices(
+    build: &Build,
+    fabric: &mut Fabric,
+    namespace: Namespace,
+    media: Media,
+    at: usize,
+) -> (FunctionId, FunctionId) {
+    let config = dcs_fabric::nvme::Config {
+        namespaces: vec![namespace],
+        media,
+        ..dcs_fabric::nvme::Config::default()
+    };
+    let ssd = fabric.add_device("ssd", build.ssd_link, dcs_fabric::nvme::Nvme::new(config));
+    let config = dcs_fabric::nic::Config {
+        rate: build.parameters.nic_rate,
+        fifo: 512 << 10,
+        ..dcs_fabric::nic::Config::new(dcs_fabric::nic::Family::Igb, mac(at))
+    };
+    (ssd, fabric.add_device("nic", build.nic_link, dcs_fabric::nic::Nic::new(config)))
+}
+
+/// Both in one.
+fn integrated(
+    build: &Build,
+    fabric: &mut Fabric,
+    namespace: Namespace,
+    media: Media,
+    at: usize,
+) -> FunctionId {
+    let Address { ip, prefix, mtu, .. } = address(at);
+    let config = dcs_net::Config { mtu, ..dcs_net::Config::new(mac(at), ip, prefix, [7; 16]) };
+    let device = Integrated::new(namespace, media, build.parameters.nic_rate, config);
+    fabric.add_device("integrated", build.nic_link, device)
+}
+
+fn mac(set: usize) -> [u8; 6] {
+    [2, 0, 0, 0, set as u8, 1]
+}
