@@ -88,7 +88,7 @@ pub fn cpu_figures(rows: &[Row]) -> Vec<Figure> {
             Design::HostCentric,
             Some(0.14),
             None,
-            "The paper's figure is for 10 Gb/s too (slides of 2018: 14 %). A thread gets its fair share of two cores among 25.",
+            "The paper's figure is for 10 Gb/s too (slides of 2018: 14 %). The thread gets its share of two cores among 25; what interrupts do, and what a sleeper is credited, comes on top.",
         ),
         figure(
             "bandwidth beside 24 spinners, software-optimised",

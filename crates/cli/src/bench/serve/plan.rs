@@ -73,7 +73,7 @@ mod tests {
         match Arguments::try_parse_from(words).unwrap().command {
             Command::Bench(bench) => match bench.command.unwrap() {
                 BenchCommand::Serve(options) => options,
-                BenchCommand::Apps(_) => panic!("other applications"),
+                BenchCommand::Apps(_) | BenchCommand::Server(_) => panic!("another benchmark"),
             },
             _ => panic!("not a benchmark"),
         }
