@@ -144,6 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_card_s_units_are_as_fast_as_they_are_said_to_be() {
+        for operator in [Operator::Md5, Operator::Crc32, Operator::Aes256Ctr] {
+            let rate = (operator, Parameters::default().unit_ps(operator));
+            assert!(dcs_card::costs::Costs::FPGA.slower.contains(&rate), "{rate:?}");
+        }
+    }
+
+    #[test]
     fn every_parameter_has_a_source() {
         for row in Parameters::default().rows() {
             assert!(row.source.len() > 20 && row.value > 0, "{row:?}");

@@ -80,7 +80,11 @@ pub fn measure(design: Design, waiting: Waiting, operator: Option<Operator>, par
             handle.sleep_until(handle.now() + 1_000_000).await;
             // What the host does once the NIC has the data keeps nobody waiting.
             let mut parts = breakdown(&trace, begun, sent.min(last));
-            parts.push((Component::Network, last - sent.min(last)));
+            let rest = last - sent.min(last);
+            match parts.iter_mut().find(|(what, _)| *what == Component::Network) {
+                Some((_, time)) => *time += rest,
+                None => parts.push((Component::Network, rest)),
+            }
             let returned = returned - begun;
             row = Some((Row { design, waiting, operator, total: last - begun, parts, returned }, done));
         }
