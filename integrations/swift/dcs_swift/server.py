@@ -61,11 +61,14 @@ class ObjectController(server.ObjectController):
                 self.dcs_counters.left("GET", "not a plain socket")
             else:
                 body.attach(sock, self.client_timeout)
-        elif response.status_int == 206:
-            self.dcs_counters.left("GET", "several ranges")
-        elif response.status_int == 200:
-            self.dcs_counters.left("GET", "another backend")
+        elif response.status_int in (200, 206):
+            self.dcs_counters.left("GET", "several ranges" if self._is_ours(request) else "another backend")
         return response
+
+    def _is_ours(self, request):
+        """Whether the object's storage policy has a backend of this package."""
+        policy = request.headers.get("X-Backend-Storage-Policy-Index") or 0
+        return isinstance(self._diskfile_router[policy], diskfile.PlainManager)
 
     def _why_not(self, request, obj_input, writer, fsize):
         """Why Swift has to receive it; None where the engine can."""

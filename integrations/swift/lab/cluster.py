@@ -1,9 +1,10 @@
-"""A Swift cluster on this machine: one device, one replica, tempauth, ports of the kernel's choice.
+"""A Swift cluster on this machine: one device, one replica where nobody asks for more, tempauth, ports of the kernel's choice.
 
 Nothing of it outlives the process that made it: each server is told to die with its parent. It needs memcached and a
 folder on a file system with extended attributes (Swift's metadata); tmpfs has them from Linux 6.6 on.
 """
 
+import base64
 import ctypes
 import errno
 import http.client
@@ -35,16 +36,26 @@ user_test5_tester5 = testing5 service
 """
 FILTERS = (
     "catch_errors healthcheck copy slo dlo gatekeeper listing_formats container_sync bulk tempurl ratelimit "
-    "container_quotas account_quotas symlink staticweb"
+    "container_quotas account_quotas symlink staticweb encryption"
 ).split()
 # The policies of a cluster with several: what they are called, and by which backend.
 FORMS = {"plain": "plain.fs", "encrypted": "aes256-ctr.fs", "compressed": "gzip.fs"}
+# One more, whose backend stays Swift's. It needs three copies.
+ERASURE = "erasure"
+ERASURE_CODE = """\
+policy_type = erasure_coding
+ec_type = liberasurecode_rs_vand
+ec_num_data_fragments = 2
+ec_num_parity_fragments = 1
+"""
 CONTENDERS = ("stock", "hashlib", "dcs")
 START_S = 40
 STOP_S = 15
 DESCRIPTORS = 32768
 LAB = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
+# The secret of `keymaster`, for a pipeline with the proxy's own encryption.
+ROOT_SECRET = base64.b64encode(bytes(range(32))).decode()
 _LIBC = ctypes.CDLL(None)
 
 
@@ -91,7 +102,7 @@ def _free_ports(count):
             each.close()
 
 
-def _die_with_parent():
+def die_with_parent():
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -130,11 +141,15 @@ class Cluster:
         pipeline=BENCH_PIPELINE,
         object_options=None,
         cores=None,
+        workers=0,
+        copies=1,
     ):
+        """`workers`: processes of the object server that serve, 0 for it alone; `copies`: of each object, each on a device of its own."""
         if contender not in CONTENDERS:
             raise ValueError(f"{contender}: expected one of {', '.join(CONTENDERS)}")
         demand_memcached()
         self.contender, self.pipeline, self.cores = contender, pipeline, cores
+        self.workers, self.copies = workers, copies
         self.forms = list(forms)
         self.object_options = object_options or {}
         self._mine = [] if folder else [Path(tempfile.mkdtemp(prefix="dcs-swift-"))]
@@ -162,7 +177,7 @@ class Cluster:
     # Configuration
 
     def configure(self):
-        for folder in (self.etc, self.logs, self.recon, self.devices / "d1"):
+        for folder in (self.etc, self.logs, self.recon, *(self.devices / name for name in self.names_of_devices())):
             folder.mkdir(parents=True, exist_ok=True)
         (self.etc / "key").write_text("5a" * 32)
         self._swift_conf()
@@ -171,11 +186,16 @@ class Cluster:
             self._server_conf(server)
         self._rings()
 
+    def names_of_devices(self):
+        return [f"d{number + 1}" for number in range(self.copies)]
+
     def _swift_conf(self):
         text = "[swift-hash]\nswift_hash_path_prefix = dcs\nswift_hash_path_suffix = dcs\n"
         for index, form in enumerate(self.forms):
             text += f"[storage-policy:{index}]\nname = {form}\n" + ("default = yes\n" if index == 0 else "")
-            if self.contender != "stock":
+            if form == ERASURE:
+                text += ERASURE_CODE
+            elif self.contender != "stock":
                 text += f"diskfile_module = egg:dcs-swift#{FORMS[form]}\n"
         (self.etc / "swift.conf").write_text(text)
 
@@ -190,7 +210,7 @@ class Cluster:
 [DEFAULT]
 bind_ip = 127.0.0.1
 bind_port = {self.ports[server]}
-workers = 0
+workers = {self.workers if server == "object" else 0}
 user = {self._user()}
 swift_dir = {self.etc}
 devices = {self.devices}
@@ -201,6 +221,8 @@ log_level = INFO
 db_preallocation = off
 dcs_key_file = {self.etc / "key"}
 [object-auditor]
+[object-replicator]
+sync_method = ssync
 [pipeline:main]
 pipeline = {server}-server
 [app:{server}-server]
@@ -237,6 +259,9 @@ check_bucket_owner = true
 [filter:versioned_writes]
 use = egg:swift#versioned_writes
 allow_versioned_writes = true
+[filter:keymaster]
+use = egg:swift#keymaster
+encryption_root_secret = {ROOT_SECRET}
 [filter:tempauth]
 use = egg:swift#tempauth
 reseller_prefix = AUTH
@@ -250,8 +275,11 @@ reseller_prefix = AUTH
         names = ["account", "container"] + ["object" + (f"-{i}" if i else "") for i in range(len(self.forms))]
         for name in names:
             port = self.ports[name.split("-")[0]]
-            builder = RingBuilder(4, 1, 0)
-            builder.add_dev({"id": 0, "region": 1, "zone": 1, "weight": 1.0, "ip": "127.0.0.1", "port": port, "device": "d1"})
+            devices = self.names_of_devices() if name.startswith("object") else ["d1"]
+            builder = RingBuilder(4, len(devices), 0)
+            same = {"region": 1, "zone": 1, "weight": 1.0, "ip": "127.0.0.1", "port": port}
+            for number, device in enumerate(devices):
+                builder.add_dev({**same, "id": number, "device": device})
             builder.rebalance()
             builder.get_ring().save(str(self.etc / f"{name}.ring.gz"))
 
@@ -281,10 +309,17 @@ reseller_prefix = AUTH
 
     def audit(self):
         """One round of Swift's own auditor; what it said."""
-        command = [sys.executable, "-m", "lab.serve", "auditor", self.etc / "object-server.conf", "once", "-v"]
+        return self._once("auditor")
+
+    def replicate(self):
+        """One round of Swift's own replicator, by ssync."""
+        return self._once("replicator")
+
+    def _once(self, daemon):
+        command = [sys.executable, "-m", "lab.serve", daemon, self.etc / "object-server.conf", "once", "-v"]
         done = subprocess.run(command, cwd=LAB, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
         if done.returncode:
-            raise RuntimeError(f"the auditor: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"the {daemon}: {done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
     def _run(self, name, command):
@@ -302,7 +337,7 @@ reseller_prefix = AUTH
             )
 
     def _before(self):
-        _die_with_parent()
+        die_with_parent()
         # As swift-init does.
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
@@ -343,10 +378,15 @@ reseller_prefix = AUTH
     def log(self, server):
         return (self.logs / server).read_text(errors="replace")
 
-    def kill(self, server, how=signal.SIGKILL):
-        """Ends one server and waits for it."""
+    def workers_of(self, server):
+        """Its processes but for the first."""
+        pid = self.pid(server)
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def kill(self, server):
+        """Ends one server with its workers, at once, and waits for it."""
         process = self.processes.pop(server)
-        process.send_signal(how)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(STOP_S)
 
     def stop(self):

@@ -1,14 +1,17 @@
-"""Runs one of Swift's servers, or its auditor, with the storage policies of its own swift_dir: `python -m lab.serve object CONF -v`.
+"""Runs one of Swift's servers, its auditor or its replicator, with the storage policies of its own swift_dir: `python -m lab.serve object CONF -v`.
 
 The servers' own programs take policies from /etc/swift alone. Nothing else is different.
 """
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
 from swift.common.storage_policy import reload_storage_policies
 from swift.common.utils import set_swift_dir
+
+from lab.cluster import die_with_parent
 
 MODULES = {
     "proxy": "swift.proxy.server",
@@ -16,10 +19,13 @@ MODULES = {
     "container": "swift.container.server",
     "object": "swift.obj.server",
     "auditor": "swift.obj.auditor",
+    "replicator": "swift.obj.replicator",
 }
 
 if __name__ == "__main__":
     server = sys.argv.pop(1)
+    # The workers of a server.
+    os.register_at_fork(after_in_child=die_with_parent)
     set_swift_dir(str(Path(sys.argv[1]).parent))
     reload_storage_policies()
     importlib.import_module(MODULES[server]).main()

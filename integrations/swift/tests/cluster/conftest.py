@@ -11,6 +11,7 @@ import random
 import shutil
 import time
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
@@ -42,20 +43,20 @@ class Objects:
         return http.client.HTTPConnection("127.0.0.1", self.cluster.ports["object"], timeout=30)
 
     @staticmethod
-    def path(name):
-        return f"/d1/0/AUTH_test/c/{name}"
+    def path(name, device="d1"):
+        return f"/{device}/0/AUTH_test/c/{name}"
 
     def headers(self, form, **more):
         index = self.cluster.forms.index(form)
         return {"X-Timestamp": f"{time.time():.5f}", "X-Backend-Storage-Policy-Index": str(index), **more}
 
-    def request(self, method, name, form="plain", body=None, connection=None, **headers):
+    def request(self, method, name, form="plain", body=None, connection=None, device="d1", **headers):
         """Status, headers, body."""
         mine = connection or self.connect()
         more = {key.replace("_", "-"): value for key, value in headers.items()}
         if method in ("PUT", "POST"):
             more.setdefault("Content-Type", "a/b")
-        mine.request(method, self.path(name), body, self.headers(form, **more))
+        mine.request(method, self.path(name, device), body, self.headers(form, **more))
         answer = mine.getresponse()
         got = answer.read()
         if connection is None:
@@ -69,10 +70,10 @@ class Objects:
         assert fields["Etag"].strip('"') == md5(data)
         return name
 
-    def data_files(self, name=None, form="plain"):
+    def data_files(self, name=None, form="plain", device="d1"):
         """The files of one object, or of all of a policy."""
         index = self.cluster.forms.index(form)
-        root = self.cluster.devices / "d1" / ("objects" + (f"-{index}" if index else ""))
+        root = self.cluster.devices / device / ("objects" + (f"-{index}" if index else ""))
         files = sorted(root.rglob("*.data"))
         if name is None:
             return files
@@ -82,14 +83,16 @@ class Objects:
         return [file for file in files if read_metadata(str(file))["name"] == wanted]
 
     def descriptors(self):
-        """Where those of the object server lead; but for those of its threads, which each make one when they are first used."""
-        folder = f"/proc/{self.cluster.pid('object')}/fd"
+        """Where those of the object server and its workers lead; but for those of its threads, which each make one when they are
+        first used."""
         targets = []
-        for fd in os.listdir(folder):
-            try:
-                targets.append(os.readlink(f"{folder}/{fd}"))
-            except FileNotFoundError:
-                pass
+        for pid in (self.cluster.pid("object"), *self.cluster.workers_of("object")):
+            folder = f"/proc/{pid}/fd"
+            for fd in os.listdir(folder):
+                try:
+                    targets.append(os.readlink(f"{folder}/{fd}"))
+                except FileNotFoundError:
+                    pass
         return [target for target in targets if "eventpoll" not in target]
 
     def idle(self):
@@ -114,20 +117,27 @@ class Objects:
         return len(self.descriptors()) <= before
 
 
-@pytest.fixture(scope="module")
-def cluster():
+@contextmanager
+def running(**different):
+    """A cluster, where this machine can have one: else the test is skipped."""
     try:
         folder = data_folder(1 << 30)
     except Missing as why:
         pytest.skip(str(why))
     options = {"client_timeout": CLIENT_TIMEOUT, "dcs_min_size": 1, "keep_cache_private": "true"}
     try:
-        with Cluster(ENGINE, device_folder=folder, forms=FORMS, object_options=options) as running:
-            yield running
+        with Cluster(ENGINE, device_folder=folder, **{"forms": FORMS, "object_options": options, **different}) as cluster:
+            yield cluster
     except Missing as why:
         pytest.skip(str(why))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with running() as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -1,104 +1,219 @@
-"""Object server and clients are killed again and again, at any point: no acknowledged object is lost, no ETag is wrong, no
-descriptor stays behind.
+"""Clients, workers and the whole object server are killed again and again, at any point, while objects of every form are written
+and read: no acknowledged object is lost, none has a wrong ETag, no descriptor stays behind, and on the disk there is nothing
+that Swift's own cleanup leaves.
 
-DCS_SWIFT_KILLS says how often (20).
+DCS_SWIFT_KILLS says how often (24). The clients of every round end by being killed.
 """
 
-import http.client
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections import Counter
+from pathlib import Path
 
-from .conftest import MIB, Objects, body_of, md5
+import pytest
 
-KILLS = int(os.environ.get("DCS_SWIFT_KILLS", 20))
-NAMES = 8
-CLIENT = """
-import http.client, sys, time
-port, seed = int(sys.argv[1]), int(sys.argv[2])
-while True:
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    body = bytes([seed % 256]) * (8 << 20)
-    c.request("PUT", f"/d1/0/AUTH_test/c/killed{seed % 4}", body, {"X-Timestamp": f"{time.time():.5f}", "Content-Type": "a/b"})
-    c.getresponse().read()
-    c.request("GET", f"/d1/0/AUTH_test/c/killed{seed % 4}")
-    c.getresponse().read()
-"""
+from lab.cluster import FORMS
+
+from .conftest import Objects, body_of, md5, running
+
+KILLS = int(os.environ.get("DCS_SWIFT_KILLS", 24))
+WORKERS = 2
+CLIENTS_OF_A_FORM = 2
+NAMES = 3
+KINDS = ["clients", "worker", "server"]
 
 
-class Writer(threading.Thread):
-    """Writes its own objects over and over, and remembers what was acknowledged."""
+@pytest.fixture(scope="module")
+def cluster():
+    with running(workers=WORKERS) as cluster:
+        await_workers(cluster)
+        yield cluster
 
-    def __init__(self, objects, number, stop):
-        super().__init__(daemon=True)
-        self.objects, self.number, self.stop = objects, number, stop
-        # By name: the last acknowledged body's ETag, and those that may have come through later.
-        self.acknowledged, self.possible, self.puts = {}, {}, 0
 
-    def run(self):
-        source = random.Random(self.number)
-        while not self.stop.is_set():
-            name = f"w{self.number}-{source.randrange(NAMES)}"
-            data = body_of(source.choice([1000, 70_000, 2 * MIB]), seed=source.random())
-            etag = md5(data)
-            try:
-                status, _, _ = self.objects.request("PUT", name, body=data)
-            except (OSError, http.client.HTTPException):
-                # Nobody knows.
-                self.possible.setdefault(name, set()).add(etag)
-                time.sleep(0.05)
+@pytest.fixture(scope="module")
+def objects(cluster):
+    return Objects(cluster)
+
+
+@pytest.fixture(scope="module")
+def ledger():
+    return Ledger()
+
+
+@pytest.fixture(scope="module")
+def before(objects):
+    """How many descriptors the server and its workers have when they are idle and each has done everything once."""
+    warm(objects)
+    return len(objects.idle())
+
+
+def await_workers(cluster, without=None):
+    until = time.monotonic() + 30
+    while True:
+        workers = cluster.workers_of("object")
+        if len(workers) == WORKERS and without not in workers:
+            return
+        assert time.monotonic() < until, workers
+        time.sleep(0.01)
+
+
+class Ledger:
+    """What the clients were told: by name, the last acknowledged body's ETag, and those that may have come through later."""
+
+    def __init__(self):
+        self.acknowledged, self.possible, self.counts = {}, {}, Counter()
+
+    def take(self, line, servers_live):
+        word, *rest = line.split(maxsplit=2)
+        self.counts[word] += 1
+        assert word != "wrong", line
+        assert word != "lost" or not servers_live, f"only clients were killed: {line}"
+        if word == "begin":
+            self.possible.setdefault(rest[0], set()).add(rest[1])
+        elif word == "done":
+            self.acknowledged[rest[0]], self.possible[rest[0]] = rest[1], set()
+
+    def check(self, objects):
+        """Each object that was ever begun."""
+        for name in self.possible:
+            status, fields, got = objects.request("GET", name, form_of(name))
+            if status == 404:
+                assert name not in self.acknowledged, f"{name} was acknowledged and is lost"
                 continue
-            if status == 201:
-                self.acknowledged[name], self.possible[name] = etag, set()
-                self.puts += 1
+            etag = md5(got)
+            assert (status, fields["Etag"].strip('"')) == (200, etag), name
+            assert etag in {self.acknowledged.get(name), *self.possible[name]}, name
+            self.acknowledged[name], self.possible[name] = etag, set()
 
 
-def test_object_server_is_killed(cluster):
-    objects = Objects(cluster)
-    stop = threading.Event()
-    writers = [Writer(objects, number, stop) for number in range(4)]
-    for writer in writers:
-        writer.start()
-    source = random.Random(5)
-    for _ in range(KILLS):
-        time.sleep(source.uniform(0.05, 0.6))
-        cluster.kill("object", signal.SIGKILL)
+def form_of(name):
+    return list(FORMS)[int(name[1])]
+
+
+class Clients:
+    """Processes, until they are killed."""
+
+    def __init__(self, port, round):
+        program = [sys.executable, str(Path(__file__).with_name("client.py")), str(port)]
+        self.files, self.processes = [], []
+        for policy in range(len(FORMS)):
+            for number in range(CLIENTS_OF_A_FORM):
+                self.files.append(tempfile.TemporaryFile("w+"))
+                command = [*program, str(policy), str(number), f"{round}{policy}{number}", str(NAMES)]
+                self.processes.append(subprocess.Popen(command, stdout=self.files[-1]))
+
+    def wait_for_work(self):
+        """Until each has said something."""
+        until = time.monotonic() + 30
+        while not all(os.fstat(file.fileno()).st_size for file in self.files):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def end(self):
+        """What they said, each for itself."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            assert process.wait() == -signal.SIGKILL, "a client ended by itself"
+        lines = []
+        for file in self.files:
+            file.seek(0)
+            with file:
+                lines += file.read().splitlines()
+        return lines
+
+
+def warm(objects):
+    """Every worker has carried something of every form, as many requests at once as there are clients."""
+    names = {form: objects.put(body_of(2 << 20), form) for form in FORMS}
+
+    def some():
+        for form, name in names.items():
+            objects.put(body_of(1 << 20), form)
+            objects.request("GET", name, form)
+            objects.request("GET", name, form, Range="bytes=5-70000")
+
+    threads = [threading.Thread(target=some) for _ in range(CLIENTS_OF_A_FORM * len(FORMS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def strike(kind, cluster, source):
+    if kind == "worker":
+        victim = source.choice(cluster.workers_of("object"))
+        os.kill(victim, signal.SIGKILL)
+        # Its parent makes another.
+        await_workers(cluster, without=victim)
+    elif kind == "server":
+        cluster.kill("object")
         cluster.start_server("object")
-    time.sleep(0.5)
-    stop.set()
-    for writer in writers:
-        writer.join(60)
-        assert not writer.is_alive()
-    puts = 0
-    for writer in writers:
-        puts += writer.puts
-        for name, etag in writer.acknowledged.items():
-            status, fields, got = objects.request("GET", name)
-            assert status == 200, f"{name} was acknowledged and is lost"
-            assert md5(got) == fields["Etag"].strip('"')
-            assert md5(got) == etag or md5(got) in writer.possible[name]
-    assert puts > KILLS, "the writers got something done between the kills"
-    quarantine = cluster.devices / "d1" / "quarantined"
-    assert not quarantine.exists(), list(quarantine.rglob("*"))
+        await_workers(cluster)
 
 
-def test_clients_are_killed(objects):
-    before = len(objects.descriptors())
-    command = [sys.executable, "-c", CLIENT, str(objects.cluster.ports["object"])]
-    source = random.Random(6)
-    for seed in range(KILLS):
-        clients = [subprocess.Popen([*command, str(4 * seed + number)]) for number in range(4)]
-        time.sleep(source.uniform(0.1, 0.5))
-        for client in clients:
-            client.kill()
-            client.wait()
-    assert objects.settled(before), objects.descriptors()
-    for number in range(4):
-        status, fields, got = objects.request("GET", f"killed{number}")
-        assert status in (200, 404)
-        if status == 200:
-            assert md5(got) == fields["Etag"].strip('"') and len(set(got)) == 1
+@pytest.mark.parametrize("kind", KINDS)
+def test_kill(kind, cluster, objects, ledger, before):
+    ledger.counts.clear()
+    source = random.Random(kind)
+    rounds = max(KILLS // len(KINDS), 1)
+    for round in range(rounds):
+        clients = Clients(cluster.ports["object"], round)
+        try:
+            clients.wait_for_work()
+            time.sleep(source.uniform(0, 0.5))
+            strike(kind, cluster, source)
+            # They go on for a while.
+            time.sleep(source.uniform(0, 0.3) if kind != "clients" else 0)
+        finally:
+            said = clients.end()
+        for line in said:
+            ledger.take(line, servers_live=kind == "clients")
+        assert objects.settled(before), Counter(objects.descriptors())
+        ledger.check(objects)
+    print(f"{kind}: {rounds} rounds, {dict(ledger.counts)}, {len(ledger.acknowledged)} objects")
+    assert ledger.counts["done"] > rounds * len(FORMS), "the clients got something done"
+    assert ledger.counts["begin"] > ledger.counts["done"], "none was killed in the midst"
+    warm(objects)
+    assert objects.settled(before), Counter(objects.descriptors())
+    counts = cluster.counters()
+    assert counts["PUT"]["carried"] and counts["GET"]["carried"]
+    assert not counts["PUT"]["left"] and not counts["GET"]["left"], counts
+    check_disk(cluster, objects, ledger)
+
+
+def check_disk(cluster, objects, ledger):
+    """After Swift's own cleanup there is one file for each object, each as its metadata say, and nothing else."""
+    from swift.obj.diskfile import read_metadata
+
+    root = cluster.devices / "d1"
+    wanted = {f"/AUTH_test/c/{name}" for name in ledger.acknowledged}
+    for index, form in enumerate(FORMS):
+        folder = root / ("objects" + (f"-{index}" if index else "")) / "0"
+        suffixes = [entry.name for entry in folder.iterdir() if entry.is_dir()]
+        # As a replicator asks for them: it cleans up as it goes.
+        assert replicate(objects, form, suffixes) == 200
+        names = [read_metadata(str(file))["name"] for file in folder.rglob("*.data")]
+        mine = [name for name in names if name.startswith("/AUTH_test/c/k")]
+        assert len(names) == len(set(names)), "an object has two files"
+        assert set(mine) == {name for name in wanted if form_of(name.rsplit("/", 1)[1]) == form}
+    known = {"hashes.pkl", "hashes.invalid", ".lock", ".lock-replication"}
+    strays = [file for file in root.rglob("*") if file.is_file() and file.suffix != ".data" and file.name not in known]
+    assert not strays
+    cluster.audit()
+    assert not (root / "quarantined").exists(), list((root / "quarantined").rglob("*"))
+
+
+def replicate(objects, form, suffixes):
+    connection = objects.connect()
+    connection.request("REPLICATE", f"/d1/0/{'-'.join(suffixes)}", headers=objects.headers(form))
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
