@@ -31,6 +31,7 @@ test: ## every test
 	$(CARGO) test --workspace --locked
 	DCS_GZIP=zlib-rs $(CARGO) test -q -p dcs-ndp --locked --test vectors --test properties --test independent --test corpus
 	tools/python test
+	integrations/swift/run quick
 
 swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own, beside stock; a quarter of an hour
 	@tools/setup

@@ -6,24 +6,45 @@ for what no server may answer, however it is killed; `lost ...` for a connection
 
 import http.client
 import random
+import socket
 import sys
 import time
 from hashlib import md5
 
 SIZES = [1000, 70_000, 1 << 20, 3 << 20]
+PIECE = 128 << 10
+PAUSE_S = 0.004
 
 
 def say(*words):
     print(*words, flush=True)
 
 
+def slowly(data):
+    """A whole body would lie in the socket's buffers at once, and arrive after its client's death."""
+    for start in range(0, len(data), PIECE):
+        yield data[start : start + PIECE]
+        time.sleep(PAUSE_S)
+
+
 def exchange(port, method, name, policy, body=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.sock = socket.socket()
     try:
+        # Little lies between the two.
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE)
+        connection.sock.settimeout(30)
+        connection.sock.connect(("127.0.0.1", port))
         fields = {"X-Timestamp": f"{time.time():.5f}", "X-Backend-Storage-Policy-Index": policy, "Content-Type": "a/b"}
-        connection.request(method, f"/d1/0/AUTH_test/c/{name}", body, {**fields, **headers})
+        connection.request(method, f"/d1/0/AUTH_test/c/{name}", body, {**fields, **{key.replace("_", "-"): value for key, value in headers.items()}})
         answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
+        got = b""
+        while piece := answer.read(PIECE):
+            got += piece
+            time.sleep(PAUSE_S)
+        if len(got) != int(answer.headers["Content-Length"]):
+            raise http.client.IncompleteRead(got)
+        return answer.status, answer.headers, got
     finally:
         connection.close()
 
@@ -49,7 +70,7 @@ def main():
         etag = md5(data).hexdigest()
         say("begin", name, etag)
         try:
-            status, _, _ = exchange(port, "PUT", name, policy, data)
+            status, _, _ = exchange(port, "PUT", name, policy, slowly(data), Content_Length=str(len(data)))
             if status != 201:
                 say("wrong", "PUT", name, status)
                 continue
