@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo server python test swift preload hdfs lint fuzz bench bench-all generate clean
+.PHONY: help build demo server python test swift preload hdfs lint fuzz bench bench-all report generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,9 @@ bench: build ## what the main jobs cost, beside what else could do them: a few m
 
 bench-all: build ## every job, with small objects, cold files and hogs, and object servers, to target/bench: two hours and more
 	tools/bench-all
+
+report: build ## the papers' experiments beside the papers' figures, on one page: target/report/index.html
+	tools/report
 
 generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi
 	$(CARGO) run -q -p dcs-abi-gen

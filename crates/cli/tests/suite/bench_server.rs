@@ -1,4 +1,4 @@
-//! `dcs bench server`: the papers' experiments in virtual time, the fast one of them.
+//! `dcs bench server`: the papers' experiments in virtual time, the fast one of them; and the report.
 
 use crate::run::Place;
 
@@ -35,4 +35,83 @@ fn every_parameter_has_a_source() {
     assert!(
         rows.len() > 30 && rows.iter().all(|row| row["source"].as_str().is_some_and(|text| text.len() > 20))
     );
+}
+
+/// Fields of what `dcs server demo --json` prints, and a name that would be markup.
+const GUEST: &str = r#"{"event":"step","name":"boot"}
+{"event":"measurement","job":"SSD -> md5 -> NIC","by":"<host>","guest_cpu_s_per_gib":21.6,"guest_cpu_ratio":null,"device_interrupts_per_gib":48896.0,"system_calls_per_gib":19968.0}
+{"event":"measurement","job":"SSD -> md5 -> NIC","by":"card","guest_cpu_s_per_gib":1.96,"guest_cpu_ratio":0.0907,"device_interrupts_per_gib":1072.0,"system_calls_per_gib":24064.0}
+"#;
+
+#[test]
+fn the_report_is_one_page_that_a_browser_shows() {
+    let place = Place::new();
+    place.write("guest.json", GUEST.as_bytes());
+    let lines =
+        place.run("bench server latency --quick --json --html report.html --guest guest.json").ok().lines();
+    let page = String::from_utf8(place.read("report.html")).unwrap();
+    for outside in ["src=", "<link", "url(", "<script", "@import"] {
+        assert!(!page.contains(outside), "nothing from elsewhere, and no script: {outside}");
+    }
+    let figures: Vec<_> = lines.iter().filter(|line| line["event"] == "figure").collect();
+    for dom in [Some(page), in_a_browser(&place.path("report.html"))].into_iter().flatten() {
+        assert_eq!(dom.matches("<svg").count(), 1);
+        assert_eq!(
+            dom.matches("</table>").count(),
+            5,
+            "reached, measurements, figures, the guest, parameters"
+        );
+        for figure in &figures {
+            assert!(dom.contains(&format!("{:.3}</td>", figure["ours"].as_f64().unwrap())), "{figure}");
+        }
+        assert!(dom.contains("not reached") && dom.contains("A quick run"), "what falls short is said");
+        assert!(
+            dom.contains("&lt;host&gt;</td>") && dom.contains("1.96</td>") && dom.contains("0.09</td>"),
+            "{dom}"
+        );
+        assert!(dom.contains("Arrakis (OSDI 2014), table 1"), "parameters have their sources");
+        // The data are what was printed.
+        let data = dom.split("<pre id=\"lines\">").nth(1).unwrap().split("</pre>").next().unwrap();
+        let data =
+            data.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        let data: Vec<serde_json::Value> =
+            data.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(figures.iter().all(|figure| data.contains(figure)));
+        assert!(data.iter().any(|line| line["by"] == "card" && line["guest_cpu_s_per_gib"] == 1.96));
+    }
+}
+
+/// What a browser makes of it, if there is one.
+fn in_a_browser(page: &std::path::Path) -> Option<String> {
+    let browsers = ["chromium", "chromium-browser", "google-chrome"];
+    let there = |name: &&str| std::process::Command::new(name).arg("--version").output().is_ok();
+    let Some(browser) = browsers.iter().find(|name| there(name)) else {
+        eprintln!("skipped: no Chromium here (Debian: apt install chromium)");
+        return None;
+    };
+    let profile = tempfile::tempdir().unwrap();
+    let out = std::process::Command::new("timeout")
+        .args(["90", browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(["--dump-dom", &format!("file://{}", page.display())])
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Some(String::from_utf8(out.stdout).unwrap())
+}
+
+#[test]
+fn what_is_no_guest_s_measurement_is_refused_before_anything_is_measured() {
+    let place = Place::new();
+    for (text, said) in [
+        ("no JSON", "expected"),
+        ("{\"event\":\"done\"}", "no measurement"),
+        ("{\"event\":\"measurement\"}", "guest_cpu_s_per_gib"),
+    ] {
+        place.write("guest.json", text.as_bytes());
+        let run = place.run("bench server latency --html report.html --guest guest.json");
+        run.fails(2, &[said, "dcs server demo --json"]);
+        assert!(!place.path("report.html").exists());
+    }
 }

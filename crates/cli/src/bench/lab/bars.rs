@@ -34,9 +34,10 @@ type Failed = Box<dyn std::error::Error>;
 
 /// Writes the chart to a file.
 pub fn draw(chart: &Chart, path: &Path, report: &Report) -> Result<(), Failure> {
-    all(chart, path).map_err(|error| {
+    let failed = |error: Failed| {
         Failure::new(Exit::Failed, format!("{}: {error}", path.display())).advise("check the folder of --svg")
-    })?;
+    };
+    std::fs::write(path, svg(chart).map_err(failed)?).map_err(|error| failed(error.into()))?;
     report.remark(format_args!("the plot is in {}", path.display()));
     Ok(())
 }
@@ -61,7 +62,14 @@ fn colour(what: Component) -> RGBColor {
     }
 }
 
-fn all(chart: &Chart, path: &Path) -> Result<(), Failed> {
+/// The chart.
+pub fn svg(chart: &Chart) -> Result<String, Failed> {
+    let mut text = String::new();
+    all(chart, &mut text)?;
+    Ok(text)
+}
+
+fn all(chart: &Chart, text: &mut String) -> Result<(), Failed> {
     let mut panels: Vec<(&str, Vec<&Bar>)> = Vec::new();
     for bar in &chart.bars {
         match panels.iter_mut().find(|(known, _)| *known == bar.panel) {
@@ -72,7 +80,7 @@ fn all(chart: &Chart, path: &Path) -> Result<(), Failed> {
     let columns = COLUMNS.min(panels.len().max(1));
     let lines = panels.len().div_ceil(columns).max(1);
     let size = (PANEL.0 * columns as u32, PANEL.1 * lines as u32 + LEGEND);
-    let root = SVGBackend::new(path, size).into_drawing_area();
+    let root = SVGBackend::with_string(text, size).into_drawing_area();
     root.fill(&WHITE)?;
     let (top, below) = root.split_vertically(LEGEND);
     legend(&top, chart, size.0)?;
@@ -171,10 +179,7 @@ mod tests {
             parts: parts.clone(),
         };
         let chart = Chart { unit: "us", bars: vec![bar("one"), bar("one"), bar("other")] };
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("bars.svg");
-        all(&chart, &path).unwrap();
-        let svg = std::fs::read_to_string(path).unwrap();
+        let svg = svg(&chart).unwrap();
         // Three bars and the legend.
         assert_eq!(svg.matches("#0072B2").count(), 4);
         assert_eq!(svg.matches("#D55E00").count(), 4);

@@ -3,6 +3,7 @@
 //! The servers are those of [`dcs_lab`]: this module chooses the size, shows tables, figures beside the papers', JSON and plots.
 
 mod bars;
+mod page;
 mod show;
 
 use crate::failure::Failure;
@@ -12,6 +13,7 @@ use clap::{Args, Subcommand};
 use dcs_lab::experiments::figure::Figure;
 use dcs_lab::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
 use dcs_lab::parameters::Parameters;
+use page::Page;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,12 @@ pub struct Options {
     /// Draw it in the papers' form; `all` draws NAME-EXPERIMENT.svg
     #[arg(long, value_name = "NAME.svg", global = true)]
     pub svg: Option<PathBuf>,
+    /// Write one page with tables, plots, the papers' figures beside, every parameter with its source, and the data
+    #[arg(long, value_name = "FILE.html", global = true)]
+    pub html: Option<PathBuf>,
+    /// For the page: what `dcs server demo --json` printed, the card in QEMU beside the guest's kernel
+    #[arg(long, value_name = "FILE", global = true, requires = "html")]
+    pub guest: Option<PathBuf>,
     /// A few transfers only, for a quick look: figures differ a little
     #[arg(long, global = true)]
     pub quick: bool,
@@ -65,6 +73,7 @@ Examples:
   dcs bench server latency                         # a table, and the papers' figures beside
   dcs bench server contention --svg contention.svg
   dcs bench server all --json | jq 'select(.event == \"figure\")'
+  dcs bench server all --html report.html          # everything on one page
   dcs bench server parameters                      # what time everything takes, and who says so
 
 The servers are models in virtual time: a PCIe fabric with NVMe, NIC and GPU models, a TCP peer at the far end, a processor
@@ -79,7 +88,7 @@ its source, and none was chosen for what comes out. The same build gives the sam
 
 docs/experiments.md says what is modelled and what not, and what differs from the papers and why.
 
-Exit codes: 0 done; 1 a plot could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
+Exit codes: 0 done; 1 a plot or page could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
 
 /// What an experiment shows.
 struct Shown {
@@ -102,6 +111,8 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         Experiment::All => EXPERIMENTS.to_vec(),
         one => vec![one],
     };
+    let guest = page::guest(options)?;
+    let mut all = Vec::new();
     for experiment in &chosen {
         let step = report.step(format!("{experiment:?}"));
         let shown = measure(*experiment, parameters, options.quick);
@@ -111,6 +122,10 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
             let path = if chosen.len() > 1 { named(path, shown.name) } else { path.clone() };
             bars::draw(&shown.chart, &path, report)?;
         }
+        all.push(shown);
+    }
+    if let Some(path) = &options.html {
+        Page { shown: &all, parameters: &parameters, guest, quick: options.quick }.write(path, report)?;
     }
     report.object(&json!({ "event": "done", "ok": true }));
     Ok(())

@@ -42,15 +42,21 @@ pub fn experiment(shown: &Shown, report: &Report) {
     report.text("\n  ours   paper   to reach");
     for figure in &shown.figures {
         report.text(self::figure(figure));
-        report.object(&json!({
-            "event": "figure", "experiment": shown.name, "figure": figure.what, "ours": figure.ours,
-            "paper": figure.paper, "to_reach": figure.reach.map(reach), "reached": figure.is_reached(),
-            "why": figure.why,
-        }));
+        report.object(&figure_object(shown.name, figure));
     }
 }
 
-fn reach(reach: Reach) -> String {
+/// A figure of an experiment as JSON.
+pub fn figure_object(experiment: &str, figure: &Figure) -> Value {
+    json!({
+        "event": "figure", "experiment": experiment, "figure": figure.what, "ours": figure.ours,
+        "paper": figure.paper, "to_reach": figure.reach.map(reach), "reached": figure.is_reached(),
+        "why": figure.why,
+    })
+}
+
+/// As it is written.
+pub fn reach(reach: Reach) -> String {
     match reach {
         Reach::AtMost(most) => format!("<= {most}"),
         Reach::AtLeast(least) => format!(">= {least}"),
