@@ -189,12 +189,16 @@ def table(costs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    release = ROOT / "target" / "release"
+    release = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute() / "release"
     parser.add_argument("--library", type=pathlib.Path, default=release / "libdcs_preload.so")
     parser.add_argument("--dcs", type=pathlib.Path, default=release / "dcs")
     parser.add_argument("--size", type=int, default=512, help="MiB")
     parser.add_argument("--runs", type=int, default=3, help="0: no measurement")
     options = parser.parse_args()
+    # A library that isn't there is no error to LD_PRELOAD.
+    for file in (options.library, options.dcs):
+        if not file.is_file():
+            parser.error(f"{file} is not there: make build")
     # Processes and mounts are cleaned up then too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("demo: terminated"))
     with tempfile.TemporaryDirectory() as name:
