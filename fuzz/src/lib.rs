@@ -15,8 +15,10 @@
 //! | `vfio_user` | what a client sends to the card's process | `crates/card/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
 //! | `head` | the head of a request to the object server | `crates/server/tests/corpus.rs` |
+//! | `connection` | what a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
 //! | `chunks` | a body in the chunked coding, and how it is cut | `crates/server/tests/corpus.rs` |
 //! | `users` | a list of users | `crates/server/tests/corpus.rs` |
+//! | `preload` | rules of the preload library and a path; a key; a file of counters | `integrations/preload-rules/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
 //! the module and replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in
@@ -25,16 +27,20 @@
 
 mod abi;
 mod card;
+mod connection;
 mod engine;
 mod guest;
 mod ndp;
 mod net;
+mod preload;
 mod server;
 
 pub use abi::{descriptor, entry};
 pub use card::vfio_user;
+pub use connection::connection;
 pub use engine::engine;
 pub use guest::card as guest;
 pub use ndp::operators;
 pub use net::net;
+pub use preload::preload;
 pub use server::{chunks, head, users};

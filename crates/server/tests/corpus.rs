@@ -1,5 +1,7 @@
-//! The fuzz targets of `fuzz/src/server.rs` on their corpora.
+//! The fuzz targets of `fuzz/src/connection.rs` and `fuzz/src/server.rs` on their corpora.
 
+#[path = "../../../fuzz/src/connection.rs"]
+mod connection;
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 #[path = "../../../fuzz/src/server.rs"]
@@ -18,4 +20,9 @@ fn chunks_corpus() {
 #[test]
 fn users_corpus() {
     replay::replay("users", 20_000, targets::users);
+}
+
+#[test]
+fn connection_corpus() {
+    replay::replay("connection", 2_000, connection::connection);
 }

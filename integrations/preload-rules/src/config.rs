@@ -154,7 +154,7 @@ impl Config {
     /// [`ConfigError`].
     pub fn from_environment() -> Result<Option<Config>, ConfigError> {
         if let Ok(text) = std::env::var(TEXT_VARIABLE) {
-            return Config::parse(&toml::from_str(&text)?).map(Some);
+            return Config::parse(&File::from_text(&text)?).map(Some);
         }
         match std::env::var_os(FILE_VARIABLE) {
             Some(path) => Config::read(Path::new(&path)).map(Some),
@@ -185,7 +185,16 @@ impl File {
     /// [`ConfigError::Read`], [`ConfigError::Syntax`].
     pub fn read(path: &Path) -> Result<File, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.into(), error))?;
-        Ok(toml::from_str(&text)?)
+        File::from_text(&text)
+    }
+
+    /// From TOML, unchecked.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Syntax`].
+    pub fn from_text(text: &str) -> Result<File, ConfigError> {
+        Ok(toml::from_str(text)?)
     }
 
     /// As TOML.

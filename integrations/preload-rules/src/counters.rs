@@ -91,10 +91,14 @@ impl Counter {
 ///
 /// That of reading it; InvalidData where it is not such a file.
 pub fn read(path: &Path) -> std::io::Result<Vec<(Counter, u64)>> {
-    let bytes = std::fs::read(path)?;
     let refused =
         || std::io::Error::new(std::io::ErrorKind::InvalidData, "it is no file of dcs-preload's counters");
-    let values = bytes.strip_prefix(&MAGIC).filter(|_| bytes.len() == FILE_SIZE).ok_or_else(refused)?;
+    parse(&std::fs::read(path)?).ok_or_else(refused)
+}
+
+/// Each counter with its value; none where the bytes are not such a file.
+pub fn parse(bytes: &[u8]) -> Option<Vec<(Counter, u64)>> {
+    let values = bytes.strip_prefix(&MAGIC).filter(|_| bytes.len() == FILE_SIZE)?;
     let value = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
-    Ok(Counter::ALL.into_iter().zip(values.chunks_exact(8).map(value)).collect())
+    Some(Counter::ALL.into_iter().zip(values.chunks_exact(8).map(value)).collect())
 }

@@ -37,7 +37,7 @@ pub fn counter(value: &[u8]) -> Option<[u8; 16]> {
     <[u8; 16]>::try_from(value).ok().or_else(|| from_hex(value.trim_ascii())?.try_into().ok())
 }
 
-/// Reads a key: raw bytes, or hexadecimal digits with white space around.
+/// Reads a key file.
 ///
 /// # Errors
 ///
@@ -47,17 +47,24 @@ pub fn read(path: &Path) -> Result<[u8; KEY_SIZE], String> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(failed)?;
     file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    let text = bytes.trim_ascii();
-    // A key of digits only is text: no random key of 32 bytes looks so.
-    let decoded = if text.len() >= KEY_SIZE { from_hex(text) } else { None };
-    let key = decoded.unwrap_or(bytes);
-    let length = key.len();
-    key.try_into().map_err(|_| {
+    parse(bytes).map_err(|length| {
         format!(
             "the key in {} has {length} bytes; aes256-ctr takes {KEY_SIZE} (openssl rand -hex {KEY_SIZE})",
             path.display()
         )
     })
+}
+
+/// What a key file has: raw bytes, or hexadecimal digits with white space around.
+///
+/// # Errors
+///
+/// How many bytes the key has, where it is not as many as it should.
+pub fn parse(bytes: Vec<u8>) -> Result<[u8; KEY_SIZE], usize> {
+    let text = bytes.trim_ascii();
+    // A key of digits only is text: no random key of 32 bytes looks so.
+    let decoded = if text.len() >= KEY_SIZE { from_hex(text) } else { None };
+    decoded.unwrap_or(bytes).try_into().map_err(|key: Vec<u8>| key.len())
 }
 
 fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
