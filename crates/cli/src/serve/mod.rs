@@ -15,7 +15,7 @@ use dcs_server::server::{Config, Server};
 use dcs_server::store::{Options, Store};
 use dcs_server::tls::Tls;
 use dcs_server::users::Users;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -151,7 +151,10 @@ fn random_word(length: usize) -> Result<String, Failure> {
 /// Logs go to standard error. s3s reports each refused request as an error of its own; the access log has them.
 fn log(format: Log) {
     let filter = EnvFilter::try_from_env("DCS_LOG").unwrap_or_else(|_| EnvFilter::new("info,s3s=off"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A file, the journal and a container's log have no colours.
+    let colours = std::io::stderr().is_terminal();
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     // Somebody else's subscriber, as in tests, stays.
     let _ = match format {
         Log::Text => builder.try_init(),

@@ -17,4 +17,5 @@ mod run;
 mod scrub;
 mod serve_full;
 mod serve_killed;
+mod serve_log;
 mod server;
