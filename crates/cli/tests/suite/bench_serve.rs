@@ -88,7 +88,7 @@ fn nginx_is_measured_with_and_without_digests() {
     assert_eq!(lines.pop().unwrap()["ok"], true);
     let (skipped, rows): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line["event"] == "skipped");
     skipped.iter().for_each(|line| println!("skipped {}: {}", line["contender"], line["why"]));
-    assert!(rows[0]["contender"] == "nginx" && rows.len() + skipped.len() == 4, "{rows:?}");
+    assert!(rows[0]["contender"] == "nginx" && rows.len() + skipped.len() == 5, "{rows:?}");
     for row in &rows {
         assert_eq!(row["base"], "nginx");
         positive(row, "cpu_s_per_gib");
