@@ -28,7 +28,7 @@ const INTRODUCTION: &str = "\
 Experiments of DCS (MICRO 2015) and DCS-ctrl (ISCA 2018; both in Ahn's dissertation, 2019), on servers that differ in one thing: who controls \
 the devices, and which way the data go. The servers are models in virtual time; the programs on them are real, move every byte over an \
 in-memory PCIe fabric and have it checked at the far end. What a step of software costs is a parameter, listed at the end with its source; \
-none was chosen for what comes out. The same build gives the same figures on any machine. docs/experiments.md says what is modelled and \
+none was chosen for what comes out. Figures from outside the papers and this repository were not checked against their originals. The same build gives the same figures on any machine. docs/experiments.md says what is modelled and \
 what is not.";
 
 const IN_QEMU: &str = "\
