@@ -124,7 +124,7 @@ class Bench:
             shutil.rmtree(cluster.devices / "d1" / "objects", ignore_errors=True)
 
     def _warm_up(self, cluster, server, size, clients):
-        """Stores each object twice: the first to write where nobody has yet pays for memory that the machine did not have before."""
+        """Stores each object twice, unmeasured: first PUTs into memory cost up to four times what later ones do."""
         try:
             self._load(cluster, server, "PUT", size, clients, least=2, seconds=0)
         except Failed as why:
