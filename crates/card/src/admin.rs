@@ -2,13 +2,13 @@
 
 use crate::card::{Card, FIRST_SSD};
 use crate::handles::{Access, Refusal, Thing};
-use crate::network::{self, Address, Network};
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
 use dcs_abi::admin::{AdminCompletion, AdminEntry, AdminPacket, GRANT_READ, GRANT_WRITE, opcode};
 use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;
 use dcs_devices::bus::{Bus, Window};
+use dcs_devices::network::{self, Address, Network};
 use dcs_devices::nic;
 use dcs_devices::nvme::{self, State};
 use dcs_devices::ssd::Ssd;
@@ -436,11 +436,7 @@ impl Card {
     /// Drives a NIC, anew where it was driven before. The answer comes when it is up.
     fn attach_nic(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Option<Answer> {
         let registers = self.registers_of(bus, entry, 0x2_0000);
-        let model = match entry.words[1] {
-            0x10c9 | 0x1526 | 0x10e6 => Some(nic::Model::Igb),
-            0x10d3 => Some(nic::Model::E1000e),
-            _ => None,
-        };
+        let model = u16::try_from(entry.words[1]).ok().and_then(nic::Model::of);
         let (Some(registers), Some(model)) = (registers, model) else {
             return Some(Err(Status::InvalidField));
         };
@@ -498,7 +494,8 @@ impl Card {
         if at < self.config().nics {
             let controller = FIRST_SSD + (self.config().ssds + at) as u32;
             let config = nic::Config::new(registers, controller, model);
-            let network = Network::new(config, address, self.config().key, &mut self.memory);
+            let secret = (self.config().key, PATH_PEER_TO_PEER);
+            let network = Network::new(config, address, secret, &mut self.memory);
             self.networks.push(network.ok_or(Status::OutOfResources)?);
             return Ok(at);
         }

@@ -5,10 +5,8 @@
 
 use crate::admin::Admin;
 use crate::costs::Costs;
-use crate::flow;
 use crate::handles::Handles;
 use crate::host::Asked;
-use crate::network::{Network, Wish};
 use crate::registers::{AdminQueues, Facts, Front, Registers};
 use crate::rings::Pair;
 use crate::timers::Timers;
@@ -16,6 +14,7 @@ use crate::wake::Wake;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
 use dcs_devices::bus::{Bus, ReadDone, Region, Tag, Window};
+use dcs_devices::network::{Network, Wish};
 use dcs_devices::ssd::{Job, Span, Ssd, Told, Work};
 use dcs_engine::{Action, BlockId, Engine, Event, Nanos, OperationId, Outcome, QueueId};
 use std::collections::HashMap;
@@ -373,8 +372,8 @@ impl Card {
 
     fn fulfil(&mut self, bus: &mut dyn Bus, at: usize, wish: Wish) {
         match wish {
-            Wish::Tell(flow::Told::Done(operation, outcome)) => self.done(operation, outcome),
-            Wish::Tell(flow::Told::Released(block)) => self.handle(Event::Released { block }),
+            Wish::Tell(Told::Done(operation, outcome)) => self.done(operation, outcome),
+            Wish::Tell(Told::Released(block)) => self.handle(Event::Released { block }),
             Wish::Connection(cid, connection) => self.connection(bus, at, cid, connection),
             Wish::Reread(slot, origin, memory) => {
                 let name = Own { network: at as u8, slot: slot as u8 };

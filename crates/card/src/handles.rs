@@ -2,9 +2,9 @@
 //!
 //! Whoever reaches for host memory asks here first, each time: what was released is out of reach from then on.
 
-use crate::network::Ends;
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE};
 use dcs_devices::bus::Window;
+use dcs_devices::network::Ends;
 
 /// What is done with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A [`card::Card`] is a state machine: it has no thread, no clock and no file descriptor, and reaches everything by a
-//! [`Bus`](dcs_devices::bus::Bus).
+//! [`Bus`](dcs_devices::bus::Bus). What it drives its SSDs and NICs by is [`dcs_devices::ssd`] and [`dcs_devices::network`].
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -21,7 +21,6 @@
 //! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
 //! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; what commands may name |
 //! | `host`, `work` | its reach into host memory; the engine's operations, performed |
-//! | [`network`], [`flow`], `datagrams` | a NIC, TCP and UDP; one connection as source and destination; datagrams as a source |
 //! | [`costs`] | what its own work takes, in virtual time |
 //! | [`wake`] | how the card's own thread waits |
 //!
@@ -51,11 +50,8 @@
 mod admin;
 pub mod card;
 pub mod costs;
-mod datagrams;
-pub mod flow;
 mod handles;
 mod host;
-pub mod network;
 pub mod pci;
 pub mod registers;
 mod rings;

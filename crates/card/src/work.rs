@@ -1,15 +1,13 @@
 //! The engine's operations on the card: endpoints are checked and bound, reads, writes and operators are performed.
 
 use crate::card::Card;
-use crate::datagrams::Read;
-use crate::flow::Origin;
 use crate::handles::{Access, Thing};
 use crate::host::Asked;
-use crate::network::WriteTo;
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::bus::{Bus, Window};
+use dcs_devices::network::{Origin, Read, WriteTo};
 use dcs_devices::ssd::{Job, Span, Work};
 use dcs_engine::{
     Binding, BlockId, CommandId, EndpointSpec, Fault, Operation, OperationId, OperationKind, Outcome, Place,

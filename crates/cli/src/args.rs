@@ -93,6 +93,8 @@ pub struct Send {
     /// How long to try to connect
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub connect_timeout: Duration,
+    #[command(flatten)]
+    pub nic: NicOptions,
 }
 
 #[derive(Debug, Args)]
@@ -112,6 +114,22 @@ pub struct Recv {
     /// How long to wait for a connection; without it, for ever
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub accept_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub nic: NicOptions,
+}
+
+/// A NIC that this process drives.
+#[derive(Debug, Args)]
+pub struct NicOptions {
+    /// PCI function of a NIC to drive directly, past the kernel's driver and its TCP: dcs doctor
+    #[arg(long, value_name = "FUNCTION", requires = "address")]
+    pub nic: Option<String>,
+    /// Its IPv4 address, with the length of the network's prefix: 10.0.2.15/24
+    #[arg(long, value_name = "ADDRESS/PREFIX", requires = "nic")]
+    pub address: Option<String>,
+    /// Its way to other networks
+    #[arg(long, value_name = "ADDRESS", requires = "nic")]
+    pub gateway: Option<std::net::Ipv4Addr>,
 }
 
 #[derive(Debug, Args)]
@@ -417,6 +435,7 @@ Examples:
   tar c src | dcs send - there:9000 --through sha256,zstd:3
   dcs send disk.img unix:/run/backup.sock --offset 1GiB --length 64MiB --cache off
   dcs send nvme:0000:01:00.0/1@2048+1GiB there:9000 --through md5     # past the kernel's driver: dcs doctor
+  dcs send nvme:01:00.0@0+1GiB 10.0.2.2:9000 --nic 02:00.0 --address 10.0.2.15/24     # and past its TCP
 
   openssl rand -hex 32 > key; chmod 600 key; iv=$(openssl rand -hex 16)
   dcs send secret there:9000 --through md5,aes256-ctr --key-file key --iv $iv
@@ -438,6 +457,7 @@ Examples:
   dcs recv 127.0.0.1:9000 log --through gunzip,sha256 --durable
   dcs recv 9000 secret --through aes256-ctr,md5 --key-file key --iv $iv --expect md5=$sum
   dcs recv unix:/run/backup.sock - --through crc32c > disk.img
+  dcs recv 9000 nvme:01:00.0@0+1GiB --nic 02:00.0 --address 10.0.2.15/24     # past the kernel: dcs doctor
 
 A PORT alone listens on all addresses; 127.0.0.1:PORT takes connections of this machine only.
 One connection is accepted. FILE appears, or is replaced, only when all has been received and is as

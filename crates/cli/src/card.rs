@@ -1,14 +1,15 @@
 //! Which engine `dcs send`, `dcs recv` and `dcs copy` run on. On a card, where DCS_BACKEND says so, connections are the card's own, on its
-//! own address.
+//! own address; where a NIC is driven by this process, they are this process's, on the NIC's.
 
 use crate::failure::{Exit, Failure};
 use crate::nvme;
 use crate::report::Report;
 use crate::target::Target;
 use dcs::card::{Options, extents, net};
-use dcs::{Backend, Engine, Sink, Source};
+use dcs::{Backend, Engine, Sink, Source, Status};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Which backend transfers run on, and which devices are the card's.
 const BACKEND: &str = "DCS_BACKEND";
@@ -17,13 +18,18 @@ const BACKEND: &str = "DCS_BACKEND";
 pub struct Engines {
     /// The card's.
     pub card: Option<Arc<Engine>>,
-    /// One that drives SSDs itself.
+    /// One that drives SSDs or a NIC itself.
     pub drives: Option<Arc<Engine>>,
 }
 
 impl Engines {
-    /// Those for a transfer between these.
-    pub fn new(names: &[&str], io: dcs::Io, report: &Report) -> Result<Engines, Failure> {
+    /// Those for a transfer between these, by way of that NIC.
+    pub fn new(
+        names: &[&str],
+        nic: Option<dcs::Nic>,
+        io: dcs::Io,
+        report: &Report,
+    ) -> Result<Engines, Failure> {
         let card = engine()?.map(Arc::new);
         if let (Some(_), Some(name)) = (&card, names.iter().find(|name| nvme::is_named(name))) {
             return Err(Failure::usage(format!(
@@ -31,7 +37,19 @@ impl Engines {
             ))
             .advise(format!("unset {BACKEND} to have it driven by this process")));
         }
-        Ok(Engines { drives: nvme::engine(names, io, report)?, card })
+        if let (Some(_), Some(nic)) = (&card, &nic) {
+            return Err(Failure::usage(format!(
+                "--nic {}: the card drives the NIC that DCS_CARD_NIC names",
+                nic.function
+            ))
+            .advise(format!("unset {BACKEND} to have it driven by this process")));
+        }
+        Ok(Engines { drives: nvme::engine(names, nic, io, report)?, card })
+    }
+
+    /// The one whose NIC makes connections.
+    pub fn network(&self) -> Option<&Arc<Engine>> {
+        self.card.as_ref().or(self.drives.as_ref().filter(|engine| engine.interface().is_some()))
     }
 
     /// Whichever is there.
@@ -57,31 +75,43 @@ fn engine() -> Result<Option<Engine>, Failure> {
     started.map(Some).map_err(|failure| failure.advise("dcs server shell boots a server that has one"))
 }
 
-/// From the card's address to this one.
-pub fn connect(engine: &Engine, to: &str) -> Result<net::Connection, Failure> {
+/// From the card's address, or the NIC's, to this one.
+pub fn connect(engine: &Engine, to: &str, limit: Duration) -> Result<net::Connection, Failure> {
     let address: SocketAddrV4 = to.parse().map_err(|_| {
-        Failure::usage(format!("{to}: the card connects to an IPv4 address and a port"))
+        Failure::usage(format!("{to}: the NIC connects to an IPv4 address and a port"))
             .advise("for example 10.0.2.2:9000")
     })?;
-    engine.connect(address).map_err(|error| {
-        Failure::new(Exit::Peer, format!("{to}: {error}"))
-            .advise("start the receiver first: dcs recv PORT FILE")
-    })
+    engine
+        .connect_timeout(address, limit)
+        .map_err(|error| failed(to, &error).advise("start the receiver first: dcs recv PORT FILE"))
 }
 
-/// One connection to a port of the card's.
-pub fn accept(engine: &Engine, at: &str, listening: impl FnOnce()) -> Result<net::Connection, Failure> {
-    let failed = |error: net::NetError| Failure::new(Exit::Peer, format!("{at}: {error}"));
-    let port: u16 = at.parse().map_err(|_| {
-        Failure::usage(format!("{at}: the card listens at a port of its own address"))
-            .advise("give the port alone: dcs recv 9000 FILE --length SIZE")
+/// One connection to a port of the card's, or of the NIC's.
+pub fn accept(
+    engine: &Engine,
+    at: &str,
+    limit: Option<Duration>,
+    listening: impl FnOnce(),
+) -> Result<net::Connection, Failure> {
+    let port: u16 = at.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+        Failure::usage(format!("{at}: the NIC listens at a port of its own address"))
+            .advise("give the port alone: dcs recv 9000 FILE")
     })?;
-    let listener = engine.listen(port).map_err(failed)?;
+    let listener = engine.listen(port).map_err(|error| failed(at, &error))?;
     listening();
-    listener.accept().map_err(failed)
+    let accepted = match limit {
+        Some(limit) => listener.accept_timeout(limit),
+        None => listener.accept(),
+    };
+    accepted.map_err(|error| failed(at, &error))
 }
 
-/// Ends the stream, and waits until the peer has ended its own: the card's connections end with this process.
+fn failed(what: &str, error: &net::NetError) -> Failure {
+    let exit = if error.status == Status::Timeout { Exit::Timeout } else { Exit::Peer };
+    Failure::new(exit, format!("{what}: {error}"))
+}
+
+/// Ends the stream, and waits until the peer has ended its own: connections that the kernel knows nothing of end with this process.
 pub fn finish(engine: &Engine, connection: &net::Connection) -> Result<(), Failure> {
     let failed = |error: String| Failure::new(Exit::Peer, format!("ending the connection: {error}"));
     connection.shutdown().map_err(|error| failed(error.to_string()))?;

@@ -26,6 +26,7 @@ mod failure;
 mod input;
 mod interrupt;
 mod keys;
+mod nic;
 mod nvme;
 mod operate;
 mod ops;

@@ -3,7 +3,7 @@
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
 use crate::units;
-use dcs::{DriveError, Engine, Error, Io, Mode, Namespace, Sink, Source};
+use dcs::{DriveError, Engine, Error, Io, Mode, Namespace, Nic, Sink, Source};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -34,8 +34,13 @@ pub fn is_named(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The engine that drives the SSDs among these names; none where there is none among them.
-pub fn engine(names: &[&str], io: Io, report: &Report) -> Result<Option<Arc<Engine>>, Failure> {
+/// The engine that drives the SSDs among these names, and that NIC; none where there are neither.
+pub fn engine(
+    names: &[&str],
+    nic: Option<Nic>,
+    io: Io,
+    report: &Report,
+) -> Result<Option<Arc<Engine>>, Failure> {
     let mut wanted: Vec<Name> = Vec::new();
     for name in names.iter().filter(|name| is_named(name)) {
         let name = parse(name)?;
@@ -45,14 +50,18 @@ pub fn engine(names: &[&str], io: Io, report: &Report) -> Result<Option<Arc<Engi
             _ => wanted.push(name),
         }
     }
-    if wanted.is_empty() {
+    if wanted.is_empty() && nic.is_none() {
         return Ok(None);
     }
     let mut builder = Engine::builder().io(io);
     for name in &wanted {
         builder = builder.nvme(name.function.as_str(), name.namespace);
     }
+    if let Some(nic) = nic {
+        builder = builder.nic(nic);
+    }
     let engine = builder.start().map_err(failure)?;
+    crate::nic::say(&engine, report);
     for namespace in engine.namespaces() {
         let memory = match namespace.has_huge_pages() {
             true => "huge pages",
@@ -167,7 +176,7 @@ fn parse(text: &str) -> Result<Name, Failure> {
     Ok(Name { function, namespace, first, length })
 }
 
-/// Why an SSD cannot be driven, and what to do about it.
+/// Why an SSD or a NIC cannot be driven, and what to do about it.
 fn failure(error: Error) -> Failure {
     let Error::Drive(error) = error else { return Failure::refused("engine", error) };
     let line = error.to_string();
@@ -175,8 +184,15 @@ fn failure(error: Error) -> Failure {
         DriveError::Address(_) | DriveError::Class(..) => {
             (Exit::Usage, "dcs doctor lists the SSDs of this machine".to_owned())
         }
+        DriveError::NoDriver(..) => (Exit::Usage, "dcs doctor lists the NICs of this machine".to_owned()),
+        DriveError::Host(..) => (Exit::Usage, "one is 10.0.2.15/24".to_owned()),
+        DriveError::NoLink(_) => {
+            (Exit::Peer, "look whether its cable is plugged in, and what is at the other end".to_owned())
+        }
         DriveError::Twice(_) => (Exit::Usage, "name one namespace of an SSD at a time".to_owned()),
-        DriveError::Missing(_) => (Exit::NotFound, "dcs doctor lists the SSDs of this machine".to_owned()),
+        DriveError::Missing(_) => {
+            (Exit::NotFound, "dcs doctor lists the SSDs and NICs of this machine".to_owned())
+        }
         DriveError::Namespace(..) => {
             (Exit::NotFound, "namespaces are numbered from 1; leave the number out for the first".to_owned())
         }

@@ -8,6 +8,7 @@ use crate::expect::Expected;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{Counters, Keys, Missing};
+use crate::nic;
 use crate::nvme;
 use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
@@ -20,7 +21,7 @@ use serde_json::json;
 /// Where it comes from.
 enum From {
     Connection(Connection),
-    /// One of the card's.
+    /// One of the card's, or of a NIC's that this process drives.
     Card(net::Connection),
 }
 
@@ -30,7 +31,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let counters = Counters::new(&moving.ciphers, Missing::Refuse);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let expected = Expected::new(&recv.target.expect, &chain.names)?;
-    let engines = Engines::new(&[&recv.file], moving.io.into(), report)?;
+    let engines = Engines::new(&[&recv.file], nic::wanted(&recv.nic)?, moving.io.into(), report)?;
     let target = match nvme::destination(engines.drives.as_ref(), &recv.file)? {
         Some(range) => Target::ssd(&recv.file, range),
         None => Target::open(&recv.file, &Options { file: &recv.target, no_clobber: false, mode: 0o666 })?,
@@ -38,7 +39,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     if engines.card.is_some() {
         card::prepare(&target, recv.length)?;
     }
-    let from = From::accept(recv, engines.card.as_deref(), report)?;
+    let from = From::accept(recv, engines.network().map(|engine| &**engine), report)?;
     let job = Job {
         name: format!("{} -> {}", recv.from, target.name),
         source: from.source(),
@@ -74,7 +75,12 @@ impl From {
             report.object(&json!({ "event": "listening", "command": "recv", "address": address }));
         };
         if let Some(engine) = engine {
-            return card::accept(engine, &recv.from, || listening(&recv.from)).map(From::Card);
+            let address = match engine.interface() {
+                Some(interface) => format!("{}:{}", interface.wanted.address, recv.from),
+                None => recv.from.clone(),
+            };
+            return card::accept(engine, &recv.from, recv.accept_timeout, || listening(&address))
+                .map(From::Card);
         }
         let listener = Listener::bind(&recv.from)?;
         listening(&listener.address());

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::input::Input;
 use crate::interrupt;
 use crate::keys::{Counters, Keys, Missing};
+use crate::nic;
 use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
 use crate::transfer::{self, Done, Job};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 /// Where it goes: a connection, or standard output.
 enum To {
     Connection(Connection),
-    /// One of the card's.
+    /// One of the card's, or of a NIC's that this process drives.
     Card(Arc<Engine>, net::Connection),
     Stdout(Target),
 }
@@ -29,9 +30,9 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let moving = &send.moving;
     let counters = Counters::new(&moving.ciphers, Missing::Random);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
-    let engines = Engines::new(&[&send.file], moving.io.into(), report)?;
+    let engines = Engines::new(&[&send.file], nic::wanted(&send.nic)?, moving.io.into(), report)?;
     let mut input = Input::open(&send.file, send.offset, send.length, engines.drives.as_ref())?;
-    let to = To::open(send, engines.card.as_ref())?;
+    let to = To::open(send, engines.network())?;
     let zero_copy = send.zero_copy.into();
     let job = Job {
         name: format!("{} -> {}", send.file, send.to),
@@ -64,7 +65,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
 impl To {
     fn open(send: &args::Send, engine: Option<&Arc<Engine>>) -> Result<To, Failure> {
         if let Some(engine) = engine {
-            return Ok(To::Card(Arc::clone(engine), card::connect(engine, &send.to)?));
+            return Ok(To::Card(Arc::clone(engine), card::connect(engine, &send.to, send.connect_timeout)?));
         }
         if send.to != "-" {
             return Connection::connect(&send.to, send.connect_timeout).map(To::Connection);

@@ -11,10 +11,10 @@ use dcs_abi::admin::AdminEntry;
 use dcs_abi::status::Status;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
-use dcs_devices::drives::Wanted;
+use dcs_devices::drives::{Interface, Wanted, WantedNic};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -55,6 +55,7 @@ pub struct Builder {
     nice: Option<i8>,
     card: Option<card::Options>,
     drives: Vec<Wanted>,
+    nic: Option<WantedNic>,
 }
 
 /// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
@@ -84,9 +85,10 @@ pub(crate) struct Shared {
     waiting: Mutex<Vec<Arc<QueuePair>>>,
     statistics: Arc<Mutex<Statistics>>,
     has_ring: bool,
-    /// The card's handle of its NIC.
+    /// The card's handle of its NIC; any, where the engine has a NIC of its own.
     pub nic: Option<u32>,
     namespaces: Vec<Namespace>,
+    interface: Option<Arc<Interface>>,
     /// The backend has to be asked for its statistics.
     looks: bool,
 }
@@ -106,6 +108,7 @@ impl Default for Builder {
             nice: None,
             card: None,
             drives: Vec::new(),
+            nic: None,
         }
     }
 }
@@ -129,6 +132,15 @@ impl Builder {
     /// of all blocks is locked.
     pub fn nvme(mut self, function: impl Into<String>, namespace: Option<u32>) -> Self {
         self.drives.push(Wanted { function: function.into(), namespace });
+        self
+    }
+
+    /// The NIC that the engine of [`Backend::Kernel`] drives itself, past the kernel's driver and without its TCP: a PCI function, which has to be bound to
+    /// vfio-pci already, and the address that it has on its network. Then [`Engine::connect`] and [`Engine::listen`] make connections of that
+    /// address, which are sources and sinks ([`Source::connection`](crate::Source::connection)) of this engine's transfers. They are served by
+    /// whoever drives the engine: with [`Driver::Caller`], only while somebody waits. The memory of all blocks is locked.
+    pub fn nic(mut self, nic: crate::Nic) -> Self {
+        self.nic = Some(nic);
         self
     }
 
@@ -203,7 +215,7 @@ impl Builder {
     /// not what it needs, or does not permit the nice value (EACCES); [`Error::Card`] and [`Error::Drive`] for devices that cannot be had.
     pub fn start(self) -> Result<Engine, Error> {
         let parts = match self.backend {
-            Backend::Kernel => kernel(self.config, self.io, &self.drives)?,
+            Backend::Kernel => kernel(self.config, self.io, &self.drives, self.nic.as_ref())?,
             Backend::Card => card(&self.card)?,
         };
         let shared = Arc::new(Shared {
@@ -213,6 +225,7 @@ impl Builder {
             has_ring: parts.has_ring,
             nic: parts.nic,
             namespaces: parts.namespaces,
+            interface: parts.interface,
             looks: self.backend == Backend::Card,
             core: Mutex::new(parts.core),
             control: Mutex::new(Vec::new()),
@@ -240,13 +253,22 @@ struct Parts {
     has_ring: bool,
     nic: Option<u32>,
     namespaces: Vec<Namespace>,
+    interface: Option<Arc<Interface>>,
 }
 
-fn kernel(config: dcs_engine::Config, io: Io, drives: &[Wanted]) -> Result<Parts, Error> {
-    let core = crate::kernel::Core::new(config, io_from_environment(io)?, drives)?;
+fn kernel(
+    config: dcs_engine::Config,
+    io: Io,
+    drives: &[Wanted],
+    nic: Option<&WantedNic>,
+) -> Result<Parts, Error> {
+    let core = crate::kernel::Core::new(config, io_from_environment(io)?, drives, nic)?;
     let (waker, statistics, has_ring) = (core.waker(), core.statistics(), core.has_ring());
     let namespaces = core.namespaces().iter().map(Namespace::new).collect();
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic: None, namespaces })
+    let interface = core.interface().map(Arc::clone);
+    // The NIC needs no number: there is one.
+    let nic = interface.as_ref().map(|_| 0);
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface })
 }
 
 fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
@@ -256,7 +278,8 @@ fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
     };
     let core = card::Core::new(&options)?;
     let (waker, statistics, nic) = (core.waker(), core.statistics(), core.nic());
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring: false, nic, namespaces: Vec::new() })
+    let (has_ring, namespaces, interface) = (false, Vec::new(), None);
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface })
 }
 
 fn io_from_environment(io: Io) -> Result<Io, Error> {
@@ -330,12 +353,17 @@ impl Engine {
         &self.shared.namespaces
     }
 
+    /// The NIC that it drives itself ([`Builder::nic`]): what it is.
+    pub fn interface(&self) -> Option<&Interface> {
+        self.shared.interface.as_deref()
+    }
+
     /// What it counts, as of its last step.
     pub fn statistics(&self) -> Statistics {
         if self.shared.looks {
             let (send, seen) = std::sync::mpsc::channel();
             self.shared.push(Control::Look(send));
-            self.shared.answer(&seen);
+            let _ = self.shared.answer(&seen, None);
         }
         *self.shared.statistics.lock().unwrap_or_else(|error| error.into_inner())
     }
@@ -353,25 +381,40 @@ impl Drop for Engine {
 }
 
 impl Shared {
-    /// Runs an admin command of a card.
+    /// Runs an admin command of a card, or of an engine's own NIC.
     pub fn admin(&self, entry: AdminEntry) -> Result<(u32, u32), Status> {
-        let (send, receive) = std::sync::mpsc::channel();
-        self.push(Control::Admin(entry, send));
-        self.answer(&receive).unwrap_or(Err(Status::QueueDeleted))
+        self.admin_within(entry, None)
     }
 
-    /// Waits for what the backend was asked; nothing where it has stopped.
-    fn answer<T>(&self, receive: &Receiver<T>) -> Option<T> {
+    /// The same, and waits no longer than so.
+    pub fn admin_within(&self, entry: AdminEntry, limit: Option<Duration>) -> Result<(u32, u32), Status> {
+        let (send, receive) = std::sync::mpsc::channel();
+        self.push(Control::Admin(entry, send));
+        self.answer(&receive, limit)?
+    }
+
+    /// Waits for what the backend was asked, unless that takes too long, or it has stopped.
+    fn answer<T>(&self, receive: &Receiver<T>, limit: Option<Duration>) -> Result<T, Status> {
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         if self.driver == Driver::Thread {
-            return receive.recv().ok();
+            return match limit {
+                None => receive.recv().map_err(|_| Status::QueueDeleted),
+                Some(limit) => receive.recv_timeout(limit).map_err(|error| match error {
+                    RecvTimeoutError::Timeout => Status::Timeout,
+                    RecvTimeoutError::Disconnected => Status::QueueDeleted,
+                }),
+            };
         }
         let answer = RefCell::new(None);
         let is_there = || {
             let mut answer = answer.borrow_mut();
             match receive.try_recv() {
                 _ if answer.is_some() => {}
-                Ok(told) => *answer = Some(Some(told)),
-                Err(TryRecvError::Disconnected) => *answer = Some(None),
+                Ok(told) => *answer = Some(Ok(told)),
+                Err(TryRecvError::Disconnected) => *answer = Some(Err(Status::QueueDeleted)),
+                Err(TryRecvError::Empty) if end.is_some_and(|end| Instant::now() >= end) => {
+                    *answer = Some(Err(Status::Timeout));
+                }
                 Err(TryRecvError::Empty) => {}
             }
             answer.is_some()
@@ -387,7 +430,7 @@ impl Shared {
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
-        answer.into_inner().flatten()
+        answer.into_inner().unwrap_or(Err(Status::QueueDeleted))
     }
 
     /// Has an admin command run, without waiting for it.

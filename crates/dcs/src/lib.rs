@@ -62,11 +62,12 @@ mod capi;
 mod kernel;
 mod queue;
 
+pub use card::Nic;
 pub use completion::{Completion, Digest};
 pub use dcs_abi::descriptor::Mode;
 pub use dcs_abi::operator::Operator;
 pub use dcs_abi::status::{Stage, Status};
-pub use dcs_devices::drives::DriveError;
+pub use dcs_devices::drives::{DriveError, Interface};
 pub use dcs_devices::{EndpointError, Io};
 pub use endpoint::{Handle, Namespace, Sink, Source};
 pub use engine::{Backend, Driver, Engine};

@@ -1,9 +1,8 @@
 //! What trying an operation once can come to.
 
-use crate::drives::{DriveWork, Namespace};
+use crate::drives::{DriveWork, Driven};
 use dcs_engine::{BlockId, Outcome};
 use rustix::fd::RawFd;
-use std::sync::Arc;
 
 /// What came of trying an operation without waiting.
 #[derive(Debug)]
@@ -14,8 +13,8 @@ pub(crate) enum Attempt {
     NotReady(RawFd, Interest),
     /// The kernel still has the block, from a zero-copy send that came short: try again when it is back.
     BlockIsLent(BlockId),
-    /// An SSD that we drive ourselves does it.
-    Drive(Arc<Namespace>, DriveWork),
+    /// A device that we drive ourselves does it.
+    Drive(Driven, DriveWork),
     /// It would wait for a disk: let the ring do it, or, without one, a plain system call that waits.
     Disk(DiskRequest),
 }

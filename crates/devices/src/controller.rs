@@ -2,7 +2,9 @@
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
-use crate::drives::{DriveError, DriveWork, Drives, Heard, Namespace, Wanted};
+use crate::drives::{
+    Answer, Ask, DriveError, DriveWork, Driven, Drives, Heard, Interface, Namespace, Wanted, WantedNic,
+};
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use crate::ring::{Reply, Ring};
@@ -49,8 +51,10 @@ pub enum Event {
     Done(OperationId, Outcome),
     /// An operation can go on: give it to [`Controller::resume`], with its route.
     Retry(Operation),
-    /// The kernel has let go of a block that a zero-copy send left with it.
+    /// The kernel, or a device, has let go of a block that an operation left with it.
     Released(BlockId),
+    /// What comes of [`Controller::ask`], under this ticket.
+    Answer(u16, Answer),
 }
 
 /// An operation that was started and is not done.
@@ -60,7 +64,7 @@ enum Pending {
     Ready { operation: Operation, fd: RawFd, interest: Interest, aborted: bool },
     /// With the ring.
     Disk { operation: Operation, request: DiskRequest, flow: Option<Arc<Endpoint>>, aborted: bool },
-    /// With an SSD that we drive ourselves.
+    /// With a device that we drive ourselves.
     Drive { block: Option<BlockId> },
     /// Waits until the kernel has let go of its block.
     Block { operation: Operation, block: BlockId },
@@ -153,17 +157,43 @@ impl Controller {
         })
     }
 
-    /// Drives these SSDs from now on, and has its blocks in memory that they reach. To be called before anything was started.
+    /// Drives these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called before anything was started.
     ///
     /// # Errors
     ///
-    /// [`DriveError`]; the controller has no SSD then.
-    pub fn attach(&mut self, setup: Setup, wanted: &[Wanted]) -> Result<Vec<Arc<Namespace>>, DriveError> {
-        let (drives, pool) = Drives::open(wanted, setup.blocks, setup.block_size, self.wake.as_fd())?;
+    /// [`DriveError`]; the controller has no device then.
+    pub fn attach(
+        &mut self,
+        setup: Setup,
+        wanted: &[Wanted],
+        nic: Option<&WantedNic>,
+    ) -> Result<Vec<Arc<Namespace>>, DriveError> {
+        let (drives, pool) = Drives::open((wanted, nic), setup.blocks, setup.block_size, self.wake.as_fd())?;
         let namespaces = drives.namespaces().cloned().collect();
         self.pool = pool;
         self.drives = Some(drives);
         Ok(namespaces)
+    }
+
+    /// What its NIC is, where it drives one.
+    pub fn interface(&self) -> Option<&Arc<Interface>> {
+        self.drives.as_ref().and_then(Drives::interface)
+    }
+
+    /// Asks something of its NIC. No answer: it comes later as an [`Event::Answer`], under this ticket.
+    pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
+        match &mut self.drives {
+            Some(drives) => drives.ask(ticket, ask),
+            None => Some(Err(Status::UnsupportedEndpoint)),
+        }
+    }
+
+    /// Lets go of its devices, where none has anything to do: they are stopped, and reset. What connections of the NIC have sent and
+    /// was not acknowledged is waited for, a while.
+    pub fn detach(&mut self) {
+        if self.pending.is_empty() {
+            self.drives = None;
+        }
     }
 
     /// Whether io_uring carries what takes time.
@@ -193,18 +223,13 @@ impl Controller {
                 self.pending.insert(operation.id, pending);
                 None
             }
-            Attempt::Drive(namespace, work) => self.drive(operation, &namespace, work),
+            Attempt::Drive(driven, work) => self.drive(operation, &driven, work),
             Attempt::Disk(request) => self.disk(operation, request, route),
         }
     }
 
-    /// Hands an operation, and its block, to an SSD.
-    fn drive(
-        &mut self,
-        operation: &Operation,
-        namespace: &Arc<Namespace>,
-        work: DriveWork,
-    ) -> Option<Outcome> {
+    /// Hands an operation, and its block, to a device.
+    fn drive(&mut self, operation: &Operation, driven: &Driven, work: DriveWork) -> Option<Outcome> {
         let block = match work {
             DriveWork::Read { block, .. } | DriveWork::Write { block, .. } => Some(block),
             DriveWork::Flush => None,
@@ -214,7 +239,7 @@ impl Controller {
         };
         let buffer = block.and_then(|block| self.pool.take(block));
         self.pending.insert(operation.id, Pending::Drive { block });
-        match drives.submit(namespace, operation.id, work, buffer) {
+        match drives.submit(driven, operation.id, work, buffer) {
             Ok(()) => None,
             Err((fault, buffer)) => {
                 self.pending.remove(&operation.id);
@@ -226,7 +251,7 @@ impl Controller {
         }
     }
 
-    /// Takes in what the SSDs have done.
+    /// Takes in what the devices have done.
     fn hear_drives(&mut self) {
         let Some(drives) = &mut self.drives else { return };
         let block = |operation| match self.pending.get(&operation) {
@@ -244,6 +269,7 @@ impl Controller {
                     self.events.push(Event::Released(block));
                     self.retry_block(block);
                 }
+                Heard::Answer(ticket, answer) => self.events.push(Event::Answer(ticket, answer)),
             }
         }
     }
@@ -276,11 +302,9 @@ impl Controller {
                     Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
                     Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
                     Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
-                    Object::Namespace(namespace) => Attempt::Drive(
-                        Arc::clone(namespace),
-                        DriveWork::Read { position: offset, block, start, length },
-                    ),
-                    Object::Device(_) => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
+                    Object::Namespace(_) | Object::Device(_) => {
+                        side.driven(DriveWork::Read { position: offset, block, start, length })
+                    }
                 }
             }
             OperationKind::Write { offset, block, start, length, origin, more } => {
@@ -298,11 +322,9 @@ impl Controller {
                         0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
                         written => Attempt::moved(written, 0),
                     },
-                    Object::Namespace(namespace) => Attempt::Drive(
-                        Arc::clone(namespace),
-                        DriveWork::Write { position: offset, block, start, length },
-                    ),
-                    Object::Device(_) => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
+                    Object::Namespace(_) | Object::Device(_) => {
+                        side.driven(DriveWork::Write { position: offset, block, start, length, more })
+                    }
                 }
             }
             OperationKind::Direct { source, destination, length, more } => {
@@ -310,7 +332,7 @@ impl Controller {
             }
             OperationKind::Flush => match &route.side(Place::Destination).endpoint.object {
                 Object::File(file) => Attempt::Disk(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
-                Object::Namespace(namespace) => Attempt::Drive(Arc::clone(namespace), DriveWork::Flush),
+                Object::Namespace(_) => route.side(Place::Destination).driven(DriveWork::Flush),
                 _ => Attempt::Done(Outcome::Flushed),
             },
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
@@ -420,7 +442,8 @@ impl Controller {
         if !self.events.is_empty() {
             return;
         }
-        // An interrupt of an SSD wakes too.
+        // An interrupt of a device wakes too.
+        self.drives.iter_mut().for_each(Drives::arm);
         let drives = self.drives.as_ref().and_then(Drives::timeout);
         let timeout = [timeout, drives].into_iter().flatten().min();
         match &mut self.ring {

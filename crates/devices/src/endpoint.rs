@@ -51,10 +51,10 @@ pub(crate) enum Object {
     Namespace(Arc<Namespace>),
 }
 
-/// A connection of a card: its backend knows it by number.
+/// A connection of a card, or of a NIC that the engine drives: its backend knows it by number.
 #[derive(Debug)]
 pub(crate) struct DeviceFlow {
-    handle: u32,
+    pub handle: u32,
     /// The connection is there as long as this is.
     _connection: Arc<dyn std::any::Any + Send + Sync>,
 }
@@ -167,7 +167,7 @@ impl Endpoint {
         Endpoint { object: Object::Memory(memory), readable: true, writable: true }
     }
 
-    /// A connection of a card, by the card's number for it. `connection` keeps it open.
+    /// A connection of a card or a NIC, by the card's number for it, or [`Ask`](crate::drives::Ask)'s. `connection` keeps it open.
     pub fn device_flow(handle: u32, connection: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
         let object = Object::Device(DeviceFlow { handle, _connection: connection });
         Endpoint { object, readable: true, writable: true }

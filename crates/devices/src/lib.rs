@@ -39,6 +39,7 @@
 //! | [`nvme`] | an NVMe host |
 //! | [`ssd`] | an NVMe host as source and destination of an engine's operations |
 //! | [`nic`] | Intel NICs: 82574, 82576 |
+//! | [`network`] | a NIC with TCP and UDP behind it: connections and datagrams as source and destination of an engine's operations |
 //!
 //! # What it doesn't implement
 //!
@@ -51,6 +52,7 @@ pub mod bus;
 pub mod controller;
 pub mod drives;
 pub mod endpoint;
+pub mod network;
 pub mod nic;
 pub mod nvme;
 pub mod route;

@@ -1,5 +1,7 @@
 //! A route: one command's endpoints, checked, with the paths that were chosen between them.
 
+use crate::attempt::Attempt;
+use crate::drives::{DriveWork, Driven};
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use dcs_abi::descriptor::{Extent, Mode};
@@ -112,6 +114,17 @@ impl Route {
     }
 }
 
+impl Side {
+    /// The work of a device that the engine drives itself.
+    pub fn driven(&self, work: DriveWork) -> Attempt {
+        match &self.endpoint.object {
+            Object::Namespace(namespace) => Attempt::Drive(Driven::Namespace(Arc::clone(namespace)), work),
+            Object::Device(flow) => Attempt::Drive(Driven::Flow(flow.handle), work),
+            _ => Attempt::failed(Fault::new(Status::UnsupportedEndpoint)),
+        }
+    }
+}
+
 fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<Side, Fault> {
     if spec.kind != endpoint.kind() {
         return Err(Fault::new(Status::UnsupportedEndpoint));
@@ -122,7 +135,10 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
     }
     let end = spec.extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0);
     let mut direct_io = false;
-    if spec.zero_copy == Mode::On && !is_source && !matches!(endpoint.object, Object::Flow(_)) {
+    if spec.zero_copy == Mode::On
+        && !is_source
+        && !matches!(endpoint.object, Object::Flow(_) | Object::Device(_))
+    {
         return Err(Fault::new(Status::PathUnavailable));
     }
     match &endpoint.object {
@@ -162,9 +178,8 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
                 return Err(Fault::new(Status::PathUnavailable));
             }
         }
-        // The kernel knows nothing of it.
-        Object::Device(_) => return Err(Fault::new(Status::UnsupportedEndpoint)),
-        Object::Flow(_) | Object::Stream(_) => {}
+        // Whether it is one of a NIC of this engine's is known where that is.
+        Object::Flow(_) | Object::Stream(_) | Object::Device(_) => {}
     }
     Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
 }

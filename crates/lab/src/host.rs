@@ -11,8 +11,8 @@ use crate::parameters::Parameters;
 use crate::server::Server;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
-use dcs_card::network::WriteTo;
 use dcs_devices::bus::{Bus, Window};
+use dcs_devices::network::WriteTo;
 use dcs_devices::nvme::Request;
 use dcs_engine::{BlockId, Nanos, OperationId};
 use dcs_fabric::HOST;
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Payload of a frame that a NIC cuts into segments, at most: as [`dcs_card::network`] has it.
+/// Payload of a frame that a NIC cuts into segments, at most: as [`dcs_devices::network`] has it.
 const SEGMENTED: u64 = 60_000;
 const PAGE: u64 = 4096;
 /// Packets that the kernel merges into one of 64 KiB.

@@ -9,11 +9,11 @@ use crate::integrated::Integrated;
 use crate::parameters::Parameters;
 use crate::pattern::Pattern;
 use crate::peer::Peer;
-use dcs_card::flow::Told;
-use dcs_card::network::{Address, Network, State, Wish};
 use dcs_devices::bus::{Bus, ReadDone, Region, Window};
+use dcs_devices::network::{Address, Network, State, Wish};
 use dcs_devices::nic::{self, Model};
 use dcs_devices::nvme::{self, Nvme};
+use dcs_devices::ssd::Told;
 use dcs_engine::{Nanos, Outcome};
 use dcs_fabric::gpu::Gpu;
 use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd};
@@ -552,7 +552,8 @@ fn set(build: &Build, fabric: &mut Fabric, memory: &mut Region, pattern: &Rc<Pat
         let region = memory.take(config.memory(), config.page).expect("host memory is large");
         nvme = Some(Nvme::new(config, region).expect("the set-up is sound"));
         let config = nic_config(fabric.bar(nic, 0), NIC_TAGS + at as u32);
-        network = Some(Network::new(config, address(at), [7; 16], memory).expect("host memory is large"));
+        network =
+            Some(Network::new(config, address(at), ([7; 16], 0), memory).expect("host memory is large"));
     }
     Set {
         ssd,

@@ -52,6 +52,15 @@ pub fn class(address: &str) -> Option<u32> {
     u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
 }
 
+/// Who made a function, and what it is: the numbers of vendor and device. Nothing where there is no such function.
+pub fn id(address: &str) -> Option<(u16, u16)> {
+    let number = |name: &str| {
+        let text = fs::read_to_string(folder(address).join(name)).ok()?;
+        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+    };
+    Some((number("vendor")?, number("device")?))
+}
+
 /// The kernel driver that has a function, if one has.
 pub fn driver(address: &str) -> Option<String> {
     let driver = fs::read_link(folder(address).join("driver")).ok()?;

@@ -31,7 +31,7 @@ mod function;
 mod ioctl;
 mod mapping;
 
-pub use bind::{address, bind, class, driver, functions, unbind};
+pub use bind::{address, bind, class, driver, functions, id, unbind};
 pub use container::{Access, Buffer, Container};
 pub use error::VfioError;
 pub use function::Function;

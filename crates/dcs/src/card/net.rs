@@ -1,7 +1,8 @@
-//! TCP and UDP on the card's own address: listeners, and connections and datagrams that are sources and sinks of transfers.
+//! TCP and UDP on the card's own address: listeners, and connections and datagrams that are sources and sinks of transfers. And TCP on the
+//! address of a NIC that the engine drives itself ([`Builder::nic`](crate::engine::Builder::nic)).
 //!
-//! The kernel knows nothing of them: the card makes and takes every segment. A connection is open as long as it, or a transfer that names
-//! it, lives; so are datagrams.
+//! The kernel knows nothing of them: the card, or the engine, makes and takes every segment. A connection is open as long as it, or a
+//! transfer that names it, lives, and as long as the engine does; so are datagrams.
 
 use crate::endpoint::{Range, Sink, Source};
 use crate::engine::{Engine, Shared};
@@ -11,17 +12,18 @@ use dcs_devices::Endpoint;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why there is no listener, no connection, or no datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the card cannot {what}: {status}")]
+#[error("cannot {what}: {status}")]
 pub struct NetError {
     what: &'static str,
-    /// What the card said.
+    /// What the card, or the engine, said.
     pub status: Status,
 }
 
-/// What the card has a number for, until this is dropped.
+/// What the card, or the engine, has a number for, until this is dropped.
 #[derive(Debug)]
 struct Held {
     engine: Arc<Shared>,
@@ -41,7 +43,7 @@ fn entry(opcode: u8, words: &[u32]) -> AdminEntry {
     entry
 }
 
-/// Waits for connections to a port of the card. Dropping it ends that.
+/// Waits for connections to a port. Dropping it ends that.
 #[derive(Debug)]
 pub struct Listener(Held);
 
@@ -91,26 +93,40 @@ impl Engine {
         Ok(Datagrams(Arc::new(Held { engine: Arc::clone(&self.shared), handle })))
     }
 
-    /// Waits for connections to a port of the card's address.
+    /// Waits for connections to a port of the card's address, or of the NIC's.
     ///
     /// # Errors
     ///
-    /// [`NetError`]: the port is taken, or this engine has no card with a NIC.
+    /// [`NetError`]: the port is taken, or this engine has no NIC, nor a card with one.
     pub fn listen(&self, port: u16) -> Result<Listener, NetError> {
         let nic = self.nic("listen")?;
         let (handle, _) = self.ask("listen", &entry(opcode::LISTEN, &[nic, port.into()]))?;
         Ok(Listener(Held { engine: Arc::clone(&self.shared), handle }))
     }
 
-    /// Connects from the card's address.
+    /// Connects from the card's address, or from the NIC's.
     ///
     /// # Errors
     ///
-    /// [`NetError`]: nobody answers, or refuses; or this engine has no card with a NIC.
+    /// [`NetError`]: nobody answers, or refuses; or this engine has no NIC, nor a card with one.
     pub fn connect(&self, to: SocketAddrV4) -> Result<Connection, NetError> {
-        let nic = self.nic("connect")?;
-        let entry = entry(opcode::CONNECT, &[nic, to.ip().to_bits(), to.port().into()]);
-        let (handle, _) = self.ask("connect", &entry)?;
+        self.connect_within(to, None)
+    }
+
+    /// The same, and gives up after so long ([`Status::Timeout`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::connect`].
+    pub fn connect_timeout(&self, to: SocketAddrV4, limit: Duration) -> Result<Connection, NetError> {
+        self.connect_within(to, Some(limit))
+    }
+
+    fn connect_within(&self, to: SocketAddrV4, limit: Option<Duration>) -> Result<Connection, NetError> {
+        const WHAT: &str = "connect";
+        let entry = entry(opcode::CONNECT, &[self.nic(WHAT)?, to.ip().to_bits(), to.port().into()]);
+        let made = self.shared.admin_within(entry, limit);
+        let (handle, _) = made.map_err(|status| NetError { what: WHAT, status })?;
         Ok(Connection { held: Arc::new(Held { engine: Arc::clone(&self.shared), handle }), peer: *to.ip() })
     }
 
@@ -130,8 +146,21 @@ impl Listener {
     ///
     /// [`NetError`]: the engine has stopped, or the NIC has gone.
     pub fn accept(&self) -> Result<Connection, NetError> {
+        self.accept_within(None)
+    }
+
+    /// The same, and waits no longer than so ([`Status::Timeout`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Listener::accept`].
+    pub fn accept_timeout(&self, limit: Duration) -> Result<Connection, NetError> {
+        self.accept_within(Some(limit))
+    }
+
+    fn accept_within(&self, limit: Option<Duration>) -> Result<Connection, NetError> {
         let engine = &self.0.engine;
-        let accepted = engine.admin(entry(opcode::ACCEPT, &[self.0.handle]));
+        let accepted = engine.admin_within(entry(opcode::ACCEPT, &[self.0.handle]), limit);
         let (handle, peer) = accepted.map_err(|status| NetError { what: "accept a connection", status })?;
         let held = Arc::new(Held { engine: Arc::clone(engine), handle });
         Ok(Connection { held, peer: Ipv4Addr::from_bits(peer) })
@@ -172,7 +201,7 @@ fn endpoint(held: &Arc<Held>) -> Endpoint {
 }
 
 impl Source {
-    /// What a connection of the card receives.
+    /// What a connection of the card, or of the engine's NIC, receives.
     pub fn connection(connection: &Connection) -> Source {
         Source::endpoint(Ok(endpoint(&connection.held)), Range::From(0))
     }
@@ -184,7 +213,7 @@ impl Source {
 }
 
 impl Sink {
-    /// A connection of the card.
+    /// A connection of the card, or of the engine's NIC.
     pub fn connection(connection: &Connection) -> Sink {
         Sink::endpoint(Ok(endpoint(&connection.held)), Range::From(0))
     }

@@ -1,6 +1,5 @@
 //! Which functions of this machine are the card's.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 /// The card and its devices.
@@ -23,18 +22,7 @@ pub struct Disk {
     pub device: Option<PathBuf>,
 }
 
-/// A NIC that the card drives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nic {
-    /// Its PCI address.
-    pub function: String,
-    /// The card's IPv4 address.
-    pub address: Ipv4Addr,
-    /// Length of the network's prefix.
-    pub prefix: u8,
-    /// The way to other networks.
-    pub gateway: Option<Ipv4Addr>,
-}
+pub use dcs_devices::drives::WantedNic as Nic;
 
 /// What the environment says makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +86,7 @@ fn wrong((variable, like): (&'static str, &'static str), value: &str) -> Options
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn what_the_examples_say_is_understood() {

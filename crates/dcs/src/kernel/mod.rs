@@ -3,6 +3,7 @@
 //! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
 //! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
 
+mod net;
 mod pass;
 pub(crate) mod thread;
 
@@ -13,7 +14,7 @@ use crate::statistics::Statistics;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
-use dcs_devices::drives::{Namespace, Wanted};
+use dcs_devices::drives::{Interface, Namespace, Wanted, WantedNic};
 use dcs_devices::{BlockPool, Controller, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
@@ -74,13 +75,19 @@ pub(crate) struct Core {
     shield: Option<Shield>,
     statistics: Arc<Mutex<Statistics>>,
     namespaces: Vec<Arc<Namespace>>,
+    asked: net::Asked,
     /// Something was done since it was last written to.
     unpublished: bool,
 }
 
 impl Core {
-    /// One that drives these SSDs itself.
-    pub fn new(mut config: Config, io: Io, drives: &[Wanted]) -> Result<Core, Error> {
+    /// One that drives these SSDs and this NIC itself.
+    pub fn new(
+        mut config: Config,
+        io: Io,
+        drives: &[Wanted],
+        nic: Option<&WantedNic>,
+    ) -> Result<Core, Error> {
         let passes = Pass::all();
         // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
         for (operator, units) in &mut config.units {
@@ -96,11 +103,15 @@ impl Core {
         let engine = dcs_engine::Engine::new(config)?;
         let statistics = Arc::new(Mutex::new(Statistics::of(&engine)));
         let mut controller = Controller::new(setup).map_err(refused)?;
-        let namespaces = if drives.is_empty() { Vec::new() } else { controller.attach(setup, drives)? };
+        let namespaces = match (drives, nic) {
+            ([], None) => Vec::new(),
+            _ => controller.attach(setup, drives, nic)?,
+        };
         Ok(Core {
             engine,
             controller,
             namespaces,
+            asked: net::Asked::default(),
             passes,
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
@@ -131,6 +142,11 @@ impl Core {
     /// Those of the SSDs that it drives, in their order.
     pub fn namespaces(&self) -> &[Arc<Namespace>] {
         &self.namespaces
+    }
+
+    /// The NIC that it drives.
+    pub fn interface(&self) -> Option<&Arc<Interface>> {
+        self.controller.interface()
     }
 
     /// What it counts is written here at each completion, and before it sleeps.
@@ -240,6 +256,7 @@ impl Core {
                 DeviceEvent::Done(operation, outcome) => self.handle(Event::Done { operation, outcome }),
                 DeviceEvent::Released(block) => self.handle(Event::Released { block }),
                 DeviceEvent::Retry(operation) => self.resume(&operation),
+                DeviceEvent::Answer(ticket, answer) => self.answered(ticket, answer),
             }
         }
         self.device_events = events;
@@ -394,6 +411,7 @@ impl Backend for Core {
 
     fn close(&mut self) {
         self.closed = true;
+        self.controller.detach();
     }
 
     fn abandon(&mut self) {
@@ -410,7 +428,8 @@ impl Backend for Core {
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
             Control::Look(seen) => _ = seen.send(()),
-            Control::Admin(_, answer) => _ = answer.send(Err(Status::UnsupportedEndpoint)),
+            Control::Admin(_, answer) if self.closed => _ = answer.send(Err(Status::QueueDeleted)),
+            Control::Admin(entry, answer) => self.admin(&entry, answer),
             Control::Stop => {
                 self.stopping = true;
                 self.opening.drain(..).for_each(|pair| pair.close());

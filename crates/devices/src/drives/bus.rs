@@ -1,5 +1,5 @@
-//! The bus as one NVMe controller's driver in this process sees it: own memory is memory of the process that the IOMMU maps, the
-//! controller's registers are its BAR.
+//! The bus as one device's driver in this process sees it: own memory is memory of the process that the IOMMU maps, the
+//! device's registers are its BAR.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct VfioBus {
-    /// Own memory, and where the controller finds it.
+    /// Own memory, and where the device finds it.
     memory: Arc<Mapping>,
     own: Window,
     /// The registers, and what the driver calls their place: no device ever uses that.

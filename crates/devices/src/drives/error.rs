@@ -1,9 +1,10 @@
-//! Why an SSD cannot be driven.
+//! Why an SSD or a NIC cannot be driven.
 
 use crate::nvme::Failure;
 use dcs_vfio::VfioError;
+use std::net::Ipv4Addr;
 
-/// Why an SSD cannot be driven. Nothing was done to it, but for a start that failed.
+/// Why an SSD or a NIC cannot be driven. Nothing was done to it, but for a start that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     /// That is no address.
@@ -15,6 +16,15 @@ pub enum DriveError {
     /// It is something else.
     #[error("{0} is no NVMe controller: its class is {1:06x}")]
     Class(String, u32),
+    /// It is something else.
+    #[error("{0} is no NIC that can be driven ({1:04x}:{2:04x}): Intel's 82574 and 82576 are")]
+    NoDriver(String, u16, u16),
+    /// That is nobody's address.
+    #[error("{0}/{1} is no address that a host can have")]
+    Host(Ipv4Addr, u8),
+    /// The kernel has no randomness.
+    #[error("no randomness: {0}")]
+    Random(std::io::Error),
     /// The kernel's driver has it, or none.
     #[error("{0} is not bound to vfio-pci: {1} has it")]
     NotBound(String, String),
@@ -27,8 +37,8 @@ pub enum DriveError {
     /// It can raise no MSI-X.
     #[error("{0} has no MSI-X vectors")]
     NoInterrupts(String),
-    /// Its BAR is none of an NVMe controller's.
-    #[error("{0} has no registers of an NVMe controller")]
+    /// Its BAR is none of an NVMe controller's, or of such a NIC's.
+    #[error("{0} has no registers that can be driven")]
     Registers(String),
     /// There is no memory for queues and blocks.
     #[error("{0} bytes of memory for queues and blocks: {1}")]
@@ -39,6 +49,12 @@ pub enum DriveError {
     /// It did not come up.
     #[error("{0} does not come up: {1}")]
     Start(String, Failure),
+    /// It did not come up.
+    #[error("{0} does not come up: {1}")]
+    StartNic(String, crate::nic::Failure),
+    /// Nothing is at the other end.
+    #[error("{0} has no link")]
+    NoLink(String),
     /// It did not come up in time.
     #[error("{0} does not come up in time")]
     Slow(String),

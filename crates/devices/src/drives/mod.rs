@@ -1,24 +1,32 @@
-//! NVMe SSDs that this process drives itself, past the kernel's driver: over VFIO, behind an IOMMU.
+//! NVMe SSDs and NICs that this process drives itself, past the kernel's drivers: over VFIO, behind an IOMMU.
 //!
-//! All SSDs of an engine are in one address space of the IOMMU, in which there is one piece of memory and nothing else: their queues and
-//! the engine's blocks. What an SSD reads it writes into a block itself, where operators process it and from where sockets and
-//! files take it. Completions interrupt by the eventfd that the engine sleeps on; an engine at work finds them by looking.
+//! All devices of an engine are in one address space of the IOMMU, in which there is one piece of memory and nothing else: their queues and rings, and
+//! the engine's blocks. What an SSD reads it writes into a block itself, where operators process it and from where sockets, files and
+//! the NIC take it: each frame's payload is fetched out of the block. What a NIC receives it writes into buffers of its own, from which it is
+//! copied to its place in a block. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at work finds them by looking.
+//!
+//! TCP is [`dcs_net`]'s: no kernel knows of the connections of such a NIC, and they end with the engine.
 //!
 //! A function has to be bound to vfio-pci, and nothing here binds it: it would be taken from whoever uses it.
 
 mod bus;
 mod error;
+mod link;
 
 use crate::buffer::{BlockPool, Buffer};
 use crate::bus::{Region, Window};
+use crate::network::Network;
 use crate::nvme::{Config, Failure, IdentifyError, State, spec::admin};
 use crate::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Told, Work};
 use bus::VfioBus;
 use dcs_abi::result::PATH_VFIO;
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use dcs_net::Piece;
 use dcs_vfio::{Access, Container, Function, Mapping};
 pub use error::DriveError;
+pub use link::{Answer, Ask, Interface, WantedNic};
+use link::{Link, Spoken};
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +39,9 @@ const MOST: usize = 64;
 /// How long an SSD may take to come up, and to stop. CAP.TO allows two minutes; nobody waits so long.
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(5);
+/// How long a NIC may take to find somebody at the other end of its cable, and what was sent to be acknowledged when the engine ends.
+const LINK: Duration = Duration::from_secs(15);
+const LINGER: Duration = Duration::from_secs(10);
 /// How often it is looked at while it does.
 const INTERVAL: Duration = Duration::from_micros(200);
 /// Where the memory lies on the bus: the first of these places that the IOMMU allows. Below 4 GiB there are holes.
@@ -77,14 +88,15 @@ struct Drive {
     namespace: Arc<Namespace>,
 }
 
-/// All SSDs of an engine, and the blocks that are with them.
+/// All devices of an engine, and the blocks that are with them.
 #[derive(Debug)]
 pub(crate) struct Drives {
     drives: Vec<Drive>,
+    link: Option<Link>,
     /// Where the blocks begin in the memory.
     blocks: u64,
     block_size: u32,
-    /// The buffers of blocks that SSDs have, or may still write to.
+    /// The buffers of blocks that devices have, or may still reach.
     lent: HashMap<BlockId, Buffer>,
     start: Instant,
 }
@@ -94,14 +106,16 @@ pub(crate) struct Drives {
 pub(crate) enum Heard {
     /// An operation is done; its block, if it had one, is back in the pool where the outcome does not say otherwise.
     Done(OperationId, Outcome),
-    /// A block of an operation that failed is back in the pool.
+    /// A block that an operation left with a device is back in the pool.
     Released(BlockId),
+    /// What was asked of the NIC, under this ticket.
+    Answer(u16, Answer),
 }
 
 impl Drives {
-    /// Takes the SSDs and brings them up, with memory for `blocks` blocks, of which the pool is made. Their completions signal `wake`.
+    /// Takes the devices and brings them up, with memory for `blocks` blocks, of which the pool is made. Their interrupts signal `wake`.
     pub fn open(
-        wanted: &[Wanted],
+        (wanted, nic): (&[Wanted], Option<&WantedNic>),
         blocks: u32,
         block_size: u32,
         wake: BorrowedFd<'_>,
@@ -110,11 +124,15 @@ impl Drives {
             if wanted[..at].iter().any(|other| other.function == one.function) {
                 return Err(DriveError::Twice(one.function.clone()));
             }
-            check(&one.function)?;
+            check(&one.function, Some(NVME))?;
         }
+        let model = nic
+            .map(|nic| check(&nic.function, None).and_then(|()| link::model(&nic.function)))
+            .transpose()?;
         let container = Container::new()?;
-        let take = |one: &Wanted| take(&container, &one.function);
-        let functions = wanted.iter().map(take).collect::<Result<Vec<_>, _>>()?;
+        let functions = wanted.iter().map(|one| take(&container, &one.function));
+        let functions = functions.collect::<Result<Vec<_>, _>>()?;
+        let nic_function = nic.map(|nic| take(&container, &nic.function)).transpose()?;
         let config = |bar: Window, at: usize| Config {
             namespace: wanted[at].namespace,
             // What is longer is cut.
@@ -123,7 +141,10 @@ impl Drives {
             ..Config::new(bar, at as u32 + 1)
         };
         let any = Window { address: 0, length: 0x4000 };
-        let own = wanted.len() as u64 * Ssd::memory(&config(any, 0), block_size).next_multiple_of(4096);
+        let network =
+            model.map_or(0, |model| Network::memory(&link::config(model, any, 0)).next_multiple_of(4096));
+        let own =
+            wanted.len() as u64 * Ssd::memory(&config(any, 0), block_size).next_multiple_of(4096) + network;
         let length = own + u64::from(blocks) * u64::from(block_size);
         let (memory, huge_pages) =
             Mapping::huge(length).map_err(|error| DriveError::Memory(length, error))?;
@@ -142,10 +163,19 @@ impl Drives {
             let namespace = Namespace { function: name(), number: 0, block_size: 0, blocks: 0, huge_pages };
             drives.push(Drive { function, ssd, bus, namespace: Arc::new(namespace) });
         }
+        let mut link = None;
+        if let (Some(wanted), Some(model), Some(function)) = (nic, model, nic_function) {
+            let (registers, bar) = (function.bar(0)?, function.bar_address(0)?);
+            let window = Window { address: bar, length: registers.length() };
+            let config = link::config(model, window, drives.len() as u32 + 1);
+            function.interrupts(&[wake])?;
+            let parts = (function, registers);
+            link = Some(Link::new((wanted, huge_pages), config, parts, (&memory, place), &mut region)?);
+        }
         let first = region.take(0, 4096).map_or(0, |at| at.offset());
         let pool = BlockPool::shared(blocks, block_size, &memory, first);
         let lent = HashMap::new();
-        let mut drives = Drives { drives, blocks: first, block_size, lent, start: Instant::now() };
+        let mut drives = Drives { drives, link, blocks: first, block_size, lent, start: Instant::now() };
         drives.start(wanted)?;
         Ok((drives, pool))
     }
@@ -154,8 +184,9 @@ impl Drives {
     fn start(&mut self, wanted: &[Wanted]) -> Result<(), DriveError> {
         let now = self.now();
         self.drives.iter_mut().for_each(|drive| drive.ssd.start(&mut drive.bus, now));
+        self.link.iter_mut().for_each(|link| link.start(now));
         let starting = |drive: &Drive| drive.ssd.host().state() == State::Starting;
-        if !self.until(START, |drives| !drives.iter().any(starting)) {
+        if !self.until(START, |drives| !drives.drives.iter().any(starting)) {
             let slow = self.drives.iter().find(|drive| starting(drive));
             return Err(DriveError::Slow(
                 slow.map_or_else(String::new, |drive| drive.namespace.function.clone()),
@@ -182,16 +213,25 @@ impl Drives {
                 huge_pages: drive.namespace.huge_pages,
             });
         }
-        Ok(())
+        let mut up = Ok(false);
+        self.until(LINK, |drives| {
+            up = drives.link.as_mut().map_or(Ok(true), |link| link.is_up(false));
+            !matches!(up, Ok(false))
+        });
+        match (up?, &mut self.link) {
+            (false, Some(link)) => link.is_up(true).map(|_| ()),
+            _ => Ok(()),
+        }
     }
 
-    /// Looks after the drives until that is so; false where it takes too long.
-    fn until(&mut self, limit: Duration, so: impl Fn(&[Drive]) -> bool) -> bool {
+    /// Looks after the devices until that is so; false where it takes too long.
+    fn until(&mut self, limit: Duration, mut so: impl FnMut(&mut Drives) -> bool) -> bool {
         let end = Instant::now() + limit;
         loop {
             let now = self.now();
             self.drives.iter_mut().for_each(|drive| drive.look(now));
-            if so(&self.drives) {
+            self.link.iter_mut().for_each(|link| link.look(now));
+            if so(self) {
                 return true;
             }
             if Instant::now() >= end {
@@ -206,8 +246,65 @@ impl Drives {
         self.drives.iter().map(|drive| &drive.namespace)
     }
 
-    /// Gives an SSD a piece of work, with the buffer that it needs; a flush needs none. A namespace of another engine's is refused.
+    /// What its NIC is, where it has one.
+    pub fn interface(&self) -> Option<&Arc<Interface>> {
+        self.link.as_ref().map(|link| &link.interface)
+    }
+
+    /// Asks something of the NIC. No answer: it comes later, under this ticket.
+    pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
+        let now = self.now();
+        match &mut self.link {
+            Some(link) => link.ask(now, ticket, ask),
+            None => Some(Err(Status::UnsupportedEndpoint)),
+        }
+    }
+
+    /// Gives a device a piece of work, with the buffer that it needs; a flush needs none. A namespace or a connection of another
+    /// engine's is refused.
     pub fn submit(
+        &mut self,
+        driven: &Driven,
+        operation: OperationId,
+        work: DriveWork,
+        buffer: Option<Buffer>,
+    ) -> Result<(), (Fault, Option<Buffer>)> {
+        match driven {
+            Driven::Namespace(namespace) => self.submit_ssd(namespace, operation, work, buffer),
+            Driven::Flow(handle) => self.submit_nic(*handle, operation, work, buffer),
+        }
+    }
+
+    fn submit_nic(
+        &mut self,
+        handle: u32,
+        operation: OperationId,
+        work: DriveWork,
+        buffer: Option<Buffer>,
+    ) -> Result<(), (Fault, Option<Buffer>)> {
+        let now = self.now();
+        let flow = self.link.as_mut().and_then(|link| link.flow(handle).map(|flow| (link, flow)));
+        let (
+            Some((link, flow)),
+            DriveWork::Read { block, start, length, .. } | DriveWork::Write { block, start, length, .. },
+        ) = (flow, work)
+        else {
+            return Err((Fault::new(Status::BadHandle), buffer));
+        };
+        let memory = self.blocks + block.index() as u64 * u64::from(self.block_size) + u64::from(start);
+        if let Some(buffer) = buffer {
+            self.lent.insert(block, buffer);
+        }
+        match work {
+            DriveWork::Write { more, .. } => {
+                link.write(now, flow, (operation, block), Piece { offset: memory, length }, more);
+            }
+            _ => link.read(now, flow, (operation, memory, length)),
+        }
+        Ok(())
+    }
+
+    fn submit_ssd(
         &mut self,
         namespace: &Arc<Namespace>,
         operation: OperationId,
@@ -229,7 +326,7 @@ impl Drives {
             DriveWork::Read { position, block, start, length } => {
                 Work::Read(span(position, block, start, length))
             }
-            DriveWork::Write { position, block, start, length } => {
+            DriveWork::Write { position, block, start, length, .. } => {
                 // What is missing of the last logical block is written as zeros: it has to be in the same block of ours.
                 let end = u64::from(start) + u64::from(length).next_multiple_of(namespace.block_size.into());
                 if end > self.block_size.into() {
@@ -250,6 +347,7 @@ impl Drives {
     pub fn abort(&mut self, operation: OperationId) {
         let now = self.now();
         self.drives.iter_mut().for_each(|drive| drive.ssd.abort(&mut drive.bus, now, operation));
+        self.link.iter_mut().for_each(|link| link.abort(operation));
     }
 
     /// Looks after all of them; tells what is done. `block` says which block an operation has.
@@ -263,27 +361,29 @@ impl Drives {
         for drive in &mut self.drives {
             drive.look(now);
             while let Some(told) = drive.ssd.told() {
-                let (back, told) = match told {
-                    Told::Done(operation, outcome @ Outcome::FailedHeld(_)) => {
-                        (None, Heard::Done(operation, outcome))
-                    }
-                    Told::Done(operation, outcome) => (block(operation), Heard::Done(operation, outcome)),
-                    Told::Released(block) => (Some(block), Heard::Released(block)),
-                };
-                if let Some(block) = back
-                    && let Some(buffer) = self.lent.remove(&block)
-                {
-                    pool.put(block, buffer);
-                }
-                heard.push(told);
+                heard.push(hear(told, &block, &mut self.lent, pool));
             }
         }
+        let Some(link) = &mut self.link else { return };
+        link.look(now);
+        while let Some(spoken) = link.spoken() {
+            heard.push(match spoken {
+                Spoken::Told(told) => hear(told, &block, &mut self.lent, pool),
+                Spoken::Answer(ticket, answer) => Heard::Answer(ticket, answer),
+            });
+        }
+    }
+
+    /// Has the NIC interrupt when something happens: the engine is about to sleep. SSDs do so each time.
+    pub fn arm(&mut self) {
+        self.link.iter_mut().for_each(Link::arm);
     }
 
     /// How long until they want to be looked after, whatever else happens.
     pub fn timeout(&self) -> Option<Duration> {
         let now = self.now();
-        let deadline = self.drives.iter().filter_map(|drive| drive.ssd.deadline()).min();
+        let ssds = self.drives.iter().filter_map(|drive| drive.ssd.deadline());
+        let deadline = ssds.chain(self.link.iter().filter_map(|link| link.network.deadline())).min();
         deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now)))
     }
 
@@ -292,11 +392,54 @@ impl Drives {
     }
 }
 
-/// What an SSD is to do for an operation: bytes of the namespace, and of a block.
+/// Takes a block's buffer back, where what was told says that the device is done with it.
+fn hear(
+    told: Told,
+    block: impl Fn(OperationId) -> Option<BlockId>,
+    lent: &mut HashMap<BlockId, Buffer>,
+    pool: &mut BlockPool,
+) -> Heard {
+    let (back, heard) = match told {
+        Told::Done(operation, outcome @ (Outcome::FailedHeld(_) | Outcome::Moved { held: true, .. })) => {
+            (None, Heard::Done(operation, outcome))
+        }
+        Told::Done(operation, outcome) => (block(operation), Heard::Done(operation, outcome)),
+        Told::Released(block) => (Some(block), Heard::Released(block)),
+    };
+    if let Some(block) = back
+        && let Some(buffer) = lent.remove(&block)
+    {
+        pool.put(block, buffer);
+    }
+    heard
+}
+
+/// What a device is to move bytes of.
+#[derive(Clone, Debug)]
+pub(crate) enum Driven {
+    /// A namespace of an SSD.
+    Namespace(Arc<Namespace>),
+    /// A connection of the NIC, by its handle.
+    Flow(u32),
+}
+
+/// What a device is to do for an operation: bytes of the namespace or the stream, and of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriveWork {
-    Read { position: u64, block: BlockId, start: u32, length: u32 },
-    Write { position: u64, block: BlockId, start: u32, length: u32 },
+    Read {
+        position: u64,
+        block: BlockId,
+        start: u32,
+        length: u32,
+    },
+    /// `more`: there is more to come of the stream.
+    Write {
+        position: u64,
+        block: BlockId,
+        start: u32,
+        length: u32,
+        more: bool,
+    },
     Flush,
 }
 
@@ -312,28 +455,35 @@ impl Drive {
 }
 
 impl Drop for Drives {
-    /// Stops the SSDs, so that they write nowhere when their memory goes; the kernel's driver finds them disabled.
+    /// Stops the devices, so that they write nowhere when their memory goes; the kernel's drivers find them disabled. Before that, what was
+    /// sent and not acknowledged is seen off.
     fn drop(&mut self) {
+        self.until(LINGER, |drives| !drives.link.as_mut().is_some_and(Link::finish));
+        self.link.iter_mut().for_each(Link::leave);
         let now = self.now();
         self.drives.iter_mut().for_each(|drive| drive.ssd.leave(&mut drive.bus, now));
         let rests = |drive: &Drive| !matches!(drive.ssd.host().state(), State::Starting | State::Ready);
-        self.until(STOP, |drives| drives.iter().all(rests));
-        for drive in &self.drives {
+        self.until(STOP, |drives| {
+            let busy = drives.link.as_ref().is_some_and(|link| link.network.is_busy());
+            !busy && drives.drives.iter().all(rests)
+        });
+        let functions = self.drives.iter().map(|drive| &drive.function);
+        for function in functions.chain(self.link.iter().map(|link| &link.function)) {
             // One that did not stop is stopped so. Without bus mastering it reaches nothing, whatever it does.
-            let _ = drive.function.enable(false);
-            let _ = drive.function.reset();
+            let _ = function.enable(false);
+            let _ = function.reset();
         }
     }
 }
 
 /// Whether a function is of the right kind, and out of the hands of the kernel's driver.
-fn check(address: &str) -> Result<(), DriveError> {
+fn check(address: &str, wanted: Option<u32>) -> Result<(), DriveError> {
     let name = address.to_owned();
     if dcs_vfio::address(address).as_deref() != Some(address) {
         return Err(DriveError::Address(name));
     }
     let class = dcs_vfio::class(address).ok_or_else(|| DriveError::Missing(name.clone()))?;
-    if class != NVME {
+    if wanted.is_some_and(|wanted| class != wanted) {
         return Err(DriveError::Class(name, class));
     }
     match dcs_vfio::driver(address).as_deref() {

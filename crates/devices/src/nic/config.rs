@@ -34,6 +34,8 @@ pub struct Config {
     pub promiscuous: bool,
     /// Take all multicast frames.
     pub multicast: bool,
+    /// Have the rings raise MSI-X vector 0, once each time that [`Nic::arm`](super::Nic::arm) allows it.
+    pub interrupts: bool,
     /// How long a frame may wait to be sent, with a link, until the NIC counts as hung.
     pub timeout: Nanos,
     /// How long a step of a reset, or a register read, may take.
@@ -61,6 +63,7 @@ impl Config {
             max_frame: 1514,
             promiscuous: false,
             multicast: false,
+            interrupts: false,
             timeout: 5_000_000_000,
             admin_timeout: 1_000_000_000,
             settle: 10_000_000,

@@ -217,6 +217,15 @@ impl Nic {
         }
     }
 
+    /// Has the next frame that was sent or has come raise an interrupt, one, where there are interrupts ([`Config::interrupts`]). One that
+    /// was sent or has come since the last interrupt may raise it at once.
+    pub fn arm(&mut self, bus: &mut dyn Bus) {
+        if self.stage == Stage::Ready && self.config.interrupts {
+            let (register, value) = self.chip.arm;
+            self.registers.write32(bus, register, value);
+        }
+    }
+
     /// Reaps what was sent and received, does what is due, rings.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if self.stage == Stage::Ready {

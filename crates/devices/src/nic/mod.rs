@@ -38,7 +38,8 @@
 //! # What it doesn't implement
 //!
 //! * More than one ring in each direction, receive side scaling, VLAN tags, time stamps, flow control frames.
-//! * Interrupts: they are masked. MSI-X is to be left off.
+//! * Interrupts other than one MSI-X vector for both rings ([`Config::interrupts`]): INTx, MSI, the link's. Without it all are masked, and MSI-X is to be left
+//!   off.
 //! * PHYs beyond having them negotiate; EEPROM; management firmware; power states.
 
 #![forbid(unsafe_code)]

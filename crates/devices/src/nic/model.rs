@@ -37,12 +37,26 @@ pub(super) struct Chip {
     pub negotiate: bool,
     /// Bytes that a transmit descriptor may name.
     pub piece: u64,
+    /// What lets one MSI-X message come: register and value. See [`Nic::arm`](super::Nic::arm).
+    pub arm: (u64, u32),
+    /// What has both rings raise MSI-X vector 0, once each time that it is allowed: registers and values.
+    pub vectors: &'static [(u64, u32)],
     /// What TXDCTL and RXDCTL are set to.
     pub transmit_control: u32,
     pub receive_control: u32,
 }
 
 impl Model {
+    /// The one with this device number of Intel's; none that is driven. [82574, 1.5; 82576, 1.6]
+    pub fn of(device: u16) -> Option<Model> {
+        match device {
+            0x10d3 => Some(Model::E1000e),
+            // Copper, fibre, and the one with four ports.
+            0x10c9 | 0x10e6 | 0x1526 => Some(Model::Igb),
+            _ => None,
+        }
+    }
+
     pub(super) fn chip(self) -> &'static Chip {
         match self {
             Model::E1000e => &E1000E,
@@ -61,6 +75,14 @@ static E1000E: Chip = Chip {
     ring_enable: false,
     negotiate: false,
     piece: 8192,
+    arm: (register::IMS, 1 << 20 | 1 << 22),
+    // The causes of queue 0 are vector 0's (IVAR), which clears them and masks them again (EIAC, IAM, CTRL_EXT.EIAME).
+    vectors: &[
+        (register::CTRL_EXT, 1 << 24 | 1 << 31),
+        (register::IVAR, 1 << 31 | 1 << 3 | 1 << 11),
+        (register::EIAC_82574, 1 << 20 | 1 << 22),
+        (register::IAM, 1 << 20 | 1 << 22),
+    ],
     transmit_control: WRITE_BACK_EACH | 1 << 22,
     receive_control: WRITE_BACK_EACH,
 };
@@ -72,6 +94,14 @@ static IGB: Chip = Chip {
     ring_enable: true,
     negotiate: true,
     piece: 32768,
+    arm: (register::EIMS, 1),
+    // Both causes of queue 0 are vector 0's (IVAR), which clears itself (EIAC) and masks itself again (EIAM).
+    vectors: &[
+        (register::GPIE, 1 << 4 | 1 << 30 | 1 << 31 | 1),
+        (register::IVAR_0, 1 << 7 | 1 << 15),
+        (register::EIAC, 1),
+        (register::EIAM, 1),
+    ],
     transmit_control: ring::ENABLE,
     receive_control: ring::ENABLE,
 };
@@ -94,11 +124,23 @@ pub(super) mod ring {
 pub(super) mod register {
     pub const CTRL: u64 = 0x0000;
     pub const STATUS: u64 = 0x0008;
+    pub const CTRL_EXT: u64 = 0x0018;
     pub const MDIC: u64 = 0x0020;
+    pub const IMS: u64 = 0x00d0;
     pub const IMC: u64 = 0x00d8;
+    /// Interrupts of the 82574. [82574, 10.2.4]
+    pub const EIAC_82574: u64 = 0x00dc;
+    pub const IAM: u64 = 0x00e0;
+    pub const IVAR: u64 = 0x00e4;
     pub const RCTL: u64 = 0x0100;
     pub const TCTL: u64 = 0x0400;
     pub const TIPG: u64 = 0x0410;
+    /// Interrupts of the 82576. [82576, 8.8]
+    pub const GPIE: u64 = 0x1514;
+    pub const EIMS: u64 = 0x1524;
+    pub const EIAC: u64 = 0x152c;
+    pub const EIAM: u64 = 0x1530;
+    pub const IVAR_0: u64 = 0x1700;
     pub const RXCSUM: u64 = 0x5000;
     /// Longest frame. Advanced only.
     pub const RLPML: u64 = 0x5004;

@@ -255,6 +255,11 @@ impl Nic {
         for entry in 1..16 {
             registers.write32(bus, register::RAH + entry * 8, 0);
         }
+        if config.interrupts {
+            for (register, value) in chip.vectors {
+                registers.write32(bus, *register, *value);
+            }
+        }
         registers.write32(bus, register::MRQC, 0);
         let checksums = bit::RXCSUM_IP | bit::RXCSUM_TRANSPORT | bit::RXCSUM_NO_PACKET;
         registers.write32(bus, register::RXCSUM, checksums);

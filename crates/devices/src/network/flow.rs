@@ -4,9 +4,9 @@
 //! order, and a read is done when its place is full or the stream has ended. A read that is given up leaves its place to be kept aside, so
 //! that no byte of the stream is lost to the next transfer. Writes are done when the NIC has taken them over.
 
-use dcs_abi::result::PATH_PEER_TO_PEER;
+use crate::bus::Bus;
+use crate::ssd::Told;
 use dcs_abi::status::Status;
-use dcs_devices::bus::Bus;
 use dcs_engine::{BlockId, Fault, OperationId, Outcome};
 use dcs_net::{Piece, Reason};
 use std::collections::VecDeque;
@@ -14,21 +14,12 @@ use std::collections::VecDeque;
 /// Where some bytes of the outgoing stream came from: a place on an SSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Which SSD, by its place in the card's list.
+    /// Which SSD, by its place in its owner's list.
     pub ssd: usize,
     /// First byte there.
     pub position: u64,
     /// Bytes.
     pub length: u64,
-}
-
-/// What a connection tells of its transfers' operations and blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// An operation is done.
-    Done(OperationId, Outcome),
-    /// A block that was left with the connection is free.
-    Released(BlockId),
 }
 
 /// A piece of the incoming stream, and where it goes.
@@ -61,6 +52,8 @@ struct Write {
 /// A connection's transfers.
 #[derive(Debug, Default)]
 pub struct Flow {
+    /// By what its bytes go.
+    path: u32,
     places: VecDeque<Place>,
     /// All bytes before this one have arrived.
     arrived: u64,
@@ -80,6 +73,11 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// A connection whose bytes go by `path`.
+    pub fn new(path: u32) -> Flow {
+        Flow { path, ..Flow::default() }
+    }
+
     /// Nobody wants anything of it any more: it is gone, let go of, and has no block.
     pub fn is_over(&self) -> bool {
         let reads = self.places.iter().any(|place| matches!(place.to, To::Block(..)));
@@ -174,8 +172,7 @@ impl Flow {
     pub fn sent(&mut self, offset: u64, told: &mut VecDeque<Told>) {
         for (_, write) in &mut self.writes {
             if write.end <= offset && !std::mem::replace(&mut write.answered, true) {
-                let outcome =
-                    Outcome::Moved { bytes: write.length.into(), path: PATH_PEER_TO_PEER, held: true };
+                let outcome = Outcome::Moved { bytes: write.length.into(), path: self.path, held: true };
                 told.push_back(Told::Done(write.operation, outcome));
             }
         }
@@ -190,7 +187,7 @@ impl Flow {
         } else {
             // It is acknowledged, or the connection is gone: closed() comes first then.
             let outcome = match self.closed {
-                None => Outcome::Moved { bytes: write.length.into(), path: PATH_PEER_TO_PEER, held: false },
+                None => Outcome::Moved { bytes: write.length.into(), path: self.path, held: false },
                 Some(_) => Outcome::Failed(Fault::new(Status::PeerReset)),
             };
             told.push_back(Told::Done(write.operation, outcome));
@@ -241,7 +238,7 @@ impl Flow {
 
     /// What has come of the first read, if it is over.
     fn end_of(&self, place: &Place) -> Option<Outcome> {
-        let moved = |bytes: u64| Outcome::Moved { bytes, path: PATH_PEER_TO_PEER, held: false };
+        let moved = |bytes: u64| Outcome::Moved { bytes, path: self.path, held: false };
         let here = self.arrived.saturating_sub(place.start).min(place.length.into());
         if here == u64::from(place.length) {
             return Some(moved(here));
@@ -261,7 +258,8 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dcs_devices::bus::{Tag, Window};
+    use crate::bus::{Tag, Window};
+    use dcs_abi::result::PATH_VFIO;
 
     /// A bus that is memory alone.
     struct Memory(Vec<u8>);
@@ -340,7 +338,7 @@ mod tests {
         flow.settle(&mut told);
         let lost = Outcome::Failed(Fault::new(Status::PeerReset));
         assert_eq!(told.back(), Some(&Told::Done(operation(2), lost)));
-        let mut whole = Flow::default();
+        let mut whole = Flow::new(PATH_VFIO);
         whole.read(&mut bus, operation(3), 0, 10);
         arrive(&mut whole, &mut bus, 0, 4);
         whole.received(4);
@@ -349,10 +347,7 @@ mod tests {
         whole.settle(&mut told);
         assert_eq!(
             told.back(),
-            Some(&Told::Done(
-                operation(3),
-                Outcome::Moved { bytes: 4, path: PATH_PEER_TO_PEER, held: false }
-            ))
+            Some(&Told::Done(operation(3), Outcome::Moved { bytes: 4, path: PATH_VFIO, held: false }))
         );
     }
 

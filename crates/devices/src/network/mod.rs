@@ -1,19 +1,25 @@
-//! A NIC and the card's TCP and UDP behind it: frames between the two, connections and datagrams as endpoints of transfers.
+//! A NIC and the TCP and UDP behind it: frames between the two, connections and datagrams as endpoints of transfers. A card has it, and so has an
+//! engine that drives a NIC of this machine itself ([`drives`](crate::drives)).
 //!
 //! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into its buffers; this
 //! moves places about, and copies what was received into the blocks of reads (packet gathering). What was lost on the way
-//! and is no longer in a block is read from its SSD again.
+//! and is no longer in a block is read from its SSD again, where its owner said where it is.
 
+mod datagrams;
+mod flow;
 mod udp;
 
+pub use datagrams::Read;
+pub use flow::Origin;
 pub use udp::Ends;
 
-use crate::flow::{Flow, Origin, Told};
+use crate::bus::{Bus, ReadDone, Region, Window};
+use crate::nic::{self, Checksum, Nic, Offload, Received, Segmentation, Transport};
+use crate::ssd::Told;
 use dcs_abi::status::Status;
-use dcs_devices::bus::{Bus, ReadDone, Region, Window};
-use dcs_devices::nic::{self, Checksum, Nic, Offload, Received, Segmentation, Transport};
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Policy, Reason, Stack, Verdict, checksum};
+use flow::Flow;
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use udp::Udp;
@@ -30,7 +36,7 @@ const SEGMENTED: u32 = 60_000;
 /// Where a TCP header's checksum is.
 const TCP_CHECKSUM: u16 = 16;
 
-/// How the card is reached.
+/// How whoever drives the NIC is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Its IPv4 address.
@@ -54,7 +60,7 @@ pub enum State {
     Failed,
 }
 
-/// What a network wants of the card.
+/// What a network wants of its owner.
 #[derive(Debug)]
 pub enum Wish {
     /// To be told to the engine.
@@ -95,6 +101,8 @@ pub struct Network {
     registers: Window,
     address: Address,
     key: [u8; 16],
+    /// `PATH_*` of the command set: by what its bytes go.
+    path: u32,
     headers: Vec<Region>,
     free_headers: Vec<usize>,
     /// Frames at the NIC: the stack's name, and the place of the headers.
@@ -135,9 +143,20 @@ impl std::fmt::Debug for Network {
 }
 
 impl Network {
+    /// Bytes that [`Network::new`] takes of its memory, where that begins at a page.
+    pub fn memory(config: &nic::Config) -> u64 {
+        let headers = (FRAMES as u64 * HEADER).next_multiple_of(4096);
+        config.memory().next_multiple_of(4096) + headers + REREADS as u64 * u64::from(REREAD)
+    }
+
     /// A NIC that is driven out of `memory`; nothing where there is too little. `key`: the secret of TCP's sequence
-    /// numbers.
-    pub fn new(config: nic::Config, address: Address, key: [u8; 16], memory: &mut Region) -> Option<Network> {
+    /// numbers. Its bytes go by `path` (`PATH_*` of the command set).
+    pub fn new(
+        config: nic::Config,
+        address: Address,
+        (key, path): ([u8; 16], u32),
+        memory: &mut Region,
+    ) -> Option<Network> {
         let region = memory.take(config.memory(), 4096)?;
         let headers = (0..FRAMES).map(|_| memory.take(HEADER, 64)).collect::<Option<Vec<_>>>()?;
         let reread = |region| Reread { region, wanted: None };
@@ -154,6 +173,7 @@ impl Network {
             registers,
             address,
             key,
+            path,
             free_headers: (0..headers.len()).collect(),
             headers,
             frames,
@@ -270,6 +290,43 @@ impl Network {
     /// The next thing that it wants.
     pub fn wish(&mut self) -> Option<Wish> {
         self.told.pop_front().map(Wish::Tell).or_else(|| self.wishes.pop_front())
+    }
+
+    /// The NIC's Ethernet address, once it has told.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        self.nic.address()
+    }
+
+    /// Whether there is a link, as far as is known.
+    pub fn link(&self) -> bool {
+        self.nic.link()
+    }
+
+    /// Why the NIC was given up, if it was.
+    pub fn failure(&self) -> Option<nic::Failure> {
+        match self.nic.state() {
+            nic::State::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// Has the next frame interrupt: see [`Nic::arm`].
+    pub fn arm(&mut self, bus: &mut dyn Bus) {
+        self.nic.arm(bus);
+    }
+
+    /// Resets connections that the host has not ended. Of those that it has, the rest is sent: true as long as some of it is not
+    /// acknowledged.
+    pub fn finish(&mut self, bus: &mut dyn Bus) -> bool {
+        let open = self.flows.iter().filter(|(_, flow)| !flow.shut).map(|(name, _)| *name);
+        let open: Vec<net::Flow> = open.chain(self.connecting.keys().copied()).collect();
+        if let Some(stack) = &mut self.stack {
+            open.into_iter().for_each(|flow| stack.abort(flow));
+        }
+        self.flows.values_mut().for_each(|flow| flow.released = true);
+        self.take_events(bus);
+        self.flows.retain(|_, flow| !flow.is_over());
+        !self.flows.is_empty()
     }
 
     /// When [`Network::poll`] is to be called at the latest.
@@ -432,7 +489,7 @@ impl Network {
     }
 
     fn connected(&mut self, flow: net::Flow) {
-        self.flows.entry(flow).or_default();
+        self.flows.entry(flow).or_insert_with(|| Flow::new(self.path));
         if let Some(cid) = self.connecting.remove(&flow) {
             self.wishes.push_back(Wish::Connection(cid, Ok((flow, self.peer(flow)))));
         }
@@ -444,7 +501,7 @@ impl Network {
     }
 
     fn accepted(&mut self, flow: net::Flow, port: u16) {
-        self.flows.entry(flow).or_default();
+        self.flows.entry(flow).or_insert_with(|| Flow::new(self.path));
         if let Some(listener) = self.listeners.get_mut(&port) {
             listener.accepted.push_back(flow);
             self.match_accepts(port);

@@ -3,11 +3,10 @@
 //! What goes out is cut out of blocks by the stack, goes at the pace at which the NIC takes frames, and is done when the NIC has sent it. Nobody
 //! hears of what is lost after that.
 
+use super::datagrams::{Datagrams, Read};
 use super::{Network, Told};
-use crate::datagrams::{Datagrams, Read};
-use dcs_abi::result::PATH_PEER_TO_PEER;
+use crate::bus::Bus;
 use dcs_abi::status::Status;
-use dcs_devices::bus::Bus;
 use dcs_engine::{CommandId, Fault, OperationId, Outcome};
 use dcs_net::{Chunk, Piece, Policy, SendError};
 use std::collections::{BTreeMap, HashMap};
@@ -68,7 +67,7 @@ impl Network {
             stack.open_udp(port).map_err(|_| Status::InvalidField)?;
         }
         let payload = if payload == 0 { most } else { payload };
-        self.udp.endpoints.insert(ends, Datagrams::new(payload));
+        self.udp.endpoints.insert(ends, Datagrams::new(payload, self.path));
         Ok(())
     }
 
@@ -155,7 +154,7 @@ impl Network {
     /// The NIC has sent all of a block that it was given.
     pub(super) fn datagrams_sent(&mut self, token: u64) {
         let Some(write) = self.udp.writes.remove(&token) else { return };
-        let all = Outcome::Moved { bytes: write.length.into(), path: PATH_PEER_TO_PEER, held: false };
+        let all = Outcome::Moved { bytes: write.length.into(), path: self.path, held: false };
         self.told.push_back(Told::Done(write.operation, write.fault.map_or(all, Outcome::Failed)));
     }
 

@@ -4,10 +4,9 @@
 //! asked for; then it is the next command's turn. A datagram is one command's: what is too long for it fails it and stays for the next. What
 //! comes when no command waits is held, up to a bound, and dropped beyond it.
 
-use crate::flow::Told;
-use dcs_abi::result::PATH_PEER_TO_PEER;
+use crate::bus::Bus;
+use crate::ssd::Told;
 use dcs_abi::status::Status;
-use dcs_devices::bus::Bus;
 use dcs_engine::{CommandId, Fault, OperationId, Outcome};
 use std::collections::VecDeque;
 
@@ -45,6 +44,8 @@ struct Turn<C> {
 pub struct Datagrams<C = CommandId> {
     /// Payload of each datagram that is sent, but the last one of a block.
     pub payload: u16,
+    /// By what its bytes go.
+    path: u32,
     /// A read that has come so far, and how far: in the order in which they came.
     reads: VecDeque<(Read<C>, u32)>,
     turn: Option<Turn<C>>,
@@ -54,10 +55,10 @@ pub struct Datagrams<C = CommandId> {
 }
 
 impl<C: Copy + PartialEq> Datagrams<C> {
-    /// Nobody wants or has any.
-    pub fn new(payload: u16) -> Datagrams<C> {
+    /// Nobody wants or has any. Their bytes go by `path`.
+    pub fn new(payload: u16, path: u32) -> Datagrams<C> {
         let (reads, held) = Default::default();
-        Datagrams { payload, reads, turn: None, held, dropped: 0 }
+        Datagrams { payload, path, reads, turn: None, held, dropped: 0 }
     }
 
     /// Datagrams that are held.
@@ -137,7 +138,7 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         if *filled < read.length {
             return;
         }
-        let moved = Outcome::Moved { bytes: read.length.into(), path: PATH_PEER_TO_PEER, held: false };
+        let moved = Outcome::Moved { bytes: read.length.into(), path: self.path, held: false };
         told.push_back(Told::Done(read.operation, moved));
         if read.missing == 0 {
             self.turn = None;
@@ -162,7 +163,7 @@ fn failed<C>(read: &Read<C>, fault: Fault) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dcs_devices::bus::{Tag, Window};
+    use crate::bus::{Tag, Window};
 
     /// A bus that is memory alone.
     struct Memory(Vec<u8>);
@@ -192,7 +193,12 @@ mod tests {
 
     impl Rig {
         fn new() -> Rig {
-            Rig { datagrams: Datagrams::new(100), bus: Memory(vec![0; 1000]), told: VecDeque::new(), next: 0 }
+            Rig {
+                datagrams: Datagrams::new(100, 0),
+                bus: Memory(vec![0; 1000]),
+                told: VecDeque::new(),
+                next: 0,
+            }
         }
 
         fn read(&mut self, command: char, operation: u64, memory: u64, length: u32, missing: u64) {

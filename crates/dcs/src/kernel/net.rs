@@ -1,0 +1,70 @@
+//! What is asked of the NIC that the engine drives itself: the words are those of a card's admin commands, so that
+//! [`card::net`](crate::card::net) is the same on both.
+
+use super::Core;
+use dcs_abi::admin::{AdminEntry, opcode};
+use dcs_abi::status::Status;
+use dcs_devices::drives::{Answer, Ask};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::mpsc::Sender;
+
+/// Who waits for an answer, by ticket.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    waiting: HashMap<u16, Sender<Answer>>,
+    last: u16,
+}
+
+impl Asked {
+    /// A ticket that nobody has.
+    fn ticket(&mut self) -> Option<u16> {
+        let free = (1..=u16::MAX).map(|ahead| self.last.wrapping_add(ahead));
+        self.last = free.into_iter().find(|ticket| !self.waiting.contains_key(ticket))?;
+        Some(self.last)
+    }
+}
+
+/// What an admin command asks, where a NIC can be asked it.
+fn ask(entry: &AdminEntry) -> Option<Ask> {
+    let [first, second, third] = [entry.words[0], entry.words[1], entry.words[2]];
+    match entry.opcode {
+        opcode::LISTEN => Some(Ask::Listen(second as u16)),
+        opcode::ACCEPT => Some(Ask::Accept(first)),
+        opcode::CONNECT => Some(Ask::Connect(SocketAddrV4::new(Ipv4Addr::from_bits(second), third as u16))),
+        opcode::SHUTDOWN => Some(Ask::Shutdown(first)),
+        opcode::RELEASE => Some(Ask::Release(first)),
+        _ => None,
+    }
+}
+
+impl Core {
+    /// Does what an admin command says, now or later.
+    pub(super) fn admin(&mut self, entry: &AdminEntry, answer: Sender<Answer>) {
+        let asked = match (ask(entry), self.asked.ticket()) {
+            (None, _) => Some((0, Err(Status::UnsupportedEndpoint))),
+            (_, None) => Some((0, Err(Status::OutOfResources))),
+            (Some(ask), Some(ticket)) => match self.controller.ask(ticket, ask) {
+                Some(now) => Some((ticket, now)),
+                None => {
+                    self.asked.waiting.insert(ticket, answer.clone());
+                    None
+                }
+            },
+        };
+        if let Some((_, now)) = asked {
+            // Who does not wait does not want to know.
+            let _ = answer.send(now);
+        }
+    }
+
+    /// The NIC has answered.
+    pub(super) fn answered(&mut self, ticket: u16, answer: Answer) {
+        let handle = answer.map(|(handle, _)| handle);
+        let wanted = self.asked.waiting.remove(&ticket).is_some_and(|waits| waits.send(answer).is_ok());
+        // A connection that nobody waits for any more.
+        if let (false, Ok(handle)) = (wanted, handle) {
+            let _ = self.controller.ask(0, Ask::Release(handle));
+        }
+    }
+}
