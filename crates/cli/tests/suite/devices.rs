@@ -1,137 +1,19 @@
 //! SSDs that `dcs` drives itself, and `dcs doctor`: in a guest whose NVMe SSDs, QEMU's, are behind an IOMMU. Skipped, with the reason, where no
 //! virtual server is to be had.
 
-use crate::run::{Place, python};
+use crate::guest::{LIMIT, Rig, data, digest, function, md5, path_has, raw, ssd};
+use crate::run::Place;
 use dcs_vm::tools::Flavour;
-use dcs_vm::{Guest, Initramfs, Machine, Network, Nic, Tools, disk};
-use serde_json::Value;
+use dcs_vm::{Machine, Network, Nic, Tools, disk};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-const LIMIT: Duration = Duration::from_secs(240);
 const MIB: usize = 1 << 20;
 /// Bytes of the SSD with the data, and of those in one group and with a bad sector.
 const BYTES: usize = 16 * MIB;
 const SMALL: usize = MIB;
 /// Of the bad one, in sectors of 512 bytes.
 const BAD_SECTOR: usize = 1500;
-
-/// What the guest's shell has for each step: what it runs is told with its exit code, and all that it printed.
-const SHELL: &str = r#"
-step() { name=$1; shift; "$@" >/tmp/out 2>/tmp/err; code=$?; sed 's/^/@out /' /tmp/out; sed 's/^/@err /' /tmp/err; echo "@end $name $code"; }
-ssd() { for n in /sys/class/nvme/nvme*; do case "$(cat $n/serial)" in $1*) cat $n/address;; esac; done; }
-until [ -n "$(ssd data)" ] && [ -n "$(ssd bad)" ] && [ -n "$(ssd two)" ]; do sleep 0.2; done
-"#;
-
-/// A step that was run in the guest.
-struct Step {
-    code: i32,
-    out: Vec<String>,
-    err: String,
-}
-
-impl Step {
-    #[track_caller]
-    fn ok(self) -> Step {
-        assert_eq!(self.code, 0, "{:?} {}", self.out, self.err);
-        self
-    }
-
-    #[track_caller]
-    fn fails(self, code: i32, words: &[&str]) {
-        assert_eq!(self.code, code, "{:?} {}", self.out, self.err);
-        for word in words {
-            assert!(self.err.contains(word), "{word:?} is not in {:?}", self.err);
-        }
-    }
-
-    /// What it printed with --json.
-    fn lines(&self) -> Vec<Value> {
-        self.out.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
-    }
-
-    #[track_caller]
-    fn done(self) -> Value {
-        let step = self.ok();
-        let lines = step.lines();
-        lines.into_iter().find(|line| line["event"] == "done").expect("it says that it is done")
-    }
-}
-
-struct Rig {
-    guest: Guest,
-    place: Place,
-}
-
-impl Rig {
-    /// The next step of the script.
-    fn step(&mut self, name: &str) -> Step {
-        let (mut out, mut err) = (Vec::new(), String::new());
-        loop {
-            let line = self.guest.line(LIMIT).unwrap();
-            let line = line.unwrap_or_else(|| panic!("{name} does not end"));
-            if let Some((_, text)) = line.split_once("@out ") {
-                out.push(text.to_owned());
-            } else if let Some((_, text)) = line.split_once("@err ") {
-                err.push_str(text);
-                err.push('\n');
-            } else if let Some((_, rest)) = line.split_once("@end ") {
-                let (said, code) = rest.rsplit_once(' ').unwrap();
-                assert_eq!(said, name, "steps come in their order");
-                return Step { code: code.trim().parse().unwrap(), out, err };
-            }
-        }
-    }
-
-    fn boot(place: Place, machine: Machine, script: &str) -> Option<Rig> {
-        let tools = Tools::find_or_skip(Flavour::Cloud)?;
-        let mut initramfs = Initramfs::new(&tools).unwrap();
-        initramfs.modules(&["vfio-pci", "vfio_iommu_type1", "virtio_net"]).unwrap();
-        initramfs.program("bin/dcs", Path::new(env!("CARGO_BIN_EXE_dcs"))).unwrap();
-        let initramfs = initramfs.finish(&format!("{SHELL}{script}"));
-        let guest = machine.start(&tools, &initramfs, &place.path("")).unwrap();
-        Some(Rig { guest, place })
-    }
-}
-
-fn data(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 24) as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
-
-/// By hashlib.
-fn md5(path: &Path) -> String {
-    python("import hashlib, sys; print(hashlib.md5(open(sys.argv[1], 'rb').read()).hexdigest())", path)
-}
-
-fn digest(done: &Value) -> &str {
-    done["digests"][0]["value"].as_str().unwrap()
-}
-
-fn path_has(done: &Value, name: &str) -> bool {
-    done["path"].as_array().unwrap().iter().any(|path| path == name)
-}
-
-/// An SSD on a drive of its own.
-fn ssd(machine: Machine, name: &str, drive: &str, device: &str) -> Machine {
-    machine.arguments([
-        "-drive",
-        &format!("{drive},if=none,id={name},cache=unsafe"),
-        "-device",
-        &format!("nvme,serial={name},drive={name}{device}"),
-    ])
-}
-
-fn raw(path: &Path) -> String {
-    format!("file={},format=raw", path.display())
-}
 
 /// One with data, one with a bad sector, two in one group, and one with ext4.
 fn machine(place: &Place, iommu: bool) -> Option<Machine> {
@@ -157,6 +39,13 @@ fn machine(place: &Place, iommu: bool) -> Option<Machine> {
     let machine = ssd(machine, "files", &raw(&place.path("ext4")), "");
     Some(machine.nic(Nic::Virtio, &Network::User(Vec::new())))
 }
+
+/// The kernel that has NVMe and ext4 built in, and what it lacks.
+const BUILT_IN: (Flavour, &[&str]) = (Flavour::Cloud, &["vfio-pci", "vfio_iommu_type1", "virtio_net"]);
+
+/// Until the kernel has all SSDs.
+const SETTLE: &str = r#"until [ -n "$(ssd data)" ] && [ -n "$(ssd bad)" ] && [ -n "$(ssd two)" ]; do sleep 0.2; done
+"#;
 
 /// The whole way: from the kernel's driver, to ours, and back.
 const SCRIPT: &str = r#"
@@ -235,7 +124,7 @@ fn an_ssd_is_driven_past_the_kernel_and_given_back() {
     let stuck = TcpListener::bind("127.0.0.1:0").unwrap();
     let stuck_at = stuck.local_addr().unwrap().port().to_string();
     let script = SCRIPT.replace("PORT", &port).replace("STUCK", &stuck_at);
-    let Some(mut rig) = Rig::boot(place, machine, &script) else { return };
+    let Some(mut rig) = Rig::boot(place, machine, BUILT_IN, &format!("{SETTLE}{script}")) else { return };
     let names = rig.step("names").out;
     let [ssd, files, one, two] = &names[..] else { panic!("{names:?}") };
     before(&mut rig, ssd, files, (one, two));
@@ -265,12 +154,6 @@ fn an_ssd_is_driven_past_the_kernel_and_given_back() {
     assert_eq!(kernel.out[0].split(' ').next().unwrap(), md5(&image), "the kernel's driver reads the same");
     rig.step("all");
     drop(stuck);
-}
-
-fn function(step: &Step, address: &str) -> Value {
-    let lines = step.lines();
-    let is = |line: &Value| line["event"] == "function" && line["address"] == address;
-    lines.into_iter().find(is).unwrap_or_else(|| panic!("no {address}: {:?}", step.out))
 }
 
 /// What the doctor says, and what it does not do, while the kernel has all.
@@ -374,7 +257,7 @@ fn without_an_iommu_the_doctor_says_so_and_binds_nothing() {
         step driver basename $(readlink /sys/bus/pci/devices/$DATA/driver)\n\
         echo vfio-pci > /sys/bus/pci/devices/$DATA/driver_override\n\
         echo '@end all 0'";
-    let Some(mut rig) = Rig::boot(place, machine, script) else { return };
+    let Some(mut rig) = Rig::boot(place, machine, BUILT_IN, &format!("{SETTLE}{script}")) else { return };
     let doctor = rig.step("doctor").ok();
     let row = doctor.lines().into_iter().find(|line| line["name"] == "IOMMU").unwrap();
     assert!(row["state"] == "missing" && row["mend"].as_str().unwrap().contains("intel_iommu=on"), "{row}");
