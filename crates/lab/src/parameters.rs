@@ -71,7 +71,7 @@ parameters! {
     kernel_receive: Nanos = 1_240, "ns",
         "The same for one packet that comes in, or for up to 44 that generic receive offload has merged: 1.24 us. The interrupt is within. The driver's work on each packet is taken to be user_receive.";
     user_send: Nanos = 170, "ns",
-        "A user-space network stack for one packet, or one large segment, that goes out: Arrakis/P (OSDI 2014), table 1. UDP's; TCP's is more.";
+        "A user-space network stack for one packet, or one large segment, that goes out: Arrakis/N (its own interface, without copies; OSDI 2014), table 1. UDP's; TCP's is more.";
     user_receive: Nanos = 210, "ns",
         "The same for one packet that comes in: 0.21 us.";
     user_nvme: Nanos = 96, "ns",
@@ -103,15 +103,15 @@ parameters! {
     units: u16 = 11, "units",
         "Units of each operator: as many as MD5 needs for 10 Gb/s (table 3.3). Times the SSD and NIC sets.";
     ssd_read: Nanos = 80_000, "ns",
-        "First byte of a read: Intel 750's data sheet gives 120 us through a host's stack at queue depth one; less the stack (crates/fabric, Media).";
+        "First byte of a read of 4 KiB anywhere, from flash: assumed. Of the Intel 750, the specification has 20 us on average for sequential reads.";
     ssd_write: Nanos = 15_000, "ns",
-        "A write into the SSD's cache: the same data sheet gives 20 us through a host's stack.";
+        "A write into the SSD's cache: the Intel 750's specification gives 20 us on average (sequential, through a host's stack); less the stack.";
     ssd_rate: u64 = 2_150_000_000, "bytes/s",
         "Intel 750 400 GB, reads: 17.2 Gb/s (table 3.5). Writes are 7.2 Gb/s there; the model has one rate for both.";
     nic_rate: u64 = 10_000_000_000, "bit/s",
         "Broadcom BCM57711 (table 3.5).";
     nic_moderation: Nanos = 25_000, "ns",
-        "Least time between two interrupts of the NIC: bnx2x's default (rx-usecs 25; tx-usecs is 50).";
+        "Least time between two interrupts of the NIC: bnx2x's default (rx-usecs 25, which later drivers round down to 24; tx-usecs is 50).";
     request: Nanos = 20_000, "ns",
         "What an object server does for a request besides its data: assumed; OpenStack Swift's Python takes more, a server in C less. The same in every design.";
 }

@@ -109,7 +109,7 @@ impl Default for Limits {
             time_wait: 4096,
             buffer: 64 << 10,
             held: 64,
-            held_total: 256,
+            held_total: 512,
             ranges: 64,
             window: 4 << 20,
             chunks: 4096,

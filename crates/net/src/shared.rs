@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) blocks: Blocks,
     /// Receive buffers that hold bytes that were not granted, of all connections.
     pub(crate) held: usize,
+    /// Receive buffers that peers were promised for such bytes.
+    pub(crate) promised: usize,
 }
 
 impl Blocks {
@@ -51,7 +53,14 @@ impl Blocks {
 impl Shared {
     pub(crate) fn new(config: Config) -> Shared {
         let blocks = Blocks(Slab::new());
-        Shared { config, statistics: Statistics::default(), events: VecDeque::new(), blocks, held: 0 }
+        Shared {
+            config,
+            statistics: Statistics::default(),
+            events: VecDeque::new(),
+            blocks,
+            held: 0,
+            promised: 0,
+        }
     }
 
     pub(crate) fn event(&mut self, event: Event) {

@@ -49,7 +49,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual set-up: rings of 256, 512 buffers of 2 KiB, frames of 1,514 bytes.
+    /// The usual set-up: rings of 256, 768 buffers of 2 KiB, frames of 1,514 bytes.
     pub fn new(registers: Window, controller: u32, model: Model) -> Config {
         Config {
             registers,
@@ -57,7 +57,7 @@ impl Config {
             model,
             transmit: 256,
             receive: 256,
-            buffers: 512,
+            buffers: 768,
             buffer: 2048,
             split: false,
             max_frame: 1514,

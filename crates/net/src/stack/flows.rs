@@ -49,7 +49,7 @@ impl Stack {
             Fate::Reset(reason) => self.reset(key, reason),
             Fate::TimeWait => {
                 if let Some(Connection { tcb, .. }) = self.flows.get_mut(key) {
-                    let last = tcb.last_acknowledgement(now);
+                    let last = tcb.last_acknowledgement(now, &mut self.shared);
                     let (snd_nxt, rcv_nxt) = tcb.numbers();
                     let until = now.saturating_add(self.shared.config.tcp.time_wait);
                     let entry = TimeWait { snd_nxt, rcv_nxt, stamps: tcb.stamps(), until };

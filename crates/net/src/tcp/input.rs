@@ -403,7 +403,7 @@ impl Tcb {
         if !arrival.in_order
             || segment.flags.fin
             || self.unacknowledged >= 2
-            || self.receiver.is_wider(self.mss)
+            || self.receiver.is_wider(self.mss, shared)
         {
             self.ack_due = true;
         } else {

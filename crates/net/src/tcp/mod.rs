@@ -337,7 +337,7 @@ impl Tcb {
     /// The owner has place for so many bytes more.
     pub(crate) fn grant(&mut self, bytes: u64, shared: &mut Shared) -> Fate {
         self.receiver.grant(bytes, shared);
-        if self.is_open() && self.receiver.is_wider(self.mss) && !self.receiver.ended() {
+        if self.is_open() && self.receiver.is_wider(self.mss, shared) && !self.receiver.ended() {
             self.ack_due = true;
         }
         if self.state == State::Over { self.over() } else { Fate::Keep }

@@ -41,7 +41,7 @@ impl Tcb {
             return None;
         }
         if self.ack_due && self.receiver.has_gaps() {
-            return Some(self.acknowledgement(now));
+            return Some(self.acknowledgement(now, shared));
         }
         if self.state != State::Over {
             let data = self.retransmission(now, shared).or_else(|| self.new_data(now, shared));
@@ -51,13 +51,13 @@ impl Tcb {
         }
         if std::mem::take(&mut self.probe_due) {
             shared.statistics.probes += 1;
-            let mut probe = self.acknowledgement(now);
+            let mut probe = self.acknowledgement(now, shared);
             // An old number: whoever gets it has to answer.
             probe.header.seq = self.seq(self.una).wrapping_sub(1);
             return Some(probe);
         }
         if self.ack_due {
-            return Some(self.acknowledgement(now));
+            return Some(self.acknowledgement(now, shared));
         }
         self.arm_persist(now);
         None
@@ -79,7 +79,7 @@ impl Tcb {
             let echo = self.stamps.map_or(0, |stamps| stamps.recent);
             options.timestamp(Timestamp { value: clock(self.stamp_offset, now), echo });
         }
-        let window = self.receiver.advertise(0);
+        let window = self.receiver.advertise(0, shared);
         let again = self.nxt > 0;
         self.nxt = 1;
         if again {
@@ -98,7 +98,7 @@ impl Tcb {
     }
 
     /// The header of a segment of an open connection. It acknowledges what there is.
-    fn header(&mut self, position: u64, flags: Flags, now: Nanos) -> Header {
+    fn header(&mut self, position: u64, flags: Flags, now: Nanos, shared: &mut Shared) -> Header {
         let mut options = OptionBytes::default();
         if let Some(stamps) = self.stamps {
             options.timestamp(Timestamp { value: clock(stamps.offset, now), echo: stamps.recent });
@@ -113,18 +113,18 @@ impl Tcb {
             seq: self.seq(position),
             ack: Some(self.irs.wrapping_add(ack as u32)),
             flags,
-            window: self.receiver.advertise(self.receive_scale),
+            window: self.receiver.advertise(self.receive_scale, shared),
             options,
         }
     }
 
     /// The acknowledgement that is due as the connection goes over into TIME-WAIT.
-    pub(crate) fn last_acknowledgement(&mut self, now: Nanos) -> Option<Header> {
-        self.ack_due.then(|| self.acknowledgement(now).header)
+    pub(crate) fn last_acknowledgement(&mut self, now: Nanos, shared: &mut Shared) -> Option<Header> {
+        self.ack_due.then(|| self.acknowledgement(now, shared).header)
     }
 
-    fn acknowledgement(&mut self, now: Nanos) -> Outgoing {
-        let mut header = self.header(self.nxt, Flags::default(), now);
+    fn acknowledgement(&mut self, now: Nanos, shared: &mut Shared) -> Outgoing {
+        let mut header = self.header(self.nxt, Flags::default(), now, shared);
         if self.sack {
             let irs = self.irs;
             let number = |position: u64| irs.wrapping_add(position as u32);
@@ -245,7 +245,7 @@ impl Tcb {
         let fin = fin && data_end == self.queue.end() && length <= self.mss;
         let end = data_end + u64::from(fin);
         let flags = Flags { fin, psh: length > 0 && data_end == self.queue.end(), ..Flags::default() };
-        let header = self.header(bytes.start, flags, now);
+        let header = self.header(bytes.start, flags, now, shared);
         if again {
             self.scoreboard.sent_again(bytes.start..end, now);
             if let Some(stamps) = self.stamps.filter(|_| self.congestion.recovery.is_some()) {

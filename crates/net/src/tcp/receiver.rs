@@ -46,6 +46,8 @@ pub(crate) struct Receiver {
     /// Where the segment that came last lies: the first block of a selective acknowledgement.
     last: u64,
     held: Vec<Held>,
+    /// Receive buffers that the peer was promised: what it may send beyond what was granted, in full segments.
+    promised: usize,
     /// The position of the peer's FIN.
     fin: Option<u64>,
     received: u64,
@@ -65,6 +67,7 @@ impl Receiver {
             ranges: Ranges::default(),
             last: 0,
             held: Vec::new(),
+            promised: 0,
             fin: None,
             received: 1,
             buffer: limits.buffer,
@@ -88,23 +91,40 @@ impl Receiver {
         self.edge.saturating_sub(self.nxt)
     }
 
+    /// Bytes beyond what was granted that the peer may be told to send. Receive buffers are the same for all connections, and what was
+    /// promised to others is no longer there: half of them are promised, a quarter of what is left to each, and two segments at the least
+    /// (a window that opens by less is silly: RFC 9293, 3.8.6.2.2), for which the other half is there.
+    fn allowance(&self, shared: &Shared) -> u64 {
+        let half = shared.config.limits.held_total / 2;
+        let left = half.saturating_sub(shared.promised - self.promised);
+        u64::from(self.buffer).min((left / 4).max(2) as u64 * segment(shared))
+    }
+
     /// Where the window could end now.
-    fn possible_edge(&self) -> u64 {
+    fn possible_edge(&self, shared: &Shared) -> u64 {
         let most = self.nxt + u64::from(self.window);
-        (self.granted + u64::from(self.buffer)).min(most).max(self.edge)
+        (self.granted + self.allowance(shared)).min(most).max(self.edge)
     }
 
     /// Whether to tell the peer of a larger window (RFC 9293, 3.8.6.2.2): by two segments, or half of all there can be.
-    pub(crate) fn is_wider(&self, mss: u32) -> bool {
-        let more = self.possible_edge() - self.edge;
+    pub(crate) fn is_wider(&self, mss: u32, shared: &Shared) -> bool {
+        let more = self.possible_edge(shared) - self.edge;
         more >= u64::from(2 * mss).min(u64::from(self.buffer.min(self.window)) / 2).max(1)
     }
 
     /// The window to advertise, in units of `1 << scale`, rounded down: what lies between is accepted all the same.
-    pub(crate) fn advertise(&mut self, scale: u8) -> u16 {
-        let units = (self.possible_edge().saturating_sub(self.nxt) >> scale).min(0xffff);
+    pub(crate) fn advertise(&mut self, scale: u8, shared: &mut Shared) -> u16 {
+        let units = (self.possible_edge(shared).saturating_sub(self.nxt) >> scale).min(0xffff);
         self.edge = self.edge.max(self.nxt + (units << scale));
+        self.promise(shared);
         (self.window() >> scale).min(0xffff) as u16
+    }
+
+    /// Counts what the peer may send beyond what was granted.
+    fn promise(&mut self, shared: &mut Shared) {
+        let promised = self.edge.saturating_sub(self.granted).div_ceil(segment(shared)) as usize;
+        shared.promised = shared.promised - self.promised + promised;
+        self.promised = promised;
     }
 
     /// Whether everything before the FIN has come, and the FIN.
@@ -153,6 +173,7 @@ impl Receiver {
             !is_done
         });
         self.held = held;
+        self.promise(shared);
         self.progress(shared);
     }
 
@@ -257,5 +278,11 @@ impl Receiver {
             shared.event(Event::Release { buffer: held.buffer });
         }
         self.ranges.clear();
+        shared.promised -= std::mem::take(&mut self.promised);
     }
+}
+
+/// Payload of a full segment with timestamps.
+fn segment(shared: &Shared) -> u64 {
+    u64::from(shared.config.mtu) - 52
 }

@@ -50,6 +50,23 @@ fn a_clean_link() {
 }
 
 #[test]
+fn many_that_wait_for_their_owner_are_promised_no_more_than_there_is_place_for() {
+    for connections in [8, 30, 60] {
+        let mut pair = Pair::cards(2, MS, Faults::none(), [config(0), config(1)]);
+        pair.card(1).stack.listen(80).unwrap();
+        pair.card(1).accepts = Some(Plan { place: 8 << 10, ..Plan::new(MIB / 8).reversed(0) });
+        pair.card(1).stalled_until = SECOND + 300 * MS;
+        for _ in 0..connections {
+            let now = pair.now;
+            pair.card(0).connect(address(1, 80), Plan::new(MIB / 8), now);
+        }
+        finish(&mut pair, MIB / 8, 0);
+        let [sender, receiver] = [0, 1].map(|side| pair.card(side).stack.statistics().clone());
+        assert_eq!((receiver.bytes_dropped, sender.timeouts), (0, 0), "{connections} connections");
+    }
+}
+
+#[test]
 fn a_bad_link_with_reread_and_with_hold() {
     for seed in 0..8 {
         let policy = if seed % 2 == 0 { Policy::Reread } else { Policy::Hold };

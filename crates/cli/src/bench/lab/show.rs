@@ -192,22 +192,26 @@ fn cpu_bar(panel: String, label: &str, measured: &Measured) -> Bar {
 pub fn object(rows: &[object::Row]) -> Shown {
     Shown {
         name: "object",
-        title: "An object server: 60 % GET, 40 % PUT with MD5, 4 KiB to 4 MiB, Poisson arrivals of 4 Gb/s",
-        header: vec!["design", "Gb/s", "cores", "CPU s/GiB"],
+        title: "An object server: GET and PUT with MD5, 4 KiB to 4 MiB, Poisson arrivals; below, other mixes",
+        header: vec!["design", "mix", "Gb/s", "cores", "CPU s/GiB"],
         rows: rows
             .iter()
-            .map(|row| [vec![row.design.name().into()], load_cells(&row.measured)].concat())
+            .map(|row| {
+                [vec![row.design.name().into(), row.mix.name.into()], load_cells(&row.measured)].concat()
+            })
             .collect(),
         objects: rows
             .iter()
-            .map(|row| load_object("object", row.design.name(), json!({}), &row.measured))
+            .map(|row| {
+                load_object("object", row.design.name(), json!({ "mix": row.mix.name }), &row.measured)
+            })
             .collect(),
         figures: object::figures(rows),
         chart: Chart {
             unit: "cores",
             bars: rows
                 .iter()
-                .map(|row| cpu_bar("object server".into(), row.design.name(), &row.measured))
+                .map(|row| cpu_bar(row.mix.name.into(), row.design.name(), &row.measured))
                 .collect(),
         },
     }
