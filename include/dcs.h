@@ -268,6 +268,10 @@ extern "C" {
  * u64, take u64
  */
 #define DCS_OP_SLICE 0x31u
+/**
+ * added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c, aes256-ctr)
+ */
+#define DCS_OP_ON_GPU 0x80u
 
 /* ---- Kinds of endpoint ---- */
 
@@ -407,6 +411,8 @@ extern "C" {
 #define DCS_PATH_PEER_TO_PEER 0x00000100u
 /** a controller was driven from user space, past the kernel's driver */
 #define DCS_PATH_VFIO 0x00000200u
+/** a GPU did an operator of the chain */
+#define DCS_PATH_GPU 0x00000400u
 
 /* ---- Parts of BAR0 ---- */
 

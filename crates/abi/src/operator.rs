@@ -79,7 +79,13 @@ pub struct OperatorInfo {
     pub parameter_doc: &'static str,
     /// What it is, with its source.
     pub doc: &'static str,
+    /// Its name where a GPU is to do it, `gpu:md5`; none where GPUs don't.
+    pub gpu: Option<&'static str>,
 }
+
+/// Added to an operator's number in a chain: a GPU does it, not the engine's own units. Only operators whose rows have a
+/// name for it ([`OperatorInfo::gpu`]).
+pub const ON_GPU: u8 = 0x80;
 
 const fn digest(
     operator: Operator,
@@ -97,7 +103,13 @@ const fn digest(
         parameter: (0, size),
         parameter_doc: DIGEST_PARAMETER,
         doc,
+        gpu: None,
     }
+}
+
+/// One that a GPU does too.
+const fn or_gpu(name: &'static str, info: OperatorInfo) -> OperatorInfo {
+    OperatorInfo { gpu: Some(name), ..info }
 }
 
 const DIGEST_PARAMETER: &str = "none, or the value expected, as the digest is told: the command fails with DIGEST_MISMATCH where it is another";
@@ -114,17 +126,23 @@ const fn transform(
     parameter_doc: &'static str,
     doc: &'static str,
 ) -> OperatorInfo {
-    OperatorInfo { operator, name, constant, kind, parameter, parameter_doc, doc }
+    OperatorInfo { operator, name, constant, kind, parameter, parameter_doc, doc, gpu: None }
 }
 
 /// Every operator, by rising number.
 pub const OPERATORS: &[OperatorInfo] = &[
-    digest(Operator::Md5, "md5", "MD5", 16, "MD5 (RFC 1321)"),
+    or_gpu("gpu:md5", digest(Operator::Md5, "md5", "MD5", 16, "MD5 (RFC 1321)")),
     digest(Operator::Sha1, "sha1", "SHA1", 20, "SHA-1 (FIPS 180-4)"),
-    digest(Operator::Sha256, "sha256", "SHA256", 32, "SHA-256 (FIPS 180-4)"),
+    or_gpu("gpu:sha256", digest(Operator::Sha256, "sha256", "SHA256", 32, "SHA-256 (FIPS 180-4)")),
     digest(Operator::Sha512, "sha512", "SHA512", 64, "SHA-512 (FIPS 180-4)"),
-    digest(Operator::Crc32, "crc32", "CRC32", 4, "CRC-32/ISO-HDLC, as in Ethernet and gzip (RFC 1952)"),
-    digest(Operator::Crc32c, "crc32c", "CRC32C", 4, "CRC-32/ISCSI (RFC 3720 section 12.1)"),
+    or_gpu(
+        "gpu:crc32",
+        digest(Operator::Crc32, "crc32", "CRC32", 4, "CRC-32/ISO-HDLC, as in Ethernet and gzip (RFC 1952)"),
+    ),
+    or_gpu(
+        "gpu:crc32c",
+        digest(Operator::Crc32c, "crc32c", "CRC32C", 4, "CRC-32/ISCSI (RFC 3720 section 12.1)"),
+    ),
     digest(
         Operator::Crc64Nvme,
         "crc64-nvme",
@@ -132,14 +150,17 @@ pub const OPERATORS: &[OperatorInfo] = &[
         8,
         "CRC-64/NVME (NVM Command Set Specification 1.1)",
     ),
-    transform(
-        Operator::Aes256Ctr,
-        "aes256-ctr",
-        "AES256_CTR",
-        OperatorKind::InPlace { whole_units: false },
-        (48, 48),
-        "key[32], counter[16] (the initial counter block, big-endian, counted up over all 128 bits)",
-        "AES-256 in counter mode (SP 800-38A section 6.5); encryption and decryption are the same",
+    or_gpu(
+        "gpu:aes256-ctr",
+        transform(
+            Operator::Aes256Ctr,
+            "aes256-ctr",
+            "AES256_CTR",
+            OperatorKind::InPlace { whole_units: false },
+            (48, 48),
+            "key[32], counter[16] (the initial counter block, big-endian, counted up over all 128 bits)",
+            "AES-256 in counter mode (SP 800-38A section 6.5); encryption and decryption are the same",
+        ),
     ),
     transform(
         Operator::Aes256Xts,
@@ -237,6 +258,28 @@ impl Operator {
         OPERATORS.iter().find(|info| info.name == name).map(|info| info.operator)
     }
 
+    /// The operator that a number stands for in a chain, and whether a GPU is to do it ([`ON_GPU`]).
+    pub fn from_chain(number: u8) -> Option<(Operator, bool)> {
+        let operator = Operator::from_number(number & !ON_GPU)?;
+        let on_gpu = number & ON_GPU != 0;
+        (!on_gpu || operator.info().gpu.is_some()).then_some((operator, on_gpu))
+    }
+
+    /// The name of what a number stands for in a chain: `md5`, `gpu:md5`.
+    pub fn chain_name(number: u8) -> Option<&'static str> {
+        let (operator, on_gpu) = Operator::from_chain(number)?;
+        Some(if on_gpu { operator.info().gpu? } else { operator.name() })
+    }
+
+    /// The operator of such a name, and whether a GPU is to do it.
+    pub fn from_chain_name(name: &str) -> Option<(Operator, bool)> {
+        let on_gpu = |info: &&OperatorInfo| info.gpu == Some(name);
+        match OPERATORS.iter().find(on_gpu) {
+            Some(info) => Some((info.operator, true)),
+            None => Operator::from_name(name).map(|operator| (operator, false)),
+        }
+    }
+
     /// Its row of the table.
     #[inline]
     pub fn info(self) -> &'static OperatorInfo {
@@ -293,6 +336,16 @@ mod tests {
             assert_eq!(info.operator.info(), info, "every operator has its own row");
             assert!(info.parameter.0 <= info.parameter.1);
         }
+        for info in OPERATORS.iter().filter(|info| info.gpu.is_some()) {
+            let number = info.operator as u8 | ON_GPU;
+            assert_eq!(Operator::from_chain(number), Some((info.operator, true)));
+            assert_eq!(Operator::chain_name(number), info.gpu);
+            assert_eq!(info.gpu.and_then(Operator::from_chain_name), Some((info.operator, true)));
+            assert_eq!(info.gpu.and_then(|name| name.strip_prefix("gpu:")), Some(info.name));
+        }
+        assert_eq!(Operator::from_chain(Operator::Gzip as u8 | ON_GPU), None);
+        assert_eq!(Operator::from_chain_name("sha1"), Some((Operator::Sha1, false)));
+        assert_eq!(Operator::from_chain(ON_GPU), None);
         assert_eq!(Operator::from_number(0), None);
         assert_eq!(Operator::from_number(0xff), None);
     }

@@ -135,6 +135,8 @@ pub const PATH_SYSCALL: u32 = 1 << 7;
 pub const PATH_PEER_TO_PEER: u32 = 1 << 8;
 /// A controller was driven from user space (VFIO), past the kernel's driver.
 pub const PATH_VFIO: u32 = 1 << 9;
+/// A GPU did an operator of the chain.
+pub const PATH_GPU: u32 = 1 << 10;
 
 /// Paths, for generators.
 pub const PATHS: &[Constant] = &[
@@ -188,4 +190,5 @@ pub const PATHS: &[Constant] = &[
         value: PATH_VFIO as u64,
         doc: "a controller was driven from user space, past the kernel's driver",
     },
+    Constant { name: "GPU", value: PATH_GPU as u64, doc: "a GPU did an operator of the chain" },
 ];

@@ -109,6 +109,7 @@ const PATH_NAMES: &[(u32, &str)] = &[
     (result::PATH_SYSCALL, "system calls"),
     (result::PATH_PEER_TO_PEER, "peer-to-peer"),
     (result::PATH_VFIO, "VFIO"),
+    (result::PATH_GPU, "GPU"),
 ];
 
 impl Path {
@@ -163,7 +164,7 @@ impl Breakdown {
         };
         add("source", area.stage_times(STAGE_SOURCE));
         for (at, number) in chain.iter().enumerate() {
-            let name = Operator::from_number(*number).map_or("operator", Operator::name);
+            let name = Operator::chain_name(*number).unwrap_or("operator");
             add(name, area.stage_times(STAGE_OPERATORS + at));
         }
         add("destination", area.stage_times(STAGE_DESTINATION));

@@ -12,7 +12,9 @@ use dcs_abi::status::Status;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
 use dcs_devices::drives::{Interface, Wanted, WantedNic};
+use dcs_devices::gpu;
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
@@ -56,6 +58,7 @@ pub struct Builder {
     card: Option<card::Options>,
     drives: Vec<Wanted>,
     nic: Option<WantedNic>,
+    gpu: Option<gpu::Wanted>,
 }
 
 /// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
@@ -89,6 +92,8 @@ pub(crate) struct Shared {
     pub nic: Option<u32>,
     namespaces: Vec<Namespace>,
     interface: Option<Arc<Interface>>,
+    gpu: Option<gpu::Properties>,
+    trouble: Arc<Mutex<Option<String>>>,
     /// The backend has to be asked for its statistics.
     looks: bool,
 }
@@ -109,6 +114,7 @@ impl Default for Builder {
             card: None,
             drives: Vec::new(),
             nic: None,
+            gpu: None,
         }
     }
 }
@@ -141,6 +147,20 @@ impl Builder {
     /// whoever drives the engine: with [`Driver::Caller`], only while somebody waits. The memory of all blocks is locked.
     pub fn nic(mut self, nic: crate::Nic) -> Self {
         self.nic = Some(nic);
+        self
+    }
+
+    /// A GPU that does what chains ask of one ([`Op::on_gpu`](crate::Op::on_gpu)): NVIDIA's, by its number, from 0 on. [`Backend::Kernel`] alone has GPUs.
+    /// The memory of all blocks is locked for it.
+    pub fn gpu(mut self, device: u32) -> Self {
+        self.gpu.get_or_insert_default().device = device;
+        self
+    }
+
+    /// The library of CUDA's driver, for [`Builder::gpu`]; without it the environment variable `DCS_CUDA_LIBRARY` names one, or it is
+    /// the system's `libcuda.so.1`.
+    pub fn gpu_library(mut self, library: impl Into<PathBuf>) -> Self {
+        self.gpu.get_or_insert_default().library = Some(library.into());
         self
     }
 
@@ -212,10 +232,12 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the system has
-    /// not what it needs, or does not permit the nice value (EACCES); [`Error::Card`] and [`Error::Drive`] for devices that cannot be had.
+    /// not what it needs, or does not permit the nice value (EACCES); [`Error::Card`], [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had.
     pub fn start(self) -> Result<Engine, Error> {
         let parts = match self.backend {
-            Backend::Kernel => kernel(self.config, self.io, &self.drives, self.nic.as_ref())?,
+            Backend::Kernel => {
+                kernel(self.config, self.io, (&self.drives, self.nic.as_ref(), self.gpu.as_ref()))?
+            }
             Backend::Card => card(&self.card)?,
         };
         let shared = Arc::new(Shared {
@@ -226,6 +248,8 @@ impl Builder {
             nic: parts.nic,
             namespaces: parts.namespaces,
             interface: parts.interface,
+            gpu: parts.gpu,
+            trouble: parts.trouble,
             looks: self.backend == Backend::Card,
             core: Mutex::new(parts.core),
             control: Mutex::new(Vec::new()),
@@ -254,21 +278,22 @@ struct Parts {
     nic: Option<u32>,
     namespaces: Vec<Namespace>,
     interface: Option<Arc<Interface>>,
+    gpu: Option<gpu::Properties>,
+    trouble: Arc<Mutex<Option<String>>>,
 }
 
-fn kernel(
-    config: dcs_engine::Config,
-    io: Io,
-    drives: &[Wanted],
-    nic: Option<&WantedNic>,
-) -> Result<Parts, Error> {
-    let core = crate::kernel::Core::new(config, io_from_environment(io)?, drives, nic)?;
+/// Devices that an engine drives itself: SSDs, a NIC, a GPU.
+pub(crate) type Own<'a> = (&'a [Wanted], Option<&'a WantedNic>, Option<&'a gpu::Wanted>);
+
+fn kernel(config: dcs_engine::Config, io: Io, own: Own<'_>) -> Result<Parts, Error> {
+    let core = crate::kernel::Core::new(config, io_from_environment(io)?, own)?;
     let (waker, statistics, has_ring) = (core.waker(), core.statistics(), core.has_ring());
     let namespaces = core.namespaces().iter().map(Namespace::new).collect();
     let interface = core.interface().map(Arc::clone);
+    let (gpu, trouble) = (core.gpu().cloned(), core.trouble());
     // The NIC needs no number: there is one.
     let nic = interface.as_ref().map(|_| 0);
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface })
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface, gpu, trouble })
 }
 
 fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
@@ -279,7 +304,8 @@ fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
     let core = card::Core::new(&options)?;
     let (waker, statistics, nic) = (core.waker(), core.statistics(), core.nic());
     let (has_ring, namespaces, interface) = (false, Vec::new(), None);
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface })
+    let (gpu, trouble) = (None, Arc::default());
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface, gpu, trouble })
 }
 
 fn io_from_environment(io: Io) -> Result<Io, Error> {
@@ -346,6 +372,16 @@ impl Engine {
     /// Whether io_uring carries what takes time; otherwise plain system calls do, and a disk makes the engine wait.
     pub fn uses_io_uring(&self) -> bool {
         self.shared.has_ring
+    }
+
+    /// The GPU that it has ([`Builder::gpu`]).
+    pub fn gpu(&self) -> Option<&gpu::Properties> {
+        self.shared.gpu.as_ref()
+    }
+
+    /// What went wrong with the GPU last, in the words of its driver.
+    pub fn gpu_trouble(&self) -> Option<String> {
+        self.shared.trouble.lock().unwrap_or_else(|error| error.into_inner()).clone()
     }
 
     /// The namespaces of the SSDs that it drives itself, in the order of [`Builder::nvme`].
@@ -437,6 +473,10 @@ impl Shared {
     pub fn admin_later(&self, entry: AdminEntry) {
         self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
         self.drive_once();
+    }
+
+    pub fn has_gpu(&self) -> bool {
+        self.gpu.is_some()
     }
 
     pub fn is_caller_driven(&self) -> bool {

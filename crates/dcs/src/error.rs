@@ -26,6 +26,12 @@ pub enum Error {
     /// An SSD that the engine is to drive itself cannot be driven.
     #[error(transparent)]
     Drive(#[from] dcs_devices::drives::DriveError),
+    /// The GPU that the engine is to have cannot be had.
+    #[error(transparent)]
+    Gpu(#[from] dcs_devices::gpu::GpuError),
+    /// A chain asks for a GPU, and the engine has none.
+    #[error("{0}: this engine has no GPU (Builder::gpu)")]
+    NoGpu(&'static str),
     /// The engine has all the sessions that it was made for.
     #[error("the engine has no room for another session (Builder::sessions)")]
     NoSessions,
@@ -68,6 +74,8 @@ pub struct TransferError {
     pub stage: Stage,
     /// Which operator of the chain, where the stage is [`Stage::Operator`].
     pub operator: Option<(u8, Operator)>,
+    /// A GPU was to do that operator.
+    pub on_gpu: bool,
     /// errno of the system call behind it; 0 where there was none.
     pub errno: i32,
     /// Bytes, digests and times up to the failure. `completion.bytes_out` bytes had been delivered.
@@ -77,7 +85,10 @@ pub struct TransferError {
 impl TransferError {
     /// One line: stage, status, errno, bytes delivered.
     fn sentence(&self) -> String {
-        sentence(self.status, self.stage, self.operator, self.errno, self.completion.bytes_out)
+        let name =
+            |operator: Operator| operator.info().gpu.filter(|_| self.on_gpu).unwrap_or(operator.name());
+        let operator = self.operator.map(|(at, operator)| (at, name(operator)));
+        sentence(self.status, self.stage, operator, self.errno, self.completion.bytes_out)
     }
 
     /// What errno says of it: that of the system call behind it, else the nearest in meaning (`ETIMEDOUT`, `ENODATA`,
@@ -121,12 +132,12 @@ pub(crate) fn nearest_errno(status: Status, system: i32) -> i32 {
 pub(crate) fn sentence(
     status: Status,
     stage: Stage,
-    operator: Option<(u8, Operator)>,
+    operator: Option<(u8, &'static str)>,
     errno: i32,
     delivered: u64,
 ) -> String {
     let stage = match operator {
-        Some((at, operator)) => format!("operator {} ({})", at + 1, operator.name()),
+        Some((at, operator)) => format!("operator {} ({operator})", at + 1),
         None => stage.name().to_string(),
     };
     let errno = match errno {

@@ -1,6 +1,6 @@
 //! Operators with their parameters, as an application names them.
 
-use dcs_abi::operator::Operator;
+use dcs_abi::operator::{ON_GPU, Operator};
 pub use dcs_ndp::parameter::{AwsChunked, AwsSignature};
 
 /// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one after
@@ -80,6 +80,8 @@ pub enum Op {
         /// Its value, as the completion would tell it.
         value: Vec<u8>,
     },
+    /// An operator that the engine's GPU does ([`Builder::gpu`](crate::engine::Builder::gpu)): [`Op::on_gpu`] makes it.
+    Gpu(Box<Op>),
     /// An operator by its number with a parameter block as it is, unchecked: for tools that know operators that
     /// this library does not.
     Raw {
@@ -111,12 +113,31 @@ impl Op {
             Op::AwsChunked(_) => Operator::AwsChunked as u8,
             Op::Slice { .. } => Operator::Slice as u8,
             Op::Expect { digest, .. } => *digest as u8,
+            Op::Gpu(op) => op.number() | ON_GPU,
             Op::Raw { number, .. } => *number,
         }
     }
 
+    /// The same, done by the engine's GPU ([`Builder::gpu`](crate::engine::Builder::gpu)). GPUs do MD5, SHA-256, CRC-32, CRC-32C and AES-256 in
+    /// counter mode; all others are refused as unknown.
+    pub fn on_gpu(self) -> Op {
+        match self {
+            Op::Gpu(_) => self,
+            op => Op::Gpu(Box::new(op)),
+        }
+    }
+
+    /// Its name, where a GPU is to do it.
+    pub(crate) fn gpu_name(&self) -> Option<&'static str> {
+        let (operator, on_gpu) = Operator::from_chain(self.number())?;
+        operator.info().gpu.filter(|_| on_gpu)
+    }
+
     /// Whether its parameter block has any bytes. They may be a key.
     pub(crate) fn has_parameter(&self) -> bool {
+        if let Op::Gpu(op) = self {
+            return op.has_parameter();
+        }
         !matches!(self, Op::Md5 | Op::Sha1 | Op::Sha256 | Op::Sha512 | Op::Crc32 | Op::Crc32c | Op::Crc64Nvme)
     }
 
@@ -132,6 +153,7 @@ impl Op {
             Op::AwsChunked(parameter) => parameter.block(),
             Op::Slice { skip, take } => dcs_ndp::parameter::slice(*skip, *take).to_vec(),
             Op::Expect { value, .. } => value.clone(),
+            Op::Gpu(op) => op.parameter(),
             Op::Raw { parameter, .. } => parameter.clone(),
             _ => Vec::new(),
         }
@@ -141,8 +163,8 @@ impl Op {
 /// Keys are not printed.
 impl std::fmt::Debug for Op {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match Operator::from_number(self.number()) {
-            Some(operator) => f.write_str(operator.name()),
+        match Operator::chain_name(self.number()) {
+            Some(name) => f.write_str(name),
             None => write!(f, "operator {:#04x}", self.number()),
         }
     }

@@ -177,6 +177,11 @@ impl Request<'_> {
         if self.chain.len() > CHAIN_MAX {
             return Err(Error::ChainTooLong);
         }
+        if !self.session.engine.has_gpu()
+            && let Some(name) = self.chain.iter().find_map(Op::gpu_name)
+        {
+            return Err(Error::NoGpu(name));
+        }
         let memory = self.sink.0.memory.clone();
         // A prefix of no bytes is no prefix.
         let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
@@ -340,11 +345,11 @@ fn conclude(finished: &Finished, memory: Option<Arc<Mutex<Vec<u8>>>>) -> Result<
     }
     let stage = entry.stage();
     let number = finished.chain.get(entry.stage_index as usize).copied().unwrap_or(0);
-    let operator = Operator::from_number(number)
-        .filter(|_| stage == Stage::Operator)
-        .map(|operator| (entry.stage_index, operator));
+    let operator = Operator::from_chain(number).filter(|_| stage == Stage::Operator);
+    let on_gpu = operator.is_some_and(|(_, on_gpu)| on_gpu);
+    let operator = operator.map(|(operator, _)| (entry.stage_index, operator));
     let errno = finished.result.errno() as i32;
-    Err(TransferError { status, stage, operator, errno, completion: Box::new(completion) })
+    Err(TransferError { status, stage, operator, on_gpu, errno, completion: Box::new(completion) })
 }
 
 impl Future for Transfer {

@@ -7,6 +7,7 @@ use crate::drives::{
 };
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
+use crate::gpu::{self, Gpu};
 use crate::ring::{Reply, Ring};
 use crate::route::Route;
 use crate::{copy, file, flow};
@@ -55,6 +56,8 @@ pub enum Event {
     Released(BlockId),
     /// What comes of [`Controller::ask`], under this ticket.
     Answer(u16, Answer),
+    /// The GPU is done with what [`Controller::compute`] gave it; the block is back in the pool.
+    Computed(OperationId, Result<gpu::Answer, Fault>),
 }
 
 /// An operation that was started and is not done.
@@ -85,6 +88,8 @@ struct Held {
 pub struct Controller {
     // Dropped before the pool: the kernel lets go of registered blocks first.
     ring: Option<Ring>,
+    // As above, since their pages are locked for it.
+    gpu: Option<Gpu>,
     /// The blocks.
     pub pool: BlockPool,
     pending: HashMap<OperationId, Pending>,
@@ -96,6 +101,7 @@ pub struct Controller {
     registered: bool,
     drives: Option<Drives>,
     heard: Vec<Heard>,
+    computed: Vec<gpu::Done>,
 }
 
 /// Wakes a controller that sleeps in [`Controller::wait`], from any thread.
@@ -145,6 +151,7 @@ impl Controller {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Controller {
             ring,
+            gpu: None,
             pool: BlockPool::new(setup.blocks, setup.block_size),
             pending: HashMap::new(),
             held: HashMap::new(),
@@ -154,6 +161,7 @@ impl Controller {
             registered: false,
             drives: None,
             heard: Vec::new(),
+            computed: Vec::new(),
         })
     }
 
@@ -194,6 +202,51 @@ impl Controller {
         if self.pending.is_empty() {
             self.drives = None;
         }
+    }
+
+    /// Has a GPU from now on. To be called before anything was started, and after SSDs were attached.
+    ///
+    /// # Errors
+    ///
+    /// [`gpu::GpuError`]; the controller has no GPU then.
+    pub fn attach_gpu(
+        &mut self,
+        setup: Setup,
+        wanted: &gpu::Wanted,
+    ) -> Result<gpu::Properties, gpu::GpuError> {
+        let gpu = Gpu::open(wanted, &self.pool, setup.block_size, Arc::clone(&self.wake))?;
+        let properties = gpu.properties().clone();
+        self.gpu = Some(gpu);
+        Ok(properties)
+    }
+
+    /// Hands a piece of a block to the GPU; [`Event::Computed`] tells what came of it. Until then the block is not in the pool.
+    ///
+    /// # Errors
+    ///
+    /// Where the GPU is lost, or there is none; or the block is with somebody else, or the piece not in it.
+    pub fn compute(&mut self, job: gpu::Job) -> Result<(), Fault> {
+        let broken = Fault::new(Status::InternalError);
+        let gpu = self.gpu.as_mut().ok_or(broken)?;
+        let block = job.block;
+        let buffer = self.pool.take(block).ok_or(broken)?;
+        gpu.submit(job, buffer).map_err(|(fault, buffer)| {
+            self.pool.put(block, buffer);
+            fault
+        })
+    }
+
+    /// What went wrong with the GPU last.
+    pub fn gpu_trouble(&self) -> Option<&gpu::GpuError> {
+        self.gpu.as_ref()?.trouble()
+    }
+
+    /// Takes in what the GPU has done.
+    fn hear_gpu(&mut self) {
+        let Some(gpu) = &mut self.gpu else { return };
+        gpu.poll(&mut self.pool, &mut self.computed);
+        let computed = self.computed.drain(..);
+        self.events.extend(computed.map(|done| Event::Computed(done.operation, done.result)));
     }
 
     /// Whether io_uring carries what takes time.
@@ -412,7 +465,14 @@ impl Controller {
             }
             Some(Pending::Block { .. }) => self.finish_aborted(id),
             Some(Pending::Retry { aborted }) => *aborted = true,
-            None => {}
+            // What a GPU has begun is soon done.
+            None => {
+                if let Some(gpu) = &mut self.gpu
+                    && gpu.abort(id, &mut self.pool)
+                {
+                    self.events.push(Event::Computed(id, Err(Fault::new(Status::Cancelled))));
+                }
+            }
         }
     }
 
@@ -434,6 +494,7 @@ impl Controller {
             self.poll_plain(Some(Duration::ZERO));
         }
         self.hear_drives();
+        self.hear_gpu();
         events.append(&mut self.events);
     }
 
@@ -445,7 +506,8 @@ impl Controller {
         // An interrupt of a device wakes too.
         self.drives.iter_mut().for_each(Drives::arm);
         let drives = self.drives.as_ref().and_then(Drives::timeout);
-        let timeout = [timeout, drives].into_iter().flatten().min();
+        let gpu = self.gpu.as_mut().and_then(Gpu::before_sleep);
+        let timeout = [timeout, drives, gpu].into_iter().flatten().min();
         match &mut self.ring {
             Some(ring) => ring.wait(self.wake.as_raw_fd(), timeout),
             None => self.poll_plain(timeout),
@@ -454,7 +516,8 @@ impl Controller {
 
     /// True where operations are under way whose end the kernel will tell.
     pub fn is_busy(&self) -> bool {
-        !self.pending.is_empty() || self.ring.as_ref().is_some_and(Ring::is_busy)
+        let gpu = self.gpu.as_ref().is_some_and(Gpu::is_busy);
+        !self.pending.is_empty() || gpu || self.ring.as_ref().is_some_and(Ring::is_busy)
     }
 
     fn clear_wake(&self) {

@@ -27,6 +27,7 @@
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | `ring` | io_uring, and all that is unsafe about it |
 //! | [`drives`] | SSDs that the process drives itself, over VFIO |
+//! | [`gpu`] | a GPU that processes blocks, by CUDA's driver |
 //!
 //! ## Over a bus
 //!
@@ -43,7 +44,6 @@
 //!
 //! # What it doesn't implement
 //!
-//! * GPUs.
 //! * Datagram sockets, and writing to files that are open for appending: a position would mean nothing.
 //! * Retries of failed disks. Short reads and writes are carried on by the engine.
 
@@ -52,6 +52,7 @@ pub mod bus;
 pub mod controller;
 pub mod drives;
 pub mod endpoint;
+pub mod gpu;
 pub mod network;
 pub mod nic;
 pub mod nvme;

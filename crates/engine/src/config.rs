@@ -25,6 +25,9 @@ pub struct Config {
     pub queues: u16,
     /// Physical units of each operator. An operator that is not named is not there.
     pub units: Vec<(Operator, u16)>,
+    /// Physical units of each operator that a GPU does ([`ON_GPU`](dcs_abi::operator::ON_GPU)). They are others than those of
+    /// [`Config::units`], and none of them gathers.
+    pub gpu: Vec<(Operator, u16)>,
     /// Operators whose units are the lanes of one: their blocks are processed together, a pass at a time
     /// ([`Action::StartPass`](crate::Action)). It has no effect on operators that change the length of the data.
     pub gather: Vec<Operator>,
@@ -45,6 +48,7 @@ impl Default for Config {
             commands: 256,
             queues: 64,
             units: OPERATORS.iter().map(|info| (info.operator, 1)).collect(),
+            gpu: Vec::new(),
             gather: Vec::new(),
             direct_chunk: 1 << 20,
             abort_grace: 5_000_000_000,

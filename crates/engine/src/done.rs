@@ -8,7 +8,7 @@ use crate::scoreboard::{Device, RowId, State};
 use crate::spec::OperatorSpec;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::OperatorKind;
-use dcs_abi::result::DigestSlot;
+use dcs_abi::result::{DigestSlot, PATH_GPU};
 use dcs_abi::status::{Stage, Status};
 
 impl Engine {
@@ -241,11 +241,12 @@ impl Engine {
     fn digest_done(&mut self, id: RowId, at: u8, slot: &DigestSlot) -> Result<(), Fault> {
         let row = self.board.get(id);
         let command = self.commands.at(row.command);
-        let OperatorSpec { operator, kind, .. } = command.spec.chain[at as usize];
+        let OperatorSpec { operator, kind, on_gpu, .. } = command.spec.chain[at as usize];
         if !is_sound(operator, slot) || !row.last {
             return Err(Fault::new(Status::InternalError));
         }
         command.result.digests[at as usize] = *slot;
+        command.result.path |= if on_gpu { PATH_GPU } else { 0 };
         self.operator_done(id, kind);
         Ok(())
     }
@@ -258,7 +259,9 @@ impl Engine {
         done: (u32, u32, bool),
     ) -> Result<(), Fault> {
         let row = self.board.get(id);
-        let kind = self.commands.at(row.command).spec.chain[at as usize].kind;
+        let command = self.commands.at(row.command);
+        let OperatorSpec { kind, on_gpu, .. } = command.spec.chain[at as usize];
+        command.result.path |= if on_gpu { PATH_GPU } else { 0 };
         let all = u64::from(done.0) == row.asked;
         let sound = match kind {
             OperatorKind::Resize => return self.resized(id, output, done),

@@ -85,7 +85,7 @@ impl Engine {
             frontend: Frontend::new(config.queues, config.commands),
             commands: Commands::new(config.commands),
             board: Scoreboard::new(config.blocks, config.commands),
-            units: Renaming::new(&config.units, &config.gather),
+            units: Renaming::new(&config.units, &config.gpu, &config.gather),
             quota: Quota::new(config.blocks, config.queues),
             order: Order::default(),
             admission: Admission::new(config.queues),

@@ -13,6 +13,7 @@ use dcs_abi::operator::{Operator, OperatorKind};
 #[derive(Debug)]
 struct Pool {
     operator: Operator,
+    on_gpu: bool,
     count: u16,
     free: Vec<u16>,
     waiting: VecDeque<RowId>,
@@ -28,22 +29,26 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    pub fn new(units: &[(Operator, u16)], gather: &[Operator]) -> Renaming {
-        let pool = |(operator, count): &(Operator, u16)| Pool {
-            operator: *operator,
-            count: *count,
-            free: (0..*count).rev().collect(),
+    pub fn new(units: &[(Operator, u16)], gpu: &[(Operator, u16)], gather: &[Operator]) -> Renaming {
+        let pool = |(operator, count, on_gpu): (Operator, u16, bool)| Pool {
+            operator,
+            on_gpu,
+            count,
+            free: (0..count).rev().collect(),
             waiting: VecDeque::new(),
-            gathering: (gather.contains(operator) && operator.kind() != OperatorKind::Resize)
-                .then(|| Gathering::new(*count)),
+            gathering: (!on_gpu && gather.contains(&operator) && operator.kind() != OperatorKind::Resize)
+                .then(|| Gathering::new(count)),
         };
-        Renaming { pools: units.iter().filter(|unit| unit.1 > 0).map(pool).collect(), gathered: 0 }
+        let own = units.iter().map(|unit| (unit.0, unit.1, false));
+        let all = own.chain(gpu.iter().map(|unit| (unit.0, unit.1, true)));
+        Renaming { pools: all.filter(|unit| unit.1 > 0).map(pool).collect(), gathered: 0 }
     }
 
     /// The pool of an operator, if this engine has units of it.
     #[inline]
-    pub fn pool(&self, operator: Operator) -> Option<u8> {
-        self.pools.iter().position(|pool| pool.operator == operator).map(|at| at as u8)
+    pub fn pool(&self, operator: Operator, on_gpu: bool) -> Option<u8> {
+        let is_it = |pool: &Pool| pool.operator == operator && pool.on_gpu == on_gpu;
+        self.pools.iter().position(is_it).map(|at| at as u8)
     }
 
     /// Maps a row onto a free unit, or lets it wait its turn.
@@ -130,9 +135,11 @@ mod tests {
     #[test]
     fn a_freed_unit_goes_to_who_waited_longest() {
         let rows: [RowId; 5] = core::array::from_fn(|at| RowId(at as u32));
-        let mut renaming = Renaming::new(&[(Operator::Md5, 2), (Operator::Gzip, 0)], &[]);
-        assert_eq!(renaming.pool(Operator::Gzip), None, "no units, no pool");
-        let pool = renaming.pool(Operator::Md5).expect("it has units");
+        let mut renaming =
+            Renaming::new(&[(Operator::Md5, 2), (Operator::Gzip, 0)], &[(Operator::Md5, 1)], &[]);
+        assert_eq!(renaming.pool(Operator::Gzip, false), None, "no units, no pool");
+        let pool = renaming.pool(Operator::Md5, false).expect("it has units");
+        assert_ne!(renaming.pool(Operator::Md5, true), Some(pool));
         let units: [Option<u16>; 5] = rows.map(|row| renaming.rename(pool, row));
         assert_eq!(units, [Some(0), Some(1), None, None, None]);
         renaming.forget(pool, rows[2]);

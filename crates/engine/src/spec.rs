@@ -50,6 +50,8 @@ pub struct EndpointSpec {
 pub struct OperatorSpec {
     /// Which operator.
     pub operator: Operator,
+    /// A GPU does it.
+    pub on_gpu: bool,
     /// What it does to the data.
     pub(crate) kind: OperatorKind,
     /// The pool of physical units that implement it.
@@ -222,14 +224,14 @@ fn read_chain(
     chain.clear();
     for (at, number) in entry.op_chain[..length].iter().enumerate() {
         let refuse = |status| (Stage::Operator, at as u8, Fault::new(status));
-        let operator = Operator::from_number(*number).ok_or(refuse(Status::UnknownOperator))?;
-        let pool = units.pool(operator).ok_or(refuse(Status::UnknownOperator))?;
+        let (operator, on_gpu) = Operator::from_chain(*number).ok_or(refuse(Status::UnknownOperator))?;
+        let pool = units.pool(operator, on_gpu).ok_or(refuse(Status::UnknownOperator))?;
         let parameter = descriptor.parameter(at);
         let &OperatorInfo { kind, parameter: (fewest, most), .. } = operator.info();
         if !(fewest..=most).contains(&parameter.len()) {
             return Err(refuse(Status::BadParameter));
         }
-        chain.push(OperatorSpec { operator, kind, pool, parameter: parameter.into() });
+        chain.push(OperatorSpec { operator, on_gpu, kind, pool, parameter: parameter.into() });
     }
     // A parameter for an operator that is not there is a mistake worth naming.
     if descriptor.parameters() > length {

@@ -2,7 +2,7 @@
 //!
 //! It knows the engine's operations and outcomes, and no memory: whoever has the blocks hands them in.
 
-use crate::{Context, OperatorError};
+use crate::{Answer, Context, OperatorError, Task};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
@@ -36,8 +36,8 @@ impl Chain {
     pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Fault)> {
         self.0.clear();
         for (at, spec) in spec.chain.iter().enumerate() {
-            let context =
-                Context::new(spec.operator, &spec.parameter).map_err(|error| (at as u8, fault(&error)))?;
+            let load = if spec.on_gpu { Context::offloaded } else { Context::new };
+            let context = load(spec.operator, &spec.parameter).map_err(|error| (at as u8, fault(&error)))?;
             self.0.push(Loaded { context, covered: 0 });
         }
         Ok(())
@@ -58,13 +58,41 @@ impl Chain {
         self.0.iter_mut().enumerate().map(|(at, loaded)| (at as u8, loaded))
     }
 
-    /// What came of a digest's block that a pass has processed.
+    /// Another device is to process the blocks of the operator at that place.
+    pub fn is_offloaded(&self, at: u8) -> bool {
+        self.0.get(at as usize).is_some_and(|loaded| loaded.context.is_offloaded())
+    }
+
+    /// A block that another device processes: what it is to do with it; `None` where the outcome is known at once.
+    ///
+    /// # Errors
+    ///
+    /// Where the operator cannot be handed out.
+    pub fn hand_out(&mut self, at: u8, bytes: &[u8]) -> Result<Option<Task>, Fault> {
+        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN)?;
+        loaded.covered += bytes.len() as u64;
+        loaded.context.hand_out(bytes).map_err(|error| fault(&error))
+    }
+
+    /// What the device made of it.
+    ///
+    /// # Errors
+    ///
+    /// Where that is no answer to what it was given.
+    pub fn take_in(&mut self, at: u8, answer: Option<Answer>) -> Result<(), Fault> {
+        let loaded = self.0.get_mut(at as usize).ok_or(BROKEN)?;
+        loaded.context.take_in(answer).map_err(|error| fault(&error))
+    }
+
+    /// What came of a block that a pass or another device has processed.
     pub fn after_pass(&self, at: u8, length: u32, last: bool) -> Outcome {
         let done = Outcome::Processed { consumed: length, produced: 0, finished: false };
-        if !last {
+        let loaded = self.0.get(at as usize).ok_or(BROKEN);
+        let is_digest =
+            |loaded: &Loaded| matches!(loaded.context.operator().kind(), OperatorKind::Digest { .. });
+        if !last || loaded.is_ok_and(|loaded| !is_digest(loaded)) {
             return done;
         }
-        let loaded = self.0.get(at as usize).ok_or(BROKEN);
         loaded.and_then(Loaded::digest).unwrap_or_else(Outcome::Failed)
     }
 

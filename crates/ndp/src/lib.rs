@@ -23,6 +23,7 @@
 //! | `digest` | digests and CRCs; [`DigestValue`] |
 //! | `hash` | streams of hash functions: whole blocks and padding |
 //! | `lanes` | [`Lanes`] that take many streams at once, and the passes through them |
+//! | `offload` | streams whose bytes another device processes |
 //! | `md5`, `sha256` | their compression functions, for one stream and for many |
 //! | `cipher` | counter mode; XTS with ciphertext stealing |
 //! | `resize` | the loop that all compressors and decompressors share |
@@ -56,6 +57,7 @@ mod hash;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod lanes;
 mod md5;
+mod offload;
 pub mod parameter;
 mod resize;
 pub mod sequential;
@@ -73,6 +75,7 @@ pub use chain::{Chain, Loaded};
 pub use digest::DigestValue;
 pub use error::OperatorError;
 pub use lanes::{Lanes, Piece};
+pub use offload::{Answer, OFFLOADED, Task};
 
 /// Stream state of one operator of one chain: what a physical unit is loaded with.
 pub struct Context {
@@ -85,8 +88,13 @@ pub struct Context {
 /// The state by kind of operator.
 enum Unit {
     Digest(Box<Digest>),
-    Cipher { cipher: Cipher, ended: bool },
+    Cipher {
+        cipher: Cipher,
+        ended: bool,
+    },
     Resize(Resize),
+    /// Another device's.
+    Offload(Box<offload::Offload>),
 }
 
 /// What one call of [`Context::resize`] did.
@@ -140,6 +148,48 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
+    /// The operator at the beginning of its stream, whose bytes another device is to process: one of [`OFFLOADED`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::new`]; [`OperatorError::InternalError`] for all other operators.
+    pub fn offloaded(operator: Operator, parameter: &[u8]) -> Result<Context, OperatorError> {
+        let digest = operator.digest_size() > 0;
+        let expected = if digest { parameter::parse_expected(operator, parameter)? } else { None };
+        let unit = Unit::Offload(Box::new(offload::Offload::new(operator, parameter)?));
+        Ok(Context { operator, unit, expected })
+    }
+
+    /// The next bytes of a stream that another device processes: what it is to do with them. `None`: nothing, they are taken in. Until
+    /// [`Context::take_in`] nothing else may be done with the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::InternalError`] where it is no such stream, or a device has some of its bytes, or has failed.
+    pub fn hand_out(&mut self, data: &[u8]) -> Result<Option<Task>, OperatorError> {
+        match &mut self.unit {
+            Unit::Offload(offload) => offload.hand_out(data),
+            _ => Err(OperatorError::InternalError),
+        }
+    }
+
+    /// Another device is to process its bytes.
+    pub fn is_offloaded(&self) -> bool {
+        matches!(self.unit, Unit::Offload(_))
+    }
+
+    /// What the device made of what it was handed; `None` where it failed: then the stream has no value any more.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::InternalError`] where that is not the answer.
+    pub fn take_in(&mut self, answer: Option<Answer>) -> Result<(), OperatorError> {
+        match &mut self.unit {
+            Unit::Offload(offload) => offload.take_in(answer),
+            _ => Err(OperatorError::InternalError),
+        }
+    }
+
     /// Which operator it is.
     pub fn operator(&self) -> Operator {
         self.operator
@@ -148,8 +198,10 @@ impl Context {
     /// Digests: takes in the next bytes. A transform has nothing to take them into; its [`Context::value`] stays
     /// `None`.
     pub fn absorb(&mut self, data: &[u8]) {
-        if let Unit::Digest(digest) = &mut self.unit {
-            digest.absorb(data);
+        match &mut self.unit {
+            Unit::Digest(digest) => digest.absorb(data),
+            Unit::Offload(offload) => offload.spoil(),
+            _ => {}
         }
     }
 
@@ -159,6 +211,7 @@ impl Context {
         match &self.unit {
             Unit::Digest(digest) => Some(digest.value()),
             Unit::Resize(resize) => resize.value(),
+            Unit::Offload(offload) => offload.value(),
             Unit::Cipher { .. } => None,
         }
     }

@@ -95,7 +95,7 @@ impl dcs_completion {
         }
         let stage = Stage::from_number(result.stage);
         let number = self.chain.get(result.stage_index as usize).copied().unwrap_or(0);
-        let operator = Operator::from_number(number)
+        let operator = Operator::chain_name(number)
             .filter(|_| stage == Stage::Operator)
             .map(|operator| (result.stage_index, operator));
         sentence(status, stage, operator, result.errno as i32, result.bytes_out)

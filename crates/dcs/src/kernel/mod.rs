@@ -4,23 +4,27 @@
 //! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
 
 mod net;
+mod offload;
 mod pass;
 pub(crate) mod thread;
 
 use crate::backend::{Control, Core as Backend};
+use crate::engine::Own;
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
-use dcs_devices::drives::{Interface, Namespace, Wanted, WantedNic};
+use dcs_devices::drives::{Interface, Namespace};
+use dcs_devices::gpu::{self, Properties};
 use dcs_devices::{BlockPool, Controller, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
     QueueConfig, QueueId, TransferSpec,
 };
 use dcs_ndp::Chain;
+use offload::Offloads;
 use pass::Pass;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -33,6 +37,7 @@ const ACTIONS_A_ROUND: usize = 64;
 /// A bound command.
 #[derive(Debug)]
 struct Bound {
+    command: CommandId,
     route: Route,
     chain: Chain,
 }
@@ -76,18 +81,17 @@ pub(crate) struct Core {
     statistics: Arc<Mutex<Statistics>>,
     namespaces: Vec<Arc<Namespace>>,
     asked: net::Asked,
+    offloads: Offloads,
+    /// The GPU, and what went wrong with it last.
+    gpu: Option<Properties>,
+    trouble: Arc<Mutex<Option<String>>>,
     /// Something was done since it was last written to.
     unpublished: bool,
 }
 
 impl Core {
-    /// One that drives these SSDs and this NIC itself.
-    pub fn new(
-        mut config: Config,
-        io: Io,
-        drives: &[Wanted],
-        nic: Option<&WantedNic>,
-    ) -> Result<Core, Error> {
+    /// One that drives these SSDs, this NIC and this GPU itself.
+    pub fn new(mut config: Config, io: Io, (drives, nic, gpu): Own<'_>) -> Result<Core, Error> {
         let passes = Pass::all();
         // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
         for (operator, units) in &mut config.units {
@@ -96,6 +100,10 @@ impl Core {
             }
         }
         config.near = cache_size().checked_div(config.block_size).unwrap_or(0);
+        if gpu.is_some() {
+            // A block of each command may be with each of its operators.
+            config.gpu = offload::operators().map(|operator| (operator, config.commands)).collect();
+        }
         config.gather = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
@@ -107,7 +115,11 @@ impl Core {
             ([], None) => Vec::new(),
             _ => controller.attach(setup, drives, nic)?,
         };
+        let gpu = gpu.map(|wanted| controller.attach_gpu(setup, wanted)).transpose()?;
         Ok(Core {
+            offloads: Offloads::default(),
+            gpu,
+            trouble: Arc::default(),
             engine,
             controller,
             namespaces,
@@ -147,6 +159,16 @@ impl Core {
     /// The NIC that it drives.
     pub fn interface(&self) -> Option<&Arc<Interface>> {
         self.controller.interface()
+    }
+
+    /// The GPU that it has.
+    pub fn gpu(&self) -> Option<&Properties> {
+        self.gpu.as_ref()
+    }
+
+    /// What went wrong with the GPU last is written here.
+    pub fn trouble(&self) -> Arc<Mutex<Option<String>>> {
+        Arc::clone(&self.trouble)
     }
 
     /// What it counts is written here at each completion, and before it sleeps.
@@ -257,6 +279,7 @@ impl Core {
                 DeviceEvent::Released(block) => self.handle(Event::Released { block }),
                 DeviceEvent::Retry(operation) => self.resume(&operation),
                 DeviceEvent::Answer(ticket, answer) => self.answered(ticket, answer),
+                DeviceEvent::Computed(operation, result) => self.computed(operation, result),
             }
         }
         self.device_events = events;
@@ -346,7 +369,7 @@ impl Core {
             Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, fault)| (stage, 0, fault))?;
         let mut chain = self.spare_chains.pop().unwrap_or_default();
         chain.load(spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
-        self.bound[command.slot()] = Some(Bound { route, chain });
+        self.bound[command.slot()] = Some(Bound { command, route, chain });
         Ok(binding)
     }
 
@@ -355,6 +378,9 @@ impl Core {
             let outcome = Outcome::Failed(Fault::new(Status::InternalError));
             return self.handle(Event::Done { operation: operation.id, outcome });
         };
+        if let Some(outcome) = self.offloads.take(operation, &mut bound.chain, &mut self.controller) {
+            return self.outcome(operation.id, outcome);
+        }
         if self.passes.iter_mut().any(|pass| pass.take(operation, bound)) {
             return;
         }
@@ -370,6 +396,17 @@ impl Core {
             }
         };
         self.outcome(operation.id, outcome);
+    }
+
+    /// The GPU is done with an operation.
+    fn computed(&mut self, operation: OperationId, result: Result<gpu::Answer, Fault>) {
+        if result.is_err() {
+            let trouble = self.controller.gpu_trouble().map(|error| error.to_string());
+            *self.trouble.lock().unwrap_or_else(|error| error.into_inner()) = trouble;
+        }
+        let outcome = self.offloads.done(operation, result, &mut self.bound);
+        let outcome = outcome.unwrap_or(Outcome::Failed(Fault::new(Status::Cancelled)));
+        self.handle(Event::Done { operation, outcome });
     }
 
     /// An operation of the controller's can go on.

@@ -9,7 +9,7 @@ use dcs_abi::operator::Operator;
 /// The core in the hands of a test, with one queue.
 fn core() -> (Core, Arc<QueuePair>) {
     let config = Config { block_size: 4096, ..Config::default() };
-    let mut core = Core::new(config, Io::Plain, &[], None).unwrap();
+    let mut core = Core::new(config, Io::Plain, (&[], None, None)).unwrap();
     let pair = Arc::new(QueuePair::new(16));
     core.control(Control::AddQueue(Arc::clone(&pair)));
     settle(&mut core);

@@ -59,6 +59,7 @@ impl<'a> World<'a> {
             commands: 8,
             queues: QUEUES,
             units,
+            gpu: Vec::new(),
             gather: vec![OPERATORS[0].operator, OPERATORS[7].operator],
             direct_chunk: 5000,
             abort_grace: 1000,

@@ -1,0 +1,52 @@
+//! Why there is no GPU to be had, or it is lost.
+
+use super::driver::Code;
+use std::path::PathBuf;
+
+/// Why there is no GPU to be had, or it is lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GpuError {
+    /// The driver's library could not be loaded.
+    #[error("no GPU: {} cannot be loaded ({why}): NVIDIA's driver is not installed here", .library.display())]
+    NoDriver {
+        /// The library.
+        library: PathBuf,
+        /// What the loader says.
+        why: String,
+    },
+    /// The driver lacks a function.
+    #[error("no GPU: {} lacks {missing}: the driver is older than 410", .library.display())]
+    OldDriver {
+        /// The library.
+        library: PathBuf,
+        /// The function.
+        missing: &'static str,
+    },
+    /// The driver has no GPU.
+    #[error("no GPU: the driver finds none in this machine")]
+    NoDevice,
+    /// The driver has GPUs, but not that many.
+    #[error("there is no GPU {0}: they are counted from 0")]
+    NoSuchDevice(u32),
+    /// A call of the driver failed.
+    #[error("the GPU cannot be used: {call}: {text}")]
+    Call {
+        /// The call.
+        call: &'static str,
+        /// What it answered.
+        code: Code,
+        /// What that means.
+        text: String,
+    },
+    /// The GPU was lost before.
+    #[error("the GPU was lost")]
+    Lost,
+    /// The GPU's memory does not hold a copy of each block.
+    #[error(
+        "the GPU's memory has no room for a copy of each of the engine's blocks, {0} bytes in all: take fewer blocks"
+    )]
+    Memory(u64),
+    /// Blocks are in use already.
+    #[error("a GPU is attached before anything is started")]
+    Busy,
+}

@@ -1,0 +1,328 @@
+//! The GPU's controller, on a stand-in of CUDA's driver, and on a real GPU where there is one.
+//!
+//! The reference is what `dcs-ndp` computes, and definitions.
+
+#[path = "cuda/stand_in.rs"]
+mod stand_in;
+
+use dcs_abi::status::Status;
+use dcs_devices::gpu::{Answer, GpuError, Job, Wanted, Work};
+use dcs_devices::{Controller, Event, Io, Setup};
+use dcs_engine::{BlockId, Fault, OperationId};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const BLOCK: usize = 16384;
+const BLOCKS: u32 = 40;
+const MD5_START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+const CRC32C: u32 = 0x82f6_3b78;
+
+fn setup() -> Setup {
+    Setup { blocks: BLOCKS, block_size: BLOCK as u32, io: Io::Plain }
+}
+
+fn controller(device: u32) -> Option<Controller> {
+    let library = stand_in::library()?.to_path_buf();
+    let mut controller = Controller::new(setup()).unwrap();
+    controller.attach_gpu(setup(), &Wanted { device, library: Some(library) }).unwrap();
+    Some(controller)
+}
+
+fn operation(number: u64) -> OperationId {
+    OperationId::from_bits(number)
+}
+
+fn fill(controller: &mut Controller, block: u32, seed: u32) -> Vec<u8> {
+    let bytes = controller.pool.get_mut(BlockId(block)).unwrap().bytes_mut();
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    for byte in bytes.iter_mut() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *byte = (state >> 24) as u8;
+    }
+    bytes.to_vec()
+}
+
+/// The answers of so many jobs, by their operations.
+fn answers(controller: &mut Controller, jobs: usize) -> Vec<(u64, Result<Answer, Fault>)> {
+    let mut events = Vec::new();
+    let mut answers = Vec::new();
+    let end = Instant::now() + Duration::from_secs(30);
+    while answers.len() < jobs {
+        assert!(Instant::now() < end, "{} of {jobs} jobs are done", answers.len());
+        controller.poll(&mut events);
+        let before = answers.len();
+        for event in events.drain(..) {
+            match event {
+                Event::Computed(operation, result) => answers.push((operation.to_bits(), result)),
+                other => panic!("{other:?}"),
+            }
+        }
+        if answers.len() == before {
+            controller.wait(None);
+        }
+    }
+    answers.sort_by_key(|answer| answer.0);
+    controller.poll(&mut events);
+    assert!(events.is_empty(), "an operation is answered once");
+    answers
+}
+
+fn crc(polynomial: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |register, byte| {
+        (0..8).fold(register ^ u32::from(*byte), |register, _| {
+            register >> 1 ^ if register & 1 == 1 { polynomial } else { 0 }
+        })
+    })
+}
+
+fn all_blocks_are_back(controller: &Controller) -> bool {
+    (0..BLOCKS).all(|block| controller.pool.get(BlockId(block)).is_some())
+}
+
+#[test]
+fn remainders_of_pieces_of_any_length_and_place() {
+    let Some(mut controller) = controller(0) else { return };
+    let lengths = [1, 2, 15, 16, 17, 100, 1023, 1024, 1025, 4096, 5000, BLOCK - 7, BLOCK];
+    for (at, length) in lengths.into_iter().enumerate() {
+        let bytes = fill(&mut controller, at as u32, length as u32);
+        let start = (BLOCK - length).min(at);
+        let piece = start..start + length;
+        let work = Work::Crc32 { polynomial: CRC32C };
+        let job =
+            Job { operation: operation(at as u64), block: BlockId(at as u32), piece: piece.clone(), work };
+        controller.compute(job).unwrap();
+        assert!(controller.pool.get(BlockId(at as u32)).is_none(), "the GPU has it");
+        let done = answers(&mut controller, 1);
+        assert_eq!(
+            done,
+            [(at as u64, Ok(Answer::Crc32(crc(CRC32C, &bytes[piece]))))],
+            "{length} from {start}"
+        );
+        assert_eq!(controller.pool.get(BlockId(at as u32)).unwrap().bytes(), bytes, "it changes nothing");
+    }
+}
+
+#[test]
+fn many_streams_go_together_and_each_has_its_own_state() {
+    let Some(mut controller) = controller(0) else { return };
+    let mut sums = Vec::new();
+    for round in 0..3 {
+        let mut before = Vec::new();
+        for block in 0..BLOCKS {
+            before.push(fill(&mut controller, block, block + 1000 * round));
+            let length = (block as usize % 5 + 1) * 64;
+            let start = MD5_START.map(|word| word ^ block);
+            let work = if block % 3 == 2 { Work::Crc32 { polynomial: CRC32C } } else { Work::Md5(start) };
+            let piece = 3..3 + length;
+            controller
+                .compute(Job { operation: operation(u64::from(block)), block: BlockId(block), piece, work })
+                .unwrap();
+        }
+        let done = answers(&mut controller, BLOCKS as usize);
+        for (block, answer) in &done {
+            let bytes = &before[*block as usize];
+            let length = (*block as usize % 5 + 1) * 64;
+            match answer {
+                Ok(Answer::Crc32(value)) => assert_eq!(*value, crc(CRC32C, &bytes[3..3 + length])),
+                Ok(Answer::Md5(state)) => sums.push((*block, *state)),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(controller.pool.get(BlockId(*block as u32)).unwrap().bytes(), bytes);
+        }
+    }
+    // No two streams have the same state, and MD5 of what begins as it should is tested with digests, in crates/dcs.
+    sums.sort_unstable();
+    sums.dedup_by_key(|sum| sum.1);
+    assert_eq!(sums.len(), 3 * (BLOCKS as usize - BLOCKS as usize / 3));
+}
+
+#[test]
+fn counter_mode_is_its_own_inverse_and_changes_the_piece_alone() {
+    let Some(mut controller) = controller(0) else { return };
+    let before = fill(&mut controller, 0, 5);
+    let work = |skip| Work::Aes256Ctr {
+        keys: Box::new(std::array::from_fn(|at| (at as u32).wrapping_mul(2_654_435_761))),
+        counter: u128::MAX - 3,
+        skip,
+    };
+    for (skip, piece) in [(0, 0..BLOCK), (7, 5..1005), (15, 100..101), (1, 0..BLOCK)] {
+        for round in 0..2 {
+            let job =
+                Job { operation: operation(1), block: BlockId(0), piece: piece.clone(), work: work(skip) };
+            controller.compute(job).unwrap();
+            assert_eq!(answers(&mut controller, 1), [(1, Ok(Answer::Changed))]);
+            let bytes = controller.pool.get(BlockId(0)).unwrap().bytes();
+            assert_eq!(bytes[..piece.start], before[..piece.start]);
+            assert_eq!(bytes[piece.end..], before[piece.end..]);
+            assert_eq!(bytes == before, round == 1);
+        }
+    }
+}
+
+#[test]
+fn a_job_that_waits_can_be_aborted_and_its_block_comes_back() {
+    let Some(mut controller) = controller(4) else { return };
+    let job = |number: u64| Job {
+        operation: operation(number),
+        block: BlockId(number as u32),
+        piece: 0..64,
+        work: Work::Md5(MD5_START),
+    };
+    controller.compute(job(0)).unwrap();
+    controller.compute(job(1)).unwrap();
+    // No lane has it: nobody has polled.
+    controller.abort(operation(1));
+    let done = answers(&mut controller, 2);
+    assert!(done[0].1.is_ok());
+    assert_eq!(done[1].1, Err(Fault::new(Status::Cancelled)));
+    assert!(all_blocks_are_back(&controller));
+}
+
+#[test]
+fn a_gpu_that_is_lost_fails_what_it_had_and_gives_every_block_back() {
+    for device in [1, 1003, 1010, 1017, 2030, 3070, 3075, 3100] {
+        let Some(mut controller) = lossy(device) else { continue };
+        let mut failed = 0;
+        for round in 0..20 {
+            let mut before = Vec::new();
+            let mut asked = 0;
+            for block in 0..6 {
+                before.push(fill(&mut controller, block, round));
+                let work = Work::Crc32 { polynomial: CRC32C };
+                let job =
+                    Job { operation: operation(block.into()), block: BlockId(block), piece: 0..BLOCK, work };
+                match controller.compute(job) {
+                    Ok(()) => asked += 1,
+                    Err(fault) => {
+                        assert_eq!(fault.status, Status::DeviceReset);
+                        assert!(controller.gpu_trouble().is_some());
+                    }
+                }
+            }
+            for (block, answer) in answers(&mut controller, asked) {
+                match answer {
+                    Ok(answer) => assert_eq!(answer, Answer::Crc32(crc(CRC32C, &before[block as usize]))),
+                    Err(fault) => {
+                        assert_eq!(fault.status, Status::DeviceReset);
+                        failed += 1;
+                    }
+                }
+            }
+            assert!(all_blocks_are_back(&controller));
+            assert!(
+                (0..6)
+                    .all(|block| controller.pool.get(BlockId(block)).unwrap().bytes()
+                        == before[block as usize])
+            );
+        }
+        assert!(failed > 0, "device {device}");
+        let trouble = controller.gpu_trouble().unwrap().to_string();
+        assert!(trouble.contains("CUDA_ERROR"), "{trouble}");
+    }
+}
+
+/// Those that are lost while the controller is made fail with an error, which is fine too.
+fn lossy(device: u32) -> Option<Controller> {
+    let library = stand_in::library()?.to_path_buf();
+    let mut controller = Controller::new(setup()).unwrap();
+    match controller.attach_gpu(setup(), &Wanted { device, library: Some(library) }) {
+        Ok(_) => Some(controller),
+        Err(error) => {
+            assert!(matches!(error, GpuError::Call { .. }), "{error}");
+            println!("device {device}: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_fails_its_batch_alone() {
+    let Some(mut controller) = controller(3) else { return };
+    let (mut good, mut bad) = (0, 0);
+    for round in 0..8 {
+        let before = fill(&mut controller, 0, round);
+        let work = Work::Aes256Ctr { keys: Box::new([round; 60]), counter: 1, skip: 0 };
+        controller
+            .compute(Job { operation: operation(1), block: BlockId(0), piece: 0..BLOCK, work })
+            .unwrap();
+        let after = |controller: &Controller| controller.pool.get(BlockId(0)).unwrap().bytes().to_vec();
+        match answers(&mut controller, 1)[0].1 {
+            Ok(_) => {
+                good += 1;
+                assert_ne!(after(&controller), before);
+            }
+            Err(fault) => {
+                bad += 1;
+                assert_eq!(fault.status, Status::DeviceReset);
+                assert_eq!(after(&controller), before);
+            }
+        }
+    }
+    assert_eq!((good, bad), (4, 4));
+}
+
+#[test]
+fn every_call_may_be_refused() {
+    let Some(library) = stand_in::library() else { return };
+    let (mut refused, mut started) = (0, 0);
+    for call in 1..140 {
+        let mut controller = Controller::new(setup()).unwrap();
+        let wanted = Wanted { device: 2000 + call, library: Some(library.to_path_buf()) };
+        match controller.attach_gpu(setup(), &wanted) {
+            Err(error) => {
+                refused += 1;
+                assert!(error.to_string().contains("CUDA_ERROR_UNKNOWN"), "{error}");
+            }
+            Ok(_) => started += 1,
+        }
+        let bytes = fill(&mut controller, 0, call);
+        let work = Work::Crc32 { polynomial: CRC32C };
+        if controller
+            .compute(Job { operation: operation(1), block: BlockId(0), piece: 0..BLOCK, work })
+            .is_ok()
+        {
+            match answers(&mut controller, 1)[0].1 {
+                Ok(answer) => assert_eq!(answer, Answer::Crc32(crc(CRC32C, &bytes))),
+                Err(fault) => assert_eq!(fault.status, Status::DeviceReset),
+            }
+        }
+        assert!(all_blocks_are_back(&controller));
+    }
+    assert!(refused > 20 && started > 20, "{refused} {started}");
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let mut controller = Controller::new(setup()).unwrap();
+    let mut attach = |device, library: Option<PathBuf>| {
+        controller.attach_gpu(setup(), &Wanted { device, library }).unwrap_err()
+    };
+    let missing = attach(0, Some("/no/such/libcuda.so.1".into()));
+    let text = missing.to_string();
+    assert!(text.contains("/no/such/libcuda.so.1") && text.contains("not installed"), "{text}");
+    let other = attach(0, Some("libc.so.6".into()));
+    assert!(matches!(other, GpuError::OldDriver { .. }), "{other}");
+    if let Some(library) = stand_in::library() {
+        assert_eq!(attach(77, Some(library.into())), GpuError::NoSuchDevice(77));
+        let small = attach(2, Some(library.into())).to_string();
+        assert!(small.contains("memory"), "{small}");
+    }
+}
+
+#[test]
+fn a_real_gpu_computes_the_same() {
+    let mut controller = Controller::new(setup()).unwrap();
+    match controller.attach_gpu(setup(), &Wanted::default()) {
+        Ok(properties) => println!("{properties:?}"),
+        Err(error) => return println!("skipped: {error}"),
+    }
+    for block in 0..BLOCKS {
+        let length = BLOCK - block as usize;
+        let bytes = fill(&mut controller, block, block);
+        let work = Work::Crc32 { polynomial: CRC32C };
+        let job = Job { operation: operation(1), block: BlockId(block), piece: 0..length, work };
+        controller.compute(job).unwrap();
+        let done = answers(&mut controller, 1);
+        assert_eq!(done[0].1, Ok(Answer::Crc32(crc(CRC32C, &bytes[..length]))));
+    }
+}
