@@ -46,12 +46,15 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 64 blocks of 64 KiB, 64 commands, 8 queues, 4 SSDs, 2 NICs. The key is to be set.
+    /// 64 blocks of 64 KiB, at most 8 for a segment of a command, 64 commands, 8 queues, 4 SSDs, 2 NICs. The key is to be set.
+    ///
+    /// With 4 blocks a lone stream through an operator waits for the SSD: it had 8.9 of 10 Gb/s.
     fn default() -> Config {
         let engine = dcs_engine::Config {
             block_size: 64 << 10,
             blocks: 64,
             near: 64,
+            window: 8,
             commands: 64,
             queues: 8,
             ..dcs_engine::Config::default()
