@@ -203,16 +203,16 @@ pub struct Ops {
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_HELP)]
 pub struct Doctor {
-    /// PCI functions of SSDs: fail unless each can be driven directly
+    /// PCI functions of SSDs and NICs: fail unless each can be driven directly
     #[arg(value_name = "FUNCTION")]
     pub functions: Vec<String>,
     /// Folder whose file system is tried
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub dir: PathBuf,
-    /// Take an SSD that nobody uses from the kernel's driver, and give it to vfio-pci
+    /// Take an SSD or a NIC that nobody uses from the kernel's driver, and give it to vfio-pci
     #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["functions", "release"])]
     pub bind: Option<String>,
-    /// Give an SSD back to the kernel's driver
+    /// Give it back to the kernel's driver
     #[arg(long, value_name = "FUNCTION", conflicts_with = "functions")]
     pub release: Option<String>,
 }
@@ -492,7 +492,7 @@ Examples:
   dcs doctor                            # what this machine can do, and how to mend what is missing
   dcs doctor --json | jq -r 'select(.state == \"missing\") | .mend'
   dcs doctor 0000:01:00.0               # for scripts: can it be driven by dcs send nvme:0000:01:00.0 ... now?
-  dcs doctor --bind 0000:01:00.0        # takes the SSD from the kernel, if nobody uses it
+  dcs doctor --bind 0000:01:00.0        # takes the SSD (or NIC) from the kernel, if nobody uses it
   dcs doctor --release 0000:01:00.0     # gives it back
 
 ok: as it should be. note: it works, with less. missing: a path that needs it will not run. unread: it could not

@@ -69,6 +69,7 @@ pub use dcs_abi::operator::Operator;
 pub use dcs_abi::status::{Stage, Status};
 pub use dcs_devices::drives::{DriveError, Interface};
 pub use dcs_devices::gpu::{GpuError, Properties as GpuProperties};
+pub use dcs_devices::nic::Model as NicModel;
 pub use dcs_devices::{EndpointError, Io};
 pub use endpoint::{Handle, Namespace, Sink, Source};
 pub use engine::{Backend, Driver, Engine};

@@ -1,4 +1,4 @@
-//! Giving an SSD to vfio-pci, and back. Never one that is in use.
+//! Giving an SSD or a NIC to vfio-pci, and back. Never one that is in use.
 
 use super::pci::{self, Function, Kind};
 use super::sys::Root;
@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// A function's address in full.
 pub fn address(text: &str) -> Result<String, Failure> {
-    let text = text.strip_prefix("nvme:").unwrap_or(text);
+    let text = text.strip_prefix("nvme:").or(text.strip_prefix("nic:")).unwrap_or(text);
     dcs_vfio::address(text).ok_or_else(|| {
         Failure::usage(format!("{text:?} is no address of a PCI function")).advise("one is 0000:01:00.0")
     })
@@ -56,17 +56,18 @@ fn find(root: &Root, text: &str) -> Result<Function, Failure> {
     let address = address(text)?;
     let found = pci::functions(root).into_iter().find(|function| function.address == address);
     match found {
-        Some(function) if function.kind == Kind::Ssd => Ok(function),
-        Some(_) => {
-            Err(Failure::usage(format!("{address} is a NIC"))
-                .advise("dcs drives NVMe SSDs; NICs only by a card"))
+        Some(function) if function.is_driven() => Ok(function),
+        Some(function) => {
+            let (vendor, device) = function.id;
+            let line = format!("{address} is no NIC that can be driven ({vendor:04x}:{device:04x})");
+            Err(Failure::usage(line).advise("Intel's 82574 and 82576 are; others only by the kernel"))
         }
         None if dcs_vfio::class(&address).is_some() && root.is_real() => {
-            Err(Failure::usage(format!("{address} is no NVMe controller"))
+            Err(Failure::usage(format!("{address} is no NVMe controller and no NIC"))
                 .advise("dcs doctor lists those that there are"))
         }
         None => Err(Failure::new(Exit::NotFound, format!("there is no PCI function {address}"))
-            .advise("dcs doctor lists the SSDs of this machine")),
+            .advise("dcs doctor lists the SSDs and NICs of this machine")),
     }
 }
 
@@ -75,9 +76,13 @@ pub fn may_be_taken(function: &Function) -> Result<(), Failure> {
     let address = &function.address;
     if !function.uses.is_empty() {
         let line = format!("{address} is in use: {}", function.uses.join(", "));
-        return Err(
-            Failure::new(Exit::Failed, line).advise("end that first: unmount it, swapoff, stop the array")
-        );
+        let advice = match function.kind {
+            Kind::Ssd => "end that first: unmount it, swapoff, stop the array",
+            Kind::Nic => {
+                "end that first, where this machine is reached by another way: ip link set NAME down"
+            }
+        };
+        return Err(Failure::new(Exit::Failed, line).advise(advice));
     }
     if function.group.is_none() {
         return Err(Failure::new(Exit::Failed, format!("{address} has no IOMMU in front of it"))
@@ -92,6 +97,10 @@ pub fn may_be_taken(function: &Function) -> Result<(), Failure> {
 
 /// Opens its disks as their only user: whoever else has one so (a mount in another container, a volume) shows by that.
 fn claim(root: &Root, function: &Function) -> Result<Vec<File>, Failure> {
+    if function.kind == Kind::Nic {
+        // Nobody can claim an interface. That one which is not up is taken breaks nobody's connection.
+        return Ok(Vec::new());
+    }
     let open = |name: &String| {
         let path = root.path(&format!("dev/{name}"));
         let flags = (OFlag::O_EXCL | OFlag::O_CLOEXEC).bits();

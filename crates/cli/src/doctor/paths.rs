@@ -38,6 +38,16 @@ pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
             Err(why) => row(&name, State::Note, format!("refused: {why}")),
         });
     }
+    for nic in functions.iter().filter(|function| function.kind == Kind::Nic && function.is_driven()) {
+        rows.push(match nic.drivable(root) {
+            Ok(()) => row(
+                &nic.option(),
+                State::Ok,
+                "kernel backend: the NIC's rings and TCP in this process (VFIO)".into(),
+            ),
+            Err(why) => row(&nic.option(), State::Note, format!("refused: {why}")),
+        });
+    }
     if ssds.is_empty() {
         rows.push(row("nvme:ADDRESS", State::Note, "refused: no NVMe SSD is to be seen here".into()));
     }

@@ -2,6 +2,7 @@
 
 use super::sys::{Root, Seen};
 use super::{Row, State};
+use dcs::NicModel;
 use serde_json::{Value, json};
 
 const DEVICES: &str = "sys/bus/pci/devices";
@@ -16,6 +17,9 @@ pub enum Kind {
     Ssd,
     Nic,
 }
+
+/// Which NICs a process can drive.
+const DRIVEN: &str = "Intel's 82574 and 82576 are the NICs that are driven directly";
 
 /// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,11 +69,14 @@ fn function(root: &Root, address: String) -> Option<Function> {
         Kind::Ssd => namespaces(root, &address),
         Kind::Nic => root.names(&format!("{folder}/net")).ok().unwrap_or_default(),
     };
-    let uses = names.iter().flat_map(|name| match kind {
-        Kind::Ssd => uses_of_disk(root, name),
-        Kind::Nic => uses_of_interface(root, name),
-    });
-    let uses = uses.collect();
+    let driver = root.link(&format!("{folder}/driver"));
+    let mut uses: Vec<String> = match kind {
+        Kind::Ssd => names.iter().flat_map(|name| uses_of_disk(root, name)).collect(),
+        Kind::Nic => names.iter().flat_map(|name| uses_of_interface(root, name)).collect(),
+    };
+    if kind == Kind::Nic {
+        uses.extend(uses_of_nic(root, &folder, driver.as_deref(), &names));
+    }
     let group = root.link(&format!("{folder}/iommu_group"));
     let members = root.names(&format!("{folder}/iommu_group/devices")).ok().unwrap_or_default();
     let members: Vec<String> = members.into_iter().filter(|other| *other != address).collect();
@@ -77,7 +84,7 @@ fn function(root: &Root, address: String) -> Option<Function> {
     Some(Function {
         kind,
         id: (id("vendor"), id("device")),
-        driver: root.link(&format!("{folder}/driver")),
+        driver,
         group,
         rivals,
         members,
@@ -161,15 +168,84 @@ fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
     uses
 }
 
+/// Whether an interface is up, has addresses or routes, and what was made of it.
 fn uses_of_interface(root: &Root, name: &str) -> Vec<String> {
     const UP: u64 = 1;
-    let flags = root.number(&format!("sys/class/net/{name}/flags")).ok();
-    if flags.is_some_and(|flags| flags & UP != 0) { vec![format!("{name} is up")] } else { Vec::new() }
+    let mut uses = Vec::new();
+    let folder = format!("sys/class/net/{name}");
+    match root.number(&format!("{folder}/flags")) {
+        Seen::Is(flags) if flags & UP == 0 => {}
+        Seen::Is(_) => uses.push(format!("{name} is up")),
+        _ => uses.push(format!("whether {name} is up is not to be read")),
+    }
+    for address in addresses(root, name) {
+        uses.push(format!("{name} has the address {address}"));
+    }
+    // [linux, net/ipv4/fib_trie.c and net/ipv6/route.c: the interface is the first and the last word]
+    let of_line = |line: &str, first: bool| {
+        let mut words = line.split_whitespace();
+        if first { words.next() == Some(name) } else { words.next_back() == Some(name) }
+    };
+    let routes =
+        |file: &str, first| root.text(file).ok().unwrap_or_default().lines().any(|line| of_line(line, first));
+    if routes("proc/net/route", true) || routes("proc/net/ipv6_route", false) {
+        uses.push(format!("{name} has routes"));
+    }
+    for other in root.names(&folder).ok().unwrap_or_default() {
+        if let Some(upper) = other.strip_prefix("upper_") {
+            uses.push(format!("{name} is part of {upper}"));
+        }
+    }
+    uses
+}
+
+/// Only this machine's kernel tells those of an interface that is down.
+fn addresses(root: &Root, name: &str) -> Vec<String> {
+    if !root.is_real() {
+        return Vec::new();
+    }
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let of_it = all.filter(|one| one.interface_name == name).filter_map(|one| one.address);
+    let text = |address: nix::sys::socket::SockaddrStorage| match address.as_sockaddr_in() {
+        Some(four) => Some(four.ip().to_string()),
+        None => address.as_sockaddr_in6().map(|six| six.ip().to_string()),
+    };
+    of_it.filter_map(text).collect()
+}
+
+/// What is done with a NIC beside its interfaces here.
+fn uses_of_nic(root: &Root, folder: &str, driver: Option<&str>, names: &[String]) -> Vec<String> {
+    let mut uses = Vec::new();
+    if root.number(&format!("{folder}/sriov_numvfs")).ok().is_some_and(|count| count > 0) {
+        uses.push("it has virtual functions".into());
+    }
+    if let Some(driver) = driver.filter(|driver| *driver != "vfio-pci" && names.is_empty()) {
+        uses.push(format!(
+            "{driver} has it, and no interface of it is to be seen: a container may have that"
+        ));
+    }
+    uses
 }
 
 impl Function {
+    /// Whether it is of a kind that a process can drive.
+    pub fn is_driven(&self) -> bool {
+        self.kind == Kind::Ssd || NicModel::of_function(self.id).is_some()
+    }
+
+    /// What names it where it is driven by a process.
+    pub fn option(&self) -> String {
+        match self.kind {
+            Kind::Ssd => format!("nvme:{}", self.address),
+            Kind::Nic => format!("--nic {}", self.address),
+        }
+    }
+
     /// Whether a process can drive it now, or why not.
     pub fn drivable(&self, root: &Root) -> Result<(), String> {
+        if !self.is_driven() {
+            return Err(DRIVEN.into());
+        }
         let Some(group) = &self.group else { return Err("it is in no IOMMU group".into()) };
         match self.driver.as_deref() {
             Some("vfio-pci") => {}
@@ -230,17 +306,13 @@ impl Function {
         }
         let name = format!("{} {}", self.what(), self.address);
         let row = |state, found: String| Row::new("devices", name, state, found);
-        match (self.kind, self.drivable(root)) {
-            (Kind::Ssd, Ok(())) => row(State::Ok, format!("{found}; driven by nvme:{}", self.address)),
-            (Kind::Ssd, Err(why)) if self.driver.as_deref() == Some("vfio-pci") => {
-                let mend = self.mend();
-                row(State::Missing, format!("{found}; {why}")).mend(mend)
+        match self.drivable(root) {
+            _ if !self.is_driven() => row(State::Note, format!("{found}; {DRIVEN}")),
+            Ok(()) => row(State::Ok, format!("{found}; driven by {}", self.option())),
+            Err(why) if self.driver.as_deref() == Some("vfio-pci") => {
+                row(State::Missing, format!("{found}; {why}")).mend(self.mend())
             }
-            (Kind::Ssd, Err(_)) => {
-                let mend = self.mend();
-                row(State::Note, found).mend(mend)
-            }
-            (Kind::Nic, _) => row(State::Note, format!("{found}; only a card drives NICs directly")),
+            Err(_) => row(State::Note, found).mend(self.mend()),
         }
     }
 
@@ -258,7 +330,7 @@ impl Function {
         }
         match self.driver.as_deref() {
             Some("vfio-pci") => "run as root, or give the group's file in /dev/vfio to this user".into(),
-            _ => format!("to drive it by nvme:{}: sudo dcs doctor --bind {}", self.address, self.address),
+            _ => format!("to drive it by {}: sudo dcs doctor --bind {}", self.option(), self.address),
         }
     }
 

@@ -80,7 +80,9 @@ impl Tree {
         self.file("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw")
             .file("proc/swaps", "Filename Type");
         self.folder(&format!("sys/devices/pci0000:80/{NIC}/net/eth0"))
-            .file("sys/class/net/eth0/flags", "0x1003");
+            .file("sys/class/net/eth0/flags", "0x1003")
+            .file(&format!("sys/devices/pci0000:80/{NIC}/vendor"), "0x8086")
+            .file(&format!("sys/devices/pci0000:80/{NIC}/device"), "0x10c9");
         self.file("dev/vfio/vfio", "").folder("sys/bus/pci/drivers/vfio-pci")
     }
 
@@ -209,6 +211,57 @@ fn one_in_use_is_not_taken() {
     let tree = Tree::new();
     tree.server().file("proc/self/mountinfo", "23 22 259:9 / /n12 rw - xfs /dev/nvme0n12 rw");
     assert!(bind::may_be_taken(&tree.ssd(SSD)).is_ok(), "that is another namespace");
+}
+
+#[test]
+fn a_nic_in_use_is_not_taken() {
+    let is_down = |tree: &Tree| {
+        tree.server().file("sys/class/net/eth0/flags", "0x1002");
+    };
+    let nic = format!("sys/devices/pci0000:80/{NIC}");
+    type Made<'a> = &'a dyn Fn(&Tree);
+    let cases: [(Made<'_>, &str); 6] = [
+        (&|tree| _ = tree.file("sys/class/net/eth0/flags", "0x1003"), "eth0 is up"),
+        (&|tree| _ = tree.file("proc/net/route", "Iface Destination\neth0 00000000"), "eth0 has routes"),
+        (&|tree| _ = tree.file("proc/net/ipv6_route", "fe80 40 00 eth1\nfe80 40 00 eth0"), "eth0 has routes"),
+        (&|tree| _ = tree.folder("sys/class/net/eth0/upper_bond0"), "eth0 is part of bond0"),
+        (&|tree| _ = tree.file(&format!("{nic}/sriov_numvfs"), "2"), "virtual functions"),
+        (
+            &|tree| fs::remove_dir_all(tree.0.path().join(format!("{nic}/net"))).unwrap(),
+            "a container may have",
+        ),
+    ];
+    for (make, word) in cases {
+        let tree = Tree::new();
+        is_down(&tree);
+        assert!(bind::may_be_taken(&tree.ssd(NIC)).is_ok(), "{:?}", tree.ssd(NIC));
+        make(&tree);
+        let failure = bind::may_be_taken(&tree.ssd(NIC)).unwrap_err();
+        assert!(failure.line.contains("is in use") && failure.line.contains(word), "{}", failure.line);
+    }
+}
+
+#[test]
+fn a_nic_is_named_with_what_drives_it() {
+    let tree = Tree::new();
+    tree.server().file("sys/class/net/eth0/flags", "0x1002");
+    let (name, option) = (format!("NIC {NIC}"), format!("--nic {NIC}"));
+    let bind = format!("--nic {NIC}: sudo dcs doctor --bind {NIC}");
+    says(row(&tree.found(), &name), State::Note, &["8086:10c9, igb, group 9", "eth0", &bind]);
+    says(row(&tree.found(), &option), State::Note, &["refused: igb has it"]);
+    tree.link(&format!("sys/bus/pci/devices/{NIC}/driver"), "sys/bus/pci/drivers/vfio-pci")
+        .file("dev/vfio/9", "");
+    fs::remove_dir_all(tree.0.path().join(format!("sys/bus/pci/devices/{NIC}/net"))).unwrap();
+    let found = tree.found();
+    says(row(&found, &name), State::Ok, &["driven by --nic"]);
+    says(row(&found, &option), State::Ok, &["TCP in this process"]);
+    assert!(verdict(&tree.root(), &found, &[NIC.into()], &probes()).is_ok());
+    // Another one is only listed.
+    tree.file(&format!("sys/devices/pci0000:80/{NIC}/device"), "0x1572");
+    let found = tree.found();
+    says(row(&found, &name), State::Note, &["8086:1572", "82574 and 82576"]);
+    assert!(!found.rows.iter().any(|row| row.name == option));
+    assert!(verdict(&tree.root(), &found, &[NIC.into()], &probes()).is_err());
 }
 
 #[test]

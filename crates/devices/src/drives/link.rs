@@ -18,8 +18,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Intel.
-const VENDOR: u16 = 0x8086;
 /// Largest IPv4 packet of an Ethernet without larger frames.
 const MTU: u16 = 1500;
 /// A block shorter than this may wait a little for the next one of its stream, to go in one segment with it (MSG_MORE).
@@ -102,8 +100,8 @@ pub(super) struct Link {
 /// What a NIC is, if it is one that can be driven.
 pub(super) fn model(address: &str) -> Result<Model, DriveError> {
     let (vendor, device) = dcs_vfio::id(address).ok_or_else(|| DriveError::Missing(address.to_owned()))?;
-    let model = if vendor == VENDOR { Model::of(device) } else { None };
-    model.ok_or_else(|| DriveError::NoDriver(address.to_owned(), vendor, device))
+    Model::of_function((vendor, device))
+        .ok_or_else(|| DriveError::NoDriver(address.to_owned(), vendor, device))
 }
 
 /// How it is set up, with its registers there.

@@ -47,6 +47,12 @@ pub(super) struct Chip {
 }
 
 impl Model {
+    /// The one with these numbers of vendor and device; none that is driven.
+    pub fn of_function((vendor, device): (u16, u16)) -> Option<Model> {
+        const INTEL: u16 = 0x8086;
+        if vendor == INTEL { Model::of(device) } else { None }
+    }
+
     /// The one with this device number of Intel's; none that is driven. [82574, 1.5; 82576, 1.6]
     pub fn of(device: u16) -> Option<Model> {
         match device {
