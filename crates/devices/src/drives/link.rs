@@ -104,9 +104,10 @@ pub(super) fn model(address: &str) -> Result<Model, DriveError> {
         .ok_or_else(|| DriveError::NoDriver(address.to_owned(), vendor, device))
 }
 
-/// How it is set up, with its registers there.
-pub(super) fn config(model: Model, registers: Window, controller: u32) -> nic::Config {
-    nic::Config { interrupts: true, ..nic::Config::new(registers, controller, model) }
+/// How it is set up, with its registers there, and memory of pages of that size.
+pub(super) fn config(model: Model, registers: Window, controller: u32, page: u64) -> nic::Config {
+    // A block of many pages has many descriptors.
+    nic::Config { interrupts: true, page, transmit: 1024, ..nic::Config::new(registers, controller, model) }
 }
 
 impl Link {

@@ -44,6 +44,9 @@ const LINK: Duration = Duration::from_secs(15);
 const LINGER: Duration = Duration::from_secs(10);
 /// How often it is looked at while it does.
 const INTERVAL: Duration = Duration::from_micros(200);
+/// Bytes of a page, and of a huge one.
+const PAGE: u64 = 4096;
+const HUGE_PAGE: u64 = 2 << 20;
 /// Where the memory lies on the bus: the first of these places that the IOMMU allows. Below 4 GiB there are holes.
 const PLACES: [u64; 4] = [4 << 30, 16 << 30, 64 << 30, 1 << 30];
 
@@ -134,15 +137,15 @@ impl Drives {
         let functions = functions.collect::<Result<Vec<_>, _>>()?;
         let nic_function = nic.map(|nic| take(&container, &nic.function)).transpose()?;
         let config = |bar: Window, at: usize| Config {
-            namespace: wanted[at].namespace,
+            namespace: wanted.get(at).and_then(|one| one.namespace),
             // What is longer is cut.
             max_transfer: u64::from(block_size.min(1 << 20) + 2 * LOGICAL_BLOCK_MAX),
             interrupts: true,
             ..Config::new(bar, at as u32 + 1)
         };
         let any = Window { address: 0, length: 0x4000 };
-        let network =
-            model.map_or(0, |model| Network::memory(&link::config(model, any, 0)).next_multiple_of(4096));
+        let network = model
+            .map_or(0, |model| Network::memory(&link::config(model, any, 0, PAGE)).next_multiple_of(4096));
         let own =
             wanted.len() as u64 * Ssd::memory(&config(any, 0), block_size).next_multiple_of(4096) + network;
         let length = own + u64::from(blocks) * u64::from(block_size);
@@ -167,7 +170,12 @@ impl Drives {
         if let (Some(wanted), Some(model), Some(function)) = (nic, model, nic_function) {
             let (registers, bar) = (function.bar(0)?, function.bar_address(0)?);
             let window = Window { address: bar, length: registers.length() };
-            let config = link::config(model, window, drives.len() as u32 + 1);
+            let config = link::config(
+                model,
+                window,
+                drives.len() as u32 + 1,
+                if huge_pages { HUGE_PAGE } else { PAGE },
+            );
             function.interrupts(&[wake])?;
             let parts = (function, registers);
             link = Some(Link::new((wanted, huge_pages), config, parts, (&memory, place), &mut region)?);

@@ -34,6 +34,9 @@ pub struct Config {
     pub promiscuous: bool,
     /// Take all multicast frames.
     pub multicast: bool,
+    /// No descriptor names memory on both sides of a multiple of so many bytes, a power of two: where pages that are neighbours on the bus lie apart
+    /// in the machine. To hardware that is all the same; QEMU's models lose such a frame without a word. `u64::MAX`: no such multiple.
+    pub page: u64,
     /// Have the rings raise MSI-X vector 0, once each time that [`Nic::arm`](super::Nic::arm) allows it.
     pub interrupts: bool,
     /// How long a frame may wait to be sent, with a link, until the NIC counts as hung.
@@ -63,6 +66,7 @@ impl Config {
             max_frame: 1514,
             promiscuous: false,
             multicast: false,
+            page: u64::MAX,
             interrupts: false,
             timeout: 5_000_000_000,
             admin_timeout: 1_000_000_000,
@@ -95,6 +99,8 @@ impl Config {
             && buffer
             && frame
             && registers
+            && (self.page.is_power_of_two() || self.page == u64::MAX)
+            && self.page >= 4096
             && self.buffers > 0
             && self.interval > 0
         {

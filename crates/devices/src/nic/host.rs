@@ -108,7 +108,7 @@ impl Nic {
             then: None,
             attempts: 0,
             layout: Layout::default(),
-            transmit: transmit::Ring::new(chip, config.transmit),
+            transmit: transmit::Ring::new(chip, config.page, config.transmit),
             receive: receive::Ring::new(config.receive_format(), config.receive, config.buffers),
             address_low: 0,
             address: None,
@@ -132,7 +132,7 @@ impl Nic {
         self.config = config;
         self.chip = model.chip();
         self.registers.relocate(registers);
-        self.transmit = transmit::Ring::new(self.chip, config.transmit);
+        self.transmit = transmit::Ring::new(self.chip, config.page, config.transmit);
         self.receive = receive::Ring::new(self.chip.format, config.receive, config.buffers);
         self.received.clear();
         (self.address, self.stage) = (None, Stage::Off);

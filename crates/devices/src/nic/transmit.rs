@@ -3,7 +3,7 @@
 use super::descriptor::{self, DONE, Descriptor, LENGTH, Position};
 use super::frame::{Frame, TransmitError};
 use super::model::Chip;
-use crate::bus::Bus;
+use crate::bus::{Bus, Window};
 use dcs_engine::Nanos;
 use std::collections::VecDeque;
 
@@ -22,6 +22,8 @@ pub struct Ring {
     /// Frames in the order in which they were given.
     pub pending: VecDeque<Pending>,
     chip: &'static Chip,
+    /// See [`Config::page`](super::Config::page).
+    page: u64,
     base: u64,
     entries: u16,
     tail: u16,
@@ -32,8 +34,18 @@ pub struct Ring {
 }
 
 impl Ring {
-    pub fn new(chip: &'static Chip, entries: u16) -> Ring {
-        Ring { pending: VecDeque::new(), chip, base: 0, entries, tail: 0, rung: 0, used: 0, context: None }
+    pub fn new(chip: &'static Chip, page: u64, entries: u16) -> Ring {
+        Ring {
+            pending: VecDeque::new(),
+            chip,
+            page,
+            base: 0,
+            entries,
+            tail: 0,
+            rung: 0,
+            used: 0,
+            context: None,
+        }
     }
 
     /// Empties the ring, which is at `base` from now on. Frames in it are to be ended before.
@@ -59,7 +71,7 @@ impl Ring {
         // A segmented frame needs a context of its own: some NICs count it down.
         let segmented = offload.is_some_and(|offload| offload.segment.is_some());
         let context = context.filter(|context| segmented || self.context != Some(*context));
-        let pieces: u64 = frame.data.iter().map(|piece| piece.length.div_ceil(self.chip.piece)).sum();
+        let pieces: u64 = frame.data.iter().map(|piece| self.cuts(*piece).count() as u64).sum();
         let count = pieces + u64::from(context.is_some());
         if count >= u64::from(self.entries) {
             return Err(TransmitError::Pieces);
@@ -73,19 +85,27 @@ impl Ring {
         }
         let mut left = pieces;
         for piece in frame.data {
-            let mut done = 0;
-            while done < piece.length {
-                let length = self.chip.piece.min(piece.length - done);
+            for Window { address, length } in self.cuts(*piece) {
                 let at = Position { first: left == pieces, last: left == 1, payload };
-                let address = piece.address.wrapping_add(done);
                 self.store(bus, &descriptor::data(self.chip.format, address, length as u32, offload, at));
-                (done, left) = (done + length, left - 1);
+                left -= 1;
             }
         }
         let last = if self.tail == 0 { self.entries - 1 } else { self.tail - 1 };
         self.used += count as u16;
         self.pending.push_back(Pending { id, deadline, last, count: count as u16 });
         Ok(())
+    }
+
+    /// A piece as descriptors may name it.
+    fn cuts(&self, piece: Window) -> impl Iterator<Item = Window> + use<> {
+        let (most, page, mut done) = (self.chip.piece, self.page, 0);
+        std::iter::from_fn(move || {
+            let address = piece.address.wrapping_add(done);
+            let length = most.min(piece.length - done).min(page - address % page);
+            done += length;
+            (length > 0).then_some(Window { address, length })
+        })
     }
 
     fn store(&mut self, bus: &mut dyn Bus, descriptor: &Descriptor) {
@@ -111,5 +131,24 @@ impl Ring {
         let changed = self.rung != self.tail;
         self.rung = self.tail;
         changed.then_some(self.tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nic::Model;
+
+    #[test]
+    fn no_descriptor_crosses_a_page() {
+        let cuts = |page, address, length| -> Vec<(u64, u64)> {
+            let ring = Ring::new(Model::E1000e.chip(), page, 8);
+            ring.cuts(Window { address, length }).map(|cut| (cut.address, cut.length)).collect()
+        };
+        assert_eq!(cuts(u64::MAX, 0xfff, 8193), [(0xfff, 8192), (0x2fff, 1)]);
+        assert_eq!(cuts(4096, 0xfff, 8193), [(0xfff, 1), (0x1000, 4096), (0x2000, 4096)]);
+        assert_eq!(cuts(4096, 0x1000, 60), [(0x1000, 60)]);
+        assert_eq!(cuts(2 << 20, 0x1f_f000, 9000), [(0x1f_f000, 4096), (0x20_0000, 4904)]);
+        assert_eq!(cuts(4096, 0x1000, 0), []);
     }
 }
