@@ -165,9 +165,6 @@ pub struct Moving {
     /// How the kernel is asked: io_uring, plain system calls, or whichever is to be had
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
-    /// Which GPU does the operators that gpu: stands before, as in gpu:md5
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub gpu: u32,
 }
 
 /// Keys and counters.
@@ -290,8 +287,6 @@ pub enum BenchCommand {
     Serve(crate::bench::serve::options::Options),
     /// Applications as they are, and on the engine: OpenStack Swift, nginx
     Apps(crate::bench::apps::Options),
-    /// What a GPU does with each operator, beside its memory, its bus, and one core
-    Gpu(crate::bench::gpu::Options),
     /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised, peer-to-peer, card
     Server(crate::bench::lab::Options),
 }
@@ -305,8 +300,10 @@ pub struct Server {
 
 #[derive(Debug, Subcommand)]
 pub enum ServerCommand {
-    /// Run the main jobs on the card and on the guest's kernel, check every byte, and compare
+    /// Run the main jobs by each design: the guest's kernel, software in user space, the card; check every byte, and compare
     Demo(ServerDemo),
+    /// The papers' experiments in the guest: beside spinning processes, an object server, the HDFS balancer
+    Bench(crate::server::bench::Options),
     /// A shell in the guest, on this terminal
     Shell(ServerShell),
 }
@@ -439,7 +436,6 @@ Examples:
   dcs send video.mp4 there:9000 --through md5
   tar c src | dcs send - there:9000 --through sha256,zstd:3
   dcs send disk.img unix:/run/backup.sock --offset 1GiB --length 64MiB --cache off
-  dcs send video.mp4 there:9000 --through gpu:md5                     # the GPU does it: dcs doctor
   dcs send nvme:0000:01:00.0/1@2048+1GiB there:9000 --through md5     # past the kernel's driver: dcs doctor
   dcs send nvme:01:00.0@0+1GiB 10.0.2.2:9000 --nic 02:00.0 --address 10.0.2.15/24     # and past its TCP
 
@@ -513,7 +509,7 @@ Examples:
   dcs ops --json | jq -r 'select(.gib_per_s > 1) | .name'
 
 Rates are of one stream on one core, in blocks of 64 KiB, about 0.2 s each: of a decompressor what it
-writes, of all others what they read. dcs bench gpu measures what a GPU does.";
+writes, of all others what they read.";
 
 const DEMO_HELP: &str = "\
 Examples:
@@ -530,9 +526,10 @@ Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no spa
 
 const SERVER_HELP: &str = "\
 Examples:
-  dcs server demo                                  # boots a server, compares the card with the guest's kernel
+  dcs server demo                                  # boots a server, compares the designs on it, the card among them
   dcs server demo --size 256MiB --nic igb
   dcs server demo --json | jq -r 'select(.event == \"measurement\") | [.job, .by, .guest_cpu_s_per_gib] | @tsv'
+  dcs server bench all                             # the papers' experiments in the guest: dcs server bench --help
   dcs server shell                                 # the same server, and its shell; leave by exit, or Ctrl-A x
 
 It needs an x86-64 Linux, and no root. A QEMU of version 10.1 or later is used where there is one (DCS_QEMU names it);
@@ -561,7 +558,6 @@ Examples:
   dcs bench 'file>md5>socket' --svg md5.svg
   dcs bench control                                # instructions of one small transfer
   dcs bench serve                                  # object servers: dcs bench serve --help
-  dcs bench gpu                                    # what a GPU does: dcs bench gpu --help
   dcs bench server latency                         # the papers' experiments in virtual time: dcs bench server --help
 
 Each contender is a process of its own, on one core unless --server-cores says otherwise; in each repetition all run

@@ -93,6 +93,12 @@ pub(crate) enum Range {
     From(u64),
 }
 
+impl Range {
+    fn extents(extents: &[(u64, u64)]) -> Range {
+        Range::Extents(extents.iter().map(|&(offset, length)| Extent { offset, length }).collect())
+    }
+}
+
 /// The extents that a descriptor names: mostly one.
 #[derive(Clone, Debug)]
 pub(crate) enum Extents {
@@ -167,9 +173,7 @@ impl Source {
 
     /// Several runs of bytes of a file or block device, one after the other: (offset, length) each.
     pub fn extents(file: &impl AsFd, extents: &[(u64, u64)]) -> Source {
-        let extents =
-            extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
-        Source(Side::fd(file, Range::Extents(extents)))
+        Source(Side::fd(file, Range::extents(extents)))
     }
 
     /// What a socket receives, until its peer stops sending (or the request's length is reached).
@@ -192,6 +196,11 @@ impl Source {
     pub fn namespace(namespace: &Namespace, range: impl RangeBounds<u64>) -> Source {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Source(Side::shared(Ok(Arc::clone(&namespace.endpoint)), range))
+    }
+
+    /// Several runs of bytes of a namespace, one after the other: (offset, length) each, in bytes.
+    pub fn namespace_extents(namespace: &Namespace, extents: &[(u64, u64)]) -> Source {
+        Source(Side::shared(Ok(Arc::clone(&namespace.endpoint)), Range::extents(extents)))
     }
 
     /// Bytes in memory.
@@ -248,9 +257,7 @@ impl Sink {
 
     /// Several runs of bytes of a file or block device, one after the other: (offset, length) each.
     pub fn extents(file: &impl AsFd, extents: &[(u64, u64)]) -> Sink {
-        let extents =
-            extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
-        Sink(Side::fd(file, Range::Extents(extents)))
+        Sink(Side::fd(file, Range::extents(extents)))
     }
 
     /// Bytes of a namespace of an SSD that the engine drives itself: whole logical blocks. What is missing of the last one, where less comes, is
@@ -258,6 +265,11 @@ impl Sink {
     pub fn namespace(namespace: &Namespace, range: impl RangeBounds<u64>) -> Sink {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Sink(Side::shared(Ok(Arc::clone(&namespace.endpoint)), range))
+    }
+
+    /// Several runs of bytes of a namespace, one after the other: (offset, length) each, in bytes, whole logical blocks.
+    pub fn namespace_extents(namespace: &Namespace, extents: &[(u64, u64)]) -> Sink {
+        Sink(Side::shared(Ok(Arc::clone(&namespace.endpoint)), Range::extents(extents)))
     }
 
     /// A socket.

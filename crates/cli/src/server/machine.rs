@@ -37,19 +37,25 @@ pub struct Parts {
     pub folder: TempDir,
     initramfs: Vec<u8>,
     /// The card's process.
-    _card: Helper,
+    card: Helper,
     _leftover: Leftover,
 }
 
 /// What is wanted of it.
 pub struct Wanted<'a> {
-    /// Objects on the SSD to be sent, and as many to be received into.
-    pub objects: usize,
+    pub contents: &'a Contents,
     pub nic: KernelNic,
     /// What the guest does when it is up.
     pub script: &'a str,
     /// It switches itself off after so long.
     pub limit: Duration,
+}
+
+/// Objects on the SSD to be sent, and to be received into: bytes of each.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    pub send: Vec<u64>,
+    pub receive: Vec<u64>,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +75,7 @@ impl Parts {
         let folder = folder.map_err(|error| Failure::io("folder of the virtual server", &error))?;
         let leftover = interrupt::leftover(folder.path());
         let step = report.step("making the SSD and the guest".into());
-        let image = image(&tools, folder.path(), wanted.objects)?;
+        let image = image(&tools, folder.path(), wanted.contents)?;
         let initramfs = initramfs(&tools, flavour, wanted)?;
         drop(step);
         let socket = folder.path().join("card");
@@ -87,11 +93,16 @@ impl Parts {
             .nic(wanted.nic.into(), &user)
             .nic(Nic::Igb, &user)
             .card(&socket);
-        Ok(Parts { tools, machine, folder, initramfs, _card: card, _leftover: leftover })
+        Ok(Parts { tools, machine, folder, initramfs, card, _leftover: leftover })
     }
 
     pub fn initramfs(&self) -> &[u8] {
         &self.initramfs
+    }
+
+    /// The card's process.
+    pub fn card(&self) -> u32 {
+        self.card.pid()
     }
 }
 
@@ -120,24 +131,25 @@ fn start_card(socket: &Path) -> Result<Helper, Failure> {
 }
 
 /// An ext4 file system with the objects.
-fn image(tools: &Tools, folder: &Path, objects: usize) -> Result<PathBuf, Failure> {
+fn image(tools: &Tools, folder: &Path, objects: &Contents) -> Result<PathBuf, Failure> {
     let (contents, image) = (folder.join("contents"), folder.join("ssd"));
     let write = || {
-        for name in ["send", "receive"] {
+        for (name, lengths) in [("send", &objects.send), ("receive", &objects.receive)] {
             std::fs::create_dir_all(contents.join(name))?;
-        }
-        for number in 0..objects {
-            let bytes = object(SEED, number);
-            std::fs::write(contents.join("send").join(number.to_string()), &bytes)?;
-            // Places on the disk that were written once: an object store has them before it receives.
-            let blank = vec![0xff; bytes.len()];
-            std::fs::write(contents.join("receive").join(number.to_string()), blank)?;
+            for (number, length) in lengths.iter().enumerate() {
+                // Places on the disk that were written once: an object store has them before it receives.
+                let bytes = match name {
+                    "send" => object(SEED, number, *length),
+                    _ => vec![0xff; *length as usize],
+                };
+                std::fs::write(contents.join(name).join(number.to_string()), bytes)?;
+            }
         }
         Ok(())
     };
     write().map_err(|error| Failure::io("contents of the SSD", &error))?;
-    let bytes = (objects as u64 * 2 + 64) << 20;
-    disk::ext4(tools, &image, bytes, &contents).map_err(failure)?;
+    let bytes: u64 = objects.send.iter().chain(&objects.receive).sum();
+    disk::ext4(tools, &image, bytes.next_multiple_of(1 << 20) + (64 << 20), &contents).map_err(failure)?;
     // The SSD has them now.
     let _ = std::fs::remove_dir_all(&contents);
     Ok(image)

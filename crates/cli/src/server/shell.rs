@@ -1,6 +1,7 @@
 //! `dcs server shell`: the server, with a shell of its guest on this terminal.
 
-use super::machine::{Parts, Wanted, failure};
+use super::machine::{Contents, Parts, Wanted, failure};
+use super::task::OBJECT;
 use crate::args;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
@@ -28,8 +29,9 @@ setsid cttyhack sh
 
 pub fn run(options: &args::ServerShell, report: &Report) -> Result<(), Failure> {
     interrupt::install();
+    let contents = Contents { send: vec![OBJECT; OBJECTS], receive: vec![OBJECT; OBJECTS] };
     let limit = Duration::from_secs(7 * 24 * 3600);
-    let wanted = Wanted { objects: OBJECTS, nic: options.nic, script: SCRIPT, limit };
+    let wanted = Wanted { contents: &contents, nic: options.nic, script: SCRIPT, limit };
     let parts = Parts::new(&wanted, report)?;
     let mut qemu = parts
         .machine

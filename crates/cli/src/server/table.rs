@@ -1,11 +1,11 @@
 //! The server demo's results, drawn, and as JSON.
 
-use super::demo::Row;
+use super::rig::Row;
 use super::task::{OBJECT, Outcome, Stage, Transfer, Who, is_device};
 use crate::args::KernelNic;
 use crate::report::Report;
 use crate::units::human;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Columns of a bar.
@@ -25,74 +25,95 @@ pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Repor
 }
 
 /// What is said of a row.
-struct Figures {
+pub struct Figures {
     /// CPU seconds per GiB of the guest's processor, as this machine counts them.
-    cpu: f64,
+    pub cpu: f64,
     /// The same as the guest counts them: whatever was not idle; of the process alone.
     busy: f64,
-    process: f64,
+    pub process: f64,
     /// Per GiB: those of devices, and all.
-    interrupts: f64,
+    pub interrupts: f64,
     all_interrupts: f64,
-    system_calls: f64,
+    pub system_calls: Option<f64>,
     /// Per transfer, of the card.
     submissions: f64,
     card_interrupts: f64,
 }
 
 impl Figures {
-    fn new(row: &Row) -> Figures {
-        let gib = row.task.bytes() as f64 / (1u64 << 30) as f64;
-        let (outcome, transfers) = (&row.outcome, row.task.objects as f64);
+    pub fn new(row: &Row) -> Figures {
+        let (gib, outcome) = (row.gib(), &row.outcome);
+        let transfers = outcome.transfers.len() as f64;
         Figures {
-            cpu: row.processor_ns as f64 / 1e9 / gib,
+            cpu: row.cpu(),
             busy: outcome.busy_ns() as f64 / 1e9 / gib,
             process: outcome.counted.process_ns as f64 / 1e9 / gib,
             interrupts: outcome.interrupts(is_device) as f64 / gib,
             all_interrupts: outcome.interrupts(|_| true) as f64 / gib,
-            system_calls: row.system_calls * (1u64 << 30) as f64 / OBJECT as f64,
+            system_calls: row.system_calls.map(|calls| calls * (1u64 << 30) as f64),
             submissions: outcome.submissions as f64 / transfers,
-            card_interrupts: outcome.card_interrupts as f64 / transfers,
+            card_interrupts: outcome.vfio_interrupts as f64 / transfers,
         }
     }
 }
 
-/// One job by both; the first row is what the other is compared with.
+/// CPU time of a row against that of the host-centric design in the same job, and of the leaner of the software-optimised ones.
+pub fn ratios(row: &Row, rows: &[Row]) -> [Option<f64>; 2] {
+    let least = |is_it: fn(Who) -> bool| {
+        let them = rows.iter().filter(|other| is_it(other.task.who));
+        them.map(Row::cpu).min_by(f64::total_cmp).map(|cpu| row.cpu() / cpu)
+    };
+    [least(|who| who == Who::Host), least(Who::is_software)]
+}
+
+/// A row as JSON.
+pub fn object(row: &Row, rows: &[Row]) -> Value {
+    let figures = Figures::new(row);
+    let [to_host, to_software] = ratios(row, rows);
+    let mut object = json!({
+        "event": "measurement", "job": row.task.job(), "by": row.task.who.name(),
+        "design": row.task.who.design(), "transfers": row.outcome.transfers.len(), "bytes": row.bytes,
+        "bytes_verified": row.bytes, "digests_verified": row.digests,
+        "guest_cpu_s_per_gib": figures.cpu, "guest_cpu_ratio": to_host,
+        "guest_cpu_ratio_to_software": to_software,
+        "guest_not_idle_s_per_gib": figures.busy, "process_cpu_s_per_gib": figures.process,
+        "device_interrupts_per_gib": figures.interrupts, "interrupts_per_gib": figures.all_interrupts,
+        "system_calls_per_gib": figures.system_calls,
+        "wall_s_in_qemu": row.outcome.counted.wall_ns as f64 / 1e9,
+        "interrupts": row.outcome.counted.interrupts,
+    });
+    if row.task.who == Who::Card {
+        object["submissions_per_transfer"] = figures.submissions.into();
+        object["card_interrupts_per_transfer"] = figures.card_interrupts.into();
+    }
+    object
+}
+
+/// One job by all.
 pub fn job(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
     report.text(format_args!(
-        "\n{}\n         guest CPU s/GiB   not idle  process  device interrupts/GiB  system calls/GiB  per transfer: submissions  interrupts",
+        "\n{}\n                guest CPU                                of the\n                  s/GiB  of host's  of software's  not idle  process  device interrupts/GiB  system calls/GiB  per transfer: submissions  interrupts",
         first.task.job()
     ));
-    let base = Figures::new(first);
     for row in rows {
         let figures = Figures::new(row);
-        let ratio = figures.cpu / base.cpu;
+        let [to_host, to_software] =
+            ratios(row, rows).map(|ratio| ratio.map_or("-".into(), |ratio| format!("{ratio:.3}")));
         let per_transfer = match row.task.who {
-            Who::Card => format!("{:25.2} {:11.2}", figures.submissions, figures.card_interrupts),
-            Who::Host => format!("{:>25} {:>11}", "-", "-"),
+            Who::Card => format!("{:26.2} {:11.2}", figures.submissions, figures.card_interrupts),
+            _ => format!("{:>26} {:>11}", "-", "-"),
         };
         report.text(format_args!(
-            "  {:5} {:7.3} ({ratio:5.3}x) {:10.3} {:8.3} {:22.0} {:17.0} {per_transfer}",
+            "  {:12} {:8.3} {to_host:>10} {to_software:>14} {:9.3} {:8.3} {:22.0} {:17.0} {per_transfer}",
             row.task.who.name(),
             figures.cpu,
             figures.busy,
             figures.process,
             figures.interrupts,
-            figures.system_calls,
+            figures.system_calls.unwrap_or(0.0),
         ));
-        report.object(&json!({
-            "event": "measurement", "job": row.task.job(), "by": row.task.who.name(),
-            "transfers": row.task.objects, "bytes": row.task.bytes(),
-            "guest_cpu_s_per_gib": figures.cpu, "guest_cpu_ratio": ratio,
-            "guest_not_idle_s_per_gib": figures.busy, "process_cpu_s_per_gib": figures.process,
-            "device_interrupts_per_gib": figures.interrupts, "interrupts_per_gib": figures.all_interrupts,
-            "system_calls_per_gib": figures.system_calls,
-            "submissions_per_transfer": figures.submissions,
-            "card_interrupts_per_transfer": figures.card_interrupts,
-            "wall_s_in_qemu": row.outcome.counted.wall_ns as f64 / 1e9,
-            "interrupts": row.outcome.counted.interrupts,
-        }));
+        report.object(&object(row, rows));
     }
     rows.iter().filter_map(|row| Some((row, median(&row.outcome)?))).for_each(|(row, transfer)| {
         breakdown(row, transfer, report);

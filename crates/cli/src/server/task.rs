@@ -7,29 +7,55 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddrV4;
 
-/// Bytes of an object: what one transfer moves.
-pub const OBJECT: usize = 1 << 20;
+/// Bytes of an object of the demo: what one transfer moves.
+pub const OBJECT: u64 = 1 << 20;
 /// The key of SP 800-38A, F.5.5: no secret, as the data are none.
 const KEY: [u8; 32] = [
     0x60, 0x3d, 0xeb, 0x10, 0x15, 0xca, 0x71, 0xbe, 0x2b, 0x73, 0xae, 0xf0, 0x85, 0x7d, 0x77, 0x81, 0x1f,
     0x35, 0x2c, 0x07, 0x3b, 0x61, 0x08, 0xd7, 0x2d, 0x98, 0x10, 0xa3, 0x09, 0x14, 0xdf, 0xf4,
 ];
 
-/// Who does the job.
+/// Who does the job: the designs that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
+    /// Host-centric: a loop of system calls, on the controller and the NIC that the guest's kernel has.
+    Host,
+    /// Software-optimised: the process drives the card's controller of the SSD itself, over VFIO; data in host memory, operators on the
+    /// processor; the kernel's TCP and its NIC.
+    SoftwareTcp,
+    /// The same, and the process drives the card's NIC too, with a TCP of its own.
+    SoftwareNic,
     /// The card, on its own controller of the SSD and its own NIC.
     Card,
-    /// A loop of system calls, on the controller and the NIC that the guest's kernel has.
-    Host,
 }
 
 impl Who {
+    /// Those that are measured.
+    pub const ALL: [Who; 3] = [Who::Host, Who::SoftwareTcp, Who::Card];
+
     pub fn name(self) -> &'static str {
         match self {
-            Who::Card => "card",
             Who::Host => "host",
+            Who::SoftwareTcp => "software-tcp",
+            Who::SoftwareNic => "software-nic",
+            Who::Card => "card",
         }
+    }
+
+    /// The design, and exactly what is in it.
+    pub fn design(self) -> &'static str {
+        match self {
+            Who::Host => "host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver",
+            Who::SoftwareTcp => {
+                "software-optimised: NVMe in user space (VFIO), the kernel's TCP and NIC driver"
+            }
+            Who::SoftwareNic => "software-optimised: NVMe, NIC (VFIO) and TCP in user space",
+            Who::Card => "one command to the dcs card, which drives SSD and NIC",
+        }
+    }
+
+    pub fn is_software(self) -> bool {
+        matches!(self, Who::SoftwareTcp | Who::SoftwareNic)
     }
 }
 
@@ -42,14 +68,32 @@ pub enum Direction {
     Receive,
 }
 
-/// So many objects, one after the other, over one connection.
+/// What one transfer moves: a whole file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    pub direction: Direction,
+    /// The file's name in the direction's folder.
+    pub file: usize,
+    /// Bytes: whole pages.
+    pub length: u64,
+    /// When it is asked for, from the start on.
+    pub at_ns: u64,
+}
+
+/// Some objects, over one connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     pub who: Who,
-    pub direction: Direction,
     /// Names of the operators.
     pub chain: Vec<String>,
-    pub objects: usize,
+    /// In the order in which they are asked for.
+    pub items: Vec<Item>,
+    /// They are moved again and again until this time is over, and not before the times that they have: for bandwidth.
+    pub lasting_ns: Option<u64>,
+    /// Transfers that are asked for before the first of them is done. The kernel's loop has one.
+    pub in_flight: usize,
+    /// Processes beside, which do nothing but spin.
+    pub spinners: usize,
     /// Where the client listens.
     pub client: SocketAddrV4,
     /// System calls are counted: the times mean nothing.
@@ -57,26 +101,49 @@ pub struct Task {
 }
 
 impl Task {
-    pub fn job(&self) -> String {
-        let middle =
-            if self.chain.is_empty() { String::new() } else { format!("{} -> ", self.chain.join(",")) };
-        match self.direction {
-            Direction::Send => format!("SSD -> {middle}NIC"),
-            Direction::Receive => format!("NIC -> {middle}SSD"),
+    /// Objects one after the other, each at once when the one before is done.
+    pub fn objects(who: Who, direction: Direction, chain: &[&str], count: usize) -> Task {
+        let item = |file| Item { direction, file, length: OBJECT, at_ns: 0 };
+        Task::items(who, chain, (0..count).map(item).collect())
+    }
+
+    pub fn items(who: Who, chain: &[&str], items: Vec<Item>) -> Task {
+        Task {
+            who,
+            chain: chain.iter().map(ToString::to_string).collect(),
+            items,
+            lasting_ns: None,
+            in_flight: 1,
+            spinners: 0,
+            // Known when it listens.
+            client: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0),
+            traced: false,
         }
     }
 
-    pub fn bytes(&self) -> u64 {
-        (self.objects * OBJECT) as u64
+    pub fn job(&self) -> String {
+        let middle =
+            if self.chain.is_empty() { String::new() } else { format!("{} -> ", self.chain.join(",")) };
+        let goes = |direction| self.items.iter().any(|item| item.direction == direction);
+        match (goes(Direction::Send), goes(Direction::Receive)) {
+            (true, true) => format!("SSD -> {middle}NIC, NIC -> {middle}SSD"),
+            (false, true) => format!("NIC -> {middle}SSD"),
+            _ => format!("SSD -> {middle}NIC"),
+        }
     }
 
-    /// The chain for one object: each has counter blocks of its own.
-    pub fn ops(&self, object: usize) -> io::Result<Vec<Op>> {
+    /// The object of a transfer.
+    pub fn item(&self, transfer: usize) -> Item {
+        self.items[transfer % self.items.len()]
+    }
+
+    /// The chain for one transfer: each has counter blocks of its own.
+    pub fn ops(&self, transfer: usize) -> io::Result<Vec<Op>> {
         let op = |name: &String| {
             Ok(match Operator::from_name(name).ok_or(io::ErrorKind::Unsupported)? {
                 Operator::Aes256Ctr => {
                     let mut counter = [0; 16];
-                    counter[..8].copy_from_slice(&(object as u64 + 1).to_be_bytes());
+                    counter[..8].copy_from_slice(&(transfer as u64 + 1).to_be_bytes());
                     Op::Aes256Ctr { key: KEY, counter }
                 }
                 other => Op::Raw { number: other as u8, parameter: Vec::new() },
@@ -87,10 +154,10 @@ impl Task {
 }
 
 /// The bytes of an object: the same seed and number give the same.
-pub fn object(seed: u64, number: usize) -> Vec<u8> {
+pub fn object(seed: u64, number: usize, length: u64) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(0x1_0001) ^ (number as u64) << 20);
-    let mut bytes = Vec::with_capacity(OBJECT);
-    while bytes.len() < OBJECT {
+    let mut bytes = Vec::with_capacity(length as usize);
+    while (bytes.len() as u64) < length {
         bytes.extend(random.next().to_le_bytes());
     }
     bytes
@@ -138,10 +205,10 @@ pub struct Outcome {
     pub transfers: Vec<Transfer>,
     /// How much was counted from before the connection was made until the client had said that it has everything.
     pub counted: Counters,
-    /// Commands that the library gave the card for the transfers, and interrupts of the card meanwhile.
+    /// Commands that the library gave the card for the transfers, and interrupts of functions over VFIO meanwhile.
     pub submissions: u64,
-    pub card_interrupts: u64,
-    /// MD5 of each received object, as the kernel reads it from the disk afterwards.
+    pub vfio_interrupts: u64,
+    /// MD5 of each received object, in their order, as the kernel reads it from the disk afterwards.
     pub stored: Vec<String>,
     /// Where they were counted.
     pub system_calls: Option<u64>,

@@ -40,6 +40,8 @@ fn every_parameter_has_a_source() {
 /// Fields of what `dcs server demo --json` prints, and a name that would be markup.
 const GUEST: &str = r#"{"event":"step","name":"boot"}
 {"event":"measurement","job":"SSD -> md5 -> NIC","by":"<host>","guest_cpu_s_per_gib":21.6,"guest_cpu_ratio":null,"device_interrupts_per_gib":48896.0,"system_calls_per_gib":19968.0}
+{"event":"measurement","experiment":"guest-contention","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.5,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":1.0,"rounds":[1.0]}
+{"event":"measurement","experiment":"guest-contention","job":"SSD -> NIC","by":"card","design":"the card","spinners":24,"guest_cpu_s_per_gib":null,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.1,"kept":0.973,"rounds":[0.973]}
 {"event":"measurement","job":"SSD -> md5 -> NIC","by":"card","guest_cpu_s_per_gib":1.96,"guest_cpu_ratio":0.0907,"device_interrupts_per_gib":1072.0,"system_calls_per_gib":24064.0}
 "#;
 
@@ -55,12 +57,15 @@ fn the_report_is_one_page_that_a_browser_shows() {
     }
     let figures: Vec<_> = lines.iter().filter(|line| line["event"] == "figure").collect();
     for dom in [Some(page), in_a_browser(&place.path("report.html"))].into_iter().flatten() {
-        assert_eq!(dom.matches("<svg").count(), 1);
+        assert_eq!(dom.matches("<svg").count(), 2);
         assert_eq!(
             dom.matches("</table>").count(),
-            5,
-            "reached, measurements, figures, the guest, parameters"
+            7,
+            "reached, measurements, figures, the guest's demo, its measurements, its figures, parameters"
         );
+        // An experiment of the guest's is in the first table too.
+        assert_eq!(dom.matches("beside 24 spinning guest processes, card").count(), 2 + 1);
+        assert_eq!(dom.matches("0.973</td>").count(), 2 + 1);
         for figure in &figures {
             assert!(dom.contains(&format!("{:.3}</td>", figure["ours"].as_f64().unwrap())), "{figure}");
         }
@@ -108,6 +113,7 @@ fn what_is_no_guest_s_measurement_is_refused_before_anything_is_measured() {
         ("no JSON", "expected"),
         ("{\"event\":\"done\"}", "no measurement"),
         ("{\"event\":\"measurement\"}", "guest_cpu_s_per_gib"),
+        ("{\"event\":\"measurement\",\"experiment\":\"guest-object\"}", "missing field"),
     ] {
         place.write("guest.json", text.as_bytes());
         let run = place.run("bench server latency --html report.html --guest guest.json");

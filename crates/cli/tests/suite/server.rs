@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 const JOBS: [&str; 4] =
     ["SSD -> NIC", "SSD -> md5 -> NIC", "SSD -> md5,aes256-ctr -> NIC", "NIC -> crc32c -> SSD"];
+const DESIGNS: [&str; 3] = ["host", "software-tcp", "card"];
 /// Exit code where there can be no virtual server.
 const UNAVAILABLE: i32 = 9;
 
@@ -17,7 +18,7 @@ fn number(row: &Value, name: &str) -> f64 {
 }
 
 #[test]
-fn the_server_s_demo_checks_every_byte_and_both_paths_have_their_figures() {
+fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
     let place = Place::new();
     let done = place.run("server demo --size 4MiB --json");
     if done.code() == UNAVAILABLE {
@@ -28,18 +29,18 @@ fn the_server_s_demo_checks_every_byte_and_both_paths_have_their_figures() {
     let lines = done.lines();
     let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
     let checks = of("check");
-    // Each job by each of both, measured and traced.
-    assert_eq!(checks.len(), JOBS.len() * 2 * 2);
+    // Each job by each design, measured and traced.
+    assert_eq!(checks.len(), JOBS.len() * DESIGNS.len() * 2);
     for check in checks {
         assert!(check["ok"] == true && check["bytes"] == 4 << 20, "{check}");
         let digests = if check["job"] == JOBS[0] { 0 } else { 4 };
         assert_eq!(check["digests"], digests, "{check}");
     }
     let rows = of("measurement");
-    for (job, pair) in JOBS.iter().zip(rows.chunks(2)) {
-        let [host, card] = pair else { panic!("{job} is missing") };
-        assert!(host["job"] == *job && card["job"] == *job && host["by"] == "host" && card["by"] == "card");
-        for row in pair {
+    for (job, rows_of) in JOBS.iter().zip(rows.chunks(DESIGNS.len())) {
+        let [host, tcp, card] = rows_of else { panic!("{job} is missing") };
+        for (row, by) in rows_of.iter().zip(DESIGNS) {
+            assert!(row["job"] == *job && row["by"] == by && row["bytes_verified"] == 4 << 20, "{row}");
             assert!(number(row, "guest_cpu_s_per_gib") > 0.0 && number(row, "process_cpu_s_per_gib") > 0.0);
             // What is not idle is the process, the kernel, and whatever waits.
             assert!(number(row, "guest_not_idle_s_per_gib") > 0.0);
@@ -49,19 +50,70 @@ fn the_server_s_demo_checks_every_byte_and_both_paths_have_their_figures() {
         assert_eq!(number(card, "submissions_per_transfer"), 1.0);
         assert!(number(card, "card_interrupts_per_transfer") <= 1.0, "{card}");
         let of_devices = "device_interrupts_per_gib";
-        assert!(number(card, of_devices) < number(host, of_devices) / 2.0, "{host} {card}");
+        for other in [host, tcp] {
+            assert!(number(card, of_devices) < number(other, of_devices) / 2.0, "{other} {card}");
+        }
+        // The process drives the SSD.
+        let of_vfio = |row: &Value| {
+            row["interrupts"].as_object().unwrap().keys().filter(|name| name.contains("vfio")).count()
+        };
+        assert_eq!(of_vfio(tcp), 1, "{tcp}");
         // A debug build, four objects, a busy machine: the figure proper is the release build's.
         let ratio = number(card, "guest_cpu_ratio");
         assert!(ratio > 0.0 && (ratio < 1.0 || !job.contains("aes")), "{card}");
+        let ratio = number(card, "guest_cpu_ratio_to_software");
+        assert!(ratio > 0.0 && (ratio < 1.0 || !job.contains("aes")), "{card}");
     }
     let breakdowns = of("breakdown");
-    assert_eq!(breakdowns.len(), JOBS.len() * 2);
+    assert_eq!(breakdowns.len(), JOBS.len() * DESIGNS.len());
     for row in breakdowns {
+        let through = row["path"].as_array().unwrap().iter().any(|path| path == "VFIO");
+        assert_eq!(through, row["by"].as_str().unwrap().starts_with("software"), "{row}");
         let stages = row["stages"].as_array().unwrap();
         assert!(stages.len() >= 2 && number(row, "latency_ns") > 0.0);
         assert!(stages.iter().all(|stage| number(stage, "last_ns") <= number(row, "latency_ns")), "{row}");
     }
     assert_eq!(lines.last().unwrap()["ok"], true);
+}
+
+/// A quick look at each: the figures proper are the release build's.
+#[test]
+fn the_experiments_in_the_guest_have_every_byte_right() {
+    let place = Place::new();
+    let done = place.run("server bench all --quick --json --svg bars.svg");
+    if done.code() == UNAVAILABLE {
+        eprintln!("skipped: {}", done.stderr());
+        return;
+    }
+    let lines = done.ok().lines();
+    let checks: Vec<_> = lines.iter().filter(|line| line["event"] == "check").collect();
+    assert!(checks.len() >= 4 * DESIGNS.len() && checks.iter().all(|check| check["ok"] == true));
+    let of = |experiment: &str| {
+        let is_it = |line: &&Value| line["event"] == "measurement" && line["experiment"] == experiment;
+        lines.iter().filter(is_it).collect::<Vec<_>>()
+    };
+    for (experiment, jobs) in [("guest-object", 1), ("guest-balancer", 2)] {
+        let rows = of(experiment);
+        assert_eq!(rows.len(), jobs * DESIGNS.len(), "{experiment}");
+        for row in rows {
+            assert!(number(row, "guest_cpu_s_per_gib") > 0.0 && number(row, "system_calls_per_gib") > 0.0);
+            assert!(number(row, "bytes_verified") > 0.0 && number(row, "mib_per_s_in_qemu") > 0.0, "{row}");
+        }
+    }
+    let rows = of("guest-contention");
+    assert_eq!(rows.len(), 2 * DESIGNS.len());
+    let kept = |by: &str| {
+        let row = rows.iter().find(|row| row["by"] == by && row["spinners"] == 24);
+        number(row.unwrap(), "kept")
+    };
+    // A busy machine: by how much is the release build's to say.
+    assert!(kept("host") < 0.6 && kept("card") > 2.0 * kept("host"), "{} {}", kept("host"), kept("card"));
+    for experiment in ["guest-contention", "guest-object", "guest-balancer"] {
+        let svg = String::from_utf8(place.read(&format!("bars-{experiment}.svg"))).unwrap();
+        assert!(DESIGNS.iter().all(|by| svg.contains(by)), "{experiment}");
+        let is_it = |line: &&Value| line["event"] == "figure" && line["experiment"] == experiment;
+        assert!(lines.iter().filter(is_it).any(|line| line["to_reach"].is_string()), "{experiment}");
+    }
 }
 
 #[test]
@@ -80,6 +132,8 @@ fn the_server_teaches() {
     assert_eq!(done.code(), 2);
     assert!(done.stderr().contains("dcs server demo") && done.stderr().contains("dcs server shell"));
     place.run("server demo --size 0").fails(2, &["--size"]);
+    let help = place.run("server bench --help").ok().stdout();
+    assert!(help.contains("dcs server bench object") && help.contains("Exit codes:"));
 }
 
 #[test]

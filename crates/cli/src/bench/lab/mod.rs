@@ -2,9 +2,9 @@
 //!
 //! The servers are those of [`dcs_lab`]: this module chooses the size, shows tables, figures beside the papers', JSON and plots.
 
-mod bars;
+pub mod bars;
 mod page;
-mod show;
+pub mod show;
 
 use crate::failure::Failure;
 use crate::report::Report;
@@ -28,7 +28,7 @@ pub struct Options {
     /// Write one page with tables, plots, the papers' figures beside, every parameter with its source, and the data
     #[arg(long, value_name = "FILE.html", global = true)]
     pub html: Option<PathBuf>,
-    /// For the page: what `dcs server demo --json` printed, the card in QEMU beside the guest's kernel
+    /// For the page: what `dcs server demo --json` and `dcs server bench all --json` printed, the designs in QEMU
     #[arg(long, value_name = "FILE", global = true, requires = "html")]
     pub guest: Option<PathBuf>,
     /// A few transfers only, for a quick look: figures differ a little
@@ -91,14 +91,14 @@ docs/experiments.md says what is modelled and what not, and what differs from th
 Exit codes: 0 done; 1 a plot or page could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
 
 /// What an experiment shows.
-struct Shown {
-    name: &'static str,
-    title: &'static str,
-    header: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-    objects: Vec<serde_json::Value>,
-    figures: Vec<Figure>,
-    chart: Chart,
+pub struct Shown {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub header: Vec<&'static str>,
+    pub rows: Vec<Vec<String>>,
+    pub objects: Vec<serde_json::Value>,
+    pub figures: Vec<Figure>,
+    pub chart: Chart,
 }
 
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {

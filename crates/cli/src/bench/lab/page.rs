@@ -7,6 +7,7 @@ use super::show;
 use super::{Options, Shown};
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
+use crate::server::bench::{Measurement, shown};
 use dcs_lab::experiments::figure::Figure;
 use dcs_lab::parameters::Parameters;
 use serde_json::Value;
@@ -32,24 +33,34 @@ none was chosen for what comes out. Figures from outside the papers and this rep
 what is not.";
 
 const IN_QEMU: &str = "\
-The card and a stock Linux guest, booted in QEMU: the same jobs by the guest's kernel (read, hash, send) and by one command to the card. \
-QEMU emulates each instruction, so that its seconds mean nothing; ratios of guest CPU time, and counts, are what is compared.";
+A stock Linux guest and the card, booted in QEMU: the same jobs by the guest's kernel (host), by software in user space that drives the SSD itself \
+(software), and by one command to the card, on the same devices. QEMU emulates each instruction, so that its seconds mean nothing; ratios of guest CPU \
+time, and counts, are what is compared. Of the papers' designs, software-controlled P2P and the integrated device are missing here: QEMU has no GPU \
+and no such device. docs/server.md says what is counted.";
 
-/// The page, and what it is made of: everything that was measured, and the rows of `dcs server demo --json`, if there are any.
+/// The page, and what it is made of: everything that was measured, and what a guest printed, if anything.
 pub struct Page<'a> {
     pub shown: &'a [Shown],
     pub parameters: &'a Parameters,
-    pub guest: Option<Vec<Value>>,
+    pub guest: Option<Guest>,
     pub quick: bool,
 }
 
-/// Rows of a guest's measurements, from a file that `dcs server demo --json` wrote.
-pub fn guest(options: &Options) -> Result<Option<Vec<Value>>, Failure> {
+/// What was measured in a guest.
+pub struct Guest {
+    /// Rows of `dcs server demo --json`.
+    demo: Vec<Value>,
+    /// Experiments of `dcs server bench --json`.
+    shown: Vec<Shown>,
+}
+
+/// A guest's measurements, from a file that `dcs server demo --json` or `dcs server bench --json` wrote, or both one after the other.
+pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     let Some(path) = &options.guest else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io(path.display(), &error))?;
     let bad = |why: String| {
         Failure::usage(format!("{}: {why}", path.display()))
-            .advise("it has to be what dcs server demo --json printed")
+            .advise("it has to be what dcs server demo --json or dcs server bench all --json printed")
     };
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let all: Vec<Value> =
@@ -58,18 +69,23 @@ pub fn guest(options: &Options) -> Result<Option<Vec<Value>>, Failure> {
     if rows.is_empty() {
         return Err(bad("it has no measurement".into()));
     }
-    if let Some(row) = rows.iter().find(|row| !row["guest_cpu_s_per_gib"].is_number()) {
+    let (experiments, demo): (Vec<Value>, Vec<Value>) =
+        rows.into_iter().partition(|row| row["experiment"].is_string());
+    if let Some(row) = demo.iter().find(|row| !row["guest_cpu_s_per_gib"].is_number()) {
         return Err(bad(format!("a measurement without guest_cpu_s_per_gib: {row}")));
     }
-    Ok(Some(rows))
+    let rows = experiments.into_iter().map(serde_json::from_value);
+    let rows: Vec<Measurement> = rows.collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))?;
+    Ok(Some(Guest { demo, shown: shown::all(&rows) }))
 }
 
 /// What is shown of a guest's measurement.
-const GUEST: [(&str, &str); 6] = [
+const GUEST: [(&str, &str); 7] = [
     ("job", "job"),
     ("by", "by"),
     ("guest_cpu_s_per_gib", "guest CPU s/GiB"),
-    ("guest_cpu_ratio", "ratio"),
+    ("guest_cpu_ratio", "of host's"),
+    ("guest_cpu_ratio_to_software", "of software's"),
     ("device_interrupts_per_gib", "device interrupts/GiB"),
     ("system_calls_per_gib", "system calls/GiB"),
 ];
@@ -88,7 +104,7 @@ impl Page<'_> {
         for shown in self.shown {
             experiment(&mut page, shown)?;
         }
-        self.guest(&mut page);
+        self.guest(&mut page)?;
         self.sources(&mut page);
         self.data(&mut page);
         page.push_str("</main></body></html>\n");
@@ -111,17 +127,27 @@ impl Page<'_> {
             page.push_str("<p class=\"no\">A quick run (--quick): a few transfers of each, so that figures differ from those of a whole one.</p>");
         }
         page.push_str("<nav>");
-        for shown in self.shown {
-            push(page, format_args!("<a href=\"#{0}\">{0}</a>", shown.name));
-        }
-        page.push_str("<a href=\"#qemu\">qemu</a><a href=\"#parameters\">parameters</a><a href=\"#data-lines\">data</a></nav>");
+        let link = |page: &mut String, name: &str| push(page, format_args!("<a href=\"#{name}\">{name}</a>"));
+        self.shown.iter().for_each(|shown| link(page, shown.name));
+        link(page, "qemu");
+        self.in_guest().for_each(|shown| link(page, shown.name));
+        page.push_str("<a href=\"#parameters\">parameters</a><a href=\"#data-lines\">data</a></nav>");
+    }
+
+    /// Experiments in the guest.
+    fn in_guest(&self) -> impl Iterator<Item = &Shown> {
+        self.guest.iter().flat_map(|guest| &guest.shown)
+    }
+
+    /// Those in virtual time, and those.
+    fn all(&self) -> impl Iterator<Item = &Shown> {
+        self.shown.iter().chain(self.in_guest())
     }
 
     /// All that was to be reached, in one table.
     fn reached(&self, page: &mut String) {
         page.push_str("<h2 id=\"reached\">What was to be reached</h2>");
-        let all =
-            self.shown.iter().flat_map(|shown| shown.figures.iter().map(move |figure| (shown.name, figure)));
+        let all = self.all().flat_map(|shown| shown.figures.iter().map(move |figure| (shown.name, figure)));
         let rows = all.filter(|(_, figure)| figure.reach.is_some()).map(|(name, figure)| {
             let mut cells = vec![format!("<a href=\"#{name}\">{name}</a>")];
             cells.extend(figure_cells(figure));
@@ -130,17 +156,18 @@ impl Page<'_> {
         table(page, &["experiment", "figure", "here", "papers", "to reach", ""], 2, rows);
     }
 
-    fn guest(&self, page: &mut String) {
-        push(
-            page,
-            format_args!("<h2 id=\"qemu\">In QEMU: the card beside the guest's kernel</h2><p>{IN_QEMU}</p>"),
-        );
-        let Some(rows) = &self.guest else {
-            page.push_str("<p>Not measured for this page: <code>dcs server demo --json &gt; guest.json</code>, then <code>--guest guest.json</code>.</p>");
-            return;
+    fn guest(&self, page: &mut String) -> Result<(), Failure> {
+        push(page, format_args!("<h2 id=\"qemu\">In QEMU: the designs in a guest</h2><p>{IN_QEMU}</p>"));
+        let Some(guest) = &self.guest else {
+            page.push_str("<p>Not measured for this page: <code>dcs server demo --json &gt; guest.json</code>, <code>dcs server bench all --json &gt;&gt; guest.json</code>, then <code>--guest guest.json</code>.</p>");
+            return Ok(());
         };
-        let cells = rows.iter().map(|row| GUEST.iter().map(|(field, _)| cell(&row[*field])).collect());
-        table(page, &GUEST.map(|(_, name)| name), 2, cells);
+        if !guest.demo.is_empty() {
+            let cells =
+                guest.demo.iter().map(|row| GUEST.iter().map(|(field, _)| cell(&row[*field])).collect());
+            table(page, &GUEST.map(|(_, name)| name), 2, cells);
+        }
+        guest.shown.iter().try_for_each(|shown| experiment(page, shown))
     }
 
     fn sources(&self, page: &mut String) {
@@ -159,13 +186,13 @@ impl Page<'_> {
         let figures = |shown: &Shown| {
             shown.figures.iter().map(|figure| show::figure_object(shown.name, figure)).collect::<Vec<_>>()
         };
-        for shown in self.shown {
+        for shown in self.all() {
             for object in shown.objects.iter().chain(&figures(shown)) {
                 page.push_str(&escape(&object.to_string()));
                 page.push('\n');
             }
         }
-        for object in self.guest.iter().flatten() {
+        for object in self.guest.iter().flat_map(|guest| &guest.demo) {
             page.push_str(&escape(&object.to_string()));
             page.push('\n');
         }

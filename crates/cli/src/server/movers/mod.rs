@@ -1,0 +1,118 @@
+//! In the guest: who moves the objects. One module for each design, so that they differ in control and data paths alone.
+
+mod card;
+mod kernel;
+mod software;
+
+use super::task::{Direction, Item, Stage, Task, Transfer, Who};
+use crate::operate;
+use dcs::card::net::Connection;
+use dcs::{Completion, Op, Session, Sink, Source};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Where the file system is mounted.
+const MOUNT: &str = "/mnt";
+
+/// Moves objects over one connection.
+pub trait Mover {
+    /// Makes the connection.
+    fn connect(&mut self, client: SocketAddrV4) -> io::Result<()>;
+
+    /// Asks for a transfer. One that blocks has done it then.
+    fn ask(&mut self, item: Item, ops: Vec<Op>) -> io::Result<Asked>;
+
+    /// Ends its side of the stream, and hears from the client that it has everything.
+    fn end(&mut self) -> io::Result<()>;
+
+    /// Commands that were given to a device so far.
+    fn submissions(&self) -> u64 {
+        0
+    }
+}
+
+/// A transfer that was asked for.
+pub enum Asked {
+    Done(Transfer),
+    Flying {
+        transfer: dcs::Transfer,
+        start: Instant,
+        /// The file that was written past the kernel's cache.
+        written: Option<File>,
+    },
+}
+
+/// Whoever is to do this, ready to connect.
+pub fn of(task: &Task) -> io::Result<Box<dyn Mover>> {
+    Ok(match task.who {
+        Who::Host => Box::new(kernel::Loop::new()),
+        Who::SoftwareTcp => Box::new(software::Driver::new(false, task.in_flight)?),
+        Who::SoftwareNic => Box::new(software::Driver::new(true, task.in_flight)?),
+        Who::Card => Box::new(card::Card::new(task.in_flight)?),
+    })
+}
+
+impl Asked {
+    /// Waits for it.
+    pub fn finish(self) -> io::Result<Transfer> {
+        let (transfer, start, written) = match self {
+            Asked::Done(transfer) => return Ok(transfer),
+            Asked::Flying { transfer, start, written } => (transfer, start, written),
+        };
+        let completion = transfer.wait().map_err(io::Error::other)?;
+        if let Some(file) = written {
+            let whole = (0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+            nix::fcntl::posix_fadvise(&file, whole.0, whole.1, whole.2)?;
+        }
+        Ok(of_completion(&completion, start))
+    }
+}
+
+/// The file of an object.
+pub fn path(direction: Direction, file: usize) -> PathBuf {
+    let folder = if direction == Direction::Send { "send" } else { "receive" };
+    PathBuf::from(format!("{MOUNT}/{folder}/{file}"))
+}
+
+/// For who goes past the kernel: access mode is what counts.
+fn open(item: Item) -> io::Result<File> {
+    let receives = item.direction == Direction::Receive;
+    File::options().read(true).write(receives).open(path(item.direction, item.file))
+}
+
+/// Ends our side of a connection that is not the kernel's; the client says that it has everything.
+fn hear_the_end(session: &Session, connection: &Connection) -> io::Result<()> {
+    connection.shutdown().map_err(io::Error::other)?;
+    let said = session.transfer(Source::connection(connection), [], Sink::memory(1));
+    let said = said.map_err(io::Error::other)?.wait().map_err(io::Error::other)?;
+    match said.bytes_out {
+        1 => Ok(()),
+        _ => Err(io::Error::other("the client did not say that it has everything")),
+    }
+}
+
+/// Transfers of one connection, of which several are in flight, go in their order.
+fn request_id(in_flight: usize) -> u32 {
+    u32::from(in_flight > 1)
+}
+
+fn of_completion(completion: &Completion, start: Instant) -> Transfer {
+    let stage = |stage: &dcs::completion::StageTime| Stage {
+        name: stage.name.to_owned(),
+        first_ns: stage.first.as_nanos() as u64,
+        last_ns: stage.last.as_nanos() as u64,
+        busy_ns: stage.busy.as_nanos() as u64,
+        operations: stage.operations,
+    };
+    Transfer {
+        digests: operate::digests_of(&completion.digests),
+        bytes_in: completion.bytes_in,
+        bytes_out: completion.bytes_out,
+        path: completion.path.names().map(str::to_owned).collect(),
+        latency_ns: start.elapsed().as_nanos() as u64,
+        stages: completion.breakdown.stages.iter().map(stage).collect(),
+    }
+}
