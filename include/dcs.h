@@ -1023,9 +1023,14 @@ struct dcs_engine_options {
      */
     uint8_t backend;
     /**
+     * Which GPU does the operators to whose numbers DCS_OP_ON_GPU is added, counted from 1; 0: there is none. See
+     * dcs_gpu_sentence.
+     */
+    uint8_t gpu;
+    /**
      * Must be 0.
      */
-    uint8_t reserved[6];
+    uint8_t reserved[5];
 };
 
 /**
@@ -1112,7 +1117,7 @@ struct dcs_aws_chunked {
  */
 struct dcs_op {
     /**
-     * Which operator: DCS_OP_*.
+     * Which operator: DCS_OP_*; plus DCS_OP_ON_GPU where the engine's GPU is to do it.
      */
     uint8_t op;
     /**
@@ -1271,7 +1276,7 @@ size_t dcs_digest_text(const struct dcs_digest *digest,
  * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
  * (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
  * demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
- * EACCES: the nice value is not permitted; ENODEV: there is no card, or it cannot be used).
+ * EACCES: the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
  *
  * # Safety
  *
@@ -1279,6 +1284,20 @@ size_t dcs_digest_text(const struct dcs_digest *digest,
  */
 int dcs_engine_start(const struct dcs_engine_options *options,
                      struct dcs_engine **engine);
+
+/**
+ * Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not so many.
+ *
+ * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as snprintf(3)
+ * does.
+ *
+ * # Safety
+ *
+ * `line` is NULL or valid for `size` bytes.
+ */
+size_t dcs_gpu_sentence(uint8_t gpu,
+                        char *line,
+                        size_t size);
 
 /**
  * 1 where io_uring carries what takes time, 0 where plain system calls do (a disk then makes the engine wait); -1
@@ -1343,7 +1362,7 @@ void dcs_session_close(struct dcs_session *session);
 int dcs_session_eventfd(const struct dcs_session *session);
 
 /**
- * The number of the operator of that name (`md5`, `aes256-ctr`); 0 where there is none.
+ * The number of the operator of that name (`md5`, `aes256-ctr`, `gpu:md5`); 0 where there is none.
  *
  * # Safety
  *

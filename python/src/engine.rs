@@ -27,6 +27,7 @@ use std::time::Duration;
 /// spin: seconds for which the engine looks for work before it sleeps.
 /// core: a CPU to bind its thread to.
 /// nice: the nice value of its thread, -20 to 19.
+/// gpu: the GPU that does operators like "gpu:md5", by its number, from 0 on; without it there is none.
 ///
 /// As a context manager it is closed at the end.
 #[pyclass(frozen, module = "dcs")]
@@ -91,7 +92,7 @@ const DEPTH: u16 = 1024;
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, core=None, nice=None))]
+    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, core=None, nice=None, gpu=None))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -104,6 +105,7 @@ impl Engine {
         spin: Option<f64>,
         core: Option<usize>,
         nice: Option<i8>,
+        gpu: Option<u32>,
     ) -> PyResult<Engine> {
         let io = match io {
             "auto" => Io::Auto,
@@ -132,6 +134,9 @@ impl Engine {
         }
         if let Some(nice) = nice {
             builder = builder.nice(nice);
+        }
+        if let Some(gpu) = gpu {
+            builder = builder.gpu(gpu);
         }
         Engine::start(py, builder, depth)
     }

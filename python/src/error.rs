@@ -53,7 +53,9 @@ pub fn failed(py: Python<'_>, error: TransferError) -> PyErr {
         sentence: error.to_string(),
         status: error.status,
         stage: error.stage,
-        operator: error.operator.map(|(at, operator)| (at, operator.name())),
+        operator: error.operator.map(|(at, operator)| {
+            (at, operator.info().gpu.filter(|_| error.on_gpu).unwrap_or(operator.name()))
+        }),
         advice: error.advice(),
         completion: Completion::new(py, *error.completion),
         kind,
@@ -72,6 +74,8 @@ pub fn refused(py: Python<'_>, error: &Error, stage: Stage) -> PyErr {
         },
         Error::Size(error) => (Status::ReadError, errno_of(error)),
         Error::Start(error) | Error::IoUring(error) => (Status::OutOfResources, errno_of(error)),
+        Error::Gpu(_) => (Status::OutOfResources, Errno::NODEV.raw_os_error()),
+        Error::NoGpu(_) => (Status::UnknownOperator, Errno::NODEV.raw_os_error()),
         Error::Range => (Status::OutOfRange, Errno::RANGE.raw_os_error()),
         Error::SessionFull => (Status::OutOfResources, Errno::AGAIN.raw_os_error()),
         Error::Stopped => (Status::QueueDeleted, Errno::SHUTDOWN.raw_os_error()),
@@ -83,6 +87,7 @@ pub fn refused(py: Python<'_>, error: &Error, stage: Stage) -> PyErr {
                                the results of some first"
                 .to_string()
         }
+        Error::NoGpu(name) => format!("{name}: this engine has no GPU: make one that has, by Engine(gpu=0)"),
         other => other.to_string(),
     };
     let advice = "nothing was moved";

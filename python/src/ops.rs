@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 pub struct Op {
     op: dcs::Op,
     operator: Operator,
+    name: &'static str,
 }
 
 #[pymethods]
@@ -19,25 +20,43 @@ impl Op {
     /// The operator's name, as in docs/operators.md.
     #[getter]
     fn name(&self) -> &'static str {
-        self.operator.name()
+        self.name
+    }
+
+    /// The same, done by the engine's GPU (`Engine(gpu=...)`). GPUs do md5, sha256, crc32, crc32c and aes256_ctr; of all others this is a
+    /// ValueError.
+    fn on_gpu(&self) -> PyResult<Op> {
+        gpu(self.op.clone())
     }
 
     fn __repr__(&self) -> String {
-        format!("<dcs.Op: {}>", self.operator.name())
+        format!("<dcs.Op: {}>", self.name)
     }
 }
 
 impl Op {
     fn new(op: dcs::Op) -> PyResult<Op> {
-        let operator = Operator::from_number(op.number());
+        let operator = Operator::from_chain(op.number()).zip(Operator::chain_name(op.number()));
         // Every operator that this crate makes is in the table.
-        let operator = operator.ok_or_else(|| PyValueError::new_err("no such operator"))?;
-        Ok(Op { op, operator })
+        let ((operator, _), name) = operator.ok_or_else(|| PyValueError::new_err("no such operator"))?;
+        Ok(Op { op, operator, name })
     }
+}
+
+/// An operator that a GPU is to do.
+fn gpu(op: dcs::Op) -> PyResult<Op> {
+    let name = Operator::chain_name(op.number()).unwrap_or("operator");
+    Op::new(op.on_gpu()).map_err(|_| {
+        let names: Vec<_> = OPERATORS.iter().filter_map(|info| info.gpu).collect();
+        PyValueError::new_err(format!("no GPU does {name}; GPUs do: {}", names.join(", ")))
+    })
 }
 
 /// An operator by its name alone.
 fn named(name: &str) -> PyResult<dcs::Op> {
+    if let Some(name) = name.strip_prefix("gpu:") {
+        return gpu(named(name)?).map(|op| op.op);
+    }
     let operator = Operator::from_name(name).ok_or_else(|| {
         let names: Vec<_> = OPERATORS.iter().map(|info| info.name).collect();
         PyValueError::new_err(format!("there is no operator {name:?}; there are: {}", names.join(", ")))

@@ -165,6 +165,9 @@ pub struct Moving {
     /// How the kernel is asked: io_uring, plain system calls, or whichever is to be had
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
+    /// Which GPU does the operators that gpu: stands before, as in gpu:md5
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub gpu: u32,
 }
 
 /// Keys and counters.
@@ -287,6 +290,8 @@ pub enum BenchCommand {
     Serve(crate::bench::serve::options::Options),
     /// Applications as they are, and on the engine: OpenStack Swift, nginx
     Apps(crate::bench::apps::Options),
+    /// What a GPU does with each operator, beside its memory, its bus, and one core
+    Gpu(crate::bench::gpu::Options),
     /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised, peer-to-peer, card
     Server(crate::bench::lab::Options),
 }
@@ -436,6 +441,7 @@ Examples:
   dcs send video.mp4 there:9000 --through md5
   tar c src | dcs send - there:9000 --through sha256,zstd:3
   dcs send disk.img unix:/run/backup.sock --offset 1GiB --length 64MiB --cache off
+  dcs send video.mp4 there:9000 --through gpu:md5                     # the GPU does it: dcs doctor
   dcs send nvme:0000:01:00.0/1@2048+1GiB there:9000 --through md5     # past the kernel's driver: dcs doctor
   dcs send nvme:01:00.0@0+1GiB 10.0.2.2:9000 --nic 02:00.0 --address 10.0.2.15/24     # and past its TCP
 
@@ -509,7 +515,7 @@ Examples:
   dcs ops --json | jq -r 'select(.gib_per_s > 1) | .name'
 
 Rates are of one stream on one core, in blocks of 64 KiB, about 0.2 s each: of a decompressor what it
-writes, of all others what they read.";
+writes, of all others what they read. dcs bench gpu measures what a GPU does.";
 
 const DEMO_HELP: &str = "\
 Examples:
@@ -558,6 +564,7 @@ Examples:
   dcs bench 'file>md5>socket' --svg md5.svg
   dcs bench control                                # instructions of one small transfer
   dcs bench serve                                  # object servers: dcs bench serve --help
+  dcs bench gpu                                    # what a GPU does: dcs bench gpu --help
   dcs bench server latency                         # the papers' experiments in virtual time: dcs bench server --help
 
 Each contender is a process of its own, on one core unless --server-cores says otherwise; in each repetition all run

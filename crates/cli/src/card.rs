@@ -1,6 +1,7 @@
 //! Which engine `dcs send`, `dcs recv` and `dcs copy` run on. On a card, where DCS_BACKEND says so, connections are the card's own, on its
 //! own address; where a NIC is driven by this process, they are this process's, on the NIC's.
 
+use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
 use crate::nvme;
 use crate::report::Report;
@@ -18,7 +19,7 @@ const BACKEND: &str = "DCS_BACKEND";
 pub struct Engines {
     /// The card's.
     pub card: Option<Arc<Engine>>,
-    /// One that drives SSDs or a NIC itself.
+    /// One that drives SSDs, a NIC or a GPU itself.
     pub drives: Option<Arc<Engine>>,
 }
 
@@ -27,6 +28,7 @@ impl Engines {
     pub fn new(
         names: &[&str],
         nic: Option<dcs::Nic>,
+        gpu: Option<Gpu>,
         io: dcs::Io,
         report: &Report,
     ) -> Result<Engines, Failure> {
@@ -44,7 +46,11 @@ impl Engines {
             ))
             .advise(format!("unset {BACKEND} to have it driven by this process")));
         }
-        Ok(Engines { drives: nvme::engine(names, nic, io, report)?, card })
+        if let (Some(_), Some(gpu)) = (&card, &gpu) {
+            return Err(Failure::usage(format!("{}: the card has no GPU", gpu.operator))
+                .advise(format!("unset {BACKEND} to have it done by a GPU of this machine")));
+        }
+        Ok(Engines { drives: nvme::engine(names, (nic, gpu), io, report)?, card })
     }
 
     /// The one whose NIC makes connections.

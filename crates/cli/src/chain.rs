@@ -18,6 +18,7 @@ const CHECKSUMS: [Operator; 5] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Spec {
     operator: Operator,
+    on_gpu: bool,
     words: Vec<String>,
 }
 
@@ -27,6 +28,14 @@ pub struct Chain {
     pub ops: Vec<Op>,
     pub names: Vec<&'static str>,
     pub counters: Vec<Counter>,
+}
+
+/// The GPU that a chain needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Gpu {
+    pub device: u32,
+    /// What is to be done by it.
+    pub operator: &'static str,
 }
 
 /// The first counter block of a cipher, which the other side needs. It is not secret.
@@ -56,8 +65,9 @@ impl Chain {
                 chain.counters.push(Counter { place, operator, value: units::to_hex(&value), random });
                 Ok(value)
             })?;
-            chain.names.push(spec.operator.name());
-            chain.ops.push(op);
+            let on_gpu = spec.operator.info().gpu.filter(|_| spec.on_gpu);
+            chain.names.push(on_gpu.unwrap_or(spec.operator.name()));
+            chain.ops.push(if on_gpu.is_some() { op.on_gpu() } else { op });
         }
         keys.all_used(ciphers)?;
         counters.all_used()?;
@@ -67,22 +77,36 @@ impl Chain {
     /// As many bytes come out as go in.
     pub fn keeps_length(&self) -> bool {
         let resizes = |name: &&str| {
-            Operator::from_name(name).is_some_and(|operator| operator.kind() == OperatorKind::Resize)
+            let operator = Operator::from_chain_name(name);
+            operator.is_some_and(|(operator, _)| operator.kind() == OperatorKind::Resize)
         };
         !self.names.iter().any(resizes)
+    }
+
+    /// The GPU that its operators need, by its number, and the first of them; none where they need none.
+    pub fn gpu(&self, device: u32) -> Option<Gpu> {
+        let on_gpu = |name: &&&str| Operator::from_chain_name(name).is_some_and(|(_, on_gpu)| on_gpu);
+        self.names.iter().find(on_gpu).map(|operator| Gpu { device, operator })
     }
 }
 
 impl Spec {
     fn parse(word: &str) -> Result<Spec, Failure> {
-        let mut parts = word.trim().split([':', '=']);
+        let word = word.trim();
+        let (on_gpu, own) = word.strip_prefix("gpu:").map_or((false, word), |own| (true, own));
+        let mut parts = own.split([':', '=']);
         let name = parts.next().unwrap_or("");
         let operator = Operator::from_name(name).ok_or_else(|| {
             let names: Vec<_> = OPERATORS.iter().map(|info| info.name).collect();
             let all = format!("one of: {} (see dcs ops)", names.join(", "));
             Failure::usage(format!("--through: there is no operator {name:?}")).advise(all)
         })?;
-        let spec = Spec { operator, words: parts.map(str::to_string).collect() };
+        if on_gpu && operator.info().gpu.is_none() {
+            let names: Vec<_> = OPERATORS.iter().filter_map(|info| info.gpu).collect();
+            return Err(Failure::usage(format!("--through: no GPU does {name}"))
+                .advise(format!("GPUs do: {}", names.join(", "))));
+        }
+        let spec = Spec { operator, on_gpu, words: parts.map(str::to_string).collect() };
         if spec.words.len() > spec.most_words() {
             let line = format!("--through: too many parameters for {name}");
             return Err(Failure::usage(line).advise(usage_of(operator)));

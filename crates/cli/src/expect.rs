@@ -15,7 +15,10 @@ impl Expected {
         let mut expected: Vec<(usize, Vec<u8>)> = Vec::new();
         for word in words {
             let (name, digits) = word.split_once('=').unwrap_or((word, ""));
-            let size = Operator::from_name(name).map_or(0, Operator::digest_size);
+            // Who computes it makes no difference.
+            let bare = |name: &str| Operator::from_chain_name(name).map(|(operator, _)| operator);
+            let wanted = bare(name);
+            let size = wanted.map_or(0, Operator::digest_size);
             let value = units::from_hex(digits.as_bytes()).filter(|value| size > 0 && value.len() == size);
             let value = value.ok_or_else(|| {
                 Failure::usage(format!(
@@ -24,7 +27,7 @@ impl Expected {
             })?;
             let is_taken = |at: usize| expected.iter().any(|(taken, _)| *taken == at);
             let place =
-                chain.iter().enumerate().position(|(at, operator)| *operator == name && !is_taken(at));
+                chain.iter().enumerate().position(|(at, operator)| bare(operator) == wanted && !is_taken(at));
             let place = place.ok_or_else(|| {
                 Failure::usage(format!("--expect {word}: --through has no such {name}"))
                     .advise(format!("put {name} into --through where the data are to be digested"))

@@ -1,9 +1,10 @@
 //! SSDs that the engine drives itself, as people name them: `nvme:0000:01:00.0/1@LBA+LENGTH`.
 
+use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
 use crate::units;
-use dcs::{DriveError, Engine, Error, Io, Mode, Namespace, Nic, Sink, Source};
+use dcs::{DriveError, Engine, Error, GpuError, Io, Mode, Namespace, Nic, Sink, Source};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -34,10 +35,10 @@ pub fn is_named(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The engine that drives the SSDs among these names, and that NIC; none where there are neither.
+/// The engine that drives the SSDs among these names, that NIC and that GPU; none where there are none of them.
 pub fn engine(
     names: &[&str],
-    nic: Option<Nic>,
+    (nic, gpu): (Option<Nic>, Option<Gpu>),
     io: Io,
     report: &Report,
 ) -> Result<Option<Arc<Engine>>, Failure> {
@@ -50,7 +51,7 @@ pub fn engine(
             _ => wanted.push(name),
         }
     }
-    if wanted.is_empty() && nic.is_none() {
+    if wanted.is_empty() && nic.is_none() && gpu.is_none() {
         return Ok(None);
     }
     let mut builder = Engine::builder().io(io);
@@ -60,8 +61,22 @@ pub fn engine(
     if let Some(nic) = nic {
         builder = builder.nic(nic);
     }
-    let engine = builder.start().map_err(failure)?;
+    if let Some(gpu) = gpu {
+        builder = builder.gpu(gpu.device);
+    }
+    let engine = builder.start().map_err(|error| match error {
+        Error::Gpu(error) => no_gpu(gpu, &error),
+        error => failure(error),
+    })?;
     crate::nic::say(&engine, report);
+    if let Some(gpu) = engine.gpu() {
+        let (major, minor) = gpu.capability;
+        report.remark(format_args!("dcs: GPU {}: {}, {}", gpu.device, gpu.name, units::human(gpu.memory)));
+        report.object(&json!({
+            "event": "gpu", "gpu": gpu.device, "name": gpu.name, "bytes": gpu.memory,
+            "capability": format!("{major}.{minor}"), "stand_in": gpu.stand_in,
+        }));
+    }
     for namespace in engine.namespaces() {
         let memory = match namespace.has_huge_pages() {
             true => "huge pages",
@@ -177,6 +192,17 @@ fn parse(text: &str) -> Result<Name, Failure> {
 }
 
 /// Why an SSD or a NIC cannot be driven, and what to do about it.
+/// Why an operator that a GPU is to do will not be done. Nobody else does it instead.
+fn no_gpu(gpu: Option<Gpu>, error: &GpuError) -> Failure {
+    let operator = gpu.map_or("gpu", |gpu| gpu.operator);
+    let advice = match error {
+        GpuError::NoSuchDevice(_) => "dcs doctor lists the GPUs of this machine",
+        GpuError::Memory(_) => "end what else uses the GPU's memory",
+        _ => "leave out gpu: to have the CPU do it; dcs doctor tells of GPUs",
+    };
+    Failure::new(Exit::Failed, format!("{operator}: {error}")).advise(advice)
+}
+
 fn failure(error: Error) -> Failure {
     let Error::Drive(error) = error else { return Failure::refused("engine", error) };
     let line = error.to_string();

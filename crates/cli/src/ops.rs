@@ -58,12 +58,15 @@ fn print(info: &OperatorInfo, rate: Option<f64>, report: &Report) {
     let number = format!("{:02x}h", info.operator as u8);
     let library = dcs_ndp::library(info.operator);
     let by = library.map_or(String::new(), |library| format!("; by {library}"));
-    report
-        .text(format_args!("{:20} {number:4} {kind:9} {digest:>6} {shown:>8}  {}{by}", info.name, info.doc));
+    let gpu = info.gpu.map_or(String::new(), |name| format!("; on a GPU: {name}"));
+    report.text(format_args!(
+        "{:20} {number:4} {kind:9} {digest:>6} {shown:>8}  {}{by}{gpu}",
+        info.name, info.doc
+    ));
     report.object(&json!({
         "name": info.name, "number": info.operator as u8, "kind": kind, "digest_bytes": info.operator.digest_size(),
         "usage": usage_of(info.operator), "parameter_block": info.parameter_doc, "doc": info.doc, "gib_per_s": rate,
-        "library": library,
+        "library": library, "gpu": info.gpu,
     }));
 }
 

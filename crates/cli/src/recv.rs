@@ -31,7 +31,13 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let counters = Counters::new(&moving.ciphers, Missing::Refuse);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let expected = Expected::new(&recv.target.expect, &chain.names)?;
-    let engines = Engines::new(&[&recv.file], nic::wanted(&recv.nic)?, moving.io.into(), report)?;
+    let engines = Engines::new(
+        &[&recv.file],
+        nic::wanted(&recv.nic)?,
+        chain.gpu(moving.gpu),
+        moving.io.into(),
+        report,
+    )?;
     let target = match nvme::destination(engines.drives.as_ref(), &recv.file)? {
         Some(range) => Target::ssd(&recv.file, range),
         None => Target::open(&recv.file, &Options { file: &recv.target, no_clobber: false, mode: 0o666 })?,

@@ -30,7 +30,13 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let moving = &send.moving;
     let counters = Counters::new(&moving.ciphers, Missing::Random);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
-    let engines = Engines::new(&[&send.file], nic::wanted(&send.nic)?, moving.io.into(), report)?;
+    let engines = Engines::new(
+        &[&send.file],
+        nic::wanted(&send.nic)?,
+        chain.gpu(moving.gpu),
+        moving.io.into(),
+        report,
+    )?;
     let mut input = Input::open(&send.file, send.offset, send.length, engines.drives.as_ref())?;
     let to = To::open(send, engines.network())?;
     let zero_copy = send.zero_copy.into();

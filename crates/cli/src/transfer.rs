@@ -75,7 +75,11 @@ pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
     }
     match result {
         Ok(completion) => Ok(Done { completion, elapsed }),
-        Err(error) => Err(Failure::transfer(&name, error, interrupt::pressed())),
+        Err(error) => {
+            let trouble = engine.gpu_trouble().filter(|_| error.on_gpu);
+            let failure = Failure::transfer(&name, error, interrupt::pressed());
+            Err(trouble.into_iter().fold(failure, Failure::advise))
+        }
     }
 }
 

@@ -35,6 +35,7 @@
 //! | [`endpoint`] | [`Source`] and [`Sink`] |
 //! | [`op`] | [`Op`]: operators with their keys |
 //! | [`completion`] | [`Completion`]: digests, bytes, [`Breakdown`](completion::Breakdown), paths |
+//! | [`gpu`] | the GPUs of this machine, and what they do in which time |
 //! | [`error`] | what goes wrong, and how it is said |
 //! | [`statistics`] | what an engine counts |
 //! | `queue` | the queue pair's memory |
@@ -53,6 +54,7 @@ pub mod completion;
 pub mod endpoint;
 pub mod engine;
 pub mod error;
+pub mod gpu;
 pub mod op;
 pub mod session;
 pub mod statistics;
@@ -68,7 +70,7 @@ pub use dcs_abi::descriptor::Mode;
 pub use dcs_abi::operator::Operator;
 pub use dcs_abi::status::{Stage, Status};
 pub use dcs_devices::drives::{DriveError, Interface};
-pub use dcs_devices::gpu::{GpuError, Properties as GpuProperties};
+pub use dcs_devices::gpu::GpuError;
 pub use dcs_devices::nic::Model as NicModel;
 pub use dcs_devices::{EndpointError, Io};
 pub use endpoint::{Handle, Namespace, Sink, Source};

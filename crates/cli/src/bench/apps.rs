@@ -260,7 +260,7 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
     }
     let Some(svg) = &options.svg else { return Ok(()) };
     let points: Vec<Point<'_>> = parsed.iter().map(point).collect();
-    plot::draw(&points, &CONTENDERS, "clients", &named(svg, "swift"), report)
+    plot::draw(&points, &CONTENDERS, ("clients", "CPU s per GiB"), &named(svg, "swift"), report)
 }
 
 /// The object server's cost where it is asked, all that is measured where the proxy is.

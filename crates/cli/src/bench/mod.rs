@@ -12,6 +12,7 @@
 //! | `control`, `step`, `names` | instructions and system calls of one small transfer |
 //! | `serve` | object servers side by side |
 //! | `apps` | applications as they are, and on the engine |
+//! | `gpu` | what a GPU does with each operator |
 //! | `lab` | the papers' experiments on whole servers, in virtual time |
 
 pub mod apps;
@@ -22,6 +23,7 @@ mod contenders;
 pub mod control;
 mod data;
 mod figures;
+pub mod gpu;
 mod job;
 pub mod lab;
 mod library;
@@ -69,6 +71,9 @@ pub fn run(options: &args::Bench, report: &Report) -> Result<(), Failure> {
     if let Some(args::BenchCommand::Apps(options)) = &options.command {
         return apps::run(options, report);
     }
+    if let Some(args::BenchCommand::Gpu(options)) = &options.command {
+        return gpu::run(options, report);
+    }
     if let Some(args::BenchCommand::Server(options)) = &options.command {
         return lab::run(options, report);
     }
@@ -95,7 +100,7 @@ pub fn run(options: &args::Bench, report: &Report) -> Result<(), Failure> {
     if let Some(path) = &options.svg {
         let points: Vec<_> = rows.iter().map(point).collect();
         let names: Vec<_> = CONTENDERS.iter().map(|(_, name, _)| *name).collect();
-        plot::draw(&points, &names, "streams", path, report)?;
+        plot::draw(&points, &names, ("streams", "CPU s per GiB"), path, report)?;
     }
     report.object(&json!({ "event": "done", "ok": true }));
     Ok(())

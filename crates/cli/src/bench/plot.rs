@@ -1,4 +1,4 @@
-//! The plot: CPU seconds per GiB by number of streams or clients, a panel for each job, as SVG.
+//! The plot: CPU seconds per GiB, or GiB/s, by number of streams or clients, a panel for each job, as SVG.
 
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
@@ -33,26 +33,26 @@ pub struct Point<'a> {
     pub series: &'a str,
     /// Streams or clients.
     pub x: usize,
-    /// CPU seconds per GiB.
+    /// What is measured.
     pub y: f64,
 }
 
-/// `series`: those that there may be, each of a colour of its own. `counted`: what the horizontal axis counts.
+/// `series`: those that there may be, each of a colour of its own. `axes`: what the horizontal one counts, and the vertical one measures.
 pub fn draw(
     points: &[Point<'_>],
     series: &[&str],
-    counted: &str,
+    axes: (&str, &str),
     path: &Path,
     report: &Report,
 ) -> Result<(), Failure> {
-    panels(points, series, counted, path).map_err(|error| {
+    panels(points, series, axes, path).map_err(|error| {
         Failure::new(Exit::Failed, format!("{}: {error}", path.display())).advise("check the folder of --svg")
     })?;
     report.remark(format_args!("the plot is in {}", path.display()));
     Ok(())
 }
 
-fn panels(points: &[Point<'_>], series: &[&str], counted: &str, path: &Path) -> Result<(), Failed> {
+fn panels(points: &[Point<'_>], series: &[&str], axes: (&str, &str), path: &Path) -> Result<(), Failed> {
     let mut panels: Vec<(&str, Vec<&Point<'_>>)> = Vec::new();
     for point in points {
         match panels.iter_mut().find(|(known, _)| *known == point.panel) {
@@ -66,7 +66,7 @@ fn panels(points: &[Point<'_>], series: &[&str], counted: &str, path: &Path) -> 
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE)?;
     for (area, (title, points)) in root.split_evenly((lines, columns)).iter().zip(&panels) {
-        panel(area, title, points, series, counted)?;
+        panel(area, title, points, series, axes)?;
     }
     root.present()?;
     Ok(())
@@ -77,7 +77,7 @@ fn panel(
     title: &str,
     all: &[&Point<'_>],
     series: &[&str],
-    counted: &str,
+    axes: (&str, &str),
 ) -> Result<(), Failed> {
     let mut counts: Vec<usize> = all.iter().map(|point| point.x).collect();
     counts.sort_unstable();
@@ -105,8 +105,8 @@ fn panel(
         .x_labels(counts.len() * 3 + 3)
         .x_label_formatter(&label)
         .y_label_formatter(&|value| format!("{value:.2}"))
-        .x_desc(counted)
-        .y_desc("CPU s per GiB")
+        .x_desc(axes.0)
+        .y_desc(axes.1)
         .axis_desc_style(("sans-serif", 14))
         .label_style(("sans-serif", 13))
         .draw()?;

@@ -6,11 +6,13 @@
 //! | `probe` | what only trying tells: io_uring, sendfile(2), O_DIRECT |
 //! | `machine` | kernel, huge pages, IOMMU, VFIO, processor, limits |
 //! | `pci` | SSDs and NICs: driver, IOMMU group, who uses them |
+//! | `gpu` | GPUs, as CUDA's driver tells of them |
 //! | `p2p` | what lies between two devices |
 //! | `paths` | which path will run for what |
 //! | `bind` | `--bind` and `--release` |
 
 mod bind;
+mod gpu;
 mod machine;
 mod p2p;
 mod paths;
@@ -77,6 +79,7 @@ fn examine(root: &Root, probes: &Probes) -> Examination {
     if functions.is_empty() {
         rows.push(pci::none(root));
     }
+    rows.extend(gpu::rows(root, probes));
     rows.extend(p2p::rows(root, &functions));
     rows.extend(paths::rows(root, probes, &functions));
     Examination { rows, functions }

@@ -1,5 +1,6 @@
 //! What only trying tells.
 
+use dcs::gpu;
 use dcs::{Driver, Engine, Error, Io};
 use dcs_abi::operator::Operator;
 use dcs_ndp::Lanes;
@@ -30,6 +31,10 @@ pub struct Probes {
     pub features: Vec<(&'static str, bool)>,
     /// The process may lock as much memory as it likes.
     pub locks_freely: bool,
+    /// GPUs, or why there are none.
+    pub gpus: Result<Vec<gpu::Properties>, gpu::GpuError>,
+    /// The library of GPUDirect Storage is there.
+    pub cufile: bool,
 }
 
 impl Probes {
@@ -44,6 +49,8 @@ impl Probes {
             lanes: [Operator::Md5, Operator::Sha256].map(lanes).to_vec(),
             features: features(),
             locks_freely: nix::unistd::geteuid().is_root(),
+            gpus: gpu::find(&gpu::Wanted::default()),
+            cufile: gpu::has_storage_library(),
         }
     }
 }

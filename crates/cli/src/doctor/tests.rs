@@ -4,6 +4,7 @@ use super::probe::Probes;
 use super::sys::Root;
 use super::{Examination, Row, State, bind, examine, pci, verdict};
 use crate::failure::Exit;
+use dcs::gpu::{GpuError, Properties};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -114,6 +115,8 @@ fn probes() -> Probes {
         lanes: vec![("md5", 32, "AVX-512"), ("sha256", 1, "one stream after the other")],
         features: vec![("avx2", true), ("sha", false)],
         locks_freely: false,
+        gpus: Err(GpuError::NoDevice),
+        cufile: false,
     }
 }
 
@@ -331,6 +334,29 @@ fn why_io_uring_is_not_to_be_had_is_told_apart() {
     tree.file("proc/sys/kernel/io_uring_disabled", "2");
     seen(&refused(Some(1)), &["sysctl -w kernel.io_uring_disabled=0"]);
     assert_eq!(row(&tree.found(), "io_uring").state, State::Ok);
+}
+
+#[test]
+fn gpus_are_listed_and_none_is_no_fault() {
+    let tree = Tree::new();
+    says(row(&tree.found(), "CUDA's driver"), State::Note, &["no GPU", "refused"]);
+    let gpu = |device, major| Properties {
+        device,
+        name: "NVIDIA A".into(),
+        memory: 16 << 30,
+        multiprocessors: 40,
+        capability: (major, 5),
+        driver: (12, 8),
+        library: "libcuda.so.1".into(),
+        stand_in: false,
+    };
+    let probes = Probes { gpus: Ok(vec![gpu(0, 8), gpu(1, 6)]), cufile: true, ..probes() };
+    tree.file("proc/driver/nvidia/version", "NVRM version: NVIDIA 570\nGCC version: 12");
+    let found = examine(&tree.root(), &probes);
+    says(row(&found, "CUDA's driver"), State::Ok, &["CUDA 12.8", "NVRM version: NVIDIA 570"]);
+    says(row(&found, "GPU 0"), State::Ok, &["NVIDIA A", "16 GiB", "8.5"]);
+    says(row(&found, "GPU 1"), State::Note, &["too old"]);
+    says(row(&found, "GPUDirect Storage"), State::Note, &["is there", "nothing of dcs uses it"]);
 }
 
 #[test]

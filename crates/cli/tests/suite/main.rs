@@ -8,6 +8,7 @@ mod copy;
 mod demo;
 mod devices;
 mod failures;
+mod gpu;
 mod guest;
 mod help;
 mod interrupt;
@@ -21,3 +22,6 @@ mod serve_full;
 mod serve_killed;
 mod serve_log;
 mod server;
+
+#[path = "../../../devices/tests/cuda/stand_in.rs"]
+mod stand_in;

@@ -1,12 +1,15 @@
 //! Engines and sessions.
 
+use super::copy_text;
 use super::{call, read_sized};
 use crate::engine::{Backend, Builder, Driver, Engine};
 use crate::error::Error;
 use crate::session::Session;
 use dcs_devices::Io;
-use std::ffi::c_int;
+use dcs_devices::gpu::Wanted;
+use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 /// A thread of the engine's own runs it: it spins while there is work, and sleeps when there is none.
@@ -65,8 +68,11 @@ pub struct dcs_engine_options {
     pub nice: i8,
     /// What runs the transfers: DCS_BACKEND_*.
     pub backend: u8,
+    /// Which GPU does the operators to whose numbers DCS_OP_ON_GPU is added, counted from 1; 0: there is none. See
+    /// dcs_gpu_sentence.
+    pub gpu: u8,
     /// Must be 0.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 5],
 }
 
 /// An engine. Any thread may use it.
@@ -86,7 +92,7 @@ pub struct dcs_session {
 /// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
 /// (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
 /// demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
-/// EACCES: the nice value is not permitted; ENODEV: there is no card, or it cannot be used).
+/// EACCES: the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
 ///
 /// # Safety
 ///
@@ -148,7 +154,10 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
         DCS_SPIN_NEVER => builder.spin(Duration::ZERO),
         spin => builder.spin(Duration::from_micros(spin.into())),
     };
-    if options.reserved != [0; 6] || !(-20..=19).contains(&options.nice) {
+    if let Some(device) = options.gpu.checked_sub(1) {
+        builder = builder.gpu(device.into());
+    }
+    if options.reserved != [0; 5] || !(-20..=19).contains(&options.nice) {
         return Err(libc::EINVAL);
     }
     if options.nice != 0 {
@@ -179,9 +188,30 @@ fn errno(error: &Error) -> c_int {
         Error::NoSessions => libc::EMFILE,
         Error::Stopped => libc::ESHUTDOWN,
         Error::CallerDriven => libc::EOPNOTSUPP,
-        Error::Card(_) | Error::Drive(_) => libc::ENODEV,
+        Error::Card(_) | Error::Drive(_) | Error::Gpu(_) | Error::NoGpu(_) => libc::ENODEV,
         _ => libc::EINVAL,
     }
+}
+
+/// Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not so many.
+///
+/// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as snprintf(3)
+/// does.
+///
+/// # Safety
+///
+/// `line` is NULL or valid for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_gpu_sentence(gpu: u8, line: *mut c_char, size: usize) -> usize {
+    let device = u32::from(gpu).wrapping_sub(1);
+    let said = catch_unwind(|| match dcs_devices::gpu::describe(&Wanted { device, library: None }) {
+        Ok(found) => {
+            format!("{}, {} MiB, CUDA {}.{}", found.name, found.memory >> 20, found.driver.0, found.driver.1)
+        }
+        Err(error) => error.to_string(),
+    });
+    // SAFETY: the caller's promise.
+    unsafe { copy_text(&said.unwrap_or_default(), line, size) }
 }
 
 /// 1 where io_uring carries what takes time, 0 where plain system calls do (a disk then makes the engine wait); -1

@@ -4,7 +4,7 @@ use super::slice;
 use super::status::{Failure, text};
 use crate::op::Op;
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
+use dcs_abi::operator::{ON_GPU, OPERATORS, Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ const PARAMETERS_MAX: usize = 256;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dcs_op {
-    /// Which operator: DCS_OP_*.
+    /// Which operator: DCS_OP_*; plus DCS_OP_ON_GPU where the engine's GPU is to do it.
     pub op: u8,
     /// Its parameters (key, level; see DCS_OP_*), or NULL where it takes none.
     pub parameter: *const c_void,
@@ -130,7 +130,7 @@ pub(super) fn keeps_length(chain: &[Op]) -> bool {
     !chain.iter().any(resizes)
 }
 
-/// The number of the operator of that name (`md5`, `aes256-ctr`); 0 where there is none.
+/// The number of the operator of that name (`md5`, `aes256-ctr`, `gpu:md5`); 0 where there is none.
 ///
 /// # Safety
 ///
@@ -142,7 +142,8 @@ pub unsafe extern "C" fn dcs_op_from_name(name: *const c_char) -> u8 {
     }
     // SAFETY: a string, by the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
-    name.to_str().ok().and_then(Operator::from_name).map_or(0, |operator| operator as u8)
+    let found = name.to_str().ok().and_then(Operator::from_chain_name);
+    found.map_or(0, |(operator, on_gpu)| operator as u8 | if on_gpu { ON_GPU } else { 0 })
 }
 
 /// Every operator that there is: points `table` at them, and returns how many there are. The table is static.

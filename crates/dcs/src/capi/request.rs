@@ -266,6 +266,9 @@ fn failure(error: &Error) -> Failure {
         Error::Stopped => {
             Failure { errno: libc::ESHUTDOWN, ..Failure::new(Status::QueueDeleted, Stage::Queue) }
         }
+        Error::NoGpu(_) => {
+            Failure { errno: libc::ENODEV, ..Failure::new(Status::UnknownOperator, Stage::Operator) }
+        }
         Error::Range => Failure::new(Status::OutOfRange, Stage::Source),
         Error::Size(error) => Failure {
             errno: error.raw_os_error().unwrap_or(libc::EIO),

@@ -4,7 +4,7 @@
 //! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
 
 mod net;
-mod offload;
+pub(crate) mod offload;
 mod pass;
 pub(crate) mod thread;
 
@@ -102,7 +102,7 @@ impl Core {
         config.near = cache_size().checked_div(config.block_size).unwrap_or(0);
         if gpu.is_some() {
             // A block of each command may be with each of its operators.
-            config.gpu = offload::operators().map(|operator| (operator, config.commands)).collect();
+            config.gpu = crate::gpu::operators().map(|operator| (operator, config.commands)).collect();
         }
         config.gather = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };

@@ -1,17 +1,12 @@
 //! Operations that the GPU does: blocks go to it as they come, and it takes those together that wait.
 
 use super::Bound;
-use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_devices::gpu::{self, Job, Work};
 use dcs_devices::{BlockPool, Controller};
 use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
 use dcs_ndp::{Answer, Chain, Task};
 use std::collections::HashMap;
-
-/// Operators that a GPU does.
-pub(super) fn operators() -> impl Iterator<Item = Operator> {
-    OPERATORS.iter().filter(|info| info.gpu.is_some()).map(|info| info.operator)
-}
+use std::ops::Range;
 
 /// An operation that the GPU has.
 #[derive(Clone, Copy, Debug)]
@@ -91,16 +86,22 @@ fn job(
     let broken = Fault::new(dcs_abi::status::Status::InternalError);
     let bytes = &pool.get(block).ok_or(broken)?.bytes()[..out.length as usize];
     let Some(task) = chain.hand_out(out.operator, bytes)? else { return Ok(None) };
-    let (work, piece) = match task {
-        Task::Md5 { state, blocks } => (Work::Md5(state), blocks),
-        Task::Sha256 { state, blocks } => (Work::Sha256(state), blocks),
-        Task::Crc32 { polynomial } => (Work::Crc32 { polynomial }, 0..bytes.len()),
-        Task::Aes256Ctr { keys, counter, skip } => (Work::Aes256Ctr { keys, counter, skip }, 0..bytes.len()),
-    };
+    let (work, piece) = work_of(task, bytes.len());
     Ok(Some(Job { operation, block, piece, work }))
 }
 
-fn answer_of(answer: gpu::Answer) -> Answer {
+/// What the GPU is to do for an operator, and with which bytes of a piece of that length.
+pub(crate) fn work_of(task: Task, length: usize) -> (Work, Range<usize>) {
+    match task {
+        Task::Md5 { state, blocks } => (Work::Md5(state), blocks),
+        Task::Sha256 { state, blocks } => (Work::Sha256(state), blocks),
+        Task::Crc32 { polynomial } => (Work::Crc32 { polynomial }, 0..length),
+        Task::Aes256Ctr { keys, counter, skip } => (Work::Aes256Ctr { keys, counter, skip }, 0..length),
+    }
+}
+
+/// What that comes to for the operator.
+pub(crate) fn answer_of(answer: gpu::Answer) -> Answer {
     match answer {
         gpu::Answer::Md5(state) => Answer::Md5(state),
         gpu::Answer::Sha256(state) => Answer::Sha256(state),

@@ -123,6 +123,8 @@ pub(super) struct Driver {
     pub library: PathBuf,
     /// Of CUDA: 12080 is 12.8.
     pub version: c_int,
+    /// It says of itself that it is none.
+    stand_in: bool,
 }
 
 /// What a GPU is.
@@ -142,6 +144,8 @@ pub struct Properties {
     pub driver: (u32, u32),
     /// The driver's library.
     pub library: PathBuf,
+    /// It is no GPU: the library is the stand-in that tests have.
+    pub stand_in: bool,
 }
 
 impl Driver {
@@ -164,7 +168,9 @@ impl Driver {
         let entry = unsafe { EntryPoints::load(handle) };
         let entry =
             entry.map_err(|symbol| GpuError::OldDriver { library: library.clone(), missing: symbol })?;
-        let mut driver = Driver { entry, library, version: 0 };
+        // SAFETY: the library is open, and the name ends with a zero.
+        let stand_in = unsafe { !libc::dlsym(handle, c"dcs_stand_in".as_ptr()).is_null() };
+        let mut driver = Driver { entry, library, version: 0, stand_in };
         // SAFETY: flags of 0, as is demanded.
         match unsafe { (driver.entry.init)(0) } {
             SUCCESS => {}
@@ -225,6 +231,7 @@ impl Driver {
             capability: (attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?),
             driver: (self.version as u32 / 1000, self.version as u32 % 1000 / 10),
             library: self.library.clone(),
+            stand_in: self.stand_in,
         })
     }
 
@@ -244,6 +251,15 @@ impl Driver {
         let name = text(self.entry.error_name).unwrap_or_else(|| format!("error {}", code.0));
         let text = text(self.entry.error_string).map(|text| format!(": {text}"));
         GpuError::Call { call, code, text: name + &text.unwrap_or_default() }
+    }
+}
+
+/// Whether a library can be loaded.
+pub(super) fn is_installed(name: &CStr) -> bool {
+    // SAFETY: the name ends with a zero; what was loaded for the question is let go of again.
+    unsafe {
+        let library = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL);
+        !library.is_null() && libc::dlclose(library) == 0
     }
 }
 
@@ -305,6 +321,17 @@ pub(super) struct HostMemory {
 unsafe impl Send for HostMemory {}
 
 impl HostMemory {
+    /// Where its bytes are from that one on, for a copy.
+    ///
+    /// # Panics
+    ///
+    /// Where there is none.
+    pub fn piece(&self, from: usize) -> *const u8 {
+        assert!(from < self.length);
+        // SAFETY: inside of it.
+        unsafe { self.start.add(from) }
+    }
+
     /// Its bytes.
     ///
     /// # Safety
@@ -505,7 +532,6 @@ impl Context {
         unsafe { self.copy_out(to.start, from, stream) }
     }
 
-    #[expect(dead_code, reason = "for measurements, which come next")]
     /// Copies as much as both have from one place on the GPU to another, later.
     pub fn copy_within(&self, to: DeviceMemory, from: DeviceMemory, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
@@ -570,7 +596,6 @@ impl Context {
         }
     }
 
-    #[expect(dead_code, reason = "for measurements, which come next")]
     /// Nanoseconds between two timed moments that have come.
     pub fn between(&self, first: Moment, last: Moment) -> Result<f64, GpuError> {
         let (_current, entry) = self.enter()?;

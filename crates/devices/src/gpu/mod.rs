@@ -31,6 +31,7 @@
 mod driver;
 mod error;
 mod jobs;
+pub mod measure;
 
 use crate::buffer::{BlockPool, Buffer};
 use dcs_abi::status::Status;
@@ -106,6 +107,20 @@ pub struct Done {
 pub fn find(wanted: &Wanted) -> Result<Vec<Properties>, GpuError> {
     let driver = Driver::load(wanted.library.as_deref())?;
     (0..driver.count()?).map(|number| driver.properties(number)).collect()
+}
+
+/// One of them.
+///
+/// # Errors
+///
+/// As [`find`]; and where there is no GPU of that number.
+pub fn describe(wanted: &Wanted) -> Result<Properties, GpuError> {
+    Driver::load(wanted.library.as_deref())?.properties(wanted.device)
+}
+
+/// Whether the library of GPUDirect Storage is installed. Nothing here uses it.
+pub fn has_storage_library() -> bool {
+    driver::is_installed(c"libcufile.so.0")
 }
 
 /// A job with its block.

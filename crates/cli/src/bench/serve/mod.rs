@@ -241,7 +241,7 @@ impl Bench<'_> {
             Point { panel, series: row.contender, x: row.clients, y: row.cpu_s_per_gib }
         };
         let points: Vec<Point<'_>> = rows.iter().map(point).collect();
-        plot::draw(&points, &table::names(), "clients", path, self.report)
+        plot::draw(&points, &table::names(), ("clients", "CPU s per GiB"), path, self.report)
     }
 
     fn say(&self, what: &str) {

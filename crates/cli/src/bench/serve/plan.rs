@@ -73,7 +73,9 @@ mod tests {
         match Arguments::try_parse_from(words).unwrap().command {
             Command::Bench(bench) => match bench.command.unwrap() {
                 BenchCommand::Serve(options) => options,
-                BenchCommand::Apps(_) | BenchCommand::Server(_) => panic!("another benchmark"),
+                BenchCommand::Apps(_) | BenchCommand::Gpu(_) | BenchCommand::Server(_) => {
+                    panic!("another benchmark")
+                }
             },
             _ => panic!("not a benchmark"),
         }

@@ -1,0 +1,62 @@
+//! GPUs: NVIDIA's, as the driver tells of them.
+
+use super::probe::Probes;
+use super::sys::{Root, Seen};
+use super::{Row, State};
+use crate::units::human;
+use dcs::gpu::GpuError;
+
+pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
+    let row = |name: String, state, found: String| Row::new("GPUs", name, state, found);
+    let mut rows = Vec::new();
+    match &probes.gpus {
+        Err(error) => {
+            let said =
+                row("CUDA's driver".into(), State::Note, format!("{error}; gpu: operators are refused"));
+            rows.push(match error {
+                GpuError::NoDriver { .. } if root.exists("dev/nvidiactl") => said
+                    .mend("in a container: pass the driver's libraries into it (nvidia-container-toolkit)"),
+                GpuError::NoDriver { .. } if root.exists("proc/driver/nvidia") => {
+                    said.mend("install the driver's library too (Debian: libcuda1)")
+                }
+                _ => said,
+            });
+        }
+        Ok(found) => {
+            let version = found.first().map_or((0, 0), |gpu| gpu.driver);
+            let library = found.first().map(|gpu| gpu.library.display().to_string()).unwrap_or_default();
+            let module = match root.text("proc/driver/nvidia/version") {
+                Seen::Is(text) => text.lines().next().map(|line| format!("; {line}")).unwrap_or_default(),
+                _ => String::new(),
+            };
+            let text = format!("{library}, CUDA {}.{}{module}", version.0, version.1);
+            rows.push(row("CUDA's driver".into(), State::Ok, text));
+            for gpu in found {
+                let (major, minor) = gpu.capability;
+                let text = format!(
+                    "{}, {}, {} multiprocessors, compute capability {major}.{minor}",
+                    gpu.name,
+                    human(gpu.memory),
+                    gpu.multiprocessors
+                );
+                let state = if gpu.stand_in || gpu.capability < (7, 0) { State::Note } else { State::Ok };
+                let said = row(format!("GPU {}", gpu.device), state, text);
+                rows.push(match (gpu.stand_in, gpu.capability < (7, 0)) {
+                    (true, _) => said.mend("a stand-in for tests: unset DCS_CUDA_LIBRARY"),
+                    (_, true) => {
+                        said.mend("it is too old: the kernels are for compute capability 7.0 and later")
+                    }
+                    _ => said,
+                });
+            }
+        }
+    }
+    if probes.gpus.is_ok() {
+        let there = if probes.cufile { "libcufile.so.0 is there" } else { "libcufile.so.0 is not installed" };
+        let text = format!(
+            "{there}; nothing of dcs uses it: files are read into locked memory, and copied from there"
+        );
+        rows.push(row("GPUDirect Storage".into(), State::Note, text));
+    }
+    rows
+}

@@ -1,0 +1,149 @@
+//! Operators on a GPU, by the command: on a stand-in of CUDA's driver, and what is said where there is no GPU.
+
+use crate::run::{IV, KEY, Place};
+use crate::stand_in;
+use std::process::Command;
+
+const MIB: usize = 1 << 20;
+
+fn data() -> Vec<u8> {
+    (0..MIB as u32 + 777).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// With the stand-in; false where it cannot be built.
+fn with_stand_in(command: &mut Command) -> bool {
+    match stand_in::library() {
+        Some(library) => command.env("DCS_CUDA_LIBRARY", library),
+        None => return false,
+    };
+    true
+}
+
+#[test]
+fn a_gpu_does_what_the_cpu_does() {
+    let place = Place::new();
+    place.write("data", &data());
+    let mut there = place.dcs(&format!(
+        "copy data there --through gpu:md5,gpu:aes256-ctr,gpu:sha256,gpu:crc32,gpu:crc32c --iv {IV} --json"
+    ));
+    there.env("DCS_KEY", KEY);
+    if !with_stand_in(&mut there) {
+        return;
+    }
+    let there = crate::run::Done(there.output().unwrap()).ok();
+    let mut here =
+        place.dcs(&format!("copy data here --through md5,aes256-ctr,sha256,crc32,crc32c --iv {IV} --json"));
+    let here = crate::run::Done(here.env("DCS_KEY", KEY).output().unwrap()).ok();
+    assert!(place.read("there") == place.read("here"));
+    let digests = |text: String| {
+        let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        line["digests"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|digest| digest["value"].to_string())
+            .collect::<Vec<_>>()
+    };
+    let (there, here) = (there.stdout(), here.stdout());
+    assert!(there.contains("\"stand_in\":true") && there.contains("GPU"), "{there}");
+    assert_eq!(digests(there), digests(here));
+}
+
+#[test]
+fn an_expected_value_is_that_of_the_operator_whoever_computes_it() {
+    let place = Place::new();
+    place.write("data", b"message digest");
+    for (line, code) in [
+        ("copy data out --through gpu:md5 --expect md5=f96b697d7cb7938d525a2f31aaf161d0", 0),
+        ("copy data out --through gpu:md5=f96b697d7cb7938d525a2f31aaf161d0", 0),
+        ("copy data out --through gpu:md5 --expect gpu:md5=f96b697d7cb7938d525a2f31aaf161d1", 5),
+        ("copy data out --through gpu:md5=f96b697d7cb7938d525a2f31aaf161d1", 5),
+    ] {
+        let mut command = place.dcs(line);
+        if with_stand_in(&mut command) {
+            let done = crate::run::Done(command.output().unwrap());
+            assert_eq!(done.code(), code, "{line}: {}", done.stderr());
+        }
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_said_and_nobody_else_does_it() {
+    let place = Place::new();
+    place.write("data", b"data");
+    let mut missing = place.dcs("copy data out --through gpu:md5");
+    missing.env("DCS_CUDA_LIBRARY", "/no/such/libcuda.so.1");
+    let missing = crate::run::Done(missing.output().unwrap());
+    missing.fails(1, &["gpu:md5: no GPU: /no/such/libcuda.so.1 cannot be loaded", "leave out gpu:"]);
+    place.run("copy data out --through gpu:gzip").fails(2, &["no GPU does gzip", "gpu:aes256-ctr"]);
+    place.run("copy data out --through gpu:nothing").fails(2, &["there is no operator \"nothing\""]);
+    let mut other = place.dcs("copy data out --through md5,gpu:sha256 --gpu 77");
+    if with_stand_in(&mut other) {
+        crate::run::Done(other.output().unwrap()).fails(1, &["gpu:sha256: there is no GPU 77", "dcs doctor"]);
+    }
+    assert_eq!(place.names(), ["data"], "nothing was written");
+}
+
+#[test]
+fn a_gpu_that_is_lost_is_said_in_its_drivers_words() {
+    let place = Place::new();
+    place.write("data", &data());
+    let mut command = place.dcs("copy data out --through gpu:md5 --gpu 1 --quiet");
+    if !with_stand_in(&mut command) {
+        return;
+    }
+    crate::run::Done(command.output().unwrap())
+        .fails(1, &["operator 1 (gpu:md5)", "CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"]);
+    assert_eq!(place.names(), ["data"], "a file that is not whole is not put in place");
+}
+
+#[test]
+fn the_benchmark_runs_on_the_stand_in_and_says_that_it_is_none() {
+    let place = Place::new();
+    let mut bench = place.dcs("bench gpu --streams 1,40 --size 4KiB --runs 2 --json");
+    if !with_stand_in(&mut bench) {
+        return;
+    }
+    let json = crate::run::Done(bench.output().unwrap()).ok().stdout();
+    let lines: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let measured: Vec<_> = lines.iter().filter(|line| line["event"] == "measurement").collect();
+    assert_eq!(measured.len(), 10, "{json}");
+    for line in measured {
+        assert_eq!(line["stand_in"], true);
+        let positive = |name: &str| line[name].as_f64().is_some_and(|rate| rate > 0.0);
+        assert!(
+            ["on_gpu_gib_per_s", "apart_gib_per_s", "overlapped_gib_per_s", "of_memory"]
+                .into_iter()
+                .all(positive)
+        );
+    }
+    let mut plotted = place.dcs("bench gpu md5 --streams 2 --size 4KiB --runs 1 --svg plot.svg");
+    with_stand_in(&mut plotted);
+    crate::run::Done(plotted.output().unwrap()).fails(2, &["stand-in", "not for publishing"]);
+    let mut shown = place.dcs("bench gpu gpu:crc32c --streams 2 --size 4KiB --runs 1");
+    with_stand_in(&mut shown);
+    let shown = crate::run::Done(shown.output().unwrap()).ok().stdout();
+    assert!(shown.contains("STAND-IN, NO GPU") && shown.contains("(stand-in, no GPU)"), "{shown}");
+    assert!(place.names().is_empty());
+    let mut missing = place.dcs("bench gpu");
+    missing.env("DCS_CUDA_LIBRARY", "/no/such/libcuda.so.1");
+    crate::run::Done(missing.output().unwrap()).fails(1, &["no GPU: /no/such/libcuda.so.1"]);
+    place.run("bench gpu gzip").fails(2, &["no GPU does", "aes256-ctr"]);
+}
+
+#[test]
+fn the_doctor_and_the_list_of_operators_tell_of_gpus() {
+    let place = Place::new();
+    let mut doctor = place.dcs("doctor --json");
+    doctor.env("DCS_CUDA_LIBRARY", "/no/such/libcuda.so.1");
+    let missing = crate::run::Done(doctor.output().unwrap()).stdout();
+    assert!(missing.contains("/no/such/libcuda.so.1"), "{missing}");
+    let mut doctor = place.dcs("doctor");
+    if with_stand_in(&mut doctor) {
+        let found = crate::run::Done(doctor.output().unwrap()).stdout();
+        assert!(found.contains("stand-in"), "{found}");
+    }
+    let ops = place.run("ops --no-measure").ok().stdout();
+    assert!(ops.contains("gpu:md5") && !ops.contains("gpu:gzip"), "{ops}");
+}

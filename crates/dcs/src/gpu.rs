@@ -1,0 +1,165 @@
+//! The GPUs of this machine: what they are, and what they do in which time. [`Builder::gpu`](crate::engine::Builder::gpu) gives one to an
+//! engine, and [`Op::on_gpu`](crate::Op::on_gpu) has it do an operator of a chain.
+
+use crate::kernel::offload::{answer_of, work_of};
+use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
+use dcs_devices::gpu::Work;
+use dcs_devices::gpu::measure::Bench;
+use dcs_ndp::{Context, Lanes, Piece};
+use std::time::{Duration, Instant};
+
+pub use dcs_devices::gpu::measure::Floor;
+pub use dcs_devices::gpu::{GpuError, Properties, Wanted, find, has_storage_library};
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The GPU.
+    pub wanted: Wanted,
+    /// Streams side by side: a piece of each is in a pass.
+    pub streams: usize,
+    /// Bytes of a piece: a multiple of 64.
+    pub size: usize,
+    /// Passes.
+    pub repetitions: u32,
+}
+
+/// What an operator's pass over a piece of each stream came to, in bytes per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// The operator's name: `gpu:md5`.
+    pub operator: &'static str,
+    /// The kernel, on data that are on the GPU, by the GPU's clock.
+    pub resident: f64,
+    /// Of what the GPU's memory allows where each byte is read once, and written once where data change.
+    pub of_floor: f64,
+    /// With the copies in and out, each step after the one before.
+    pub apart: f64,
+    /// With copies and kernels overlapped.
+    pub overlapped: f64,
+    /// One core of this machine's CPU, on as many streams.
+    pub cpu: f64,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// It computes something else than the CPU.
+    #[error("{0}: the GPU computes something else than the CPU")]
+    Wrong(&'static str),
+    /// Sizes that are none.
+    #[error("pieces are multiples of 64 bytes, and there is at least one stream and one repetition")]
+    Plan,
+}
+
+/// Operators that a GPU does.
+pub fn operators() -> impl Iterator<Item = Operator> {
+    OPERATORS.iter().filter(|info| info.gpu.is_some()).map(|info| info.operator)
+}
+
+/// Measures what a GPU does with these operators, each beside the CPU. What it computes is checked first.
+///
+/// # Errors
+///
+/// [`MeasureError`].
+pub fn measure(
+    plan: &Plan,
+    operators: &[Operator],
+) -> Result<(Properties, Floor, Vec<Measured>), MeasureError> {
+    if plan.size == 0 || !plan.size.is_multiple_of(64) || plan.streams == 0 || plan.repetitions == 0 {
+        return Err(MeasureError::Plan);
+    }
+    let mut bench = Bench::open(&plan.wanted, plan.streams, plan.size)?;
+    let mut state = 1u64;
+    for word in bench.data().as_chunks_mut::<8>().0 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *word = (state ^ state >> 29).to_le_bytes();
+    }
+    let floor = bench.floor(plan.repetitions)?;
+    let one = |operator: &Operator| one(plan, &mut bench, &floor, *operator);
+    let measured = operators.iter().map(one).collect::<Result<_, _>>()?;
+    Ok((bench.properties().clone(), floor, measured))
+}
+
+fn parameter(operator: Operator, stream: usize) -> Vec<u8> {
+    if operator.digest_size() > 0 {
+        return Vec::new();
+    }
+    (0..48).map(|at| (at * 7 + stream) as u8).collect()
+}
+
+fn one(plan: &Plan, bench: &mut Bench, floor: &Floor, operator: Operator) -> Result<Measured, MeasureError> {
+    let name = operator.info().gpu.unwrap_or(operator.name());
+    let wrong = || MeasureError::Wrong(name);
+    let plain = bench.data().to_vec();
+    let mut contexts = Vec::new();
+    let mut work: Vec<Work> = Vec::new();
+    for (stream, piece) in plain.chunks_exact(plan.size).enumerate() {
+        let mut context = Context::offloaded(operator, &parameter(operator, stream)).map_err(|_| wrong())?;
+        let task = context.hand_out(piece).ok().flatten().ok_or_else(wrong)?;
+        work.push(work_of(task, plan.size).0);
+        contexts.push(context);
+    }
+    let mut right = true;
+    let times = bench.measure(&work, plan.repetitions, |data, answers| {
+        for (stream, (context, answer)) in contexts.iter_mut().zip(answers).enumerate() {
+            let piece = stream * plan.size..(stream + 1) * plan.size;
+            let taken = context.take_in(Some(answer_of(*answer))).is_ok();
+            right &= taken && is_right(operator, stream, context, &plain[piece.clone()], &data[piece]);
+        }
+    })?;
+    if !right {
+        return Err(wrong());
+    }
+    bench.data().copy_from_slice(&plain);
+    let bytes = plain.len() as f64;
+    let traffic = if operator.digest_size() > 0 { 1.0 } else { 2.0 };
+    let rate = |time: Duration| bytes / time.as_secs_f64();
+    Ok(Measured {
+        operator: name,
+        resident: rate(times.resident),
+        of_floor: traffic * rate(times.resident) / floor.memory,
+        apart: rate(times.apart),
+        overlapped: rate(times.overlapped),
+        cpu: rate(on_cpu(operator, plain, plan)),
+    })
+}
+
+/// What the CPU makes of a piece is what the GPU has made of it.
+fn is_right(operator: Operator, stream: usize, there: &Context, plain: &[u8], after: &[u8]) -> bool {
+    let Ok(mut here) = Context::new(operator, &parameter(operator, stream)) else { return false };
+    if matches!(operator.kind(), OperatorKind::Digest { .. }) {
+        here.absorb(plain);
+        return here.value() == there.value() && plain == after;
+    }
+    let mut bytes = plain.to_vec();
+    here.in_place(&mut bytes, false).is_ok() && bytes == after
+}
+
+/// One pass on one core, as an engine does it; the shortest of several.
+fn on_cpu(operator: Operator, mut data: Vec<u8>, plan: &Plan) -> Duration {
+    let lanes = Lanes::detect(operator);
+    let parameter = parameter(operator, 0);
+    let make = |_: usize| Context::new(operator, &parameter).ok();
+    let mut contexts: Vec<Context> = (0..plan.streams).filter_map(make).collect();
+    let mut least = Duration::MAX;
+    for _ in 0..plan.repetitions.clamp(2, 5) {
+        let start = Instant::now();
+        if operator.digest_size() > 0 {
+            let pieces = contexts.iter_mut().zip(data.chunks_exact(plan.size));
+            let mut pieces: Vec<Piece<'_>> =
+                pieces.map(|(context, data)| Piece { context, data, last: false }).collect();
+            Context::absorb_together(lanes, &mut pieces);
+        } else {
+            for (context, piece) in contexts.iter_mut().zip(data.chunks_exact_mut(plan.size)) {
+                let _ = context.in_place(piece, false);
+            }
+        }
+        least = least.min(start.elapsed());
+    }
+    std::hint::black_box(&data);
+    least
+}

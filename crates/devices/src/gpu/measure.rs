@@ -1,0 +1,277 @@
+//! What a GPU does in which time, without an engine: kernels on data that are on the GPU already, by the GPU's own clock, and with the copies to it and
+//! from it, one after the other and overlapped.
+
+use super::driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, Launch, Stream};
+use super::jobs::{self, Kind};
+use super::{Answer, GpuError, KERNELS, LANES, Properties, SLACK, Wanted, Work};
+use std::time::{Duration, Instant};
+
+/// How long a pass takes over all pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The kernel alone, on data that are there, by the GPU's clock.
+    pub resident: Duration,
+    /// Copies in, kernel, copies out: each after the one before.
+    pub apart: Duration,
+    /// The same in [`LANES`] streams and several launches, so that copies and kernels overlap.
+    pub overlapped: Duration,
+}
+
+/// What nothing on the GPU can be faster than, in bytes per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Floor {
+    /// The GPU's memory, read and written, as a copy within it shows.
+    pub memory: f64,
+    /// From locked memory of the host.
+    pub copy_in: f64,
+    /// To it.
+    pub copy_out: f64,
+}
+
+/// A GPU with pieces of data, to be measured.
+#[derive(Debug)]
+pub struct Bench {
+    context: Context,
+    kernels: [Kernel; jobs::NAMES.len()],
+    streams: Vec<Stream>,
+    pieces: usize,
+    size: usize,
+    stride: usize,
+    data: HostMemory,
+    mirror: DeviceMemory,
+    host: HostMemory,
+    device: DeviceMemory,
+    properties: Properties,
+}
+
+impl Bench {
+    /// Takes a GPU, and memory for so many pieces of so many bytes, a multiple of 64, on both sides.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError`] where it cannot be had, or has not the memory.
+    pub fn open(wanted: &Wanted, pieces: usize, size: usize) -> Result<Bench, GpuError> {
+        let driver = Driver::load(wanted.library.as_deref())?;
+        let properties = driver.properties(wanted.device)?;
+        let context = Context::new(&driver, wanted.device)?;
+        let stride = (size + SLACK).next_multiple_of(256);
+        Ok(Bench {
+            kernels: context.kernels(KERNELS, jobs::NAMES)?,
+            streams: (0..LANES).map(|_| context.stream()).collect::<Result<_, _>>()?,
+            data: context.host_memory(pieces * size)?,
+            mirror: context.device_memory(pieces * stride)?,
+            host: context.host_memory(pieces * jobs::JOB_MAX)?,
+            device: context.device_memory(pieces * jobs::JOB_MAX)?,
+            context,
+            pieces,
+            size,
+            stride,
+            properties,
+        })
+    }
+
+    /// The GPU.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// All pieces, one behind the other.
+    pub fn data(&mut self) -> &mut [u8] {
+        // SAFETY: every function here ends with all streams through.
+        unsafe { self.data.bytes() }
+    }
+
+    /// Measures the memories, for so many repetitions.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError`].
+    pub fn floor(&mut self, repetitions: u32) -> Result<Floor, GpuError> {
+        let all = self.pieces * self.stride;
+        let half = all / 2;
+        let (one, other) = (self.mirror.part(0, half), self.mirror.part(half, half));
+        let inside =
+            self.timed(repetitions, |bench| bench.context.copy_within(other, one, bench.streams[0]))?;
+        let into = self.timed(repetitions, |bench| bench.copies_in(0, bench.pieces, 0))?;
+        let out = self.timed(repetitions, |bench| bench.copies_out(0, bench.pieces, 0))?;
+        let bytes = (self.pieces * self.size) as f64;
+        Ok(Floor {
+            memory: 2.0 * half as f64 / inside.as_secs_f64(),
+            copy_in: bytes / into.as_secs_f64(),
+            copy_out: bytes / out.as_secs_f64(),
+        })
+    }
+
+    /// Measures work of one kind, a job for each piece; tells the answers of its first pass. Data that change in place have changed once when `first` is
+    /// called, right after that pass.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError`].
+    ///
+    /// # Panics
+    ///
+    /// Where there is not one job for each piece, or they are of several kinds.
+    pub fn measure(
+        &mut self,
+        work: &[Work],
+        repetitions: u32,
+        first: impl FnOnce(&[u8], &[Answer]),
+    ) -> Result<Times, GpuError> {
+        assert!(work.len() == self.pieces && work.iter().all(|one| one.kind() == work[0].kind()));
+        let kind = work[0].kind();
+        // The first pass warms up, and is looked at.
+        self.write(work);
+        self.pass_apart(work, kind)?;
+        // SAFETY: all streams are through.
+        let answers: Vec<Answer> = unsafe { self.host.bytes() }
+            .chunks_exact(kind.job())
+            .take(work.len())
+            .map(|job| kind.answer(job))
+            .collect();
+        // SAFETY: as above.
+        first(unsafe { self.data.bytes() }, &answers);
+        let apart = best(repetitions, || {
+            self.write(work);
+            let start = Instant::now();
+            self.pass_apart(work, kind).map(|()| start.elapsed())
+        })?;
+        let overlapped = best(repetitions, || {
+            self.write(work);
+            let start = Instant::now();
+            self.pass_overlapped(work, kind).map(|()| start.elapsed())
+        })?;
+        self.write(work);
+        self.jobs_in(0, work.len(), kind, 0)?;
+        let resident = self.timed(repetitions, |bench| bench.launch(0, work, kind, 0))?;
+        self.context.wipe(self.device, self.streams[0])?;
+        self.context.synchronize(self.streams[0])?;
+        Ok(Times { resident, apart, overlapped })
+    }
+
+    /// One of several equal things in a row on the first stream, by the GPU's clock.
+    fn timed(
+        &self,
+        repetitions: u32,
+        mut one: impl FnMut(&Bench) -> Result<(), GpuError>,
+    ) -> Result<Duration, GpuError> {
+        let (start, end) = (self.context.moment(true)?, self.context.moment(true)?);
+        one(self)?;
+        self.context.record(start, self.streams[0])?;
+        for _ in 0..repetitions {
+            one(self)?;
+        }
+        self.context.record(end, self.streams[0])?;
+        self.context.synchronize(self.streams[0])?;
+        let nanoseconds = self.context.between(start, end)? / f64::from(repetitions);
+        Ok(Duration::from_secs_f64(nanoseconds.max(1.0) / 1e9))
+    }
+
+    /// Writes the jobs. All streams are through.
+    fn write(&mut self, work: &[Work]) {
+        let (size, stride) = (self.size, self.stride);
+        let mirror = self.mirror;
+        // SAFETY: all streams are through.
+        let bytes = unsafe { self.host.bytes() };
+        for (at, (work, job)) in work.iter().zip(bytes.chunks_exact_mut(work[0].kind().job())).enumerate() {
+            work.write(mirror.part(at * stride, stride).address(), size, job);
+        }
+    }
+
+    fn place(&self, at: usize) -> DeviceMemory {
+        // Sizes are multiples of 64 and pieces begin their streams: no job leaves room before its piece.
+        self.mirror.part(at * self.stride, self.size)
+    }
+
+    fn copies_in(&self, from: usize, to: usize, stream: usize) -> Result<(), GpuError> {
+        for at in from..to {
+            // SAFETY: locked memory, of which this is one piece; nobody writes to it before the stream is through.
+            unsafe {
+                self.context.copy_in(self.place(at), self.data.piece(at * self.size), self.streams[stream])
+            }?;
+        }
+        Ok(())
+    }
+
+    fn copies_out(&self, from: usize, to: usize, stream: usize) -> Result<(), GpuError> {
+        for at in from..to {
+            let piece = self.data.piece(at * self.size).cast_mut();
+            // SAFETY: as above, and nobody reads it.
+            unsafe { self.context.copy_out(piece, self.place(at), self.streams[stream]) }?;
+        }
+        Ok(())
+    }
+
+    /// The jobs of those pieces.
+    fn jobs(&self, from: usize, to: usize, kind: Kind) -> DeviceMemory {
+        self.device.part(from * kind.job(), (to - from) * kind.job())
+    }
+
+    fn jobs_in(&self, from: usize, to: usize, kind: Kind, stream: usize) -> Result<(), GpuError> {
+        let piece = self.host.piece(from * kind.job());
+        // SAFETY: locked memory, which nobody writes to before the stream is through.
+        unsafe { self.context.copy_in(self.jobs(from, to, kind), piece, self.streams[stream]) }
+    }
+
+    fn results_out(&self, from: usize, to: usize, kind: Kind, stream: usize) -> Result<(), GpuError> {
+        if !kind.answers() {
+            return self.copies_out(from, to, stream);
+        }
+        let piece = self.host.piece(from * kind.job()).cast_mut();
+        // SAFETY: locked memory, which nobody is at before the stream is through.
+        unsafe { self.context.copy_out(piece, self.jobs(from, to, kind), self.streams[stream]) }
+    }
+
+    fn launch(&self, from: usize, work: &[Work], kind: Kind, stream: usize) -> Result<(), GpuError> {
+        let most = work.iter().map(|work| work.blocks(self.size)).max().unwrap_or(1);
+        let mut address = self.jobs(from, from + work.len(), kind).address();
+        let mut count = work.len() as u32;
+        let mut constants =
+            if let Kind::Crc32(polynomial) = kind { jobs::crc_constants(polynomial) } else { [0; 32] };
+        let second = match kind {
+            Kind::Crc32(_) => std::ptr::from_mut(&mut constants).cast(),
+            _ => std::ptr::from_mut(&mut count).cast(),
+        };
+        let (blocks, threads) = kind.grid(count, most);
+        let mut parameters = [std::ptr::from_mut(&mut address).cast(), second];
+        let parameters = if kind == Kind::Aes256Ctr { &mut parameters[..1] } else { &mut parameters[..] };
+        let launch = Launch { kernel: self.kernels[kind.kernel()], blocks, threads, parameters };
+        // SAFETY: the parameters are those that the kernel is declared with; each job names a piece with room behind it.
+        unsafe { self.context.launch(launch, self.streams[stream]) }
+    }
+
+    fn pass_apart(&self, work: &[Work], kind: Kind) -> Result<(), GpuError> {
+        self.copies_in(0, work.len(), 0)?;
+        self.jobs_in(0, work.len(), kind, 0)?;
+        self.context.synchronize(self.streams[0])?;
+        self.launch(0, work, kind, 0)?;
+        self.context.synchronize(self.streams[0])?;
+        self.results_out(0, work.len(), kind, 0)?;
+        self.context.synchronize(self.streams[0])
+    }
+
+    fn pass_overlapped(&self, work: &[Work], kind: Kind) -> Result<(), GpuError> {
+        let group = work.len().div_ceil(4 * LANES).max(1);
+        for (number, work) in work.chunks(group).enumerate() {
+            let (stream, from) = (number % LANES, number * group);
+            let to = from + work.len();
+            self.copies_in(from, to, stream)?;
+            self.jobs_in(from, to, kind, stream)?;
+            self.launch(from, work, kind, stream)?;
+            self.results_out(from, to, kind, stream)?;
+        }
+        self.streams.iter().try_for_each(|stream| self.context.synchronize(*stream))
+    }
+}
+
+/// The shortest of several: what is longer was disturbed.
+fn best(repetitions: u32, mut one: impl FnMut() -> Result<Duration, GpuError>) -> Result<Duration, GpuError> {
+    (0..repetitions).map(|_| one()).try_fold(Duration::MAX, |least, time| time.map(|time| least.min(time)))
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // Copies may be under way where a call has failed in between; they end with the context.
+        self.context.destroy();
+    }
+}
