@@ -18,6 +18,7 @@
 //! | `connection` | what a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
 //! | `chunks` | a body in the chunked coding, and how it is cut | `crates/server/tests/corpus.rs` |
 //! | `users` | a list of users | `crates/server/tests/corpus.rs` |
+//! | `ssd` | what an SSD answers, completes and writes into its host's memory; what its owner wants | `crates/devices/tests/corpus.rs` |
 //! | `preload` | rules of the preload library and a path; a key; a file of counters | `integrations/preload-rules/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
@@ -34,6 +35,7 @@ mod ndp;
 mod net;
 mod preload;
 mod server;
+mod ssd;
 
 pub use abi::{descriptor, entry};
 pub use card::vfio_user;
@@ -44,3 +46,4 @@ pub use ndp::operators;
 pub use net::net;
 pub use preload::preload;
 pub use server::{chunks, head, users};
+pub use ssd::ssd;
