@@ -47,7 +47,7 @@
 //!
 //! * The engine in SystemVerilog: it comes later behind the same API.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
-//! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card UDP ([`card::net::Datagrams`]).
+//! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card (not on a NIC that the engine drives itself) UDP ([`card::net::Datagrams`]).
 
 pub mod card;
 pub mod completion;

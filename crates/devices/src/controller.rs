@@ -504,7 +504,9 @@ impl Controller {
             return;
         }
         // An interrupt of a device wakes too.
-        self.drives.iter_mut().for_each(Drives::arm);
+        if self.drives.as_mut().is_some_and(Drives::arm) {
+            return;
+        }
         let drives = self.drives.as_ref().and_then(Drives::timeout);
         let gpu = self.gpu.as_mut().and_then(Gpu::before_sleep);
         let timeout = [timeout, drives, gpu].into_iter().flatten().min();
@@ -512,6 +514,7 @@ impl Controller {
             Some(ring) => ring.wait(self.wake.as_raw_fd(), timeout),
             None => self.poll_plain(timeout),
         }
+        self.drives.iter_mut().for_each(Drives::disarm);
     }
 
     /// True where operations are under way whose end the kernel will tell.

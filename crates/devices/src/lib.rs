@@ -13,7 +13,7 @@
 //!                                     +--> memory  copy                             /
 //!                                     +--> copy    sendfile, splice, copy_file_range
 //!                                     |
-//!                                     +--> drives  commands of an NVMe host, over VFIO; an eventfd tells of their end
+//!                                     +--> drives  an NVMe host's commands, a NIC's frames, over VFIO; an eventfd tells of their end
 //!                                     +--> not ready: ring (poll) or poll(2), then again
 //!                                     +--> disk:      ring (read, write, fsync, zero-copy send), or a plain call
 //! ```
@@ -26,7 +26,7 @@
 //! | [`controller`] | starts, aborts, reaps, waits |
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | `ring` | io_uring, and all that is unsafe about it |
-//! | [`drives`] | SSDs that the process drives itself, over VFIO |
+//! | [`drives`] | SSDs and a NIC that the process drives itself, over VFIO |
 //! | [`gpu`] | a GPU that processes blocks, by CUDA's driver |
 //!
 //! ## Over a bus

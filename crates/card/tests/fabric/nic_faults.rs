@@ -165,9 +165,9 @@ fn cell(family: Family, way: Way, (when, fault): (When, Fault), nth: u64, lies: 
 fn ends(way: Way, fault: Fault) -> &'static [(Status, After)] {
     const MENDED: (Status, After) = (Status::Success, After::Nothing);
     match (way, fault) {
-        (_, Fault::Remove) => &[(Status::PeerReset, After::Reset)],
+        (_, Fault::Remove) => &[(Status::DeviceReset, After::Reset)],
         // It is found out and given up, or nothing is to be sent and it is the transfer's time that is over.
-        (_, Fault::HangHard) => &[(Status::PeerReset, After::Reset), (Status::Timeout, After::Reset)],
+        (_, Fault::HangHard) => &[(Status::DeviceReset, After::Reset), (Status::Timeout, After::Reset)],
         // Who waits for a NIC without having something to send can't know.
         (Way::In, Fault::Hang) => &[MENDED, (Status::Timeout, After::Attach)],
         _ => &[MENDED],

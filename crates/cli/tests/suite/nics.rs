@@ -138,7 +138,10 @@ fn a_nic_is_driven_past_the_kernel_and_given_back() {
     arrived(&mut rig, killed, "killed", part);
     let hung = rig.step("hung");
     let error = error(&hung.lines());
-    assert!(hung.code == 3 && error["stage"] == "destination", "{} {error}", hung.code);
+    assert!(
+        hung.code == 1 && error["status"] == "DEVICE_RESET" && error["stage"] == "destination",
+        "{error}"
+    );
     rig.step("pull");
     rig.guest.monitor("set_link net0 off").unwrap();
     rig.guest.send("go").unwrap();

@@ -8,6 +8,9 @@ use dcs_vfio::Mapping;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// A register that may be read at any time: STATUS of a NIC, VS of an NVMe controller.
+const FLUSHING: u64 = 8;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct VfioBus {
@@ -25,6 +28,11 @@ impl VfioBus {
         let own = Window { address: own, length: memory.length() };
         let bar = Window { address: bar, length: registers.length() };
         VfioBus { memory, own, registers, bar, answers: VecDeque::new() }
+    }
+
+    /// What was written to the device has arrived, and what it wrote before that is seen.
+    pub fn flush(&self) {
+        self.registers.read32(FLUSHING);
     }
 
     /// The next answer to a read.

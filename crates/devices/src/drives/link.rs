@@ -272,9 +272,22 @@ impl Link {
         self.network.abort(&mut self.bus, operation);
     }
 
-    /// Has the next frame interrupt.
-    pub fn arm(&mut self) {
-        self.network.arm(&mut self.bus);
+    /// Has the next frame interrupt; or tells that there is something to do before that.
+    pub fn arm(&mut self, now: Nanos) -> bool {
+        // What is known already shall not interrupt.
+        self.network.quiet(&mut self.bus);
+        self.bus.flush();
+        self.look(now);
+        let busy = self.network.has_wish();
+        if !busy {
+            self.network.arm(&mut self.bus);
+        }
+        busy
+    }
+
+    /// Has no frame interrupt.
+    pub fn disarm(&mut self) {
+        self.network.disarm(&mut self.bus);
     }
 
     /// The engine ends. Connections that were ended are seen off, the others reset; true as long as that is not done.

@@ -382,9 +382,15 @@ impl Drives {
         }
     }
 
-    /// Has the NIC interrupt when something happens: the engine is about to sleep. SSDs do so each time.
-    pub fn arm(&mut self) {
-        self.link.iter_mut().for_each(Link::arm);
+    /// Has the NIC interrupt when something happens: the engine is about to sleep. SSDs do so each time. True where something has happened.
+    pub fn arm(&mut self) -> bool {
+        let now = self.now();
+        self.link.as_mut().is_some_and(|link| link.arm(now))
+    }
+
+    /// The engine is awake: it looks for what happens.
+    pub fn disarm(&mut self) {
+        self.link.iter_mut().for_each(Link::disarm);
     }
 
     /// How long until they want to be looked after, whatever else happens.

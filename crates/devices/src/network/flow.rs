@@ -63,6 +63,8 @@ pub struct Flow {
     ended: Option<u64>,
     /// The connection is gone, and why.
     closed: Option<Reason>,
+    /// The NIC was given up.
+    pub forsaken: bool,
     writes: Vec<(u64, Write)>,
     /// The host has ended its own stream.
     pub shut: bool,
@@ -188,7 +190,7 @@ impl Flow {
             // It is acknowledged, or the connection is gone: closed() comes first then.
             let outcome = match self.closed {
                 None => Outcome::Moved { bytes: write.length.into(), path: self.path, held: false },
-                Some(_) => Outcome::Failed(Fault::new(Status::PeerReset)),
+                Some(reason) => Outcome::Failed(self.fault(reason)),
             };
             told.push_back(Told::Done(write.operation, outcome));
         }
@@ -225,14 +227,23 @@ impl Flow {
                 _ => at += 1,
             }
         }
-        if self.closed.is_none() {
-            return;
-        }
+        let Some(fault) = self.closed.map(|reason| self.fault(reason)) else { return };
         for (_, write) in &mut self.writes {
             if !std::mem::replace(&mut write.answered, true) {
-                let outcome = Outcome::FailedHeld(Fault::new(Status::PeerReset));
+                let outcome = Outcome::FailedHeld(fault);
                 told.push_back(Told::Done(write.operation, outcome));
             }
+        }
+    }
+
+    /// Why it is gone, as transfers are told.
+    fn fault(&self, reason: Reason) -> Fault {
+        // errno of connections that nobody answers any more (ETIMEDOUT), or to which there is no way (EHOSTUNREACH).
+        match reason {
+            _ if self.forsaken => Fault::new(Status::DeviceReset),
+            Reason::TimedOut => Fault { status: Status::PeerReset, errno: 110 },
+            Reason::Unreachable => Fault { status: Status::PeerReset, errno: 113 },
+            _ => Fault::new(Status::PeerReset),
         }
     }
 
@@ -250,7 +261,7 @@ impl Flow {
             None => None,
             Some(_) if here > 0 => Some(moved(here)),
             // Whatever was to come still is lost: that is no end of a stream.
-            Some(_) => Some(Outcome::Failed(Fault::new(Status::PeerReset))),
+            Some(reason) => Some(Outcome::Failed(self.fault(reason))),
         }
     }
 }

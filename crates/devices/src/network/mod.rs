@@ -310,9 +310,24 @@ impl Network {
         }
     }
 
+    /// Has the NIC forget what came by now: see [`Nic::quiet`].
+    pub fn quiet(&mut self, bus: &mut dyn Bus) {
+        self.nic.quiet(bus);
+    }
+
+    /// There is something that it wants.
+    pub fn has_wish(&self) -> bool {
+        !self.told.is_empty() || !self.wishes.is_empty()
+    }
+
     /// Has the next frame interrupt: see [`Nic::arm`].
     pub fn arm(&mut self, bus: &mut dyn Bus) {
         self.nic.arm(bus);
+    }
+
+    /// Has none interrupt: see [`Nic::disarm`].
+    pub fn disarm(&mut self, bus: &mut dyn Bus) {
+        self.nic.disarm(bus);
     }
 
     /// Resets connections that the host has not ended. Of those that it has, the rest is sent: true as long as some of it is not
@@ -355,6 +370,7 @@ impl Network {
             }
             nic::State::Failed(failure) if self.fresh => {
                 self.fresh = false;
+                self.flows.values_mut().for_each(|flow| flow.forsaken = true);
                 // What was pulled out writes nowhere; what the host has switched off is the host's.
                 match failure {
                     nic::Failure::Gone => self.silenced(bus),
@@ -634,7 +650,7 @@ impl Network {
     pub fn read(&mut self, bus: &mut dyn Bus, now: Nanos, name: net::Flow, place: (OperationId, u64, u32)) {
         let (operation, memory, length) = place;
         let Some(flow) = self.flows.get_mut(&name) else {
-            return self.fail(operation, Status::PeerReset);
+            return self.fail(operation, self.gone());
         };
         let more = flow.read(bus, operation, memory, length);
         flow.settle(&mut self.told);
@@ -648,7 +664,7 @@ impl Network {
     pub fn write(&mut self, name: net::Flow, write: WriteTo<'_>) {
         let WriteTo { operation, block, piece, more, origins } = write;
         let (Some(stack), Some(flow)) = (self.stack.as_mut(), self.flows.get_mut(&name)) else {
-            return self.fail(operation, Status::PeerReset);
+            return self.fail(operation, self.gone());
         };
         let policy = if origins.is_empty() { Policy::Hold } else { Policy::Reread };
         self.next_token += 1;
@@ -665,7 +681,15 @@ impl Network {
                 }
             }
             Err(net::SendError::Full) => self.fail(operation, Status::OutOfResources),
-            Err(_) => self.fail(operation, Status::PeerReset),
+            Err(_) => self.fail(operation, self.gone()),
+        }
+    }
+
+    /// What is said of connections that are gone.
+    fn gone(&self) -> Status {
+        match self.nic.state() {
+            nic::State::Failed(_) => Status::DeviceReset,
+            _ => Status::PeerReset,
         }
     }
 

@@ -217,11 +217,28 @@ impl Nic {
         }
     }
 
+    /// Has the NIC forget what was sent and has come by now, where there are interrupts ([`Config::interrupts`]). Who does this, has a register read
+    /// answered, and polls, has seen all that it forgot; what is sent or comes later raises the interrupt of the next [`Nic::arm`].
+    pub fn quiet(&mut self, bus: &mut dyn Bus) {
+        if self.stage == Stage::Ready && self.config.interrupts {
+            let (register, value) = self.chip.quiet;
+            self.registers.write32(bus, register, value);
+        }
+    }
+
     /// Has the next frame that was sent or has come raise an interrupt, one, where there are interrupts ([`Config::interrupts`]). One that
-    /// was sent or has come since the last interrupt may raise it at once.
+    /// was sent or has come since the last interrupt, or since [`Nic::quiet`], raises it at once.
     pub fn arm(&mut self, bus: &mut dyn Bus) {
         if self.stage == Stage::Ready && self.config.interrupts {
             let (register, value) = self.chip.arm;
+            self.registers.write32(bus, register, value);
+        }
+    }
+
+    /// Has no frame raise an interrupt, until the next [`Nic::arm`].
+    pub fn disarm(&mut self, bus: &mut dyn Bus) {
+        if self.stage == Stage::Ready && self.config.interrupts {
+            let (register, value) = self.chip.disarm;
             self.registers.write32(bus, register, value);
         }
     }

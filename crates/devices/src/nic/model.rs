@@ -39,6 +39,10 @@ pub(super) struct Chip {
     pub piece: u64,
     /// What lets one MSI-X message come: register and value. See [`Nic::arm`](super::Nic::arm).
     pub arm: (u64, u32),
+    /// What lets none come.
+    pub disarm: (u64, u32),
+    /// What has the NIC forget why it would send one.
+    pub quiet: (u64, u32),
     /// What has both rings raise MSI-X vector 0, once each time that it is allowed: registers and values.
     pub vectors: &'static [(u64, u32)],
     /// What TXDCTL and RXDCTL are set to.
@@ -82,6 +86,8 @@ static E1000E: Chip = Chip {
     negotiate: false,
     piece: 8192,
     arm: (register::IMS, 1 << 20 | 1 << 22),
+    disarm: (register::IMC, 1 << 20 | 1 << 22),
+    quiet: (register::ICR, 1 << 20 | 1 << 22),
     // The causes of queue 0 are vector 0's (IVAR), which clears them and masks them again (EIAC, IAM, CTRL_EXT.EIAME).
     vectors: &[
         (register::CTRL_EXT, 1 << 24 | 1 << 31),
@@ -101,6 +107,8 @@ static IGB: Chip = Chip {
     negotiate: true,
     piece: 32768,
     arm: (register::EIMS, 1),
+    disarm: (register::EIMC, 1),
+    quiet: (register::EICR, 1),
     // Both causes of queue 0 are vector 0's (IVAR), which clears itself (EIAC) and masks itself again (EIAM).
     vectors: &[
         (register::GPIE, 1 << 4 | 1 << 30 | 1 << 31 | 1),
@@ -132,6 +140,7 @@ pub(super) mod register {
     pub const STATUS: u64 = 0x0008;
     pub const CTRL_EXT: u64 = 0x0018;
     pub const MDIC: u64 = 0x0020;
+    pub const ICR: u64 = 0x00c0;
     pub const IMS: u64 = 0x00d0;
     pub const IMC: u64 = 0x00d8;
     /// Interrupts of the 82574. [82574, 10.2.4]
@@ -144,8 +153,10 @@ pub(super) mod register {
     /// Interrupts of the 82576. [82576, 8.8]
     pub const GPIE: u64 = 0x1514;
     pub const EIMS: u64 = 0x1524;
+    pub const EIMC: u64 = 0x1528;
     pub const EIAC: u64 = 0x152c;
     pub const EIAM: u64 = 0x1530;
+    pub const EICR: u64 = 0x1580;
     pub const IVAR_0: u64 = 0x1700;
     pub const RXCSUM: u64 = 0x5000;
     /// Longest frame. Advanced only.
