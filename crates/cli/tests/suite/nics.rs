@@ -25,7 +25,7 @@ const ALL: (Flavour, &[&str]) =
 /// One SSD with data, and a NIC.
 fn machine(place: &Place, nic: Nic, network: &Network) -> Machine {
     place.write("data.img", &data(BYTES, 1));
-    let machine = Machine::new().memory(768).limit(LIMIT).iommu();
+    let machine = Machine::new().memory(768).limit(3 * LIMIT).iommu();
     let machine = ssd(machine, "data", &raw(&place.path("data.img")), "");
     machine.nic(nic, network)
 }
