@@ -75,7 +75,7 @@ pub fn refused(py: Python<'_>, error: &Error, stage: Stage) -> PyErr {
         Error::Size(error) => (Status::ReadError, errno_of(error)),
         Error::Start(error) | Error::IoUring(error) => (Status::OutOfResources, errno_of(error)),
         Error::Gpu(_) => (Status::OutOfResources, Errno::NODEV.raw_os_error()),
-        Error::NoGpu(_) => (Status::UnknownOperator, Errno::NODEV.raw_os_error()),
+        Error::NoGpu(..) => (Status::UnknownOperator, Errno::NODEV.raw_os_error()),
         Error::Range => (Status::OutOfRange, Errno::RANGE.raw_os_error()),
         Error::SessionFull => (Status::OutOfResources, Errno::AGAIN.raw_os_error()),
         Error::Stopped => (Status::QueueDeleted, Errno::SHUTDOWN.raw_os_error()),
@@ -87,7 +87,9 @@ pub fn refused(py: Python<'_>, error: &Error, stage: Stage) -> PyErr {
                                the results of some first"
                 .to_string()
         }
-        Error::NoGpu(name) => format!("{name}: this engine has no GPU: make one that has, by Engine(gpu=0)"),
+        Error::NoGpu(name, _) => {
+            format!("{name}: this engine has no GPU: make one that has, by Engine(gpu=0)")
+        }
         other => other.to_string(),
     };
     let advice = "nothing was moved";

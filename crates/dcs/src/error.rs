@@ -29,9 +29,9 @@ pub enum Error {
     /// The GPU that the engine is to have cannot be had.
     #[error(transparent)]
     Gpu(#[from] dcs_devices::gpu::GpuError),
-    /// A chain asks for a GPU, and the engine has none.
+    /// A chain asks for a GPU, by this operator at this place, and the engine has none.
     #[error("{0}: this engine has no GPU (Builder::gpu)")]
-    NoGpu(&'static str),
+    NoGpu(&'static str, u8),
     /// The engine has all the sessions that it was made for.
     #[error("the engine has no room for another session (Builder::sessions)")]
     NoSessions,

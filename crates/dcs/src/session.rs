@@ -178,9 +178,10 @@ impl Request<'_> {
             return Err(Error::ChainTooLong);
         }
         if !self.session.engine.has_gpu()
-            && let Some(name) = self.chain.iter().find_map(Op::gpu_name)
+            && let Some((at, name)) =
+                self.chain.iter().map(Op::gpu_name).enumerate().find_map(|(at, name)| Some((at, name?)))
         {
-            return Err(Error::NoGpu(name));
+            return Err(Error::NoGpu(name, at as u8));
         }
         let memory = self.sink.0.memory.clone();
         // A prefix of no bytes is no prefix.

@@ -188,7 +188,7 @@ fn errno(error: &Error) -> c_int {
         Error::NoSessions => libc::EMFILE,
         Error::Stopped => libc::ESHUTDOWN,
         Error::CallerDriven => libc::EOPNOTSUPP,
-        Error::Card(_) | Error::Drive(_) | Error::Gpu(_) | Error::NoGpu(_) => libc::ENODEV,
+        Error::Card(_) | Error::Drive(_) | Error::Gpu(_) | Error::NoGpu(..) => libc::ENODEV,
         _ => libc::EINVAL,
     }
 }

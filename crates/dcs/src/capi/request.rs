@@ -266,8 +266,8 @@ fn failure(error: &Error) -> Failure {
         Error::Stopped => {
             Failure { errno: libc::ESHUTDOWN, ..Failure::new(Status::QueueDeleted, Stage::Queue) }
         }
-        Error::NoGpu(_) => {
-            Failure { errno: libc::ENODEV, ..Failure::new(Status::UnknownOperator, Stage::Operator) }
+        Error::NoGpu(_, at) => {
+            Failure { errno: libc::ENODEV, at: *at, ..Failure::new(Status::UnknownOperator, Stage::Operator) }
         }
         Error::Range => Failure::new(Status::OutOfRange, Stage::Source),
         Error::Size(error) => Failure {

@@ -71,6 +71,28 @@ static void descriptors(void) {
     }
 }
 
+/* No GPU is there for sure, and nobody else does what it is to do. */
+static void gpus(void) {
+    int in = open_input(), out = create("out");
+    const struct dcs_op second[] = {MD5, {.op = DCS_OP_MD5 | DCS_OP_ON_GPU}};
+    CHECK(dcs_op_from_name("gpu:md5") == second[1].op && dcs_op_from_name("gpu:gzip") == 0);
+    refuse(out, in, second, 2, ENODEV, DCS_STATUS_UNKNOWN_OPERATOR, DCS_STAGE_OPERATOR, 1);
+    CHECK(setenv("DCS_CUDA_LIBRARY", "/no/such/libcuda.so.1", 1) == 0);
+    struct dcs_engine_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.gpu = 1;
+    struct dcs_engine *none = NULL;
+    FAILS(dcs_engine_start(&options, &none), ENODEV);
+    CHECK(none == NULL);
+    char line[200];
+    size_t length = dcs_gpu_sentence(1, line, sizeof line);
+    CHECK(length > 20 && strstr(line, "no GPU: /no/such/libcuda.so.1") == line);
+    CHECK(dcs_gpu_sentence(1, NULL, 0) == length);
+    close(in);
+    close(out);
+}
+
 static void chains(void) {
     int in = open_input(), out = create("out");
     uint8_t parameters[DCS_AES256_XTS_PARAMETERS] = {0};
@@ -377,6 +399,7 @@ int main(int argc, char **argv) {
     engine = start_engine();
     session = open_session(engine, 4);
     descriptors();
+    gpus();
     chains();
     nulls_and_sizes();
     requests();

@@ -4,7 +4,7 @@
 // nothing of speed, of a real driver's habits, or of the PTX, which ptxas checks (tools/gpu-kernels).
 //
 // What is asynchronous is done late, on a thread of the context's, streams in a random order: a buffer that is used again too early
-// gives wrong bytes. What the interface does not allow (a call without a context, a handle of another one, a copy from memory that is not
+// gives wrong bytes. After a fault, the other streams go on with what they have until the context is destroyed. What the interface does not allow (a call without a context, a handle of another one, a copy from memory that is not
 // locked, memory given back while a copy waits) ends the process with a message.
 //
 // The number of the device says what goes wrong:
@@ -121,6 +121,7 @@ struct Context {
     Ranges locked;  // of the host
     std::set<void *> own; // of those, what was allocated here
     Result failed = SUCCESS;
+    Stream *failing = nullptr;
     bool stopping = false;
     unsigned calls = 0, done = 0, kernels = 0, launches = 0;
     std::minstd_rand random{1};
@@ -133,7 +134,7 @@ struct Context {
         for (;;) {
             std::vector<Stream *> ready;
             for (Stream *stream : streams) {
-                if (!stream->work.empty() && failed == SUCCESS) {
+                if (!stream->work.empty() && stream != failing) {
                     ready.push_back(stream);
                 }
             }
@@ -150,7 +151,7 @@ struct Context {
             stream->busy = true;
             unsigned late = random() % 16 == 0 ? random() % 200 : 0;
             Result result = SUCCESS;
-            if (++done == unsigned(device - 1000) && device >= 1000 && device < 2000) {
+            if (device >= 1000 && device < 2000 && ++done == unsigned(device - 1000)) {
                 result = ILLEGAL_ADDRESS;
             }
             lock.unlock();
@@ -160,8 +161,9 @@ struct Context {
             }
             lock.lock();
             stream->busy = false;
-            if (result != SUCCESS) {
+            if (result != SUCCESS && failed == SUCCESS) {
                 failed = result;
+                failing = stream;
             }
             changed.notify_all();
         }
