@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo server python test swift preload hdfs lint fuzz bench bench-all report generate clean
+.PHONY: help build demo server python test swift preload hdfs gpu lint fuzz bench bench-all report generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,11 +46,18 @@ hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, bal
 	integrations/hdfs/setup
 	integrations/hdfs/demo.py
 
-lint: ## formatting, clippy, dependency licences and advisories
+gpu: build ## on a machine with a GPU of NVIDIA's: what it computes against the CPU, and in which time, to target/gpu
+	target/release/dcs doctor
+	DCS_GPU=demand $(CARGO) test -p dcs-devices -p dcs --locked --test gpu real_gpu -- --nocapture
+	mkdir -p target/gpu
+	target/release/dcs bench gpu --svg target/gpu/gpu.svg --json | tee target/gpu/gpu.jsonl
+
+lint: ## formatting, clippy, dependency licences and advisories, the GPU's kernels
 	@tools/setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	tools/deny
+	tools/gpu-kernels --check
 
 fuzz: ## each fuzz target for FUZZ_SECONDS seconds (needs a nightly toolchain and cargo-fuzz)
 	tools/fuzz $(FUZZ_SECONDS)
@@ -64,8 +71,9 @@ bench-all: build ## every job, with small objects, cold files and hogs, and obje
 report: build ## the papers' experiments beside the papers' figures, on one page: target/report/index.html
 	tools/report
 
-generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi
+generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi; the GPU's kernels
 	$(CARGO) run -q -p dcs-abi-gen
+	tools/gpu-kernels
 
 clean: ## remove what was built
 	$(CARGO) clean
