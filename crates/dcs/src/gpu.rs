@@ -2,10 +2,13 @@
 //! engine, and [`Op::on_gpu`](crate::Op::on_gpu) has it do an operator of a chain.
 
 use crate::kernel::offload::{answer_of, work_of};
+use crate::session::DEPTH_MAX;
+use crate::{Engine, Op, Sink, Source};
 use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
 use dcs_devices::gpu::Work;
 use dcs_devices::gpu::measure::Bench;
 use dcs_ndp::{Context, Lanes, Piece};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use dcs_devices::gpu::measure::Floor;
@@ -39,6 +42,9 @@ pub struct Measured {
     pub overlapped: f64,
     /// One core of this machine's CPU, on as many streams.
     pub cpu: f64,
+    /// A whole engine, from memory through the operator on the GPU to /dev/null, and the same with the operator on the engine's own core. None where
+    /// pieces are no blocks of an engine, or there are more streams than a session has room for.
+    pub engine: Option<(f64, f64)>,
 }
 
 /// Why nothing was measured.
@@ -50,6 +56,9 @@ pub enum MeasureError {
     /// It computes something else than the CPU.
     #[error("{0}: the GPU computes something else than the CPU")]
     Wrong(&'static str),
+    /// The engine could not be started, or a transfer failed.
+    #[error("the engine: {0}")]
+    Engine(String),
     /// Sizes that are none.
     #[error("pieces are multiples of 64 bytes, and there is at least one stream and one repetition")]
     Plan,
@@ -124,6 +133,7 @@ fn one(plan: &Plan, bench: &mut Bench, floor: &Floor, operator: Operator) -> Res
         of_floor: traffic * rate(times.resident) / floor.memory,
         apart: rate(times.apart),
         overlapped: rate(times.overlapped),
+        engine: on_engine(operator, name, plan)?,
         cpu: rate(on_cpu(operator, plain, plan)),
     })
 }
@@ -162,4 +172,55 @@ fn on_cpu(operator: Operator, mut data: Vec<u8>, plan: &Plan) -> Duration {
     }
     std::hint::black_box(&data);
     least
+}
+
+/// Pieces of each stream that go through an engine.
+const PIECES: usize = 8;
+
+/// Bytes per second of an engine that has a GPU: done by that, and by its own core.
+fn on_engine(
+    operator: Operator,
+    name: &'static str,
+    plan: &Plan,
+) -> Result<Option<(f64, f64)>, MeasureError> {
+    let depth = u16::try_from(plan.streams).ok().filter(|depth| *depth <= DEPTH_MAX);
+    let size = u32::try_from(plan.size).ok().filter(|size| size.is_multiple_of(4096));
+    let (Some(depth), Some(size)) = (depth, size) else { return Ok(None) };
+    let failed = |error: crate::Error| MeasureError::Engine(error.to_string());
+    let mut builder = Engine::builder().block_size(size).blocks((2 * u32::from(depth)).max(64)).sessions(1);
+    builder = builder.commands(depth.max(64)).window(2).gpu(plan.wanted.device);
+    if let Some(library) = &plan.wanted.library {
+        builder = builder.gpu_library(library);
+    }
+    let engine = builder.start().map_err(failed)?;
+    let session = engine.session_with_depth(depth).map_err(failed)?;
+    let bytes: Arc<[u8]> = (0..PIECES * plan.size).map(|at| (at ^ at >> 9) as u8).collect();
+    let null = std::fs::File::options().write(true).open("/dev/null");
+    let null = null.map_err(|error| MeasureError::Engine(format!("/dev/null: {error}")))?;
+    let parameter = parameter(operator, 0);
+    let mut here = Context::new(operator, &parameter).map_err(|_| MeasureError::Wrong(name))?;
+    here.absorb(&bytes);
+    let value = here.value();
+    let pass = |on_gpu: bool| -> Result<Duration, MeasureError> {
+        let op = Op::Raw { number: operator as u8, parameter: parameter.clone() };
+        let op = if on_gpu { op.on_gpu() } else { op };
+        let start = Instant::now();
+        let submit = |_| session.transfer(Source::memory(Arc::clone(&bytes)), [op.clone()], Sink::fd(&null));
+        let running = (0..depth).map(submit).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        for transfer in running {
+            let done = transfer.wait().map_err(|error| MeasureError::Engine(error.to_string()))?;
+            let right =
+                done.digests.iter().all(|digest| Some(digest.bytes()) == value.as_ref().map(AsRef::as_ref));
+            if !right {
+                return Err(MeasureError::Wrong(name));
+            }
+        }
+        Ok(start.elapsed())
+    };
+    let best = |on_gpu| -> Result<f64, MeasureError> {
+        let passes = (0..plan.repetitions.clamp(2, 4)).map(|_| pass(on_gpu));
+        let least = passes.reduce(|one, other| Ok(one?.min(other?))).unwrap_or(Ok(Duration::MAX))?;
+        Ok((usize::from(depth) * bytes.len()) as f64 / least.as_secs_f64())
+    };
+    Ok(Some((best(true)?, best(false)?)))
 }

@@ -43,7 +43,8 @@ Examples:
 on GPU: the kernel on data that are on the GPU already, by the GPU's own clock (events). of memory: the share of the rate that the
 GPU's memory shows in a copy within it, measured in the same run, where every byte is read once, and written once by a cipher.
 apart: copies in, kernel, copies out, each after the one before; overlapped: in several streams. one core: this machine's CPU, on as
-many streams. The first pass of each is checked against the CPU: a wrong byte or digest is an error, not a result.
+many streams. engine: a whole engine, from memory through the operator to /dev/null, the operator on the GPU and on the engine's own core.
+The first pass of each is checked against the CPU, and every digest of an engine: a wrong byte or digest is an error, not a result.
 Digests of one stream are one serial chain: a GPU is fast where there are thousands of streams.
 Pieces of all streams are in locked memory and on the GPU: --streams times --size on both sides.
 With the stand-in that tests have in the driver's place it runs, says so in every line, and draws nothing.
@@ -108,6 +109,7 @@ fn failed(error: MeasureError) -> Failure {
     let advice = match &error {
         MeasureError::Gpu(_) => "dcs doctor tells of the GPUs of this machine",
         MeasureError::Wrong(_) => "please report it, with the output of dcs doctor",
+        MeasureError::Engine(_) => "take fewer --streams, or look at dcs doctor",
         MeasureError::Plan => "see dcs bench gpu --help",
     };
     Failure::new(Exit::Failed, format!("bench gpu: {error}")).advise(advice)
@@ -134,24 +136,36 @@ fn head(gpu: &Properties, report: &Report) {
 fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], report: &Report) {
     let mark = if gpu.stand_in { "  (stand-in, no GPU)" } else { "" };
     report.text(format_args!(
-        "\n{} streams, pieces of {}; memory of the GPU {:.1} GiB/s, copies in {:.1}, out {:.1}{mark}",
+        "\n{} stream{}, pieces of {}; memory of the GPU {:.1} GiB/s, copies in {:.1}, out {:.1}{mark}",
         plan.streams,
+        if plan.streams == 1 { "" } else { "s" },
         human(plan.size as u64),
         floor.memory / GIB,
         floor.copy_in / GIB,
         floor.copy_out / GIB,
     ));
     report.text(format_args!(
-        "  {:15}{:>10}{:>11}{:>10}{:>12}{:>10}{:>10}",
-        "operator", "on GPU", "of memory", "apart", "overlapped", "one core", "x core"
+        "  {:15}{:>10}{:>11}{:>10}{:>12}{:>10}{:>10}{:>12}{:>12}",
+        "operator",
+        "on GPU",
+        "of memory",
+        "apart",
+        "overlapped",
+        "one core",
+        "x core",
+        "engine, GPU",
+        "engine, CPU"
     ));
     report.object(&json!({
         "event": "floor", "stand_in": gpu.stand_in, "gpu": gpu.name, "streams": plan.streams, "size": plan.size,
         "memory_gib_per_s": floor.memory / GIB, "copy_in_gib_per_s": floor.copy_in / GIB, "copy_out_gib_per_s": floor.copy_out / GIB,
     }));
     for one in measured {
+        let engine = |of: fn((f64, f64)) -> f64| one.engine.map(|rates| of(rates) / GIB);
+        let shown = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.2}"));
+        let (there, here) = (engine(|rates| rates.0), engine(|rates| rates.1));
         report.text(format_args!(
-            "  {:15}{:>10.2}{:>10.1}%{:>10.2}{:>12.2}{:>10.2}{:>10.2}{mark}",
+            "  {:15}{:>10.2}{:>10.1}%{:>10.2}{:>12.2}{:>10.2}{:>10.2}{:>12}{:>12}{mark}",
             one.operator,
             one.resident / GIB,
             100.0 * one.of_floor,
@@ -159,12 +173,15 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
             one.overlapped / GIB,
             one.cpu / GIB,
             one.overlapped / one.cpu,
+            shown(there),
+            shown(here),
         ));
         report.object(&json!({
             "event": "measurement", "stand_in": gpu.stand_in, "gpu": gpu.name, "operator": one.operator,
             "streams": plan.streams, "size": plan.size, "runs": plan.repetitions,
             "on_gpu_gib_per_s": one.resident / GIB, "of_memory": one.of_floor, "apart_gib_per_s": one.apart / GIB,
             "overlapped_gib_per_s": one.overlapped / GIB, "one_core_gib_per_s": one.cpu / GIB,
+            "engine_gpu_gib_per_s": there, "engine_cpu_gib_per_s": here,
         }));
     }
 }
