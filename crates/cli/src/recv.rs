@@ -60,6 +60,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
         engine: engines.any(),
     };
     let done = transfer::run(job, report)?;
+    from.finish();
     expected.check(&done.completion, &target)?;
     let destination = recv.file.as_str();
     target.commit(done.completion.bytes_out)?;
@@ -97,6 +98,15 @@ impl From {
         match self {
             From::Connection(connection) => Source::socket(connection),
             From::Card(connection) => Source::connection(connection),
+        }
+    }
+
+    /// Tells the peer that all was received, and nothing comes back: a connection that is dropped is reset, but by the kernel, which knows better.
+    fn finish(&self) {
+        match self {
+            From::Connection(_) => {}
+            // A peer that is gone already needs no telling.
+            From::Card(connection) => _ = connection.shutdown(),
         }
     }
 

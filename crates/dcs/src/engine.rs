@@ -424,13 +424,18 @@ impl Shared {
 
     /// The same, and waits no longer than so.
     pub fn admin_within(&self, entry: AdminEntry, limit: Option<Duration>) -> Result<(u32, u32), Status> {
+        self.answer(&self.begin_admin(entry), limit)?
+    }
+
+    /// Has an admin command run, whose answer comes here.
+    pub fn begin_admin(&self, entry: AdminEntry) -> Receiver<Result<(u32, u32), Status>> {
         let (send, receive) = std::sync::mpsc::channel();
         self.push(Control::Admin(entry, send));
-        self.answer(&receive, limit)?
+        receive
     }
 
     /// Waits for what the backend was asked, unless that takes too long, or it has stopped.
-    fn answer<T>(&self, receive: &Receiver<T>, limit: Option<Duration>) -> Result<T, Status> {
+    pub fn answer<T>(&self, receive: &Receiver<T>, limit: Option<Duration>) -> Result<T, Status> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         if self.driver == Driver::Thread {
             return match limit {

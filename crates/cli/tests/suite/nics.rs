@@ -360,3 +360,23 @@ wait $RECV; step back sh -c "cat /tmp/recv; exit $?"
     assert!(image[16384 * 512..][..4 * MIB] == image[..4 * MIB], "what came back is what was sent");
     assert!(lost.load(Ordering::Relaxed) > 20, "{lost:?} frames were lost");
 }
+
+/// Anywhere, in a container too.
+#[test]
+fn what_names_no_nic_is_said() {
+    let place = Place::new();
+    place.write("a", b"a");
+    let at = "--address 10.0.2.15/24";
+    place
+        .run(&format!("send a 10.0.2.2:9 --nic 0000:7f:1f.7 {at}"))
+        .fails(7, &["no PCI function 0000:7f:1f.7"]);
+    place
+        .run(&format!("recv 9000 b --nic eth0 {at}"))
+        .fails(2, &["eth0: that is no address of a PCI function"]);
+    place
+        .run("send a 10.0.2.2:9 --nic 01:00.0 --address 10.0.2.15")
+        .fails(2, &["--address 10.0.2.15", "/24"]);
+    assert_eq!(place.run("send a 10.0.2.2:9 --nic 01:00.0").code(), 2, "it has no address");
+    assert_eq!(place.run(&format!("send a 10.0.2.2:9 {at}")).code(), 2, "what has it?");
+    assert_eq!(place.names(), ["a"]);
+}

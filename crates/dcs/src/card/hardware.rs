@@ -78,8 +78,8 @@ pub(super) struct Hardware {
     events: [OwnedFd; 2],
     admin: Ring,
     commands: Ring,
-    /// Admin commands that the card has, by identifier.
-    asked: HashMap<u16, Sender<Answer>>,
+    /// Admin commands that the card has, by identifier: which, and who asked.
+    asked: HashMap<u16, (u8, Sender<Answer>)>,
     waiting: VecDeque<(AdminEntry, Option<Sender<Answer>>)>,
     /// Bytes of the descriptor in each slot, which may hold keys.
     lengths: [usize; SLOTS],
@@ -253,7 +253,8 @@ impl Hardware {
             }
             entry.cid = self.next_cid;
             // One whose answer nobody wants is kept all the same: the ring has that many entries.
-            self.asked.insert(entry.cid, answer.unwrap_or_else(|| std::sync::mpsc::channel().0));
+            let answer = answer.unwrap_or_else(|| std::sync::mpsc::channel().0);
+            self.asked.insert(entry.cid, (entry.opcode, answer));
             self.buffer.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
             Ring::advance(&mut self.admin.tail);
             self.registers.write32(sq_tail_doorbell(0) as u64, self.admin.tail.into());
@@ -274,10 +275,14 @@ impl Hardware {
             any = true;
             self.admin.turned ^= Ring::advance(&mut self.admin.head);
             self.registers.write32(cq_head_doorbell(0) as u64, self.admin.head.into());
-            if let Some(answer) = self.asked.remove(&found.cid) {
+            if let Some((asked, answer)) = self.asked.remove(&found.cid) {
                 let status = Status::from_code(found.status >> 1);
                 let told = if status.is_success() { Ok((found.value, found.extra)) } else { Err(status) };
-                let _ = answer.send(told);
+                let unwanted = answer.send(told).is_err();
+                if unwanted && told.is_ok() && matches!(asked, opcode::ACCEPT | opcode::CONNECT) {
+                    // A connection that nobody waits for any more.
+                    self.waiting.push_back((self::entry(opcode::RELEASE, 0, &[found.value]), None));
+                }
             }
         }
         self.give_admin();

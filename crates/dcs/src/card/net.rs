@@ -11,7 +11,8 @@ use dcs_abi::status::Status;
 use dcs_devices::Endpoint;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::num::NonZeroU16;
-use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Why there is no listener, no connection, or no datagrams.
@@ -45,7 +46,14 @@ fn entry(opcode: u8, words: &[u32]) -> AdminEntry {
 
 /// Waits for connections to a port. Dropping it ends that.
 #[derive(Debug)]
-pub struct Listener(Held);
+pub struct Listener {
+    held: Held,
+    /// Connections that somebody began to wait for, and gave up: whoever waits next has them.
+    given_up: Mutex<Vec<Receiver<Accepted>>>,
+}
+
+/// A connection's handle, and the peer's address.
+type Accepted = Result<(u32, u32), Status>;
 
 /// A connection. Dropping it resets it, unless its own stream was ended before ([`Connection::shutdown`]).
 #[derive(Clone, Debug)]
@@ -101,7 +109,8 @@ impl Engine {
     pub fn listen(&self, port: u16) -> Result<Listener, NetError> {
         let nic = self.nic("listen")?;
         let (handle, _) = self.ask("listen", &entry(opcode::LISTEN, &[nic, port.into()]))?;
-        Ok(Listener(Held { engine: Arc::clone(&self.shared), handle }))
+        let held = Held { engine: Arc::clone(&self.shared), handle };
+        Ok(Listener { held, given_up: Mutex::default() })
     }
 
     /// Connects from the card's address, or from the NIC's.
@@ -159,11 +168,27 @@ impl Listener {
     }
 
     fn accept_within(&self, limit: Option<Duration>) -> Result<Connection, NetError> {
-        let engine = &self.0.engine;
-        let accepted = engine.admin_within(entry(opcode::ACCEPT, &[self.0.handle]), limit);
-        let (handle, peer) = accepted.map_err(|status| NetError { what: "accept a connection", status })?;
+        let Held { engine, handle } = &self.held;
+        let given_up = || self.given_up.lock().unwrap_or_else(|error| error.into_inner());
+        let before = given_up().pop();
+        let asked = before.unwrap_or_else(|| engine.begin_admin(entry(opcode::ACCEPT, &[*handle])));
+        let accepted = engine.answer(&asked, limit);
+        if matches!(accepted, Err(Status::Timeout)) {
+            given_up().push(asked);
+        }
+        let failed = |status| NetError { what: "accept a connection", status };
+        let (handle, peer) = accepted.and_then(|accepted| accepted).map_err(failed)?;
         let held = Arc::new(Held { engine: Arc::clone(engine), handle });
         Ok(Connection { held, peer: Ipv4Addr::from_bits(peer) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let given_up = std::mem::take(self.given_up.get_mut().unwrap_or_else(|error| error.into_inner()));
+        for (handle, _) in given_up.into_iter().filter_map(|asked| asked.try_recv().ok()?.ok()) {
+            self.held.engine.admin_later(entry(opcode::RELEASE, &[handle]));
+        }
     }
 }
 

@@ -330,7 +330,7 @@ impl Network {
         self.nic.disarm(bus);
     }
 
-    /// Resets connections that the host has not ended. Of those that it has, the rest is sent: true as long as some of it is not
+    /// Resets connections that the host has not ended. Of those that it has, the rest is sent: true as long as some of it, or its end, is not
     /// acknowledged.
     pub fn finish(&mut self, bus: &mut dyn Bus) -> bool {
         let open = self.flows.iter().filter(|(_, flow)| !flow.shut).map(|(name, _)| *name);
@@ -341,7 +341,8 @@ impl Network {
         self.flows.values_mut().for_each(|flow| flow.released = true);
         self.take_events(bus);
         self.flows.retain(|_, flow| !flow.is_over());
-        !self.flows.is_empty()
+        let stack = self.stack.as_ref();
+        self.flows.keys().any(|flow| stack.is_some_and(|stack| !stack.has_sent_all(*flow)))
     }
 
     /// When [`Network::poll`] is to be called at the latest.

@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::slab::{Key, Slab};
 use crate::statistics::{Statistics, Usage};
 use crate::tcp::segment::Header;
-use crate::tcp::{Secrets, Tcb};
+use crate::tcp::{Secrets, State, Tcb};
 use core::hash::Hasher;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use siphasher::sip::SipHasher24;
@@ -233,6 +233,12 @@ impl Stack {
             connection.tcb.shutdown();
             self.touch(flow.0);
         }
+    }
+
+    /// Whether all of a stream that was ended ([`Stack::shutdown`]) is acknowledged, its end too; or the connection is gone.
+    pub fn has_sent_all(&self, flow: Flow) -> bool {
+        let connection = self.flows.get(flow.0);
+        connection.is_none_or(|connection| matches!(connection.tcb.state, State::FinWait2 | State::Over))
     }
 
     /// Ends a connection at once, by a reset.

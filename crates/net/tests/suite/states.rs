@@ -110,6 +110,16 @@ fn forge_window() -> u16 {
 }
 
 #[test]
+fn whether_the_end_of_a_stream_is_acknowledged_is_known() {
+    for state in STATES {
+        let Case { forge, flow, .. } = bring(state);
+        let Some(flow) = flow else { continue };
+        let sent = matches!(state, At::FinWait2 | At::TimeWait);
+        assert_eq!(forge.stack.has_sent_all(flow), sent, "{state:?}");
+    }
+}
+
+#[test]
 fn a_reset_with_the_very_number_ends_every_state() {
     for state in STATES {
         let Case { mut forge, flow, ours, theirs } = bring(state);
