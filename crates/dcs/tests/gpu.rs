@@ -293,6 +293,88 @@ fn a_slow_gpu_holds_up_nobody_else_and_a_transfer_may_give_up() {
     assert!(engine.statistics().is_idle);
 }
 
+/// Cancelled is cancelled, and what was delivered is the beginning of what should have been.
+fn check_cancelled(error: &TransferError, chain: &[Op], input: &[u8]) {
+    assert_eq!(error.status, Status::Cancelled, "{error}");
+    let expected = expected(chain, input).output;
+    let delivered = error.completion.memory.as_deref().unwrap();
+    assert!(expected[..delivered.len()] == *delivered, "{error}");
+}
+
+#[test]
+fn transfers_that_are_cancelled_at_any_moment_leave_nothing_behind() {
+    let Some(engine) = engine(0) else { return };
+    let session = engine.session().unwrap();
+    let input = data(9 * BLOCK as usize + 99, 5);
+    let (mut done, mut cancelled) = (0, 0);
+    for round in 0..40u64 {
+        let chain = if round % 2 == 0 { on_gpu(&all()) } else { vec![ctr(round as u8).on_gpu()] };
+        let start =
+            || session.transfer(Source::memory(input.clone()), chain.clone(), Sink::memory(input.len()));
+        let running: Vec<_> = (0..6).map(|_| start().unwrap()).collect();
+        for (at, transfer) in running.iter().enumerate() {
+            if at % 3 != 0 {
+                std::thread::sleep(Duration::from_micros(round * 37 % 900));
+                transfer.cancel();
+            }
+        }
+        for transfer in running {
+            match transfer.wait() {
+                Ok(completion) => {
+                    done += 1;
+                    check(&completion, completion.memory.as_deref().unwrap(), &chain, &input);
+                }
+                Err(error) => {
+                    cancelled += 1;
+                    check_cancelled(&error, &chain, &input);
+                }
+            }
+        }
+        assert!(engine.statistics().is_idle);
+    }
+    assert!(done >= 80 && cancelled > 20, "{done} {cancelled}");
+}
+
+#[test]
+fn a_gpu_that_answers_when_its_command_has_long_ended_is_not_listened_to() {
+    let Some(engine) = engine(5) else { return };
+    let session = engine.session().unwrap();
+    let input = data(4 * BLOCK as usize, 6);
+    let hung = session.request(Source::memory(input.clone()), [ctr(1).on_gpu()], Sink::memory(input.len()));
+    let began = std::time::Instant::now();
+    let error = hung.timeout(Duration::from_millis(100)).submit().unwrap().wait().unwrap_err();
+    // The grace that an engine gives what was aborted is over before the GPU answers.
+    assert_eq!(error.status, Status::Timeout, "{error}");
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    // Other commands are in its place when the answer comes, on the CPU and on the GPU.
+    while began.elapsed() < Duration::from_secs(8) {
+        for chain in [vec![ctr(2).on_gpu(), Op::Md5.on_gpu()], all()] {
+            let source = Source::memory(input.clone());
+            let done =
+                session.transfer(source, chain.clone(), Sink::memory(input.len())).unwrap().wait().unwrap();
+            check(&done, done.memory.as_deref().unwrap(), &chain, &input);
+        }
+    }
+    let counted = engine.statistics();
+    assert!(counted.is_idle && counted.blocks_free == counted.blocks, "{counted:?}");
+}
+
+#[test]
+fn an_engine_ends_while_its_gpu_works() {
+    let Some(engine) = engine(4) else { return };
+    let session = engine.session().unwrap();
+    let input = data(8 * BLOCK as usize, 7);
+    let start =
+        |op: Op| session.transfer(Source::memory(input.clone()), [op], Sink::memory(input.len())).unwrap();
+    let running: Vec<_> = [ctr(1), Op::Md5, Op::Crc32].into_iter().map(|op| start(op.on_gpu())).collect();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(engine);
+    for transfer in running {
+        let error = transfer.wait().unwrap_err();
+        assert!(matches!(error.status, Status::QueueDeleted | Status::Cancelled), "{error}");
+    }
+}
+
 #[test]
 fn the_kernels_are_what_their_source_compiles_to() {
     // `tools/gpu-kernels --check` compiles them anew, where the compiler can be had; this needs none.
