@@ -354,7 +354,7 @@ fn gpus_are_listed_and_none_is_no_fault() {
     tree.file("proc/driver/nvidia/version", "NVRM version: NVIDIA 570\nGCC version: 12");
     let found = examine(&tree.root(), &probes);
     says(row(&found, "CUDA's driver"), State::Ok, &["CUDA 12.8", "NVRM version: NVIDIA 570"]);
-    says(row(&found, "GPU 0"), State::Ok, &["NVIDIA A", "16 GiB", "8.5"]);
+    says(row(&found, "GPU 0"), State::Ok, &["NVIDIA A", "16.00 GiB", "8.5"]);
     says(row(&found, "GPU 1"), State::Note, &["too old"]);
     says(row(&found, "GPUDirect Storage"), State::Note, &["is there", "nothing of dcs uses it"]);
 }
