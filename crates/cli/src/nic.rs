@@ -34,7 +34,7 @@ pub fn say(engine: &Engine, report: &Report) {
     let mac: Vec<String> = interface.mac.iter().map(|byte| format!("{byte:02x}")).collect();
     let (mac, nic) = (mac.join(":"), &interface.wanted);
     report.remark(format_args!(
-        "dcs: {} ({:?}, {mac}) has {}/{} and a TCP of this process",
+        "dcs: {} (Intel {}, {mac}) has {}/{} and a TCP of this process",
         nic.function, interface.model, nic.address, nic.prefix
     ));
     report.object(&json!({

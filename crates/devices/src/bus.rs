@@ -32,6 +32,22 @@ pub trait Bus {
     /// As [`Bus::load`].
     fn store(&mut self, offset: u64, bytes: &[u8]);
 
+    /// Copies within the card's own memory, between places that don't overlap.
+    ///
+    /// # Panics
+    ///
+    /// As [`Bus::load`].
+    fn copy(&mut self, from: u64, to: u64, length: u64) {
+        let mut bytes = [0; 2048];
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(bytes.len() as u64);
+            self.load(from + done, &mut bytes[..part as usize]);
+            self.store(to + done, &bytes[..part as usize]);
+            done += part;
+        }
+    }
+
     /// A memory write to a bus address: a doorbell, a register, host memory. Posted: nothing tells whether it arrived, and a
     /// controller that needs to know reads back or waits for the effect. 4 and 8 byte writes that are aligned are not
     /// torn.

@@ -113,19 +113,16 @@ impl Flow {
 
     /// Bytes of the incoming stream have come, below what was granted.
     pub fn deliver(&mut self, bus: &mut dyn Bus, offset: u64, piece: Piece) {
-        let mut bytes = vec![0; piece.length as usize];
-        bus.load(piece.offset, &mut bytes);
-        let end = offset + bytes.len() as u64;
+        let end = offset + u64::from(piece.length);
         for place in &mut self.places {
             let (from, to) = (offset.max(place.start), end.min(place.start + u64::from(place.length)));
             if from >= to {
                 continue;
             }
-            let part = &bytes[(from - offset) as usize..(to - offset) as usize];
-            let at = from - place.start;
+            let (there, at, length) = (piece.offset + (from - offset), from - place.start, to - from);
             match &mut place.to {
-                To::Block(_, memory) => bus.store(*memory + at, part),
-                To::Aside(aside) => aside[at as usize..at as usize + part.len()].copy_from_slice(part),
+                To::Block(_, memory) => bus.copy(there, *memory + at, length),
+                To::Aside(aside) => bus.load(there, &mut aside[at as usize..(at + length) as usize]),
             }
         }
     }

@@ -50,6 +50,16 @@ pub(super) struct Chip {
     pub receive_control: u32,
 }
 
+impl std::fmt::Display for Model {
+    /// Intel's number of it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Model::E1000e => "82574",
+            Model::Igb => "82576",
+        })
+    }
+}
+
 impl Model {
     /// The one with these numbers of vendor and device; none that is driven.
     pub fn of_function((vendor, device): (u16, u16)) -> Option<Model> {
