@@ -24,6 +24,10 @@ pub struct Statistics {
     pub passes: u64,
     /// Blocks in those passes: lanes that were filled.
     pub gathered: u64,
+    /// Batches that the GPU was given.
+    pub gpu_batches: u64,
+    /// Blocks in those batches.
+    pub gpu_blocks: u64,
     /// Doorbells and device answers that made no sense and were ignored.
     pub ignored: u64,
 }
@@ -43,6 +47,8 @@ impl Statistics {
             operations: counters.operations,
             passes: counters.passes,
             gathered: counters.gathered,
+            gpu_batches: 0,
+            gpu_blocks: 0,
             ignored: counters.bad_doorbells + counters.stale_events,
         }
     }

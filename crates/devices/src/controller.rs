@@ -241,6 +241,11 @@ impl Controller {
         self.gpu.as_ref()?.trouble()
     }
 
+    /// Batches that the GPU was given, and blocks in them.
+    pub fn gpu_counts(&self) -> (u64, u64) {
+        self.gpu.as_ref().map_or((0, 0), Gpu::counts)
+    }
+
     /// Takes in what the GPU has done.
     fn hear_gpu(&mut self) {
         let Some(gpu) = &mut self.gpu else { return };

@@ -235,7 +235,9 @@ impl Core {
     }
 
     fn publish(&self) {
-        *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = Statistics::of(&self.engine);
+        let mut counted = Statistics::of(&self.engine);
+        (counted.gpu_batches, counted.gpu_blocks) = self.controller.gpu_counts();
+        *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = counted;
     }
 
     fn run_pass(&mut self, operator: Operator) {

@@ -167,6 +167,8 @@ pub(crate) struct Gpu {
     wake: Arc<OwnedFd>,
     trouble: Option<GpuError>,
     properties: Properties,
+    batches: u64,
+    blocks: u64,
 }
 
 impl Gpu {
@@ -208,6 +210,8 @@ impl Gpu {
             registered,
             wake,
             trouble: None,
+            batches: 0,
+            blocks: 0,
             properties,
         };
         for (start, length) in regions {
@@ -220,6 +224,11 @@ impl Gpu {
 
     pub fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// Batches that it was given, and blocks in them.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.batches, self.blocks)
     }
 
     /// Why it was lost, or refused something last.
@@ -307,6 +316,8 @@ impl Gpu {
             }
         }
         self.waiting = rest;
+        self.batches += 1;
+        self.blocks += jobs.len() as u64;
         let mut batch = Batch { kind, jobs, refused: None, signalled: false };
         let enqueued = self.enqueue(at, &mut batch);
         if let Err(error) = enqueued {
