@@ -82,9 +82,18 @@ struct Controller {
     pairs: [Pair; 3],
     /// Changes of what it tells of itself.
     lies: Vec<(usize, u8)>,
+    /// It has written over its commands, perhaps, or said that its registers are others: what it finds is not what it was told.
+    confused: bool,
 }
 
 impl Controller {
+    /// Where in own memory an address lies that the host told of: all that it tells of is its own.
+    fn place(&self, address: u64, length: u64) -> Option<u64> {
+        let own = OWN.contains(address, length);
+        assert!(own || self.confused, "the controller was sent to {address:#x}");
+        own.then(|| address - OWN.address)
+    }
+
     fn take_writes(&mut self, wires: &mut Wires) {
         for (register, value) in wires.writes.drain(..) {
             self.registers.insert(register, value);
@@ -123,19 +132,23 @@ impl Controller {
             return;
         }
         let mut entry = [0; 64];
-        wires.load(place(pair.submissions + pair.head * 64, 64), &mut entry);
+        let Some(at) = self.place(pair.submissions + pair.head * 64, 64) else { return };
+        wires.load(at, &mut entry);
         let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().expect("four bytes"));
         let data = u64::from_le_bytes(entry[24..32].try_into().expect("eight bytes"));
         let mut result = 0;
         match (queue, entry[0]) {
-            (0, 0x06) => wires.store(place(data, 4096), &self.identify(word(40))),
+            (0, 0x06) => {
+                let Some(at) = self.place(data, 4096) else { return };
+                wires.store(at, &self.identify(word(40)));
+            }
             (0, 0x09) => result = word(44),
             (0, 0x05) => {
-                let made = &mut self.pairs[word(40) as usize & 0xffff];
+                let made = &mut self.pairs[word(40) as usize % 3];
                 (made.completions, made.entries) = (data, u64::from(word(40) >> 16) + 1);
             }
-            (0, 0x01) => self.pairs[word(40) as usize & 0xffff].submissions = data,
-            (1.., 0x01 | 0x02) if entry[1] >> 6 == 0 => drop(place(data, 512)),
+            (0, 0x01) => self.pairs[word(40) as usize % 3].submissions = data,
+            (1.., 0x01 | 0x02) if entry[1] >> 6 == 0 => drop(self.place(data, 512)),
             _ => {}
         }
         self.pairs[queue].head = (pair.head + 1) % pair.entries;
@@ -150,14 +163,15 @@ impl Controller {
 
     /// Writes a queue's next completion, with the phase that is due.
     fn complete(&mut self, wires: &mut Wires, queue: usize, mut completion: [u8; 16]) {
-        let pair = &mut self.pairs[queue];
+        let pair = self.pairs[queue];
         if pair.entries == 0 || pair.completions == 0 {
             return;
         }
         let phase = (pair.next / pair.entries).is_multiple_of(2);
         completion[14] = completion[14] & !1 | u8::from(phase);
-        wires.store(place(pair.completions + pair.next % pair.entries * 16, 16), &completion);
-        pair.next += 1;
+        let Some(at) = self.place(pair.completions + pair.next % pair.entries * 16, 16) else { return };
+        wires.store(at, &completion);
+        self.pairs[queue].next += 1;
     }
 
     fn identify(&self, what: u32) -> Vec<u8> {
@@ -173,12 +187,6 @@ impl Controller {
         self.lies.iter().for_each(|(at, value)| data[at % 4096] = *value);
         data
     }
-}
-
-/// Where in own memory an address lies that the host told of: all that it tells of is its own.
-fn place(address: u64, length: u64) -> u64 {
-    assert!(OWN.contains(address, length), "the controller was sent to {address:#x}");
-    address - OWN.address
 }
 
 #[derive(Debug, PartialEq)]
@@ -249,6 +257,7 @@ impl Rig {
             0..=2 => self.honest(),
             3 => {
                 let (kind, value) = (input.byte(), input.number(8));
+                self.controller.confused |= self.wires.reads.front().is_some_and(|read| read.0 == 0);
                 self.answer(|_, _, length| match kind % 8 {
                     0 => Err(BusError::Unsupported),
                     1 => Err(BusError::Aborted),
@@ -271,6 +280,7 @@ impl Rig {
             6 => {
                 let (at, bytes) = (input.below(DATA - 8), input.number(8).to_le_bytes());
                 self.wires.store(at, &bytes);
+                self.controller.confused = true;
             }
             7 => self.controller.lies.push((input.number(2) as usize, input.byte())),
             8..=10 => self.submit(input),
