@@ -74,6 +74,7 @@ dcs recv 9000 /tmp/got $AT --through md5 --json >/tmp/recv 2>&1 & RECV=$!
 listening /tmp/recv
 wait $RECV; step recvfile sh -c "cat /tmp/recv; exit $?"
 step same md5sum /tmp/got
+echo 64 > /proc/sys/vm/nr_hugepages
 dcs recv 9000 nvme:$DATA/1@0x6000+64KiB $AT --json >/tmp/recv 2>&1 & RECV=$!
 listening /tmp/recv
 wait $RECV; step full sh -c "cat /tmp/recv; exit $?"
@@ -204,6 +205,8 @@ fn received(rig: &mut Rig, outside: SocketAddr) {
     assert!(rig.step("same").ok().out[0].starts_with(&sum));
     send(rig);
     let full = rig.step("full");
+    let nic = full.lines().into_iter().find(|line| line["event"] == "nic").unwrap();
+    assert!(nic["huge_pages"] == true && nic["model"] == "igb" && nic["mac"] == "52:54:00:dc:50:01", "{nic}");
     let error = error(&full.lines());
     assert!(full.code == 4 && error["bytes_out"] == 64 << 10, "{error}");
 }

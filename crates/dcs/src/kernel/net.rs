@@ -68,3 +68,29 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_nobody_else_s() {
+        let mut asked = Asked { last: u16::MAX - 1, ..Asked::default() };
+        for taken in [u16::MAX, 0, 1] {
+            asked.waiting.insert(taken, std::sync::mpsc::channel().0);
+        }
+        assert_eq!(asked.ticket(), Some(2));
+        assert_eq!(asked.ticket(), Some(3));
+    }
+
+    #[test]
+    fn what_is_asked_is_what_the_card_s_commands_say() {
+        let entry = |opcode, words| AdminEntry { opcode, words, ..Default::default() };
+        let to = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 2), 9000);
+        let connect = entry(opcode::CONNECT, [0, to.ip().to_bits(), 9000, 0, 0, 0]);
+        assert_eq!(ask(&connect), Some(Ask::Connect(to)));
+        assert_eq!(ask(&entry(opcode::LISTEN, [0, 80, 0, 0, 0, 0])), Some(Ask::Listen(80)));
+        assert_eq!(ask(&entry(opcode::ACCEPT, [7, 0, 0, 0, 0, 0])), Some(Ask::Accept(7)));
+        assert_eq!(ask(&entry(opcode::DATAGRAMS, [0; 6])), None);
+    }
+}
