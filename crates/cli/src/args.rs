@@ -317,7 +317,7 @@ pub enum ServerCommand {
 #[command(after_help = SERVER_HELP)]
 pub struct ServerDemo {
     /// Bytes of each job, in objects of 1 MiB
-    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB")]
     pub size: u64,
     /// The NIC that the guest's kernel has; all but virtio need the kernel with all drivers, 100 MB to fetch once
     #[arg(long, value_enum, default_value = "virtio")]

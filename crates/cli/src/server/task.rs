@@ -31,7 +31,7 @@ pub enum Who {
 
 impl Who {
     /// Those that are measured.
-    pub const ALL: [Who; 3] = [Who::Host, Who::SoftwareTcp, Who::Card];
+    pub const ALL: [Who; 4] = [Who::Host, Who::SoftwareTcp, Who::SoftwareNic, Who::Card];
 
     pub fn name(self) -> &'static str {
         match self {

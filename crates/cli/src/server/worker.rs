@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// How long spinners may take to be at it, and from when on they are.
 const SPINNING: Duration = Duration::from_secs(60);
-const SPUN: Duration = Duration::from_millis(100);
+const SPUN: Duration = Duration::from_millis(20);
 
 /// The hidden subcommand.
 pub fn run() -> Result<(), Failure> {

@@ -67,7 +67,10 @@ compares every byte and digest.
   host          host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver
   software-tcp  software-optimised: the process drives the SSD itself over VFIO; data in host memory, operators on the processor; the
                 kernel's TCP and NIC driver
+  software-nic  the same, and the process drives the NIC too, with a TCP of its own
   card          one command to the dcs card
+
+Ratios to the software-optimised design are to the leaner of the two.
 
 QEMU emulates each instruction: its seconds mean nothing. Guest CPU seconds per GiB are compared with each other, bandwidth beside
 spinners with that beside none. What is in no server of QEMU's (a GPU, an integrated device) is in dcs bench server, in virtual time.
