@@ -131,7 +131,8 @@ fn panel(
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
         .x_labels(0)
-        .y_label_formatter(&|value| format!("{value}"))
+        // 0.3, and not what is next to it in binary.
+        .y_label_formatter(&|value| format!("{}", (value * 1e6).round() / 1e6))
         .y_desc(unit)
         .axis_desc_style(("sans-serif", 14))
         .label_style(("sans-serif", 13))

@@ -196,7 +196,11 @@ fn object(rows: &[&Measurement]) -> Shown {
         rows: rows.iter().map(cells).collect(),
         objects: lines(rows),
         figures,
-        chart: Chart { unit: "guest CPU s/GiB", bars: rows.iter().map(bar).collect() },
+        // Small objects have another scale.
+        chart: Chart {
+            unit: "guest CPU s/GiB",
+            bars: rows.iter().filter(|row| mix.contains(&row.job.as_str())).map(bar).collect(),
+        },
     }
 }
 
