@@ -7,7 +7,7 @@
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
-//! | `card`, `nvme` | sending and receiving on a card; from and to SSDs that the engine drives itself |
+//! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
 //! | `failure`, `report` | what went wrong, what was done; for people and as JSON |
 //! | `workload` | what the demo and the benchmark have in common |
 //! | `operate` | a chain of operators without an engine |

@@ -1,6 +1,6 @@
 //! The bus, as a device controller sees it: the one way by which it reaches anything outside itself.
 //!
-//! A controller (an NVMe host, a NIC's driver) runs inside a card. The card has memory of its own, which the other
+//! A controller (an NVMe host, a NIC's driver) runs inside a card, or in a process that drives devices over VFIO. Its owner has memory, which the other
 //! devices of the bus can reach too (a BAR): queues, descriptor rings and blocks lie there. Everything else it does is what a
 //! PCIe function can do: a memory write, a memory read, an interrupt to its host. No controller knows which bus it is on:
 //! the in-memory fabric of the tests, QEMU's over vfio-user, or a real one over VFIO.

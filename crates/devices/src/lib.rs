@@ -1,4 +1,4 @@
-//! Device controllers. Of the kernel backend: files, block devices, sockets, pipes, memory. Of a card: NVMe and NICs.
+//! Device controllers. Of the kernel backend: files, block devices, sockets, pipes, memory, a GPU. Over a bus, of a card or by VFIO: NVMe and NICs.
 //!
 //! # Architecture
 //!
@@ -31,7 +31,7 @@
 //!
 //! ## Over a bus
 //!
-//! A card drives the devices themselves. These controllers are state machines without threads, clocks and unsafe code; a
+//! A card drives the devices themselves, and so does the kernel backend over VFIO. These controllers are state machines without threads, clocks and unsafe code; a
 //! [`bus::Bus`] is all that they reach.
 //!
 //! | module | what it holds |

@@ -1,4 +1,4 @@
-//! TCP and UDP over IPv4 on the card: a state machine that does no I/O.
+//! TCP and UDP over IPv4 for whoever drives a NIC, a card or an engine over VFIO: a state machine that does no I/O.
 //!
 //! A [`Stack`] is handed received frames and the time, and hands back frames to send and [`Event`]s. It has no thread, no
 //! socket and no clock; and above all **it has no payload**. What a card sends lies in blocks of the card's own memory, where an

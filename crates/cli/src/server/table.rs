@@ -19,7 +19,8 @@ pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Repor
     }));
     report.text(format_args!(
         "A server in QEMU, up after {seconds:.0} s: one SSD with two controllers, two NICs, the dcs card, a stock kernel.\n\
-         The guest's kernel has ext4 on one controller, and one NIC ({nic:?}). The card drives the other controller and the other NIC.\n\
+         The guest's kernel has ext4 on one controller, and one NIC ({nic:?}). The card and the software designs, in turn,\n\
+         drive the other controller; the card and software-nic the other NIC.\n\
          {objects} objects of 1 MiB, one transfer each, one after the other; a client outside checks every byte and digest."
     ));
 }

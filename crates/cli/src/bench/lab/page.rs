@@ -29,12 +29,12 @@ const INTRODUCTION: &str = "\
 Experiments of DCS (MICRO 2015) and DCS-ctrl (ISCA 2018; both in Ahn's dissertation, 2019), on servers that differ in one thing: who controls \
 the devices, and which way the data go. The servers are models in virtual time; the programs on them are real, move every byte over an \
 in-memory PCIe fabric and have it checked at the far end. What a step of software costs is a parameter, listed at the end with its source; \
-none was chosen for what comes out. Figures from outside the papers and this repository were not checked against their originals. The same build gives the same figures on any machine. docs/experiments.md says what is modelled and \
+none was chosen for what comes out. Which figures from outside the papers were not checked against their originals is said in docs/experiments.md. The same build gives the same figures on any machine. docs/experiments.md says what is modelled and \
 what is not.";
 
 const IN_QEMU: &str = "\
-A stock Linux guest and the card, booted in QEMU: the same jobs by the guest's kernel (host), by software in user space that drives the SSD itself \
-(software), and by one command to the card, on the same devices. QEMU emulates each instruction, so that its seconds mean nothing; ratios of guest CPU \
+A stock Linux guest and the card, booted in QEMU: the same jobs by the guest's kernel (host), by software in user space that drives the SSD itself, with \
+the kernel's TCP (software-tcp) or a NIC and a TCP of its own (software-nic), and by one command to the card, on the same devices. QEMU emulates each instruction, so that its seconds mean nothing; ratios of guest CPU \
 time, and counts, are what is compared. Of the papers' designs, software-controlled P2P and the integrated device are missing here: QEMU has no GPU \
 and no such device. docs/server.md says what is counted.";
 

@@ -81,7 +81,7 @@ fn contention(rows: &[&Measurement]) -> Shown {
     ];
     Shown {
         name: CONTENTION,
-        title: "In QEMU: SSD -> NIC, objects of 8 MiB, beside processes of the guest that spin on its only processor",
+        title: "In QEMU: SSD -> NIC, 8 MiB a command (4 with --quick), beside processes of the guest that spin on its only processor",
         header: vec![
             "design",
             "spinners",

@@ -1,0 +1,85 @@
+//! Connections of a network: how they are made, taken and let go of.
+
+use super::{Network, Wish};
+use crate::bus::Bus;
+use dcs_abi::status::Status;
+use dcs_engine::Nanos;
+use dcs_net as net;
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+
+#[derive(Debug, Default)]
+pub(super) struct Listener {
+    pub(super) accepted: VecDeque<net::Flow>,
+    pub(super) waiting: VecDeque<u16>,
+}
+
+impl Network {
+    /// Waits for connections to a port.
+    pub fn listen(&mut self, port: u16) -> Result<(), Status> {
+        let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
+        stack.listen(port).map_err(|_| Status::InvalidField)?;
+        self.listeners.insert(port, Listener::default());
+        Ok(())
+    }
+
+    /// Waits for no more. Connections that nobody took are reset.
+    pub fn unlisten(&mut self, port: u16) {
+        let Some(listener) = self.listeners.remove(&port) else { return };
+        if let Some(stack) = &mut self.stack {
+            stack.unlisten(port);
+            listener.accepted.iter().for_each(|flow| stack.abort(*flow));
+        }
+        for cid in listener.waiting {
+            self.wishes.push_back(Wish::Connection(cid, Err(Status::Cancelled)));
+        }
+    }
+
+    /// The next connection to a port is for this admin command.
+    pub fn accept(&mut self, port: u16, cid: u16) -> Result<(), Status> {
+        let listener = self.listeners.get_mut(&port).ok_or(Status::DeviceReset)?;
+        listener.waiting.push_back(cid);
+        self.match_accepts(port);
+        Ok(())
+    }
+
+    /// Makes a connection for this admin command.
+    pub fn connect(&mut self, now: Nanos, to: SocketAddrV4, cid: u16) -> Result<(), Status> {
+        let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
+        let flow = stack.connect(to, now).map_err(|error| match error {
+            net::ConnectError::Unreachable(_) => Status::InvalidField,
+            _ => Status::OutOfResources,
+        })?;
+        self.connecting.insert(flow, cid);
+        Ok(())
+    }
+
+    /// Ends a connection's outgoing stream.
+    pub fn shutdown(&mut self, name: net::Flow) {
+        if let Some(stack) = &mut self.stack {
+            stack.shutdown(name);
+        }
+        self.with(name, |flow, _| flow.shut = true);
+    }
+
+    /// The host lets go of a connection. Where it has ended its stream, the rest is sent and the end agreed on without it; else the
+    /// connection is reset.
+    pub fn release(&mut self, bus: &mut dyn Bus, name: net::Flow) {
+        let shut = self.flows.get(&name).is_some_and(|flow| flow.shut);
+        if let Some(stack) = self.stack.as_mut().filter(|_| !shut) {
+            stack.abort(name);
+        }
+        self.with(name, |flow, _| flow.released = true);
+        self.take_events(bus);
+    }
+
+    /// Connections that are known.
+    pub fn connections(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Whether there is such a connection.
+    pub fn has(&self, flow: net::Flow) -> bool {
+        self.flows.contains_key(&flow)
+    }
+}
