@@ -50,7 +50,7 @@ gpu: build ## on a machine with a GPU of NVIDIA's: what it computes against the 
 	target/release/dcs doctor
 	DCS_GPU=demand $(CARGO) test -p dcs-devices -p dcs --locked --test gpu real_gpu -- --nocapture
 	mkdir -p target/gpu
-	target/release/dcs bench gpu --svg target/gpu/gpu.svg --json | tee target/gpu/gpu.jsonl
+	target/release/dcs bench gpu --svg target/gpu/gpu.svg --json >target/gpu/gpu.jsonl; code=$$?; cat target/gpu/gpu.jsonl; exit $$code
 
 lint: ## formatting, clippy, dependency licences and advisories, the GPU's kernels
 	@tools/setup

@@ -34,8 +34,9 @@ pub struct Measured {
     pub operator: &'static str,
     /// The kernel, on data that are on the GPU, by the GPU's clock.
     pub resident: f64,
-    /// Of what the GPU's memory allows where each byte is read once, and written once where data change.
-    pub of_floor: f64,
+    /// Of what the GPU's memory allows where each byte is read once, and written once where data change. None where the GPU's cache has room for
+    /// half of the data: then they may never have been fetched from its memory.
+    pub of_floor: Option<f64>,
     /// With the copies in and out, each step after the one before.
     pub apart: f64,
     /// With copies and kernels overlapped.
@@ -120,17 +121,18 @@ fn one(plan: &Plan, bench: &mut Bench, floor: &Floor, operator: Operator) -> Res
             right &= taken && is_right(operator, stream, context, &plain[piece.clone()], &data[piece]);
         }
     })?;
-    if !right {
+    if !right || !times.agree {
         return Err(wrong());
     }
     bench.data().copy_from_slice(&plain);
     let bytes = plain.len() as f64;
+    let large = plain.len() as u64 > 2 * bench.properties().cache;
     let traffic = if operator.digest_size() > 0 { 1.0 } else { 2.0 };
     let rate = |time: Duration| bytes / time.as_secs_f64();
     Ok(Measured {
         operator: name,
         resident: rate(times.resident),
-        of_floor: traffic * rate(times.resident) / floor.memory,
+        of_floor: large.then(|| traffic * rate(times.resident) / floor.memory),
         apart: rate(times.apart),
         overlapped: rate(times.overlapped),
         engine: on_engine(operator, name, plan)?,

@@ -28,7 +28,10 @@ fn engine(device: u32) -> Option<Engine> {
 /// One with a real GPU.
 fn real() -> Option<Engine> {
     match builder().gpu(0).start() {
-        Ok(engine) => Some(engine),
+        Ok(engine) => {
+            assert!(engine.gpu().is_some_and(|gpu| !gpu.stand_in), "DCS_CUDA_LIBRARY names a stand-in");
+            Some(engine)
+        }
         Err(error) => {
             assert!(std::env::var_os("DCS_GPU").is_none_or(|value| value != "demand"), "{error}");
             println!("skipped: {error}");

@@ -28,6 +28,26 @@ fn controller(device: u32) -> Option<Controller> {
     Some(controller)
 }
 
+/// A controller with larger blocks: their jobs take more than one block of the GPU's threads.
+fn large() -> Setup {
+    Setup { blocks: 8, block_size: 1 << 20, io: Io::Plain }
+}
+
+/// Remainders of pieces around whole multiples of what one block of threads takes, all in one batch.
+fn check_large_pieces(mut controller: Controller) {
+    let unit = 128 << 10;
+    let lengths = [unit - 1, unit, unit + 1, 3 * unit - 1, 5 * unit + 1, 8 * unit, 1, 8 * unit - 17];
+    let mut expected = Vec::new();
+    for (at, length) in lengths.into_iter().enumerate() {
+        let bytes = fill(&mut controller, at as u32, length as u32);
+        expected.push((at as u64, Ok(Answer::Crc32(crc(CRC32C, &bytes[..length])))));
+        let work = Work::Crc32 { polynomial: CRC32C };
+        let job = Job { operation: operation(at as u64), block: BlockId(at as u32), piece: 0..length, work };
+        controller.compute(job).unwrap();
+    }
+    assert_eq!(answers(&mut controller, lengths.len()), expected);
+}
+
 fn operation(number: u64) -> OperationId {
     OperationId::from_bits(number)
 }
@@ -320,10 +340,25 @@ fn what_is_missing_is_said() {
 }
 
 #[test]
+fn pieces_of_many_blocks_of_threads() {
+    let Some(library) = stand_in::library() else { return };
+    let mut controller = Controller::new(large()).unwrap();
+    controller.attach_gpu(large(), &Wanted { device: 0, library: Some(library.into()) }).unwrap();
+    check_large_pieces(controller);
+}
+
+#[test]
 fn a_real_gpu_computes_the_same() {
+    let mut larger = Controller::new(large()).unwrap();
+    if larger.attach_gpu(large(), &Wanted::default()).is_ok() {
+        check_large_pieces(larger);
+    }
     let mut controller = Controller::new(setup()).unwrap();
     match controller.attach_gpu(setup(), &Wanted::default()) {
-        Ok(properties) => println!("{properties:?}"),
+        Ok(properties) => {
+            println!("{properties:?}");
+            assert!(!properties.stand_in, "DCS_CUDA_LIBRARY names a stand-in");
+        }
         Err(error) if std::env::var_os("DCS_GPU").is_some_and(|value| value == "demand") => panic!("{error}"),
         Err(error) => return println!("skipped: {error}"),
     }

@@ -20,6 +20,7 @@ impl Engine {
             return;
         };
         command.failure = Some(named(stage, at, fault));
+        let is_full = stage == Stage::Destination && fault.status == Status::CapacityExceeded;
         if command.awaiting {
             return;
         }
@@ -29,7 +30,7 @@ impl Engine {
             self.admission.leave(queue, id);
         }
         if self.commands.at(id.index).bound {
-            self.stop_rows(id.index);
+            self.stop_rows(id.index, is_full);
         }
         if self.commands.at(id.index).in_flight > 0 {
             self.start_grace(id);
@@ -38,13 +39,14 @@ impl Engine {
     }
 
     /// Aborts what is in flight and stops what is not. Writes that are done stay: they still count as delivered if
-    /// those before them come through.
-    fn stop_rows(&mut self, index: u16) {
+    /// those before them come through. Of a destination that is full, writes that are in flight had room: they go on.
+    fn stop_rows(&mut self, index: u16, is_full: bool) {
         let mine: Vec<RowId> = self.board.of_command(index).collect();
         for id in mine {
             // Looked up now: a unit may have been passed on to this row by the one before.
             let row = self.board.get_mut(id);
             match row.state {
+                State::Issue if is_full && row.device == Device::Destination => {}
                 State::Issue => {
                     self.actions.push_back(Action::Abort { operation: self.board.operation(id) });
                 }

@@ -165,10 +165,10 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
         let shown = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.2}"));
         let (there, here) = (engine(|rates| rates.0), engine(|rates| rates.1));
         report.text(format_args!(
-            "  {:15}{:>10.2}{:>10.1}%{:>10.2}{:>12.2}{:>10.2}{:>10.2}{:>12}{:>12}{mark}",
+            "  {:15}{:>10.2}{:>11}{:>10.2}{:>12.2}{:>10.2}{:>10.2}{:>12}{:>12}{mark}",
             one.operator,
             one.resident / GIB,
-            100.0 * one.of_floor,
+            one.of_floor.map_or("-".into(), |share| format!("{:.1}%", 100.0 * share)),
             one.apart / GIB,
             one.overlapped / GIB,
             one.cpu / GIB,

@@ -34,12 +34,18 @@ const NOT_READY: Code = Code(600);
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: c_uint = 2;
-/// `CU_CTX_SCHED_BLOCKING_SYNC`: a thread that waits (only when all is taken down) sleeps.
-const BLOCKING_SYNC: c_uint = 4;
+/// How a thread waits: `CU_CTX_SCHED_SPIN`, which is soonest back, and `CU_CTX_SCHED_BLOCKING_SYNC`, which sleeps.
+pub(super) const SPIN: c_uint = 1;
+pub(super) const BLOCKING_SYNC: c_uint = 4;
 /// `CU_DEVICE_ATTRIBUTE_*`.
 const MULTIPROCESSORS: c_int = 16;
+const CACHE: c_int = 38;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
+
+/// What the kernels need: their PTX is of CUDA 11.8, and for GPUs from Volta on.
+const DRIVER_LEAST: c_int = 11080;
+const CAPABILITY_LEAST: (u32, u32) = (7, 0);
 
 type Handle = *mut c_void;
 type Device = c_int;
@@ -136,6 +142,8 @@ pub struct Properties {
     pub name: String,
     /// Bytes of its memory.
     pub memory: u64,
+    /// Bytes of its second-level cache.
+    pub cache: u64,
     /// Multiprocessors.
     pub multiprocessors: u32,
     /// Compute capability, as 9.0.
@@ -227,6 +235,7 @@ impl Driver {
             device: number,
             name,
             memory: memory as u64,
+            cache: attribute(CACHE)?.into(),
             multiprocessors: attribute(MULTIPROCESSORS)?,
             capability: (attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?),
             driver: (self.version as u32 / 1000, self.version as u32 % 1000 / 10),
@@ -387,11 +396,19 @@ impl Drop for Current<'_> {
 }
 
 impl Context {
-    pub fn new(driver: &Arc<Driver>, number: u32) -> Result<Context, GpuError> {
+    /// One in which threads wait as `waiting` says, on a GPU for which the driver can compile the kernels.
+    pub fn new(driver: &Arc<Driver>, number: u32, waiting: c_uint) -> Result<Context, GpuError> {
         let device = driver.device(number)?;
+        let properties = driver.properties(number)?;
+        if driver.version < DRIVER_LEAST {
+            return Err(GpuError::TooOld(properties.driver));
+        }
+        if properties.capability < CAPABILITY_LEAST {
+            return Err(GpuError::Incapable { name: properties.name, capability: properties.capability });
+        }
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place is valid for the write, the device is one of the driver's.
-        let code = unsafe { (driver.entry.context_create)(&mut handle, BLOCKING_SYNC, device) };
+        let code = unsafe { (driver.entry.context_create)(&mut handle, waiting, device) };
         driver.check("cuCtxCreate", code)?;
         let context = Context { driver: Arc::clone(driver), handle, gone: false };
         // Creation has made it current on this thread.

@@ -15,12 +15,23 @@ pub enum GpuError {
         why: String,
     },
     /// The driver lacks a function.
-    #[error("no GPU: {} lacks {missing}: the driver is older than 410", .library.display())]
+    #[error("no GPU: {} lacks {missing}: the driver is older than 520", .library.display())]
     OldDriver {
         /// The library.
         library: PathBuf,
         /// The function.
         missing: &'static str,
+    },
+    /// The driver is older than the kernels.
+    #[error("no GPU: the driver has CUDA {}.{}, and the kernels need 11.8 (driver 520 or later)", .0.0, .0.1)]
+    TooOld((u32, u32)),
+    /// The GPU is older than the kernels.
+    #[error("no GPU: {name} has compute capability {}.{}, and the kernels need 7.0 (Volta) or later", .capability.0, .capability.1)]
+    Incapable {
+        /// The GPU's name.
+        name: String,
+        /// Its compute capability.
+        capability: (u32, u32),
     },
     /// The driver has no GPU.
     #[error("no GPU: the driver finds none in this machine")]

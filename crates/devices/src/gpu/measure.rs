@@ -1,7 +1,7 @@
 //! What a GPU does in which time, without an engine: kernels on data that are on the GPU already, by the GPU's own clock, and with the copies to it and
 //! from it, one after the other and overlapped.
 
-use super::driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, Launch, Stream};
+use super::driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, Launch, SPIN, Stream};
 use super::jobs::{self, Kind};
 use super::{Answer, GpuError, KERNELS, LANES, Properties, SLACK, Wanted, Work};
 use std::time::{Duration, Instant};
@@ -13,8 +13,10 @@ pub struct Times {
     pub resident: Duration,
     /// Copies in, kernel, copies out: each after the one before.
     pub apart: Duration,
-    /// The same in [`LANES`] streams and several launches, so that copies and kernels overlap.
+    /// The same in [`LANES`] streams and as many launches, or four times as many, whichever is faster, so that copies and kernels overlap.
     pub overlapped: Duration,
+    /// The last pass came to the same as the first one.
+    pub agree: bool,
 }
 
 /// What nothing on the GPU can be faster than, in bytes per second.
@@ -27,6 +29,13 @@ pub struct Floor {
     /// To it.
     pub copy_out: f64,
 }
+
+/// Bytes of the copies that show what memories allow: many times what caches hold.
+const FLOOR: usize = 1 << 30;
+/// The same on a stand-in, which is no GPU and shows nothing.
+const FLOOR_STAND_IN: usize = 1 << 20;
+/// How long a GPU is kept busy before it is measured: its clocks go up only then.
+const WARM_UP: Duration = Duration::from_millis(300);
 
 /// A GPU with pieces of data, to be measured.
 #[derive(Debug)]
@@ -53,7 +62,7 @@ impl Bench {
     pub fn open(wanted: &Wanted, pieces: usize, size: usize) -> Result<Bench, GpuError> {
         let driver = Driver::load(wanted.library.as_deref())?;
         let properties = driver.properties(wanted.device)?;
-        let context = Context::new(&driver, wanted.device)?;
+        let context = Context::new(&driver, wanted.device, SPIN)?;
         let stride = (size + SLACK).next_multiple_of(256);
         Ok(Bench {
             kernels: context.kernels(KERNELS, jobs::NAMES)?,
@@ -81,25 +90,38 @@ impl Bench {
         unsafe { self.data.bytes() }
     }
 
-    /// Measures the memories, for so many repetitions.
+    /// Measures the memories, with large copies, so many of each.
     ///
     /// # Errors
     ///
     /// [`GpuError`].
     pub fn floor(&mut self, repetitions: u32) -> Result<Floor, GpuError> {
-        let all = self.pieces * self.stride;
+        let all = if self.properties.stand_in { FLOOR_STAND_IN } else { FLOOR };
         let half = all / 2;
-        let (one, other) = (self.mirror.part(0, half), self.mirror.part(half, half));
-        let inside =
-            self.timed(repetitions, |bench| bench.context.copy_within(other, one, bench.streams[0]))?;
-        let into = self.timed(repetitions, |bench| bench.copies_in(0, bench.pieces, 0))?;
-        let out = self.timed(repetitions, |bench| bench.copies_out(0, bench.pieces, 0))?;
-        let bytes = (self.pieces * self.size) as f64;
-        Ok(Floor {
-            memory: 2.0 * half as f64 / inside.as_secs_f64(),
-            copy_in: bytes / into.as_secs_f64(),
-            copy_out: bytes / out.as_secs_f64(),
-        })
+        let (here, there) = (self.context.host_memory(half)?, self.context.device_memory(all)?);
+        let (one, other) = (there.part(0, half), there.part(half, half));
+        let stream = self.streams[0];
+        self.warm_up(|bench| bench.context.copy_within(other, one, stream))?;
+        let inside = self.timed(repetitions, |bench| bench.context.copy_within(other, one, stream))?;
+        // SAFETY: locked memory that nobody else knows of.
+        let into =
+            self.timed(repetitions, |bench| unsafe { bench.context.copy_in(one, here.piece(0), stream) })?;
+        let out = self.timed(repetitions, |bench| {
+            // SAFETY: as above.
+            unsafe { bench.context.copy_out(here.piece(0).cast_mut(), one, stream) }
+        })?;
+        let rate = |time: Duration| half as f64 / time.as_secs_f64();
+        Ok(Floor { memory: 2.0 * rate(inside), copy_in: rate(into), copy_out: rate(out) })
+    }
+
+    /// Keeps the GPU busy for a while.
+    fn warm_up(&self, mut one: impl FnMut(&Bench) -> Result<(), GpuError>) -> Result<(), GpuError> {
+        let start = Instant::now();
+        while !self.properties.stand_in && start.elapsed() < WARM_UP {
+            one(self)?;
+            self.context.synchronize(self.streams[0])?;
+        }
+        Ok(())
     }
 
     /// Measures work of one kind, a job for each piece; tells the answers of its first pass. Data that change in place have changed once when `first` is
@@ -120,51 +142,74 @@ impl Bench {
     ) -> Result<Times, GpuError> {
         assert!(work.len() == self.pieces && work.iter().all(|one| one.kind() == work[0].kind()));
         let kind = work[0].kind();
-        // The first pass warms up, and is looked at.
+        self.write(work);
+        self.jobs_in(0, work.len(), kind, 0)?;
+        self.copies_in(0, work.len(), 0)?;
+        self.warm_up(|bench| bench.launch(0, work, kind, 0))?;
+        self.context.synchronize(self.streams[0])?;
         self.write(work);
         self.pass_apart(work, kind)?;
-        // SAFETY: all streams are through.
-        let answers: Vec<Answer> = unsafe { self.host.bytes() }
-            .chunks_exact(kind.job())
-            .take(work.len())
-            .map(|job| kind.answer(job))
-            .collect();
-        // SAFETY: as above.
-        first(unsafe { self.data.bytes() }, &answers);
+        let before = self.outcome(work, kind);
+        first(&before.0, &before.1);
+        let mut passes = 1;
         let apart = best(repetitions, || {
+            passes += 1;
             self.write(work);
             let start = Instant::now();
             self.pass_apart(work, kind).map(|()| start.elapsed())
         })?;
-        let overlapped = best(repetitions, || {
+        let mut overlapped = Duration::MAX;
+        for launches in [LANES, 4 * LANES] {
+            let least = best(repetitions, || {
+                passes += 1;
+                self.write(work);
+                let start = Instant::now();
+                self.pass_overlapped(work, kind, launches).map(|()| start.elapsed())
+            })?;
+            overlapped = overlapped.min(least);
+        }
+        if passes % 2 == 0 {
+            // A cipher undoes itself: after an odd number of passes data are as after the first.
             self.write(work);
-            let start = Instant::now();
-            self.pass_overlapped(work, kind).map(|()| start.elapsed())
-        })?;
+            self.pass_overlapped(work, kind, 4 * LANES)?;
+        }
+        let agree = self.outcome(work, kind) == before;
         self.write(work);
         self.jobs_in(0, work.len(), kind, 0)?;
         let resident = self.timed(repetitions, |bench| bench.launch(0, work, kind, 0))?;
         self.context.wipe(self.device, self.streams[0])?;
         self.context.synchronize(self.streams[0])?;
-        Ok(Times { resident, apart, overlapped })
+        Ok(Times { resident, apart, overlapped, agree })
     }
 
-    /// One of several equal things in a row on the first stream, by the GPU's clock.
+    /// What a pass came to: the data, and the answers.
+    fn outcome(&mut self, work: &[Work], kind: Kind) -> (Vec<u8>, Vec<Answer>) {
+        // SAFETY: all streams are through.
+        let jobs = unsafe { self.host.bytes() }.chunks_exact(kind.job());
+        let answers = jobs.take(work.len()).map(|job| kind.answer(job)).collect();
+        // SAFETY: as above.
+        (unsafe { self.data.bytes() }.to_vec(), answers)
+    }
+
+    /// The shortest of several equal things on the first stream, by the GPU's clock.
     fn timed(
         &self,
         repetitions: u32,
         mut one: impl FnMut(&Bench) -> Result<(), GpuError>,
     ) -> Result<Duration, GpuError> {
-        let (start, end) = (self.context.moment(true)?, self.context.moment(true)?);
-        one(self)?;
-        self.context.record(start, self.streams[0])?;
+        let stream = self.streams[0];
+        let mut moments = Vec::new();
         for _ in 0..repetitions {
+            let (start, end) = (self.context.moment(true)?, self.context.moment(true)?);
+            self.context.record(start, stream)?;
             one(self)?;
+            self.context.record(end, stream)?;
+            moments.push((start, end));
         }
-        self.context.record(end, self.streams[0])?;
-        self.context.synchronize(self.streams[0])?;
-        let nanoseconds = self.context.between(start, end)? / f64::from(repetitions);
-        Ok(Duration::from_secs_f64(nanoseconds.max(1.0) / 1e9))
+        self.context.synchronize(stream)?;
+        let mut times = moments.into_iter().map(|(start, end)| self.context.between(start, end));
+        let least = times.try_fold(f64::MAX, |least, time| time.map(|time| least.min(time)))?;
+        Ok(Duration::from_secs_f64(least.max(1.0) / 1e9))
     }
 
     /// Writes the jobs. All streams are through.
@@ -250,8 +295,8 @@ impl Bench {
         self.context.synchronize(self.streams[0])
     }
 
-    fn pass_overlapped(&self, work: &[Work], kind: Kind) -> Result<(), GpuError> {
-        let group = work.len().div_ceil(4 * LANES).max(1);
+    fn pass_overlapped(&self, work: &[Work], kind: Kind, launches: usize) -> Result<(), GpuError> {
+        let group = work.len().div_ceil(launches).max(1);
         for (number, work) in work.chunks(group).enumerate() {
             let (stream, from) = (number % LANES, number * group);
             let to = from + work.len();

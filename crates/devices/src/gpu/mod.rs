@@ -181,7 +181,7 @@ impl Gpu {
     ) -> Result<Gpu, GpuError> {
         let driver = Driver::load(wanted.library.as_deref())?;
         let properties = driver.properties(wanted.device)?;
-        let context = Context::new(&driver, wanted.device)?;
+        let context = Context::new(&driver, wanted.device, driver::BLOCKING_SYNC)?;
         let kernels = context.kernels(KERNELS, jobs::NAMES)?;
         let lane = || {
             Ok(Lane {

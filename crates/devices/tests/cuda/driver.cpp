@@ -341,6 +341,8 @@ Result cuDeviceGetAttribute(int *value, int which, int) {
     switch (which) {
     case 16:
         return *value = 1, SUCCESS;
+    case 38:
+        return *value = 1 << 20, SUCCESS;
     case 75:
         return *value = 7, SUCCESS;
     case 76:

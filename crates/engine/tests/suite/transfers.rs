@@ -254,6 +254,19 @@ fn a_stream_that_just_fits_is_a_success_on_either_path() {
     }
 }
 
+#[test]
+fn what_a_full_destination_had_room_for_counts() {
+    for seed in 0..1000 {
+        let (mut rig, queue) = rig(small(), Options { seed, ..Options::default() });
+        let (from, to) = (source(&mut rig, 30_000), file(&mut rig, 0));
+        let ticket = rig.submit(queue, &Transfer::new(End::stream(from), End::file(to, &[(0, 6000)])));
+        rig.settle();
+        rig.verify(ticket);
+        assert_eq!(rig.end(ticket), (Status::CapacityExceeded, Stage::Destination, 0));
+        assert_eq!(rig.done(ticket).result.map(|result| result.bytes_out), Some(6000), "seed {seed}");
+    }
+}
+
 /// What a sink was told of each piece: does more follow soon?
 fn told(rig: &Rig, handle: u32) -> Vec<bool> {
     match &rig.devices[handle as usize] {
