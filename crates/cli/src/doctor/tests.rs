@@ -344,6 +344,7 @@ fn gpus_are_listed_and_none_is_no_fault() {
         device,
         name: "NVIDIA A".into(),
         memory: 16 << 30,
+        cache: 50 << 20,
         multiprocessors: 40,
         capability: (major, 5),
         driver: (12, 8),
