@@ -113,16 +113,12 @@ fn the_benchmark_runs_on_the_stand_in_and_says_that_it_is_none() {
         assert_eq!(line["stand_in"], true);
         let positive = |name: &str| line[name].as_f64().is_some_and(|rate| rate > 0.0);
         assert!(
-            [
-                "on_gpu_gib_per_s",
-                "apart_gib_per_s",
-                "overlapped_gib_per_s",
-                "of_memory",
-                "engine_gpu_gib_per_s"
-            ]
-            .into_iter()
-            .all(positive)
+            ["on_gpu_gib_per_s", "apart_gib_per_s", "overlapped_gib_per_s", "engine_gpu_gib_per_s"]
+                .into_iter()
+                .all(positive)
         );
+        // The stand-in says that its cache has room for what one stream has, and not for forty.
+        assert_eq!(positive("of_memory"), line["streams"] == 40, "{line}");
     }
     let mut plotted = place.dcs("bench gpu md5 --streams 2 --size 4KiB --runs 1 --svg plot.svg");
     with_stand_in(&mut plotted);

@@ -342,7 +342,7 @@ Result cuDeviceGetAttribute(int *value, int which, int) {
     case 16:
         return *value = 1, SUCCESS;
     case 38:
-        return *value = 1 << 20, SUCCESS;
+        return *value = 64 << 10, SUCCESS;
     case 75:
         return *value = 7, SUCCESS;
     case 76:
