@@ -87,7 +87,7 @@ pub struct Limits {
     /// Receive buffers in which such bytes may wait, of one connection.
     pub held: usize,
     /// Receive buffers in which such bytes may wait, of all connections. Fewer than the NIC has: what is left receives
-    /// everything else.
+    /// everything else. Half of them are promised to peers by windows; the rest is for the two segments that each connection has at least.
     pub held_total: usize,
     /// Ranges of received bytes, of one connection, before which bytes are missing.
     pub ranges: usize,

@@ -397,14 +397,16 @@ impl Drop for Current<'_> {
 
 impl Context {
     /// One in which threads wait as `waiting` says, on a GPU for which the driver can compile the kernels.
-    pub fn new(driver: &Arc<Driver>, number: u32, waiting: c_uint) -> Result<Context, GpuError> {
-        let device = driver.device(number)?;
-        let properties = driver.properties(number)?;
+    pub fn new(driver: &Arc<Driver>, properties: &Properties, waiting: c_uint) -> Result<Context, GpuError> {
+        let device = driver.device(properties.device)?;
         if driver.version < DRIVER_LEAST {
             return Err(GpuError::TooOld(properties.driver));
         }
         if properties.capability < CAPABILITY_LEAST {
-            return Err(GpuError::Incapable { name: properties.name, capability: properties.capability });
+            return Err(GpuError::Incapable {
+                name: properties.name.clone(),
+                capability: properties.capability,
+            });
         }
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place is valid for the write, the device is one of the driver's.

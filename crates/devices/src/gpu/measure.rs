@@ -1,9 +1,9 @@
 //! What a GPU does in which time, without an engine: kernels on data that are on the GPU already, by the GPU's own clock, and with the copies to it and
 //! from it, one after the other and overlapped.
 
-use super::driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, Launch, SPIN, Stream};
+use super::driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, SPIN, Stream};
 use super::jobs::{self, Kind};
-use super::{Answer, GpuError, KERNELS, LANES, Properties, SLACK, Wanted, Work};
+use super::{Answer, GpuError, KERNELS, LANES, Properties, SLACK, Wanted, Work, launch};
 use std::time::{Duration, Instant};
 
 /// How long a pass takes over all pieces.
@@ -62,7 +62,7 @@ impl Bench {
     pub fn open(wanted: &Wanted, pieces: usize, size: usize) -> Result<Bench, GpuError> {
         let driver = Driver::load(wanted.library.as_deref())?;
         let properties = driver.properties(wanted.device)?;
-        let context = Context::new(&driver, wanted.device, SPIN)?;
+        let context = Context::new(&driver, &properties, SPIN)?;
         let stride = (size + SLACK).next_multiple_of(256);
         Ok(Bench {
             kernels: context.kernels(KERNELS, jobs::NAMES)?,
@@ -269,20 +269,9 @@ impl Bench {
 
     fn launch(&self, from: usize, work: &[Work], kind: Kind, stream: usize) -> Result<(), GpuError> {
         let most = work.iter().map(|work| work.blocks(self.size)).max().unwrap_or(1);
-        let mut address = self.jobs(from, from + work.len(), kind).address();
-        let mut count = work.len() as u32;
-        let mut constants =
-            if let Kind::Crc32(polynomial) = kind { jobs::crc_constants(polynomial) } else { [0; 32] };
-        let second = match kind {
-            Kind::Crc32(_) => std::ptr::from_mut(&mut constants).cast(),
-            _ => std::ptr::from_mut(&mut count).cast(),
-        };
-        let (blocks, threads) = kind.grid(count, most);
-        let mut parameters = [std::ptr::from_mut(&mut address).cast(), second];
-        let parameters = if kind == Kind::Aes256Ctr { &mut parameters[..1] } else { &mut parameters[..] };
-        let launch = Launch { kernel: self.kernels[kind.kernel()], blocks, threads, parameters };
-        // SAFETY: the parameters are those that the kernel is declared with; each job names a piece with room behind it.
-        unsafe { self.context.launch(launch, self.streams[stream]) }
+        let (jobs, stream) = (self.jobs(from, from + work.len(), kind), self.streams[stream]);
+        // SAFETY: each job names a piece with room behind it.
+        unsafe { launch(&self.context, &self.kernels, kind, (jobs, work.len(), most), stream) }
     }
 
     fn pass_apart(&self, work: &[Work], kind: Kind) -> Result<(), GpuError> {

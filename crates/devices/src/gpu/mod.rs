@@ -181,7 +181,7 @@ impl Gpu {
     ) -> Result<Gpu, GpuError> {
         let driver = Driver::load(wanted.library.as_deref())?;
         let properties = driver.properties(wanted.device)?;
-        let context = Context::new(&driver, wanted.device, driver::BLOCKING_SYNC)?;
+        let context = Context::new(&driver, &properties, driver::BLOCKING_SYNC)?;
         let kernels = context.kernels(KERNELS, jobs::NAMES)?;
         let lane = || {
             Ok(Lane {
@@ -354,21 +354,9 @@ impl Gpu {
         let jobs = lane.device.part(0, size * batch.jobs.len());
         // SAFETY: nobody writes to the lane's jobs before its end has come.
         unsafe { context.send(jobs, &lane.host, stream) }?;
-        let mut address = jobs.address();
-        let mut count = batch.jobs.len() as u32;
-        let mut constants =
-            if let Kind::Crc32(polynomial) = kind { jobs::crc_constants(polynomial) } else { [0; 32] };
-        let second = match kind {
-            Kind::Crc32(_) => std::ptr::from_mut(&mut constants).cast(),
-            _ => std::ptr::from_mut(&mut count).cast(),
-        };
-        let (blocks, threads) = kind.grid(count, most);
-        let mut parameters = [std::ptr::from_mut(&mut address).cast(), second];
-        let parameters = if kind == Kind::Aes256Ctr { &mut parameters[..1] } else { &mut parameters[..] };
-        let launch = Launch { kernel: self.kernels[kind.kernel()], blocks, threads, parameters };
-        // SAFETY: the parameters are those that the kernel is declared with; the jobs, as many as are said, name pieces of the mirror with
-        // room for whole units around them.
-        unsafe { context.launch(launch, stream) }?;
+        let count = batch.jobs.len();
+        // SAFETY: the jobs name pieces of the mirror with room for whole units around them.
+        unsafe { launch(context, &self.kernels, kind, (jobs, count, most), stream) }?;
         if kind.answers() {
             // SAFETY: nobody reads the lane's jobs before its end has come.
             return unsafe { context.receive(&lane.host, jobs, stream) };
@@ -413,6 +401,34 @@ impl Gpu {
             done.push(Done { operation: held.job.operation, result: Err(fault) });
         }
     }
+}
+
+/// Launches the kernel of a kind over so many jobs, of which the longest takes `most` blocks of threads.
+///
+/// # Safety
+///
+/// The jobs lie there when the stream comes to it, and name pieces with room for whole units around them.
+unsafe fn launch(
+    context: &Context,
+    kernels: &[Kernel],
+    kind: Kind,
+    (jobs, count, most): (DeviceMemory, usize, u32),
+    stream: Stream,
+) -> Result<(), GpuError> {
+    let mut address = jobs.address();
+    let mut count = count as u32;
+    let mut constants =
+        if let Kind::Crc32(polynomial) = kind { jobs::crc_constants(polynomial) } else { [0; 32] };
+    let (blocks, threads) = kind.grid(count, most);
+    let second = match kind {
+        Kind::Crc32(_) => std::ptr::from_mut(&mut constants).cast(),
+        _ => std::ptr::from_mut(&mut count).cast(),
+    };
+    let mut parameters = [std::ptr::from_mut(&mut address).cast(), second];
+    let parameters = if kind == Kind::Aes256Ctr { &mut parameters[..1] } else { &mut parameters[..] };
+    let launch = Launch { kernel: kernels[kind.kernel()], blocks, threads, parameters };
+    // SAFETY: the parameters are those that the kernel is declared with; the jobs are the caller's promise.
+    unsafe { context.launch(launch, stream) }
 }
 
 /// What a command that it hit is told.

@@ -131,7 +131,8 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn named(path: &Path, experiment: &str) -> PathBuf {
+/// The file of an experiment's plot, where there are several.
+pub fn named(path: &Path, experiment: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{stem}-{experiment}.svg"))
 }

@@ -17,13 +17,13 @@ pub mod shown;
 
 use super::rig;
 use crate::args::KernelNic;
-use crate::bench::lab::{bars, show};
+use crate::bench::lab::{self, bars, show};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::report::Report;
 use clap::{Args, Subcommand};
 pub use measurement::Measurement;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Debug, Args)]
@@ -95,7 +95,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         for shown in shown::all(&rows) {
             show::experiment(&shown, report);
             if let Some(path) = &options.svg {
-                let path = if chosen.len() > 1 { named(path, shown.name) } else { path.clone() };
+                let path = if chosen.len() > 1 { lab::named(path, shown.name) } else { path.clone() };
                 bars::draw(&shown.chart, &path, report)?;
             }
         }
@@ -104,11 +104,6 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     rig::conclude(&problems, start.elapsed().as_secs_f64(), report)?;
     report.text("\nSeconds are QEMU's, which emulates every instruction of the guest: they mean nothing. Ratios of one run do.");
     Ok(())
-}
-
-fn named(path: &Path, experiment: &str) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{experiment}.svg"))
 }
 
 /// Rows of an experiment, and what was wrong.
