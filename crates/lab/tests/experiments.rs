@@ -43,15 +43,6 @@ fn the_object_server_s_cpu() {
 }
 
 #[test]
-fn nobody_waits_for_a_timeout_of_tcp_where_eight_send_faster_than_they_are_hashed() {
-    let request =
-        Request { at: 0, direction: Direction::Receive, length: 1 << 20, operator: Some(Operator::Md5) };
-    let load = Load { connections: 8, ..Load::new(Design::Card, vec![request; 16]) };
-    let rate = run(&load).gbps();
-    assert!(rate > 3.0, "{rate} Gb/s: a timeout takes a second");
-}
-
-#[test]
 fn requests_come_at_the_rate_that_is_asked_for() {
     let requests = object::requests(object::MIX, 4000);
     let bytes: u64 = requests.iter().map(|request| request.length).sum();
