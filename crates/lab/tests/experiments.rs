@@ -1,6 +1,5 @@
 //! The experiments at a small scale. Every byte and digest is checked in every design, as they run; what they come to is checked here.
 
-use dcs_abi::operator::Operator;
 use dcs_lab::design::{Design, Job, bring_up, build};
 use dcs_lab::experiments::figure::Figure;
 use dcs_lab::experiments::load::{Direction, Load, Request, run};
