@@ -132,9 +132,20 @@ fn a_scrub_that_is_interrupted_says_so() {
     assert_eq!(server.ask("PUT", "/bucket/key", &[7; 1 << 20]).0, 200);
     server.stop();
     let child = place.dcs("scrub store --rate 10K").spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    let until = Instant::now() + Duration::from_secs(20);
+    while !handles_interrupts(child.id()) {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
     crate::run::Done(child.wait_with_output().unwrap()).fails(130, &["interrupted after 0 objects"]);
     place.run("scrub store").ok();
+}
+
+/// Whether a process has a handler of its own for SIGINT (proc(5), `SigCgt`).
+fn handles_interrupts(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (nix::sys::signal::Signal::SIGINT as u32 - 1) != 0
 }

@@ -63,9 +63,9 @@ fn a_server_that_stops_finishes_what_it_is_at() {
     let mut rig = Rig::new();
     let body = data(1_000_000, 6);
     let mut client = rig.client();
-    client.send_head("PUT", "/bucket/key", &[], body.len());
+    client.send_head("PUT", "/bucket/key", &[("Expect", "100-continue")], body.len());
+    assert_eq!(client.head().status, 100, "it is at the request");
     client.stream.write_all(&body[..400_000]).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(100));
     let rest = body[400_000..].to_vec();
     let mut stream = client.stream.try_clone().unwrap();
     let sender = std::thread::spawn(move || {

@@ -314,10 +314,9 @@ mod tests {
     fn a_child_s_time_and_memory_count() {
         let mut child = Command::new("sh");
         child.args(["-c", "sleep 60 & i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done; wait"]);
-        let mut child = child.process_group(0).spawn().unwrap();
-        let me = std::process::id();
-        let begun = Instant::now();
+        let (me, begun) = (std::process::id(), Instant::now());
         let before = Account::of(me).unwrap();
+        let mut child = child.process_group(0).spawn().unwrap();
         while Account::of(me).unwrap().0.get(&child.id()).is_none_or(|time| time.as_millis() < 20)
             && begun.elapsed() < Duration::from_secs(20)
         {
