@@ -254,11 +254,11 @@ fn eventfd(event: OwnedFd) -> Option<OwnedFd> {
     name.to_str()?.contains("[eventfd]").then_some(event)
 }
 
-/// What a client's errno says of an access.
+/// What a client's errno says of an access. EPERM is none of those that say that nobody is there: QEMU says it of a device that is at
+/// something else, and takes no access meanwhile (an NVMe controller that waits for its disk, in a reset).
 fn meaning(errno: u32) -> BusError {
     use rustix::io::Errno;
-    let nobody =
-        [Errno::NODEV, Errno::NXIO, Errno::INVAL, Errno::FAULT, Errno::PERM, Errno::ACCESS, Errno::NOENT];
+    let nobody = [Errno::NODEV, Errno::NXIO, Errno::INVAL, Errno::FAULT, Errno::ACCESS, Errno::NOENT];
     let errno = i32::try_from(errno).unwrap_or(0);
     if nobody.iter().any(|one| one.raw_os_error() == errno) {
         BusError::Unsupported

@@ -47,6 +47,22 @@ impl Stage {
     pub fn has_admin(self) -> bool {
         matches!(self, Stage::Setup(_) | Stage::Ready)
     }
+
+    /// The register that tells how far the stage is, and its bytes.
+    fn watched(self) -> (u64, u32) {
+        match self {
+            Stage::Capabilities => (register::CAP, 8),
+            Stage::Configuration => (register::CC, 4),
+            _ => (register::CSTS, 4),
+        }
+    }
+
+    /// Whether a controller that does not answer now is asked again. One that is stopping may be busy with that alone: QEMU's refuses every access
+    /// while it waits for its disk.
+    fn is_patient(self) -> bool {
+        use Stage::{Capabilities, Configuration, Disabling, Enabling, Settling, Shutdown};
+        matches!(self, Capabilities | Configuration | Settling | Disabling | Enabling | Shutdown)
+    }
 }
 
 /// The admin commands of a start, in their order. Numbers are of I/O queue pairs, from 0.
@@ -81,7 +97,7 @@ pub(super) struct Bringup {
     pub capabilities: Capabilities,
     /// When the stage has to be over.
     pub until: Option<Nanos>,
-    /// When CSTS is to be read next.
+    /// When the stage's register is to be read next.
     pub look: Option<Nanos>,
     /// Where the controller is to be left when it has stopped; none: it is started.
     pub then: Option<Stage>,
@@ -152,7 +168,7 @@ impl Nvme {
     pub(super) fn restart(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.bringup.registers.forget();
         self.enter(Stage::Capabilities, now, self.config.admin_timeout);
-        self.read(bus, register::CAP, 8);
+        self.look(bus, now);
     }
 
     pub(super) fn enter(&mut self, stage: Stage, now: Nanos, limit: Nanos) {
@@ -171,11 +187,12 @@ impl Nvme {
         self.bringup.registers.read(bus, register, length);
     }
 
-    /// Reads CSTS, unless a register is being read already.
+    /// Reads the stage's register, unless one is being read already.
     pub(super) fn look(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.bringup.look = None;
         if !self.bringup.registers.is_reading() {
-            self.read(bus, register::CSTS, 4);
+            let (register, length) = self.stage.watched();
+            self.read(bus, register, length);
         } else {
             self.bringup.look = Some(now.saturating_add(self.config.interval));
         }
@@ -194,6 +211,11 @@ impl Nvme {
         let value = match answer {
             Ok(value) => value,
             Err(BusError::Unsupported) => return self.fail(bus, now, Failure::Gone),
+            // As long as the stage may take.
+            Err(BusError::Aborted) if self.stage.is_patient() => {
+                self.bringup.look = Some(now.saturating_add(self.config.interval));
+                return;
+            }
             Err(error) => return self.fail(bus, now, Failure::Register(error)),
         };
         let status = ControllerStatus(value as u32);
@@ -208,7 +230,7 @@ impl Nvme {
             Stage::Capabilities => match self.capabilities(Capabilities(value)) {
                 Ok(()) => {
                     self.stage = Stage::Configuration;
-                    self.read(bus, register::CC, 4);
+                    self.look(bus, now);
                 }
                 Err(failure) => self.fail(bus, now, failure),
             },

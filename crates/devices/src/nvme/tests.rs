@@ -41,6 +41,14 @@ impl Rig {
         self.nvme.read_done(&mut self.bus, self.now, ReadDone { tag, data });
     }
 
+    /// Somebody is there, and does not answer.
+    fn refuse(&mut self, register: u64) {
+        let (address, _, tag) = self.bus.reads.remove(0);
+        assert_eq!(address, register);
+        let data = Err(BusError::Aborted);
+        self.nvme.read_done(&mut self.bus, self.now, ReadDone { tag, data });
+    }
+
     fn written(&mut self) -> Vec<(u64, u64)> {
         self.bus
             .writes
@@ -344,6 +352,38 @@ fn a_controller_that_is_gone_keeps_its_memory_until_its_owner_knows_better() {
     rig.nvme.silenced();
     assert_eq!(rig.nvme.freed(), Some(1));
     rig.nvme.start(&mut rig.bus, rig.now);
+    assert_eq!(rig.nvme.state(), State::Starting);
+}
+
+#[test]
+fn a_controller_that_is_busy_with_its_reset_is_asked_again() {
+    let mut rig = Rig::new(|_| {});
+    for (register, value) in [(register::CAP, CAP), (register::CC, 0), (register::CSTS, 0)] {
+        for _ in 0..20 {
+            rig.refuse(register);
+            assert_eq!(rig.nvme.state(), State::Starting);
+            assert!(rig.bus.reads.is_empty(), "not at once");
+            rig.wait_for_deadline();
+        }
+        rig.answer(register, value);
+    }
+    assert_eq!(rig.written().last(), Some(&(register::CC, 0x0046_0001)));
+    // But not for ever: it is reset, and given up.
+    while rig.nvme.state() == State::Starting {
+        match rig.bus.reads.first() {
+            Some((register, ..)) => rig.refuse(*register),
+            None => rig.wait_for_deadline(),
+        }
+    }
+    assert_eq!(rig.nvme.state(), State::Failed(Failure::NoAnswer));
+    // One that is ready has nothing to be patient with: it is reset.
+    let mut rig = Rig::up(|_| {});
+    rig.read(1, 0, &[page(1)]).unwrap();
+    rig.poll();
+    rig.wait_for_deadline();
+    rig.refuse(register::CSTS);
+    let end = rig.nvme.finished().unwrap();
+    assert_eq!(end.result, Err(NvmeError::TimedOut));
     assert_eq!(rig.nvme.state(), State::Starting);
 }
 
