@@ -859,8 +859,8 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_BACKEND_KERNEL 0
 
 /**
- * A dcs card, with the SSDs and the NIC that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
- * (FUNCTION=ADDRESS/PREFIX,GATEWAY) name.
+ * A dcs card, with the SSDs and NICs that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
+ * (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
  */
 #define DCS_BACKEND_CARD 1
 

@@ -46,7 +46,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 64 blocks of 64 KiB, at most 8 for a segment of a command, 64 commands, 8 queues, 4 SSDs, 2 NICs. The key is to be set.
+    /// 64 blocks of 64 KiB, at most 8 for a segment of a command, 64 commands, 8 queues, 4 SSDs, 4 NICs. The key is to be set.
     ///
     /// With 4 blocks a lone stream through an operator waits for the SSD: it had 8.9 of 10 Gb/s.
     fn default() -> Config {
@@ -60,7 +60,7 @@ impl Default for Config {
             ..dcs_engine::Config::default()
         };
         let nvme = dcs_devices::nvme::Config::new(Window { address: 0, length: 0 }, 0);
-        Config { engine, handles: 1024, ssds: 4, nics: 2, key: [0; 16], costs: Costs::NONE, nvme }
+        Config { engine, handles: 1024, ssds: 4, nics: 4, key: [0; 16], costs: Costs::NONE, nvme }
     }
 }
 

@@ -41,7 +41,7 @@ impl Engines {
         }
         if let (Some(_), Some(nic)) = (&card, &nic) {
             return Err(Failure::usage(format!(
-                "--nic {}: the card drives the NIC that DCS_CARD_NIC names",
+                "--nic {}: the card drives the NICs that DCS_CARD_NIC names",
                 nic.function
             ))
             .advise(format!("unset {BACKEND} to have it driven by this process")));
@@ -92,19 +92,27 @@ pub fn connect(engine: &Engine, to: &str, limit: Duration) -> Result<net::Connec
         .map_err(|error| failed(to, &error).advise("start the receiver first: dcs recv PORT FILE"))
 }
 
-/// One connection to a port of the card's, or of the NIC's.
+/// One connection to a port of the card's, or of the NIC's: `9000`, or `10.0.3.15:9000` where it has several addresses.
 pub fn accept(
     engine: &Engine,
     at: &str,
     limit: Option<Duration>,
-    listening: impl FnOnce(),
+    listening: impl FnOnce(&str),
 ) -> Result<net::Connection, Failure> {
-    let port: u16 = at.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-        Failure::usage(format!("{at}: the NIC listens at a port of its own address"))
-            .advise("give the port alone: dcs recv 9000 FILE")
+    let listener = match (at.parse::<u16>(), at.parse::<SocketAddrV4>()) {
+        (Ok(port), _) if port > 0 => engine.listen(port),
+        (_, Ok(local)) if local.port() > 0 => engine.listen_at(local),
+        _ => {
+            return Err(Failure::usage(format!("{at}: the NIC listens at a port of its own address"))
+                .advise("give the port: dcs recv 9000 FILE, or dcs recv 10.0.2.15:9000 FILE where there are several NICs"));
+        }
+    };
+    let listener = listener.map_err(|error| {
+        let addresses: Vec<String> = engine.addresses().map(|address| address.to_string()).collect();
+        failed(at, &error).advise(format!("addresses here: {}", addresses.join(", ")))
     })?;
-    let listener = engine.listen(port).map_err(|error| failed(at, &error))?;
-    listening();
+    let port = at.rsplit(':').next().unwrap_or(at);
+    listening(&format!("{}:{port}", listener.local()));
     let accepted = match limit {
         Some(limit) => listener.accept_timeout(limit),
         None => listener.accept(),

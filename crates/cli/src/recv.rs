@@ -82,12 +82,7 @@ impl From {
             report.object(&json!({ "event": "listening", "command": "recv", "address": address }));
         };
         if let Some(engine) = engine {
-            let address = match engine.interface() {
-                Some(interface) => format!("{}:{}", interface.wanted.address, recv.from),
-                None => recv.from.clone(),
-            };
-            return card::accept(engine, &recv.from, recv.accept_timeout, || listening(&address))
-                .map(From::Card);
+            return card::accept(engine, &recv.from, recv.accept_timeout, listening).map(From::Card);
         }
         let listener = Listener::bind(&recv.from)?;
         listening(&listener.address());

@@ -88,8 +88,8 @@ pub(crate) struct Shared {
     waiting: Mutex<Vec<Arc<QueuePair>>>,
     statistics: Arc<Mutex<Statistics>>,
     has_ring: bool,
-    /// The card's handle of its NIC; any, where the engine has a NIC of its own.
-    pub nic: Option<u32>,
+    /// The card's NICs, or the engine's own.
+    pub nics: Vec<card::net::Port>,
     namespaces: Vec<Namespace>,
     interface: Option<Arc<Interface>>,
     gpu: Option<gpu::Properties>,
@@ -245,7 +245,7 @@ impl Builder {
             waker: parts.waker,
             statistics: parts.statistics,
             has_ring: parts.has_ring,
-            nic: parts.nic,
+            nics: parts.nics,
             namespaces: parts.namespaces,
             interface: parts.interface,
             gpu: parts.gpu,
@@ -275,7 +275,7 @@ struct Parts {
     waker: Waker,
     statistics: Arc<Mutex<Statistics>>,
     has_ring: bool,
-    nic: Option<u32>,
+    nics: Vec<card::net::Port>,
     namespaces: Vec<Namespace>,
     interface: Option<Arc<Interface>>,
     gpu: Option<gpu::Properties>,
@@ -291,9 +291,10 @@ fn kernel(config: dcs_engine::Config, io: Io, own: Own<'_>) -> Result<Parts, Err
     let namespaces = core.namespaces().iter().map(Namespace::new).collect();
     let interface = core.interface().map(Arc::clone);
     let (gpu, trouble) = (core.gpu().cloned(), core.trouble());
-    // The NIC needs no number: there is one.
-    let nic = interface.as_ref().map(|_| 0);
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface, gpu, trouble })
+    // It needs no number: there is one.
+    let port = |interface: &Arc<Interface>| card::net::Port { handle: 0, nic: interface.wanted.clone() };
+    let nics = interface.iter().map(port).collect();
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nics, namespaces, interface, gpu, trouble })
 }
 
 fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
@@ -302,10 +303,10 @@ fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
         None => card::Options::from_environment()?,
     };
     let core = card::Core::new(&options)?;
-    let (waker, statistics, nic) = (core.waker(), core.statistics(), core.nic());
+    let (waker, statistics, nics) = (core.waker(), core.statistics(), core.nics().to_vec());
     let (has_ring, namespaces, interface) = (false, Vec::new(), None);
     let (gpu, trouble) = (None, Arc::default());
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nic, namespaces, interface, gpu, trouble })
+    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nics, namespaces, interface, gpu, trouble })
 }
 
 fn io_from_environment(io: Io) -> Result<Io, Error> {

@@ -78,7 +78,7 @@ fn the_application_in_the_guest() {
     let address = Ipv4Addr::new(10, 0, 2, 15);
     let gateway = Some(Ipv4Addr::new(10, 0, 2, 2));
     let nic = CardNic { function: function(0x02_0000), address, prefix: 24, gateway };
-    let options = Options { card: None, disks: vec![disk], nic: Some(nic) };
+    let options = Options { card: None, disks: vec![disk], nics: vec![nic] };
     let engine = Engine::builder().backend(Backend::Card).card(options).start().unwrap();
     let session = engine.session().unwrap();
     let listener = engine.listen(PORT).unwrap();

@@ -96,7 +96,7 @@ fn the_scenarios_in_the_guest() {
     let device = Some(PathBuf::from(std::env::var_os("DISK").expect("the script says")));
     let disk = Disk { function: last(None, 0x01_0802), device };
     let nic = CardNic { function: last(Some(0x8086), 0x02_0000), address: CARD, prefix: 24, gateway: None };
-    let options = Options { card: None, disks: vec![disk], nic: Some(nic) };
+    let options = Options { card: None, disks: vec![disk], nics: vec![nic] };
     let engine = Engine::builder().backend(Backend::Card).card(options).start().unwrap();
     let listener = engine.listen(PORT).unwrap();
     let world = Card { engine, listener, one: Mutex::new(()) };

@@ -19,8 +19,8 @@ pub const DCS_DRIVER_CALLER: u8 = 1;
 
 /// This machine's kernel.
 pub const DCS_BACKEND_KERNEL: u8 = 0;
-/// A dcs card, with the SSDs and the NIC that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
-/// (FUNCTION=ADDRESS/PREFIX,GATEWAY) name.
+/// A dcs card, with the SSDs and NICs that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
+/// (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
 pub const DCS_BACKEND_CARD: u8 = 1;
 
 /// io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring, plain) may

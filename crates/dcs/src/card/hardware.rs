@@ -3,7 +3,8 @@
 //! What the card writes is copied, then checked: it is a device like another.
 
 use super::CardError;
-use super::options::Options;
+use super::net::Port;
+use super::options::{Nic, Options};
 use super::room::Part;
 use super::translate::Translator;
 use crate::card::extents::DiskMap;
@@ -84,8 +85,8 @@ pub(super) struct Hardware {
     /// Bytes of the descriptor in each slot, which may hold keys.
     lengths: [usize; SLOTS],
     next_cid: u16,
-    /// The NIC's handle.
-    pub nic: Option<u32>,
+    /// Its NICs.
+    pub nics: Vec<Port>,
     // Functions before containers: the kernel resets them when they go.
     _functions: Vec<Function>,
 }
@@ -109,12 +110,13 @@ impl Hardware {
         near.map(&memory, own, Access::Both)?;
         let disks: Vec<Function> =
             options.disks.iter().map(|disk| open(&far, &disk.function)).collect::<Result<_, _>>()?;
-        let nic = options.nic.as_ref().map(|nic| open(&far, &nic.function)).transpose()?;
-        if !disks.is_empty() || nic.is_some() {
+        let nics: Vec<Function> =
+            options.nics.iter().map(|nic| open(&far, &nic.function)).collect::<Result<_, _>>()?;
+        if !disks.is_empty() || !nics.is_empty() {
             far.map(&memory, own, Access::Both)?;
         }
         let mut windows = vec![(own, memory.length())];
-        for device in disks.iter().chain(&nic) {
+        for device in disks.iter().chain(&nics) {
             let (bar, address) = (device.bar(0)?, device.bar_address(0)?);
             windows.push((address, bar.length()));
             near.map(&Arc::new(bar), address, Access::Both)?;
@@ -137,7 +139,7 @@ impl Hardware {
             waiting: VecDeque::new(),
             lengths: [0; SLOTS],
             next_cid: 0,
-            nic: None,
+            nics: Vec::new(),
             _functions: Vec::new(),
         };
         hardware.start()?;
@@ -147,16 +149,12 @@ impl Hardware {
             let handle = hardware.attach("attach the SSD", opcode::ATTACH_SSD, function, &[])?;
             maps.push(DiskMap::new(handle, disk.device.as_deref())?);
         }
-        if let (Some(nic), Some(function)) = (&options.nic, &nic) {
-            let mut id = [0; 2];
-            function.read_config(2, &mut id)?;
-            let gateway = nic.gateway.map_or(0, |gateway| gateway.to_bits());
-            let device = u16::from_le_bytes(id).into();
-            let words = [device, nic.address.to_bits(), u32::from(nic.prefix) | MTU << 16, gateway];
-            hardware.nic = Some(hardware.attach("attach the NIC", opcode::ATTACH_NIC, function, &words)?);
+        for (nic, function) in options.nics.iter().zip(&nics) {
+            let port = hardware.attach_nic(nic, function)?;
+            hardware.nics.push(port);
         }
         hardware._functions.extend(disks);
-        hardware._functions.extend(nic);
+        hardware._functions.extend(nics);
         hardware._functions.push(card);
         Ok((hardware, Translator::new(maps, BUFFER_HANDLE)))
     }
@@ -213,6 +211,16 @@ impl Hardware {
         let mut words = vec![device.bar(0)?.length() as u32];
         words.extend(more);
         Ok(self.ask(what, entry(opcode, device.bar_address(0)?, &words))?.0)
+    }
+
+    fn attach_nic(&mut self, nic: &Nic, function: &Function) -> Result<Port, CardError> {
+        let mut id = [0; 2];
+        function.read_config(2, &mut id)?;
+        let gateway = nic.gateway.map_or(0, |gateway| gateway.to_bits());
+        let device = u16::from_le_bytes(id).into();
+        let words = [device, nic.address.to_bits(), u32::from(nic.prefix) | MTU << 16, gateway];
+        let handle = self.attach("attach the NIC", opcode::ATTACH_NIC, function, &words)?;
+        Ok(Port { handle, nic: nic.clone() })
     }
 
     /// Runs an admin command and waits for it: before there are any others.

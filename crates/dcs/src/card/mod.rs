@@ -1,6 +1,6 @@
-//! The card backend: a dcs card in this machine runs the transfers, on SSDs and a NIC that it drives itself.
+//! The card backend: a dcs card in this machine runs the transfers, on SSDs and NICs that it drives itself.
 //!
-//! There is no kernel module: the card, its SSDs and its NIC are taken by vfio-pci, and this process owns them. The devices reach the
+//! There is no kernel module: the card, its SSDs and its NICs are taken by vfio-pci, and this process owns them. The devices reach the
 //! card's memory and nothing else; the card reaches them and one buffer of this process, in which commands and the memory of
 //! memory endpoints lie. Of a file's bytes the processor sees none.
 //!
@@ -16,7 +16,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`extents`] | where on its disk a file's bytes lie, and why they may not be had there |
-//! | [`net`] | listeners, connections and datagrams on the card's own address |
+//! | [`net`] | listeners, connections and datagrams on the card's own addresses |
 //! | `options` | which functions are the card's |
 //! | `hardware` | the functions over VFIO, the rings, admin commands |
 //! | `translate` | from a session's command to the card's |
@@ -57,6 +57,7 @@ use dcs_devices::controller::Waker;
 use dcs_engine::QueueId;
 use dcs_vfio::VfioError;
 use hardware::{Hardware, SLOTS};
+use net::Port;
 use room::Room;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -157,9 +158,9 @@ impl Core {
         Arc::clone(&self.statistics)
     }
 
-    /// The card's handle of its NIC.
-    pub fn nic(&self) -> Option<u32> {
-        self.hardware.nic
+    /// Its NICs.
+    pub fn nics(&self) -> &[Port] {
+        &self.hardware.nics
     }
 
     fn publish(&mut self) {

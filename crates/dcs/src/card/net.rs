@@ -1,9 +1,14 @@
-//! TCP and UDP on the card's own address: listeners, and connections and datagrams that are sources and sinks of transfers. And TCP on the
+//! TCP and UDP on the card's own addresses: listeners, and connections and datagrams that are sources and sinks of transfers. And TCP on the
 //! address of a NIC that the engine drives itself ([`Builder::nic`](crate::engine::Builder::nic)).
+//!
+//! A card may have several NICs, each with an address: whatever has a local address belongs to the NIC of that address. Where none is said,
+//! it is chosen as a kernel would: the NIC on whose network the peer is (of several, the one with the longest prefix), else the first that has a
+//! gateway. A port that is listened to has to be one of an address where there are several.
 //!
 //! The kernel knows nothing of them: the card, or the engine, makes and takes every segment. A connection is open as long as it, or a
 //! transfer that names it, lives, and as long as the engine does; so are datagrams.
 
+use super::options::Nic;
 use crate::endpoint::{Range, Sink, Source};
 use crate::engine::{Engine, Shared};
 use dcs_abi::admin::{AdminEntry, opcode};
@@ -17,12 +22,77 @@ use std::time::Duration;
 
 /// Why there is no listener, no connection, or no datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {what}: {status}")]
+#[error("cannot {what}: {why}")]
 pub struct NetError {
     what: &'static str,
-    /// What the card, or the engine, said.
+    why: Why,
+    /// What the card, or the engine, said. What has no NIC to go to is [`Status::UnsupportedEndpoint`].
     pub status: Status,
 }
+
+/// The same in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Why {
+    #[error("{0}")]
+    Status(Status),
+    #[error("the engine has no NIC: name one (DCS_CARD_NIC for a card)")]
+    NoNic,
+    #[error("{0} is the address of none of the engine's NICs")]
+    NotOurs(Ipv4Addr),
+    #[error(
+        "no NIC of the engine's is on a network with {0}, and none has a gateway: give one a gateway, or say from which address"
+    )]
+    NoWay(Ipv4Addr),
+    #[error("the engine has several NICs: say at which address")]
+    Several,
+}
+
+impl NetError {
+    fn new(what: &'static str, status: Status) -> NetError {
+        NetError { what, why: Why::Status(status), status }
+    }
+
+    fn no_nic(what: &'static str, why: Why) -> NetError {
+        NetError { what, why, status: Status::UnsupportedEndpoint }
+    }
+}
+
+/// A NIC of the card's, or of the engine's.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    /// What it is called in admin commands.
+    pub handle: u32,
+    /// Its address and network among other things.
+    pub nic: Nic,
+}
+
+impl Port {
+    fn reaches(&self, peer: Ipv4Addr) -> bool {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.nic.prefix)).unwrap_or(0);
+        (peer.to_bits() ^ self.nic.address.to_bits()) & mask == 0
+    }
+}
+
+/// The NIC of an address, or, where none is said, the one by which a peer is reached.
+fn choose(ports: &[Port], local: Option<Ipv4Addr>, peer: Ipv4Addr) -> Result<&Port, Why> {
+    if let Some(local) = local {
+        return of(ports, local);
+    }
+    let near = ports.iter().rev().filter(|port| port.reaches(peer)).max_by_key(|port| port.nic.prefix);
+    match ports {
+        [] => Err(Why::NoNic),
+        // It says itself what it cannot do.
+        [only] => Ok(only),
+        _ => near.or_else(|| ports.iter().find(|port| port.nic.gateway.is_some())).ok_or(Why::NoWay(peer)),
+    }
+}
+
+fn of(ports: &[Port], local: Ipv4Addr) -> Result<&Port, Why> {
+    let missing = if ports.is_empty() { Why::NoNic } else { Why::NotOurs(local) };
+    ports.iter().find(|port| port.nic.address == local).ok_or(missing)
+}
+
+const LISTEN: &str = "listen";
 
 /// What the card, or the engine, has a number for, until this is dropped.
 #[derive(Debug)]
@@ -48,6 +118,7 @@ fn entry(opcode: u8, words: &[u32]) -> AdminEntry {
 #[derive(Debug)]
 pub struct Listener {
     held: Held,
+    local: Ipv4Addr,
     /// Connections that somebody began to wait for, and gave up: whoever waits next has them.
     given_up: Mutex<Vec<Receiver<Accepted>>>,
 }
@@ -59,10 +130,11 @@ type Accepted = Result<(u32, u32), Status>;
 #[derive(Clone, Debug)]
 pub struct Connection {
     held: Arc<Held>,
+    local: Ipv4Addr,
     peer: Ipv4Addr,
 }
 
-/// Datagrams between a port of the card and one of a peer (UDP, RFC 768). Dropping it closes them.
+/// Datagrams between a port of one of the card's addresses and one of a peer (UDP, RFC 768). Dropping it closes them.
 ///
 /// As a sink, each block of a transfer (64 KiB, unless the card was made otherwise) is cut into datagrams of so many bytes of payload, the
 /// last one of what is left, and the transfer is done when the NIC has sent them, as fast as it can. **Nothing is sent again, and nothing
@@ -79,8 +151,14 @@ pub struct Connection {
 pub struct Datagrams(Arc<Held>);
 
 impl Engine {
+    /// The addresses of the card's NICs, or of the engine's own.
+    pub fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.shared.nics.iter().map(|port| port.nic.address)
+    }
+
     /// Opens datagrams between a port of the card's address and a peer. `payload`: bytes of each that is sent, 1 to the MTU less 28 (1,472
-    /// of 1,500), or `None` for that. Sizes that divide a block make all of them alike.
+    /// of 1,500), or `None` for that. Sizes that divide a block make all of them alike. Of several NICs it is the one by which
+    /// the peer is reached.
     ///
     /// # Errors
     ///
@@ -93,33 +171,50 @@ impl Engine {
         payload: Option<NonZeroU16>,
     ) -> Result<Datagrams, NetError> {
         const WHAT: &str = "open datagrams";
-        let nic = self.nic(WHAT)?;
+        let nic = self.choose(WHAT, None, *remote.ip())?;
         let ports = u32::from(remote.port()) | u32::from(port) << 16;
         let payload = payload.map_or(0, |payload| payload.get().into());
-        let entry = entry(opcode::DATAGRAMS, &[nic, remote.ip().to_bits(), ports, payload]);
+        let entry = entry(opcode::DATAGRAMS, &[nic.handle, remote.ip().to_bits(), ports, payload]);
         let (handle, _) = self.ask(WHAT, &entry)?;
         Ok(Datagrams(Arc::new(Held { engine: Arc::clone(&self.shared), handle })))
     }
 
-    /// Waits for connections to a port of the card's address, or of the NIC's.
+    /// Waits for connections to a port of the card's only address, or of the NIC's.
     ///
     /// # Errors
     ///
-    /// [`NetError`]: the port is taken, or this engine has no NIC, nor a card with one.
+    /// [`NetError`]: the port is taken, this engine has no NIC, nor a card with one, or it has several: [`Engine::listen_at`].
     pub fn listen(&self, port: u16) -> Result<Listener, NetError> {
-        let nic = self.nic("listen")?;
-        let (handle, _) = self.ask("listen", &entry(opcode::LISTEN, &[nic, port.into()]))?;
-        let held = Held { engine: Arc::clone(&self.shared), handle };
-        Ok(Listener { held, given_up: Mutex::default() })
+        match &self.shared.nics[..] {
+            [] => Err(NetError::no_nic(LISTEN, Why::NoNic)),
+            [only] => self.listen_by(only, port),
+            _ => Err(NetError::no_nic(LISTEN, Why::Several)),
+        }
     }
 
-    /// Connects from the card's address, or from the NIC's.
+    /// Waits for connections to a port of this address, which is one of [`Engine::addresses`].
     ///
     /// # Errors
     ///
-    /// [`NetError`]: nobody answers, or refuses; or this engine has no NIC, nor a card with one.
+    /// [`NetError`]: the port is taken, or the address is none of this engine's.
+    pub fn listen_at(&self, local: SocketAddrV4) -> Result<Listener, NetError> {
+        let nic = of(&self.shared.nics, *local.ip()).map_err(|why| NetError::no_nic(LISTEN, why))?;
+        self.listen_by(nic, local.port())
+    }
+
+    fn listen_by(&self, nic: &Port, port: u16) -> Result<Listener, NetError> {
+        let (handle, _) = self.ask(LISTEN, &entry(opcode::LISTEN, &[nic.handle, port.into()]))?;
+        let held = Held { engine: Arc::clone(&self.shared), handle };
+        Ok(Listener { held, local: nic.nic.address, given_up: Mutex::default() })
+    }
+
+    /// Connects from the card's address, or from the NIC's; of several, from the one by which that peer is reached.
+    ///
+    /// # Errors
+    ///
+    /// [`NetError`]: nobody answers, or refuses; this engine has no NIC, nor a card with one; or none of several reaches it.
     pub fn connect(&self, to: SocketAddrV4) -> Result<Connection, NetError> {
-        self.connect_within(to, None)
+        self.connect_within(None, to, None)
     }
 
     /// The same, and gives up after so long ([`Status::Timeout`]).
@@ -128,27 +223,53 @@ impl Engine {
     ///
     /// As [`Engine::connect`].
     pub fn connect_timeout(&self, to: SocketAddrV4, limit: Duration) -> Result<Connection, NetError> {
-        self.connect_within(to, Some(limit))
+        self.connect_within(None, to, Some(limit))
     }
 
-    fn connect_within(&self, to: SocketAddrV4, limit: Option<Duration>) -> Result<Connection, NetError> {
+    /// Connects from this address, which is one of [`Engine::addresses`], and gives up after so long, if that is said.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::connect`], or the address is none of this engine's.
+    pub fn connect_from(
+        &self,
+        local: Ipv4Addr,
+        to: SocketAddrV4,
+        limit: Option<Duration>,
+    ) -> Result<Connection, NetError> {
+        self.connect_within(Some(local), to, limit)
+    }
+
+    fn connect_within(
+        &self,
+        local: Option<Ipv4Addr>,
+        to: SocketAddrV4,
+        limit: Option<Duration>,
+    ) -> Result<Connection, NetError> {
         const WHAT: &str = "connect";
-        let entry = entry(opcode::CONNECT, &[self.nic(WHAT)?, to.ip().to_bits(), to.port().into()]);
+        let nic = self.choose(WHAT, local, *to.ip())?;
+        let entry = entry(opcode::CONNECT, &[nic.handle, to.ip().to_bits(), to.port().into()]);
         let made = self.shared.admin_within(entry, limit);
-        let (handle, _) = made.map_err(|status| NetError { what: WHAT, status })?;
-        Ok(Connection { held: Arc::new(Held { engine: Arc::clone(&self.shared), handle }), peer: *to.ip() })
+        let (handle, _) = made.map_err(|status| NetError::new(WHAT, status))?;
+        let held = Arc::new(Held { engine: Arc::clone(&self.shared), handle });
+        Ok(Connection { held, local: nic.nic.address, peer: *to.ip() })
     }
 
-    fn nic(&self, what: &'static str) -> Result<u32, NetError> {
-        self.shared.nic.ok_or(NetError { what, status: Status::UnsupportedEndpoint })
+    fn choose(&self, what: &'static str, local: Option<Ipv4Addr>, peer: Ipv4Addr) -> Result<&Port, NetError> {
+        choose(&self.shared.nics, local, peer).map_err(|why| NetError::no_nic(what, why))
     }
 
     fn ask(&self, what: &'static str, entry: &AdminEntry) -> Result<(u32, u32), NetError> {
-        self.shared.admin(*entry).map_err(|status| NetError { what, status })
+        self.shared.admin(*entry).map_err(|status| NetError::new(what, status))
     }
 }
 
 impl Listener {
+    /// The address at which it waits.
+    pub fn local(&self) -> Ipv4Addr {
+        self.local
+    }
+
     /// The next connection; waits for one.
     ///
     /// # Errors
@@ -176,10 +297,10 @@ impl Listener {
         if matches!(accepted, Err(Status::Timeout)) {
             given_up().push(asked);
         }
-        let failed = |status| NetError { what: "accept a connection", status };
+        let failed = |status| NetError::new("accept a connection", status);
         let (handle, peer) = accepted.and_then(|accepted| accepted).map_err(failed)?;
         let held = Arc::new(Held { engine: Arc::clone(engine), handle });
-        Ok(Connection { held, peer: Ipv4Addr::from_bits(peer) })
+        Ok(Connection { held, local: self.local, peer: Ipv4Addr::from_bits(peer) })
     }
 }
 
@@ -193,6 +314,11 @@ impl Drop for Listener {
 }
 
 impl Connection {
+    /// The address here: which NIC it goes by.
+    pub fn local(&self) -> Ipv4Addr {
+        self.local
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> Ipv4Addr {
         self.peer
@@ -205,7 +331,7 @@ impl Connection {
     /// [`NetError`]: the connection is gone.
     pub fn shutdown(&self) -> Result<(), NetError> {
         let done = self.held.engine.admin(entry(opcode::SHUTDOWN, &[self.held.handle]));
-        done.map(|_| ()).map_err(|status| NetError { what: "end the stream", status })
+        done.map(|_| ()).map_err(|status| NetError::new("end the stream", status))
     }
 }
 
@@ -217,7 +343,7 @@ impl Datagrams {
     /// [`NetError`]: the NIC is gone.
     pub fn dropped(&self) -> Result<u32, NetError> {
         let asked = self.0.engine.admin(entry(opcode::DROPPED, &[self.0.handle]));
-        asked.map(|(dropped, _)| dropped).map_err(|status| NetError { what: "count datagrams", status })
+        asked.map(|(dropped, _)| dropped).map_err(|status| NetError::new("count datagrams", status))
     }
 }
 
@@ -246,5 +372,61 @@ impl Sink {
     /// Datagrams of the card.
     pub fn datagrams(datagrams: &Datagrams) -> Sink {
         Sink::endpoint(Ok(endpoint(&datagrams.0)), Range::From(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(handle: u32, address: [u8; 4], prefix: u8, gateway: Option<[u8; 4]>) -> Port {
+        let (address, gateway) = (address.into(), gateway.map(Ipv4Addr::from));
+        Port { handle, nic: Nic { function: String::new(), address, prefix, gateway } }
+    }
+
+    #[test]
+    fn a_flow_is_the_nic_s_whose_address_or_network_it_is_of() {
+        let ports = [
+            port(1, [10, 0, 0, 1], 8, None),
+            port(2, [10, 0, 2, 15], 24, Some([10, 0, 2, 2])),
+            port(3, [10, 0, 3, 15], 24, Some([10, 0, 3, 2])),
+            port(4, [10, 0, 3, 16], 24, None),
+            port(5, [192, 168, 7, 7], 32, None),
+        ];
+        let by = |local: Option<[u8; 4]>, peer: [u8; 4]| {
+            choose(&ports, local.map(Ipv4Addr::from), peer.into()).map(|port| port.handle)
+        };
+        // The longest prefix, of equal ones the first; the first gateway.
+        assert_eq!(by(None, [10, 9, 9, 9]), Ok(1));
+        assert_eq!(by(None, [10, 0, 2, 2]), Ok(2));
+        assert_eq!(by(None, [10, 0, 3, 2]), Ok(3));
+        assert_eq!(by(None, [192, 168, 7, 7]), Ok(5));
+        assert_eq!(by(None, [192, 168, 7, 8]), Ok(2));
+        // What is said goes before.
+        assert_eq!(by(Some([10, 0, 3, 16]), [10, 0, 2, 2]), Ok(4));
+        let other = Ipv4Addr::new(10, 0, 2, 16);
+        assert_eq!(by(Some(other.octets()), [10, 0, 2, 2]), Err(Why::NotOurs(other)));
+    }
+
+    #[test]
+    fn where_no_nic_fits_it_is_said_what_to_do() {
+        let far = Ipv4Addr::new(10, 0, 9, 2);
+        let (one, other) = (port(1, [10, 0, 2, 15], 24, None), port(2, [10, 0, 3, 15], 24, None));
+        assert_eq!(choose(&[], None, far).unwrap_err(), Why::NoNic);
+        // The only one says itself why not.
+        assert_eq!(choose(std::slice::from_ref(&one), None, far).unwrap().handle, 1);
+        let why = choose(&[one, other], None, far).unwrap_err();
+        let text = NetError::no_nic("connect", why).to_string();
+        assert!(
+            text.contains("cannot connect") && text.contains("10.0.9.2") && text.contains("gateway"),
+            "{text}"
+        );
+        // Every address is on a network of all.
+        assert_eq!(
+            choose(&[port(7, [1, 2, 3, 4], 0, None), port(8, [1, 2, 3, 5], 32, None)], None, far)
+                .unwrap()
+                .handle,
+            7
+        );
     }
 }

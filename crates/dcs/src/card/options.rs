@@ -1,5 +1,6 @@
 //! Which functions of this machine are the card's.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// The card and its devices.
@@ -9,8 +10,8 @@ pub struct Options {
     pub card: Option<String>,
     /// SSDs that the card drives.
     pub disks: Vec<Disk>,
-    /// The NIC that the card drives.
-    pub nic: Option<Nic>,
+    /// NICs that the card drives, each with an address of its own.
+    pub nics: Vec<Nic>,
 }
 
 /// An SSD that the card drives: an NVMe controller of its own, of a disk that the kernel drives by another one.
@@ -34,11 +35,14 @@ pub struct OptionsError {
 }
 
 const DISKS: (&str, &str) = ("DCS_CARD_DISKS", "0000:00:05.0=/dev/nvme0n1,0000:00:06.0");
-const NIC: (&str, &str) = ("DCS_CARD_NIC", "0000:00:07.0=10.0.2.15/24,10.0.2.2");
+const NICS: (&str, &str) = (
+    "DCS_CARD_NIC",
+    "0000:00:07.0=10.0.2.15/24,10.0.2.2, and ; between several: ...;0000:00:08.0=10.0.3.15/24",
+);
 
 impl Options {
     /// From `DCS_CARD` (the card's address), `DCS_CARD_DISKS` (`FUNCTION=DISK,...`) and `DCS_CARD_NIC`
-    /// (`FUNCTION=ADDRESS/PREFIX,GATEWAY`), each of which may be missing.
+    /// (`FUNCTION=ADDRESS/PREFIX,GATEWAY;...`), each of which may be missing.
     ///
     /// # Errors
     ///
@@ -46,8 +50,8 @@ impl Options {
     pub fn from_environment() -> Result<Options, OptionsError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let disks = variable(DISKS.0).map(|value| disks(&value)).transpose()?.unwrap_or_default();
-        let nic = variable(NIC.0).map(|value| nic(&value)).transpose()?;
-        Ok(Options { card: variable("DCS_CARD"), disks, nic })
+        let nics = variable(NICS.0).map(|value| nics(&value)).transpose()?.unwrap_or_default();
+        Ok(Options { card: variable("DCS_CARD"), disks, nics })
     }
 }
 
@@ -65,18 +69,26 @@ fn disks(value: &str) -> Result<Vec<Disk>, OptionsError> {
     value.split(',').map(disk).collect::<Option<_>>().ok_or_else(|| wrong(DISKS, value))
 }
 
-fn nic(value: &str) -> Result<Nic, OptionsError> {
-    let parse = || {
-        let (function, rest) = value.split_once('=')?;
-        let (address, gateway) = match rest.split_once(',') {
-            Some((address, gateway)) => (address, Some(gateway.trim().parse().ok()?)),
-            None => (rest, None),
-        };
-        let (address, prefix) = address.split_once('/')?;
-        let prefix = prefix.trim().parse().ok().filter(|prefix| *prefix <= 32)?;
-        Some(Nic { function: function.trim().into(), address: address.trim().parse().ok()?, prefix, gateway })
+fn nics(value: &str) -> Result<Vec<Nic>, OptionsError> {
+    let all: Option<Vec<Nic>> = value.split(';').map(nic).collect();
+    // An address is what a NIC is chosen by.
+    let differ = |all: &Vec<Nic>| {
+        let addresses: HashSet<_> = all.iter().map(|nic| nic.address).collect();
+        addresses.len() == all.len()
     };
-    parse().ok_or_else(|| wrong(NIC, value))
+    all.filter(differ).ok_or_else(|| wrong(NICS, value))
+}
+
+fn nic(value: &str) -> Option<Nic> {
+    let (function, rest) = value.split_once('=')?;
+    let (address, gateway) = match rest.split_once(',') {
+        Some((address, gateway)) => (address, Some(gateway.trim().parse().ok()?)),
+        None => (rest, None),
+    };
+    let (address, prefix) = address.split_once('/')?;
+    let prefix = prefix.trim().parse().ok().filter(|prefix| *prefix <= 32)?;
+    let function = Some(function.trim()).filter(|function| !function.is_empty())?;
+    Some(Nic { function: function.into(), address: address.trim().parse().ok()?, prefix, gateway })
 }
 
 fn wrong((variable, like): (&'static str, &'static str), value: &str) -> OptionsError {
@@ -93,9 +105,12 @@ mod tests {
         let both = disks(DISKS.1).unwrap();
         assert_eq!(both[0], Disk { function: "0000:00:05.0".into(), device: Some("/dev/nvme0n1".into()) });
         assert_eq!(both[1], Disk { function: "0000:00:06.0".into(), device: None });
-        let nic = nic(NIC.1).unwrap();
+        let nics = nics("0000:00:07.0=10.0.2.15/24,10.0.2.2; 0000:00:08.0=10.0.3.15/24").unwrap();
+        let [nic, other] = &nics[..] else { panic!("{nics:?}") };
         assert_eq!((nic.address, nic.prefix), (Ipv4Addr::new(10, 0, 2, 15), 24));
         assert_eq!(nic.gateway, Some(Ipv4Addr::new(10, 0, 2, 2)));
+        assert_eq!((other.function.as_str(), other.address), ("0000:00:08.0", Ipv4Addr::new(10, 0, 3, 15)));
+        assert_eq!(other.gateway, None);
     }
 
     #[test]
@@ -103,9 +118,19 @@ mod tests {
         for value in ["", "a=", "=b", "a,,b"] {
             assert!(disks(value).is_err(), "{value}");
         }
-        for value in ["", "a", "a=10.0.0.1", "a=10.0.0.1/33", "a=10.0.0/8", "a=10.0.0.1/8,x"] {
-            let error = nic(value).unwrap_err();
-            assert!(error.to_string().contains(NIC.1), "{error}");
+        for value in [
+            "",
+            "a",
+            "=10.0.0.1/8",
+            "a=10.0.0.1",
+            "a=10.0.0.1/33",
+            "a=10.0.0/8",
+            "a=10.0.0.1/8,x",
+            "a=10.0.0.1/8;",
+            "a=10.0.0.1/8;b=10.0.0.1/8",
+        ] {
+            let error = nics(value).unwrap_err();
+            assert!(error.to_string().contains(NICS.1), "{error}");
         }
     }
 }

@@ -47,7 +47,11 @@ impl Driver {
         let mut builder = Engine::builder().backend(Backend::Kernel).driver(dcs::Driver::Caller);
         builder = builder.block_size(BLOCK).blocks(BLOCKS).nvme(disk.function.as_str(), None);
         if nic {
-            let nic = options.nic.ok_or_else(|| io::Error::other("DCS_CARD_NIC names no NIC"))?;
+            let nic = options
+                .nics
+                .into_iter()
+                .next()
+                .ok_or_else(|| io::Error::other("DCS_CARD_NIC names no NIC"))?;
             dcs_vfio::bind(&nic.function).map_err(io::Error::other)?;
             builder = builder.nic(nic);
         }
