@@ -1,15 +1,18 @@
 //! The target for the NVMe host: a controller that says and writes what it likes.
 
 use dcs_devices::bus::{Bus, BusError, ReadDone, Region, Tag, Window};
-use dcs_devices::nvme::{Config, Memory, Nvme, Request, State};
+use dcs_devices::nvme::{Config, Memory, Nvme, PmrBar, Request, State};
 use std::collections::{BTreeMap, VecDeque};
 
 const OWN: Window = Window { address: 0x1_0000_0000, length: 2 << 20 };
 const REGISTERS: Window = Window { address: 0xfe00_0000, length: 16 << 10 };
 /// Data of requests lie from here on.
 const DATA: u64 = 1 << 20;
-/// CAP of an ordinary controller: 1,024 entries, 10 s, the NVM command set.
-const CAPABILITIES: u64 = 1 << 37 | 20 << 24 | 1023;
+/// Where the controller's persistent memory region is, and its BAR, where the host wants one.
+const PMR: Window = Window { address: 0x80_0000_0000, length: 1 << 20 };
+const PMR_BAR: u8 = 4;
+/// CAP of an ordinary controller: 1,024 entries, 10 s, the NVM command set, a persistent memory region.
+const CAPABILITIES: u64 = 1 << 56 | 1 << 37 | 20 << 24 | 1023;
 
 /// The bytes, as numbers; zeros where there are no more.
 struct Input<'a>(&'a [u8]);
@@ -90,8 +93,17 @@ impl Controller {
     /// Where in own memory an address lies that the host told of: all that it tells of is its own.
     fn place(&self, address: u64, length: u64) -> Option<u64> {
         let own = OWN.contains(address, length);
-        assert!(own || self.confused, "the controller was sent to {address:#x}");
+        assert!(
+            own || self.knows_pmr() && PMR.contains(address, length) || self.confused,
+            "the controller was sent to {address:#x}"
+        );
         own.then(|| address - OWN.address)
+    }
+
+    /// The host has switched the region on, and told where it is.
+    fn knows_pmr(&self) -> bool {
+        let of = |register| self.registers.get(&register).copied().unwrap_or(0);
+        of(0xe04) == 1 && of(0xe18) << 32 | of(0xe14) == PMR.address | 2
     }
 
     fn take_writes(&mut self, wires: &mut Wires) {
@@ -121,6 +133,9 @@ impl Controller {
             0x08 => 0x0001_0400,
             // Ready as soon as it is enabled, shut down as soon as it is told to.
             0x1c => self.registers.get(&0x14).map_or(0, |cc| cc & 1 | (cc >> 14 & 1) << 3),
+            // Data, the BAR, half a second, addresses.
+            0xe00 => 1 << 24 | 1 << 16 | u64::from(PMR_BAR) << 5 | 3 << 3,
+            0xe08 => 0,
             other => self.registers.get(&other).copied().unwrap_or(0),
         }
     }
@@ -201,6 +216,8 @@ struct Rig {
     nvme: Nvme,
     wires: Wires,
     controller: Controller,
+    /// Half of the data lie in the controller's memory.
+    pmr: bool,
     fates: Vec<Fate>,
     now: u64,
 }
@@ -209,13 +226,16 @@ struct Rig {
 /// once, its memory is free once, no register but the controller's own is written, and the controller is sent nowhere but to its host's memory.
 pub fn ssd(data: &[u8]) {
     let mut input = Input(data);
-    let config = Config { depth: 16, queues: 1 + u16::from(input.byte() % 2), ..Config::new(REGISTERS, 3) };
+    let kind = input.byte();
+    let pmr = (kind & 2 != 0).then_some(PmrBar { bar: PMR_BAR, window: PMR });
+    let config = Config { depth: 16, queues: 1 + u16::from(kind % 2), pmr, ..Config::new(REGISTERS, 3) };
     let mut memory = Region::whole(OWN);
     let region = memory.take(DATA, 4096).expect("it is there");
     let wires =
         Wires { memory: vec![0; OWN.length as usize], writes: VecDeque::new(), reads: VecDeque::new() };
     let nvme = Nvme::new(config, region).expect("the configuration is sound");
-    let mut rig = Rig { nvme, wires, controller: Controller::default(), fates: Vec::new(), now: 1 };
+    let mut rig =
+        Rig { nvme, wires, controller: Controller::default(), pmr: pmr.is_some(), fates: Vec::new(), now: 1 };
     rig.nvme.start(&mut rig.wires, rig.now);
     for _ in 0..input.byte() {
         rig.honest();
@@ -309,10 +329,11 @@ impl Rig {
 
     fn submit(&mut self, input: &mut Input<'_>) {
         let (kind, lba) = (input.byte(), input.number(4));
+        let pmr = self.pmr && kind & 8 != 0;
         let piece = |input: &mut Input<'_>| {
             let (at, length) = (input.below(0x100) << 12, u64::from(input.byte() % 64 + 1) * 512);
             let length = length.min(OWN.length - DATA - at);
-            Window { address: OWN.address + DATA + at, length }
+            Window { address: if pmr { PMR.address } else { OWN.address + DATA } + at, length }
         };
         let data: Vec<Window> = (0..kind >> 4).map(|_| piece(input)).collect();
         let request = match kind % 4 {

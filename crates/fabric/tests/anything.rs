@@ -161,8 +161,8 @@ proptest! {
 
     #[test]
     fn nvme(acts in proptest::collection::vec(
-        act(&[0x1000, 0x1004, 0x1008, 0x1008, 0x100c], &[0x14, 0x24, 0x28, 0x30, 0x50, 0x54, 0x1010], command()), 0..120)) {
-        let config = nvme::Config { sgl: nvme::Sgl::Bytes, cmb: 1 << 14, ..nvme::Config::default() };
+        act(&[0x1000, 0x1004, 0x1008, 0x1008, 0x100c], &[0x14, 0x24, 0x28, 0x30, 0x50, 0x54, 0xe04, 0xe14, 0xe18, 0x1010], command()), 0..120)) {
+        let config = nvme::Config { sgl: nvme::Sgl::Bytes, cmb: 1 << 14, pmr: 1 << 14, ..nvme::Config::default() };
         let rig = rig(|fabric| fabric.add_device("ssd", Rate::GEN3_X4, nvme::Nvme::new(config)));
         let setup = [(0x24, 0x003f_003f), (0x28, GRANTED), (0x30, GRANTED | 0x1000), (0x14, 0x0046_0001)];
         // A queue pair: 16 entries each.

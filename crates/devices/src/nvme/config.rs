@@ -1,6 +1,7 @@
 //! How a host is set up, and where in its region everything lies.
 
 use super::data::list_length;
+use super::pmr::PmrBar;
 use super::slots;
 use super::spec::{COMPLETION, IDENTIFY, SUBMISSION};
 use crate::bus::Window;
@@ -31,6 +32,8 @@ pub struct Config {
     pub sgl: SglUse,
     /// Where the controller memory buffer is to hold the I/O submission queues, if the controller has one: its BAR.
     pub cmb: Option<CmbBar>,
+    /// Where the controller's persistent memory region is to be, if data of requests are to lie there: the controller has to have one then.
+    pub pmr: Option<PmrBar>,
     /// Whether completions raise interrupts, all by vector 0 of MSI-X, which then has to be set up. Without, they are found by looking.
     pub interrupts: bool,
     /// How long an I/O command may take.
@@ -57,6 +60,7 @@ impl Config {
             page: 4096,
             sgl: SglUse::WhereNeeded,
             cmb: None,
+            pmr: None,
             interrupts: false,
             timeout: 10_000_000_000,
             admin_timeout: 5_000_000_000,
@@ -75,7 +79,12 @@ impl Config {
         let depth = (2..=slots::MOST).contains(&self.depth);
         let page = self.page.is_power_of_two() && (1 << 12..=1 << 27).contains(&self.page);
         let transfer = (512..=1 << 32).contains(&self.max_transfer);
+        let pmr = self.pmr.is_none_or(|pmr| {
+            let end = pmr.window.address.checked_add(pmr.window.length);
+            pmr.window.address.is_multiple_of(4096) && end.is_some()
+        });
         if self.queues == 0
+            || !pmr
             || self.registers.length < 0x1010
             || !depth
             || !page

@@ -88,6 +88,9 @@ pub enum Failure {
     /// CSTS.RDY did not become 1 in CAP.TO.
     #[error("the controller did not become ready (CSTS.RDY)")]
     NeverReady,
+    /// PMRSTS.NRDY did not become 0 in PMRCAP.PMRTO.
+    #[error("the controller's persistent memory region did not become ready (PMRSTS.NRDY)")]
+    MemoryNeverReady,
     /// CSTS.RDY did not become 0 in CAP.TO. What commands were outstanding may still run.
     #[error("the controller did not stop (CSTS.RDY)")]
     NeverStopped,

@@ -22,6 +22,7 @@
 //! | [`identify`], [`spec`], [`status`] | the wire: identify data, registers and entries, status words |
 //! | `slots`, `queue`, `data` | outstanding commands by cid; rings and doorbells; PRP lists and SGLs |
 //! | `host` | [`Nvme`]: submit, reap, retire |
+//! | `pmr` | the persistent memory region, as a place for data |
 //! | `start` | from CAP to the last I/O queue; also the way out of a reset |
 //! | `recover` | timeouts, Abort, reset, giving up |
 //!
@@ -45,7 +46,7 @@
 //! * Retries: [`NvmeError::may_retry`] says where one may help.
 //! * Interrupts but by one MSI-X vector for all queues ([`Config::interrupts`]). Without, MSI-X is to be left off, and INTx is masked.
 //! * Metadata and protection information, more than one namespace a host, command sets other than NVM, asynchronous
-//!   events, power states, persistent memory regions, weighted arbitration.
+//!   events, power states, persistence of the persistent memory region, weighted arbitration.
 //! * PCI: memory space and bus mastering are to be on. Whoever owns the configuration space also does a function level
 //!   reset where a controller won't stop.
 
@@ -56,6 +57,7 @@ mod data;
 mod error;
 mod host;
 pub mod identify;
+mod pmr;
 mod queue;
 mod recover;
 mod slots;
@@ -69,6 +71,7 @@ pub use config::{CmbBar, Config, ConfigError, SglUse};
 pub use error::{Failure, NvmeError, SubmitError};
 pub use host::{Counters, Finished, Memory, Nvme, Request, State};
 pub use identify::{IdentifyError, Namespace};
+pub use pmr::{PmrBar, PmrCapabilities};
 pub use status::Status;
 
 #[cfg(doc)]

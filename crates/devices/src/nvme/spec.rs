@@ -29,6 +29,16 @@ pub mod register {
     pub const CMBMSC: u64 = 0x50;
     /// Controller memory buffer status.
     pub const CMBSTS: u64 = 0x58;
+    /// Persistent memory region capabilities.
+    pub const PMRCAP: u64 = 0xe00;
+    /// Persistent memory region control.
+    pub const PMRCTL: u64 = 0xe04;
+    /// Persistent memory region status.
+    pub const PMRSTS: u64 = 0xe08;
+    /// Persistent memory region memory space control, the lower half.
+    pub const PMRMSCL: u64 = 0xe14;
+    /// Its upper half.
+    pub const PMRMSCU: u64 = 0xe18;
     /// First doorbell. [transport PCIe 3.1.2]
     pub const DOORBELLS: u64 = 0x1000;
 }
@@ -66,6 +76,11 @@ impl Capabilities {
     /// Largest memory page in bytes, as a power of two.
     pub fn page_shift_max(self) -> u32 {
         12 + (self.0 >> 52 & 0xf) as u32
+    }
+
+    /// Whether the controller has a persistent memory region.
+    pub fn has_pmr(self) -> bool {
+        self.0 >> 56 & 1 != 0
     }
 
     /// Whether the controller memory buffer has to be switched on by CMBMSC first. [base 8.5]

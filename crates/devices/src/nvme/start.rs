@@ -5,6 +5,7 @@ use super::config::{ADMIN_ENTRIES, Config, Layout};
 use super::error::Failure;
 use super::host::Nvme;
 use super::identify::{self, Controller, Namespace};
+use super::pmr::PmrStep;
 use super::queue::{Address, Place, Queue, Reaped};
 use super::spec::{
     Capabilities, ControllerStatus, DataPointer, ENABLED, IDENTIFY, MemoryBuffer, SHUTDOWN, Submission,
@@ -26,6 +27,8 @@ pub(super) enum Stage {
     Settling,
     /// Waiting for CSTS.RDY = 0.
     Disabling,
+    /// Switching the persistent memory region on.
+    Pmr(PmrStep),
     /// Reading CMBLOC.
     CmbLocation,
     /// Reading CMBSZ.
@@ -53,6 +56,8 @@ impl Stage {
         match self {
             Stage::Capabilities => (register::CAP, 8),
             Stage::Configuration => (register::CC, 4),
+            Stage::Pmr(PmrStep::Capabilities) => (register::PMRCAP, 4),
+            Stage::Pmr(_) => (register::PMRSTS, 4),
             _ => (register::CSTS, 4),
         }
     }
@@ -60,8 +65,8 @@ impl Stage {
     /// Whether a controller that does not answer now is asked again. One that is stopping may be busy with that alone: QEMU's refuses every access
     /// while it waits for its disk.
     fn is_patient(self) -> bool {
-        use Stage::{Capabilities, Configuration, Disabling, Enabling, Settling, Shutdown};
-        matches!(self, Capabilities | Configuration | Settling | Disabling | Enabling | Shutdown)
+        use Stage::{Capabilities, Configuration, Disabling, Enabling, Pmr, Settling, Shutdown};
+        matches!(self, Capabilities | Configuration | Settling | Disabling | Pmr(_) | Enabling | Shutdown)
     }
 }
 
@@ -198,7 +203,7 @@ impl Nvme {
         }
     }
 
-    fn write32(&self, bus: &mut dyn Bus, register: u64, value: u32) {
+    pub(super) fn write32(&self, bus: &mut dyn Bus, register: u64, value: u32) {
         self.bringup.registers.write32(bus, register, value);
     }
 
@@ -241,6 +246,7 @@ impl Nvme {
             }
             Stage::Settling if status.ready() || status.fatal() => self.disable(bus, now),
             Stage::Disabling if !status.ready() => self.stopped(bus, now),
+            Stage::Pmr(step) => self.pmr(bus, now, step, value as u32),
             Stage::CmbLocation => {
                 self.bringup.cmb_location = value as u32;
                 self.stage = Stage::CmbSize;
@@ -270,6 +276,7 @@ impl Nvme {
             Stage::Shutdown => self.restart(bus, now),
             Stage::Disabling => self.fail(bus, now, Failure::NeverStopped),
             Stage::Enabling => self.fail(bus, now, Failure::NeverReady),
+            Stage::Pmr(PmrStep::Ready) => self.fail(bus, now, Failure::MemoryNeverReady),
             _ => self.fail(bus, now, Failure::NoAnswer),
         }
     }
@@ -317,6 +324,11 @@ impl Nvme {
         if let Err(failure) = self.lay_out(bus) {
             return self.fail(bus, now, failure);
         }
+        self.start_pmr(bus, now);
+    }
+
+    /// Looks for a controller memory buffer, where one is wanted; then the controller is enabled.
+    pub(super) fn start_cmb(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.bringup.cmb = None;
         if self.config.cmb.is_none() {
             return self.enable(bus, now);

@@ -203,6 +203,111 @@ fn a_controller_is_brought_up_in_the_order_of_the_specification() {
     assert_eq!(rig.nvme.deadline(), None);
 }
 
+/// RDS, WDS, BAR 4, 1 s, addresses.
+const PMRCAP: u64 = 1 << 24 | 2 << 16 | 4 << 5 | 3 << 3;
+const NOT_READY: u64 = 1 << 8;
+
+fn with_pmr(config: &mut Config) {
+    let window = Window { address: 0x12_3456_7000, length: 1 << 20 };
+    config.pmr = Some(PmrBar { bar: 4, window });
+}
+
+/// Up to where PMRCAP is asked for.
+fn before_pmr() -> Rig {
+    let mut rig = Rig::new(with_pmr);
+    rig.answer(register::CAP, CAP | 1 << 56);
+    rig.answer(register::CC, 0);
+    rig.answer(register::CSTS, 0);
+    assert!(rig.written().is_empty());
+    rig
+}
+
+#[test]
+fn the_persistent_memory_region_is_switched_on_before_the_controller() {
+    let mut rig = before_pmr();
+    rig.answer(register::PMRCAP, PMRCAP);
+    assert_eq!(rig.written(), [(register::PMRCTL, 1)]);
+    rig.answer(register::PMRSTS, NOT_READY);
+    rig.wait_for_deadline();
+    // The content of before may be lost.
+    rig.answer(register::PMRSTS, 1 << 9);
+    assert_eq!(rig.written(), [(register::PMRMSCU, 0x12), (register::PMRMSCL, 0x3456_7002)]);
+    rig.answer(register::PMRSTS, 0);
+    assert_eq!(rig.written().last(), Some(&(register::CC, 0x0046_0001)));
+}
+
+/// It is stopped, and given up: why.
+fn given_up(mut rig: Rig) -> Failure {
+    rig.answer(register::CAP, CAP | 1 << 56);
+    rig.answer(register::CC, 0);
+    rig.answer(register::CSTS, 0);
+    let State::Failed(failure) = rig.nvme.state() else { panic!("{:?}", rig.nvme) };
+    failure
+}
+
+fn lacks(rig: Rig) -> &'static str {
+    let Failure::Unsupported(lacks) = given_up(rig) else { panic!("another failure") };
+    lacks
+}
+
+#[test]
+fn a_persistent_memory_region_of_no_use_is_not_used() {
+    let mut rig = Rig::new(with_pmr);
+    rig.answer(register::CAP, CAP);
+    rig.answer(register::CC, 0);
+    rig.answer(register::CSTS, 0);
+    assert!(lacks(rig).contains("CAP.PMRS"));
+    // Another BAR, no addresses, no data into it.
+    for capabilities in [PMRCAP ^ 1 << 5, PMRCAP & !(1 << 24), PMRCAP & !(1 << 3), 0] {
+        let mut rig = before_pmr();
+        rig.answer(register::PMRCAP, capabilities);
+        assert!(rig.written().is_empty());
+        assert!(lacks(rig).contains("PMRCAP"), "{capabilities:#x}");
+    }
+    // An error, read-only, unreliable.
+    for status in [1, 2 << 9, 3 << 9] {
+        let mut rig = before_pmr();
+        rig.answer(register::PMRCAP, PMRCAP);
+        rig.answer(register::PMRSTS, status);
+        assert!(lacks(rig).contains("works"), "{status:#x}");
+    }
+    let mut rig = before_pmr();
+    rig.answer(register::PMRCAP, PMRCAP);
+    rig.answer(register::PMRSTS, 0);
+    rig.answer(register::PMRSTS, 1 << 12);
+    assert!(lacks(rig).contains("CBAI"));
+}
+
+#[test]
+fn a_persistent_memory_region_that_never_becomes_ready_is_given_up() {
+    let mut rig = before_pmr();
+    // A controller that fails so is reset, and tried again.
+    rig.nvme.config.resets = 0;
+    rig.answer(register::PMRCAP, PMRCAP);
+    let since = rig.now;
+    while rig.bus.reads.last().is_none_or(|read| read.0 == register::PMRSTS) {
+        if !rig.bus.reads.is_empty() {
+            rig.answer(register::PMRSTS, NOT_READY);
+        }
+        rig.wait_for_deadline();
+    }
+    // Whoever waits no more hears no answer.
+    rig.bus.reads.retain(|read| read.0 == register::CAP);
+    let waited = rig.now - since;
+    assert_eq!(given_up(rig), Failure::MemoryNeverReady);
+    assert_eq!(waited, 1_000_000_000, "PMRCAP.PMRTO");
+}
+
+#[test]
+fn a_persistent_memory_region_needs_an_address_that_can_be_said() {
+    for address in [0x1800, u64::MAX - 0xfff] {
+        let mut config = Config::new(REGISTERS, 7);
+        config.pmr = Some(PmrBar { bar: 4, window: Window { address, length: 1 << 20 } });
+        let nvme = Nvme::new(config, Region::whole(OWN));
+        assert_eq!(nvme.map(|_| ()).unwrap_err(), ConfigError::Range, "{address:#x}");
+    }
+}
+
 #[test]
 fn a_batch_is_one_doorbell_and_lists_lie_in_own_memory() {
     let mut rig = Rig::up(|_| {});

@@ -61,6 +61,8 @@ pub struct Config {
     pub cache: bool,
     /// Bytes of controller memory buffer, a power of two from 4096 on; none if 0.
     pub cmb: u64,
+    /// Bytes of persistent memory region, a power of two from 4096 on; none if 0.
+    pub pmr: u64,
     /// From CC.EN = 1 to CSTS.RDY = 1.
     pub ready: Duration,
     /// From CC.EN = 0 to CSTS.RDY = 0. Until then commands that were fetched go on, and move their data.
@@ -78,7 +80,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// One namespace of 64 MiB in blocks of 512 bytes; transfers of up to 128 KiB; no SGLs and no controller memory buffer.
+    /// One namespace of 64 MiB in blocks of 512 bytes; transfers of up to 128 KiB; no SGLs, and no memory on the bus.
     fn default() -> Config {
         Config {
             namespaces: vec![Namespace::new(1 << 17, 9)],
@@ -90,6 +92,7 @@ impl Default for Config {
             sgl: Sgl::No,
             cache: true,
             cmb: 0,
+            pmr: 0,
             ready: Duration::from_millis(1),
             reset: Duration::from_micros(100),
             shutdown: Duration::from_millis(1),
@@ -120,6 +123,8 @@ enum Wait {
     Disabled,
     /// The controller is shut down.
     Shutdown,
+    /// The persistent memory region becomes ready.
+    Pmr,
     /// The link has room again.
     Flow,
     /// A completion that a fault held back.
@@ -142,17 +147,17 @@ const CHUNK: usize = 4096;
 /// An NVMe controller.
 pub struct Nvme {
     config: Config,
-    bars: Vec<Window>,
     registers: Registers,
     submission: BTreeMap<u16, SubmissionQueue>,
     completion: BTreeMap<u16, CompletionQueue>,
     tasks: BTreeMap<u64, Task>,
     waits: HashMap<u64, Wait>,
-    /// Reads of the controller's own memory buffer, to be answered when their timer comes.
-    local: HashMap<u64, Vec<u8>>,
+    /// Reads of the controller's own memory, to be answered when their timer comes.
+    answers: HashMap<u64, Vec<u8>>,
     /// Of tasks and of tokens: never used again, so that what is late after a reset means nothing.
     next: u64,
     cmb: Memory,
+    pmr: Memory,
     /// What is to be written, in order, as the link has room.
     out: VecDeque<Out>,
     flowing: bool,
@@ -197,17 +202,21 @@ impl Nvme {
         assert!((2..=65536).contains(&config.entries), "{} entries", config.entries);
         assert!(config.stride <= 15 && config.serial.len() <= 20);
         assert!(config.outstanding > 0 && config.queues > 0 && config.media.rate > 0);
-        assert!(config.cmb == 0 || config.cmb.is_power_of_two() && config.cmb >= 4096);
+        assert!(
+            [config.cmb, config.pmr]
+                .iter()
+                .all(|bytes| *bytes == 0 || bytes.is_power_of_two() && *bytes >= 4096)
+        );
         Nvme {
             registers: Registers::new(&config),
-            bars: Vec::new(),
             submission: BTreeMap::new(),
             completion: BTreeMap::new(),
             tasks: BTreeMap::new(),
             waits: HashMap::new(),
-            local: HashMap::new(),
+            answers: HashMap::new(),
             next: 0,
             cmb: Memory::default(),
+            pmr: Memory::default(),
             out: VecDeque::new(),
             flowing: false,
             event_requests: VecDeque::new(),
@@ -249,19 +258,33 @@ impl Nvme {
         self.next
     }
 
-    /// The offset in the controller memory buffer, where these bus addresses lie in it.
-    fn in_cmb(&self, address: u64, length: u64) -> Option<u64> {
-        let window = self.registers.cmb_window(self.bars.get(1)?)?;
-        window.contains(address, length).then(|| address - window.address)
+    /// The controller's own memory, and the offset there, where it takes these addresses for it.
+    fn local(&mut self, address: u64, length: u64) -> Option<(&mut Memory, u64)> {
+        let (cmb, pmr) = (self.registers.cmb_window(self.config.cmb), self.registers.pmr_window());
+        let inside = |window: &Window| window.contains(address, length);
+        match (cmb.filter(inside), pmr.filter(inside)) {
+            (Some(window), _) => Some((&mut self.cmb, address - window.address)),
+            (None, Some(window)) => Some((&mut self.pmr, address - window.address)),
+            (None, None) => None,
+        }
+    }
+
+    /// The memory behind a BAR.
+    fn behind(&mut self, bar: usize) -> Option<&mut Memory> {
+        match bar {
+            1 if self.config.cmb > 0 => Some(&mut self.cmb),
+            _ if self.registers.pmr_ready() => Some(&mut self.pmr),
+            _ => None,
+        }
     }
 
     fn dma_read(&mut self, address: u64, length: u64, wait: Wait, cx: &mut Context<'_>) {
         let token = self.token(wait);
-        match self.in_cmb(address, length) {
-            Some(offset) => {
+        match self.local(address, length) {
+            Some((memory, offset)) => {
                 let mut bytes = vec![0; length as usize];
-                self.cmb.load(offset, &mut bytes);
-                self.local.insert(token, bytes);
+                memory.load(offset, &mut bytes);
+                self.answers.insert(token, bytes);
                 cx.after(Duration::ZERO, token);
             }
             None => cx.read(address, length, token),
@@ -291,8 +314,8 @@ impl Nvme {
             match self.out.pop_front() {
                 Some(Out::Write(address, bytes)) => {
                     room = room.saturating_sub(bytes.len());
-                    match self.in_cmb(address, bytes.len() as u64) {
-                        Some(offset) => self.cmb.store(offset, &bytes),
+                    match self.local(address, bytes.len() as u64) {
+                        Some((memory, offset)) => memory.store(offset, &bytes),
                         None => cx.write(address, bytes),
                     }
                 }
@@ -306,13 +329,13 @@ impl Nvme {
         cx.after(cx.backlog().saturating_sub(AHEAD), token);
     }
 
-    /// What a controller reset undoes: everything but the admin queue's registers [NVMe 1.4, 7.3.2].
+    /// What a controller reset undoes: everything but the admin queue's registers [NVMe 1.4, 7.3.2], and the persistent memory region.
     fn clear(&mut self) {
         self.submission.clear();
         self.completion.clear();
         self.tasks.clear();
-        self.waits.clear();
-        self.local.clear();
+        self.waits.retain(|_, wait| matches!(wait, Wait::Pmr));
+        self.answers.clear();
         self.out.clear();
         self.flowing = false;
         self.event_requests.clear();
@@ -334,6 +357,7 @@ impl Nvme {
         let Some(wait) = self.waits.remove(&token) else { return };
         match wait {
             Wait::Disabled => self.disabled(),
+            Wait::Pmr => self.registers.pmr_is_ready(),
             _ if self.hung.is_some() => {}
             Wait::Ready => self.become_ready(),
             Wait::Shutdown => {
@@ -366,24 +390,23 @@ impl Device for Nvme {
         // Registers and the doorbells of both queues of each kind, and of the admin queue.
         let doorbells = (u64::from(self.config.queues) + 1) * 2 * (4 << self.config.stride);
         let registers = (0x1000 + doorbells).next_power_of_two().max(0x4000);
-        if self.config.cmb > 0 { vec![registers, self.config.cmb] } else { vec![registers] }
-    }
-
-    fn placed(&mut self, bars: &[Window]) {
-        self.bars = bars.to_vec();
+        let memories = [self.config.cmb, self.config.pmr].into_iter().filter(|bytes| *bytes > 0);
+        std::iter::once(registers).chain(memories).collect()
     }
 
     fn read(&mut self, bar: usize, offset: u64, bytes: &mut [u8], _: &mut Context<'_>) {
-        if bar == 1 {
-            self.cmb.load(offset, bytes);
-        } else {
-            self.registers.read(offset, bytes);
+        match self.behind(bar) {
+            _ if bar == 0 => self.registers.read(offset, bytes),
+            Some(memory) => memory.load(offset, bytes),
+            None => bytes.fill(0xff),
         }
     }
 
     fn write(&mut self, bar: usize, offset: u64, bytes: &[u8], cx: &mut Context<'_>) {
-        if bar == 1 {
-            self.cmb.store(offset, bytes);
+        if bar > 0 {
+            if let Some(memory) = self.behind(bar) {
+                memory.store(offset, bytes);
+            }
         } else if offset.is_multiple_of(4) && bytes.len().is_multiple_of(4) {
             for (i, dword) in bytes.chunks_exact(4).enumerate() {
                 let value = u32::from_le_bytes(dword.try_into().expect("four bytes"));
@@ -397,7 +420,7 @@ impl Device for Nvme {
     }
 
     fn timer(&mut self, token: u64, cx: &mut Context<'_>) {
-        let data = self.local.remove(&token).unwrap_or_default();
+        let data = self.answers.remove(&token).unwrap_or_default();
         self.resume(token, Ok(data), cx);
     }
 
@@ -407,6 +430,7 @@ impl Device for Nvme {
 
     fn reset(&mut self) {
         self.clear();
+        self.waits.clear();
         self.registers = Registers::new(&self.config);
         self.cmb = Memory::default();
         self.hung = None;

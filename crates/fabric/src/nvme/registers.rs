@@ -18,6 +18,11 @@ const ACQ: u64 = 0x30;
 const CMBLOC: u64 = 0x38;
 const CMBSZ: u64 = 0x3c;
 const CMBMSC: u64 = 0x50;
+const PMRCAP: u64 = 0xe00;
+const PMRCTL: u64 = 0xe04;
+const PMRSTS: u64 = 0xe08;
+const PMRMSCL: u64 = 0xe14;
+const PMRMSCU: u64 = 0xe18;
 const DOORBELLS: u64 = 0x1000;
 
 /// 1.4.0.
@@ -25,6 +30,19 @@ pub(super) const VERSION: u32 = 0x0001_0400;
 
 /// Pages up to so many times 4096 bytes, times two: CAP.MPSMAX.
 const LARGEST_PAGE: u32 = 4;
+
+/// The persistent memory region's.
+#[derive(Debug)]
+struct Pmr {
+    bytes: u64,
+    capabilities: u32,
+    control: u32,
+    ready: bool,
+    /// PMRMSCU and PMRMSCL.
+    space: u64,
+    /// The host named addresses that cannot be.
+    refused: bool,
+}
 
 const READY: u32 = 1;
 const FATAL: u32 = 1 << 1;
@@ -42,6 +60,7 @@ pub(super) struct Registers {
     acq: u64,
     cmb_size: u32,
     cmb_control: u64,
+    pmr: Option<Pmr>,
     /// CC as it was when the controller was enabled: what is under way goes by it.
     enabled_by: u32,
 }
@@ -56,12 +75,23 @@ impl Registers {
             | u64::from(config.stride) << 32
             | 1 << 37
             | u64::from(LARGEST_PAGE) << 52
+            | u64::from(config.pmr > 0) << 56
             | u64::from(config.cmb > 0) << 57;
         // In units of 4 KiB; submission and completion queues, lists, and data both ways may lie in it.
         let cmb_size = (config.cmb / 4096) as u32;
         let cmb_size = if cmb_size > 0 { cmb_size << 12 | 0x1f } else { 0 };
+        // Data both ways, BAR 4, and the host says where it is.
+        let capabilities = 1 << 24 | (timeout as u32) << 16 | 4 << 5 | 3 << 3;
+        let pmr = (config.pmr > 0).then_some(Pmr {
+            bytes: config.pmr,
+            capabilities,
+            control: 0,
+            ready: false,
+            space: 0,
+            refused: false,
+        });
         let (mask, cc, csts, aqa, asq, acq, cmb_control, enabled_by) = (0, 0, 0, 0, 0, 0, 0, 0);
-        Registers { cap, mask, cc, csts, aqa, asq, acq, cmb_size, cmb_control, enabled_by }
+        Registers { cap, mask, cc, csts, aqa, asq, acq, cmb_size, cmb_control, pmr, enabled_by }
     }
 
     pub(super) fn ready(&self) -> bool {
@@ -109,9 +139,57 @@ impl Registers {
     }
 
     /// Where the controller memory buffer is for the controller's own addresses: where the host says (CMBMSC.CBA), once it has.
-    pub(super) fn cmb_window(&self, bar: &Window) -> Option<Window> {
+    pub(super) fn cmb_window(&self, length: u64) -> Option<Window> {
         let enabled = self.cmb_control & 3 == 3;
-        enabled.then_some(Window { address: self.cmb_control & !0xfff, length: bar.length })
+        enabled.then_some(Window { address: self.cmb_control & !0xfff, length })
+    }
+
+    /// The same for the persistent memory region.
+    pub(super) fn pmr_window(&self) -> Option<Window> {
+        let pmr = self.pmr.as_ref().filter(|pmr| pmr.ready && !pmr.refused && pmr.space & 2 != 0)?;
+        Some(Window { address: pmr.space & !0xfff, length: pmr.bytes })
+    }
+
+    /// Whether its BAR answers.
+    pub(super) fn pmr_ready(&self) -> bool {
+        self.pmr.as_ref().is_some_and(|pmr| pmr.ready)
+    }
+
+    pub(super) fn pmr_is_ready(&mut self) {
+        if let Some(pmr) = &mut self.pmr {
+            pmr.ready = pmr.control & 1 != 0;
+        }
+    }
+
+    /// PMRCTL is written. True where the region is to become ready.
+    fn switch_pmr(&mut self, value: u32) -> bool {
+        let Some(pmr) = &mut self.pmr else { return false };
+        let before = std::mem::replace(&mut pmr.control, value & 1);
+        pmr.ready &= pmr.control != 0;
+        before < pmr.control
+    }
+
+    /// Half of where it is is written. The lower half counts.
+    fn place_pmr(&mut self, offset: u64, value: u32) {
+        let Some(pmr) = &mut self.pmr else { return };
+        if offset == PMRMSCU {
+            pmr.space = pmr.space & 0xffff_ffff | u64::from(value) << 32;
+        } else {
+            pmr.space = pmr.space & !0xffff_ffff | u64::from(value);
+            pmr.refused = (pmr.space & !0xfff).checked_add(pmr.bytes).is_none();
+        }
+    }
+
+    fn get_pmr(&self, offset: u64) -> u32 {
+        let Some(pmr) = &self.pmr else { return 0 };
+        match offset {
+            PMRCAP => pmr.capabilities,
+            PMRCTL => pmr.control,
+            PMRSTS => u32::from(!pmr.ready) << 8 | u32::from(pmr.refused) << 12,
+            PMRMSCL => pmr.space as u32,
+            PMRMSCU => (pmr.space >> 32) as u32,
+            _ => 0,
+        }
     }
 
     fn get(&self, offset: u64) -> u32 {
@@ -131,7 +209,7 @@ impl Registers {
                 // The whole of BAR 1. Both read as zero until the host asks for them (CMBMSC.CRE).
                 CMBLOC if shown => 2,
                 CMBSZ if shown => self.cmb_size,
-                _ => 0,
+                _ => self.get_pmr(offset),
             },
         }
     }
@@ -163,6 +241,11 @@ impl Nvme {
             _ if offset & !4 == CMBMSC && registers.cmb_size > 0 => {
                 set_half(&mut registers.cmb_control, offset, value);
             }
+            PMRCTL if registers.switch_pmr(value) => {
+                let token = self.token(Wait::Pmr);
+                cx.after(self.config.ready, token);
+            }
+            PMRMSCL | PMRMSCU => registers.place_pmr(offset, value),
             _ if offset >= DOORBELLS => self.doorbell(offset - DOORBELLS, value, cx),
             _ => {}
         }

@@ -4,8 +4,8 @@ mod faults;
 mod scenarios;
 mod server;
 
-use dcs_devices::bus::Window;
-use dcs_devices::nvme::{CmbBar, Config, Request, SglUse};
+use dcs_devices::bus::{Bus, Tag, Window};
+use dcs_devices::nvme::{CmbBar, Config, Failure, PmrBar, Request, SglUse, State};
 use dcs_fabric::{HOST, nvme};
 use scenarios::{Rig, World};
 use server::{Server, server};
@@ -81,6 +81,50 @@ fn submission_queues_lie_in_the_controllers_memory_where_it_has_one() {
     rig.run();
     assert_eq!(rig.world.fabric.metered(queue).bytes_written, 16 * 64);
     assert_eq!(rig.world.fabric.traffic(ssd, card).bytes_read, before, "nothing is fetched from the card");
+}
+
+#[test]
+fn data_lie_in_the_controllers_memory_and_go_from_there_to_others() {
+    let config = nvme::Config { cmb: 1 << 20, pmr: 1 << 20, ..nvme::Config::default() };
+    let namespace = config.namespaces[0].clone();
+    let bytes: Vec<u8> = (0..16384u32).map(|at| (at / 3) as u8).collect();
+    namespace.store(64 * 512, &bytes);
+    let server = Server::new(config);
+    let (card, ssd, memory) = (server.card, server.ssd, server.fabric.bar(server.ssd, 2));
+    // The controller calls it otherwise than the bus does.
+    let window = Window { address: 7 << 40, ..memory };
+    let mut rig = Rig::ready(server, |config| config.pmr = Some(PmrBar { bar: 4, window }));
+    let before = rig.world.fabric.traffic(ssd, card).bytes_written;
+    let at = |offset, length| Window { address: window.address + offset, length };
+    rig.one(&Request::Read { lba: 64, data: &[at(0x3000, 16384)] }).unwrap();
+    // A list's worth of pages, and nothing of it crossed the bus.
+    assert!(rig.world.fabric.traffic(ssd, card).bytes_written - before < 512);
+    let tag = Tag::new(9, 1);
+    rig.world.fabric.port(card).read(memory.address + 0x3000, 16384, tag);
+    let answer = std::iter::repeat_with(|| rig.world.advance(None)).flatten().find(|done| done.tag == tag);
+    assert_eq!(answer.unwrap().data.unwrap(), bytes);
+    rig.one(&Request::Write { lba: 8, data: &[at(0x5000, 4096)], durable: false }).unwrap();
+    let mut written = vec![0; 4096];
+    namespace.load(8 * 512, &mut written);
+    assert_eq!(written, bytes[0x2000..0x3000]);
+    // It survives a reset, and is called the same again.
+    rig.with(|nvme, bus, now| nvme.reset(bus, now));
+    rig.run();
+    rig.one(&Request::Write { lba: 16, data: &[at(0x3000, 4096)], durable: false }).unwrap();
+    namespace.load(16 * 512, &mut written);
+    assert_eq!(written, bytes[..4096]);
+}
+
+#[test]
+fn a_controller_without_the_memory_that_is_wanted_is_refused() {
+    for (pmr, bar, address) in [(0, 4, 1 << 40), (1 << 20, 2, 1 << 40), (1 << 20, 4, u64::MAX - 0xfff)] {
+        let server = Server::new(nvme::Config { pmr, ..nvme::Config::default() });
+        let window = Window { address, length: 4096 - 1 };
+        let mut rig = Rig::new(server, |config| config.pmr = Some(PmrBar { bar, window }));
+        rig.with(|nvme, bus, now| nvme.start(bus, now));
+        rig.run();
+        assert!(matches!(rig.nvme.state(), State::Failed(Failure::Unsupported(_))), "{pmr} {bar}");
+    }
 }
 
 #[test]
