@@ -49,7 +49,7 @@ pub enum Command {
     #[command(hide = true)]
     DemoWorker,
     #[command(hide = true)]
-    ServerEnvironment { disk: String },
+    ServerEnvironment { sets: usize },
     #[command(hide = true)]
     ServerGuest { orders: std::net::SocketAddrV4 },
     #[command(hide = true)]

@@ -72,7 +72,7 @@ fn main() -> std::process::ExitCode {
         }
         Command::BenchLoad => bench::serve::load::run(),
         Command::BenchBecome { cores, command } => bench::serve::process::become_program(cores, command),
-        Command::ServerEnvironment { disk } => server::guest::environment(disk),
+        Command::ServerEnvironment { sets } => server::guest::environment(*sets),
         Command::ServerGuest { orders } => server::guest::run(*orders),
         Command::ServerWorker => server::worker::run(),
         Command::DemoWorker => demo::worker::run(),

@@ -136,6 +136,8 @@ pub(crate) enum Awaited {
     Opened,
     /// This transfer is done.
     Done(u16),
+    /// A transfer is done whose completion nobody has taken, or there is none that could be.
+    Any,
     /// The queue is gone, and with it all that was in flight.
     Closed,
 }
@@ -362,6 +364,10 @@ impl QueuePair {
         match awaited {
             Awaited::Opened => self.id.get().is_some() || state.closed,
             Awaited::Done(cid) => state.slots[cid as usize].done.is_some(),
+            Awaited::Any => {
+                let mut pending = state.slots.iter().filter(|slot| slot.in_flight && !slot.detached);
+                state.slots.iter().any(|slot| slot.done.is_some()) || pending.next().is_none()
+            }
             Awaited::Closed => state.closed,
         }
     }

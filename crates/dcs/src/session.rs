@@ -90,6 +90,13 @@ impl Session {
         }
     }
 
+    /// Waits until some transfer of this session is done that nobody has taken: [`Transfer::is_done`] tells which. At once where one is already, or
+    /// where none is in flight. On an engine without a thread of its own this drives the engine: one thread can have many transfers in flight, and
+    /// takes them as they are done.
+    pub fn wait_any(&self) {
+        self.engine.wait(&self.queue, Awaited::Any);
+    }
+
     /// An eventfd that becomes readable whenever a transfer of this session is done: read it, then ask the transfers
     /// by [`Transfer::try_wait`].
     ///

@@ -19,7 +19,9 @@ pub struct Machine {
     limit: Duration,
     append: Vec<String>,
     arguments: Vec<String>,
-    count: u32,
+    nics: u32,
+    igbs: u32,
+    ssds: u32,
 }
 
 /// A NIC that QEMU has.
@@ -49,6 +51,8 @@ pub enum Network {
     /// QEMU's own router, with the addresses 10.0.2.0/24 and itself at 10.0.2.2. These ports of this machine lead to ports of the
     /// server, TCP or UDP.
     User(Vec<Forward>),
+    /// The same with the addresses 10.0.N.0/24 and itself at 10.0.N.2: a router for each NIC.
+    Subnet(u8),
     /// A stream of frames, each behind its length as 32 bits, big-endian, over a Unix socket where somebody listens.
     Stream(std::path::PathBuf),
     /// A cable within the server: all NICs with the same number are on it.
@@ -76,6 +80,7 @@ impl fmt::Display for Network {
                     write!(f, ",hostfwd={kind}:{}:{}-{}:{}", from.ip(), from.port(), to.ip(), to.port())
                 })
             }
+            Network::Subnet(number) => write!(f, "user,restrict=off,net=10.0.{number}.0/24"),
             Network::Stream(path) => {
                 write!(f, "stream,server=off,addr.type=unix,addr.path={}", escaped(path))
             }
@@ -99,7 +104,8 @@ impl Machine {
     /// One processor, 384 MiB, no devices, switched off after five minutes.
     pub fn new() -> Machine {
         let limit = Duration::from_secs(300);
-        Machine { memory: 384, processors: 1, limit, append: Vec::new(), arguments: Vec::new(), count: 0 }
+        let (append, arguments) = Default::default();
+        Machine { memory: 384, processors: 1, limit, append, arguments, nics: 0, igbs: 0, ssds: 0 }
     }
 
     /// Memory in MiB.
@@ -138,37 +144,58 @@ impl Machine {
     }
 
     /// An SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one, and the card
-    /// can drive the other.
-    pub fn nvme(self, image: &Path) -> Machine {
-        let controller = "serial=dcs,subsys=ssd,max_ioqpairs=8";
+    /// can drive the other. The first SSD's serial number is `dcs0`, the second one's `dcs1`.
+    pub fn nvme(mut self, image: &Path) -> Machine {
+        let n = self.ssds;
+        self.ssds += 1;
+        let controller = format!("serial=dcs{n},subsys=ssd{n},max_ioqpairs=8");
         self.arguments([
             "-drive",
-            &format!("file={},format=raw,if=none,id=disk,cache=unsafe", escaped(image)),
+            &format!("file={},format=raw,if=none,id=disk{n},cache=unsafe", escaped(image)),
             "-device",
-            "nvme-subsys,id=ssd",
+            &format!("nvme-subsys,id=ssd{n}"),
             "-device",
-            &format!("nvme,id=ssd0,{controller}"),
+            &format!("nvme,id=ssd{n}a,{controller}"),
             "-device",
             // Large transfers to another device's memory go through a buffer of this size.
-            &format!("nvme,id=ssd1,{controller},x-max-bounce-buffer-size=1048576"),
+            &format!("nvme,id=ssd{n}b,{controller},x-max-bounce-buffer-size=1048576"),
             "-device",
-            "nvme-ns,drive=disk,bus=ssd0,shared=on",
+            &format!("nvme-ns,drive=disk{n},bus=ssd{n}a,shared=on"),
         ])
+    }
+
+    /// The address of a NIC, which are numbered as they are added, from 0.
+    pub fn mac(nic: u32) -> String {
+        format!("52:54:00:dc:50:{:02x}", nic + 1)
     }
 
     /// A NIC with its cable. The first one's cable is called `net0` in QEMU's monitor, the second one's `net1`.
     pub fn nic(mut self, nic: Nic, network: &Network) -> Machine {
-        let name = format!("net{}", self.count);
-        self.count += 1;
-        let mac = format!("52:54:00:dc:50:{:02x}", self.count);
+        let name = format!("net{}", self.nics);
+        let mac = Machine::mac(self.nics);
+        self.nics += 1;
         // A frame whose pieces in another device's memory don't fit into this buffer together is lost without a word.
         let bounce = if nic == Nic::Virtio { "" } else { ",x-max-bounce-buffer-size=1048576" };
+        let (device, bus) = (nic.name(), self.bus(nic));
         self.arguments([
             "-netdev",
             &format!("{network},id={name}"),
             "-device",
-            &format!("{},netdev={name},mac={mac},romfile={bounce}", nic.name()),
+            &format!("{device},netdev={name},mac={mac},romfile={bounce}{bus}"),
         ])
+    }
+
+    /// Where a NIC goes. The virtual functions of an 82576 take what would be the next one's place on the same bus: all but the first have root
+    /// ports of their own.
+    fn bus(&mut self, nic: Nic) -> String {
+        let number = self.igbs;
+        self.igbs += u32::from(nic == Nic::Igb);
+        if nic != Nic::Igb || number == 0 {
+            return String::new();
+        }
+        let port = format!("pcie-root-port,id=port{number},chassis={number}");
+        self.arguments.extend(["-device".to_owned(), port]);
+        format!(",bus=port{number}")
     }
 
     /// A card that is served at this socket: somebody must listen there when the server is switched on.
@@ -241,6 +268,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_82576_leaves_the_place_of_another_s_virtual_functions() {
+        let cable = Network::Cable(1);
+        let machine = Machine::new().nic(Nic::Igb, &cable).nic(Nic::Virtio, &cable).nic(Nic::Igb, &cable);
+        let has = |wanted: &str| machine.arguments.iter().filter(|one| one.contains(wanted)).count();
+        assert_eq!((has("igb,netdev=net0"), has("igb,netdev=net2"), has("bus=port")), (1, 1, 1));
+        let port = machine.arguments.iter().position(|one| one.starts_with("pcie-root-port,id=port1"));
+        let behind = machine.arguments.iter().position(|one| one.ends_with(",bus=port1"));
+        assert!(port.is_some() && port < behind, "{:?}", machine.arguments);
+    }
+
+    #[test]
     fn a_network_is_an_option() {
         let forward = Forward {
             tcp: true,
@@ -252,5 +290,6 @@ mod tests {
         let stream = Network::Stream("/a,b/c".into()).to_string();
         assert_eq!(stream, "stream,server=off,addr.type=unix,addr.path=/a,,b/c");
         assert_eq!(Network::Cable(7).to_string(), "hubport,hubid=7");
+        assert_eq!(Network::Subnet(3).to_string(), "user,restrict=off,net=10.0.3.0/24");
     }
 }

@@ -1,6 +1,6 @@
 //! The client on the outer machine, behind QEMU's network: it has this machine's own TCP and checks every byte and digest.
 
-use super::task::{Direction, Outcome, Task, object};
+use super::task::{Direction, Outcome, Task, Transfer, object};
 use crate::operate::Operators;
 use dcs::Op;
 use std::fs;
@@ -25,10 +25,24 @@ pub struct Received {
     pub bytes: u64,
     /// Transfers of which a byte was wrong, the first few.
     pub wrong: Vec<usize>,
-    /// CPU time of the guest's processor, from the connection to the end of the server's stream.
-    pub processor_ns: u64,
-    /// Time of this machine from the first to the last byte that came; where none was to come, as long.
-    pub wall_ns: u64,
+    /// CPU time of the guest's processor when the connection was there, and at the end of the server's stream.
+    pub processor_ns: [u64; 2],
+    /// How much had come, at times of this machine: at the first byte, at each piece, at the last. Where none was to come, at the connection
+    /// and at the end.
+    pub progress: Vec<(Instant, u64)>,
+}
+
+impl Received {
+    /// From the first to the last byte.
+    pub fn time(&self) -> Option<[Instant; 2]> {
+        Some([self.progress.first()?.0, self.progress.last()?.0])
+    }
+
+    /// How much had come by then.
+    pub fn until(&self, moment: Instant) -> u64 {
+        let after = self.progress.partition_point(|(time, _)| *time <= moment);
+        after.checked_sub(1).map_or(0, |last| self.progress[last].1)
+    }
 }
 
 /// The thread of QEMU that runs the guest's only processor. Its CPU time is that of the guest's instructions, and of what QEMU does at once
@@ -75,7 +89,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// `seed`: of what the client sends; `disk`: of what the SSD had from the beginning.
+    /// Over one connection. `seed`: of what the client sends; `disk`: of what the SSD had from the beginning.
     pub fn new(task: &Task, seed: u64, disk: u64) -> io::Result<Expected> {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         let (mut digests, mut stored) = (Vec::new(), Vec::new());
@@ -100,7 +114,7 @@ impl Expected {
     }
 }
 
-/// What was compared.
+/// What was compared of all connections.
 #[derive(Default)]
 pub struct Verdict {
     pub bytes: u64,
@@ -137,15 +151,17 @@ fn serve(listener: &TcpListener, expected: &Arc<Expected>, processor: &Processor
         let (expected, stream) = (Arc::clone(expected), stream.try_clone());
         std::thread::spawn(move || send(stream?, &expected.sent, start))
     });
-    let Compared { bytes, wrong, time } = compare(&mut stream, &expected.received)?;
-    let wall_ns = time.unwrap_or_else(|| start.elapsed()).as_nanos() as u64;
-    let processor_ns = processor.time()?.saturating_sub(before);
+    let Compared { bytes, wrong, mut progress } = compare(&mut stream, &expected.received)?;
+    if progress.is_empty() {
+        progress = vec![(start, 0), (Instant::now(), 0)];
+    }
+    let processor_ns = [before, processor.time()?];
     if let Some(sender) = sender {
         sender.join().map_err(|_| io::Error::other("the client's sender failed"))??;
     }
     stream.write_all(b"!")?;
     stream.shutdown(Shutdown::Write)?;
-    Ok(Received { bytes, wrong, processor_ns, wall_ns })
+    Ok(Received { bytes, wrong, processor_ns, progress })
 }
 
 fn send(mut stream: TcpStream, objects: &[(u64, Vec<u8>)], start: Instant) -> io::Result<()> {
@@ -160,23 +176,22 @@ fn send(mut stream: TcpStream, objects: &[(u64, Vec<u8>)], start: Instant) -> io
 struct Compared {
     bytes: u64,
     wrong: Vec<usize>,
-    /// From its first byte to its last.
-    time: Option<Duration>,
+    progress: Vec<(Instant, u64)>,
 }
 
 /// Reads to the end what should be these objects, again and again.
 fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<Compared> {
     let (mut bytes, mut wrong, mut buffer) = (0, Vec::new(), vec![0; PIECE]);
-    let (mut first, mut time) = (None, None);
+    let mut progress = Vec::new();
     let mut next = objects.iter().cycle();
     let mut left: (usize, &[u8]) = (0, &[]);
     loop {
         let count = match stream.read(&mut buffer)? {
-            0 => return Ok(Compared { bytes, wrong, time }),
+            0 => return Ok(Compared { bytes, wrong, progress }),
             count => count,
         };
         bytes += count as u64;
-        time = Some(first.get_or_insert_with(Instant::now).elapsed());
+        progress.push((Instant::now(), bytes));
         let mut piece = &buffer[..count];
         while !piece.is_empty() {
             if left.1.is_empty() {
@@ -196,11 +211,25 @@ fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<C
     }
 }
 
-/// Compares what the client received, and what the server says, with what the objects and the chain give.
-pub fn check(task: &Task, expected: &Expected, received: &Received, outcome: &Outcome) -> Verdict {
+/// Compares what the client received, and what the server says, with what the objects and the chain give. Of each connection.
+pub fn check(task: &Task, clients: &[(Arc<Expected>, Received)], outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::default();
+    for (stream, (expected, received)) in clients.iter().enumerate() {
+        let transfers = outcome.transfers.iter().filter(|transfer| transfer.stream == stream);
+        let transfers: Vec<&Transfer> = transfers.collect();
+        check_stream(task, (expected, received), (&transfers, &outcome.stored), &mut verdict);
+    }
+    verdict
+}
+
+fn check_stream(
+    task: &Task,
+    (expected, received): (&Expected, &Received),
+    (transfers, stored): (&[&Transfer], &[String]),
+    verdict: &mut Verdict,
+) {
     let errors = &mut verdict.errors;
-    let count = outcome.transfers.len();
+    let count = transfers.len();
     if task.lasting_ns.is_none() && count != task.items.len() || count == 0 {
         errors.push(format!("{count} transfers of {}", task.items.len()));
     }
@@ -210,8 +239,8 @@ pub fn check(task: &Task, expected: &Expected, received: &Received, outcome: &Ou
         errors.push(format!("the client received {} bytes of {sent}", received.bytes));
     }
     errors.extend(received.wrong.iter().map(|number| format!("object {number} has wrong bytes")));
-    let mut stored = outcome.stored.iter();
-    for (number, transfer) in outcome.transfers.iter().enumerate() {
+    let mut stored = stored.iter();
+    for (number, transfer) in transfers.iter().enumerate() {
         let (item, at) = (task.item(number), number % task.items.len());
         if item.direction == Direction::Receive && stored.next() != expected.stored[at].as_ref() {
             errors.push(format!("object {number} is wrong on the disk"));
@@ -228,7 +257,6 @@ pub fn check(task: &Task, expected: &Expected, received: &Received, outcome: &Ou
         verdict.bytes += item.length;
         verdict.digests += transfer.digests.len() as u64;
     }
-    verdict
 }
 
 /// An object's name and value of each digest, and its bytes behind the chain.
@@ -241,4 +269,20 @@ fn through(ops: &[Op], mut bytes: Vec<u8>) -> io::Result<Through> {
         Ok(())
     })?;
     Ok((output, operators.digests()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_had_come_by_a_moment_is_what_was_seen_last() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let progress = vec![(at(10), 5), (at(20), 7), (at(30), 100)];
+        let received = Received { bytes: 100, wrong: Vec::new(), processor_ns: [0, 1], progress };
+        let seen = [0, 10, 19, 20, 29, 30, 99].map(|ms| received.until(at(ms)));
+        assert_eq!(seen, [0, 5, 5, 7, 7, 100, 100]);
+        assert_eq!(received.time(), Some([at(10), at(30)]));
+    }
 }

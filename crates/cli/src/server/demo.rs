@@ -28,7 +28,7 @@ pub fn run(options: &args::ServerDemo, report: &Report) -> Result<(), Failure> {
         return Err(Failure::usage(format!("--size is 1MiB to {MOST_OBJECTS}MiB")));
     }
     let contents = Contents { send: vec![OBJECT; objects], receive: vec![OBJECT; objects] };
-    let mut rig = Rig::boot(&contents, options.nic, report)?;
+    let mut rig = Rig::boot(&contents, 1, options.nic, report)?;
     table::introduce(objects, rig.elapsed(), options.nic, report);
     for (direction, chain) in JOBS {
         let rows = Who::ALL

@@ -1,6 +1,6 @@
 //! The virtual server: its devices, its guest and the card beside it.
 
-use super::guest::{GATEWAY, KERNEL_ADDRESS};
+use super::guest;
 use super::task::object;
 use crate::args::KernelNic;
 use crate::failure::{Exit, Failure};
@@ -20,14 +20,17 @@ const MEMORY_MIB: u32 = 512;
 /// The seed of the objects that the SSD has from the beginning.
 pub const SEED: u64 = 1;
 
-/// What comes before whatever the guest is to do. The kernel's NIC is the first, its address says so.
+/// What comes before whatever the guest is to do. The first set's file system is at /mnt, the second one's at /mnt1.
 const PREPARE: &str = r#"
-DISK=$(disk | head -n 1)
-mount -t ext4 "$DISK" /mnt || echo "guest: no file system on $DISK"
-for net in /sys/class/net/*; do [ "$(cat $net/address)" = 52:54:00:dc:50:01 ] && NET=${net##*/}; done
-ip link set "$NET" up && ip addr add KERNEL/24 dev "$NET" && ip route add default via GATEWAY
-environment=$(dcs server-environment "$DISK") || echo "guest: no card"
+environment=$(dcs server-environment SETS) || echo "guest: no card"
 eval "$environment"
+set --
+for disk in $DISKS; do
+  at=/mnt$1; mkdir -p $at
+  mount -t ext4 "$disk" $at || echo "guest: no file system on $disk"
+  set -- $((${1:-0} + 1))
+done
+nic() { for net in /sys/class/net/*; do [ "$(cat $net/address)" = "$1" ] && echo ${net##*/}; done; }
 "#;
 
 /// Everything that a guest needs, before it is switched on.
@@ -43,7 +46,10 @@ pub struct Parts {
 
 /// What is wanted of it.
 pub struct Wanted<'a> {
+    /// Of each SSD.
     pub contents: &'a Contents,
+    /// Sets of an SSD, a NIC for the card, and one for the kernel.
+    pub sets: usize,
     pub nic: KernelNic,
     /// What the guest does when it is up.
     pub script: &'a str,
@@ -75,24 +81,30 @@ impl Parts {
         let folder = folder.map_err(|error| Failure::io("folder of the virtual server", &error))?;
         let leftover = interrupt::leftover(folder.path());
         let step = report.step("making the SSD and the guest".into());
-        let image = image(&tools, folder.path(), wanted.contents)?;
+        let images = (0..wanted.sets).map(|set| image(&tools, folder.path(), wanted.contents, set));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
         let initramfs = initramfs(&tools, flavour, wanted)?;
         drop(step);
         let socket = folder.path().join("card");
         let card = start_card(&socket)?;
-        let user = Network::User(Vec::new());
-        let machine = Machine::new()
+        let mut machine = Machine::new()
             .memory(MEMORY_MIB)
             .limit(wanted.limit)
             .iommu()
             // What the kernel keeps goes past the IOMMU: the host-centric path has no work with it.
             .append("iommu=pt")
             // The processor's thread is found by its name.
-            .arguments(["-name", "dcs,debug-threads=on"])
-            .nvme(&image)
-            .nic(wanted.nic.into(), &user)
-            .nic(Nic::Igb, &user)
-            .card(&socket);
+            .arguments(["-name", "dcs,debug-threads=on"]);
+        for image in &images {
+            machine = machine.nvme(image);
+        }
+        // The kernel's NICs first: it is known by that which are the card's.
+        for nic in [wanted.nic.into(), Nic::Igb] {
+            for set in 0..wanted.sets {
+                machine = machine.nic(nic, &Network::Subnet(guest::network(set)));
+            }
+        }
+        let machine = machine.card(&socket);
         Ok(Parts { tools, machine, folder, initramfs, card, _leftover: leftover })
     }
 
@@ -130,16 +142,21 @@ fn start_card(socket: &Path) -> Result<Helper, Failure> {
     }
 }
 
+/// The seed of what a set's SSD has.
+pub fn seed(set: usize) -> u64 {
+    SEED + ((set as u64) << 32)
+}
+
 /// An ext4 file system with the objects.
-fn image(tools: &Tools, folder: &Path, objects: &Contents) -> Result<PathBuf, Failure> {
-    let (contents, image) = (folder.join("contents"), folder.join("ssd"));
+fn image(tools: &Tools, folder: &Path, objects: &Contents, set: usize) -> Result<PathBuf, Failure> {
+    let (contents, image) = (folder.join("contents"), folder.join(format!("ssd{set}")));
     let write = || {
         for (name, lengths) in [("send", &objects.send), ("receive", &objects.receive)] {
             std::fs::create_dir_all(contents.join(name))?;
             for (number, length) in lengths.iter().enumerate() {
                 // Places on the disk that were written once: an object store has them before it receives.
                 let bytes = match name {
-                    "send" => object(SEED, number, *length),
+                    "send" => object(seed(set), number, *length),
                     _ => vec![0xff; *length as usize],
                 };
                 std::fs::write(contents.join(name).join(number.to_string()), bytes)?;
@@ -168,8 +185,13 @@ fn initramfs(tools: &Tools, flavour: Flavour, wanted: &Wanted<'_>) -> Result<Vec
     initramfs.modules(&[nic, "vfio-pci", "vfio_iommu_type1"]).map_err(failure)?;
     let program = std::env::current_exe().map_err(|error| Failure::io("this program", &error))?;
     initramfs.program("bin/dcs", &program).map_err(failure)?;
-    let prepare = PREPARE.replace("KERNEL", KERNEL_ADDRESS).replace("GATEWAY", GATEWAY);
-    Ok(initramfs.finish(&format!("{prepare}{}", wanted.script)))
+    let mut script = PREPARE.replace("SETS", &wanted.sets.to_string());
+    for set in 0..wanted.sets {
+        let (mac, address) = (Machine::mac(set as u32), guest::kernel(set));
+        script += &format!("NET=$(nic {mac}); ip link set $NET up && ip addr add {address}/24 dev $NET\n");
+    }
+    script += &format!("ip route add default via {}\n{}", guest::gateway(0), wanted.script);
+    Ok(initramfs.finish(&script))
 }
 
 /// What a virtual server says that cannot be had, or has failed.

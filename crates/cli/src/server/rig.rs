@@ -1,8 +1,8 @@
 //! A running server: takes tasks, and has everything checked that comes of them.
 
 use super::client::{self, Client, Expected, Processor, Received, Verdict};
-use super::machine::{Contents, Parts, SEED, Wanted, failure};
-use super::task::{Outcome, Task};
+use super::machine::{Contents, Parts, SEED, Wanted, failure, seed};
+use super::task::{Outcome, Stream, Task};
 use crate::args::KernelNic;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
@@ -47,6 +47,8 @@ pub struct Row {
     pub processor_ns: u64,
     /// Time of this machine, from the first to the last byte that the client got.
     pub wall_ns: u64,
+    /// Bytes of each set, while all connections were at it.
+    pub by_set: Vec<u64>,
     /// System calls of a byte, from a pass of their own.
     pub system_calls: Option<f64>,
 }
@@ -61,6 +63,11 @@ impl Row {
         self.processor_ns as f64 / 1e9 / self.gib()
     }
 
+    /// The time of the guest's processor of all time.
+    pub fn cpu_share(&self) -> f64 {
+        self.processor_ns as f64 / self.wall_ns as f64
+    }
+
     /// MiB a second, by this machine's clock.
     pub fn mib_per_s(&self) -> f64 {
         self.bytes as f64 / (1u64 << 20) as f64 / (self.wall_ns as f64 / 1e9)
@@ -68,14 +75,19 @@ impl Row {
 }
 
 impl Rig<'_> {
-    /// Boots it.
-    pub fn boot<'a>(contents: &Contents, nic: KernelNic, report: &'a Report) -> Result<Rig<'a>, Failure> {
+    /// Boots one with so many sets of an SSD and NICs.
+    pub fn boot<'a>(
+        contents: &Contents,
+        sets: usize,
+        nic: KernelNic,
+        report: &'a Report,
+    ) -> Result<Rig<'a>, Failure> {
         let start = Instant::now();
         let listener =
             TcpListener::bind("127.0.0.1:0").map_err(|error| Failure::io("orders for the guest", &error))?;
         let port = listener.local_addr().map_or(0, |address| address.port());
-        let script = format!("dcs server-guest {}:{port}\n", super::guest::GATEWAY);
-        let parts = Parts::new(&Wanted { contents, nic, script: &script, limit: LIMIT }, report)?;
+        let script = format!("dcs server-guest {}:{port}\n", super::guest::gateway(0));
+        let parts = Parts::new(&Wanted { contents, sets, nic, script: &script, limit: LIMIT }, report)?;
         let step = report.step("the guest boots".into());
         let guest = parts.machine.start(&parts.tools, parts.initramfs(), parts.folder.path());
         let mut guest = guest.map_err(failure)?;
@@ -110,19 +122,30 @@ impl Rig<'_> {
     pub fn run(&mut self, task: Task) -> Result<Row, Failure> {
         let failed = |error| Failure::io("the client", &error);
         self.seed += 1;
-        let expected = Arc::new(Expected::new(&task, self.seed, SEED).map_err(failed)?);
-        let client = Client::start(&expected, &self.processor).map_err(failed)?;
-        let gateway = super::guest::GATEWAY.parse().map_err(|_| Failure::usage("a gateway"))?;
-        let task = Task { client: SocketAddrV4::new(gateway, client.port), ..task };
+        let of_set = |set| Expected::new(&task, self.seed, seed(set)).map(Arc::new);
+        let expected = (0..task.sets()).map(of_set).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+        let (mut clients, mut streams) = (Vec::new(), Vec::new());
+        for Stream { set, .. } in &task.streams {
+            let client = Client::start(&expected[*set], &self.processor).map_err(failed)?;
+            streams.push(Stream {
+                client: SocketAddrV4::new(super::guest::gateway(*set), client.port),
+                set: *set,
+            });
+            clients.push((Arc::clone(&expected[*set]), client));
+        }
+        let task = Task { streams, ..task };
         let step = self.report.step(format!("{} by the {}", task.job(), task.who.name()));
         let outcome = self.perform(&task)?;
-        let received = client.end().map_err(failed)?;
+        let received = clients.into_iter().map(|(expected, client)| Ok((expected, client.end()?)));
+        let received = received.collect::<io::Result<Vec<_>>>().map_err(failed)?;
         drop(step);
-        let verdict = client::check(&task, &expected, &received, &outcome);
+        let verdict = client::check(&task, &received, &outcome);
         let (bytes, digests) = (verdict.bytes, verdict.digests);
         self.judge(&task, verdict);
-        let Received { processor_ns, wall_ns, .. } = received;
-        Ok(Row { task, outcome, bytes, digests, processor_ns, wall_ns, system_calls: None })
+        let received: Vec<Received> = received.into_iter().map(|(_, received)| received).collect();
+        let (processor_ns, wall_ns) = (processor(&received), wall(&received));
+        let by_set = by_set(&task, &received);
+        Ok(Row { task, outcome, bytes, digests, processor_ns, wall_ns, by_set, system_calls: None })
     }
 
     /// Does a task, and the first `sample` transfers of it once more with the system calls counted: a traced process is slow.
@@ -195,6 +218,32 @@ impl Rig<'_> {
     pub fn problems(self) -> Vec<String> {
         self.problems
     }
+}
+
+/// CPU time of the guest's processor, from the first connection to the end of the last stream.
+fn processor(received: &[Received]) -> u64 {
+    let first = received.iter().map(|one| one.processor_ns[0]).min();
+    let last = received.iter().map(|one| one.processor_ns[1]).max();
+    last.unwrap_or(0).saturating_sub(first.unwrap_or(0))
+}
+
+fn wall(received: &[Received]) -> u64 {
+    let times = || received.iter().filter_map(Received::time);
+    let (first, last) = (times().map(|time| time[0]).min(), times().map(|time| time[1]).max());
+    first.zip(last).map_or(0, |(first, last)| last.duration_since(first).as_nanos() as u64)
+}
+
+/// Bytes of each set from when the last stream had begun until the first was over.
+fn by_set(task: &Task, received: &[Received]) -> Vec<u64> {
+    let times = || received.iter().filter_map(Received::time);
+    let window = times().map(|time| time[0]).max().zip(times().map(|time| time[1]).min());
+    let mut sets = vec![0; task.sets()];
+    for (Stream { set, .. }, one) in task.streams.iter().zip(received) {
+        if let Some((from, to)) = window {
+            sets[*set] += one.until(to).saturating_sub(one.until(from));
+        }
+    }
+    sets
 }
 
 /// Ends with what was wrong, if anything was.

@@ -31,7 +31,7 @@ pub fn run(options: &args::ServerShell, report: &Report) -> Result<(), Failure> 
     interrupt::install();
     let contents = Contents { send: vec![OBJECT; OBJECTS], receive: vec![OBJECT; OBJECTS] };
     let limit = Duration::from_secs(7 * 24 * 3600);
-    let wanted = Wanted { contents: &contents, nic: options.nic, script: SCRIPT, limit };
+    let wanted = Wanted { contents: &contents, sets: 1, nic: options.nic, script: SCRIPT, limit };
     let parts = Parts::new(&wanted, report)?;
     let mut qemu = parts
         .machine

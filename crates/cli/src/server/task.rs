@@ -68,6 +68,13 @@ pub enum Direction {
     Receive,
 }
 
+impl Stream {
+    /// One of that set; where its client listens is known later.
+    pub fn new(set: usize) -> Stream {
+        Stream { client: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0), set }
+    }
+}
+
 /// What one transfer moves: a whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
@@ -80,22 +87,30 @@ pub struct Item {
     pub at_ns: u64,
 }
 
-/// Some objects, over one connection.
+/// A connection, over which all of a task's objects go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Where the client listens.
+    pub client: SocketAddrV4,
+    /// Of which SSD and NIC.
+    pub set: usize,
+}
+
+/// Some objects, over one connection; or over several side by side, from as many sets of an SSD and a NIC.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     pub who: Who,
     /// Names of the operators.
     pub chain: Vec<String>,
-    /// In the order in which they are asked for.
+    /// In the order in which they are asked for, over each connection.
     pub items: Vec<Item>,
+    pub streams: Vec<Stream>,
     /// They are moved again and again until this time is over, and not before the times that they have: for bandwidth.
     pub lasting_ns: Option<u64>,
-    /// Transfers that are asked for before the first of them is done. The kernel's loop has one.
+    /// Transfers of a connection that are asked for before the first of them is done. The kernel's loop has one.
     pub in_flight: usize,
     /// Processes beside, which do nothing but spin.
     pub spinners: usize,
-    /// Where the client listens.
-    pub client: SocketAddrV4,
     /// System calls are counted: the times mean nothing.
     pub traced: bool,
 }
@@ -112,11 +127,10 @@ impl Task {
             who,
             chain: chain.iter().map(ToString::to_string).collect(),
             items,
+            streams: vec![Stream::new(0)],
             lasting_ns: None,
             in_flight: 1,
             spinners: 0,
-            // Known when it listens.
-            client: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0),
             traced: false,
         }
     }
@@ -130,6 +144,28 @@ impl Task {
             (false, true) => format!("NIC -> {middle}SSD"),
             _ => format!("SSD -> {middle}NIC"),
         }
+    }
+
+    /// Which connections have a thread in common: the kernel's calls block; the software drives one NIC in an engine; the card has them all.
+    pub fn groups(&self) -> Vec<Vec<usize>> {
+        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (number, stream) in self.streams.iter().enumerate() {
+            let key = match self.who {
+                Who::Host => number,
+                Who::SoftwareTcp | Who::SoftwareNic => stream.set,
+                Who::Card => 0,
+            };
+            match groups.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, group)) => group.push(number),
+                None => groups.push((key, vec![number])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// Sets of an SSD and a NIC.
+    pub fn sets(&self) -> usize {
+        self.streams.iter().map(|stream| stream.set + 1).max().unwrap_or(0)
     }
 
     /// The object of a transfer.
@@ -166,6 +202,8 @@ pub fn object(seed: u64, number: usize, length: u64) -> Vec<u8> {
 /// What became of one object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfer {
+    /// Which connection it was of.
+    pub stream: usize,
     pub digests: Vec<(String, String)>,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -229,4 +267,18 @@ impl Outcome {
 /// The name that an interrupt has where a device raised it, and not the processors among themselves or their timers.
 pub fn is_device(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_blocks_has_a_thread_for_each_connection() {
+        let streams: Vec<Stream> = [0, 1, 0, 1].map(Stream::new).into();
+        let groups = |who| Task { streams: streams.clone(), ..Task::items(who, &[], Vec::new()) }.groups();
+        assert_eq!(groups(Who::Host), [[0], [1], [2], [3]]);
+        assert_eq!(groups(Who::SoftwareNic), [[0, 2], [1, 3]]);
+        assert_eq!(groups(Who::Card), [[0, 1, 2, 3]]);
+    }
 }

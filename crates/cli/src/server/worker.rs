@@ -2,7 +2,7 @@
 
 use super::counters::{self, Snapshot};
 use super::movers::{self, Asked, Mover};
-use super::task::{Direction, Outcome, Task, Transfer, Who};
+use super::task::{Direction, Item, Outcome, Task, Transfer, Who};
 use crate::failure::{Exit, Failure};
 use crate::operate::Operators;
 use crate::workload::process::Helper;
@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// How long spinners may take to be at it, and from when on they are.
@@ -32,15 +33,48 @@ fn obey() -> io::Result<Outcome> {
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
     let task: Task = serde_json::from_str(&line)?;
-    let mut mover = movers::of(&task)?;
-    let _spinners = spinners(task.spinners)?;
-    let mut outcome = count(&task, &mut *mover)?;
-    // An SSD that was driven in user space is stopped.
-    drop(mover);
-    let receives = |transfer: &usize| task.item(*transfer).direction == Direction::Receive;
-    let received = (0..outcome.transfers.len()).filter(receives);
-    outcome.stored = received.map(|transfer| stored(task.item(transfer).file)).collect::<io::Result<_>>()?;
+    let mut outcome = match &task.groups()[..] {
+        [all] => {
+            let mut mover = movers::of(&task, 0)?;
+            let _spinners = spinners(task.spinners)?;
+            // An SSD that was driven in user space is stopped then.
+            count(|| connected(&task, &mut *mover, all))?
+        }
+        groups => {
+            let _spinners = spinners(task.spinners)?;
+            side_by_side(&task, groups)?
+        }
+    };
+    let items = (0..outcome.transfers.len()).map(|transfer| task.item(transfer));
+    let received = items.filter(|item| item.direction == Direction::Receive);
+    outcome.stored = received.map(stored).collect::<io::Result<_>>()?;
     Ok(outcome)
+}
+
+/// A thread for each group of connections. They begin when all are ready.
+fn side_by_side(task: &Task, groups: &[Vec<usize>]) -> io::Result<Outcome> {
+    let (ready, begun) = (Barrier::new(groups.len() + 1), Barrier::new(groups.len() + 1));
+    let work = |group: &[usize]| {
+        let mover = movers::of(task, task.streams[group[0]].set);
+        ready.wait();
+        begun.wait();
+        connected(task, &mut *mover?, group)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = groups.iter().map(|group| scope.spawn(|| work(group))).collect();
+        ready.wait();
+        count(|| {
+            begun.wait();
+            let mut all = Moved::default();
+            for thread in threads {
+                let moved = thread.join().map_err(|_| io::Error::other("a thread failed"))??;
+                all.transfers.extend(moved.transfers);
+                all.submissions += moved.submissions;
+                all.vfio_interrupts += moved.vfio_interrupts;
+            }
+            Ok(all)
+        })
+    })
 }
 
 /// Processes that spin, and do so when this returns.
@@ -66,19 +100,60 @@ fn cpu_time(process: u32) -> io::Result<Duration> {
     first.map(Duration::from_nanos).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Does it, and counts what it takes.
-fn count(task: &Task, mover: &mut dyn Mover) -> io::Result<Outcome> {
-    let vfio = || if task.who == Who::Card { counters::vfio_interrupts() } else { Ok(0) };
+/// What was moved over some connections.
+#[derive(Default)]
+struct Moved {
+    transfers: Vec<Transfer>,
+    submissions: u64,
+    vfio_interrupts: u64,
+}
+
+/// Has it done, and counts what it takes.
+fn count(act: impl FnOnce() -> io::Result<Moved>) -> io::Result<Outcome> {
     syscalls::mark();
     let snapshot = Snapshot::take()?;
-    mover.connect(task.client)?;
-    let before = (mover.submissions(), vfio()?);
-    let transfers = transfers(task, mover)?;
-    let (submissions, vfio_interrupts) = (mover.submissions() - before.0, vfio()? - before.1);
-    mover.end()?;
+    let Moved { transfers, submissions, vfio_interrupts } = act()?;
     let counted = snapshot.until_now()?;
     syscalls::mark();
     Ok(Outcome { transfers, counted, submissions, vfio_interrupts, ..Outcome::default() })
+}
+
+/// Makes connections, does a task over them, ends them.
+fn connected(task: &Task, mover: &mut dyn Mover, streams: &[usize]) -> io::Result<Moved> {
+    let vfio = || if task.who == Who::Card { counters::vfio_interrupts() } else { Ok(0) };
+    streams.iter().try_for_each(|stream| mover.connect(task.streams[*stream]))?;
+    let before = (mover.submissions(), vfio()?);
+    let mut transfers = match streams.len() {
+        1 => transfers(task, mover)?,
+        count => interleaved(task, mover, count)?,
+    };
+    transfers.iter_mut().for_each(|transfer| transfer.stream = streams[transfer.stream]);
+    let (submissions, vfio_interrupts) = (mover.submissions() - before.0, vfio()? - before.1);
+    (0..streams.len()).try_for_each(|connection| mover.end(connection))?;
+    Ok(Moved { transfers, submissions, vfio_interrupts })
+}
+
+/// All objects over each of several connections: the next one of a connection is asked for when one of its own is done.
+fn interleaved(task: &Task, mover: &mut dyn Mover, connections: usize) -> io::Result<Vec<Transfer>> {
+    let mut lanes: Vec<(usize, VecDeque<Asked>)> = (0..connections).map(|_| Default::default()).collect();
+    let mut done = Vec::new();
+    loop {
+        for (connection, (next, flying)) in lanes.iter_mut().enumerate() {
+            while flying.front().is_some_and(Asked::is_done)
+                && let Some(first) = flying.pop_front()
+            {
+                done.push(Transfer { stream: connection, ..first.finish()? });
+            }
+            while flying.len() < task.in_flight && *next < task.items.len() {
+                flying.push_back(mover.ask(connection, task.item(*next), task.ops(*next)?)?);
+                *next += 1;
+            }
+        }
+        if lanes.iter().all(|(_, flying)| flying.is_empty()) {
+            return Ok(done);
+        }
+        mover.wait_any();
+    }
 }
 
 fn transfers(task: &Task, mover: &mut dyn Mover) -> io::Result<Vec<Transfer>> {
@@ -98,7 +173,7 @@ fn transfers(task: &Task, mover: &mut dyn Mover) -> io::Result<Vec<Transfer>> {
         {
             done.push(first.finish()?);
         }
-        flying.push_back(mover.ask(item, task.ops(number)?)?);
+        flying.push_back(mover.ask(0, item, task.ops(number)?)?);
         // Without others in flight it is waited for before the next is due.
         if task.in_flight == 1
             && let Some(only) = flying.pop_front()
@@ -113,8 +188,8 @@ fn transfers(task: &Task, mover: &mut dyn Mover) -> io::Result<Vec<Transfer>> {
 }
 
 /// MD5 of what the kernel reads from the disk.
-fn stored(file: usize) -> io::Result<String> {
-    let mut file = File::open(movers::path(Direction::Receive, file))?;
+fn stored(item: Item) -> io::Result<String> {
+    let mut file = File::open(movers::path(0, item))?;
     // Not from what the page cache may still have.
     nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
     let (mut operators, mut buffer) = (Operators::new(&[Op::Md5])?, vec![0; 256 << 10]);

@@ -42,6 +42,8 @@ const GUEST: &str = r#"{"event":"step","name":"boot"}
 {"event":"measurement","job":"SSD -> md5 -> NIC","by":"<host>","guest_cpu_s_per_gib":21.6,"guest_cpu_ratio":null,"device_interrupts_per_gib":48896.0,"system_calls_per_gib":19968.0}
 {"event":"measurement","experiment":"guest-contention","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.5,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":1.0,"rounds":[1.0]}
 {"event":"measurement","experiment":"guest-contention","job":"SSD -> NIC","by":"card","design":"the card","spinners":24,"guest_cpu_s_per_gib":null,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.1,"kept":0.973,"rounds":[0.973]}
+{"event":"measurement","experiment":"guest-scaling","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.5,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":null,"rounds":[1.0],"sets":{"count":1,"of_one_set":1.0,"guest_cpu_share":0.05,"least":1.0,"most":1.0}}
+{"event":"measurement","experiment":"guest-scaling","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.53,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":null,"rounds":[1.021],"sets":{"count":4,"of_one_set":1.021,"guest_cpu_share":0.05,"least":0.982,"most":1.013}}
 {"event":"measurement","job":"SSD -> md5 -> NIC","by":"card","guest_cpu_s_per_gib":1.96,"guest_cpu_ratio":0.0907,"device_interrupts_per_gib":1072.0,"system_calls_per_gib":24064.0}
 "#;
 
@@ -57,15 +59,17 @@ fn the_report_is_one_page_that_a_browser_shows() {
     }
     let figures: Vec<_> = lines.iter().filter(|line| line["event"] == "figure").collect();
     for dom in [Some(page), in_a_browser(&place.path("report.html"))].into_iter().flatten() {
-        assert_eq!(dom.matches("<svg").count(), 2);
+        assert_eq!(dom.matches("<svg").count(), 3);
         assert_eq!(
             dom.matches("</table>").count(),
-            7,
-            "reached, measurements, figures, the guest's demo, its measurements, its figures, parameters"
+            9,
+            "reached, measurements, figures, the guest's demo, its measurements and figures twice, parameters"
         );
         // An experiment of the guest's is in the first table too.
         assert_eq!(dom.matches("beside 24 spinning guest processes, card").count(), 2 + 1);
         assert_eq!(dom.matches("0.973</td>").count(), 2 + 1);
+        assert_eq!(dom.matches("guest CPU seconds a GiB, all sets / one, card").count(), 2 + 1);
+        assert_eq!((dom.matches("1.021</td>").count(), dom.matches("0.982</td>").count()), (2 + 1, 2 + 1));
         for figure in &figures {
             assert!(dom.contains(&format!("{:.3}</td>", figure["ours"].as_f64().unwrap())), "{figure}");
         }

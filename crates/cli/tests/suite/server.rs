@@ -100,9 +100,44 @@ fn an_experiment_in_the_guest_has_every_byte_right() {
     assert!(DESIGNS.iter().all(|by| svg.contains(by)));
 }
 
+/// One set of an SSD and a NIC, then two, on one card.
+#[test]
+fn two_sets_on_a_card_have_every_byte_right() {
+    const STREAM: u64 = 8 << 20;
+    let place = Place::new();
+    let done = place.run("server bench scaling --quick --json --svg bars.svg");
+    if done.code() == UNAVAILABLE {
+        eprintln!("skipped: {}", done.stderr());
+        return;
+    }
+    let lines = done.ok().lines();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    // Each set has two streams, each design one set and two.
+    let moved = of("check").into_iter().map(|check| {
+        assert!(check["ok"] == true, "{check}");
+        (check["by"].as_str().unwrap(), check["bytes"].as_u64().unwrap())
+    });
+    assert!(moved.eq(DESIGNS.into_iter().flat_map(|by| [(by, 2 * STREAM), (by, 4 * STREAM)])));
+    let rows = of("measurement");
+    assert_eq!(rows.len(), 2 * DESIGNS.len());
+    for (at, row) in rows.iter().enumerate() {
+        let (sets, count) = (&row["sets"], at % 2 + 1);
+        assert!(row["by"] == DESIGNS[at / 2] && sets["count"] == count, "{row}");
+        assert!(number(row, "guest_cpu_s_per_gib") > 0.0 && number(sets, "guest_cpu_share") > 0.0, "{row}");
+        let (least, most) = (number(sets, "least"), number(sets, "most"));
+        assert!(0.0 < least && least <= 1.0 && 1.0 <= most && most <= count as f64, "{row}");
+    }
+    // A busy machine, few transfers: by how much is the release build's to say.
+    let [.., card] = &rows[..] else { panic!("no rows") };
+    assert!(number(&card["sets"], "of_one_set") < 1.3 && number(&card["sets"], "least") > 0.6, "{card}");
+    assert!(of("figure").iter().any(|line| line["to_reach"] == "<= 1.05"));
+    let svg = String::from_utf8(place.read("bars.svg")).unwrap();
+    assert!(DESIGNS.iter().all(|by| svg.contains(by)));
+}
+
 /// All of them, quickly.
 #[test]
-#[ignore = "four minutes in a debug build, three guests: cargo test -p dcs-cli --test suite -- --ignored the_experiments"]
+#[ignore = "five minutes in a debug build, four guests: cargo test -p dcs-cli --test suite -- --ignored the_experiments"]
 fn the_experiments_in_the_guest_have_every_byte_right() {
     let place = Place::new();
     let done = place.run("server bench all --quick --json --svg bars.svg");
@@ -133,7 +168,7 @@ fn the_experiments_in_the_guest_have_every_byte_right() {
     };
     // A busy machine: by how much is the release build's to say.
     assert!(kept("host") < 0.6 && kept("card") > 2.0 * kept("host"), "{} {}", kept("host"), kept("card"));
-    for experiment in ["guest-contention", "guest-object", "guest-balancer"] {
+    for experiment in ["guest-contention", "guest-object", "guest-balancer", "guest-scaling"] {
         let svg = String::from_utf8(place.read(&format!("bars-{experiment}.svg"))).unwrap();
         assert!(DESIGNS.iter().all(|by| svg.contains(by)), "{experiment}");
         let is_it = |line: &&Value| line["event"] == "figure" && line["experiment"] == experiment;

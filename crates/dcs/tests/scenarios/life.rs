@@ -150,6 +150,34 @@ fn an_event_loop_over_an_eventfd() {
 }
 
 #[test]
+fn whichever_is_done_first_is_waited_for() {
+    for_each_backend(|bench| {
+        // There is nothing to wait for.
+        bench.session.wait_any();
+        let (mut flying, mut feeds): (Vec<_>, Vec<_>) = (0..8).map(|_| stuck(bench)).unzip();
+        let (nobodys, feed) = stuck(bench);
+        nobodys.detach();
+        // The last one first: who waited for the others would wait for ever.
+        while let Some(mut fed) = feeds.pop() {
+            let writer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(2));
+                fed.write_all(b"any").unwrap();
+            });
+            bench.session.wait_any();
+            let last = flying.pop().unwrap();
+            assert!(last.is_done() && flying.iter().all(|other| !other.is_done()));
+            // Nobody has taken it: it is still there to be told of.
+            bench.session.wait_any();
+            assert_eq!(last.wait().unwrap().memory.unwrap(), b"any");
+            writer.join().unwrap();
+        }
+        bench.session.wait_any();
+        drop(feed);
+        bench.settle();
+    });
+}
+
+#[test]
 fn a_detached_transfer_goes_on() {
     for_each_backend(|bench| {
         let input = data(5 * BLOCK + 1);

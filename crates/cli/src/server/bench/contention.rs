@@ -39,7 +39,7 @@ const QUICK: Size = Size { rounds: 1, lasting: Duration::from_millis(1500), leng
 pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> {
     let size = if options.quick { QUICK } else { WHOLE };
     let contents = Contents { send: vec![size.length; OBJECTS], receive: Vec::new() };
-    let mut rig = Rig::boot(&contents, options.nic, report)?;
+    let mut rig = Rig::boot(&contents, 1, options.nic, report)?;
     let pinned = Pinned::new(&rig)?;
     if let Some(why) = pinned.missing() {
         report.remark(format_args!("dcs: {why}"));
@@ -83,7 +83,7 @@ fn add(rows: &mut Vec<Measurement>, row: Measurement, kept: f64) {
     known.transfers += row.transfers;
 }
 
-fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let at = values.len() / 2;

@@ -32,8 +32,24 @@ pub struct Measurement {
     pub mib_per_s_in_qemu: f64,
     /// Bandwidth, of that beside no spinner: the median of the rounds.
     pub kept: Option<f64>,
-    /// The same, of each round.
+    /// The same, of each round; of sets, guest CPU seconds per GiB against those of one set.
     pub rounds: Vec<f64>,
+    /// Sets of an SSD and a NIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sets: Option<Sets>,
+}
+
+/// What is told of several sets side by side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sets {
+    pub count: usize,
+    /// Guest CPU seconds per GiB, of those of one set: the median of the rounds.
+    pub of_one_set: f64,
+    /// The time of the guest's processor of all time.
+    pub guest_cpu_share: f64,
+    /// What the set that had least got, of an equal share, while all were at it; the one that had most. The worst of the rounds.
+    pub least: f64,
+    pub most: f64,
 }
 
 impl Measurement {
@@ -59,6 +75,7 @@ impl Measurement {
             mib_per_s_in_qemu: row.mib_per_s(),
             kept: None,
             rounds: Vec::new(),
+            sets: None,
         }
     }
 }

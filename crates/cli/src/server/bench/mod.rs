@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `contention` | bandwidth beside processes of the guest that spin |
+//! | `scaling` | 1 to 4 sets of an SSD and a NIC on one card |
 //! | `object`, `balancer` | the patterns of `dcs bench server`, at equal throughput |
 //! | `measurement` | a row, as it is written and read |
 //! | `shown` | tables, figures and bars of rows: here, and on the report's page |
@@ -13,6 +14,7 @@ mod contention;
 mod measurement;
 mod object;
 mod pin;
+mod scaling;
 pub mod shown;
 
 use super::rig;
@@ -22,7 +24,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::report::Report;
 use clap::{Args, Subcommand};
-pub use measurement::Measurement;
+pub use measurement::{Measurement, Sets};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -50,6 +52,8 @@ pub enum Experiment {
     Object,
     /// The HDFS balancer: sender, and receiver with CRC32; guest CPU at equal throughput
     Balancer,
+    /// 1 to 4 sets of an SSD and a NIC, two streams each; guest CPU a GiB, and who had how much
+    Scaling,
     /// All of them
     All,
 }
@@ -58,6 +62,7 @@ const HELP: &str = "\
 Examples:
   dcs server bench object                          # a table, and the papers' figures beside
   dcs server bench contention --svg contention.svg
+  dcs server bench scaling                         # up to four SSDs and four NICs on one card
   dcs server bench all --json >guest.json          # for the report: dcs bench server all --html report.html --guest guest.json
   dcs server bench balancer --quick --json | jq 'select(.event == \"figure\")'
 
@@ -73,7 +78,7 @@ compares every byte and digest.
 Ratios to the software-optimised design are to the leaner of the two.
 
 QEMU emulates each instruction: its seconds mean nothing. Guest CPU seconds per GiB are compared with each other, bandwidth beside
-spinners with that beside none. What is in no server of QEMU's (a GPU, an integrated device) is in dcs bench server, in virtual time.
+spinners with that beside none, several sets with one. What is in no server of QEMU's (a GPU, an integrated device) is in dcs bench server, in virtual time.
 docs/experiments.md says how it is measured and what it does not show.
 
 Exit codes: 0 done; 1 a check or the guest failed; 2 usage; 9 no virtual server can be had here; 130 interrupted";
@@ -81,7 +86,9 @@ Exit codes: 0 done; 1 a check or the guest failed; 2 usage; 9 no virtual server 
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let chosen = match options.experiment {
-        Experiment::All => vec![Experiment::Contention, Experiment::Object, Experiment::Balancer],
+        Experiment::All => {
+            vec![Experiment::Contention, Experiment::Object, Experiment::Balancer, Experiment::Scaling]
+        }
         one => vec![one],
     };
     let (start, mut problems) = (Instant::now(), Vec::new());
@@ -89,6 +96,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         let measure = match experiment {
             Experiment::Contention => contention::measure,
             Experiment::Object => object::measure,
+            Experiment::Scaling => scaling::measure,
             _ => balancer::measure,
         };
         let (rows, found) = measure(options, report)?;

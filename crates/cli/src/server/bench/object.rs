@@ -30,7 +30,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     if let Some(mix) = small.filter(|_| !options.quick) {
         jobs.push((mix.name, SMALL_MIB_PER_S, items(*mix, SMALL, SMALL_MIB_PER_S, &mut contents)));
     }
-    let mut rig = Rig::boot(&contents, options.nic, report)?;
+    let mut rig = Rig::boot(&contents, 1, options.nic, report)?;
     let mut all = Vec::new();
     for (name, rate, items) in jobs {
         let run = |who| rig.run_and_trace(Task::items(who, &["md5"], items.clone()), SAMPLE);

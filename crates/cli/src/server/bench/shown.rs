@@ -1,5 +1,7 @@
 //! Tables, figures and bars of what was measured in a guest.
 
+mod sets;
+
 use super::Measurement;
 use crate::bench::lab::Shown;
 use crate::bench::lab::bars::{Bar, Chart};
@@ -11,6 +13,7 @@ use dcs_lab::experiments::figure::{Figure, Reach};
 pub const CONTENTION: &str = "guest-contention";
 pub const OBJECT: &str = "guest-object";
 pub const BALANCER: &str = "guest-balancer";
+pub const SCALING: &str = "guest-scaling";
 /// The balancer's sides.
 pub const SENDER: &str = "sender: SSD -> NIC";
 pub const RECEIVER: &str = "receiver: NIC -> crc32 -> SSD";
@@ -18,8 +21,12 @@ pub const RECEIVER: &str = "receiver: NIC -> crc32 -> SSD";
 /// Every experiment of which there are rows.
 pub fn all(rows: &[Measurement]) -> Vec<Shown> {
     let of = |name: &str| rows.iter().filter(|row| row.experiment == name).collect::<Vec<_>>();
-    let experiments =
-        [(CONTENTION, contention as fn(&[&Measurement]) -> Shown), (OBJECT, object), (BALANCER, balancer)];
+    let experiments = [
+        (CONTENTION, contention as fn(&[&Measurement]) -> Shown),
+        (OBJECT, object),
+        (BALANCER, balancer),
+        (SCALING, sets::scaling),
+    ];
     let there = experiments.into_iter().map(|(name, shown)| (of(name), shown));
     there.filter(|(rows, _)| !rows.is_empty()).map(|(rows, shown)| shown(&rows)).collect()
 }

@@ -1,13 +1,13 @@
 //! The host-centric design: the ordinary loop, as sparing as it can be. One read past the page cache, the operators in place, one send.
 
-use super::{Asked, Mover, path};
+use super::{Asked, Mover, at, path};
 use crate::operate::Operators;
-use crate::server::task::{Direction, Item, Stage, Transfer};
+use crate::server::task::{Direction, Item, Stage, Stream, Transfer};
 use dcs::Op;
 use nix::libc::O_DIRECT;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddrV4, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 4096;
 const BUFFER: usize = 1 << 20;
 
 pub struct Loop {
-    socket: Option<TcpStream>,
+    sockets: Vec<(TcpStream, usize)>,
     memory: Vec<u8>,
     from: usize,
 }
@@ -26,51 +26,49 @@ impl Loop {
     pub fn new() -> Loop {
         let memory = vec![0; BUFFER + ALIGNMENT];
         let from = memory.as_ptr().align_offset(ALIGNMENT);
-        Loop { socket: None, memory, from }
+        Loop { sockets: Vec::new(), memory, from }
     }
 }
 
 impl Mover for Loop {
-    fn connect(&mut self, client: SocketAddrV4) -> io::Result<()> {
-        self.socket = Some(TcpStream::connect(client)?);
+    fn connect(&mut self, stream: Stream) -> io::Result<()> {
+        self.sockets.push((TcpStream::connect(stream.client)?, stream.set));
         Ok(())
     }
 
-    fn ask(&mut self, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
+    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
         let mut stages = Stages { start: Instant::now(), stages: Vec::new() };
-        let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let (mut socket, set) = at(&self.sockets, connection).map(|(socket, set)| (socket, *set))?;
         let receives = item.direction == Direction::Receive;
-        let file = File::options()
-            .read(!receives)
-            .write(receives)
-            .custom_flags(O_DIRECT)
-            .open(path(item.direction, item.file))?;
+        let file =
+            File::options().read(!receives).write(receives).custom_flags(O_DIRECT).open(path(set, item))?;
         let mut chain = Vec::new();
         for op in &ops {
             let name = dcs::Operator::from_number(op.number()).map_or("operator", dcs::Operator::name);
             chain.push((name, Operators::new(std::slice::from_ref(op))?));
         }
-        let mut at = 0;
-        while at < item.length {
-            let length = (item.length - at).min(BUFFER as u64) as usize;
+        let mut done = 0;
+        while done < item.length {
+            let length = (item.length - done).min(BUFFER as u64) as usize;
             let buffer = &mut self.memory[self.from..self.from + length];
-            let last = at + length as u64 == item.length;
+            let last = done + length as u64 == item.length;
             stages.time("source", || match receives {
                 true => socket.read_exact(buffer),
-                false => file.read_exact_at(buffer, at),
+                false => file.read_exact_at(buffer, done),
             })?;
             for (name, operator) in &mut chain {
                 stages.time(name, || operator.pass(buffer, last, &mut |_| Ok(())))?;
             }
             stages.time("destination", || match receives {
-                true => {
-                    file.write_all_at(buffer, at).and_then(|()| if last { file.sync_data() } else { Ok(()) })
-                }
+                true => file
+                    .write_all_at(buffer, done)
+                    .and_then(|()| if last { file.sync_data() } else { Ok(()) }),
                 false => socket.write_all(buffer),
             })?;
-            at += length as u64;
+            done += length as u64;
         }
         Ok(Asked::Done(Transfer {
+            stream: 0,
             digests: chain.iter().flat_map(|(_, operator)| operator.digests()).collect(),
             bytes_in: item.length,
             bytes_out: item.length,
@@ -80,8 +78,8 @@ impl Mover for Loop {
         }))
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+    fn end(&mut self, connection: usize) -> io::Result<()> {
+        let mut socket = &at(&self.sockets, connection)?.0;
         socket.shutdown(Shutdown::Write)?;
         socket.read_exact(&mut [0])
     }

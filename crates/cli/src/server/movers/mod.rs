@@ -4,29 +4,31 @@ mod card;
 mod kernel;
 mod software;
 
-use super::task::{Direction, Item, Stage, Task, Transfer, Who};
+use super::task::{Direction, Item, Stage, Stream, Task, Transfer, Who};
 use crate::operate;
 use dcs::card::net::Connection;
 use dcs::{Completion, Op, Session, Sink, Source};
 use std::fs::File;
 use std::io;
-use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Where the file system is mounted.
+/// Where the file system is mounted; those of further sets at names with their numbers behind.
 const MOUNT: &str = "/mnt";
 
-/// Moves objects over one connection.
+/// Moves objects over connections, which are numbered as they are made.
 pub trait Mover {
-    /// Makes the connection.
-    fn connect(&mut self, client: SocketAddrV4) -> io::Result<()>;
+    /// Makes a connection.
+    fn connect(&mut self, stream: Stream) -> io::Result<()>;
 
-    /// Asks for a transfer. One that blocks has done it then.
-    fn ask(&mut self, item: Item, ops: Vec<Op>) -> io::Result<Asked>;
+    /// Asks for a transfer over a connection. One that blocks has done it then.
+    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked>;
 
-    /// Ends its side of the stream, and hears from the client that it has everything.
-    fn end(&mut self) -> io::Result<()>;
+    /// Waits until one of the transfers that were asked for is done.
+    fn wait_any(&self) {}
+
+    /// Ends its side of a stream, and hears from the client that it has everything.
+    fn end(&mut self, connection: usize) -> io::Result<()>;
 
     /// Commands that were given to a device so far.
     fn submissions(&self) -> u64 {
@@ -45,17 +47,25 @@ pub enum Asked {
     },
 }
 
-/// Whoever is to do this, ready to connect.
-pub fn of(task: &Task) -> io::Result<Box<dyn Mover>> {
+/// Whoever is to do this for one of the task's groups, ready to connect. `set`: that of a group that has one.
+pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Mover>> {
     Ok(match task.who {
         Who::Host => Box::new(kernel::Loop::new()),
-        Who::SoftwareTcp => Box::new(software::Driver::new(false, task.in_flight)?),
-        Who::SoftwareNic => Box::new(software::Driver::new(true, task.in_flight)?),
-        Who::Card => Box::new(card::Card::new(task.in_flight)?),
+        Who::SoftwareTcp => Box::new(software::Driver::new(false, task.in_flight, set)?),
+        Who::SoftwareNic => Box::new(software::Driver::new(true, task.in_flight, set)?),
+        Who::Card => Box::new(card::Card::new(task.in_flight, task.sets())?),
     })
 }
 
 impl Asked {
+    /// Whether it need not be waited for.
+    pub fn is_done(&self) -> bool {
+        match self {
+            Asked::Done(_) => true,
+            Asked::Flying { transfer, .. } => transfer.is_done(),
+        }
+    }
+
     /// Waits for it.
     pub fn finish(self) -> io::Result<Transfer> {
         let (transfer, start, written) = match self {
@@ -71,16 +81,22 @@ impl Asked {
     }
 }
 
-/// The file of an object.
-pub fn path(direction: Direction, file: usize) -> PathBuf {
-    let folder = if direction == Direction::Send { "send" } else { "receive" };
-    PathBuf::from(format!("{MOUNT}/{folder}/{file}"))
+/// The file of an object of a set.
+pub fn path(set: usize, item: Item) -> PathBuf {
+    let folder = if item.direction == Direction::Send { "send" } else { "receive" };
+    let number = if set == 0 { String::new() } else { set.to_string() };
+    PathBuf::from(format!("{MOUNT}{number}/{folder}/{}", item.file))
 }
 
 /// For who goes past the kernel: access mode is what counts.
-fn open(item: Item) -> io::Result<File> {
+fn open(set: usize, item: Item) -> io::Result<File> {
     let receives = item.direction == Direction::Receive;
-    File::options().read(true).write(receives).open(path(item.direction, item.file))
+    File::options().read(true).write(receives).open(path(set, item))
+}
+
+/// The connection of that number.
+fn at<T>(connections: &[T], number: usize) -> io::Result<&T> {
+    connections.get(number).ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 /// Ends our side of a connection that is not the kernel's; the client says that it has everything.
@@ -95,8 +111,8 @@ fn hear_the_end(session: &Session, connection: &Connection) -> io::Result<()> {
 }
 
 /// Transfers of one connection, of which several are in flight, go in their order.
-fn request_id(in_flight: usize) -> u32 {
-    u32::from(in_flight > 1)
+fn request_id(in_flight: usize, connection: usize) -> u32 {
+    if in_flight > 1 { connection as u32 + 1 } else { 0 }
 }
 
 fn of_completion(completion: &Completion, start: Instant) -> Transfer {
@@ -108,6 +124,7 @@ fn of_completion(completion: &Completion, start: Instant) -> Transfer {
         operations: stage.operations,
     };
     Transfer {
+        stream: 0,
         digests: operate::digests_of(&completion.digests),
         bytes_in: completion.bytes_in,
         bytes_out: completion.bytes_out,

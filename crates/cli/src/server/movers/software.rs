@@ -5,15 +5,15 @@
 //! there: the kernel's, or the process' own. The engine runs in the thread that waits, and sleeps until an interrupt where it has nothing
 //! to do.
 
-use super::{Asked, Mover, open, request_id};
-use crate::server::task::{Direction, Item};
+use super::{Asked, Mover, at, open, request_id};
+use crate::server::task::{Direction, Item, Stream};
 use dcs::card::Options;
 use dcs::card::extents::{self, Purpose};
 use dcs::card::net::Connection;
 use dcs::{Backend, Engine, Handle, Namespace, Op, Session, Sink, Source};
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddrV4, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 /// Bytes of a block, and of one read: with more than the engine is used to it is told less often what is done, and is the leaner.
@@ -23,12 +23,12 @@ const BLOCKS: u32 = 128;
 const PIECES: usize = 16;
 
 pub struct Driver {
-    wire: Option<Wire>,
+    wires: Vec<(Wire, Stream)>,
     /// It drives a NIC too.
     nic: bool,
     namespace: Namespace,
     session: Session,
-    rid: u32,
+    in_flight: usize,
     // The last to go: it stops the devices.
     engine: Engine,
 }
@@ -40,18 +40,17 @@ enum Wire {
 }
 
 impl Driver {
-    pub fn new(nic: bool, in_flight: usize) -> io::Result<Driver> {
+    /// On the SSD, and the NIC, of that set.
+    pub fn new(nic: bool, in_flight: usize, set: usize) -> io::Result<Driver> {
         let options = Options::from_environment().map_err(io::Error::other)?;
-        let disk = options.disks.first().ok_or_else(|| io::Error::other("DCS_CARD_DISKS names no SSD"))?;
+        let disk =
+            options.disks.get(set).ok_or_else(|| io::Error::other("DCS_CARD_DISKS names too few SSDs"))?;
         dcs_vfio::bind(&disk.function).map_err(io::Error::other)?;
         let mut builder = Engine::builder().backend(Backend::Kernel).driver(dcs::Driver::Caller);
         builder = builder.block_size(BLOCK).blocks(BLOCKS).nvme(disk.function.as_str(), None);
         if nic {
-            let nic = options
-                .nics
-                .into_iter()
-                .next()
-                .ok_or_else(|| io::Error::other("DCS_CARD_NIC names no NIC"))?;
+            let nic = options.nics.get(set).cloned();
+            let nic = nic.ok_or_else(|| io::Error::other("DCS_CARD_NIC names too few NICs"))?;
             dcs_vfio::bind(&nic.function).map_err(io::Error::other)?;
             builder = builder.nic(nic);
         }
@@ -59,7 +58,7 @@ impl Driver {
         let namespace = engine.namespaces().first().cloned();
         let namespace = namespace.ok_or_else(|| io::Error::other("the SSD has no namespace"))?;
         let session = engine.session().map_err(io::Error::other)?;
-        Ok(Driver { wire: None, nic, namespace, session, rid: request_id(in_flight), engine })
+        Ok(Driver { wires: Vec::new(), nic, namespace, session, in_flight, engine })
     }
 
     /// Where a file lies: the whole disk is one file system, so that its blocks are the namespace's.
@@ -87,23 +86,25 @@ impl Wire {
 }
 
 impl Mover for Driver {
-    fn connect(&mut self, client: SocketAddrV4) -> io::Result<()> {
-        self.wire = Some(match self.nic {
-            true => Wire::Own(self.engine.connect(client).map_err(io::Error::other)?),
+    fn connect(&mut self, stream: Stream) -> io::Result<()> {
+        let wire = match self.nic {
+            true => Wire::Own(self.engine.connect(stream.client).map_err(io::Error::other)?),
             false => {
-                let socket = TcpStream::connect(client)?;
+                let socket = TcpStream::connect(stream.client)?;
                 let handle = Handle::new(&socket).map_err(io::Error::other)?;
                 Wire::Kernel(socket, handle)
             }
-        });
+        };
+        self.wires.push((wire, stream));
         Ok(())
     }
 
-    fn ask(&mut self, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
+    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
         let start = Instant::now();
-        let file = open(item)?;
+        let rid = request_id(self.in_flight, connection);
+        let (wire, stream) = at(&self.wires, connection)?;
+        let file = open(stream.set, item)?;
         let places = Driver::places(&file, item)?;
-        let wire = self.wire.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let (request, written) = match item.direction {
             Direction::Send => {
                 let source = Source::namespace_extents(&self.namespace, &places);
@@ -114,13 +115,18 @@ impl Mover for Driver {
                 (self.session.request(wire.source(), ops, sink).durable(), Some(file))
             }
         };
-        let transfer = request.length(item.length).rid(self.rid).submit().map_err(io::Error::other)?;
+        let transfer = request.length(item.length).rid(rid).submit().map_err(io::Error::other)?;
         Ok(Asked::Flying { transfer, start, written })
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        match self.wire.as_mut().ok_or(io::ErrorKind::NotConnected)? {
+    fn wait_any(&self) {
+        self.session.wait_any();
+    }
+
+    fn end(&mut self, connection: usize) -> io::Result<()> {
+        match &at(&self.wires, connection)?.0 {
             Wire::Kernel(socket, _) => {
+                let mut socket = socket;
                 socket.shutdown(Shutdown::Write)?;
                 socket.read_exact(&mut [0])
             }
