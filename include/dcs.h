@@ -413,6 +413,8 @@ extern "C" {
 #define DCS_PATH_VFIO 0x00000200u
 /** a GPU did an operator of the chain */
 #define DCS_PATH_GPU 0x00000400u
+/** source bytes were read into a GPU's memory, by GPUDirect Storage */
+#define DCS_PATH_GPU_STORAGE 0x00000800u
 
 /* ---- Parts of BAR0 ---- */
 
@@ -1028,9 +1030,14 @@ struct dcs_engine_options {
      */
     uint8_t gpu;
     /**
+     * Whether that GPU reads files itself (GPUDirect Storage) where the first operator is on it: DCS_MODE_*. With DCS_MODE_ON there is no engine without
+     * it; DCS_PATH_GPU_STORAGE says of each transfer whether it did.
+     */
+    uint8_t gpu_storage;
+    /**
      * Must be 0.
      */
-    uint8_t reserved[5];
+    uint8_t reserved[4];
 };
 
 /**

@@ -77,6 +77,7 @@ class Engine:
         core: int | None = None,
         nice: int | None = None,
         gpu: int | None = None,
+        gpu_storage: _Mode = "auto",
     ) -> Self: ...
     def statistics(self) -> dict[str, int]: ...
     @property

@@ -156,7 +156,7 @@ pub fn recvfile(
 }
 
 /// A cache or zero-copy mode.
-fn mode(name: &str, what: &str) -> PyResult<Mode> {
+pub fn mode(name: &str, what: &str) -> PyResult<Mode> {
     match name {
         "auto" => Ok(Mode::Auto),
         "on" => Ok(Mode::On),

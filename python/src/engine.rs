@@ -4,6 +4,7 @@
 //! every use of the parent's is an error, and letting go of it there leaves its memory alone, because to stop it would
 //! mean to wait for a thread that the child does not have. The default engine is made anew in a child.
 
+use crate::calls::mode;
 use crate::error::refused;
 use dcs::{Io, Session, Stage};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -28,6 +29,7 @@ use std::time::Duration;
 /// core: a CPU to bind its thread to.
 /// nice: the nice value of its thread, -20 to 19.
 /// gpu: the GPU that does operators like "gpu:md5", by its number, from 0 on; without it there is none.
+/// gpu_storage: whether it reads files itself (GPUDirect Storage) where the first operator is on it: "auto", "on" or "off".
 ///
 /// As a context manager it is closed at the end.
 #[pyclass(frozen, module = "dcs")]
@@ -92,7 +94,7 @@ const DEPTH: u16 = 1024;
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, core=None, nice=None, gpu=None))]
+    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, core=None, nice=None, gpu=None, gpu_storage="auto"))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -106,6 +108,7 @@ impl Engine {
         core: Option<usize>,
         nice: Option<i8>,
         gpu: Option<u32>,
+        gpu_storage: &str,
     ) -> PyResult<Engine> {
         let io = match io {
             "auto" => Io::Auto,
@@ -138,6 +141,7 @@ impl Engine {
         if let Some(gpu) = gpu {
             builder = builder.gpu(gpu);
         }
+        builder = builder.gpu_storage(mode(gpu_storage, "gpu_storage")?);
         Engine::start(py, builder, depth)
     }
 

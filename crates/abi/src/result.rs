@@ -137,6 +137,8 @@ pub const PATH_PEER_TO_PEER: u32 = 1 << 8;
 pub const PATH_VFIO: u32 = 1 << 9;
 /// A GPU did an operator of the chain.
 pub const PATH_GPU: u32 = 1 << 10;
+/// A GPU's storage library (cuFile) read source bytes into the GPU's memory, past the page cache.
+pub const PATH_GPU_STORAGE: u32 = 1 << 11;
 
 /// Paths, for generators.
 pub const PATHS: &[Constant] = &[
@@ -191,4 +193,9 @@ pub const PATHS: &[Constant] = &[
         doc: "a controller was driven from user space, past the kernel's driver",
     },
     Constant { name: "GPU", value: PATH_GPU as u64, doc: "a GPU did an operator of the chain" },
+    Constant {
+        name: "GPU_STORAGE",
+        value: PATH_GPU_STORAGE as u64,
+        doc: "source bytes were read into a GPU's memory, by GPUDirect Storage",
+    },
 ];

@@ -168,6 +168,9 @@ pub struct Moving {
     /// Which GPU does the operators that gpu: stands before, as in gpu:md5
     #[arg(long, value_name = "N", default_value = "0")]
     pub gpu: u32,
+    /// Whether that GPU reads files itself (GPUDirect Storage), where the first operator is on it: dcs doctor
+    #[arg(long, value_enum, default_value = "auto")]
+    pub gpu_storage: Choice,
 }
 
 /// Keys and counters.

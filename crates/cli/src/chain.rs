@@ -1,9 +1,10 @@
 //! Operator chains as people write them: `md5,aes256-ctr,gzip:9`.
 
+use crate::args::Choice;
 use crate::failure::Failure;
 use crate::keys::{Counters, Keys};
 use crate::units;
-use dcs::{AwsChunked, Op, Operator};
+use dcs::{AwsChunked, Mode, Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{OPERATORS, OperatorKind};
 
@@ -34,6 +35,8 @@ pub struct Chain {
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {
     pub device: u32,
+    /// Whether it reads files itself.
+    pub storage: Mode,
     /// What is to be done by it.
     pub operator: &'static str,
 }
@@ -84,9 +87,9 @@ impl Chain {
     }
 
     /// The GPU that its operators need, by its number, and the first of them; none where they need none.
-    pub fn gpu(&self, device: u32) -> Option<Gpu> {
+    pub fn gpu(&self, device: u32, storage: Choice) -> Option<Gpu> {
         let on_gpu = |name: &&&str| Operator::from_chain_name(name).is_some_and(|(_, on_gpu)| on_gpu);
-        self.names.iter().find(on_gpu).map(|operator| Gpu { device, operator })
+        self.names.iter().find(on_gpu).map(|operator| Gpu { device, storage: storage.into(), operator })
     }
 }
 

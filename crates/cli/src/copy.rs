@@ -21,8 +21,13 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     let counters = Counters::new(&moving.ciphers, Missing::Random);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let expected = Expected::new(&copy.target.expect, &chain.names)?;
-    let engines =
-        Engines::new(&[&copy.from, &copy.to], None, chain.gpu(moving.gpu), moving.io.into(), report)?;
+    let engines = Engines::new(
+        &[&copy.from, &copy.to],
+        None,
+        chain.gpu(moving.gpu, moving.gpu_storage),
+        moving.io.into(),
+        report,
+    )?;
     let mut input = Input::open(&copy.from, 0, None, engines.drives.as_ref())?;
     let mode = input.mode.unwrap_or(0o666);
     let destination = into_folder(copy)?;

@@ -62,7 +62,7 @@ pub fn engine(
         builder = builder.nic(nic);
     }
     if let Some(gpu) = gpu {
-        builder = builder.gpu(gpu.device);
+        builder = builder.gpu(gpu.device).gpu_storage(gpu.storage);
     }
     let engine = builder.start().map_err(|error| match error {
         Error::Gpu(error) => no_gpu(gpu, &error),
@@ -72,9 +72,14 @@ pub fn engine(
     if let Some(gpu) = engine.gpu() {
         let (major, minor) = gpu.capability;
         report.remark(format_args!("dcs: GPU {}: {}, {}", gpu.device, gpu.name, units::human(gpu.memory)));
+        let storage = engine.gpu_storage().and_then(|storage| storage.as_ref().ok());
+        if let Some(storage) = storage {
+            report.remark(format_args!("dcs: it reads files itself: {}", storage.library.display()));
+        }
         report.object(&json!({
             "event": "gpu", "gpu": gpu.device, "name": gpu.name, "bytes": gpu.memory,
             "capability": format!("{major}.{minor}"), "stand_in": gpu.stand_in,
+            "reads_files": storage.is_some(),
         }));
     }
     for namespace in engine.namespaces() {
@@ -198,6 +203,9 @@ fn no_gpu(gpu: Option<Gpu>, error: &GpuError) -> Failure {
     let advice = match error {
         GpuError::NoSuchDevice(_) => "dcs doctor lists the GPUs of this machine",
         GpuError::Memory(_) => "end what else uses the GPU's memory",
+        GpuError::Storage(_) => {
+            "leave out --gpu-storage on to have the host read files; dcs doctor tells more"
+        }
         _ => "leave out gpu: to have the CPU do it; dcs doctor tells of GPUs",
     };
     Failure::new(Exit::Failed, format!("{operator}: {error}")).advise(advice)

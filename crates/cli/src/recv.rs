@@ -34,7 +34,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let engines = Engines::new(
         &[&recv.file],
         nic::wanted(&recv.nic)?,
-        chain.gpu(moving.gpu),
+        chain.gpu(moving.gpu, moving.gpu_storage),
         moving.io.into(),
         report,
     )?;

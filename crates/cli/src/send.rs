@@ -33,7 +33,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let engines = Engines::new(
         &[&send.file],
         nic::wanted(&send.nic)?,
-        chain.gpu(moving.gpu),
+        chain.gpu(moving.gpu, moving.gpu_storage),
         moving.io.into(),
         report,
     )?;

@@ -74,7 +74,12 @@ pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
         bar.finish_and_clear();
     }
     match result {
-        Ok(completion) => Ok(Done { completion, elapsed }),
+        Ok(completion) => {
+            if let Some(trouble) = engine.gpu_trouble() {
+                report.remark(format_args!("dcs: {trouble}; files were read by the host"));
+            }
+            Ok(Done { completion, elapsed })
+        }
         Err(error) => {
             let trouble = engine.gpu_trouble().filter(|_| error.on_gpu);
             let failure = Failure::transfer(&name, error, interrupt::pressed());

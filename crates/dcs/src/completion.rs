@@ -110,6 +110,7 @@ const PATH_NAMES: &[(u32, &str)] = &[
     (result::PATH_PEER_TO_PEER, "peer-to-peer"),
     (result::PATH_VFIO, "VFIO"),
     (result::PATH_GPU, "GPU"),
+    (result::PATH_GPU_STORAGE, "GPUDirect Storage"),
 ];
 
 impl Path {

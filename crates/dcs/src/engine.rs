@@ -8,6 +8,7 @@ use crate::queue::{Awaited, QueuePair};
 use crate::session::{DEPTH_MAX, Session};
 use crate::statistics::Statistics;
 use dcs_abi::admin::AdminEntry;
+use dcs_abi::descriptor::Mode;
 use dcs_abi::status::Status;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
@@ -59,6 +60,8 @@ pub struct Builder {
     drives: Vec<Wanted>,
     nic: Option<WantedNic>,
     gpu: Option<gpu::Wanted>,
+    gpu_storage: Mode,
+    gpu_storage_library: Option<PathBuf>,
 }
 
 /// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
@@ -93,6 +96,7 @@ pub(crate) struct Shared {
     namespaces: Vec<Namespace>,
     interface: Option<Arc<Interface>>,
     gpu: Option<gpu::Properties>,
+    gpu_storage: Option<Result<gpu::Storage, gpu::StorageError>>,
     trouble: Arc<Mutex<Option<String>>>,
     /// The backend has to be asked for its statistics.
     looks: bool,
@@ -115,6 +119,8 @@ impl Default for Builder {
             drives: Vec::new(),
             nic: None,
             gpu: None,
+            gpu_storage: Mode::Auto,
+            gpu_storage_library: None,
         }
     }
 }
@@ -161,6 +167,20 @@ impl Builder {
     /// the system's `libcuda.so.1`.
     pub fn gpu_library(mut self, library: impl Into<PathBuf>) -> Self {
         self.gpu.get_or_insert_default().library = Some(library.into());
+        self
+    }
+
+    /// Whether that GPU reads files itself, past the host's memory (GPUDirect Storage), where the first operator of a chain is on it. Auto: where that
+    /// is to be had. On: the engine does not start without it. Off: never. [`Engine::gpu_storage`] says which; the path of each transfer says what
+    /// was done.
+    pub fn gpu_storage(mut self, mode: Mode) -> Self {
+        self.gpu_storage = mode;
+        self
+    }
+
+    /// The library of GPUDirect Storage; without it the environment variable `DCS_CUFILE_LIBRARY` names one, or it is the system's `libcufile.so.0`.
+    pub fn gpu_storage_library(mut self, library: impl Into<PathBuf>) -> Self {
+        self.gpu_storage_library = Some(library.into());
         self
     }
 
@@ -234,10 +254,13 @@ impl Builder {
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the system has
     /// not what it needs, or does not permit the nice value (EACCES); [`Error::Card`], [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had.
     pub fn start(self) -> Result<Engine, Error> {
+        let gpu = self.gpu.clone().map(|gpu| gpu::Wanted {
+            storage: self.gpu_storage,
+            storage_library: self.gpu_storage_library.clone(),
+            ..gpu
+        });
         let parts = match self.backend {
-            Backend::Kernel => {
-                kernel(self.config, self.io, (&self.drives, self.nic.as_ref(), self.gpu.as_ref()))?
-            }
+            Backend::Kernel => kernel(self.config, self.io, (&self.drives, self.nic.as_ref(), gpu.as_ref()))?,
             Backend::Card => card(&self.card)?,
         };
         let shared = Arc::new(Shared {
@@ -249,6 +272,7 @@ impl Builder {
             namespaces: parts.namespaces,
             interface: parts.interface,
             gpu: parts.gpu,
+            gpu_storage: parts.gpu_storage,
             trouble: parts.trouble,
             looks: self.backend == Backend::Card,
             core: Mutex::new(parts.core),
@@ -279,6 +303,7 @@ struct Parts {
     namespaces: Vec<Namespace>,
     interface: Option<Arc<Interface>>,
     gpu: Option<gpu::Properties>,
+    gpu_storage: Option<Result<gpu::Storage, gpu::StorageError>>,
     trouble: Arc<Mutex<Option<String>>>,
 }
 
@@ -290,11 +315,12 @@ fn kernel(config: dcs_engine::Config, io: Io, own: Own<'_>) -> Result<Parts, Err
     let (waker, statistics, has_ring) = (core.waker(), core.statistics(), core.has_ring());
     let namespaces = core.namespaces().iter().map(Namespace::new).collect();
     let interface = core.interface().map(Arc::clone);
-    let (gpu, trouble) = (core.gpu().cloned(), core.trouble());
+    let (gpu, gpu_storage, trouble) = (core.gpu().cloned(), core.gpu_storage().cloned(), core.trouble());
     // It needs no number: there is one.
     let port = |interface: &Arc<Interface>| card::net::Port { handle: 0, nic: interface.wanted.clone() };
     let nics = interface.iter().map(port).collect();
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nics, namespaces, interface, gpu, trouble })
+    let core = Box::new(core);
+    Ok(Parts { core, waker, statistics, has_ring, nics, namespaces, interface, gpu, gpu_storage, trouble })
 }
 
 fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
@@ -305,8 +331,9 @@ fn card(options: &Option<card::Options>) -> Result<Parts, Error> {
     let core = card::Core::new(&options)?;
     let (waker, statistics, nics) = (core.waker(), core.statistics(), core.nics().to_vec());
     let (has_ring, namespaces, interface) = (false, Vec::new(), None);
-    let (gpu, trouble) = (None, Arc::default());
-    Ok(Parts { core: Box::new(core), waker, statistics, has_ring, nics, namespaces, interface, gpu, trouble })
+    let (core, trouble): (Box<dyn Core>, _) = (Box::new(core), Arc::default());
+    let (gpu, gpu_storage) = (None, None);
+    Ok(Parts { core, waker, statistics, has_ring, nics, namespaces, interface, gpu, gpu_storage, trouble })
 }
 
 fn io_from_environment(io: Io) -> Result<Io, Error> {
@@ -380,7 +407,12 @@ impl Engine {
         self.shared.gpu.as_ref()
     }
 
-    /// What went wrong with the GPU last, in the words of its driver.
+    /// What reads files to the GPU directly ([`Builder::gpu_storage`]), or why nothing does. None: it has no GPU.
+    pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
+        self.shared.gpu_storage.as_ref()
+    }
+
+    /// What went wrong with the GPU last, in the words of its driver; also why GPUDirect Storage did not read a file, which was then read as ever.
     pub fn gpu_trouble(&self) -> Option<String> {
         self.shared.trouble.lock().unwrap_or_else(|error| error.into_inner()).clone()
     }

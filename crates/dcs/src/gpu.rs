@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use dcs_devices::gpu::measure::Floor;
-pub use dcs_devices::gpu::{GpuError, Properties, Wanted, find, has_storage_library};
+pub use dcs_devices::gpu::{GpuError, Properties, Storage, StorageError, Wanted, find, find_storage};
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub fn measure(
     }
     let mut bench = Bench::open(&plan.wanted, plan.streams, plan.size)?;
     let mut state = 1u64;
-    for word in bench.data().as_chunks_mut::<8>().0 {
+    for word in bench.data()?.as_chunks_mut::<8>().0 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         *word = (state ^ state >> 29).to_le_bytes();
     }
@@ -104,7 +104,7 @@ fn parameter(operator: Operator, stream: usize) -> Vec<u8> {
 fn one(plan: &Plan, bench: &mut Bench, floor: &Floor, operator: Operator) -> Result<Measured, MeasureError> {
     let name = operator.info().gpu.unwrap_or(operator.name());
     let wrong = || MeasureError::Wrong(name);
-    let plain = bench.data().to_vec();
+    let plain = bench.data()?.to_vec();
     let mut contexts = Vec::new();
     let mut work: Vec<Work> = Vec::new();
     for (stream, piece) in plain.chunks_exact(plan.size).enumerate() {
@@ -124,7 +124,7 @@ fn one(plan: &Plan, bench: &mut Bench, floor: &Floor, operator: Operator) -> Res
     if !right || !times.agree {
         return Err(wrong());
     }
-    bench.data().copy_from_slice(&plain);
+    bench.data()?.copy_from_slice(&plain);
     let bytes = plain.len() as f64;
     let large = plain.len() as u64 > 2 * bench.properties().cache;
     let traffic = if operator.digest_size() > 0 { 1.0 } else { 2.0 };

@@ -73,12 +73,18 @@ pub struct BlockPool {
     buffers: Vec<Option<Buffer>>,
     /// The memory that the blocks are pieces of, if they are, and where they begin in it.
     shared: Option<(Arc<Mapping>, u64, u32)>,
+    /// Blocks that a device may write to for good.
+    lost: Vec<BlockId>,
 }
 
 impl BlockPool {
     /// Makes `count` blocks of `size` bytes. Their memory is touched when it is first used.
     pub fn new(count: u32, size: u32) -> BlockPool {
-        BlockPool { buffers: (0..count).map(|_| Some(Buffer::new(size as usize))).collect(), shared: None }
+        BlockPool {
+            buffers: (0..count).map(|_| Some(Buffer::new(size as usize))).collect(),
+            shared: None,
+            lost: Vec::new(),
+        }
     }
 
     /// Makes `count` blocks of `size` bytes that lie one behind the other in memory that devices reach, from `first` on. Nobody else uses
@@ -94,7 +100,7 @@ impl BlockPool {
             Some(Buffer { memory: Memory::Shared(piece), size: size as usize })
         };
         let shared = Some((Arc::clone(memory), first, size));
-        BlockPool { buffers: (0..count).map(buffer).collect(), shared }
+        BlockPool { buffers: (0..count).map(buffer).collect(), shared, lost: Vec::new() }
     }
 
     /// The buffer of a block, unless the kernel has it.
@@ -123,6 +129,17 @@ impl BlockPool {
         if let Some(place) = self.buffers.get_mut(block.index()) {
             *place = Some(buffer);
         }
+    }
+
+    /// Takes a block out of use: a device may write to it for good. Its memory stays where it is.
+    pub(crate) fn lose(&mut self, block: BlockId, buffer: Buffer) {
+        std::mem::forget(buffer);
+        self.lost.push(block);
+    }
+
+    /// Whether it was taken out of use.
+    pub(crate) fn is_lost(&self, block: BlockId) -> bool {
+        self.lost.contains(&block)
     }
 
     /// Start and length of every block's memory, for registration with the kernel; `None` where somebody has a block with memory of its own.

@@ -1,5 +1,7 @@
 //! The controller: starts operations, remembers those that wait, reaps what is done, sleeps.
 
+mod with_gpu;
+
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
 use crate::drives::{
@@ -69,10 +71,12 @@ enum Pending {
     Disk { operation: Operation, request: DiskRequest, flow: Option<Arc<Endpoint>>, aborted: bool },
     /// With a device that we drive ourselves.
     Drive { block: Option<BlockId> },
+    /// A file is being read to the GPU.
+    ToGpu { aborted: bool },
     /// Waits until the kernel has let go of its block.
     Block { operation: Operation, block: BlockId },
-    /// Was given back as [`Event::Retry`] and is awaited.
-    Retry { aborted: bool },
+    /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again.
+    Retry { aborted: bool, by_host: bool },
 }
 
 /// A zero-copy send that is done but for its buffer.
@@ -102,6 +106,7 @@ pub struct Controller {
     drives: Option<Drives>,
     heard: Vec<Heard>,
     computed: Vec<gpu::Done>,
+    fetched: Vec<gpu::Fetched>,
 }
 
 /// Wakes a controller that sleeps in [`Controller::wait`], from any thread.
@@ -162,6 +167,7 @@ impl Controller {
             drives: None,
             heard: Vec::new(),
             computed: Vec::new(),
+            fetched: Vec::new(),
         })
     }
 
@@ -204,56 +210,6 @@ impl Controller {
         }
     }
 
-    /// Has a GPU from now on. To be called before anything was started, and after SSDs were attached.
-    ///
-    /// # Errors
-    ///
-    /// [`gpu::GpuError`]; the controller has no GPU then.
-    pub fn attach_gpu(
-        &mut self,
-        setup: Setup,
-        wanted: &gpu::Wanted,
-    ) -> Result<gpu::Properties, gpu::GpuError> {
-        let gpu = Gpu::open(wanted, &self.pool, setup.block_size, Arc::clone(&self.wake))?;
-        let properties = gpu.properties().clone();
-        self.gpu = Some(gpu);
-        Ok(properties)
-    }
-
-    /// Hands a piece of a block to the GPU; [`Event::Computed`] tells what came of it. Until then the block is not in the pool.
-    ///
-    /// # Errors
-    ///
-    /// Where the GPU is lost, or there is none; or the block is with somebody else, or the piece not in it.
-    pub fn compute(&mut self, job: gpu::Job) -> Result<(), Fault> {
-        let broken = Fault::new(Status::InternalError);
-        let gpu = self.gpu.as_mut().ok_or(broken)?;
-        let block = job.block;
-        let buffer = self.pool.take(block).ok_or(broken)?;
-        gpu.submit(job, buffer).map_err(|(fault, buffer)| {
-            self.pool.put(block, buffer);
-            fault
-        })
-    }
-
-    /// What went wrong with the GPU last.
-    pub fn gpu_trouble(&self) -> Option<&gpu::GpuError> {
-        self.gpu.as_ref()?.trouble()
-    }
-
-    /// Batches that the GPU was given, and blocks in them.
-    pub fn gpu_counts(&self) -> (u64, u64) {
-        self.gpu.as_ref().map_or((0, 0), Gpu::counts)
-    }
-
-    /// Takes in what the GPU has done.
-    fn hear_gpu(&mut self) {
-        let Some(gpu) = &mut self.gpu else { return };
-        gpu.poll(&mut self.pool, &mut self.computed);
-        let computed = self.computed.drain(..);
-        self.events.extend(computed.map(|done| Event::Computed(done.operation, done.result)));
-    }
-
     /// Whether io_uring carries what takes time.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some()
@@ -267,6 +223,18 @@ impl Controller {
     /// Starts a device operation; `None` where its outcome comes later as an [`Event`]. Operations of NDP units are
     /// not for this controller: they fail.
     pub fn start(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
+        if self.read_to_gpu(operation, route) { None } else { self.start_by_host(operation, route) }
+    }
+
+    fn start_by_host(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
+        let brought = match operation.kind {
+            OperationKind::Read { block, start, .. } => self.bring_back(block, start == 0),
+            OperationKind::Write { block, .. } => self.bring_back(block, false),
+            _ => Ok(()),
+        };
+        if let Err(fault) = brought {
+            return Some(Outcome::Failed(fault));
+        }
         match self.attempt(operation, route) {
             Attempt::Done(outcome) => Some(outcome),
             Attempt::BlockIsLent(block) => {
@@ -335,8 +303,12 @@ impl Controller {
     /// Goes on with an operation that came back as [`Event::Retry`], as [`Controller::start`] does; `route` is `None`
     /// where its command is bound no more.
     pub fn resume(&mut self, operation: &Operation, route: Option<&mut Route>) -> Option<Outcome> {
-        let aborted = matches!(self.pending.remove(&operation.id), Some(Pending::Retry { aborted: true }));
+        let (aborted, by_host) = match self.pending.remove(&operation.id) {
+            Some(Pending::Retry { aborted, by_host }) => (aborted, by_host),
+            _ => (false, false),
+        };
         match route {
+            Some(route) if by_host && !aborted => self.start_by_host(operation, route),
             Some(route) if !aborted => self.start(operation, route),
             _ => Some(Outcome::Failed(Fault::new(Status::Cancelled))),
         }
@@ -351,7 +323,7 @@ impl Controller {
                 {
                     return Attempt::failed(fault::reading(errno));
                 }
-                let Some(buffer) = self.pool.get_mut(block) else { return Attempt::BlockIsLent(block) };
+                let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
                 let side = route.side(place);
                 let bytes = buffer.bytes_mut();
                 let range = start as usize..(start + length) as usize;
@@ -369,7 +341,7 @@ impl Controller {
                 if let Some(attempt) = origin.and_then(|origin| copy::again(route, origin, length)) {
                     return attempt;
                 }
-                let Some(buffer) = self.pool.get_mut(block) else { return Attempt::BlockIsLent(block) };
+                let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
                 let side = route.side(Place::Destination);
                 let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
                 match &side.endpoint.object {
@@ -396,6 +368,14 @@ impl Controller {
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
                 Attempt::failed(Fault::new(Status::InternalError))
             }
+        }
+    }
+
+    /// A block is not here: it will be, or never.
+    fn without(&self, block: BlockId) -> Attempt {
+        match self.pool.is_lost(block) {
+            true => Attempt::failed(Fault::new(Status::DeviceReset)),
+            false => Attempt::BlockIsLent(block),
         }
     }
 
@@ -469,7 +449,15 @@ impl Controller {
                 }
             }
             Some(Pending::Block { .. }) => self.finish_aborted(id),
-            Some(Pending::Retry { aborted }) => *aborted = true,
+            Some(Pending::Retry { aborted, .. }) => *aborted = true,
+            Some(Pending::ToGpu { aborted }) => {
+                *aborted = true;
+                if let Some(gpu) = &mut self.gpu
+                    && gpu.abort_read(id, &mut self.pool)
+                {
+                    self.finish_aborted(id);
+                }
+            }
             // What a GPU has begun is soon done.
             None => {
                 if let Some(gpu) = &mut self.gpu
@@ -482,7 +470,7 @@ impl Controller {
     }
 
     fn retry(&mut self, operation: Operation) {
-        self.pending.insert(operation.id, Pending::Retry { aborted: false });
+        self.pending.insert(operation.id, Pending::Retry { aborted: false, by_host: false });
         self.events.push(Event::Retry(operation));
     }
 

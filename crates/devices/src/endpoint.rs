@@ -5,6 +5,7 @@
 
 use crate::buffer::ALIGNMENT;
 use crate::drives::Namespace;
+use crate::gpu::{RegisteredFile, StorageError};
 use dcs_abi::descriptor::EndpointKind;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
@@ -62,6 +63,11 @@ pub(crate) struct DeviceFlow {
 /// A regular file or a block device.
 #[derive(Debug)]
 pub(crate) struct File {
+    // Given up before the descriptor that it is of is closed.
+    /// The file as GPUDirect Storage knows it, or why it was refused.
+    pub to_gpu: OnceLock<Result<RegisteredFile, StorageError>>,
+    /// A read to the GPU failed.
+    pub gpu_failed: AtomicBool,
     pub fd: OwnedFd,
     pub is_block_device: bool,
     /// Equal for the same file however it was opened: device and inode, or the device itself.
@@ -260,6 +266,8 @@ impl File {
     fn new(fd: OwnedFd, is_block_device: bool, identity: (u64, u64), flags: OFlags) -> File {
         let appends = flags.contains(OFlags::APPEND);
         File {
+            to_gpu: OnceLock::new(),
+            gpu_failed: AtomicBool::new(false),
             fd,
             is_block_device,
             identity,
@@ -289,6 +297,24 @@ impl File {
         self.in_memory.store(in_memory, Ordering::Relaxed);
         self.nowait.store(false, Ordering::Relaxed);
         in_memory
+    }
+
+    /// Whether it makes sense to try and read it to a GPU.
+    pub fn may_go_to_gpu(&self) -> bool {
+        let refused = matches!(self.to_gpu.get(), Some(Err(_)));
+        !refused && !self.gpu_failed.load(Ordering::Relaxed) && self.direct().is_ok()
+    }
+
+    /// Whether the page cache has any of those bytes; none where the kernel (before 6.5) does not tell, or not us.
+    pub fn is_cached(&self, offset: u64, length: u64) -> Option<bool> {
+        use rustix::fd::AsRawFd;
+        // cachestat(2): the number is the same on all architectures but alpha.
+        const CACHESTAT: libc::c_long = 451;
+        let (range, mut counted) = ([offset, length], [0u64; 5]);
+        // SAFETY: struct cachestat_range is an offset and a length, struct cachestat five numbers, of which the first counts the pages that are cached.
+        let code =
+            unsafe { libc::syscall(CACHESTAT, self.fd.as_raw_fd(), range.as_ptr(), counted.as_mut_ptr(), 0) };
+        (code == 0).then_some(counted[0] > 0)
     }
 
     /// The file opened with O_DIRECT, and the alignment that offsets and lengths need.

@@ -5,8 +5,9 @@ use crate::drives::{DriveWork, Driven};
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use dcs_abi::descriptor::{Extent, Mode};
+use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{Binding, EndpointSpec, Fault, OperationKind, Place, TransferSpec};
+use dcs_engine::{Binding, EndpointSpec, Fault, OperationKind, OperatorSpec, Place, TransferSpec};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub struct Route {
     /// What was read may be sent from the source itself.
     pub(crate) sends_again: bool,
     pub(crate) staging: Option<Staging>,
+    /// The source may be read to the GPU.
+    pub(crate) to_gpu: Option<ToGpu>,
     /// What the source socket failed with in a direct copy: the next read tells it.
     pub(crate) source_error: Option<Errno>,
 }
@@ -47,6 +50,15 @@ pub(crate) enum KernelCopy {
     Splice,
     /// splice(2) twice, through a pipe of our own: from a socket.
     StagedSplice,
+}
+
+/// What a GPU will do to the bytes of a source first, so that they may be read to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToGpu {
+    /// It looks at them, and the host needs them too.
+    Looks,
+    /// It changes them before anybody else is at them.
+    Changes,
 }
 
 /// The pipe of a staged splice, and how many bytes are in it.
@@ -87,6 +99,7 @@ impl Route {
             kernel_copy,
             sends_again,
             staging: None,
+            to_gpu: ToGpu::choose(spec),
             source_error: None,
         };
         Ok((route, binding))
@@ -218,6 +231,21 @@ fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> 
         overlaps |= read.iter().any(|read| extent.offset < read.offset + read.length && read.offset < end);
     }
     overlaps && !in_place
+}
+
+impl ToGpu {
+    /// Whoever wants the page cache, or forbids transfers past the host, gets neither.
+    fn choose(spec: &TransferSpec) -> Option<ToGpu> {
+        let forbidden = spec.source.cache == Mode::On || spec.source.zero_copy == Mode::Off;
+        if forbidden || !spec.chain.first()?.on_gpu {
+            return None;
+        }
+        let is_digest =
+            |operator: &&OperatorSpec| matches!(operator.operator.kind(), OperatorKind::Digest { .. });
+        let first = spec.chain.iter().find(|operator| !operator.on_gpu || !is_digest(operator));
+        let changes = first.is_some_and(|operator| operator.on_gpu);
+        Some(if changes { ToGpu::Changes } else { ToGpu::Looks })
+    }
 }
 
 impl KernelCopy {

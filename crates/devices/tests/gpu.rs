@@ -24,7 +24,7 @@ fn setup() -> Setup {
 fn controller(device: u32) -> Option<Controller> {
     let library = stand_in::library()?.to_path_buf();
     let mut controller = Controller::new(setup()).unwrap();
-    controller.attach_gpu(setup(), &Wanted { device, library: Some(library) }).unwrap();
+    controller.attach_gpu(setup(), &Wanted { device, library: Some(library), ..Wanted::default() }).unwrap();
     Some(controller)
 }
 
@@ -209,6 +209,41 @@ fn a_gpu_that_is_lost_fails_what_it_had_and_gives_every_block_back() {
     }
 }
 
+#[test]
+fn a_gpu_that_does_not_let_go_keeps_what_it_has() {
+    let Some(mut controller) = controller(13) else { return };
+    let mut lost = Vec::new();
+    for round in 0..3 {
+        let mut asked = 0;
+        for block in 0..6 {
+            fill(&mut controller, block, round);
+            // Of two kinds, so that one is under way when the other fails.
+            let work = match block % 2 {
+                0 => Work::Crc32 { polynomial: CRC32C },
+                _ => Work::Aes256Ctr { keys: Box::new([round; 60]), counter: 1, skip: 0 },
+            };
+            let job =
+                Job { operation: operation(block.into()), block: BlockId(block), piece: 0..BLOCK, work };
+            asked += usize::from(controller.compute(job).is_ok());
+        }
+        let done = answers(&mut controller, asked);
+        lost.extend(
+            done.iter().filter(|(_, result)| result.is_err()).map(|(block, _)| BlockId(*block as u32)),
+        );
+        if !lost.is_empty() {
+            break;
+        }
+    }
+    assert!(!lost.is_empty() && lost.len() < BLOCKS as usize);
+    assert!(controller.gpu_trouble().unwrap().to_string().contains("cuCtxDestroy"));
+    let there = |block: &BlockId| controller.pool.get(*block).is_some();
+    assert!(!lost.iter().any(there), "they are nobody's any more");
+    assert_eq!((0..BLOCKS).map(BlockId).filter(there).count(), BLOCKS as usize - lost.len());
+    // The GPU goes on with them after that.
+    drop(controller);
+    std::thread::sleep(Duration::from_millis(20));
+}
+
 /// Six jobs, of which some change their blocks; how many failed.
 fn lossy_round(controller: &mut Controller, round: u32) -> usize {
     let (mut before, mut asked, mut failed) = (Vec::new(), 0, 0);
@@ -255,7 +290,7 @@ fn lossy_round(controller: &mut Controller, round: u32) -> usize {
 fn lossy(device: u32) -> Option<Controller> {
     let library = stand_in::library()?.to_path_buf();
     let mut controller = Controller::new(setup()).unwrap();
-    match controller.attach_gpu(setup(), &Wanted { device, library: Some(library) }) {
+    match controller.attach_gpu(setup(), &Wanted { device, library: Some(library), ..Wanted::default() }) {
         Ok(_) => Some(controller),
         Err(error) => {
             assert!(matches!(error, GpuError::Call { .. }), "{error}");
@@ -297,7 +332,8 @@ fn every_call_may_be_refused() {
     let (mut refused, mut started) = (0, 0);
     for call in 1..140 {
         let mut controller = Controller::new(setup()).unwrap();
-        let wanted = Wanted { device: 2000 + call, library: Some(library.to_path_buf()) };
+        let wanted =
+            Wanted { device: 2000 + call, library: Some(library.to_path_buf()), ..Wanted::default() };
         match controller.attach_gpu(setup(), &wanted) {
             Err(error) => {
                 refused += 1;
@@ -325,7 +361,7 @@ fn every_call_may_be_refused() {
 fn what_is_missing_is_said() {
     let mut controller = Controller::new(setup()).unwrap();
     let mut attach = |device, library: Option<PathBuf>| {
-        controller.attach_gpu(setup(), &Wanted { device, library }).unwrap_err()
+        controller.attach_gpu(setup(), &Wanted { device, library, ..Wanted::default() }).unwrap_err()
     };
     let missing = attach(0, Some("/no/such/libcuda.so.1".into()));
     let text = missing.to_string();
@@ -343,7 +379,9 @@ fn what_is_missing_is_said() {
 fn pieces_of_many_blocks_of_threads() {
     let Some(library) = stand_in::library() else { return };
     let mut controller = Controller::new(large()).unwrap();
-    controller.attach_gpu(large(), &Wanted { device: 0, library: Some(library.into()) }).unwrap();
+    controller
+        .attach_gpu(large(), &Wanted { device: 0, library: Some(library.into()), ..Wanted::default() })
+        .unwrap();
     check_large_pieces(controller);
 }
 

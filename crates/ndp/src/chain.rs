@@ -63,6 +63,11 @@ impl Chain {
         self.0.get(at as usize).is_some_and(|loaded| loaded.context.is_offloaded())
     }
 
+    /// Whether [`Chain::hand_out`] looks at the block's bytes.
+    pub fn looks(&self, at: u8, length: usize) -> bool {
+        self.0.get(at as usize).is_none_or(|loaded| loaded.context.looks(length))
+    }
+
     /// A block that another device processes: what it is to do with it; `None` where the outcome is known at once.
     ///
     /// # Errors

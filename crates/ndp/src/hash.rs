@@ -41,6 +41,11 @@ impl<F: Function> Hash<F> {
         F::compress(&mut self.state, blocks);
     }
 
+    /// Some bytes wait for the rest of their block.
+    pub fn has_begun_block(&self) -> bool {
+        self.filled > 0
+    }
+
     /// Takes in what is before and behind the whole blocks of `data`; returns these blocks, which the caller is to
     /// compress before anything else is taken in.
     pub fn take_ends<'a>(&mut self, data: &'a [u8]) -> &'a [[u8; BLOCK]] {

@@ -173,6 +173,14 @@ impl Context {
         }
     }
 
+    /// Whether [`Context::hand_out`] looks at the next bytes, where they are so many; else their number is all that matters.
+    pub fn looks(&self, length: usize) -> bool {
+        match &self.unit {
+            Unit::Offload(offload) => offload.looks(length),
+            _ => true,
+        }
+    }
+
     /// Another device is to process its bytes.
     pub fn is_offloaded(&self) -> bool {
         matches!(self.unit, Unit::Offload(_))

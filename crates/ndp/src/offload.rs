@@ -103,6 +103,16 @@ impl Offload {
         Ok(Offload { state, out: None, broken: false })
     }
 
+    /// Whether [`Offload::hand_out`] looks at the next bytes, where they are so many; else their number is all that matters.
+    pub fn looks(&self, length: usize) -> bool {
+        let ends = |begun: bool| begun || !length.is_multiple_of(BLOCK);
+        match &self.state {
+            State::Md5(hash) => ends(hash.has_begun_block()),
+            State::Sha256(hash) => ends(hash.has_begun_block()),
+            State::Crc { .. } | State::Ctr { .. } => false,
+        }
+    }
+
     /// The next bytes of the stream: what a device is to do with them, if anything is left for it.
     pub fn hand_out(&mut self, data: &[u8]) -> Result<Option<Task>, OperatorError> {
         if self.out.is_some() || self.broken {

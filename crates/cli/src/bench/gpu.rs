@@ -59,7 +59,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let operators = operators(&options.operators)?;
     let size = usize::try_from(options.size).ok().filter(|size| *size > 0 && size.is_multiple_of(64));
     let size = size.ok_or_else(|| Failure::usage("--size is a multiple of 64 bytes"))?;
-    let wanted = Wanted { device: options.gpu, library: None };
+    let wanted = Wanted { device: options.gpu, ..Wanted::default() };
     let mut all: Vec<(usize, Measured)> = Vec::new();
     for (at, &streams) in options.streams.iter().enumerate() {
         if interrupt::pressed() {

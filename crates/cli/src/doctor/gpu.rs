@@ -4,7 +4,7 @@ use super::probe::Probes;
 use super::sys::{Root, Seen};
 use super::{Row, State};
 use crate::units::human;
-use dcs::gpu::GpuError;
+use dcs::gpu::{GpuError, Storage, StorageError};
 
 pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
     let row = |name: String, state, found: String| Row::new("GPUs", name, state, found);
@@ -51,12 +51,37 @@ pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
             }
         }
     }
-    if probes.gpus.is_ok() {
-        let there = if probes.cufile { "libcufile.so.0 is there" } else { "libcufile.so.0 is not installed" };
-        let text = format!(
-            "{there}; nothing of dcs uses it: files are read into locked memory, and copied from there"
-        );
-        rows.push(row("GPUDirect Storage".into(), State::Note, text));
-    }
+    rows.extend(probes.storage.as_ref().map(storage));
     rows
+}
+
+/// What becomes of files whose first operator is on a GPU.
+fn storage(found: &Result<Storage, StorageError>) -> Row {
+    let row = |state, found: String| Row::new("GPUs", "GPUDirect Storage".to_string(), state, found);
+    let otherwise = "files are read into locked memory, and copied to a GPU from there";
+    match found {
+        Ok(storage) if storage.is_direct() => {
+            let by = match storage.nvidia_fs {
+                Some((major, minor)) => format!("nvidia-fs {major}.{minor}"),
+                None => "the kernel's peer-to-peer transfers".into(),
+            };
+            let text = format!(
+                "{}, {by}: a GPU reads files itself, where their file system is one that this takes",
+                storage.library.display()
+            );
+            let state = if storage.stand_in { State::Note } else { State::Ok };
+            let said = row(state, text);
+            if storage.stand_in { said.mend("a stand-in for tests: unset DCS_CUFILE_LIBRARY") } else { said }
+        }
+        Ok(storage) => row(
+            State::Note,
+            format!("{}; {}; {otherwise}", storage.library.display(), StorageError::Compatibility),
+        )
+        .mend("load the kernel module: modprobe nvidia-fs (package nvidia-fs)"),
+        Err(error @ StorageError::Missing { .. }) => row(State::Note, format!("{error}; {otherwise}"))
+            .mend("install libcufile and the kernel module nvidia-fs"),
+        Err(error) => row(State::Note, format!("{error}; {otherwise}")).mend(
+            "NVIDIA's gdscheck tells more; so does cufile.log, which the library writes where it was started",
+        ),
+    }
 }

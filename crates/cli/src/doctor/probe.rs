@@ -33,8 +33,8 @@ pub struct Probes {
     pub locks_freely: bool,
     /// GPUs, or why there are none.
     pub gpus: Result<Vec<gpu::Properties>, gpu::GpuError>,
-    /// The library of GPUDirect Storage is there.
-    pub cufile: bool,
+    /// GPUDirect Storage, where there is a GPU, or why it is not to be had.
+    pub storage: Option<Result<gpu::Storage, gpu::StorageError>>,
 }
 
 impl Probes {
@@ -50,7 +50,7 @@ impl Probes {
             features: features(),
             locks_freely: nix::unistd::geteuid().is_root(),
             gpus: gpu::find(&gpu::Wanted::default()),
-            cufile: gpu::has_storage_library(),
+            storage: gpu::find_storage(&gpu::Wanted::default()).ok(),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::probe::Probes;
 use super::sys::Root;
 use super::{Examination, Row, State, bind, examine, pci, verdict};
 use crate::failure::Exit;
-use dcs::gpu::{GpuError, Properties};
+use dcs::gpu::{GpuError, Properties, Storage, StorageError};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -116,7 +116,7 @@ fn probes() -> Probes {
         features: vec![("avx2", true), ("sha", false)],
         locks_freely: false,
         gpus: Err(GpuError::NoDevice),
-        cufile: false,
+        storage: None,
     }
 }
 
@@ -351,13 +351,43 @@ fn gpus_are_listed_and_none_is_no_fault() {
         library: "libcuda.so.1".into(),
         stand_in: false,
     };
-    let probes = Probes { gpus: Ok(vec![gpu(0, 8), gpu(1, 6)]), cufile: true, ..probes() };
+    let storage = Storage {
+        library: "libcufile.so.0".into(),
+        nvidia_fs: Some((2, 20)),
+        peer_to_peer: false,
+        stand_in: false,
+    };
+    let gpus = Ok(vec![gpu(0, 8), gpu(1, 6)]);
+    let probes = Probes { gpus, storage: Some(Ok(storage.clone())), ..probes() };
     tree.file("proc/driver/nvidia/version", "NVRM version: NVIDIA 570\nGCC version: 12");
     let found = examine(&tree.root(), &probes);
     says(row(&found, "CUDA's driver"), State::Ok, &["CUDA 12.8", "NVRM version: NVIDIA 570"]);
     says(row(&found, "GPU 0"), State::Ok, &["NVIDIA A", "16.00 GiB", "8.5"]);
     says(row(&found, "GPU 1"), State::Note, &["too old"]);
-    says(row(&found, "GPUDirect Storage"), State::Note, &["is there", "nothing of dcs uses it"]);
+    says(
+        row(&found, "GPUDirect Storage"),
+        State::Ok,
+        &["libcufile.so.0, nvidia-fs 2.20", "reads files itself"],
+    );
+    let with = |storage| examine(&tree.root(), &Probes { storage: Some(storage), ..probes.clone() });
+    let found = with(Ok(Storage { nvidia_fs: None, ..storage.clone() }));
+    says(
+        row(&found, "GPUDirect Storage"),
+        State::Note,
+        &["compatibility mode", "copied to a GPU", "modprobe nvidia-fs"],
+    );
+    let found = with(Ok(Storage { nvidia_fs: None, peer_to_peer: true, ..storage.clone() }));
+    says(row(&found, "GPUDirect Storage"), State::Ok, &["the kernel's peer-to-peer"]);
+    let found = with(Ok(Storage { stand_in: true, ..storage }));
+    says(row(&found, "GPUDirect Storage"), State::Note, &["stand-in", "unset DCS_CUFILE_LIBRARY"]);
+    let missing = StorageError::Missing { library: "libcufile.so.0".into(), why: "no such file".into() };
+    says(
+        row(&with(Err(missing)), "GPUDirect Storage"),
+        State::Note,
+        &["libcufile.so.0", "no such file", "install"],
+    );
+    let found = with(Err(StorageError::Mixed));
+    says(row(&found, "GPUDirect Storage"), State::Note, &["stand-in", "gdscheck"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::{call, read_sized};
 use crate::engine::{Backend, Builder, Driver, Engine};
 use crate::error::Error;
 use crate::session::Session;
+use dcs_abi::descriptor::Mode;
 use dcs_devices::Io;
 use dcs_devices::gpu::Wanted;
 use std::ffi::{c_char, c_int};
@@ -71,8 +72,11 @@ pub struct dcs_engine_options {
     /// Which GPU does the operators to whose numbers DCS_OP_ON_GPU is added, counted from 1; 0: there is none. See
     /// dcs_gpu_sentence.
     pub gpu: u8,
+    /// Whether that GPU reads files itself (GPUDirect Storage) where the first operator is on it: DCS_MODE_*. With DCS_MODE_ON there is no engine without
+    /// it; DCS_PATH_GPU_STORAGE says of each transfer whether it did.
+    pub gpu_storage: u8,
     /// Must be 0.
-    pub reserved: [u8; 5],
+    pub reserved: [u8; 4],
 }
 
 /// An engine. Any thread may use it.
@@ -157,7 +161,9 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
     if let Some(device) = options.gpu.checked_sub(1) {
         builder = builder.gpu(device.into());
     }
-    if options.reserved != [0; 5] || !(-20..=19).contains(&options.nice) {
+    let storage = Mode::from_number(options.gpu_storage).ok_or(libc::EINVAL)?;
+    builder = builder.gpu_storage(storage);
+    if options.reserved != [0; 4] || !(-20..=19).contains(&options.nice) {
         return Err(libc::EINVAL);
     }
     if options.nice != 0 {
@@ -204,7 +210,7 @@ fn errno(error: &Error) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_gpu_sentence(gpu: u8, line: *mut c_char, size: usize) -> usize {
     let device = u32::from(gpu).wrapping_sub(1);
-    let said = catch_unwind(|| match dcs_devices::gpu::describe(&Wanted { device, library: None }) {
+    let said = catch_unwind(|| match dcs_devices::gpu::describe(&Wanted { device, ..Wanted::default() }) {
         Ok(found) => {
             format!("{}, {} MiB, CUDA {}.{}", found.name, found.memory >> 20, found.driver.0, found.driver.1)
         }

@@ -166,6 +166,11 @@ impl Core {
         self.gpu.as_ref()
     }
 
+    /// What reads files to it directly, or why nothing does.
+    pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
+        self.controller.gpu_storage()
+    }
+
     /// What went wrong with the GPU last is written here.
     pub fn trouble(&self) -> Arc<Mutex<Option<String>>> {
         Arc::clone(&self.trouble)
@@ -237,6 +242,9 @@ impl Core {
     fn publish(&self) {
         let mut counted = Statistics::of(&self.engine);
         (counted.gpu_batches, counted.gpu_blocks) = self.controller.gpu_counts();
+        if let Some(trouble) = self.controller.gpu_trouble() {
+            *self.trouble.lock().unwrap_or_else(|error| error.into_inner()) = Some(trouble.to_string());
+        }
         *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = counted;
     }
 
@@ -383,6 +391,9 @@ impl Core {
         if let Some(outcome) = self.offloads.take(operation, &mut bound.chain, &mut self.controller) {
             return self.outcome(operation.id, outcome);
         }
+        if let Err(fault) = self.controller.bring_back_for(&operation.kind) {
+            return self.outcome(operation.id, Some(Outcome::Failed(fault)));
+        }
         if self.passes.iter_mut().any(|pass| pass.take(operation, bound)) {
             return;
         }
@@ -402,10 +413,6 @@ impl Core {
 
     /// The GPU is done with an operation.
     fn computed(&mut self, operation: OperationId, result: Result<gpu::Answer, Fault>) {
-        if result.is_err() {
-            let trouble = self.controller.gpu_trouble().map(|error| error.to_string());
-            *self.trouble.lock().unwrap_or_else(|error| error.into_inner()) = trouble;
-        }
         let outcome = self.offloads.done(operation, result, &mut self.bound);
         let outcome = outcome.unwrap_or(Outcome::Failed(Fault::new(Status::Cancelled)));
         self.handle(Event::Done { operation, outcome });

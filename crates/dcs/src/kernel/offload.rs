@@ -1,8 +1,8 @@
 //! Operations that the GPU does: blocks go to it as they come, and it takes those together that wait.
 
 use super::Bound;
+use dcs_devices::Controller;
 use dcs_devices::gpu::{self, Job, Work};
-use dcs_devices::{BlockPool, Controller};
 use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
 use dcs_ndp::{Answer, Chain, Task};
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ impl Offloads {
             return None;
         }
         let out = Out { command: operation.command, operator, length, last };
-        let job = match job(operation.id, &out, block, chain, &controller.pool) {
+        let job = match job(operation.id, &out, block, chain, controller) {
             Ok(Some(job)) => job,
             Ok(None) => return Some(Some(chain.after_pass(operator, length, last))),
             Err(fault) => return Some(Some(Outcome::Failed(fault))),
@@ -81,10 +81,10 @@ fn job(
     out: &Out,
     block: BlockId,
     chain: &mut Chain,
-    pool: &BlockPool,
+    controller: &Controller,
 ) -> Result<Option<Job>, Fault> {
-    let broken = Fault::new(dcs_abi::status::Status::InternalError);
-    let bytes = &pool.get(block).ok_or(broken)?.bytes()[..out.length as usize];
+    let length = out.length as usize;
+    let bytes = &controller.bytes_for_gpu(block, chain.looks(out.operator, length))?[..length];
     let Some(task) = chain.hand_out(out.operator, bytes)? else { return Ok(None) };
     let (work, piece) = work_of(task, bytes.len());
     Ok(Some(Job { operation, block, piece, work }))

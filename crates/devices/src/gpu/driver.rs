@@ -8,11 +8,12 @@
 #![allow(unsafe_code)]
 
 use super::GpuError;
+use super::library::{Library, entry_points};
 use rustix::fd::{AsRawFd, BorrowedFd};
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// The library's name, with the number of its binary interface.
 const NAME: &str = "libcuda.so.1";
@@ -52,73 +53,40 @@ type Device = c_int;
 type DevicePointer = u64;
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 
-/// Declares the entry points that are used, and how they are looked up.
-macro_rules! entry_points {
-    ($($(#[$doc:meta])* $field:ident = $symbol:literal ($($argument:ty),*);)*) => {
-        #[derive(Debug)]
-        struct EntryPoints {
-            $($(#[$doc])* $field: unsafe extern "C" fn($($argument),*) -> Code,)*
-        }
-
-        impl EntryPoints {
-            /// Looks all of them up; tells the first that is not there.
-            ///
-            /// # Safety
-            ///
-            /// The library is CUDA's driver, or has the same interface.
-            unsafe fn load(library: *mut c_void) -> Result<EntryPoints, &'static str> {
-                let find = |symbol: &'static CStr| {
-                    // SAFETY: the library is open, and the name ends with a zero.
-                    let found = unsafe { libc::dlsym(library, symbol.as_ptr()) };
-                    if found.is_null() { Err(symbol.to_str().unwrap_or_default()) } else { Ok(found) }
-                };
-                // SAFETY: the symbols are functions of these types, by the caller's promise.
-                unsafe {
-                    Ok(EntryPoints {
-                        $($field: std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> Code>(
-                            find($symbol)?,
-                        ),)*
-                    })
-                }
-            }
-        }
-    };
-}
-
 entry_points! {
-    init = c"cuInit" (c_uint);
-    driver_version = c"cuDriverGetVersion" (*mut c_int);
-    error_name = c"cuGetErrorName" (Code, *mut *const c_char);
-    error_string = c"cuGetErrorString" (Code, *mut *const c_char);
-    device_count = c"cuDeviceGetCount" (*mut c_int);
-    device = c"cuDeviceGet" (*mut Device, c_int);
-    device_name = c"cuDeviceGetName" (*mut c_char, c_int, Device);
-    device_memory = c"cuDeviceTotalMem_v2" (*mut usize, Device);
-    device_attribute = c"cuDeviceGetAttribute" (*mut c_int, c_int, Device);
-    context_create = c"cuCtxCreate_v2" (*mut Handle, c_uint, Device);
-    context_destroy = c"cuCtxDestroy_v2" (Handle);
-    context_push = c"cuCtxPushCurrent_v2" (Handle);
-    context_pop = c"cuCtxPopCurrent_v2" (*mut Handle);
-    module_load = c"cuModuleLoadData" (*mut Handle, *const c_void);
-    module_function = c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
-    memory_allocate = c"cuMemAlloc_v2" (*mut DevicePointer, usize);
-    host_allocate = c"cuMemAllocHost_v2" (*mut *mut c_void, usize);
-    host_register = c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
-    host_unregister = c"cuMemHostUnregister" (*mut c_void);
-    copy_in = c"cuMemcpyHtoDAsync_v2" (DevicePointer, *const c_void, usize, Handle);
-    copy_out = c"cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePointer, usize, Handle);
-    copy_within = c"cuMemcpyDtoDAsync_v2" (DevicePointer, DevicePointer, usize, Handle);
-    fill = c"cuMemsetD8Async" (DevicePointer, u8, usize, Handle);
-    stream_create = c"cuStreamCreate" (*mut Handle, c_uint);
-    stream_synchronize = c"cuStreamSynchronize" (Handle);
-    event_create = c"cuEventCreate" (*mut Handle, c_uint);
-    event_record = c"cuEventRecord" (Handle, Handle);
-    event_query = c"cuEventQuery" (Handle);
-    event_elapsed = c"cuEventElapsedTime" (*mut f32, Handle, Handle);
+    init = c"cuInit" (c_uint) -> Code;
+    driver_version = c"cuDriverGetVersion" (*mut c_int) -> Code;
+    error_name = c"cuGetErrorName" (Code, *mut *const c_char) -> Code;
+    error_string = c"cuGetErrorString" (Code, *mut *const c_char) -> Code;
+    device_count = c"cuDeviceGetCount" (*mut c_int) -> Code;
+    device = c"cuDeviceGet" (*mut Device, c_int) -> Code;
+    device_name = c"cuDeviceGetName" (*mut c_char, c_int, Device) -> Code;
+    device_memory = c"cuDeviceTotalMem_v2" (*mut usize, Device) -> Code;
+    device_attribute = c"cuDeviceGetAttribute" (*mut c_int, c_int, Device) -> Code;
+    context_create = c"cuCtxCreate_v2" (*mut Handle, c_uint, Device) -> Code;
+    context_destroy = c"cuCtxDestroy_v2" (Handle) -> Code;
+    context_push = c"cuCtxPushCurrent_v2" (Handle) -> Code;
+    context_pop = c"cuCtxPopCurrent_v2" (*mut Handle) -> Code;
+    module_load = c"cuModuleLoadData" (*mut Handle, *const c_void) -> Code;
+    module_function = c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char) -> Code;
+    memory_allocate = c"cuMemAlloc_v2" (*mut DevicePointer, usize) -> Code;
+    host_allocate = c"cuMemAllocHost_v2" (*mut *mut c_void, usize) -> Code;
+    host_register = c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint) -> Code;
+    host_unregister = c"cuMemHostUnregister" (*mut c_void) -> Code;
+    copy_in = c"cuMemcpyHtoDAsync_v2" (DevicePointer, *const c_void, usize, Handle) -> Code;
+    copy_out = c"cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePointer, usize, Handle) -> Code;
+    copy_within = c"cuMemcpyDtoDAsync_v2" (DevicePointer, DevicePointer, usize, Handle) -> Code;
+    fill = c"cuMemsetD8Async" (DevicePointer, u8, usize, Handle) -> Code;
+    stream_create = c"cuStreamCreate" (*mut Handle, c_uint) -> Code;
+    stream_synchronize = c"cuStreamSynchronize" (Handle) -> Code;
+    event_create = c"cuEventCreate" (*mut Handle, c_uint) -> Code;
+    event_record = c"cuEventRecord" (Handle, Handle) -> Code;
+    event_query = c"cuEventQuery" (Handle) -> Code;
+    event_elapsed = c"cuEventElapsedTime" (*mut f32, Handle, Handle) -> Code;
     launch_kernel = c"cuLaunchKernel" (
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
-    launch_host = c"cuLaunchHostFunc" (Handle, HostFunction, *mut c_void);
+    ) -> Code;
+    launch_host = c"cuLaunchHostFunc" (Handle, HostFunction, *mut c_void) -> Code;
 }
 
 /// The driver. It is never unloaded: it has threads of its own.
@@ -130,7 +98,7 @@ pub(super) struct Driver {
     /// Of CUDA: 12080 is 12.8.
     pub version: c_int,
     /// It says of itself that it is none.
-    stand_in: bool,
+    pub stand_in: bool,
 }
 
 /// What a GPU is.
@@ -159,25 +127,13 @@ pub struct Properties {
 impl Driver {
     /// Loads the driver: that library, the one that the environment names, or the system's.
     pub fn load(library: Option<&Path>) -> Result<Arc<Driver>, GpuError> {
-        let named = library.map(Path::to_path_buf);
-        let library =
-            named.or_else(|| std::env::var_os(SWITCH).filter(|name| !name.is_empty()).map(PathBuf::from));
-        let library = library.unwrap_or_else(|| PathBuf::from(NAME));
-        let name = CString::new(library.as_os_str().as_encoded_bytes()).map_err(|_| GpuError::NoDriver {
-            library: library.clone(),
-            why: "its name has a zero byte".into(),
-        })?;
-        // SAFETY: the name ends with a zero. What a library does when it is loaded is the machine's administrator's matter, as of any other.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() {
-            return Err(GpuError::NoDriver { library, why: loading_error() });
-        }
+        let library = Library::open(library, SWITCH, NAME)
+            .map_err(|(library, why)| GpuError::NoDriver { library, why })?;
         // SAFETY: the library is CUDA's driver by its name, or whoever names another one says so.
-        let entry = unsafe { EntryPoints::load(handle) };
+        let entry = unsafe { EntryPoints::load(&library) };
         let entry =
-            entry.map_err(|symbol| GpuError::OldDriver { library: library.clone(), missing: symbol })?;
-        // SAFETY: the library is open, and the name ends with a zero.
-        let stand_in = unsafe { !libc::dlsym(handle, c"dcs_stand_in".as_ptr()).is_null() };
+            entry.map_err(|symbol| GpuError::OldDriver { library: library.path.clone(), missing: symbol })?;
+        let (stand_in, library) = (library.is_stand_in(), library.path);
         let mut driver = Driver { entry, library, version: 0, stand_in };
         // SAFETY: flags of 0, as is demanded.
         match unsafe { (driver.entry.init)(0) } {
@@ -263,24 +219,6 @@ impl Driver {
     }
 }
 
-/// Whether a library can be loaded.
-pub(super) fn is_installed(name: &CStr) -> bool {
-    // SAFETY: the name ends with a zero; what was loaded for the question is let go of again.
-    unsafe {
-        let library = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL);
-        !library.is_null() && libc::dlclose(library) == 0
-    }
-}
-
-/// What the loader says: last of all libraries that it tried.
-fn loading_error() -> String {
-    // SAFETY: the string is this thread's until the next call of the loader's.
-    unsafe {
-        let text = libc::dlerror();
-        if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
-    }
-}
-
 /// A stream of a context: what is given to it is done in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream(Handle);
@@ -315,6 +253,10 @@ impl DeviceMemory {
     /// Where it begins, for a job.
     pub fn address(&self) -> u64 {
         self.address
+    }
+
+    pub fn length(&self) -> usize {
+        self.length
     }
 }
 
@@ -374,16 +316,19 @@ pub(super) struct Launch<'a> {
 pub(super) struct Context {
     driver: Arc<Driver>,
     handle: Handle,
-    /// It was destroyed: the GPU is at nothing of it any more.
-    gone: bool,
+    /// It was destroyed, or that was tried. A call reads it as long as it lasts, so that it is destroyed after that.
+    gone: RwLock<bool>,
 }
 
 // SAFETY: the driver's functions may be called from any thread; the context is current only while a call lasts.
 unsafe impl Send for Context {}
+// SAFETY: as above, and from several at once: each has a stack of contexts of its own.
+unsafe impl Sync for Context {}
 
-/// The context is current on this thread as long as this stands.
-struct Current<'a> {
+/// The context is current on this thread as long as this stands, and is not destroyed.
+pub(super) struct Current<'a> {
     context: &'a Context,
+    _there: RwLockReadGuard<'a, bool>,
     _thread: PhantomData<*const ()>,
 }
 
@@ -412,20 +357,35 @@ impl Context {
         // SAFETY: the place is valid for the write, the device is one of the driver's.
         let code = unsafe { (driver.entry.context_create)(&mut handle, waiting, device) };
         driver.check("cuCtxCreate", code)?;
-        let context = Context { driver: Arc::clone(driver), handle, gone: false };
+        let context = Context { driver: Arc::clone(driver), handle, gone: RwLock::new(false) };
         // Creation has made it current on this thread.
-        drop(Current { context: &context, _thread: PhantomData });
+        drop(Current { context: &context, _there: context.gone(), _thread: PhantomData });
         Ok(context)
     }
 
+    fn gone(&self) -> RwLockReadGuard<'_, bool> {
+        self.gone.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn enter(&self) -> Result<(Current<'_>, &EntryPoints), GpuError> {
-        if self.gone {
+        let there = self.gone();
+        if *there {
             return Err(GpuError::Lost);
         }
         // SAFETY: the context was not destroyed.
         let code = unsafe { (self.driver.entry.context_push)(self.handle) };
         self.driver.check("cuCtxPushCurrent", code)?;
-        Ok((Current { context: self, _thread: PhantomData }, &self.driver.entry))
+        Ok((Current { context: self, _there: there, _thread: PhantomData }, &self.driver.entry))
+    }
+
+    /// Makes it current for another library than the driver. Nothing of this is called meanwhile: it would be made current twice.
+    pub fn current(&self) -> Result<Current<'_>, GpuError> {
+        self.enter().map(|(current, _)| current)
+    }
+
+    /// It is one of the stand-in that tests have.
+    pub fn is_stand_in(&self) -> bool {
+        self.driver.stand_in
     }
 
     /// The kernels of that name of a module in PTX.
@@ -645,22 +605,27 @@ impl Context {
         self.driver.check("cuLaunchHostFunc", code)
     }
 
-    /// Ends all that goes on in it: once this has returned, the GPU is at nobody's memory any more.
-    pub fn destroy(&mut self) {
-        if !std::mem::replace(&mut self.gone, true) {
-            // SAFETY: it was made and not destroyed. Whatever was made in it is used by nobody: every call asks whether it is gone.
-            let _ = unsafe { (self.driver.entry.context_destroy)(self.handle) };
+    /// Ends all that goes on in it, after calls of other threads: once this has returned without an error, the GPU is at nobody's memory any
+    /// more. After an error nobody knows: what it was given is to stay where it is, for good.
+    pub fn destroy(&self) -> Result<(), GpuError> {
+        let mut gone = self.gone.write().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *gone, true) {
+            return Ok(());
         }
+        // SAFETY: it was made and not destroyed. Whatever was made in it is used by nobody: every call asks whether it is gone.
+        let code = unsafe { (self.driver.entry.context_destroy)(self.handle) };
+        self.driver.check("cuCtxDestroy", code)
     }
 
     pub fn is_gone(&self) -> bool {
-        self.gone
+        *self.gone()
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.destroy();
+        // Whoever gave it memory of his has destroyed it before.
+        let _ = self.destroy();
     }
 }
 

@@ -57,6 +57,9 @@ pub enum GpuError {
         "the GPU's memory has no room for a copy of each of the engine's blocks, {0} bytes in all: take fewer blocks"
     )]
     Memory(u64),
+    /// Files cannot be read to it directly, which was demanded.
+    #[error("GPUDirect Storage: {0}")]
+    Storage(super::StorageError),
     /// Blocks are in use already.
     #[error("a GPU is attached before anything is started")]
     Busy,

@@ -177,6 +177,11 @@ impl Kind {
         }
     }
 
+    /// Jobs of a batch at most: a block that changes is copied twice.
+    pub fn jobs_most(self) -> usize {
+        if self.answers() { super::JOBS } else { super::JOBS / 2 }
+    }
+
     /// Where in a job the answer is, if there is one.
     pub fn answers(self) -> bool {
         self != Kind::Aes256Ctr

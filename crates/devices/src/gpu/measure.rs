@@ -85,9 +85,15 @@ impl Bench {
     }
 
     /// All pieces, one behind the other.
-    pub fn data(&mut self) -> &mut [u8] {
-        // SAFETY: every function here ends with all streams through.
-        unsafe { self.data.bytes() }
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError`] where nobody can tell whether the GPU is through with them.
+    pub fn data(&mut self) -> Result<&mut [u8], GpuError> {
+        // What failed half-way may have left copies under way.
+        self.streams.iter().try_for_each(|stream| self.context.synchronize(*stream))?;
+        // SAFETY: all streams are through.
+        Ok(unsafe { self.data.bytes() })
     }
 
     /// Measures the memories, with large copies, so many of each.
@@ -305,7 +311,7 @@ fn best(repetitions: u32, mut one: impl FnMut() -> Result<Duration, GpuError>) -
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Copies may be under way where a call has failed in between; they end with the context.
-        self.context.destroy();
+        // Copies may be under way where a call has failed in between; they end with the context, and so does the memory on both sides.
+        let _ = self.context.destroy();
     }
 }

@@ -26,20 +26,27 @@
 //! # What it doesn't implement
 //!
 //! * More than one GPU of an engine. A GPU that is lost stays so until the engine is started anew.
-//! * Blocks that stay on the GPU from one operator to the next, and files that the GPU reads itself (GPUDirect Storage).
+//! * Blocks that stay on the GPU from one operator to the next, where files were not read to it directly.
 
 mod driver;
 mod error;
 mod jobs;
+mod kept;
+mod library;
 pub mod measure;
+mod readers;
+mod storage;
 
 use crate::buffer::{BlockPool, Buffer};
+use dcs_abi::descriptor::Mode;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, OperationId};
+use dcs_engine::{BlockId, Fault, Operation, OperationId};
 use driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, Launch, Moment, OUT_OF_MEMORY, Stream};
 use jobs::Kind;
+use kept::Kept;
+use readers::Readers;
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -49,6 +56,9 @@ use std::time::Duration;
 pub use driver::{Code, Properties};
 pub use error::GpuError;
 pub use jobs::{Answer, Work};
+pub(crate) use readers::Read;
+pub(crate) use storage::{PAGE, RegisteredFile};
+pub use storage::{Storage, StorageError};
 
 /// What the kernels compile to; `tools/gpu-kernels` writes it.
 const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernels.ptx"), "\0").as_bytes())
@@ -59,8 +69,8 @@ const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("ker
 
 /// Batches that are with the GPU at once: one copies in while another computes and a third copies out.
 const LANES: usize = 4;
-/// Jobs of a batch at most.
-const JOBS: usize = 256;
+/// Copies of blocks in a batch at most, and so its jobs: a driver holds about a thousand things that a GPU is to do, and makes who brings more wait.
+const JOBS: usize = 240;
 /// Jobs that are not divided among lanes: a launch costs about as much as the copies of so many.
 const TOGETHER: usize = 16;
 /// Room behind a block's mirror: kernels work in units of 16 bytes, at both ends.
@@ -75,6 +85,11 @@ pub struct Wanted {
     pub device: u32,
     /// CUDA's driver; none: the library that `DCS_CUDA_LIBRARY` names, or the system's `libcuda.so.1`.
     pub library: Option<PathBuf>,
+    /// Whether files are read to it directly, by GPUDirect Storage: where that is to be had, or an error where it is not (cuFile's compatibility mode
+    /// is good enough then), or not at all.
+    pub storage: Mode,
+    /// GPUDirect Storage; none: the library that `DCS_CUFILE_LIBRARY` names, or the system's `libcufile.so.0`.
+    pub storage_library: Option<PathBuf>,
 }
 
 /// A piece of a block, and what the GPU is to do to it.
@@ -118,9 +133,23 @@ pub fn describe(wanted: &Wanted) -> Result<Properties, GpuError> {
     Driver::load(wanted.library.as_deref())?.properties(wanted.device)
 }
 
-/// Whether the library of GPUDirect Storage is installed. Nothing here uses it.
-pub fn has_storage_library() -> bool {
-    driver::is_installed(c"libcufile.so.0")
+/// What would read files to it directly.
+///
+/// # Errors
+///
+/// As [`describe`]; and where there is no such thing, inside.
+pub fn find_storage(wanted: &Wanted) -> Result<Result<Storage, StorageError>, GpuError> {
+    let driver = Driver::load(wanted.library.as_deref())?;
+    let context = Context::new(&driver, &driver.properties(wanted.device)?, driver::BLOCKING_SYNC)?;
+    let found = storage::CuFile::open(wanted.storage_library.as_deref(), &context);
+    Ok(found.map(|(_, storage)| storage))
+}
+
+/// What came of a read to the GPU: so many bytes, or it is to be read another way.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub operation: Operation,
+    pub bytes: Option<usize>,
 }
 
 /// A job with its block.
@@ -128,6 +157,8 @@ pub fn has_storage_library() -> bool {
 struct Held {
     job: Job,
     buffer: Buffer,
+    /// Its bytes are in the mirror already, at their places in the block: so many, and whether the host has them too.
+    resident: Option<(usize, bool)>,
 }
 
 /// What a lane has to do.
@@ -155,17 +186,25 @@ struct Lane {
 /// The GPU of a controller.
 #[derive(Debug)]
 pub(crate) struct Gpu {
-    context: Context,
+    readers: Option<Readers>,
+    storage: Result<Storage, StorageError>,
+    context: Arc<Context>,
     kernels: [Kernel; jobs::NAMES.len()],
     lanes: Vec<Lane>,
     /// The copy of block `n` begins at `n * stride`.
     mirror: DeviceMemory,
     stride: usize,
     waiting: VecDeque<Held>,
+    /// Blocks with bytes that are in their mirrors too, or there alone.
+    kept: HashMap<BlockId, Kept>,
     /// Pages that are locked, by their addresses.
     registered: Vec<usize>,
     wake: Arc<OwnedFd>,
     trouble: Option<GpuError>,
+    /// It is lost, and reads that were under way may still be.
+    losing: Option<Fault>,
+    /// Reads whose copies to the host may be under way for as long as the context is there.
+    stuck: Vec<Read>,
     properties: Properties,
     batches: u64,
     blocks: u64,
@@ -181,7 +220,7 @@ impl Gpu {
     ) -> Result<Gpu, GpuError> {
         let driver = Driver::load(wanted.library.as_deref())?;
         let properties = driver.properties(wanted.device)?;
-        let context = Context::new(&driver, &properties, driver::BLOCKING_SYNC)?;
+        let context = Arc::new(Context::new(&driver, &properties, driver::BLOCKING_SYNC)?);
         let kernels = context.kernels(KERNELS, jobs::NAMES)?;
         let lane = || {
             Ok(Lane {
@@ -194,22 +233,28 @@ impl Gpu {
         };
         let lanes = (0..LANES).map(|_| lane()).collect::<Result<_, GpuError>>()?;
         let regions = pool.regions().ok_or(GpuError::Busy)?;
-        let stride = block_size as usize + SLACK;
+        // Files are read to whole pages.
+        let stride = (block_size as usize + SLACK).next_multiple_of(PAGE);
         let mirror = context.device_memory(stride * regions.len()).map_err(|error| match error {
             GpuError::Call { code: OUT_OF_MEMORY, .. } => GpuError::Memory((stride * regions.len()) as u64),
             error => error,
         })?;
         let (waiting, registered) = (VecDeque::new(), Vec::new());
         let mut gpu = Gpu {
+            readers: None,
+            storage: Err(StorageError::Off),
             context,
             kernels,
             lanes,
             mirror,
             stride,
             waiting,
+            kept: HashMap::new(),
             registered,
             wake,
             trouble: None,
+            losing: None,
+            stuck: Vec::new(),
             batches: 0,
             blocks: 0,
             properties,
@@ -219,7 +264,29 @@ impl Gpu {
             unsafe { gpu.context.register(start, length) }?;
             gpu.registered.push(start.expose_provenance());
         }
-        Ok(gpu)
+        gpu.storage = gpu.open_storage(wanted);
+        match &gpu.storage {
+            Err(error) if wanted.storage == Mode::On => Err(GpuError::Storage(error.clone())),
+            _ => Ok(gpu),
+        }
+    }
+
+    fn open_storage(&mut self, wanted: &Wanted) -> Result<Storage, StorageError> {
+        if wanted.storage == Mode::Off {
+            return Err(StorageError::Off);
+        }
+        let (library, storage) = storage::CuFile::open(wanted.storage_library.as_deref(), &self.context)?;
+        if wanted.storage == Mode::Auto && !storage.is_direct() {
+            return Err(StorageError::Compatibility);
+        }
+        let place = (self.mirror, self.stride);
+        self.readers = Some(Readers::start(library, &self.context, place, Arc::clone(&self.wake))?);
+        Ok(storage)
+    }
+
+    /// What reads files to it directly, or why nothing does.
+    pub fn storage(&self) -> &Result<Storage, StorageError> {
+        &self.storage
     }
 
     pub fn properties(&self) -> &Properties {
@@ -236,16 +303,29 @@ impl Gpu {
         self.trouble.as_ref()
     }
 
-    /// Takes a job and its block; gives both back where the GPU is lost or the job cannot be.
-    pub fn submit(&mut self, job: Job, buffer: Buffer) -> Result<(), (Fault, Buffer)> {
-        if self.context.is_gone() {
-            return Err((Fault::new(Status::DeviceReset), buffer));
-        }
+    /// Takes a job, and its block out of the pool.
+    ///
+    /// # Errors
+    ///
+    /// Where the GPU is lost, the block is with somebody else, or the job cannot be. The block is in the pool then, if it was ours.
+    pub fn submit(&mut self, job: Job, pool: &mut BlockPool) -> Result<(), Fault> {
+        let broken = Fault::new(Status::InternalError);
+        let resident = self.kept.get(&job.block).and_then(|kept| kept.serves(&job));
+        let buffer = match resident {
+            Some(_) => self.kept.remove(&job.block).map(|kept| kept.buffer),
+            None => self
+                .bring_back(job.block, false, pool)
+                .and_then(|()| pool.take(job.block).ok_or(broken))
+                .map(Some)?,
+        };
+        let buffer = buffer.ok_or(broken)?;
         let fits = job.piece.start < job.piece.end && job.piece.end <= buffer.bytes().len();
-        if !fits || job.block.index() >= self.mirror_count() {
-            return Err((Fault::new(Status::InternalError), buffer));
+        let is_lost = self.losing.is_some() || self.context.is_gone();
+        if is_lost || !fits || job.block.index() >= self.mirror_count() {
+            pool.put(job.block, buffer);
+            return Err(if is_lost { Fault::new(Status::DeviceReset) } else { broken });
         }
-        self.waiting.push_back(Held { job, buffer });
+        self.waiting.push_back(Held { job, buffer, resident });
         Ok(())
     }
 
@@ -262,28 +342,39 @@ impl Gpu {
 
     /// True where it has something to do.
     pub fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || self.lanes.iter().any(|lane| lane.batch.is_some())
+        let reads = self.readers.as_ref().is_some_and(Readers::is_busy);
+        reads || !self.waiting.is_empty() || self.lanes.iter().any(|lane| lane.batch.is_some())
     }
 
     /// Tells what is done by now, and gives free lanes what waits.
-    pub fn poll(&mut self, pool: &mut BlockPool, done: &mut Vec<Done>) {
+    pub fn poll(&mut self, pool: &mut BlockPool, done: &mut Vec<Done>, fetched: &mut Vec<Fetched>) {
+        self.hear_readers(pool, fetched);
+        if self.losing.is_none()
+            && let Err(error) = self.poll_lanes(pool, done)
+        {
+            self.lose(error);
+        }
+        if let Some(fault) = self.losing {
+            self.bury(fault, pool, done, fetched);
+        }
+    }
+
+    /// An error says that the GPU is lost.
+    fn poll_lanes(&mut self, pool: &mut BlockPool, done: &mut Vec<Done>) -> Result<(), GpuError> {
         for at in 0..self.lanes.len() {
             if self.lanes[at].batch.is_none() {
                 continue;
             }
-            match self.context.is_past(self.lanes[at].end) {
-                Ok(false) => {}
-                Ok(true) => self.finish(at, pool, done),
-                Err(error) => return self.lose(error, pool, done),
+            if self.context.is_past(self.lanes[at].end)? {
+                self.finish(at, pool, done);
             }
         }
         while !self.waiting.is_empty()
             && let Some(at) = self.lanes.iter().position(|lane| lane.batch.is_none())
         {
-            if let Err(error) = self.start(at) {
-                return self.lose(error, pool, done);
-            }
+            self.start(at)?;
         }
+        Ok(())
     }
 
     /// Before the engine sleeps: it is woken when a lane is through. For how long it may sleep at most.
@@ -305,7 +396,7 @@ impl Gpu {
         let Some(kind) = self.waiting.front().map(|held| held.job.work.kind()) else { return Ok(()) };
         let idle = self.lanes.iter().filter(|lane| lane.batch.is_none()).count().max(1);
         let same = self.waiting.iter().filter(|held| held.job.work.kind() == kind).count();
-        let wanted = same.div_ceil(idle).clamp(TOGETHER, JOBS);
+        let wanted = same.div_ceil(idle).clamp(TOGETHER, kind.jobs_most());
         let mut jobs = Vec::with_capacity(wanted.min(same));
         let mut rest = VecDeque::with_capacity(self.waiting.len());
         for held in self.waiting.drain(..) {
@@ -333,23 +424,26 @@ impl Gpu {
         let (context, mirror, stride) = (&self.context, self.mirror, self.stride);
         let lane = &mut self.lanes[at];
         let (kind, size, stream) = (batch.kind, batch.kind.job(), lane.stream);
-        let place = |job: &Job| {
-            let lead = job.work.lead(job.piece.len());
-            (job.block.index() * stride, mirror.part(job.block.index() * stride + lead, job.piece.len()))
+        // Where the GPU's units of a piece begin, and where the piece does.
+        let place = |held: &Held| {
+            let job = &held.job;
+            let first = if held.resident.is_some() { job.piece.start } else { 0 };
+            let (start, lead) = (job.block.index() * stride + first, job.work.lead(job.piece.len()));
+            (mirror.part(start, stride - first), mirror.part(start + lead, job.piece.len()))
         };
         // SAFETY: the lane has no batch: no copy from or to it is under way.
         let bytes = unsafe { lane.host.bytes() };
         let mut most = 0;
         for (held, bytes) in batch.jobs.iter().zip(bytes.chunks_exact_mut(size)) {
             let (length, work) = (held.job.piece.len(), &held.job.work);
-            work.write(mirror.part(place(&held.job).0, stride).address(), length, bytes);
+            work.write(place(held).0.address(), length, bytes);
             most = most.max(work.blocks(length));
         }
-        for held in &batch.jobs {
+        for held in batch.jobs.iter().filter(|held| held.resident.is_none()) {
             let from = held.buffer.bytes()[held.job.piece.clone()].as_ptr();
             // SAFETY: the piece lies in a block, whose pages are locked. The block is the batch's until the lane's end has come, or the
             // context is destroyed.
-            unsafe { context.copy_in(place(&held.job).1, from, stream) }?;
+            unsafe { context.copy_in(place(held).1, from, stream) }?;
         }
         let jobs = lane.device.part(0, size * batch.jobs.len());
         // SAFETY: nobody writes to the lane's jobs before its end has come.
@@ -362,10 +456,10 @@ impl Gpu {
             return unsafe { context.receive(&lane.host, jobs, stream) };
         }
         for held in &mut batch.jobs {
-            let piece = held.job.piece.clone();
+            let (from, piece) = (place(held).1, held.job.piece.clone());
             let to = held.buffer.bytes_mut()[piece].as_mut_ptr();
             // SAFETY: as for the copy in.
-            unsafe { context.copy_out(to, place(&held.job).1, stream) }?;
+            unsafe { context.copy_out(to, from, stream) }?;
         }
         // There are keys in them.
         context.wipe(jobs, stream)
@@ -384,23 +478,73 @@ impl Gpu {
                 Some(error) => Err(fault(error)),
             };
             bytes.fill(0);
-            pool.put(held.job.block, held.buffer);
             done.push(Done { operation: held.job.operation, result });
+            match held.resident {
+                Some((length, here)) if result.is_ok() => {
+                    // What has changed was copied out.
+                    let kept = Kept { buffer: held.buffer, length, here: here || !kind.answers() };
+                    self.kept.insert(held.job.block, kept);
+                }
+                _ => pool.put(held.job.block, held.buffer),
+            }
         }
     }
 
-    /// The GPU is lost. All that it had fails.
-    fn lose(&mut self, error: GpuError, pool: &mut BlockPool, done: &mut Vec<Done>) {
-        // From here on it is at no block any more.
-        self.context.destroy();
-        let fault = fault(&error);
+    /// The GPU is lost: it is given nothing any more. All that it had fails when it is at nothing any more.
+    fn lose(&mut self, error: GpuError) {
+        self.losing = Some(fault(&error));
         self.trouble = Some(error);
-        let batches = self.lanes.iter_mut().filter_map(|lane| lane.batch.take());
-        for held in batches.flat_map(|batch| batch.jobs).chain(self.waiting.drain(..)) {
+    }
+
+    /// The GPU is lost. Once no read is under way, all that it had fails.
+    fn bury(&mut self, fault: Fault, pool: &mut BlockPool, done: &mut Vec<Done>, fetched: &mut Vec<Fetched>) {
+        if let Some(readers) = &self.readers {
+            let unread = readers.take_back(|_| true);
+            unread.into_iter().for_each(|read| give_back(read, pool, fetched));
+            if readers.is_busy() {
+                return;
+            }
+        }
+        self.readers = None;
+        if self.context.is_gone() {
+            return;
+        }
+        let destroyed = self.context.destroy();
+        let jobs = self.lanes.iter_mut().filter_map(|lane| lane.batch.take()).flat_map(|batch| batch.jobs);
+        let operations: Vec<_> = jobs.map(|held| (held.job.operation, held.job.block, held.buffer)).collect();
+        let reads = std::mem::take(&mut self.stuck);
+        match destroyed {
+            Ok(()) => {
+                for (operation, block, buffer) in operations {
+                    pool.put(block, buffer);
+                    done.push(Done { operation, result: Err(fault) });
+                }
+                reads.into_iter().for_each(|read| give_back(read, pool, fetched));
+            }
+            Err(error) => {
+                // Nobody knows what it still writes to: those blocks are nobody's from now on.
+                self.trouble = Some(error);
+                for (operation, block, buffer) in operations {
+                    pool.lose(block, buffer);
+                    done.push(Done { operation, result: Err(fault) });
+                }
+                for read in reads {
+                    pool.lose(read.block, read.buffer);
+                    fetched.push(Fetched { operation: read.operation, bytes: None });
+                }
+            }
+        }
+        for held in self.waiting.drain(..) {
             pool.put(held.job.block, held.buffer);
             done.push(Done { operation: held.job.operation, result: Err(fault) });
         }
     }
+}
+
+/// Gives a read back that is to be done another way.
+fn give_back(read: Read, pool: &mut BlockPool, fetched: &mut Vec<Fetched>) {
+    pool.put(read.block, read.buffer);
+    fetched.push(Fetched { operation: read.operation, bytes: None });
 }
 
 /// Launches the kernel of a kind over so many jobs, of which the longest takes `most` blocks of threads.
@@ -441,14 +585,22 @@ fn fault(error: &GpuError) -> Fault {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        if !self.context.is_gone() {
-            // Pages that the GPU may still be at are unlocked by the context's end. What else goes wrong here matters to nobody any more.
-            if self.lanes.iter().all(|lane| self.context.synchronize(lane.stream).is_ok()) {
-                for start in &self.registered {
-                    let _ = self.context.forget(std::ptr::with_exposed_provenance(*start));
-                }
+        let read = self.readers.as_mut().map(Readers::stop).unwrap_or_default();
+        self.stuck.extend(read);
+        if self.context.is_gone() {
+            return;
+        }
+        // Pages that the GPU may still be at are unlocked by the context's end. What else goes wrong here matters to nobody any more.
+        if self.lanes.iter().all(|lane| self.context.synchronize(lane.stream).is_ok()) {
+            for start in &self.registered {
+                let _ = self.context.forget(std::ptr::with_exposed_provenance(*start));
             }
-            self.context.destroy();
+        }
+        if self.context.destroy().is_err() {
+            // Nobody knows what it still writes to: that stays where it is.
+            let batches = self.lanes.iter_mut().filter_map(|lane| lane.batch.take());
+            batches.flat_map(|batch| batch.jobs).for_each(|held| std::mem::forget(held.buffer));
+            self.stuck.drain(..).for_each(|read| std::mem::forget(read.buffer));
         }
     }
 }

@@ -15,9 +15,20 @@
 //   3          every second launch is refused, and nothing else
 //   4          every kernel takes 300 ms
 //   5          the first kernel takes 6.5 s
+//   6          cuFile's driver does not open (storage.cpp)
+//   7          cuFile is in compatibility mode
+//   8          cuFile refuses every file
+//   9          every second read of cuFile's comes short
+//   10         cuFile does not register memory
+//   12         the first read of cuFile's takes 6.5 s
+//   13         as 1, and the context cannot be destroyed: what it had goes on
 //   1000 + n   the n-th thing that is to be done asynchronously ends with a fault, which the context keeps
 //   2000 + n   the n-th call after the context was created is refused
 //   3000 + n   from the n-th call after the context was created on, the GPU is gone: every call is refused
+//   4000 + n   the n-th read of cuFile's fails with EIO
+//   5000 + n   the n-th read of cuFile's comes short
+//   6000 + n   the n-th read of cuFile's fails half-way with an error of its own
+//   7000 + n   the n-th other call of cuFile's is refused
 
 #include "shim.h"
 
@@ -190,6 +201,10 @@ std::set<Context *> contexts;
 thread_local std::vector<Context *> stack;
 std::atomic<bool> started{false};
 
+// What cuFile's stand-in has to say: see storage.cpp.
+void storage_check(uint64_t address, size_t length);
+void storage_ends(Context *context);
+
 // The current context, locked; what every call after its creation goes through.
 struct Call {
     Context *context;
@@ -205,7 +220,7 @@ struct Call {
         unsigned call = ++context->calls;
         int device = context->device;
         if ((device >= 2000 && device < 3000 && call == unsigned(device - 2000)) ||
-            (device >= 3000 && call >= unsigned(device - 3000))) {
+            (device >= 3000 && device < 4000 && call >= unsigned(device - 3000))) {
             result = UNKNOWN;
         } else {
             result = context->failed;
@@ -226,6 +241,7 @@ struct Call {
         if (!contains(context->memory, reinterpret_cast<void *>(address), length)) {
             misused("%zu bytes at %llx are not memory of the device", length, (unsigned long long)address);
         }
+        storage_check(address, length);
     }
 
     void host_range(const void *start, size_t length) {
@@ -274,7 +290,7 @@ size_t parameter_size(int kernel, int at) {
     return at == 0 ? sizeof(uint64_t) : kernel == 2 ? sizeof(CrcConstants) : sizeof(u32);
 }
 
-bool exists(int device) { return (device >= 0 && device <= 5) || (device >= 1000 && device < 4000); }
+bool exists(int device) { return (device >= 0 && device <= 13) || (device >= 1000 && device < 8000); }
 
 } // namespace
 
@@ -372,6 +388,10 @@ Result cuCtxDestroy_v2(void *handle) {
             misused("a context is destroyed that is not there");
         }
     }
+    if (context->device == 13) {
+        return UNKNOWN;
+    }
+    storage_ends(context);
     {
         std::lock_guard<std::mutex> lock(context->mutex);
         context->stopping = true;
@@ -622,7 +642,7 @@ Result cuLaunchKernel(void *handle, unsigned x, unsigned y, unsigned z, unsigned
         copies.emplace_back(from, from + parameter_size(kernel, at));
     }
     context->add(call.stream(stream), [=] {
-        if (context->device == 1 && ++context->kernels == 3) {
+        if ((context->device == 1 || context->device == 13) && ++context->kernels == 3) {
             return LAUNCH_FAILED;
         }
         if (context->device == 4 || (context->device == 5 && context->kernels++ == 0)) {
@@ -640,3 +660,5 @@ Result cuLaunchHostFunc(void *stream, void (*function)(void *), void *data) {
     return SUCCESS;
 }
 }
+
+#include "storage.cpp"

@@ -1,12 +1,16 @@
-//! Builds the stand-in of CUDA's driver (`driver.cpp`), once for all tests that use it.
+//! Builds the stand-in of CUDA's driver (`driver.cpp`) and of cuFile (`storage.cpp`), one library, once for all tests that use it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-const SOURCES: [&str; 3] =
-    [include_str!("driver.cpp"), include_str!("shim.h"), include_str!("../../src/gpu/kernels.cu")];
+const SOURCES: [&str; 4] = [
+    include_str!("driver.cpp"),
+    include_str!("storage.cpp"),
+    include_str!("shim.h"),
+    include_str!("../../src/gpu/kernels.cu"),
+];
 
 /// The library; `None` where this machine has no compiler of C++, which is said.
 pub fn library() -> Option<&'static Path> {

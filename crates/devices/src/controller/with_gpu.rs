@@ -1,0 +1,152 @@
+//! The GPU of a controller: blocks that it is given, files that are read to it.
+
+use super::{Controller, Event, Pending, Setup};
+use crate::buffer::Buffer;
+use crate::endpoint::Object;
+use crate::gpu::{self, Gpu};
+use crate::route::{Route, ToGpu};
+use dcs_abi::result::{PATH_GPU_STORAGE, PATH_SOURCE_DIRECT};
+use dcs_abi::status::Status;
+use dcs_engine::{BlockId, Fault, Operation, OperationKind, Outcome, Place};
+use std::sync::Arc;
+
+impl Controller {
+    /// Has a GPU from now on. To be called before anything was started, and after SSDs were attached.
+    ///
+    /// # Errors
+    ///
+    /// [`gpu::GpuError`]; the controller has no GPU then.
+    pub fn attach_gpu(
+        &mut self,
+        setup: Setup,
+        wanted: &gpu::Wanted,
+    ) -> Result<gpu::Properties, gpu::GpuError> {
+        let gpu = Gpu::open(wanted, &self.pool, setup.block_size, Arc::clone(&self.wake))?;
+        let properties = gpu.properties().clone();
+        self.gpu = Some(gpu);
+        Ok(properties)
+    }
+
+    /// Hands a piece of a block to the GPU; [`Event::Computed`] tells what came of it. Until then the block is not in the pool.
+    ///
+    /// # Errors
+    ///
+    /// Where the GPU is lost, or there is none; or the block is with somebody else, or the piece not in it.
+    pub fn compute(&mut self, job: gpu::Job) -> Result<(), Fault> {
+        let broken = Fault::new(Status::InternalError);
+        self.gpu.as_mut().ok_or(broken)?.submit(job, &mut self.pool)
+    }
+
+    /// The bytes of a block that the GPU is to process. Where they are on the GPU alone, what stands here is no matter, and `looks` says that it would be
+    /// looked at.
+    ///
+    /// # Errors
+    ///
+    /// Where somebody else has the block, or its bytes are on the GPU alone and would be looked at.
+    pub fn bytes_for_gpu(&self, block: BlockId, looks: bool) -> Result<&[u8], Fault> {
+        let kept = self.gpu.as_ref().and_then(|gpu| gpu.kept(block));
+        let buffer = match kept {
+            Some((buffer, here)) => (here || !looks).then_some(buffer),
+            None => self.pool.get(block),
+        };
+        buffer.map(Buffer::bytes).ok_or(Fault::new(Status::InternalError))
+    }
+
+    /// Has the host's memory hold what a unit that is not the GPU's will read of its block. [`Controller::start`] does the same for its own.
+    ///
+    /// # Errors
+    ///
+    /// Where the bytes are on the GPU alone, and nobody but the GPU was to have them.
+    pub fn bring_back_for(&mut self, kind: &OperationKind) -> Result<(), Fault> {
+        match *kind {
+            OperationKind::Process { block, .. } => self.bring_back(block, false),
+            OperationKind::Resize { block, output, output_start, .. } => {
+                self.bring_back(output, output_start == 0)?;
+                self.bring_back(block, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `fresh`: what is in it matters to nobody.
+    pub(super) fn bring_back(&mut self, block: BlockId, fresh: bool) -> Result<(), Fault> {
+        self.gpu.as_mut().map_or(Ok(()), |gpu| gpu.bring_back(block, fresh, &mut self.pool))
+    }
+
+    /// What reads files to the GPU directly, or why nothing does; none: there is no GPU.
+    pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
+        self.gpu.as_ref().map(Gpu::storage)
+    }
+
+    /// What went wrong with the GPU last.
+    pub fn gpu_trouble(&self) -> Option<&gpu::GpuError> {
+        self.gpu.as_ref()?.trouble()
+    }
+
+    /// Batches that the GPU was given, and blocks in them.
+    pub fn gpu_counts(&self) -> (u64, u64) {
+        self.gpu.as_ref().map_or((0, 0), Gpu::counts)
+    }
+
+    /// Takes in what the GPU has done.
+    pub(super) fn hear_gpu(&mut self) {
+        let Some(gpu) = &mut self.gpu else { return };
+        gpu.poll(&mut self.pool, &mut self.computed, &mut self.fetched);
+        let computed = self.computed.drain(..);
+        self.events.extend(computed.map(|done| Event::Computed(done.operation, done.result)));
+        for fetched in std::mem::take(&mut self.fetched) {
+            self.hear_fetched(&fetched);
+        }
+    }
+
+    /// A read to the GPU is over.
+    fn hear_fetched(&mut self, fetched: &gpu::Fetched) {
+        let id = fetched.operation.id;
+        let Some(Pending::ToGpu { aborted }) = self.pending.remove(&id) else { return };
+        match fetched.bytes {
+            Some(bytes) => {
+                let (bytes, path) = (bytes as u64, PATH_SOURCE_DIRECT | PATH_GPU_STORAGE);
+                self.events.push(Event::Done(id, Outcome::Moved { bytes, path, held: false }));
+            }
+            None if aborted => self.finish_aborted(id),
+            None => {
+                self.pending.insert(id, Pending::Retry { aborted: false, by_host: true });
+                self.events.push(Event::Retry(fetched.operation));
+            }
+        }
+    }
+
+    /// Has a file read to the GPU, past the host's memory, where that can be; false where it is to be read as ever.
+    pub(super) fn read_to_gpu(&mut self, operation: &Operation, route: &Route) -> bool {
+        let OperationKind::Read { place: Place::Source, offset, block, start: 0, length } = operation.kind
+        else {
+            return false;
+        };
+        let Some(then) = route.to_gpu.filter(|_| self.gpu.as_ref().is_some_and(Gpu::reads_files)) else {
+            return false;
+        };
+        let side = route.side(Place::Source);
+        let Object::File(file) = &side.endpoint.object else { return false };
+        let whole = (offset | u64::from(length)).is_multiple_of(gpu::PAGE as u64);
+        if !whole || !file.may_go_to_gpu() {
+            return false;
+        }
+        // What the page cache has is sooner there from there. Who goes past it does not ask.
+        if !side.direct_io && file.is_cached(offset, length.into()) != Some(false) {
+            return false;
+        }
+        // Blocks that are with the GPU cannot be registered.
+        self.register_once();
+        let Some(gpu) = &mut self.gpu else { return false };
+        // What was in the block is overwritten.
+        let _ = gpu.bring_back(block, true, &mut self.pool);
+        let Some(buffer) = self.pool.take(block) else { return false };
+        let length = length as usize;
+        // A block that the GPU will change, all of it, is on the host after that.
+        let copies_back = !(then == ToGpu::Changes && length == buffer.bytes().len());
+        let endpoint = Arc::clone(&side.endpoint);
+        gpu.read(gpu::Read { operation: *operation, block, buffer, length, offset, endpoint, copies_back });
+        self.pending.insert(operation.id, Pending::ToGpu { aborted: false });
+        true
+    }
+}
