@@ -9,6 +9,7 @@ import resource
 
 import eventlet
 import pytest
+from eventlet import patcher
 from eventlet.green import socket
 
 from dcs_swift import carrier
@@ -270,17 +271,20 @@ def test_others_run_meanwhile(moves, pair, tmp_path):
     client, served = pair
     turns = []
 
-    def count():
-        while True:
-            turns.append(1)
+    def count_then_send():
+        for _ in range(20):
             eventlet.sleep(0.01)
+            turns.append(1)
+        client.sendall(b"x" * 1000)
 
-    counting = eventlet.spawn(count)
+    # Where nobody else runs, a thread ends the wait.
+    rescue = patcher.original("threading").Timer(20, client.fd.sendall, [b"x" * 1000])
+    rescue.start()
+    eventlet.spawn(count_then_send)
     with open(tmp_path / "object", "wb") as file:
-        eventlet.spawn_after(0.5, client.sendall, b"x" * 1000)
-        moves.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 5))
-    counting.kill()
-    assert len(turns) > 20
+        moves.receive(served, file.fileno(), 1000, b"", Form(), Watch(served, True, 60))
+    rescue.cancel()
+    assert len(turns) == 20
 
 
 def test_unknown_engine():
