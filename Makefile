@@ -50,7 +50,8 @@ gpu: build ## on a machine with a GPU of NVIDIA's: what it computes against the 
 	target/release/dcs doctor
 	DCS_GPU=demand $(CARGO) test -p dcs-devices -p dcs --locked --test gpu real_gpu -- --nocapture
 	mkdir -p target/gpu
-	target/release/dcs bench gpu --svg target/gpu/gpu.svg --json >target/gpu/gpu.jsonl; code=$$?; cat target/gpu/gpu.jsonl; exit $$code
+	head -c 1G /dev/urandom >target/gpu/data
+	target/release/dcs bench gpu --file target/gpu/data --svg target/gpu/gpu.svg --json >target/gpu/gpu.jsonl; code=$$?; rm target/gpu/data; cat target/gpu/gpu.jsonl; exit $$code
 
 lint: ## formatting, clippy, dependency licences and advisories, the GPU's kernels
 	@tools/setup

@@ -1,6 +1,8 @@
 //! The GPUs of this machine: what they are, and what they do in which time. [`Builder::gpu`](crate::engine::Builder::gpu) gives one to an
 //! engine, and [`Op::on_gpu`](crate::Op::on_gpu) has it do an operator of a chain.
 
+mod files;
+
 use crate::kernel::offload::{answer_of, work_of};
 use crate::session::DEPTH_MAX;
 use crate::{Engine, Op, Sink, Source};
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 
 pub use dcs_devices::gpu::measure::Floor;
 pub use dcs_devices::gpu::{GpuError, Properties, Storage, StorageError, Wanted, find, find_storage};
+pub use files::{MeasuredFile, Reading, measure_file};
 
 /// What is measured.
 #[derive(Clone, Debug)]

@@ -267,6 +267,23 @@ fn what_fails_at_any_moment_is_read_as_ever_or_fails_where_it_should() {
 }
 
 #[test]
+fn a_file_that_failed_once_is_not_asked_for_again() {
+    let Some(library) = stand_in::library() else { return };
+    for (device, again) in [(4001, false), (6001, false), (5001, true)] {
+        // One block after the other.
+        let builder = builder().window(1).gpu(device).gpu_library(library).gpu_storage_library(library);
+        let engine = builder.start().unwrap();
+        let session = engine.session().unwrap();
+        let input = data(5 * BLOCK as usize, 8);
+        let source = Source::file(&uncached(&input), ..).cache(Mode::Off);
+        let done = session.transfer(source, [ctr(1).on_gpu()], room(input.len())).unwrap().wait().unwrap();
+        check(&done, &[ctr(1)], &input);
+        assert_eq!(done.path.has(PATH_GPU_STORAGE), again, "device {device}: {:?}", done.path);
+        assert!(engine.gpu_trouble().unwrap().starts_with("GPUDirect Storage: "));
+    }
+}
+
+#[test]
 fn transfers_that_are_cancelled_at_any_moment_leave_nothing_behind() {
     let Some(engine) = engine(0, Mode::On) else { return };
     let session = engine.session().unwrap();

@@ -9,7 +9,8 @@ use clap::Args;
 use dcs::Operator;
 use dcs::gpu::{self, Floor, MeasureError, Measured, Plan, Properties, Wanted};
 use serde_json::json;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -29,6 +30,9 @@ pub struct Options {
     /// Passes
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
+    /// Also read this file past the page cache, to the GPU directly (GPUDirect Storage) and by the host: the larger the better
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// Plot GiB/s by streams
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -44,6 +48,8 @@ on GPU: the kernel on data that are on the GPU already, by the GPU's own clock (
 GPU's memory shows in a copy within it, measured in the same run, where every byte is read once, and written once by a cipher.
 apart: copies in, kernel, copies out, each after the one before; overlapped: in several streams. one core: this machine's CPU, on as
 many streams. engine: a whole engine, from memory through the operator to /dev/null, the operator on the GPU and on the engine's own core.
+--file: the file in 16 streams through each operator to /dev/null, read with O_DIRECT to the GPU's memory by GPUDirect Storage, and to the host's and copied
+from there; GiB/s, and seconds of the CPU for each GiB. What comes out is compared with what the CPU makes of it.
 The first pass of each is checked against the CPU, and every digest of an engine: a wrong byte or digest is an error, not a result.
 Digests of one stream are one serial chain: a GPU is fast where there are thousands of streams.
 Pieces of all streams are in locked memory and on the GPU: --streams times --size on both sides.
@@ -78,6 +84,9 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         }
         table(&plan, &gpu, &floor, &measured, report);
         all.extend(measured.into_iter().map(|measured| (streams, measured)));
+    }
+    if let Some(path) = &options.file {
+        file(path, &wanted, options, &operators, report)?;
     }
     if cfg!(debug_assertions) {
         report.remark("dcs: this is a debug build: what it says of the CPU says nothing");
@@ -184,6 +193,47 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
             "engine_gpu_gib_per_s": there, "engine_cpu_gib_per_s": here,
         }));
     }
+}
+
+/// A file that is read to the GPU both ways.
+fn file(
+    path: &Path,
+    wanted: &Wanted,
+    options: &Options,
+    operators: &[Operator],
+    report: &Report,
+) -> Result<(), Failure> {
+    let file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
+    let stand_in = gpu::find(wanted).is_ok_and(|found| found.iter().any(|gpu| gpu.stand_in));
+    let mark = if stand_in { "  (stand-in, no GPU)" } else { "" };
+    let measured = gpu::measure_file(wanted, &file, options.runs, operators).map_err(failed)?;
+    report.text(format_args!("\n{}, past the page cache{mark}", path.display()));
+    report.text(format_args!(
+        "  {:15}{:>12}{:>12}{:>16}{:>16}",
+        "operator", "direct", "by host", "direct, s/GiB", "by host, s/GiB"
+    ));
+    for one in &measured {
+        let by_host = (one.by_host.rate / GIB, one.by_host.cpu * GIB);
+        let direct = one.direct.as_ref().map(|read| (read.rate / GIB, read.cpu * GIB));
+        let (rate, cpu) = direct
+            .as_ref()
+            .map_or(("-".into(), "-".into()), |(rate, cpu)| (format!("{rate:.2}"), format!("{cpu:.3}")));
+        report.text(format_args!(
+            "  {:15}{rate:>12}{:>12.2}{cpu:>16}{:>16.3}{mark}",
+            one.operator, by_host.0, by_host.1
+        ));
+        report.object(&json!({
+            "event": "file", "stand_in": stand_in, "operator": one.operator, "runs": options.runs,
+            "direct_gib_per_s": direct.as_ref().ok().map(|read| read.0),
+            "direct_cpu_s_per_gib": direct.as_ref().ok().map(|read| read.1),
+            "by_host_gib_per_s": by_host.0, "by_host_cpu_s_per_gib": by_host.1,
+            "not_direct": direct.as_ref().err().map(ToString::to_string),
+        }));
+    }
+    if let Some(Err(error)) = measured.first().map(|one| &one.direct) {
+        report.text(format_args!("  not direct: {error}"));
+    }
+    Ok(())
 }
 
 fn points(streams: usize, one: &Measured) -> [Point<'static>; 4] {

@@ -50,6 +50,50 @@ fn a_gpu_does_what_the_cpu_does() {
 }
 
 #[test]
+fn a_gpu_reads_files_itself_where_that_is_to_be_had_and_says_so() {
+    let place = Place::new();
+    let data = data();
+    place.write("data", &data);
+    let copy = |options: &str, storage: Option<&str>| {
+        let mut copy = place.dcs(&format!("copy data there --through gpu:crc32c --cache off {options}"));
+        let library = with_stand_in(&mut copy).then(stand_in::library).flatten()?;
+        copy.env("DCS_CUFILE_LIBRARY", storage.map_or(library.as_os_str(), std::ffi::OsStr::new));
+        Some(crate::run::Done(copy.output().unwrap()))
+    };
+    let Some(there) = copy("--json", None) else { return };
+    let there = there.ok().stdout();
+    assert!(there.contains("GPUDirect Storage") && there.contains("\"reads_files\":true"), "{there}");
+    assert!(place.read("there") == data);
+    let never = copy("--gpu-storage off", None).unwrap().ok();
+    assert!(
+        !never.stderr().contains("GPUDirect") && !never.stdout().contains("GPUDirect"),
+        "{}",
+        never.stderr()
+    );
+    let refused = copy("--gpu 8", None).unwrap().ok().stderr();
+    assert!(refused.contains("not of this file system") && refused.contains("read by the host"), "{refused}");
+    copy("", Some("/no/such/libcufile.so.0")).unwrap().ok();
+    copy("--gpu-storage on", Some("/no/such/libcufile.so.0")).unwrap().fails(
+        1,
+        &["gpu:crc32c: GPUDirect Storage: /no/such/libcufile.so.0 cannot be loaded", "--gpu-storage on"],
+    );
+    copy("--gpu-storage on --gpu 6", None).unwrap().fails(1, &["the kernel module nvidia-fs is not loaded"]);
+    let mut bench =
+        place.dcs("bench gpu crc32c aes256-ctr --streams 2 --size 4KiB --runs 1 --file data --json");
+    with_stand_in(&mut bench);
+    bench.env("DCS_CUFILE_LIBRARY", stand_in::library().unwrap());
+    let json = crate::run::Done(bench.output().unwrap()).ok().stdout();
+    let lines = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let files: Vec<_> = lines.filter(|line| line["event"] == "file").collect();
+    let positive = |line: &serde_json::Value, name: &str| line[name].as_f64().is_some_and(|rate| rate > 0.0);
+    assert_eq!(files.len(), 2, "{json}");
+    assert!(
+        files.iter().all(|line| positive(line, "direct_gib_per_s") && positive(line, "by_host_gib_per_s"))
+    );
+    assert!(files.iter().all(|line| line["stand_in"] == true), "{json}");
+}
+
+#[test]
 fn an_expected_value_is_that_of_the_operator_whoever_computes_it() {
     let place = Place::new();
     place.write("data", b"message digest");

@@ -9,9 +9,6 @@ use crate::buffer::{BlockPool, Buffer};
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Fault, OperationId};
 
-/// Where a job reads and writes in the mirror is aligned to that.
-const UNIT: usize = 16;
-
 /// A block whose mirror has its bytes.
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -23,13 +20,13 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// How many bytes the mirror has, and whether the host has them too, where a job can be done on them at their places.
+    /// How many bytes the mirror has, and whether the host has them too, where the GPU finds the job's among them where it looks: at the beginning.
     pub fn serves(&self, job: &Job) -> Option<(usize, bool)> {
         let piece = &job.piece;
-        let aligned = job.work.lead(piece.len()) == 0 && piece.start.is_multiple_of(UNIT);
+        let first = piece.start == 0 && job.work.lead(piece.len()) == 0;
         // What changes is all of it, or the rest would be left on the GPU.
-        let whole = *piece == (0..self.length) || job.work.kind().answers();
-        (aligned && whole && piece.end <= self.length).then_some((self.length, self.here))
+        let enough = piece.end == self.length || job.work.kind().answers() && piece.end < self.length;
+        (first && enough).then_some((self.length, self.here))
     }
 }
 

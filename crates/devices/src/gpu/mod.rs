@@ -157,7 +157,7 @@ pub(crate) struct Fetched {
 struct Held {
     job: Job,
     buffer: Buffer,
-    /// Its bytes are in the mirror already, at their places in the block: so many, and whether the host has them too.
+    /// The block's first bytes are in the mirror already: so many, and whether the host has them too.
     resident: Option<(usize, bool)>,
 }
 
@@ -424,12 +424,10 @@ impl Gpu {
         let (context, mirror, stride) = (&self.context, self.mirror, self.stride);
         let lane = &mut self.lanes[at];
         let (kind, size, stream) = (batch.kind, batch.kind.job(), lane.stream);
-        // Where the GPU's units of a piece begin, and where the piece does.
+        // Where the GPU's units of a piece begin, and where the piece does: for one that is there already, both at the mirror's beginning.
         let place = |held: &Held| {
-            let job = &held.job;
-            let first = if held.resident.is_some() { job.piece.start } else { 0 };
-            let (start, lead) = (job.block.index() * stride + first, job.work.lead(job.piece.len()));
-            (mirror.part(start, stride - first), mirror.part(start + lead, job.piece.len()))
+            let (start, length) = (held.job.block.index() * stride, held.job.piece.len());
+            (mirror.part(start, stride), mirror.part(start + held.job.work.lead(length), length))
         };
         // SAFETY: the lane has no batch: no copy from or to it is under way.
         let bytes = unsafe { lane.host.bytes() };
