@@ -58,6 +58,7 @@ pub struct Builder {
     nice: Option<i8>,
     card: Option<card::Options>,
     drives: Vec<Wanted>,
+    peer_to_peer: bool,
     nic: Option<WantedNic>,
     gpu: Option<gpu::Wanted>,
     gpu_storage: Mode,
@@ -117,6 +118,7 @@ impl Default for Builder {
             nice: None,
             card: None,
             drives: Vec::new(),
+            peer_to_peer: false,
             nic: None,
             gpu: None,
             gpu_storage: Mode::Auto,
@@ -143,7 +145,16 @@ impl Builder {
     /// to be bound to vfio-pci already, and one of its namespaces (without a number its first). [`Engine::namespaces`] has it then. The memory
     /// of all blocks is locked.
     pub fn nvme(mut self, function: impl Into<String>, namespace: Option<u32>) -> Self {
-        self.drives.push(Wanted { function: function.into(), namespace });
+        self.drives.push(Wanted { function: function.into(), namespace, holds_blocks: false });
+        self
+    }
+
+    /// Peer-to-peer: the blocks lie in the memory of the first SSD ([`Builder::nvme`]), which has to have a persistent memory region. It reads into
+    /// them there, and the NIC ([`Builder::nic`]) fetches from there: data cross no host memory, and the processor sees none. So nothing but
+    /// that is done: namespace to connection, without operators; and connection to memory, by a copy, so that requests are heard. What
+    /// else is submitted fails with `PathUnavailable`.
+    pub fn peer_to_peer(mut self) -> Self {
+        self.peer_to_peer = true;
         self
     }
 
@@ -253,7 +264,12 @@ impl Builder {
     ///
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the system has
     /// not what it needs, or does not permit the nice value (EACCES); [`Error::Card`], [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had.
-    pub fn start(self) -> Result<Engine, Error> {
+    pub fn start(mut self) -> Result<Engine, Error> {
+        if self.peer_to_peer {
+            let there = self.backend == Backend::Kernel && self.gpu.is_none();
+            let ssd = self.drives.first_mut().filter(|_| there).ok_or(Error::PeerToPeer)?;
+            ssd.holds_blocks = true;
+        }
         let gpu = self.gpu.clone().map(|gpu| gpu::Wanted {
             storage: self.gpu_storage,
             storage_library: self.gpu_storage_library.clone(),

@@ -29,6 +29,11 @@ pub enum Error {
     /// The GPU that the engine is to have cannot be had.
     #[error(transparent)]
     Gpu(#[from] dcs_devices::gpu::GpuError),
+    /// Nobody can move data so.
+    #[error(
+        "peer-to-peer is between an SSD and a NIC that the engine drives itself (Builder::nvme, Backend::Kernel), without a GPU"
+    )]
+    PeerToPeer,
     /// A chain asks for a GPU, by this operator at this place, and the engine has none.
     #[error("{0}: this engine has no GPU (Builder::gpu)")]
     NoGpu(&'static str, u8),

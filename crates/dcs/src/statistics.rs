@@ -28,6 +28,12 @@ pub struct Statistics {
     pub gpu_batches: u64,
     /// Blocks in those batches.
     pub gpu_blocks: u64,
+    /// Bytes that SSDs and the NIC, where the engine drives them itself, moved into blocks in host memory, or out of them.
+    pub host_bytes: u64,
+    /// The same, where the blocks lie in an SSD's memory ([`Builder::peer_to_peer`](crate::Builder::peer_to_peer)).
+    pub peer_bytes: u64,
+    /// Bytes that the processor copied into an SSD's memory, or out of it.
+    pub peer_copied: u64,
     /// Doorbells and device answers that made no sense and were ignored.
     pub ignored: u64,
 }
@@ -49,6 +55,9 @@ impl Statistics {
             gathered: counters.gathered,
             gpu_batches: 0,
             gpu_blocks: 0,
+            host_bytes: 0,
+            peer_bytes: 0,
+            peer_copied: 0,
             ignored: counters.bad_doorbells + counters.stale_events,
         }
     }

@@ -5,7 +5,7 @@ mod with_gpu;
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
 use crate::drives::{
-    Answer, Ask, DriveError, DriveWork, Driven, Drives, Heard, Interface, Namespace, Wanted, WantedNic,
+    Answer, Ask, DriveError, DriveWork, Driven, Drives, Heard, Interface, Moved, Namespace, Wanted, WantedNic,
 };
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
@@ -187,6 +187,16 @@ impl Controller {
         self.pool = pool;
         self.drives = Some(drives);
         Ok(namespaces)
+    }
+
+    /// What went between its blocks and the devices that it drives itself.
+    pub fn moved(&self) -> Moved {
+        self.drives.as_ref().map_or_else(Moved::default, Drives::moved)
+    }
+
+    /// Its blocks lie in an SSD's memory: what moves is to come from an SSD and to go to the NIC.
+    pub fn is_peer_to_peer(&self) -> bool {
+        self.drives.as_ref().is_some_and(Drives::is_peer_to_peer)
     }
 
     /// What its NIC is, where it drives one.

@@ -118,6 +118,21 @@ impl Route {
         }
     }
 
+    /// Which stage of the command is not for an engine whose blocks lie in an SSD's memory: the processor would have to process or copy what is
+    /// there. To hear what a peer says it may. `processed`: there are operators.
+    pub fn strays(&self, processed: bool) -> Option<Stage> {
+        if processed {
+            return Some(Stage::Operator);
+        }
+        match (&self.prefix, &self.source.endpoint.object, &self.destination.endpoint.object) {
+            (None, Object::Namespace(_), Object::Device(_))
+            | (None, Object::Device(_), Object::Memory(_)) => None,
+            (Some(_), ..) => Some(Stage::Source),
+            (None, Object::Namespace(_) | Object::Device(_), _) => Some(Stage::Destination),
+            _ => Some(Stage::Source),
+        }
+    }
+
     pub(crate) fn side(&self, place: Place) -> &Side {
         match place {
             Place::Prefix => self.prefix.as_ref().unwrap_or(&self.source),
@@ -269,6 +284,54 @@ impl KernelCopy {
             }
             (Object::Flow(_), Object::File(_) | Object::Flow(_)) => Some(KernelCopy::StagedSplice),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drives::Namespace;
+    use std::sync::Mutex;
+
+    #[test]
+    fn peer_to_peer_is_from_an_ssd_to_a_nic_and_what_a_peer_says() {
+        let function = "0000:01:00.0".into();
+        let ssd = Namespace { function, number: 1, block_size: 512, blocks: 8, huge_pages: false };
+        let endpoints = [
+            Arc::new(Endpoint::namespace(&Arc::new(ssd))),
+            Arc::new(Endpoint::device_flow(7, Arc::new(()))),
+            Arc::new(Endpoint::sink(Arc::new(Mutex::new(vec![0; 16])))),
+            Arc::new(Endpoint::shared(Arc::new([0; 16]))),
+        ];
+        let side = |at: usize| EndpointSpec {
+            kind: endpoints[at].kind(),
+            handle: at as u32,
+            ..EndpointSpec::default()
+        };
+        let strays = |prefix: Option<usize>, from, to, processed| {
+            let spec = TransferSpec {
+                prefix: prefix.map(side),
+                source: side(from),
+                destination: side(to),
+                ..TransferSpec::default()
+            };
+            let bound = Route::bind(&spec, |handle| endpoints.get(handle as usize).cloned());
+            bound.expect("they can be bound").0.strays(processed)
+        };
+        let [ssd, nic, memory, bytes] = [0, 1, 2, 3];
+        for (prefix, from, to, processed, expected) in [
+            (None, ssd, nic, false, None),
+            (None, nic, memory, false, None),
+            (None, ssd, nic, true, Some(Stage::Operator)),
+            (None, nic, memory, true, Some(Stage::Operator)),
+            (Some(bytes), ssd, nic, false, Some(Stage::Source)),
+            (None, bytes, nic, false, Some(Stage::Source)),
+            (None, nic, ssd, false, Some(Stage::Destination)),
+            (None, ssd, memory, false, Some(Stage::Destination)),
+            (None, nic, nic, false, Some(Stage::Destination)),
+        ] {
+            assert_eq!(strays(prefix, from, to, processed), expected, "{prefix:?} {from} {to} {processed}");
         }
     }
 }

@@ -245,6 +245,9 @@ impl Core {
         if let Some(trouble) = self.controller.gpu_trouble() {
             *self.trouble.lock().unwrap_or_else(|error| error.into_inner()) = Some(trouble.to_string());
         }
+        let moved = self.controller.moved();
+        (counted.host_bytes, counted.peer_bytes, counted.peer_copied) =
+            (moved.host, moved.peer, moved.copied);
         *self.statistics.lock().unwrap_or_else(|error| error.into_inner()) = counted;
     }
 
@@ -377,6 +380,11 @@ impl Core {
         let pair = self.pair(queue).ok_or((Stage::Frontend, 0, Fault::new(Status::QueueDeleted)))?;
         let (route, binding) =
             Route::bind(spec, |handle| pair.find(handle)).map_err(|(stage, fault)| (stage, 0, fault))?;
+        if self.controller.is_peer_to_peer()
+            && let Some(stage) = route.strays(!spec.chain.is_empty())
+        {
+            return Err((stage, 0, Fault::new(Status::PathUnavailable)));
+        }
         let mut chain = self.spare_chains.pop().unwrap_or_default();
         chain.load(spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
         self.bound[command.slot()] = Some(Bound { command, route, chain });

@@ -49,6 +49,15 @@ fn without_io_uring(errno: i32) {
 }
 
 #[test]
+fn peer_to_peer_needs_an_ssd_that_the_engine_drives() {
+    let ssd = || Engine::builder().nvme("0000:7f:00.0", None).peer_to_peer();
+    for builder in [Engine::builder().peer_to_peer(), ssd().gpu(0), ssd().backend(dcs::Backend::Card)] {
+        assert!(matches!(builder.start(), Err(Error::PeerToPeer)));
+    }
+    assert!(matches!(ssd().start(), Err(Error::Drive(_))), "there is none");
+}
+
+#[test]
 fn io_uring_forbidden() {
     alone("start::io_uring_forbidden", || without_io_uring(libc::EPERM));
 }

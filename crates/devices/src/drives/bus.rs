@@ -7,6 +7,7 @@ use crate::bus::{Bus, BusError, ReadDone, Tag, Window};
 use dcs_vfio::Mapping;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A register that may be read at any time: STATUS of a NIC, VS of an NVMe controller.
 const FLUSHING: u64 = 8;
@@ -17,17 +18,49 @@ pub(super) struct VfioBus {
     /// Own memory, and where the device finds it.
     memory: Arc<Mapping>,
     own: Window,
+    /// The part of it that lies in a device, behind that of this process.
+    peer: Option<Peer>,
     /// The registers, and what the driver calls their place: no device ever uses that.
     registers: Mapping,
     bar: Window,
     answers: VecDeque<ReadDone>,
 }
 
+/// Memory of a device, and how many bytes this process has copied into it and out of it.
+#[derive(Debug)]
+struct Peer {
+    memory: Arc<Mapping>,
+    copied: AtomicU64,
+}
+
 impl VfioBus {
     pub fn new(memory: Arc<Mapping>, own: u64, registers: Mapping, bar: u64) -> VfioBus {
         let own = Window { address: own, length: memory.length() };
         let bar = Window { address: bar, length: registers.length() };
-        VfioBus { memory, own, registers, bar, answers: VecDeque::new() }
+        VfioBus { memory, own, peer: None, registers, bar, answers: VecDeque::new() }
+    }
+
+    /// Own memory goes on in this device's, which the devices find right behind it.
+    pub fn go_on_in(mut self, memory: &Arc<Mapping>) -> VfioBus {
+        self.own.length += memory.length();
+        self.peer = Some(Peer { memory: Arc::clone(memory), copied: AtomicU64::new(0) });
+        self
+    }
+
+    /// Bytes that were copied into a device's memory, or out of it, by this process.
+    pub fn copied(&self) -> u64 {
+        self.peer.as_ref().map_or(0, |peer| peer.copied.load(Ordering::Relaxed))
+    }
+
+    /// Whose memory an offset is in, and which offset it is there.
+    fn place(&self, offset: u64, length: usize) -> (&Mapping, u64) {
+        match (&self.peer, offset.checked_sub(self.memory.length())) {
+            (Some(peer), Some(offset)) => {
+                peer.copied.fetch_add(length as u64, Ordering::Relaxed);
+                (&peer.memory, offset)
+            }
+            _ => (&self.memory, offset),
+        }
     }
 
     /// What was written to the device has arrived, and what it wrote before that is seen.
@@ -47,11 +80,13 @@ impl Bus for VfioBus {
     }
 
     fn load(&self, offset: u64, bytes: &mut [u8]) {
-        self.memory.load(offset, bytes);
+        let (memory, offset) = self.place(offset, bytes.len());
+        memory.load(offset, bytes);
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8]) {
-        self.memory.store(offset, bytes);
+        let (memory, offset) = self.place(offset, bytes.len());
+        memory.store(offset, bytes);
     }
 
     /// Registers have 4 or 8 bytes. What is none goes nowhere, as on a bus where nobody answers.
@@ -111,6 +146,22 @@ mod tests {
             assert_eq!(bus.answer(), Some(ReadDone { tag: Tag(at), data }));
         }
         assert_eq!(bus.answer(), None);
+    }
+
+    #[test]
+    fn own_memory_goes_on_in_a_device_s_and_what_is_copied_there_is_counted() {
+        let peer = Arc::new(Mapping::anonymous(4096).unwrap());
+        let mut bus = bus().go_on_in(&peer);
+        assert_eq!(bus.window(), Window { address: 4 << 30, length: 12288 });
+        bus.store(8190, &[1, 2]);
+        assert_eq!(bus.copied(), 0);
+        bus.store(8192, &[3, 4, 5]);
+        bus.copy(8190, 8195, 2);
+        let mut there = [0; 6];
+        peer.load(0, &mut there);
+        assert_eq!((there, bus.copied()), ([3, 4, 5, 1, 2, 0], 5));
+        bus.load(8193, &mut there);
+        assert_eq!((there, bus.copied()), ([4, 5, 1, 2, 0, 0], 11));
     }
 
     #[test]

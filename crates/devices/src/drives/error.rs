@@ -46,6 +46,12 @@ pub enum DriveError {
     /// Memory that devices reach has to stay where it is, and there is a limit to that (RLIMIT_MEMLOCK).
     #[error("{0} bytes of memory for queues and blocks may not be locked (RLIMIT_MEMLOCK)")]
     Pinned(u64),
+    /// It has no memory for the blocks.
+    #[error("{0} has no persistent memory region: it holds no blocks")]
+    NoMemory(String),
+    /// It has too little of it.
+    #[error("{0} has a persistent memory region of {1} bytes: the blocks take {2}")]
+    LittleMemory(String, u64, u64),
     /// It did not come up.
     #[error("{0} does not come up: {1}")]
     Start(String, Failure),

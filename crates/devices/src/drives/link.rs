@@ -8,11 +8,10 @@ use crate::bus::{Region, Window};
 use crate::network::{Address, Network, State, Wish, WriteTo};
 use crate::nic::{self, Model};
 use crate::ssd::Told;
-use dcs_abi::result::PATH_VFIO;
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Nanos, OperationId};
 use dcs_net::{Flow, Piece};
-use dcs_vfio::{Function, Mapping};
+use dcs_vfio::Function;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -115,8 +114,8 @@ impl Link {
     pub fn new(
         (wanted, huge_pages): (&WantedNic, bool),
         config: nic::Config,
-        (function, registers): (Function, Mapping),
-        (memory, own): (&Arc<Mapping>, u64),
+        (function, bus): (Function, VfioBus),
+        path: u32,
         region: &mut Region,
     ) -> Result<Link, DriveError> {
         let WantedNic { address, prefix, gateway, .. } = *wanted;
@@ -129,12 +128,16 @@ impl Link {
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| DriveError::Random(errno.into()))?;
         let at = Address { ip: address, prefix, gateway, mtu: MTU };
-        let network = Network::new(config, at, (key, PATH_VFIO), region);
+        let network = Network::new(config, at, (key, path), region);
         let network = network.ok_or_else(|| DriveError::Registers(wanted.function.clone()))?;
-        let bus = VfioBus::new(Arc::clone(memory), own, registers, config.registers.address);
         let interface = Interface { wanted: wanted.clone(), mac: [0; 6], model: config.model, huge_pages };
         let (interface, things) = (Arc::new(interface), HashMap::new());
         Ok(Link { function, network, bus, interface, things, silent: false })
+    }
+
+    /// Its bus.
+    pub fn bus(&self) -> &VfioBus {
+        &self.bus
     }
 
     /// Brings it up.

@@ -3,7 +3,8 @@
 //! All devices of an engine are in one address space of the IOMMU, in which there is one piece of memory and nothing else: their queues and rings, and
 //! the engine's blocks. What an SSD reads it writes into a block itself, where operators process it and from where sockets, files and
 //! the NIC take it: each frame's payload is fetched out of the block. What a NIC receives it writes into buffers of its own, from which it is
-//! copied to its place in a block. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at work finds them by looking.
+//! copied to its place in a block. Where it is so wished the blocks lie in an SSD's memory ([`Wanted::holds_blocks`]): then the SSD reads into that, the NIC
+//! fetches from there, and data cross no host memory. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at work finds them by looking.
 //!
 //! TCP is [`dcs_net`]'s: no kernel knows of the connections of such a NIC, and they end with the engine.
 //!
@@ -12,6 +13,7 @@
 mod bus;
 mod error;
 mod link;
+mod memory;
 
 use crate::buffer::{BlockPool, Buffer};
 use crate::bus::{Region, Window};
@@ -19,14 +21,15 @@ use crate::network::Network;
 use crate::nvme::{Config, Failure, IdentifyError, State, spec::admin};
 use crate::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Told, Work};
 use bus::VfioBus;
-use dcs_abi::result::PATH_VFIO;
+use dcs_abi::result::{PATH_PEER_TO_PEER, PATH_VFIO};
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use dcs_net::Piece;
-use dcs_vfio::{Access, Container, Function, Mapping};
+use dcs_vfio::{Container, Function};
 pub use error::DriveError;
 pub use link::{Answer, Ask, Interface, WantedNic};
 use link::{Link, Spoken};
+use memory::Memory;
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,9 +50,6 @@ const INTERVAL: Duration = Duration::from_micros(200);
 /// Bytes of a page, and of a huge one.
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
-/// Where the memory lies on the bus: the first of these places that the IOMMU allows. Below 4 GiB there are holes.
-const PLACES: [u64; 4] = [4 << 30, 16 << 30, 64 << 30, 1 << 30];
-
 /// Which SSD an engine is to drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -57,6 +57,8 @@ pub struct Wanted {
     pub function: String,
     /// The namespace; none: the first.
     pub namespace: Option<u32>,
+    /// The engine's blocks are to lie in its memory, a persistent memory region. The first that is to have them has them.
+    pub holds_blocks: bool,
 }
 
 /// A namespace of an SSD that an engine drives.
@@ -99,9 +101,24 @@ pub(crate) struct Drives {
     /// Where the blocks begin in the memory.
     blocks: u64,
     block_size: u32,
+    /// An SSD has the blocks in its memory.
+    holder: bool,
+    /// Bytes that went into blocks, and out of them.
+    moved: u64,
     /// The buffers of blocks that devices have, or may still reach.
     lent: HashMap<BlockId, Buffer>,
     start: Instant,
+}
+
+/// What went into an engine's blocks, and out of them, between them and the devices that it drives itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes, where the blocks lie in host memory.
+    pub host: u64,
+    /// Bytes, where they lie in an SSD's memory.
+    pub peer: u64,
+    /// Bytes that the processor has copied into an SSD's memory, or out of it.
+    pub copied: u64,
 }
 
 /// What the drives tell.
@@ -148,20 +165,23 @@ impl Drives {
             .map_or(0, |model| Network::memory(&link::config(model, any, 0, PAGE)).next_multiple_of(4096));
         let own =
             wanted.len() as u64 * Ssd::memory(&config(any, 0), block_size).next_multiple_of(4096) + network;
-        let length = own + u64::from(blocks) * u64::from(block_size);
-        let (memory, huge_pages) =
-            Mapping::huge(length).map_err(|error| DriveError::Memory(length, error))?;
-        let (memory, place) = map(&container, memory)?;
-        let mut region = Region::whole(Window { address: place, length: memory.length() });
+        let holder = wanted.iter().position(|one| one.holds_blocks);
+        let bytes = u64::from(blocks) * u64::from(block_size);
+        let memory = Memory::new(&container, (own, bytes), holder.map(|at| &functions[at]))?;
+        let huge_pages = memory.huge_pages;
+        let path = if holder.is_some() { PATH_VFIO | PATH_PEER_TO_PEER } else { PATH_VFIO };
+        let mut region = Region::whole(memory.own());
         let mut drives = Vec::new();
         for (at, function) in functions.into_iter().enumerate() {
             let name = || wanted[at].function.clone();
             let (registers, bar) = (function.bar(0)?, function.bar_address(0)?);
             let window = Window { address: bar, length: registers.length() };
-            let ssd = Ssd::new(config(window, at), (MOST, PATH_VFIO), block_size, &mut region);
+            let pmr = memory.pmr().filter(|_| holder == Some(at));
+            let config = Config { pmr, ..config(window, at) };
+            let ssd = Ssd::new(config, (MOST, path), block_size, &mut region);
             let ssd = ssd.ok_or_else(|| DriveError::Registers(name()))?;
             function.interrupts(&[wake])?;
-            let bus = VfioBus::new(Arc::clone(&memory), place, registers, bar);
+            let bus = memory.bus(registers, bar);
             // What it is shows when it is up.
             let namespace = Namespace { function: name(), number: 0, block_size: 0, blocks: 0, huge_pages };
             drives.push(Drive { function, ssd, bus, namespace: Arc::new(namespace) });
@@ -170,20 +190,15 @@ impl Drives {
         if let (Some(wanted), Some(model), Some(function)) = (nic, model, nic_function) {
             let (registers, bar) = (function.bar(0)?, function.bar_address(0)?);
             let window = Window { address: bar, length: registers.length() };
-            let config = link::config(
-                model,
-                window,
-                drives.len() as u32 + 1,
-                if huge_pages { HUGE_PAGE } else { PAGE },
-            );
+            let config = link::config(model, window, drives.len() as u32 + 1, memory.page());
             function.interrupts(&[wake])?;
-            let parts = (function, registers);
-            link = Some(Link::new((wanted, huge_pages), config, parts, (&memory, place), &mut region)?);
+            let parts = (function, memory.bus(registers, bar));
+            link = Some(Link::new((wanted, huge_pages), config, parts, path, &mut region)?);
         }
-        let first = region.take(0, 4096).map_or(0, |at| at.offset());
-        let pool = BlockPool::shared(blocks, block_size, &memory, first);
-        let lent = HashMap::new();
-        let mut drives = Drives { drives, link, blocks: first, block_size, lent, start: Instant::now() };
+        let (pool, first) = memory.blocks(blocks, block_size, &mut region);
+        let (moved, lent, start) = (0, HashMap::new(), Instant::now());
+        let holder = holder.is_some();
+        let mut drives = Drives { drives, link, blocks: first, block_size, holder, moved, lent, start };
         drives.start(wanted)?;
         Ok((drives, pool))
     }
@@ -252,6 +267,18 @@ impl Drives {
     /// Their namespaces, in the order in which they were wanted.
     pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
         self.drives.iter().map(|drive| &drive.namespace)
+    }
+
+    /// The blocks lie in an SSD's memory.
+    pub fn is_peer_to_peer(&self) -> bool {
+        self.holder
+    }
+
+    /// What went into the blocks, and out of them.
+    pub fn moved(&self) -> Moved {
+        let (host, peer) = if self.holder { (0, self.moved) } else { (self.moved, 0) };
+        let buses = self.drives.iter().map(|drive| &drive.bus).chain(self.link.iter().map(Link::bus));
+        Moved { host, peer, copied: buses.map(VfioBus::copied).sum() }
     }
 
     /// What its NIC is, where it has one.
@@ -369,6 +396,7 @@ impl Drives {
         for drive in &mut self.drives {
             drive.look(now);
             while let Some(told) = drive.ssd.told() {
+                self.moved += bytes(&told);
                 heard.push(hear(told, &block, &mut self.lent, pool));
             }
         }
@@ -376,7 +404,10 @@ impl Drives {
         link.look(now);
         while let Some(spoken) = link.spoken() {
             heard.push(match spoken {
-                Spoken::Told(told) => hear(told, &block, &mut self.lent, pool),
+                Spoken::Told(told) => {
+                    self.moved += bytes(&told);
+                    hear(told, &block, &mut self.lent, pool)
+                }
                 Spoken::Answer(ticket, answer) => Heard::Answer(ticket, answer),
             });
         }
@@ -403,6 +434,14 @@ impl Drives {
 
     fn now(&self) -> Nanos {
         self.start.elapsed().as_nanos() as Nanos
+    }
+}
+
+/// Bytes that were moved.
+fn bytes(told: &Told) -> u64 {
+    match told {
+        Told::Done(_, Outcome::Moved { bytes, .. }) => *bytes,
+        _ => 0,
     }
 }
 
@@ -514,21 +553,6 @@ fn take(container: &Container, address: &str) -> Result<Function, DriveError> {
         return Err(DriveError::NoInterrupts(address.to_owned()));
     }
     Ok(function)
-}
-
-/// Maps the memory at the first place that can be had.
-fn map(container: &Container, memory: Mapping) -> Result<(Arc<Mapping>, u64), DriveError> {
-    let memory = Arc::new(memory);
-    let mut refused = None;
-    for place in PLACES {
-        match container.map(&memory, place, Access::Both) {
-            Ok(()) => return Ok((memory, place)),
-            // Memory that may not be pinned may be so nowhere.
-            Err(error) if error.is_out_of_memory() => return Err(DriveError::Pinned(memory.length())),
-            Err(error) => _ = refused.get_or_insert(error),
-        }
-    }
-    Err(refused.map_or(DriveError::Pinned(memory.length()), DriveError::Vfio))
 }
 
 /// What a controller says of a namespace that is not there.
