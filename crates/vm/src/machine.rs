@@ -145,9 +145,21 @@ impl Machine {
 
     /// An SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one, and the card
     /// can drive the other. The first SSD's serial number is `dcs0`, the second one's `dcs1`.
-    pub fn nvme(mut self, image: &Path) -> Machine {
+    pub fn nvme(self, image: &Path) -> Machine {
+        self.nvme_with_memory(image, 0)
+    }
+
+    /// The same, where the second controller has memory of its own that other devices reach too (a persistent memory region): so many MiB, a
+    /// power of two, or none.
+    pub fn nvme_with_memory(mut self, image: &Path, mebibytes: u32) -> Machine {
         let n = self.ssds;
         self.ssds += 1;
+        let mut memory = String::new();
+        if mebibytes > 0 {
+            let backend = format!("memory-backend-memfd,id=ssd{n}memory,size={mebibytes}M,share=on");
+            self = self.arguments(["-object", &backend]);
+            memory = format!(",pmrdev=ssd{n}memory");
+        }
         let controller = format!("serial=dcs{n},subsys=ssd{n},max_ioqpairs=8");
         self.arguments([
             "-drive",
@@ -158,7 +170,7 @@ impl Machine {
             &format!("nvme,id=ssd{n}a,{controller}"),
             "-device",
             // Large transfers to another device's memory go through a buffer of this size.
-            &format!("nvme,id=ssd{n}b,{controller},x-max-bounce-buffer-size=1048576"),
+            &format!("nvme,id=ssd{n}b,{controller},x-max-bounce-buffer-size=1048576{memory}"),
             "-device",
             &format!("nvme-ns,drive=disk{n},bus=ssd{n}a,shared=on"),
         ])

@@ -31,8 +31,7 @@ pub fn run(options: &args::ServerDemo, report: &Report) -> Result<(), Failure> {
     let mut rig = Rig::boot(&contents, 1, options.nic, report)?;
     table::introduce(objects, rig.elapsed(), options.nic, report);
     for (direction, chain) in JOBS {
-        let rows = Who::ALL
-            .into_iter()
+        let rows = Who::all(direction == Direction::Receive, chain)
             .map(|who| rig.run_and_trace(Task::objects(who, direction, chain, objects), SAMPLE))
             .collect::<Result<Vec<_>, _>>()?;
         table::job(&rows, report);

@@ -17,6 +17,8 @@ use tempfile::TempDir;
 
 /// Of the guest.
 const MEMORY_MIB: u32 = 512;
+/// Of the SSD's second controller: what software that drives it has for blocks.
+const SSD_MEMORY_MIB: u32 = 32;
 /// The seed of the objects that the SSD has from the beginning.
 pub const SEED: u64 = 1;
 
@@ -96,7 +98,7 @@ impl Parts {
             // The processor's thread is found by its name.
             .arguments(["-name", "dcs,debug-threads=on"]);
         for image in &images {
-            machine = machine.nvme(image);
+            machine = machine.nvme_with_memory(image, SSD_MEMORY_MIB);
         }
         // The kernel's NICs first: it is known by that which are the card's.
         for nic in [wanted.nic.into(), Nic::Igb] {

@@ -20,7 +20,7 @@ pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Repor
     report.text(format_args!(
         "A server in QEMU, up after {seconds:.0} s: one SSD with two controllers, two NICs, the dcs card, a stock kernel.\n\
          The guest's kernel has ext4 on one controller, and one NIC ({nic:?}). The card and the software designs, in turn,\n\
-         drive the other controller; the card and software-nic the other NIC.\n\
+         drive the other controller; the card, software-nic and software-p2p the other NIC.\n\
          {objects} objects of 1 MiB, one transfer each, one after the other; a client outside checks every byte and digest."
     ));
 }
@@ -81,7 +81,7 @@ pub fn object(row: &Row, rows: &[Row]) -> Value {
         "device_interrupts_per_gib": figures.interrupts, "interrupts_per_gib": figures.all_interrupts,
         "system_calls_per_gib": figures.system_calls,
         "wall_s_in_qemu": row.outcome.counted.wall_ns as f64 / 1e9,
-        "interrupts": row.outcome.counted.interrupts,
+        "interrupts": row.outcome.counted.interrupts, "blocks": row.outcome.blocks,
     });
     if row.task.who == Who::Card {
         object["submissions_per_transfer"] = figures.submissions.into();
@@ -116,9 +116,22 @@ pub fn job(rows: &[Row], report: &Report) {
         ));
         report.object(&object(row, rows));
     }
+    rows.iter().for_each(|row| blocks(row, report));
     rows.iter().filter_map(|row| Some((row, median(&row.outcome)?))).for_each(|(row, transfer)| {
         breakdown(row, transfer, report);
     });
+}
+
+/// Where the data lay between SSD and NIC, or socket.
+fn blocks(row: &Row, report: &Report) {
+    let Some(blocks) = row.outcome.blocks else { return };
+    report.text(format_args!(
+        "  {}: devices moved {} into and out of host memory, {} into and out of the SSD's, where the processor copied {}",
+        row.task.who.name(),
+        human(blocks.host_bytes),
+        human(blocks.ssd_bytes),
+        human(blocks.copied_bytes),
+    ));
 }
 
 /// The transfer of median latency.

@@ -25,19 +25,22 @@ pub enum Who {
     SoftwareTcp,
     /// The same, and the process drives the card's NIC too, with a TCP of its own.
     SoftwareNic,
+    /// Software-controlled peer-to-peer: the same, and data lie in the SSD's own memory, from where the NIC takes them.
+    SoftwareP2p,
     /// The card, on its own controller of the SSD and its own NIC.
     Card,
 }
 
 impl Who {
-    /// Those that are measured.
-    pub const ALL: [Who; 4] = [Who::Host, Who::SoftwareTcp, Who::SoftwareNic, Who::Card];
+    /// Those that are measured, where they can do the job.
+    pub const ALL: [Who; 5] = [Who::Host, Who::SoftwareTcp, Who::SoftwareNic, Who::SoftwareP2p, Who::Card];
 
     pub fn name(self) -> &'static str {
         match self {
             Who::Host => "host",
             Who::SoftwareTcp => "software-tcp",
             Who::SoftwareNic => "software-nic",
+            Who::SoftwareP2p => "software-p2p",
             Who::Card => "card",
         }
     }
@@ -50,10 +53,20 @@ impl Who {
                 "software-optimised: NVMe in user space (VFIO), the kernel's TCP and NIC driver"
             }
             Who::SoftwareNic => "software-optimised: NVMe, NIC (VFIO) and TCP in user space",
+            Who::SoftwareP2p => {
+                "software-controlled P2P: the same, from the SSD's memory to the NIC; no operators, no receiving"
+            }
             Who::Card => "one command to the dcs card, which drives SSD and NIC",
         }
     }
 
+    /// Who can do such jobs. Peer-to-peer is SSD to NIC alone: no device on the bus is a processing unit, and what comes in lies between headers.
+    pub fn all(receives: bool, chain: &[&str]) -> impl Iterator<Item = Who> {
+        let peer = !receives && chain.is_empty();
+        Who::ALL.into_iter().filter(move |who| peer || *who != Who::SoftwareP2p)
+    }
+
+    /// Software-optimised: what the card is compared with.
     pub fn is_software(self) -> bool {
         matches!(self, Who::SoftwareTcp | Who::SoftwareNic)
     }
@@ -152,7 +165,7 @@ impl Task {
         for (number, stream) in self.streams.iter().enumerate() {
             let key = match self.who {
                 Who::Host => number,
-                Who::SoftwareTcp | Who::SoftwareNic => stream.set,
+                Who::SoftwareTcp | Who::SoftwareNic | Who::SoftwareP2p => stream.set,
                 Who::Card => 0,
             };
             match groups.iter_mut().find(|(other, _)| *other == key) {
@@ -237,6 +250,35 @@ pub struct Counters {
     pub interrupts: BTreeMap<String, u64>,
 }
 
+/// Bytes that SSD and NIC moved into blocks and out of them, by where the blocks lie; and those that the processor copied into the SSD's memory or
+/// out of it. What it copies in host memory is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocks {
+    pub host_bytes: u64,
+    pub ssd_bytes: u64,
+    pub copied_bytes: u64,
+}
+
+impl Blocks {
+    /// All of both.
+    pub fn and(self, other: Blocks) -> Blocks {
+        Blocks {
+            host_bytes: self.host_bytes + other.host_bytes,
+            ssd_bytes: self.ssd_bytes + other.ssd_bytes,
+            copied_bytes: self.copied_bytes + other.copied_bytes,
+        }
+    }
+
+    /// What came since.
+    pub fn since(self, before: Blocks) -> Blocks {
+        Blocks {
+            host_bytes: self.host_bytes - before.host_bytes,
+            ssd_bytes: self.ssd_bytes - before.ssd_bytes,
+            copied_bytes: self.copied_bytes - before.copied_bytes,
+        }
+    }
+}
+
 /// What came of a task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
@@ -246,6 +288,8 @@ pub struct Outcome {
     /// Commands that the library gave the card for the transfers, and interrupts of functions over VFIO meanwhile.
     pub submissions: u64,
     pub vfio_interrupts: u64,
+    /// Where the software designs had the data meanwhile.
+    pub blocks: Option<Blocks>,
     /// MD5 of each received object, in their order, as the kernel reads it from the disk afterwards.
     pub stored: Vec<String>,
     /// Where they were counted.

@@ -2,7 +2,7 @@
 
 use super::counters::{self, Snapshot};
 use super::movers::{self, Asked, Mover};
-use super::task::{Direction, Item, Outcome, Task, Transfer, Who};
+use super::task::{Blocks, Direction, Item, Outcome, Task, Transfer, Who};
 use crate::failure::{Exit, Failure};
 use crate::operate::Operators;
 use crate::workload::process::Helper;
@@ -71,6 +71,7 @@ fn side_by_side(task: &Task, groups: &[Vec<usize>]) -> io::Result<Outcome> {
                 all.transfers.extend(moved.transfers);
                 all.submissions += moved.submissions;
                 all.vfio_interrupts += moved.vfio_interrupts;
+                all.blocks = moved.blocks.map(|blocks| blocks.and(all.blocks.unwrap_or_default()));
             }
             Ok(all)
         })
@@ -106,31 +107,33 @@ struct Moved {
     transfers: Vec<Transfer>,
     submissions: u64,
     vfio_interrupts: u64,
+    blocks: Option<Blocks>,
 }
 
 /// Has it done, and counts what it takes.
 fn count(act: impl FnOnce() -> io::Result<Moved>) -> io::Result<Outcome> {
     syscalls::mark();
     let snapshot = Snapshot::take()?;
-    let Moved { transfers, submissions, vfio_interrupts } = act()?;
+    let Moved { transfers, submissions, vfio_interrupts, blocks } = act()?;
     let counted = snapshot.until_now()?;
     syscalls::mark();
-    Ok(Outcome { transfers, counted, submissions, vfio_interrupts, ..Outcome::default() })
+    Ok(Outcome { transfers, counted, submissions, vfio_interrupts, blocks, ..Outcome::default() })
 }
 
 /// Makes connections, does a task over them, ends them.
 fn connected(task: &Task, mover: &mut dyn Mover, streams: &[usize]) -> io::Result<Moved> {
     let vfio = || if task.who == Who::Card { counters::vfio_interrupts() } else { Ok(0) };
     streams.iter().try_for_each(|stream| mover.connect(task.streams[*stream]))?;
-    let before = (mover.submissions(), vfio()?);
+    let before = (mover.submissions(), vfio()?, mover.blocks().unwrap_or_default());
     let mut transfers = match streams.len() {
         1 => transfers(task, mover)?,
         count => interleaved(task, mover, count)?,
     };
     transfers.iter_mut().for_each(|transfer| transfer.stream = streams[transfer.stream]);
     let (submissions, vfio_interrupts) = (mover.submissions() - before.0, vfio()? - before.1);
+    let blocks = mover.blocks().map(|blocks| blocks.since(before.2));
     (0..streams.len()).try_for_each(|connection| mover.end(connection))?;
-    Ok(Moved { transfers, submissions, vfio_interrupts })
+    Ok(Moved { transfers, submissions, vfio_interrupts, blocks })
 }
 
 /// All objects over each of several connections: the next one of a connection is asked for when one of its own is done.

@@ -10,8 +10,19 @@ use std::time::{Duration, Instant};
 const JOBS: [&str; 4] =
     ["SSD -> NIC", "SSD -> md5 -> NIC", "SSD -> md5,aes256-ctr -> NIC", "NIC -> crc32c -> SSD"];
 const DESIGNS: [&str; 4] = ["host", "software-tcp", "software-nic", "card"];
+/// What moves data from device to device, without a processing unit between them.
+const PEER: &str = "software-p2p";
 /// Exit code where there can be no virtual server.
 const UNAVAILABLE: i32 = 9;
+
+/// Those that do a job: where there are no operators, and nothing is received, peer-to-peer too.
+fn designs(peer: bool) -> Vec<&'static str> {
+    let mut designs = DESIGNS.to_vec();
+    if peer {
+        designs.insert(3, PEER);
+    }
+    designs
+}
 
 fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"))
@@ -30,17 +41,24 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
     let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
     let checks = of("check");
     // Each job by each design, measured and traced.
-    assert_eq!(checks.len(), JOBS.len() * DESIGNS.len() * 2);
+    let count = JOBS.len() * DESIGNS.len() + 1;
+    assert_eq!(checks.len(), count * 2);
     for check in checks {
         assert!(check["ok"] == true && check["bytes"] == 4 << 20, "{check}");
         let digests = if check["job"] == JOBS[0] { 0 } else { 4 };
         assert_eq!(check["digests"], digests, "{check}");
     }
     let rows = of("measurement");
-    for (job, rows_of) in JOBS.iter().zip(rows.chunks(DESIGNS.len())) {
-        let [host, tcp, nic, card] = rows_of else { panic!("{job} is missing") };
-        for (row, by) in rows_of.iter().zip(DESIGNS) {
-            assert!(row["job"] == *job && row["by"] == by && row["bytes_verified"] == 4 << 20, "{row}");
+    for job in JOBS {
+        let rows_of: Vec<_> = rows.iter().copied().filter(|row| row["job"] == job).collect();
+        let (host, tcp, nic, peer, card) = match rows_of[..] {
+            [host, tcp, nic, peer, card] => (host, tcp, nic, Some(peer), card),
+            [host, tcp, nic, card] => (host, tcp, nic, None, card),
+            _ => panic!("{job} is missing"),
+        };
+        assert_eq!(peer.is_some(), job == JOBS[0]);
+        for (row, by) in rows_of.iter().zip(designs(peer.is_some())) {
+            assert!(row["job"] == job && row["by"] == by && row["bytes_verified"] == 4 << 20, "{row}");
             assert!(number(row, "guest_cpu_s_per_gib") > 0.0 && number(row, "process_cpu_s_per_gib") > 0.0);
             // What is not idle is the process, the kernel, and whatever waits.
             assert!(number(row, "guest_not_idle_s_per_gib") > 0.0);
@@ -50,7 +68,7 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
         assert_eq!(number(card, "submissions_per_transfer"), 1.0);
         assert!(number(card, "card_interrupts_per_transfer") <= 1.0, "{card}");
         let of_devices = "device_interrupts_per_gib";
-        for other in [host, tcp, nic] {
+        for other in [Some(host), Some(tcp), Some(nic), peer].into_iter().flatten() {
             assert!(number(card, of_devices) < number(other, of_devices) / 2.0, "{other} {card}");
         }
         // The process drives the SSD, or that and the NIC.
@@ -58,6 +76,15 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
             row["interrupts"].as_object().unwrap().keys().filter(|name| name.contains("vfio")).count()
         };
         assert_eq!((of_vfio(tcp), of_vfio(nic)), (1, 2), "{tcp} {nic}");
+        // Peer-to-peer: no byte of the data through host memory, and none past the processor.
+        let blocks = |row: &Value, name: &str| row["blocks"][name].as_u64().unwrap();
+        for (row, ssd) in [(Some(nic), 0), (peer, 2 * (4 << 20))] {
+            let Some(row) = row else { continue };
+            let host = 2 * (4 << 20) - ssd;
+            assert_eq!((blocks(row, "host_bytes"), blocks(row, "ssd_bytes")), (host, ssd), "{row}");
+            assert_eq!(blocks(row, "copied_bytes"), 0, "{row}");
+        }
+        assert!(host["blocks"].is_null() && card["blocks"].is_null());
         // A debug build, four objects, a busy machine: the figure proper is the release build's.
         let ratio = number(card, "guest_cpu_ratio");
         assert!(ratio > 0.0 && (ratio < 1.0 || !job.contains("aes")), "{card}");
@@ -65,10 +92,12 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
         assert!(ratio > 0.0 && (ratio < 1.0 || !job.contains("aes")), "{card}");
     }
     let breakdowns = of("breakdown");
-    assert_eq!(breakdowns.len(), JOBS.len() * DESIGNS.len());
+    assert_eq!(breakdowns.len(), count);
     for row in breakdowns {
         let through = row["path"].as_array().unwrap().iter().any(|path| path == "VFIO");
         assert_eq!(through, row["by"].as_str().unwrap().starts_with("software"), "{row}");
+        let through = row["path"].as_array().unwrap().iter().any(|path| path == "peer-to-peer");
+        assert_eq!(through, [PEER, "card"].iter().any(|by| row["by"] == *by), "{row}");
         let stages = row["stages"].as_array().unwrap();
         assert!(stages.len() >= 2 && number(row, "latency_ns") > 0.0);
         assert!(stages.iter().all(|stage| number(stage, "last_ns") <= number(row, "latency_ns")), "{row}");
@@ -154,14 +183,16 @@ fn the_experiments_in_the_guest_have_every_byte_right() {
     };
     for (experiment, jobs) in [("guest-object", 1), ("guest-balancer", 2)] {
         let rows = of(experiment);
-        assert_eq!(rows.len(), jobs * DESIGNS.len(), "{experiment}");
+        // Peer-to-peer is a sender of what it does not process.
+        let peer = usize::from(experiment == "guest-balancer");
+        assert_eq!(rows.len(), jobs * DESIGNS.len() + peer, "{experiment}");
         for row in rows {
             assert!(number(row, "guest_cpu_s_per_gib") > 0.0 && number(row, "system_calls_per_gib") > 0.0);
             assert!(number(row, "bytes_verified") > 0.0 && number(row, "mib_per_s_in_qemu") > 0.0, "{row}");
         }
     }
     let rows = of("guest-contention");
-    assert_eq!(rows.len(), 2 * DESIGNS.len());
+    assert_eq!(rows.len(), 2 * designs(true).len());
     let kept = |by: &str| {
         let row = rows.iter().find(|row| row["by"] == by && row["spinners"] == 24);
         number(row.unwrap(), "kept")
@@ -170,7 +201,7 @@ fn the_experiments_in_the_guest_have_every_byte_right() {
     assert!(kept("host") < 0.6 && kept("card") > 2.0 * kept("host"), "{} {}", kept("host"), kept("card"));
     for experiment in ["guest-contention", "guest-object", "guest-balancer", "guest-scaling"] {
         let svg = String::from_utf8(place.read(&format!("bars-{experiment}.svg"))).unwrap();
-        assert!(DESIGNS.iter().all(|by| svg.contains(by)), "{experiment}");
+        assert!(designs(experiment != "guest-object").iter().all(|by| svg.contains(by)), "{experiment}");
         let is_it = |line: &&Value| line["event"] == "figure" && line["experiment"] == experiment;
         assert!(lines.iter().filter(is_it).any(|line| line["to_reach"].is_string()), "{experiment}");
     }

@@ -34,9 +34,9 @@ what is not.";
 
 const IN_QEMU: &str = "\
 A stock Linux guest and the card, booted in QEMU: the same jobs by the guest's kernel (host), by software in user space that drives the SSD itself, with \
-the kernel's TCP (software-tcp) or a NIC and a TCP of its own (software-nic), and by one command to the card, on the same devices. QEMU emulates each instruction, so that its seconds mean nothing; ratios of guest CPU \
-time, and counts, are what is compared. Of the papers' designs, software-controlled P2P and the integrated device are missing here: QEMU has no GPU \
-and no such device. docs/server.md says what is counted.";
+the kernel's TCP (software-tcp) or a NIC and a TCP of its own (software-nic, and software-p2p, where data go from the SSD's own memory to the NIC), and by one command to the card, on the same devices. QEMU emulates each instruction, so that its seconds mean nothing; ratios of guest CPU \
+time, and counts, are what is compared. Of the papers' designs, software-controlled P2P is here without processing, as QEMU has no GPU, and the \
+integrated device is missing. docs/server.md says what is counted.";
 
 /// The page, and what it is made of: everything that was measured, and what a guest printed, if anything.
 pub struct Page<'a> {

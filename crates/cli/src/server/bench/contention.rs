@@ -47,7 +47,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     let mut rows: Vec<Measurement> = Vec::new();
     for round in 0..size.rounds {
         let levels = if round == 0 && !options.quick { &SPINNERS[..] } else { &ENDS[..] };
-        for who in Who::ALL {
+        for who in Who::all(false, &[]) {
             let mut alone = None;
             for spinners in levels {
                 let row = rig.run(task(who, *spinners, &size))?;
@@ -81,6 +81,7 @@ fn add(rows: &mut Vec<Measurement>, row: Measurement, kept: f64) {
     known.bytes_verified += row.bytes_verified;
     known.digests_verified += row.digests_verified;
     known.transfers += row.transfers;
+    known.blocks = row.blocks.map(|blocks| blocks.and(known.blocks.unwrap_or_default()));
 }
 
 pub fn median(values: &[f64]) -> f64 {

@@ -2,6 +2,7 @@
 
 use crate::server::rig::Row;
 use crate::server::table::{Figures, ratios};
+use crate::server::task::Blocks;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub struct Measurement {
     pub process_cpu_s_per_gib: f64,
     pub device_interrupts_per_gib: f64,
     pub system_calls_per_gib: Option<f64>,
+    /// Where the software designs had the data.
+    pub blocks: Option<Blocks>,
     pub transfers: usize,
     pub bytes_verified: u64,
     pub digests_verified: u64,
@@ -68,6 +71,7 @@ impl Measurement {
             process_cpu_s_per_gib: figures.process,
             device_interrupts_per_gib: figures.interrupts,
             system_calls_per_gib: figures.system_calls,
+            blocks: row.outcome.blocks,
             transfers: row.outcome.transfers.len(),
             bytes_verified: row.bytes,
             digests_verified: row.digests,

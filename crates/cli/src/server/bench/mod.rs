@@ -73,9 +73,11 @@ compares every byte and digest.
   software-tcp  software-optimised: the process drives the SSD itself over VFIO; data in host memory, operators on the processor; the
                 kernel's TCP and NIC driver
   software-nic  the same, and the process drives the NIC too, with a TCP of its own
+  software-p2p  software-controlled P2P: as software-nic, and data lie in the SSD's own memory, from where the NIC takes them; SSD -> NIC
+                without operators, so that it is in contention and the balancer's sender alone
   card          one command to the dcs card
 
-Ratios to the software-optimised design are to the leaner of the two.
+Ratios to the software-optimised design are to the leaner of the two (software-tcp, software-nic).
 
 QEMU emulates each instruction: its seconds mean nothing. Guest CPU seconds per GiB are compared with each other, bandwidth beside
 spinners with that beside none, several sets with one. What is in no server of QEMU's (a GPU, an integrated device) is in dcs bench server, in virtual time.

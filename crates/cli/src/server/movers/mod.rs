@@ -4,10 +4,11 @@ mod card;
 mod kernel;
 mod software;
 
-use super::task::{Direction, Item, Stage, Stream, Task, Transfer, Who};
+use super::task::{Blocks, Direction, Item, Stage, Stream, Task, Transfer, Who};
 use crate::operate;
 use dcs::card::net::Connection;
 use dcs::{Completion, Op, Session, Sink, Source};
+use software::Way;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -30,6 +31,11 @@ pub trait Mover {
     /// Ends its side of a stream, and hears from the client that it has everything.
     fn end(&mut self, connection: usize) -> io::Result<()>;
 
+    /// What went through its blocks so far, where that is known.
+    fn blocks(&self) -> Option<Blocks> {
+        None
+    }
+
     /// Commands that were given to a device so far.
     fn submissions(&self) -> u64 {
         0
@@ -51,8 +57,9 @@ pub enum Asked {
 pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Mover>> {
     Ok(match task.who {
         Who::Host => Box::new(kernel::Loop::new()),
-        Who::SoftwareTcp => Box::new(software::Driver::new(false, task.in_flight, set)?),
-        Who::SoftwareNic => Box::new(software::Driver::new(true, task.in_flight, set)?),
+        Who::SoftwareTcp => Box::new(software::Driver::new(Way::KernelTcp, task.in_flight, set)?),
+        Who::SoftwareNic => Box::new(software::Driver::new(Way::Nic, task.in_flight, set)?),
+        Who::SoftwareP2p => Box::new(software::Driver::new(Way::PeerToPeer, task.in_flight, set)?),
         Who::Card => Box::new(card::Card::new(task.in_flight, task.sets())?),
     })
 }

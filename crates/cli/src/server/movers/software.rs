@@ -6,7 +6,7 @@
 //! to do.
 
 use super::{Asked, Mover, at, open, request_id};
-use crate::server::task::{Direction, Item, Stream};
+use crate::server::task::{Blocks, Direction, Item, Stream};
 use dcs::card::Options;
 use dcs::card::extents::{self, Purpose};
 use dcs::card::net::Connection;
@@ -24,13 +24,23 @@ const PIECES: usize = 16;
 
 pub struct Driver {
     wires: Vec<(Wire, Stream)>,
-    /// It drives a NIC too.
-    nic: bool,
+    way: Way,
     namespace: Namespace,
     session: Session,
     in_flight: usize,
     // The last to go: it stops the devices.
     engine: Engine,
+}
+
+/// Which way the data go, from the SSD on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Host memory, and the kernel's TCP and NIC.
+    KernelTcp,
+    /// Host memory, and from there the NIC takes them.
+    Nic,
+    /// The SSD's own memory, and from there the NIC takes them.
+    PeerToPeer,
 }
 
 /// Whose TCP it is.
@@ -41,13 +51,17 @@ enum Wire {
 
 impl Driver {
     /// On the SSD, and the NIC, of that set.
-    pub fn new(nic: bool, in_flight: usize, set: usize) -> io::Result<Driver> {
+    pub fn new(way: Way, in_flight: usize, set: usize) -> io::Result<Driver> {
         let options = Options::from_environment().map_err(io::Error::other)?;
         let disk =
             options.disks.get(set).ok_or_else(|| io::Error::other("DCS_CARD_DISKS names too few SSDs"))?;
         dcs_vfio::bind(&disk.function).map_err(io::Error::other)?;
         let mut builder = Engine::builder().backend(Backend::Kernel).driver(dcs::Driver::Caller);
         builder = builder.block_size(BLOCK).blocks(BLOCKS).nvme(disk.function.as_str(), None);
+        if way == Way::PeerToPeer {
+            builder = builder.peer_to_peer();
+        }
+        let nic = way != Way::KernelTcp;
         if nic {
             let nic = options.nics.get(set).cloned();
             let nic = nic.ok_or_else(|| io::Error::other("DCS_CARD_NIC names too few NICs"))?;
@@ -58,7 +72,7 @@ impl Driver {
         let namespace = engine.namespaces().first().cloned();
         let namespace = namespace.ok_or_else(|| io::Error::other("the SSD has no namespace"))?;
         let session = engine.session().map_err(io::Error::other)?;
-        Ok(Driver { wires: Vec::new(), nic, namespace, session, in_flight, engine })
+        Ok(Driver { wires: Vec::new(), way, namespace, session, in_flight, engine })
     }
 
     /// Where a file lies: the whole disk is one file system, so that its blocks are the namespace's.
@@ -87,9 +101,11 @@ impl Wire {
 
 impl Mover for Driver {
     fn connect(&mut self, stream: Stream) -> io::Result<()> {
-        let wire = match self.nic {
-            true => Wire::Own(self.engine.connect(stream.client).map_err(io::Error::other)?),
-            false => {
+        let wire = match self.way {
+            Way::Nic | Way::PeerToPeer => {
+                Wire::Own(self.engine.connect(stream.client).map_err(io::Error::other)?)
+            }
+            Way::KernelTcp => {
                 let socket = TcpStream::connect(stream.client)?;
                 let handle = Handle::new(&socket).map_err(io::Error::other)?;
                 Wire::Kernel(socket, handle)
@@ -121,6 +137,15 @@ impl Mover for Driver {
 
     fn wait_any(&self) {
         self.session.wait_any();
+    }
+
+    fn blocks(&self) -> Option<Blocks> {
+        let counted = self.engine.statistics();
+        Some(Blocks {
+            host_bytes: counted.host_bytes,
+            ssd_bytes: counted.peer_bytes,
+            copied_bytes: counted.peer_copied,
+        })
     }
 
     fn end(&mut self, connection: usize) -> io::Result<()> {
