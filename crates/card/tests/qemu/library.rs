@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,12 +43,17 @@ fn an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel() {
     let mut initramfs = Initramfs::new(&tools).unwrap();
     initramfs.modules(&["vfio-pci", "vfio_iommu_type1"]).unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
-    let script = "export DISK=$(disk)\n\
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let script = format!(
+        "export DISK=$(disk) OTHER=10.0.3.2:{}\n\
         mkdir -p /mnt; mount -t ext4 $DISK /mnt || echo 'no ext4'\n\
-        guest-side --ignored --exact library::the_application_in_the_guest --nocapture --test-threads 1";
+        guest-side --ignored --exact library::the_application_in_the_guest --nocapture --test-threads 1",
+        other.local_addr().unwrap().port()
+    );
     let machine = Machine::new().limit(LIMIT).iommu().nvme(&image);
-    let machine = machine.nic(Nic::Igb, &Network::User(vec![forward])).card(&socket);
-    let mut guest = machine.start(&tools, &initramfs.finish(script), folder.path()).unwrap();
+    let machine = machine.nic(Nic::Igb, &Network::User(vec![forward])).nic(Nic::Igb, &Network::Subnet(3));
+    let machine = machine.card(&socket);
+    let mut guest = machine.start(&tools, &initramfs.finish(&script), folder.path()).unwrap();
     guest.wait_for("@listening", LIMIT).unwrap();
     let mut stream = TcpStream::connect(here).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -59,9 +64,20 @@ fn an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel() {
     stream.write_all(&received).unwrap();
     assert_eq!(guest.wait_for("@received ", LIMIT).unwrap(), hex(&md5(&received)));
     println!("{}", guest.wait_for("@times ", LIMIT).unwrap());
+    for _ in WAYS {
+        let (mut stream, _) = other.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).unwrap();
+        assert!(got == sent[..100_000], "every byte, by the other NIC");
+    }
     guest.wait_for("@guest's end", LIMIT).unwrap();
     drop(card);
 }
+
+/// The card's addresses, and how the other NIC is come by: its network, or what is said.
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(10, 0, 3, 15)];
+const WAYS: [Option<Ipv4Addr>; 2] = [None, Some(ADDRESSES[1])];
 
 /// The function that the card may have: the last of its class.
 fn function(class: u32) -> String {
@@ -75,15 +91,21 @@ fn the_application_in_the_guest() {
         function: function(0x01_0802),
         device: Some(PathBuf::from(std::env::var_os("DISK").expect("the script says"))),
     };
-    let address = Ipv4Addr::new(10, 0, 2, 15);
-    let gateway = Some(Ipv4Addr::new(10, 0, 2, 2));
-    let nic = CardNic { function: function(0x02_0000), address, prefix: 24, gateway };
-    let options = Options { card: None, disks: vec![disk], nics: vec![nic] };
+    let nics = dcs_vfio::functions(Some(0x8086), None, Some(0x02_0000)).into_iter().zip(ADDRESSES);
+    let nic = |(function, address)| CardNic { function, address, prefix: 24, gateway: None };
+    let nics = nics.map(nic).collect();
+    let options = Options { card: None, disks: vec![disk], nics };
     let engine = Engine::builder().backend(Backend::Card).card(options).start().unwrap();
+    assert!(engine.addresses().eq(ADDRESSES));
     let session = engine.session().unwrap();
-    let listener = engine.listen(PORT).unwrap();
+    let error = engine.listen(PORT).unwrap_err().to_string();
+    assert!(error.contains("at which address"), "{error}");
+    let error = engine.listen_at("10.0.2.16:80".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("none of the engine's NICs"), "{error}");
+    let listener = engine.listen_at(SocketAddrV4::new(ADDRESSES[0], PORT)).unwrap();
     println!("@listening");
     let connection = listener.accept().unwrap();
+    assert_eq!(connection.local(), ADDRESSES[0]);
     let file = File::open("/mnt/blob").unwrap();
     let done = session.transfer(Source::file(&file, ..), [Op::Md5], Sink::connection(&connection)).unwrap();
     let done = done.wait().unwrap();
@@ -141,8 +163,26 @@ fn the_application_in_the_guest() {
     println!("@received {}", hex(&md5(&bytes)));
     assert_eq!(done.digests[0].to_string(), hex(&md5(&bytes)));
     println!("@times {done:?}");
+    by_the_other_nic(&engine, &session, &file);
     drop((listener, connection, session, engine));
     println!("@guest's end");
+}
+
+fn by_the_other_nic(engine: &Engine, session: &dcs::Session, file: &File) {
+    let to = std::env::var("OTHER").expect("the script says").parse().unwrap();
+    for way in WAYS {
+        let connection = match way {
+            None => engine.connect(to).unwrap(),
+            Some(local) => engine.connect_from(local, to, Some(LIMIT)).unwrap(),
+        };
+        assert_eq!(connection.local(), ADDRESSES[1]);
+        let (source, sink) = (Source::file(file, ..100_000), Sink::connection(&connection));
+        session.transfer(source, [], sink).unwrap().wait().unwrap();
+        connection.shutdown().unwrap();
+        // Until the peer has it, and ends its own stream.
+        let rest = session.transfer(Source::connection(&connection), [], Sink::memory(1)).unwrap().wait();
+        assert_eq!(rest.unwrap().bytes_out, 0);
+    }
 }
 
 fn file_rw() -> File {
