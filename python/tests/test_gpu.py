@@ -32,6 +32,26 @@ with dcs.Engine(gpu=0) as engine:
         raise SystemExit("another digest was taken")
 """
 
+FILES = """
+import dcs, hashlib, os, tempfile
+data = os.urandom(300_000)
+with tempfile.TemporaryFile(dir=os.environ["PLACE"]) as file:
+    file.write(data)
+    file.flush()
+    for mode in ["on", "off"]:
+        with dcs.Engine(gpu=0, gpu_storage=mode) as engine:
+            transfer = dcs.transfer(file, dcs.Memory(len(data)), "gpu:md5", source_cache="off", engine=engine)
+            done = transfer.result()
+            assert done.memory == data and done.digests["md5"] == hashlib.md5(data).digest()
+            assert ("GPUDirect Storage" in done.path) == (mode == "on"), done.path
+try:
+    dcs.Engine(gpu=0, gpu_storage="perhaps")
+except ValueError as error:
+    assert "gpu_storage is auto, on or off, not" in str(error), error
+else:
+    raise SystemExit("a mode that is none was taken")
+"""
+
 MISSING = """
 import dcs, errno
 try:
@@ -44,7 +64,9 @@ else:
 
 
 def run(program, library):
-    environment = {**os.environ, "DCS_CUDA_LIBRARY": str(library)}
+    place = str(pathlib.Path(library).parent)
+    libraries = {"DCS_CUDA_LIBRARY": str(library), "DCS_CUFILE_LIBRARY": str(library)}
+    environment = {**os.environ, **libraries, "PLACE": place}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
 
 
@@ -56,6 +78,7 @@ def test_a_gpu_does_what_the_cpu_does(tmp_path):
     flags = ["-std=c++17", "-O1", "-Wno-unknown-pragmas", "-shared", "-fPIC", "-pthread"]
     subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True)
     run(GOOD, library)
+    run(FILES, library)
 
 
 def test_without_a_driver_there_is_no_gpu():

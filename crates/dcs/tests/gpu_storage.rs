@@ -8,7 +8,7 @@
 mod stand_in;
 
 use dcs::gpu::StorageError;
-use dcs::{Completion, Engine, Mode, Op, Operator, Sink, Source, Stage, Status};
+use dcs::{Completion, Driver, Engine, Io, Mode, Op, Operator, Sink, Source, Stage, Status};
 use dcs_abi::result::{PATH_GPU, PATH_GPU_STORAGE, PATH_SOURCE_CACHED, PATH_SOURCE_DIRECT};
 use dcs_ndp::sequential;
 use std::fs::File;
@@ -110,6 +110,24 @@ fn files_go_to_the_gpu_and_come_to_the_same() {
     }
     assert!(engine.gpu_trouble().is_none(), "{:?}", engine.gpu_trouble());
     assert!(engine.statistics().is_idle);
+}
+
+#[test]
+fn whoever_drives_and_however_the_kernel_is_asked() {
+    let Some(library) = stand_in::library() else { return };
+    let input = data(20 * BLOCK as usize + 5, 4);
+    for (driver, io) in [(Driver::Caller, Io::Auto), (Driver::Caller, Io::Plain), (Driver::Thread, Io::Plain)]
+    {
+        let builder = builder().driver(driver).io(io).gpu(0).gpu_library(library);
+        let engine = builder.gpu_storage(Mode::On).gpu_storage_library(library).start().unwrap();
+        let session = engine.session().unwrap();
+        for chain in chains() {
+            let source = Source::file(&uncached(&input), ..).cache(Mode::Off);
+            let done = session.transfer(source, chain.clone(), room(input.len())).unwrap().wait().unwrap();
+            check(&done, &chain, &input);
+            assert!(done.path.has(PATH_GPU_STORAGE), "{driver:?} {io:?} {:?}", done.path);
+        }
+    }
 }
 
 #[test]

@@ -84,6 +84,8 @@ static void gpus(void) {
     options.gpu = 1;
     struct dcs_engine *none = NULL;
     FAILS(dcs_engine_start(&options, &none), ENODEV);
+    options.gpu_storage = DCS_MODE_OFF + 1;
+    FAILS(dcs_engine_start(&options, &none), EINVAL);
     CHECK(none == NULL);
     char line[200];
     size_t length = dcs_gpu_sentence(1, line, sizeof line);

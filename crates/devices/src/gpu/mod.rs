@@ -71,6 +71,8 @@ const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("ker
 const LANES: usize = 4;
 /// Copies of blocks in a batch at most, and so its jobs: a driver holds about a thousand things that a GPU is to do, and makes who brings more wait.
 const JOBS: usize = 240;
+// Beside the copies: the jobs in and out, the kernel, the end, and the call that wakes.
+const _: () = assert!(LANES * (JOBS + 5) < 1000);
 /// Jobs that are not divided among lanes: a launch costs about as much as the copies of so many.
 const TOGETHER: usize = 16;
 /// Room behind a block's mirror: kernels work in units of 16 bytes, at both ends.
