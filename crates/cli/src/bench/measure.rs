@@ -221,7 +221,7 @@ impl Scenario<'_> {
         let over_the_wire: u64 = client.hear()?;
         self.check_bytes(&account, over_the_wire)?;
         if marks.bytes == 0 {
-            let text = format!("nothing was moved in {measure_s} s: give it more --seconds");
+            let text = format!("nothing was moved in {:.1} s: give it more --seconds", marks.wall_s);
             return Err(io::Error::other(text));
         }
         Ok((marks, account))
