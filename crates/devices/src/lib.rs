@@ -14,6 +14,7 @@
 //!                                     +--> copy    sendfile, splice, copy_file_range
 //!                                     |
 //!                                     +--> drives  an NVMe host's commands, a NIC's frames, over VFIO; an eventfd tells of their end
+//!                                     +--> gpu     a file to the GPU's memory; an eventfd tells of the end
 //!                                     +--> not ready: ring (poll) or poll(2), then again
 //!                                     +--> disk:      ring (read, write, fsync, zero-copy send), or a plain call
 //! ```
@@ -27,7 +28,7 @@
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | `ring` | io_uring, and all that is unsafe about it |
 //! | [`drives`] | SSDs and a NIC that the process drives itself, over VFIO |
-//! | [`gpu`] | a GPU that processes blocks, by CUDA's driver |
+//! | [`gpu`] | a GPU that processes blocks, by CUDA's driver, and reads files, by cuFile |
 //!
 //! ## Over a bus
 //!

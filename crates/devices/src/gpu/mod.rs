@@ -16,12 +16,19 @@
 //! A job waits only while all lanes are busy; those that wait by then go together. Nothing here waits: each call gives the driver something
 //! to do or asks whether it is done.
 //!
+//! Where the source is a file, the GPU may read it itself (cuFile): to the beginning of a block's mirror, on threads whose calls wait. Jobs on such a block are given no
+//! copy. It is kept out of the pool until somebody else than the GPU comes to it, since its bytes may be on the GPU alone.
+//!
+//! ```text
+//!   Read --> readers: file --> mirror, and from there to the block where the host needs the bytes --> Fetched; else it is read by the host
+//! ```
+//!
 //! A block that is with the GPU is out of the pool, so that nobody else can touch it. Each has its mirror: memory of the GPU that no other block
 //! uses, so that nothing is allocated while data flow.
 //!
 //! What a call of the driver refuses fails its batch. What the GPU itself does wrong (a fault in a kernel, an uncorrectable error in
 //! memory, a GPU that has fallen off the bus) makes the driver refuse all that follows: the context is destroyed then, after which the GPU is at no block any
-//! more, and only then are blocks given back and their operations failed.
+//! more, and only then are blocks given back and their operations failed. Reads that are under way are waited for before.
 //!
 //! # What it doesn't implement
 //!

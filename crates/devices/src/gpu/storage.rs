@@ -134,6 +134,9 @@ pub enum StorageError {
         "cuFile is in compatibility mode, in which it reads through the host's memory itself: the kernel module nvidia-fs is not loaded"
     )]
     Compatibility,
+    /// The library would hang.
+    #[error("there is no /proc/modules here, without which cuFile does not work")]
+    NoModules,
     /// It is not the library of this GPU's driver.
     #[error("of cuFile and CUDA's driver one is a stand-in for tests, and the other is none")]
     Mixed,
@@ -190,6 +193,10 @@ impl CuFile {
             .map_err(|(library, why)| StorageError::Missing { library, why })?;
         if library.is_stand_in() != context.is_stand_in() {
             return Err(StorageError::Mixed);
+        }
+        // Where the list of modules is not there (gVisor), version 1.14.1 looks for its end for ever.
+        if !library.is_stand_in() && !Path::new("/proc/modules").exists() {
+            return Err(StorageError::NoModules);
         }
         // SAFETY: the library is cuFile by its name, or whoever names another one says so.
         let entry = unsafe { EntryPoints::load(&library) }
