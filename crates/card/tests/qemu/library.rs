@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dcs::card::{Disk, Nic as CardNic, Options, extents};
-use dcs::{Backend, Engine, Op, Sink, Source, Status};
+use dcs::{Backend, Engine, Op, Session, Sink, Source, Stage, Status};
 use dcs_card::card::Config;
 use dcs_card::vfio_user::serve::serve;
 use dcs_vm::machine::Forward;
@@ -71,8 +71,10 @@ fn an_application_in_the_guest_uses_the_card_as_it_uses_the_kernel() {
         stream.read_to_end(&mut got).unwrap();
         assert!(got == sent[..100_000], "every byte, by the other NIC");
     }
-    guest.wait_for("@guest's end", LIMIT).unwrap();
+    guest.wait_for("@pull the card", LIMIT).unwrap();
     drop(card);
+    guest.wait_for("@told of it", LIMIT).unwrap();
+    guest.wait_for("@guest's end", LIMIT).unwrap();
 }
 
 /// The card's addresses, and how the other NIC is come by: its network, or what is said.
@@ -164,11 +166,12 @@ fn the_application_in_the_guest() {
     assert_eq!(done.digests[0].to_string(), hex(&md5(&bytes)));
     println!("@times {done:?}");
     by_the_other_nic(&engine, &session, &file);
+    pulled_out(&engine, &session, &file);
     drop((listener, connection, session, engine));
     println!("@guest's end");
 }
 
-fn by_the_other_nic(engine: &Engine, session: &dcs::Session, file: &File) {
+fn by_the_other_nic(engine: &Engine, session: &Session, file: &File) {
     let to = std::env::var("OTHER").expect("the script says").parse().unwrap();
     for way in WAYS {
         let connection = match way {
@@ -185,12 +188,30 @@ fn by_the_other_nic(engine: &Engine, session: &dcs::Session, file: &File) {
     }
 }
 
+/// A card that is pulled out leaves nobody waiting.
+fn pulled_out(engine: &Engine, session: &Session, file: &File) {
+    let other = engine.connect(std::env::var("OTHER").expect("the script says").parse().unwrap()).unwrap();
+    let never = || session.transfer(Source::connection(&other), [], Sink::memory(1)).unwrap();
+    let waiting = [never(), never()];
+    println!("@pull the card");
+    let later = session.transfer(Source::file(file, ..), [], Sink::memory(BYTES));
+    for transfer in waiting.into_iter().chain([never()]) {
+        let error = transfer.wait().unwrap_err();
+        assert_eq!((error.status, error.stage), (Status::DeviceReset, Stage::Frontend), "{error}");
+    }
+    // The last that it may have done.
+    let _ = later.unwrap().wait();
+    assert!(engine.connect("10.0.3.2:1".parse().unwrap()).is_err());
+    assert!(engine.statistics().is_idle);
+    println!("@told of it");
+}
+
 fn file_rw() -> File {
     File::options().read(true).write(true).open("/mnt/blob").unwrap()
 }
 
 /// Files that are written, or lose their place, while the card reads them.
-fn changing_files(session: &dcs::Session) {
+fn changing_files(session: &Session) {
     let length = 8 << 20;
     let file =
         File::options().read(true).write(true).create(true).truncate(true).open("/mnt/changing").unwrap();

@@ -48,6 +48,11 @@ const START: Duration = Duration::from_secs(30);
 /// Maximum transmission unit.
 const MTU: u32 = 1500;
 
+/// Controller configuration and status, and two bits of the latter. [NVMe Base 2.1, 3.1.4]
+const CC: u64 = 0x14;
+const CSTS: u64 = 0x1c;
+const READY: u32 = 1;
+const FATAL: u32 = 2;
 /// Registers of the engine's own. [dcs_abi::register]
 const ENGINE_BLOCKS: u64 = 0xf0c;
 const ENGINE_BLOCKS_FREE: u64 = 0xf10;
@@ -166,10 +171,10 @@ impl Hardware {
         if self.registers.read32(0xf04) != u32::from(dcs_abi::ABI_VERSION) {
             return Err(CardError::Card("it speaks another version of the command set"));
         }
-        self.registers.write32(0x14, 0);
+        self.registers.write32(CC, 0);
         let end = Instant::now() + START;
         let reaches = |mask: u32, value: u32| {
-            while self.registers.read32(0x1c) & mask != value {
+            while self.registers.read32(CSTS) & mask != value {
                 if Instant::now() > end {
                     return Err(CardError::Card("it does not become ready (CSTS)"));
                 }
@@ -177,14 +182,14 @@ impl Hardware {
             }
             Ok(())
         };
-        reaches(1, 0)?;
+        reaches(READY, 0)?;
         let (depth, base) = (u32::from(DEPTH - 1), self.buffer.address());
         self.registers.write32(0x24, depth | depth << 16);
         self.registers.write64(0x28, base + ADMIN_SQ);
         self.registers.write64(0x30, base + ADMIN_CQ);
         // CC: entries of 64 and 16 bytes, enable.
-        self.registers.write32(0x14, 0x0046_0001);
-        reaches(3, 1)
+        self.registers.write32(CC, 0x0046_0001);
+        reaches(READY | FATAL, READY)
     }
 
     fn make_queues(&mut self) -> Result<(), CardError> {
@@ -370,14 +375,15 @@ impl Hardware {
         self.registers.read32(ENGINE_BLOCKS_FREE)
     }
 
-    /// Waits for an interrupt, or to be woken.
-    pub fn wait(&self, waker: &Waker) {
+    /// Waits for an interrupt, or to be woken, or for so long. False where nothing of that kind came.
+    pub fn wait(&self, waker: &Waker, limit: Option<Duration>) -> bool {
         let mut polled = [
             PollFd::new(&self.events[0], PollFlags::IN),
             PollFd::new(&self.events[1], PollFlags::IN),
             PollFd::from_borrowed_fd(waker.event(), PollFlags::IN),
         ];
-        let _ = rustix::event::poll(&mut polled, None);
+        let limit = limit.and_then(|limit| limit.try_into().ok());
+        let _ = rustix::event::poll(&mut polled, limit.as_ref());
         let ready = polled.each_ref().map(|one| !one.revents().is_empty());
         let mut count = [0; 8];
         for (event, _) in self.events.iter().zip(ready).filter(|(_, ready)| *ready) {
@@ -386,11 +392,22 @@ impl Hardware {
         if ready[2] {
             waker.drain();
         }
+        ready.contains(&true)
+    }
+
+    /// It is there, enabled and well. All ones are read of a function that has gone.
+    pub fn is_well(&self) -> bool {
+        self.registers.read32(CSTS) & (READY | FATAL) == READY
+    }
+
+    /// Admin commands that it has not answered.
+    pub fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
     }
 
     /// Switches the card off: it ends all that it has. Whoever still waits is told that there is no card.
     pub fn stop(&mut self) {
-        self.registers.write32(0x14, 0);
+        self.registers.write32(CC, 0);
         self.asked.clear();
         self.waiting.clear();
     }

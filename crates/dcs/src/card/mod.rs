@@ -29,6 +29,11 @@
 //! meanwhile, the transfer fails, even where all bytes had gone. What the card wrote into a file is read anew from the disk: the pages that
 //! the kernel has of that range are dropped before the transfer is done.
 //!
+//! # A card that goes
+//!
+//! Where the card has said nothing for a second while it has commands, it is asked whether it is there (CSTS). One that was pulled out, was reset or has
+//! failed ends all of them with `DEVICE_RESET` at stage `frontend`, and all later ones; how much they had delivered nobody can say.
+//!
 //! # What it doesn't implement
 //!
 //! * Files that grow: a destination has to have all its bytes allocated and written once ([`extents::prepare`]).
@@ -61,6 +66,7 @@ use net::Port;
 use room::Room;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use translate::{LATER, Translated, Translator};
 
 /// Why a card cannot be used.
@@ -82,6 +88,9 @@ pub enum CardError {
     #[error("{0}: {1}")]
     Disk(String, std::io::Error),
 }
+
+/// How long the card is waited for until it is asked whether it is still there: one that has gone sends no interrupts.
+const WATCH: Duration = Duration::from_secs(1);
 
 /// A session's queue.
 #[derive(Debug)]
@@ -122,6 +131,8 @@ pub(crate) struct Core {
     stalled: bool,
     stopping: bool,
     closed: bool,
+    /// The card has gone, or has given up: it is asked for nothing any more.
+    lost: bool,
 }
 
 impl Core {
@@ -147,6 +158,7 @@ impl Core {
             stalled: false,
             stopping: false,
             closed: false,
+            lost: false,
         })
     }
 
@@ -199,6 +211,29 @@ impl Core {
                 self.hardware.abort(cid as u16);
             }
         }
+    }
+
+    /// Ends what the card had. How much of it was delivered nobody can say any more.
+    fn lose(&mut self) {
+        self.lost = true;
+        self.stalled = false;
+        self.hardware.stop();
+        for at in 0..self.flights.len() {
+            let Some(flight) = self.flights[at].take() else { continue };
+            let mut completion =
+                CompletionEntry { cid: flight.cid, stage: Stage::Frontend as u8, ..Default::default() };
+            completion.set_status(Status::DeviceReset, false);
+            let area = ResultArea {
+                status: Status::DeviceReset.code(),
+                stage: Stage::Frontend as u8,
+                ..Default::default()
+            };
+            // What the kernel has cached of its file may be old.
+            let _ = flight.translated.finish(&self.hardware, &completion);
+            flight.translated.release(&mut self.room);
+            self.complete(flight.queue, completion, flight.result, &area);
+        }
+        self.publish();
     }
 
     fn cancel(&mut self, pair: &Arc<QueuePair>, cid: u16) {
@@ -265,6 +300,9 @@ impl Core {
         if let Some(at) = queue.unwanted.iter().position(|cid| *cid == entry.cid) {
             queue.unwanted.swap_remove(at);
             return self.refuse(id, &entry, (Stage::Queue, Status::Cancelled, 0));
+        }
+        if self.lost {
+            return self.refuse(id, &entry, (Stage::Frontend, Status::DeviceReset, 0));
         }
         let mut descriptor = Vec::new();
         let read = queue.pair.read_bus(entry.descriptor_address, entry.descriptor_length, &mut descriptor);
@@ -397,10 +435,14 @@ impl Backend for Core {
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
+            // Whoever asks a card that is lost sees that nobody will answer.
+            Control::Admin(..) if self.lost => {}
             Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
             Control::Look(seen) => {
                 // A register read stops the processor for longer than all else that a transfer takes.
-                self.counted.blocks_free = self.hardware.blocks_free();
+                if !self.lost {
+                    self.counted.blocks_free = self.hardware.blocks_free();
+                }
                 self.publish();
                 let _ = seen.send(());
             }
@@ -441,7 +483,11 @@ impl Backend for Core {
     }
 
     fn sleep(&mut self) {
-        self.hardware.wait(&self.waker);
+        let waits = !self.lost && (self.is_busy() || self.hardware.is_asked());
+        let came = self.hardware.wait(&self.waker, waits.then_some(WATCH));
+        if waits && !came && !self.hardware.is_well() {
+            self.lose();
+        }
     }
 }
 
