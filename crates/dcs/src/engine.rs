@@ -502,6 +502,10 @@ impl Shared {
                 _ if answer.is_some() => {}
                 Ok(told) => *answer = Some(Ok(told)),
                 Err(TryRecvError::Disconnected) => *answer = Some(Err(Status::QueueDeleted)),
+                // Who ends the engine waits for this turn to end.
+                Err(TryRecvError::Empty) if self.stopping.load(Ordering::SeqCst) => {
+                    *answer = Some(Err(Status::QueueDeleted));
+                }
                 Err(TryRecvError::Empty) if end.is_some_and(|end| Instant::now() >= end) => {
                     *answer = Some(Err(Status::Timeout));
                 }

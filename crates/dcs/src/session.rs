@@ -94,6 +94,8 @@ impl Session {
     /// where none is in flight. On an engine without a thread of its own this drives the engine: one thread can have many transfers in flight, and
     /// takes them as they are done.
     pub fn wait_any(&self) {
+        // Who takes one of several that are done, and waits for another of them, drives too.
+        self.engine.drive_once();
         self.engine.wait(&self.queue, Awaited::Any);
     }
 

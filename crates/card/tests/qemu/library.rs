@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dcs::card::{Disk, Nic as CardNic, Options, extents};
@@ -195,10 +196,21 @@ fn pulled_out(engine: &Engine, session: &Session, file: &File) {
     let waiting = [never(), never()];
     println!("@pull the card");
     let later = session.transfer(Source::file(file, ..), [], Sink::memory(BYTES));
-    for transfer in waiting.into_iter().chain([never()]) {
-        let error = transfer.wait().unwrap_err();
-        assert_eq!((error.status, error.stage), (Status::DeviceReset, Stage::Frontend), "{error}");
-    }
+    let told = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // However often others wake the engine meanwhile.
+        scope.spawn(|| {
+            while !told.load(Ordering::SeqCst) {
+                engine.statistics();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        for transfer in waiting.into_iter().chain([never()]) {
+            let error = transfer.wait().unwrap_err();
+            assert_eq!((error.status, error.stage), (Status::DeviceReset, Stage::Frontend), "{error}");
+        }
+        told.store(true, Ordering::SeqCst);
+    });
     // The last that it may have done.
     let _ = later.unwrap().wait();
     assert!(engine.connect("10.0.3.2:1".parse().unwrap()).is_err());

@@ -375,8 +375,8 @@ impl Hardware {
         self.registers.read32(ENGINE_BLOCKS_FREE)
     }
 
-    /// Waits for an interrupt, or to be woken, or for so long. False where nothing of that kind came.
-    pub fn wait(&self, waker: &Waker, limit: Option<Duration>) -> bool {
+    /// Waits for an interrupt, or to be woken, or for so long.
+    pub fn wait(&self, waker: &Waker, limit: Option<Duration>) {
         let mut polled = [
             PollFd::new(&self.events[0], PollFlags::IN),
             PollFd::new(&self.events[1], PollFlags::IN),
@@ -392,7 +392,6 @@ impl Hardware {
         if ready[2] {
             waker.drain();
         }
-        ready.contains(&true)
     }
 
     /// It is there, enabled and well. All ones are read of a function that has gone.

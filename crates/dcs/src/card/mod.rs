@@ -66,7 +66,7 @@ use net::Port;
 use room::Room;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use translate::{LATER, Translated, Translator};
 
 /// Why a card cannot be used.
@@ -133,6 +133,8 @@ pub(crate) struct Core {
     closed: bool,
     /// The card has gone, or has given up: it is asked for nothing any more.
     lost: bool,
+    /// When it was last known to be there, while it has something.
+    heard: Option<Instant>,
 }
 
 impl Core {
@@ -159,6 +161,7 @@ impl Core {
             stopping: false,
             closed: false,
             lost: false,
+            heard: None,
         })
     }
 
@@ -462,8 +465,11 @@ impl Backend for Core {
         for pair in std::mem::take(&mut self.opening) {
             self.add_queue(pair);
         }
-        any |= self.hardware.reap_admin();
-        any |= self.reap();
+        let answered = self.hardware.reap_admin() | self.reap();
+        if answered {
+            self.heard = None;
+        }
+        any |= answered;
         any |= self.fetch();
         any |= self.close_queues();
         if any {
@@ -483,9 +489,17 @@ impl Backend for Core {
     }
 
     fn sleep(&mut self) {
-        let waits = !self.lost && (self.is_busy() || self.hardware.is_asked());
-        let came = self.hardware.wait(&self.waker, waits.then_some(WATCH));
-        if waits && !came && !self.hardware.is_well() {
+        if self.lost || !self.is_busy() && !self.hardware.is_asked() {
+            self.heard = None;
+            return self.hardware.wait(&self.waker, None);
+        }
+        // Since it was given something, or was last heard. Others may wake us meanwhile, as often as they like.
+        let silent = self.heard.get_or_insert_with(Instant::now).elapsed();
+        if silent < WATCH {
+            return self.hardware.wait(&self.waker, Some(WATCH - silent));
+        }
+        self.heard = None;
+        if !self.hardware.is_well() && !self.reap() {
             self.lose();
         }
     }

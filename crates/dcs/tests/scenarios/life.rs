@@ -10,7 +10,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 struct Unpark(Thread);
 
@@ -146,6 +146,27 @@ fn an_event_loop_over_an_eventfd() {
                 flying = flying.into_iter().filter_map(|transfer| transfer.try_wait().err()).collect();
             }
         });
+    });
+}
+
+#[test]
+fn one_that_is_done_and_not_taken_does_not_keep_others_from_going_on() {
+    for_each_backend(|bench| {
+        let (slow, mut feed) = stuck(bench);
+        let quick = bench.session.transfer(Source::memory(&b"quick"[..]), [], Sink::memory(5)).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let wait_for = |transfer: &dcs::Transfer| {
+            while !transfer.is_done() {
+                assert!(Instant::now() < until, "{}: nobody drives", bench.backend.name);
+                bench.session.wait_any();
+            }
+        };
+        wait_for(&quick);
+        feed.write_all(b"fed").unwrap();
+        drop(feed);
+        wait_for(&slow);
+        assert_eq!(slow.wait().unwrap().memory.unwrap(), b"fed");
+        assert_eq!(quick.wait().unwrap().memory.unwrap(), b"quick");
     });
 }
 

@@ -63,7 +63,8 @@ impl Gpu {
     pub fn bring_back(&mut self, block: BlockId, fresh: bool, pool: &mut BlockPool) -> Result<(), Fault> {
         let Some(kept) = self.kept.remove(&block) else { return Ok(()) };
         pool.put(block, kept.buffer);
-        if kept.here || fresh { Ok(()) } else { Err(Fault::new(Status::InternalError)) }
+        let fault = self.losing.unwrap_or(Fault::new(Status::InternalError));
+        if kept.here || fresh { Ok(()) } else { Err(fault) }
     }
 
     /// Takes in what was read.
