@@ -4,11 +4,12 @@
 //! In every test with a fault: a success has the right bytes and the right digests; nothing is written that was not granted; a failure names
 //! its stage.
 
+mod gpu_common;
 #[path = "../../devices/tests/cuda/stand_in.rs"]
 mod stand_in;
 
-use dcs::{Completion, Driver, Engine, Error, Op, Operator, Sink, Source, Stage, Status, TransferError};
-use dcs_ndp::sequential;
+use dcs::{Driver, Engine, Error, Op, Operator, Sink, Source, Stage, Status, TransferError};
+use gpu_common::{check, ctr, data, expected};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -40,43 +41,12 @@ fn real() -> Option<Engine> {
     }
 }
 
-fn data(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
-
-fn ctr(seed: u8) -> Op {
-    let mut counter = [0xff; 16];
-    counter[0] = seed;
-    Op::Aes256Ctr { key: std::array::from_fn(|at| at as u8 ^ seed), counter }
-}
-
 fn all() -> Vec<Op> {
     vec![Op::Md5, ctr(1), Op::Sha256, Op::Crc32, ctr(2), Op::Crc32c]
 }
 
 fn on_gpu(chain: &[Op]) -> Vec<Op> {
     chain.iter().cloned().map(Op::on_gpu).collect()
-}
-
-/// What the chain should come to, computed one operator after the other on the CPU.
-fn expected(chain: &[Op], input: &[u8]) -> sequential::Outcome {
-    let plain: Vec<_> =
-        chain.iter().map(|op| (Operator::from_number(op.number() & 0x7f).unwrap(), op.parameter())).collect();
-    sequential::run(&plain, input).unwrap()
-}
-
-fn check(done: &Completion, output: &[u8], chain: &[Op], input: &[u8]) {
-    let expected = expected(chain, input);
-    assert!(expected.output == output, "{chain:?} over {} bytes: the output is another", input.len());
-    let values: Vec<_> = expected.digests.iter().flatten().map(ToString::to_string).collect();
-    let got: Vec<_> = done.digests.iter().map(ToString::to_string).collect();
-    assert_eq!(got, values, "{chain:?} over {} bytes", input.len());
-    assert_eq!(done.bytes_out, output.len() as u64);
 }
 
 /// What a transfer that failed had delivered is the beginning of what it should have delivered.

@@ -4,13 +4,14 @@
 //! In every test with a fault: a success has the right bytes and the right digests; nothing is written that was not granted; a failure names
 //! its stage.
 
+mod gpu_common;
 #[path = "../../devices/tests/cuda/stand_in.rs"]
 mod stand_in;
 
 use dcs::gpu::StorageError;
-use dcs::{Completion, Driver, Engine, Io, Mode, Op, Operator, Sink, Source, Stage, Status};
+use dcs::{Driver, Engine, Io, Mode, Op, Sink, Source, Stage, Status};
 use dcs_abi::result::{PATH_GPU, PATH_GPU_STORAGE, PATH_SOURCE_CACHED, PATH_SOURCE_DIRECT};
-use dcs_ndp::sequential;
+use gpu_common::{check, ctr, data, expected};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -27,40 +28,6 @@ fn engine(device: u32, mode: Mode) -> Option<Engine> {
     let library = stand_in::library()?;
     let builder = builder().gpu(device).gpu_library(library).gpu_storage(mode).gpu_storage_library(library);
     Some(builder.start().expect("the stand-in has it"))
-}
-
-fn data(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
-
-fn ctr(seed: u8) -> Op {
-    let mut counter = [0xff; 16];
-    counter[0] = seed;
-    Op::Aes256Ctr { key: std::array::from_fn(|at| at as u8 ^ seed), counter }
-}
-
-/// What the chain should come to, computed one operator after the other on the CPU.
-fn expected(chain: &[Op], input: &[u8]) -> sequential::Outcome {
-    let plain: Vec<_> =
-        chain.iter().map(|op| (Operator::from_number(op.number() & 0x7f).unwrap(), op.parameter())).collect();
-    sequential::run(&plain, input).unwrap()
-}
-
-fn check(done: &Completion, chain: &[Op], input: &[u8]) {
-    let expected = expected(chain, input);
-    assert!(
-        expected.output == done.memory.as_deref().unwrap(),
-        "{chain:?} over {} bytes: other bytes",
-        input.len()
-    );
-    let values: Vec<_> = expected.digests.iter().flatten().map(ToString::to_string).collect();
-    let got: Vec<_> = done.digests.iter().map(ToString::to_string).collect();
-    assert_eq!(got, values, "{chain:?} over {} bytes", input.len());
 }
 
 /// A file that the page cache has nothing of.
@@ -100,7 +67,7 @@ fn files_go_to_the_gpu_and_come_to_the_same() {
         for chain in chains() {
             let source = Source::file(&uncached(&input), ..).cache(cache);
             let done = session.transfer(source, chain.clone(), room(input.len())).unwrap().wait().unwrap();
-            check(&done, &chain, &input);
+            check(&done, done.memory.as_deref().unwrap(), &chain, &input);
             assert!(
                 done.path.has(PATH_GPU | PATH_GPU_STORAGE | PATH_SOURCE_DIRECT),
                 "{chain:?} {:?}",
@@ -124,7 +91,7 @@ fn whoever_drives_and_however_the_kernel_is_asked() {
         for chain in chains() {
             let source = Source::file(&uncached(&input), ..).cache(Mode::Off);
             let done = session.transfer(source, chain.clone(), room(input.len())).unwrap().wait().unwrap();
-            check(&done, &chain, &input);
+            check(&done, done.memory.as_deref().unwrap(), &chain, &input);
             assert!(done.path.has(PATH_GPU_STORAGE), "{driver:?} {io:?} {:?}", done.path);
         }
     }
@@ -211,8 +178,8 @@ fn any_parts_of_any_files_come_to_what_they_come_to_without_it() {
         }
         for (one, other, chain, input) in running {
             let (one, other) = (one.wait().unwrap(), other.wait().unwrap());
-            check(&one, &chain, &input);
-            check(&other, &chain, &input);
+            check(&one, one.memory.as_deref().unwrap(), &chain, &input);
+            check(&other, other.memory.as_deref().unwrap(), &chain, &input);
             direct += usize::from(one.path.has(PATH_GPU_STORAGE));
             assert!(!other.path.has(PATH_GPU_STORAGE));
         }
@@ -245,7 +212,7 @@ fn what_fails_at_any_moment_is_read_as_ever_or_fails_where_it_should() {
         for (transfer, chain, input) in running {
             match transfer.wait() {
                 Ok(done) => {
-                    check(&done, &chain, &input);
+                    check(&done, done.memory.as_deref().unwrap(), &chain, &input);
                     let went = done.path.has(PATH_GPU_STORAGE);
                     assert!(is_there || !went, "device {device}");
                     direct += usize::from(went);
@@ -269,7 +236,7 @@ fn what_fails_at_any_moment_is_read_as_ever_or_fails_where_it_should() {
         let input = data(50_000, 1);
         let source = Source::file(&uncached(&input), ..).cache(Mode::Off);
         let done = session.transfer(source, [Op::Md5], room(input.len())).unwrap().wait().unwrap();
-        check(&done, &[Op::Md5], &input);
+        check(&done, done.memory.as_deref().unwrap(), &[Op::Md5], &input);
         let counted = engine.statistics();
         assert!(counted.is_idle && counted.blocks_free == counted.blocks, "device {device}: {counted:?}");
         if [8, 9].contains(&device) || (4000..7000).contains(&device) {
@@ -295,7 +262,7 @@ fn a_file_that_failed_once_is_not_asked_for_again() {
         let input = data(5 * BLOCK as usize, 8);
         let source = Source::file(&uncached(&input), ..).cache(Mode::Off);
         let done = session.transfer(source, [ctr(1).on_gpu()], room(input.len())).unwrap().wait().unwrap();
-        check(&done, &[ctr(1)], &input);
+        check(&done, done.memory.as_deref().unwrap(), &[ctr(1)], &input);
         assert_eq!(done.path.has(PATH_GPU_STORAGE), again, "device {device}: {:?}", done.path);
         assert!(engine.gpu_trouble().unwrap().starts_with("GPUDirect Storage: "));
     }
@@ -325,7 +292,7 @@ fn transfers_that_are_cancelled_at_any_moment_leave_nothing_behind() {
             match transfer.wait() {
                 Ok(completion) => {
                     done += 1;
-                    check(&completion, &chain, &input);
+                    check(&completion, completion.memory.as_deref().unwrap(), &chain, &input);
                 }
                 Err(error) => {
                     cancelled += 1;
@@ -356,7 +323,7 @@ fn a_read_that_answers_when_its_command_has_long_ended_is_not_listened_to() {
     while began.elapsed() < Duration::from_secs(8) {
         for chain in chains() {
             let done = session.transfer(source(), chain.clone(), room(input.len())).unwrap().wait().unwrap();
-            check(&done, &chain, &input);
+            check(&done, done.memory.as_deref().unwrap(), &chain, &input);
         }
     }
     let counted = engine.statistics();

@@ -92,6 +92,9 @@ pub enum CardError {
 /// How long the card is waited for until it is asked whether it is still there: one that has gone sends no interrupts.
 const WATCH: Duration = Duration::from_secs(1);
 
+/// What is said of commands whose card has gone.
+const GONE: (Stage, Status, i32) = (Stage::Frontend, Status::DeviceReset, 0);
+
 /// A session's queue.
 #[derive(Debug)]
 struct Queue {
@@ -223,14 +226,7 @@ impl Core {
         self.hardware.stop();
         for at in 0..self.flights.len() {
             let Some(flight) = self.flights[at].take() else { continue };
-            let mut completion =
-                CompletionEntry { cid: flight.cid, stage: Stage::Frontend as u8, ..Default::default() };
-            completion.set_status(Status::DeviceReset, false);
-            let area = ResultArea {
-                status: Status::DeviceReset.code(),
-                stage: Stage::Frontend as u8,
-                ..Default::default()
-            };
+            let (completion, area) = failed(flight.cid, GONE);
             // What the kernel has cached of its file may be old.
             let _ = flight.translated.finish(&self.hardware, &completion);
             flight.translated.release(&mut self.room);
@@ -305,7 +301,7 @@ impl Core {
             return self.refuse(id, &entry, (Stage::Queue, Status::Cancelled, 0));
         }
         if self.lost {
-            return self.refuse(id, &entry, (Stage::Frontend, Status::DeviceReset, 0));
+            return self.refuse(id, &entry, GONE);
         }
         let mut descriptor = Vec::new();
         let read = queue.pair.read_bus(entry.descriptor_address, entry.descriptor_length, &mut descriptor);
@@ -336,15 +332,7 @@ impl Core {
 
     /// Completes a command that the card never sees. True: nothing of it waits.
     fn refuse(&mut self, id: QueueId, entry: &SubmissionEntry, refusal: (Stage, Status, i32)) -> bool {
-        let (stage, status, errno) = refusal;
-        let mut completion = CompletionEntry { cid: entry.cid, stage: stage as u8, ..Default::default() };
-        completion.set_status(status, false);
-        let area = ResultArea {
-            status: status.code(),
-            stage: stage as u8,
-            errno: errno as u32,
-            ..Default::default()
-        };
+        let (completion, area) = failed(entry.cid, refusal);
         self.complete(id, completion, entry.result_address, &area);
         true
     }
@@ -503,6 +491,14 @@ impl Backend for Core {
             self.lose();
         }
     }
+}
+
+/// What is told of a command of which the card says nothing.
+fn failed(cid: u16, (stage, status, errno): (Stage, Status, i32)) -> (CompletionEntry, ResultArea) {
+    let mut completion = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
+    completion.set_status(status, false);
+    let (status, stage) = (status.code(), stage as u8);
+    (completion, ResultArea { status, stage, errno: errno as u32, ..Default::default() })
 }
 
 impl Queue {

@@ -1,0 +1,35 @@
+//! What tests of the GPU have in common: data, and what a chain should come to, computed one operator after the other on the CPU.
+
+use dcs::{Completion, Op, Operator};
+use dcs_ndp::sequential;
+
+pub fn data(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+pub fn ctr(seed: u8) -> Op {
+    let mut counter = [0xff; 16];
+    counter[0] = seed;
+    Op::Aes256Ctr { key: std::array::from_fn(|at| at as u8 ^ seed), counter }
+}
+
+/// What the chain should come to, computed one operator after the other on the CPU.
+pub fn expected(chain: &[Op], input: &[u8]) -> sequential::Outcome {
+    let plain: Vec<_> =
+        chain.iter().map(|op| (Operator::from_number(op.number() & 0x7f).unwrap(), op.parameter())).collect();
+    sequential::run(&plain, input).unwrap()
+}
+
+pub fn check(done: &Completion, output: &[u8], chain: &[Op], input: &[u8]) {
+    let expected = expected(chain, input);
+    assert!(expected.output == output, "{chain:?} over {} bytes: the output is another", input.len());
+    let values: Vec<_> = expected.digests.iter().flatten().map(ToString::to_string).collect();
+    let got: Vec<_> = done.digests.iter().map(ToString::to_string).collect();
+    assert_eq!(got, values, "{chain:?} over {} bytes", input.len());
+    assert_eq!(done.bytes_out, output.len() as u64);
+}
