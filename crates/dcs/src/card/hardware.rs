@@ -92,7 +92,7 @@ pub(super) struct Hardware {
     next_cid: u16,
     /// Its NICs.
     pub nics: Vec<Port>,
-    // Functions before containers: the kernel resets them when they go.
+    // The kernel resets each when this and the mappings of its BARs, which the containers hold, are gone.
     _functions: Vec<Function>,
 }
 
