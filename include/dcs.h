@@ -87,6 +87,8 @@ extern "C" {
 #define DCS_ADMIN_SQE_SIZE 64
 /** bytes of struct dcs_admin_cqe */
 #define DCS_ADMIN_CQE_SIZE 16
+/** bytes of struct dcs_ssd_identity */
+#define DCS_SSD_IDENTITY_SIZE 64
 
 /* ---- Opcodes ---- */
 
@@ -161,6 +163,11 @@ extern "C" {
  * number, modulo 2^32
  */
 #define DCS_ADMIN_DROPPED 0xe4u
+/**
+ * what an SSD says of itself: CDW10 its handle; data_address: where 64 bytes are written
+ * (dcs_ssd_identity), in granted memory
+ */
+#define DCS_ADMIN_IDENTIFY_SSD 0xeau
 
 /* ---- What memory is granted for ---- */
 
@@ -175,6 +182,11 @@ extern "C" {
 #define DCS_FLAG_DURABLE 0x0001u
 /** more data follow on the destination socket soon (MSG_MORE on the last block) */
 #define DCS_FLAG_MORE 0x0002u
+/**
+ * complete when the destination connection's peer has acknowledged every byte; without it, when all
+ * are sent
+ */
+#define DCS_FLAG_ACKNOWLEDGED 0x0004u
 
 /* ---- Special lengths ---- */
 
@@ -577,7 +589,10 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_cqe, status) == 14, "dcs_cqe.status");
 struct dcs_extent {
     /** First byte: file offset, device offset (LBA times block size) or bus address. */
     uint64_t offset;
-    /** Bytes. */
+    /**
+     * Bytes. Where offset and length of a FILE's last extent come to 2^63 - 1, it goes on until the
+     * file gives no more: that is how a file is read that does not tell its size.
+     */
     uint64_t length;
 };
 DCS_STATIC_ASSERT(sizeof(struct dcs_extent) == 16, "dcs_extent");
@@ -593,8 +608,9 @@ struct dcs_endpoint {
     /** Zero copy and peer-to-peer: DCS_MODE_AUTO, _ON or _OFF. */
     uint8_t zero_copy;
     /**
-     * 1: nobody writes to it meanwhile, so that what was read may be sent from it once more,
-     * without a copy. A source's; else 0.
+     * 1: nobody writes to it before the reader at the destination has read what is sent, so that
+     * pages of the page cache may be lent out. The transfer's end does not end the promise. A
+     * source's; else 0.
      */
     uint8_t immutable;
     /** Handle that the session was given for the file, device, socket or memory. */
@@ -817,6 +833,32 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, sq_id) == 10, "dcs_admin_cqe.sq
 DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, cid) == 12, "dcs_admin_cqe.cid");
 DCS_STATIC_ASSERT(offsetof(struct dcs_admin_cqe, status) == 14, "dcs_admin_cqe.status");
 
+/** Identity of an SSD and of the namespace that the engine drives. */
+struct dcs_ssd_identity {
+    /** Namespace globally unique identifier; zeros: none. [NVMe Identify Namespace, NGUID] */
+    uint8_t nguid[16];
+    /** IEEE extended unique identifier; zeros: none. [NVMe Identify Namespace, EUI64] */
+    uint8_t eui64[8];
+    /** Number of the namespace. */
+    uint32_t nsid;
+    /** Bytes of a logical block. */
+    uint32_t block_size;
+    /** Logical blocks. */
+    uint64_t blocks;
+    /** The controller's serial number, padded with spaces. [NVMe Identify Controller, SN] */
+    uint8_t serial[20];
+    /** Reserved, zero. */
+    uint8_t reserved_60[4];
+};
+DCS_STATIC_ASSERT(sizeof(struct dcs_ssd_identity) == 64, "dcs_ssd_identity");
+DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, nguid) == 0, "dcs_ssd_identity.nguid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, eui64) == 16, "dcs_ssd_identity.eui64");
+DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, nsid) == 24, "dcs_ssd_identity.nsid");
+DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, block_size) == 28, "dcs_ssd_identity.block_size");
+DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, blocks) == 32, "dcs_ssd_identity.blocks");
+DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, serial) == 40, "dcs_ssd_identity.serial");
+DCS_STATIC_ASSERT(offsetof(struct dcs_ssd_identity, reserved_60) == 60, "dcs_ssd_identity.reserved_60");
+
 /* ---- Reading a completion entry ---- */
 
 /** The phase bit: the entry is new where it equals the phase that the reader expects. */
@@ -878,7 +920,7 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_IO_URING 1
 
 /**
- * Plain system calls: a disk makes the engine wait.
+ * Plain system calls; other threads make those that may wait.
  */
 #define DCS_IO_PLAIN 2
 
@@ -933,7 +975,11 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_PREFIX_COPIED 65536
 
 /**
- * An engine. Any thread may use it.
+ * An engine. Any thread of the process that made it may use it.
+ *
+ * After fork(2) it stays the parent's. In the child every call with it, or with its sessions and transfers, fails with EPERM, a
+ * transfer with DCS_STATUS_QUEUE_DELETED and EPERM; to stop, close and free them there does nothing to the parent's. A child starts an
+ * engine of its own. Descriptors of what the parent has in flight at a fork are open in the child too, until it ends or calls execve.
  */
 struct dcs_engine;
 
@@ -988,11 +1034,11 @@ struct dcs_engine_options {
      */
     uint16_t flags;
     /**
-     * Bytes of a block buffer: a multiple of 4096; 262144 by default.
+     * Bytes of a block buffer: a multiple of 4096; 131072 by default.
      */
     uint32_t block_size;
     /**
-     * Block buffers, at least two for each session; 128 by default.
+     * Block buffers, at least two for each session; 256 by default.
      */
     uint32_t blocks;
     /**
@@ -1012,7 +1058,7 @@ struct dcs_engine_options {
      */
     uint16_t cpu;
     /**
-     * Microseconds for which the engine looks for work before it sleeps; 20 by default.
+     * Microseconds for which the engine looks for work before it sleeps; 20 by default (none on a machine with one core).
      */
     uint32_t spin_us;
     /**
@@ -1151,14 +1197,18 @@ struct dcs_side {
      */
     uint8_t cache;
     /**
-     * Zero-copy send, and the kernel's own copy where the chain is empty or the source is immutable: DCS_MODE_OFF forbids
-     * both; DCS_MODE_ON demands the former of a destination.
+     * Zero-copy send, and the kernel's own copy where the chain is empty or, to a socket or pipe, the source is immutable:
+     * DCS_MODE_OFF forbids both; DCS_MODE_ON demands the former of a destination.
      */
     uint8_t zero_copy;
     /**
-     * 1 for a source: a promise that nobody writes to the file until the transfer is done. Where all operators of the
-     * chain are digests, bytes may be sent from the page cache then, as by sendfile(2): a copy less. If somebody writes to
-     * it all the same, what is sent may be other than what the digests are of. A destination's is 0.
+     * 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the reader at the
+     * other end has read them. That is later than the end of the transfer, and later than TCP's acknowledgement where the
+     * reader is on the same machine or in a container of it: a file that is replaced by renaming another one over it keeps
+     * the promise, one that is written in place does not. Where the chain is empty, or all of its operators are digests,
+     * the kernel may then be lent the pages of the page cache, as by sendfile(2): a copy or two less. If somebody writes to
+     * them all the same, the reader may get other bytes than the digests are of. With 0 the reader gets what was read,
+     * whatever becomes of the file. A destination's is 0.
      */
     uint8_t immutable;
     /**
@@ -1199,7 +1249,8 @@ struct dcs_request {
     struct dcs_side destination;
     /**
      * Bytes to move in all, those of the prefix included; a source that ends before fails with
-     * DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now.
+     * DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now. A file that says that it
+     * has no bytes (one of /proc) is read until it gives no more.
      */
     uint64_t length;
     /**
@@ -1307,7 +1358,7 @@ size_t dcs_gpu_sentence(uint8_t gpu,
                         size_t size);
 
 /**
- * 1 where io_uring carries what takes time, 0 where plain system calls do (a disk then makes the engine wait); -1
+ * 1 where io_uring carries what takes time, 0 where plain system calls do (as with DCS_DRIVER_CALLER and DCS_IO_AUTO); -1
  * and EFAULT for NULL.
  *
  * # Safety
@@ -1467,6 +1518,9 @@ size_t dcs_parameter_aws_chunked(uint8_t *block,
  * `done->result.status`; EFAULT, EINVAL, EBADF, ESPIPE, ENOBUFS, EAGAIN (the session is full), ESHUTDOWN among them.
  * `done->result.bytes_out` bytes had been delivered then. `*offset` is moved behind them, so that another call can
  * send the rest; where the chain changes the length (gzip) it stays.
+ *
+ * Unlike with sendfile(2), the file may be written to once the call has returned: the peer gets what was read. A file that is
+ * never written in place is sent with fewer copies by dcs_transfer_submit, with `immutable`.
  *
  * `done` may be NULL. It is filled in on failure too. Threads may share a session.
  *

@@ -1,8 +1,7 @@
 //! The target for the TCP/IP stack of `dcs-net`.
 
 use dcs_net::{
-    Chunk, Config, Event, Flow, Frame, FrameId, HEAD, Owner, Piece, Policy, ReceivedFrame, Stack, Usage,
-    Verdict,
+    Chunk, Config, Event, Flow, Frame, FrameId, HEAD, Owner, Piece, ReceivedFrame, Stack, Usage, Verdict,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,12 +22,12 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// | 2 | a packet of any protocol | protocol, length, the bytes |
 /// | 3 to 8 | a TCP segment of the peer | see `Segment` |
 /// | 9 | connect | |
-/// | 10 | send | flow, 2 bytes: length, policy and `more` |
+/// | 10 | send | flow, 2 bytes: length; `more` |
 /// | 11 | grant | flow, 2 bytes: how much |
 /// | 12 | shutdown | flow |
-/// | 13 | abort | flow |
+/// | 13 | abort, or let go of it | flow; top bit: let go |
 /// | 14 | the NIC has sent a frame | which |
-/// | 15 | bytes that were asked for are here; or a datagram | which |
+/// | 15 | a datagram | its length |
 pub fn net(data: &[u8]) {
     let mut bench = Bench::new();
     let mut bytes = Bytes(data);
@@ -78,8 +77,6 @@ struct Bench {
     count: u64,
     streams: BTreeMap<Flow, Stream>,
     nic: VecDeque<FrameId>,
-    /// What was asked for again.
-    wanted: Vec<(Flow, u64, u32)>,
     /// The peer's view of connections by ports: the numbers that would be right next.
     peers: Vec<(u16, u16, u32, u32)>,
 }
@@ -95,6 +92,10 @@ impl Bench {
         config.limits.held = 5;
         config.limits.ranges = 4;
         config.limits.chunks = 6;
+        config.limits.orphans = 2;
+        config.limits.echoes = 2;
+        config.limits.neighbours = 4;
+        config.limits.pending = 5;
         config.limits.buffer = 8_000;
         let mut stack = Stack::new(config);
         stack.listen(80).unwrap();
@@ -107,7 +108,6 @@ impl Bench {
             count: 0,
             streams: BTreeMap::new(),
             nic: VecDeque::new(),
-            wanted: Vec::new(),
             peers: Vec::new(),
         };
         bench.arp(1);
@@ -241,7 +241,11 @@ impl Bench {
             }
             13 => {
                 let which = bytes.byte()?;
-                self.flow(which).into_iter().for_each(|flow| self.stack.abort(flow));
+                let flow = self.flow(which & 0x7f);
+                match which & 0x80 {
+                    0 => flow.into_iter().for_each(|flow| self.stack.abort(flow)),
+                    _ => flow.into_iter().for_each(|flow| self.stack.release(flow, self.now)),
+                }
             }
             14 => {
                 let which = usize::from(bytes.byte()?) % self.nic.len().max(1);
@@ -249,7 +253,7 @@ impl Bench {
             }
             _ => {
                 let which = bytes.byte()?;
-                self.supply(which);
+                self.datagrams(which);
             }
         }
         Some(())
@@ -257,8 +261,7 @@ impl Bench {
 
     fn chunk(&mut self, length: u32, how: u8) -> Chunk {
         let block = self.number();
-        let policy = if how & 1 == 0 { Policy::Reread } else { Policy::Hold };
-        Chunk { piece: Piece { offset: block << 20, length }, block, policy, more: how & 2 != 0 }
+        Chunk { piece: Piece { offset: block << 20, length }, block, more: how & 2 != 0 }
     }
 
     fn send(&mut self, which: u8, length: u32, how: u8) {
@@ -272,30 +275,16 @@ impl Bench {
         }
     }
 
-    fn supply(&mut self, which: u8) {
-        if self.wanted.is_empty() {
-            let chunk = self.chunk(which.into(), 1);
-            let to = "10.0.0.2:9".parse().unwrap();
-            let payload = if which < 16 { u16::from(which) } else { 7 * u16::from(which) };
-            if self.stack.send_datagrams(9, to, chunk, payload).is_ok() {
-                self.blocks.insert(chunk.block);
-                if which & 7 == 7 {
-                    self.stack.recall(9, to, chunk.block);
-                }
+    fn datagrams(&mut self, length: u8) {
+        let chunk = self.chunk(length.into(), 1);
+        let to = "10.0.0.2:9".parse().unwrap();
+        let payload = if length < 16 { u16::from(length) } else { 7 * u16::from(length) };
+        if self.stack.send_datagrams(9, to, chunk, payload).is_ok() {
+            self.blocks.insert(chunk.block);
+            if length & 7 == 7 {
+                self.stack.recall(9, to, chunk.block);
             }
-            return;
         }
-        let (flow, offset, length) = self.wanted.swap_remove(usize::from(which) % self.wanted.len());
-        // The half of it first, at times.
-        let now = if which & 1 == 0 { length } else { length.div_ceil(2) };
-        let chunk = self.chunk(now, which >> 1);
-        self.stack.resupply(flow, offset, chunk).expect("it was asked for");
-        self.blocks.insert(chunk.block);
-        if now < length {
-            self.wanted.push((flow, offset + u64::from(now), length - now));
-        }
-        let wrong = self.chunk(1, 0);
-        assert!(self.stack.resupply(flow, self.streams[&flow].appended, wrong).is_err());
     }
 
     fn pass(&mut self, time: u64) {
@@ -323,7 +312,14 @@ impl Bench {
         }
         self.events();
         let usage = self.stack.usage();
+        // Whatever the peer sends, it gets no more than its share of anything.
         assert!(usage.flows <= 8 && usage.time_wait <= 3 && usage.buffers <= 8 * 5, "{usage:?}");
+        assert!(usage.orphans <= 2 && usage.echoes <= 2 && usage.asked <= 4, "{usage:?}");
+        // Chunks that wait for a port to send them count here too: 6 for each peer.
+        assert!(usage.pending <= 5 + 4 * 8 + 6, "{usage:?}");
+        let most = 6 * 65_535 / 48 + 16;
+        assert!(usage.segments <= most, "{usage:?}");
+        assert_eq!(self.buffers.len(), usage.buffers + usage.echoes, "every other receive buffer is back");
     }
 
     /// The peer sees a frame.
@@ -400,17 +396,6 @@ impl Bench {
                 assert!(offset > stream.acknowledged && offset <= stream.appended);
                 stream.acknowledged = offset;
             }
-            Event::Reread { flow, offset, length } => {
-                let stream = self.stream(flow);
-                assert!(length > 0 && offset + u64::from(length) <= stream.appended);
-                let overlaps = |(other, start, count): &(Flow, u64, u32)| {
-                    *other == flow
-                        && *start < offset + u64::from(length)
-                        && offset < start + u64::from(*count)
-                };
-                assert!(!self.wanted.iter().any(overlaps), "asked for twice");
-                self.wanted.push((flow, offset, length));
-            }
             Event::Free { owner, block } => {
                 assert!(self.blocks.remove(&block), "freed twice");
                 assert!(matches!(owner, Owner::Flow(_) | Owner::Port(9)));
@@ -422,7 +407,6 @@ impl Bench {
             }
             Event::Closed { flow, .. } => {
                 assert!(self.streams.remove(&flow).is_some());
-                self.wanted.retain(|wanted| wanted.0 != flow);
             }
         }
     }

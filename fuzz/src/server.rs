@@ -59,7 +59,7 @@ fn decode(stream: &[u8], cut: usize) -> Option<(Vec<u8>, usize, bool)> {
 pub fn users(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let Ok(users) = Users::parse(&text) else { return };
-    let mut names: Vec<&str> = users.access_keys().collect();
+    let mut names = users.access_keys();
     names.sort_unstable();
     assert!(!names.is_empty() && names.windows(2).all(|two| two[0] != two[1]));
     assert!(names.iter().all(|name| (3..=128).contains(&name.len()) && !name.contains(char::is_whitespace)));

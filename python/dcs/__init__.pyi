@@ -1,5 +1,6 @@
 """Types of the package dcs. What everything does is told by help(dcs.sendfile) and docs/python.md."""
 
+from asyncio import StreamWriter, WriteTransport
 from collections.abc import Generator, Iterable
 from typing import Any, Literal, Protocol, Self, TypedDict, final
 
@@ -42,6 +43,8 @@ class _HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 _Descriptor = int | _HasFileno
+# Without TLS, and with nothing left to write.
+_Stream = WriteTransport | StreamWriter
 _Through = str | Op | Iterable[str | Op]
 _Mode = Literal["auto", "on", "off"]
 _Checksum = Literal["crc32", "crc32c", "crc64-nvme", "sha1", "sha256"]
@@ -155,7 +158,7 @@ class Disconnected(Error, ConnectionError): ...
 class Cancelled(Error): ...
 
 def sendfile(
-    sock: _Descriptor,
+    sock: _Descriptor | _Stream,
     file: _Descriptor,
     offset: int = 0,
     count: int | None = None,
@@ -182,7 +185,7 @@ def recvfile(
 ) -> Completion: ...
 def transfer(
     source: _Descriptor | Buffer,
-    destination: _Descriptor | Buffer | Memory,
+    destination: _Descriptor | _Stream | Buffer | Memory,
     through: _Through | None = None,
     *,
     offset: int = 0,

@@ -84,14 +84,16 @@ fn submit(
 
 /// Sends bytes of a file to a socket through operators, and waits until that is done.
 ///
-/// `sock` and `file`: descriptors, or objects with fileno(). `offset`: where in the file to begin; the file's own position
+/// `sock` and `file`: descriptors, or objects with fileno(); `sock` may be a transport or StreamWriter of asyncio, without TLS. TLS
+/// sockets are refused. `offset`: where in the file to begin; the file's own position
 /// is neither used nor moved. `count`: bytes to move in all, those of the prefix included; None: to the end of the file.
 /// A file that has fewer is an error. `through`: what happens on the way, a list of operators' names and Op objects.
 ///
 /// `prefix`: bytes that come first, and go through the operators too. `timeout`: seconds for all of it, after which it
 /// fails with dcs.Timeout; the socket's own timeout is not used, and a non-blocking socket is waited for. `more`: more
 /// data follow soon (MSG_MORE). `durable`: fdatasync of the destination, where it is a file. `immutable`: nobody writes to
-/// the file meanwhile; digests then cost no copy where the socket is non-blocking, and are wrong where somebody does.
+/// the file before the peer has read the bytes, which is later than the end of the transfer; where all operators are digests
+/// they then go without a copy if the socket is non-blocking, and the peer gets other bytes where somebody does write.
 /// `engine`: None for the process's default.
 ///
 /// Returns a Completion. Raises dcs.Error, with what had been done by then. Releases the interpreter's lock; Ctrl-C
@@ -167,8 +169,8 @@ pub fn mode(name: &str, what: &str) -> PyResult<Mode> {
 
 /// Starts a transfer and returns it: wait for it, await it, or poll its descriptor.
 ///
-/// `source`: a descriptor, an object with fileno(), or bytes-like. `destination`: a descriptor, an object with fileno(),
-/// a writable buffer such as a bytearray, or dcs.Memory(capacity). Descriptors are duplicated and may be closed; memory is
+/// `source`: a descriptor, an object with fileno(), or bytes-like. `destination`: a descriptor, an object with fileno(), a
+/// transport or StreamWriter of asyncio without TLS, a writable buffer such as a bytearray, or dcs.Memory(capacity). Descriptors are duplicated and may be closed; memory is
 /// not copied: leave it alone until the transfer is done.
 ///
 /// `offset` and `destination_offset`: where to begin in source and destination, where they are files, block devices or

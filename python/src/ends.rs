@@ -3,7 +3,7 @@
 use crate::error::refused;
 use dcs::{Handle, Sink, Source, Stage};
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 use rustix::fs::{FileType, fstat};
@@ -69,16 +69,20 @@ pub fn copied(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
 
 /// The descriptor of an object: itself, or its `fileno()`; None where it is neither.
 fn descriptor(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<RawFd>> {
+    // Bytes that went past a TLS socket's encryption would go out in the clear.
+    let tls = object.py().import("dcs._tls")?;
     let number = if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
         object.extract()
     } else {
         let Ok(fileno) = object.getattr("fileno") else { return Ok(None) };
-        refuse_tls(object, what)?;
+        tls.getattr("check")?.call1((object, what))?;
         fileno.call0()?.extract()
     };
     let number: RawFd = number.map_err(|error: PyErr| {
         if error.is_instance_of::<PyTypeError>(object.py()) {
             PyTypeError::new_err(format!("{what}.fileno() must be a number"))
+        } else if error.is_instance_of::<PyOverflowError>(object.py()) {
+            PyValueError::new_err(format!("{what} is no descriptor: no descriptor is so large"))
         } else {
             error
         }
@@ -87,19 +91,14 @@ fn descriptor(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<RawFd>> 
         // A closed socket's fileno() is -1.
         return Err(PyValueError::new_err(format!("{what} is closed, or no descriptor: {number}")));
     }
+    tls.getattr("check_number")?.call1((number, what))?;
     Ok(Some(number))
 }
 
-/// Bytes that went past a TLS socket's encryption would go out in the clear.
-fn refuse_tls(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
-    let py = object.py();
-    let modules = py.import("sys")?.getattr("modules")?;
-    let Ok(ssl) = modules.get_item("ssl") else { return Ok(()) };
-    if object.is_instance(&ssl.getattr("SSLSocket")?)? {
-        let line = format!("{what} is a TLS socket: dcs would go past its encryption");
-        return Err(PyTypeError::new_err(line));
-    }
-    Ok(())
+/// The descriptor of a transport of asyncio, or of a StreamWriter: its socket's, where nothing is in between.
+fn transport(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<RawFd>> {
+    let tls = object.py().import("dcs._tls")?;
+    tls.getattr("transport_number")?.call1((object, what))?.extract()
 }
 
 /// Finds out what a descriptor is. `offset` may be other than 0 only where there are positions.
@@ -190,8 +189,12 @@ pub fn sink(object: &Bound<'_, PyAny>, what: &str, offset: u64, memory: bool) ->
         let end = unsafe { Sink::raw(address.add(skip), length - skip) };
         return Ok(Lent { end, buffer: Some(buffer) });
     }
-    let kinds = "a descriptor, an object with fileno()";
-    let number = descriptor(object, what)?.ok_or_else(|| {
+    let kinds = "a descriptor, an object with fileno(), a transport";
+    let number = match descriptor(object, what)? {
+        Some(number) => Some(number),
+        None => transport(object, what)?,
+    };
+    let number = number.ok_or_else(|| {
         let kinds = if memory {
             format!("{kinds}, a writable buffer, or dcs.Memory")
         } else {

@@ -166,7 +166,7 @@ impl Engine {
         Ok(dict)
     }
 
-    /// Whether io_uring carries what takes time; otherwise plain system calls do, and a disk makes the engine wait.
+    /// Whether io_uring carries what takes time; otherwise plain system calls do.
     #[getter]
     fn uses_io_uring(&self) -> PyResult<bool> {
         Ok(self.held()?.engine.uses_io_uring())

@@ -31,15 +31,16 @@ def test_sendfile(pair, make, size):
     assert list(done.digests) == ["crc32c", "md5"] or list(done.digests) == ["md5", "crc32c"]
 
 
-def test_sendfile_without_operators_goes_by_the_kernels_own_copy(tcp, make):
+@pytest.mark.parametrize("immutable", [False, True])
+def test_sendfile_without_operators_goes_by_the_kernels_own_copy_of_what_nobody_writes_to(tcp, make, immutable):
     one, other = tcp
     one.setblocking(False)
     content = data(3 * MIB, 1)
     reader = Reader(other)
-    done = dcs.sendfile(one, make(content))
+    done = dcs.sendfile(one, make(content), immutable=immutable)
     one.close()
     assert reader.all() == content
-    assert "the kernel's own copy" in done.path
+    assert ("the kernel's own copy" in done.path) == immutable
     assert done.digests == {} and done.values == []
 
 
@@ -299,6 +300,7 @@ def test_wrong_arguments(tcp, make, target, folder):
         (TypeError, "not PosixPath: open the file first", lambda: dcs.sendfile(sock, folder)),
         (TypeError, "file must be.*not bytes", lambda: dcs.sendfile(sock, b"bytes")),
         (TypeError, "sock must be.*not bool", lambda: dcs.sendfile(True, file)),
+        (ValueError, "sock is no descriptor", lambda: dcs.sendfile(1 << 40, file)),
         (TypeError, "destination can't be written", lambda: dcs.transfer(b"1", b"2")),
         (io.UnsupportedOperation, "fileno", lambda: dcs.sendfile(sock, io.StringIO("text"))),
         (ValueError, "sock is closed, or no descriptor: -1", lambda: dcs.sendfile(-1, file)),

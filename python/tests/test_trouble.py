@@ -3,11 +3,14 @@
 import contextlib
 import gzip
 import hashlib
+import os
 import pickle
+import select
 import socket
 import struct
 import threading
 import time
+import tty
 
 import pytest
 from conftest import MIB, Reader, Writer, data, descriptors
@@ -43,6 +46,33 @@ def test_timeout(pair, make):
     assert received == content[: len(received)]
     digest = error.completion.values[0]
     assert digest.value == hashlib.md5(content[: digest.covered]).digest()
+
+
+@pytest.mark.parametrize("end", [0, 1], ids=["master", "slave"])
+def test_a_terminal_that_takes_nothing_stops_nobody(make, end):
+    content = data(MIB, 5)
+    ends = os.openpty()
+    try:
+        tty.setraw(ends[1])
+        stalled = dcs.transfer(make(content), ends[end], ["md5"])
+        assert dcs.transfer(b"abc", dcs.Memory(3)).result(60).memory == b"abc"
+        # Until it is full, and stays so.
+        while not is_full(ends[end]):
+            time.sleep(0.01)
+        stalled.cancel()
+        with pytest.raises(dcs.Cancelled) as caught:
+            stalled.result(60)
+        received = b""
+        while len(received) < caught.value.bytes_out:
+            received += os.read(ends[1 - end], MIB)
+        assert received == content[: len(received)]
+    finally:
+        for fd in ends:
+            os.close(fd)
+
+
+def is_full(fd):
+    return not any(select.select([], [fd], [], 0)[1] for _ in range(10))
 
 
 def test_timeout_of_a_silent_peer(pair, target):

@@ -1,7 +1,8 @@
 //! Admin commands of an engine that is a PCIe function: queues, memory, devices, connections.
 //!
 //! Queues are made and deleted by NVMe's own commands (NVMe Base 2.1, Admin Command Set). What NVMe has no word for is vendor
-//! specific (C0h and above), carries all it needs in the entry, and moves no data (bits 1:0 of the opcode are 0).
+//! specific (C0h and above) and carries all it needs in the entry. One gives more than a completion holds, into memory (bits 1:0 of its
+//! opcode are 2); the others move no data (0).
 
 use crate::layout::Constant;
 use crate::wire::wire_struct;
@@ -40,6 +41,24 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// Identity of an SSD and of the namespace that the engine drives.
+    SsdIdentity, SsdIdentityPacket, SSD_IDENTITY, "dcs_ssd_identity", 64 {
+        /// Namespace globally unique identifier; zeros: none. [NVMe Identify Namespace, NGUID]
+        nguid: [u8; 16] = 0,
+        /// IEEE extended unique identifier; zeros: none. [NVMe Identify Namespace, EUI64]
+        eui64: [u8; 8] = 16,
+        /// Number of the namespace.
+        nsid: u32 = 24,
+        /// Bytes of a logical block.
+        block_size: u32 = 28,
+        /// Logical blocks.
+        blocks: u64 = 32,
+        /// The controller's serial number, padded with spaces. [NVMe Identify Controller, SN]
+        serial: [u8; 20] = 40,
+    }
+}
+
 /// Opcodes of admin commands.
 pub mod opcode {
     /// NVMe's.
@@ -72,6 +91,8 @@ pub mod opcode {
     pub const DATAGRAMS: u8 = 0xe0;
     /// Datagrams that were dropped.
     pub const DROPPED: u8 = 0xe4;
+    /// Asks an SSD for its identity.
+    pub const IDENTIFY_SSD: u8 = 0xea;
 }
 
 /// In GRANT_MEMORY: the engine may read the memory.
@@ -97,6 +118,7 @@ pub const ADMIN_OPCODES: &[Constant] = &[
     row("SHUTDOWN", opcode::SHUTDOWN, "end a connection's outgoing stream (FIN): CDW10 its handle"),
     row("DATAGRAMS", opcode::DATAGRAMS, "open UDP datagrams between a port and a peer: CDW10 the NIC's handle, CDW11 the peer's IPv4 address, CDW12 15:0 its port, 31:16 the port here, CDW13 bytes of payload of each datagram that is sent (0: as many as the MTU allows); gives a handle"),
     row("DROPPED", opcode::DROPPED, "how many datagrams came when there was no room for them: CDW10 the datagrams' handle; gives their number, modulo 2^32"),
+    row("IDENTIFY_SSD", opcode::IDENTIFY_SSD, "what an SSD says of itself: CDW10 its handle; data_address: where 64 bytes are written (dcs_ssd_identity), in granted memory"),
 ];
 
 const fn row(name: &'static str, opcode: u8, doc: &'static str) -> Constant {
@@ -114,12 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nvme_s_fields_are_in_nvme_s_places_and_ours_move_no_data() {
+    fn nvme_s_fields_are_in_nvme_s_places_and_ours_move_data_where_they_say_so() {
         let entry =
             AdminEntry { opcode: opcode::CREATE_CQ, cid: 7, data_address: 0x1000, words: [1, 2, 3, 4, 5, 6] };
         let bytes = entry.to_bytes();
         assert_eq!((bytes[0], bytes[2], bytes[25], bytes[40], bytes[60]), (5, 7, 0x10, 1, 6));
         let ours = ADMIN_OPCODES.iter().filter(|row| row.value >= 0xc0);
-        assert!(ours.clone().count() > 0 && ours.into_iter().all(|row| row.value & 3 == 0));
+        let way = |row: &Constant| if row.value == u64::from(opcode::IDENTIFY_SSD) { 2 } else { 0 };
+        assert!(ours.clone().count() > 0 && ours.into_iter().all(|row| row.value & 3 == way(row)));
     }
 }

@@ -12,12 +12,16 @@ use crate::{ABI_VERSION, CHAIN_MAX, Wire, WireError};
 /// Largest descriptor that an engine fetches, in bytes.
 pub const DESCRIPTOR_MAX: usize = 64 * 1024;
 
+/// Where an extent of a FILE ends that goes on as far as the file does: the largest offset that a file can have.
+pub const OPEN_END: u64 = i64::MAX as u64;
+
 wire_struct! {
     /// A run of bytes of a file, a block device or memory.
     Extent, ExtentPacket, EXTENT, "dcs_extent", 16 {
         /// First byte: file offset, device offset (LBA times block size) or bus address.
         offset: u64 = 0,
-        /// Bytes.
+        /// Bytes. Where offset and length of a FILE's last extent come to 2^63 - 1, it goes on until the file gives no more:
+        /// that is how a file is read that does not tell its size.
         length: u64 = 8,
     }
 }
@@ -31,8 +35,8 @@ wire_struct! {
         cache: u8 = 1,
         /// Zero copy and peer-to-peer: DCS_MODE_AUTO, _ON or _OFF.
         zero_copy: u8 = 2,
-        /// 1: nobody writes to it meanwhile, so that what was read may be sent from it once more, without a copy. A
-        /// source's; else 0.
+        /// 1: nobody writes to it before the reader at the destination has read what is sent, so that pages of the page cache
+        /// may be lent out. The transfer's end does not end the promise. A source's; else 0.
         immutable: u8 = 3,
         /// Handle that the session was given for the file, device, socket or memory.
         handle: u32 = 4,
@@ -269,7 +273,19 @@ impl<'a> Descriptor<'a> {
         if header.total_length as usize != bytes.len() || bytes.len() > DESCRIPTOR_MAX {
             return Err(DescriptorError::Length);
         }
-        let prefix = view(bytes, &header.prefix)?;
+        // Most commands have none.
+        let prefix = if header.prefix == Endpoint::default() {
+            EndpointView {
+                kind: EndpointKind::None,
+                cache: Mode::Auto,
+                zero_copy: Mode::Auto,
+                immutable: false,
+                handle: 0,
+                extents: &[],
+            }
+        } else {
+            view(bytes, &header.prefix)?
+        };
         let source = view(bytes, &header.source)?;
         let destination = view(bytes, &header.destination)?;
         let missing = header.source.kind == 0 || header.destination.kind == 0;
@@ -279,7 +295,7 @@ impl<'a> Descriptor<'a> {
         }
         let mut parameters = 0;
         for (at, parameter) in header.parameters.iter().enumerate() {
-            if !block(bytes, parameter)?.is_empty() {
+            if *parameter != Parameter::default() && !block(bytes, parameter)?.is_empty() {
                 parameters = at + 1;
             }
         }
@@ -328,6 +344,12 @@ fn block<'a>(bytes: &'a [u8], parameter: &Parameter) -> Result<&'a [u8], Descrip
         }
         _ => Err(DescriptorError::Parameter),
     }
+}
+
+/// Tells whether a descriptor, of which nothing is checked, has parameter blocks: there may be keys in them.
+pub fn has_parameters(bytes: &[u8]) -> bool {
+    let parameters = bytes.get(PARAMETERS_AT..DescriptorHeader::SIZE).unwrap_or_default();
+    parameters.iter().any(|byte| *byte != 0)
 }
 
 /// The endpoint that a header's field describes.

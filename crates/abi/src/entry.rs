@@ -84,6 +84,8 @@ pub const LENGTH_TO_END: u64 = u64::MAX;
 pub const FLAG_DURABLE: u16 = 1 << 0;
 /// More data follow on the destination socket soon: the last block is sent with MSG_MORE.
 pub const FLAG_MORE: u16 = 1 << 1;
+/// The completion comes when the destination's peer has acknowledged every byte: not earlier, when all are sent.
+pub const FLAG_ACKNOWLEDGED: u16 = 1 << 2;
 
 /// Flags of a submission entry, for generators.
 pub const FLAGS: &[Constant] = &[
@@ -97,10 +99,15 @@ pub const FLAGS: &[Constant] = &[
         value: FLAG_MORE as u64,
         doc: "more data follow on the destination socket soon (MSG_MORE on the last block)",
     },
+    Constant {
+        name: "ACKNOWLEDGED",
+        value: FLAG_ACKNOWLEDGED as u64,
+        doc: "complete when the destination connection's peer has acknowledged every byte; without it, when all are sent",
+    },
 ];
 
 /// All flags that are defined.
-pub const FLAGS_ALL: u16 = FLAG_DURABLE | FLAG_MORE;
+pub const FLAGS_ALL: u16 = FLAG_DURABLE | FLAG_MORE | FLAG_ACKNOWLEDGED;
 
 impl SubmissionEntry {
     /// A Cancel entry for command `cid` of queue `sq_id`, itself identified by `own_cid`.

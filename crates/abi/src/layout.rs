@@ -91,6 +91,7 @@ pub const STRUCTURES: &[&Layout] = &[
     &crate::result::RESULT,
     &crate::admin::ADMIN,
     &crate::admin::ADMIN_COMPLETION,
+    &crate::admin::SSD_IDENTITY,
 ];
 
 /// A named number, for generators: opcodes, flags, statuses, registers.

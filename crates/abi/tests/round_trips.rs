@@ -32,7 +32,7 @@ macro_rules! subjects {
     };
 }
 
-static SUBJECTS: [Subject; 11] = subjects! {
+static SUBJECTS: [Subject; 12] = subjects! {
     entry: SubmissionEntry, SubmissionPacket, SUBMISSION;
     entry: CompletionEntry, CompletionPacket, COMPLETION;
     descriptor: Extent, ExtentPacket, EXTENT;
@@ -44,6 +44,7 @@ static SUBJECTS: [Subject; 11] = subjects! {
     result: ResultArea, ResultPacket, RESULT;
     admin: AdminEntry, AdminPacket, ADMIN;
     admin: AdminCompletion, AdminCompletionPacket, ADMIN_COMPLETION;
+    admin: SsdIdentity, SsdIdentityPacket, SSD_IDENTITY;
 };
 
 #[test]

@@ -4,7 +4,9 @@ use crate::card::{Card, FIRST_SSD};
 use crate::handles::{Access, Refusal, Thing};
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
-use dcs_abi::admin::{AdminCompletion, AdminEntry, AdminPacket, GRANT_READ, GRANT_WRITE, opcode};
+use dcs_abi::admin::{
+    AdminCompletion, AdminEntry, AdminPacket, GRANT_READ, GRANT_WRITE, SsdIdentity, opcode,
+};
 use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;
 use dcs_devices::bus::{Bus, Window};
@@ -218,7 +220,7 @@ impl Card {
             (admin.next, admin.phase) = (0, !admin.phase);
         }
         bus.write(window.address, &completion.to_bytes());
-        bus.interrupt(0);
+        self.interrupt(bus, 0);
     }
 
     /// Executes a command; nothing where its answer comes later.
@@ -240,6 +242,7 @@ impl Card {
             opcode::SHUTDOWN => nothing(self.shutdown(entry)),
             opcode::DATAGRAMS => Some(self.open_datagrams(bus, entry)),
             opcode::DROPPED => Some(self.dropped(entry)),
+            opcode::IDENTIFY_SSD => nothing(self.identify_ssd(bus, entry)),
             _ => Some(Err(Status::InvalidOpcode)),
         }
     }
@@ -280,7 +283,8 @@ impl Card {
         if (entry.words[1] >> 16) as u16 != number || completions.ring.depth != ring.depth {
             return Err(Status::InvalidField);
         }
-        let config = QueueConfig { tenant: entry.words[2] as u16, depth: ring.depth, weight: 1 };
+        let (tenant, depth) = (entry.words[2] as u16, ring.depth);
+        let config = QueueConfig { tenant, depth, weight: 1, number: Some(number) };
         let id = self.engine.add_queue(config).ok_or(Status::OutOfResources)?;
         if let Some(at) = at {
             admin.created.remove(at);
@@ -423,6 +427,29 @@ impl Card {
             _ => return Err(Status::BadHandle),
         };
         dropped.map(|count| (count as u32, 0)).ok_or(Status::PeerReset)
+    }
+
+    /// Tells what an SSD has said of its namespace, so that the host finds out whether it is the one that it means.
+    fn identify_ssd(&self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
+        let Some(Thing::Ssd(at)) = self.handles.get(entry.words[0]) else { return Err(Status::BadHandle) };
+        let host = self.ssds[at].host();
+        let identity = match (host.namespace(), host.controller()) {
+            (Some(namespace), Some(controller)) => SsdIdentity {
+                nguid: namespace.nguid,
+                eui64: namespace.eui64,
+                nsid: namespace.number,
+                block_size: namespace.block_size,
+                blocks: namespace.blocks,
+                serial: controller.serial,
+            },
+            _ => return Err(Status::DeviceReset),
+        };
+        let window = Window { address: entry.data_address, length: SsdIdentity::SIZE as u64 };
+        if !self.handles.any_allows(window, Access::Write) {
+            return Err(Status::DataTransferError);
+        }
+        bus.write(window.address, &identity.to_bytes());
+        Ok(())
     }
 
     /// Where a device's registers are, if they can be there.

@@ -15,8 +15,8 @@ use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
 use dcs_devices::bus::{Bus, ReadDone, Region, Tag, Window};
 use dcs_devices::network::{Network, Wish};
-use dcs_devices::ssd::{Job, Span, Ssd, Told, Work};
-use dcs_engine::{Action, BlockId, Engine, Event, Nanos, OperationId, Outcome, QueueId};
+use dcs_devices::ssd::{Ssd, Told};
+use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId};
 use std::collections::HashMap;
 
 /// Whose reads a tag names: the card's own reads of host memory.
@@ -171,6 +171,10 @@ impl Card {
     /// An answer to a read that was made over the bus.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.now = self.now.max(now);
+        // What was asked before a reset is answered to nobody.
+        if self.front.lock().is_stopped() {
+            self.take_wishes(bus);
+        }
         match done.tag.controller() {
             HOST_READS => self.host_read_done(bus, done),
             other => {
@@ -219,7 +223,7 @@ impl Card {
     }
 
     /// The function was reset by the bus, or lost its host: the devices can be told nothing.
-    pub fn silenced(&mut self, bus: &mut dyn Bus) {
+    fn silenced(&mut self, bus: &mut dyn Bus) {
         self.ssds.iter_mut().for_each(Ssd::silenced);
         self.networks.iter_mut().for_each(|network| network.silenced(bus));
         for number in self.asked.keys().copied().collect::<Vec<_>>() {
@@ -237,6 +241,9 @@ impl Card {
 
     fn take_wishes(&mut self, bus: &mut dyn Bus) {
         let wanted = self.front.lock().take();
+        if wanted.silenced {
+            self.silenced(bus);
+        }
         if wanted.stop {
             self.stop(bus);
         }
@@ -244,6 +251,9 @@ impl Card {
             self.starting = wanted.start;
         }
         self.start(bus);
+        (0..32)
+            .filter(|vector| wanted.interrupts >> vector & 1 == 1)
+            .for_each(|vector| bus.interrupt(vector));
         for (queue, tail) in wanted.tails {
             match queue {
                 0 => self.admin_doorbell(bus, tail),
@@ -358,12 +368,14 @@ impl Card {
             while let Some(told) = self.ssds[at].told() {
                 any = true;
                 match told {
-                    Told::Done(operation, outcome) => self.ssd_done(operation, outcome),
-                    Told::Released(block) => self.ssd_released(block),
+                    Told::Done(operation, outcome) => self.done(operation, outcome),
+                    Told::Released(block) => self.handle(Event::Released { block }),
                 }
             }
         }
+        let short = self.engine.is_short_of_blocks();
         for at in 0..self.networks.len() {
+            self.networks[at].short_of_blocks(short);
             self.networks[at].poll(bus, self.now);
             while let Some(wish) = self.networks[at].wish() {
                 any = true;
@@ -378,37 +390,6 @@ impl Card {
             Wish::Tell(Told::Done(operation, outcome)) => self.done(operation, outcome),
             Wish::Tell(Told::Released(block)) => self.handle(Event::Released { block }),
             Wish::Connection(cid, connection) => self.connection(bus, at, cid, connection),
-            Wish::Reread(slot, origin, memory) => {
-                let name = Own { network: at as u8, slot: slot as u8 };
-                let span = Span {
-                    position: origin.position,
-                    length: origin.length as u32,
-                    memory,
-                    block: name.block(),
-                };
-                self.submit(bus, origin.ssd, Job { operation: name.operation(), work: Work::Read(span) });
-            }
-        }
-    }
-
-    /// An SSD's answer: to the engine, or to a network that reads something again.
-    fn ssd_done(&mut self, operation: OperationId, outcome: Outcome) {
-        let Some(own) = Own::of_operation(operation) else { return self.done(operation, outcome) };
-        let read = match outcome {
-            Outcome::Moved { bytes, .. } => Some(bytes as u32),
-            // The buffer comes back by ssd_released.
-            Outcome::FailedHeld(_) => return,
-            _ => None,
-        };
-        if let Some(network) = self.networks.get_mut(usize::from(own.network)) {
-            network.reread(own.slot.into(), read);
-        }
-    }
-
-    fn ssd_released(&mut self, block: BlockId) {
-        let Some(own) = Own::of_block(block) else { return self.handle(Event::Released { block }) };
-        if let Some(network) = self.networks.get_mut(usize::from(own.network)) {
-            network.reread(own.slot.into(), None);
         }
     }
 
@@ -443,42 +424,6 @@ impl Card {
             }
             Action::QueueDeleted { queue } => self.queue_deleted(bus, queue),
         }
-    }
-}
-
-/// A read that a network makes for itself: the name of its operation and of its buffer, none that the engine ever gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Own {
-    network: u8,
-    slot: u8,
-}
-
-impl Own {
-    /// Above the scoreboard and above the blocks.
-    const BASE: u32 = 0xffff_0000;
-
-    fn number(self) -> u32 {
-        Own::BASE | u32::from(self.network) << 8 | u32::from(self.slot)
-    }
-
-    fn of(number: u32) -> Option<Own> {
-        (number >= Own::BASE).then_some(Own { network: (number >> 8) as u8, slot: number as u8 })
-    }
-
-    fn operation(self) -> OperationId {
-        OperationId::from_bits(self.number().into())
-    }
-
-    fn of_operation(operation: OperationId) -> Option<Own> {
-        Own::of(operation.slot() as u32)
-    }
-
-    fn block(self) -> BlockId {
-        BlockId(self.number())
-    }
-
-    fn of_block(block: BlockId) -> Option<Own> {
-        Own::of(block.0)
     }
 }
 

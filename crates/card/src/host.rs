@@ -133,6 +133,13 @@ impl Card {
         }
         bus.write(window.address, entry);
         if let Some(vector) = completions.vector {
+            self.interrupt(bus, vector);
+        }
+    }
+
+    /// Raises an interrupt, unless the host has masked it.
+    pub(crate) fn interrupt(&self, bus: &mut dyn Bus, vector: u16) {
+        if self.front.lock().may_interrupt(vector) {
             bus.interrupt(vector);
         }
     }

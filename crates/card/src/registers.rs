@@ -56,6 +56,8 @@ pub struct AdminQueues {
 /// What the host wants of the card, by its register writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
+    /// The function was reset, or lost its host: the devices can be told nothing, and what was asked of the host is answered by nobody.
+    pub silenced: bool,
     /// Everything that was begun ends without a trace (CC.EN = 0, or the function was reset).
     pub stop: bool,
     /// The admin queues, where the card is to start (CC.EN = 1), after that.
@@ -64,6 +66,8 @@ pub struct Wanted {
     pub tails: Vec<(u16, u32)>,
     /// New heads: queue, value.
     pub heads: Vec<(u16, u32)>,
+    /// Interrupts that were held back by a mask which the host has taken away: bit n is vector n.
+    pub interrupts: u32,
 }
 
 /// The registers.
@@ -77,6 +81,9 @@ pub struct Registers {
     aqa: u32,
     asq: u64,
     acq: u64,
+    /// Vectors that the host has masked (INTMS, INTMC), and those of them that are due: bit n is vector n.
+    masked: u32,
+    pending: u32,
     wanted: Wanted,
     queues: u16,
 }
@@ -85,8 +92,8 @@ impl Registers {
     /// Registers as they are after power on, with doorbells of so many queues, the admin queue included.
     pub fn new(facts: Facts, queues: u16) -> Registers {
         let (blocks_free, wanted) = (facts.blocks, Wanted::default());
-        let (scoreboard, cc, csts, aqa, asq, acq) = Default::default();
-        Registers { facts, blocks_free, scoreboard, cc, csts, aqa, asq, acq, wanted, queues }
+        let (scoreboard, cc, csts, aqa, asq, acq, masked, pending) = Default::default();
+        Registers { facts, blocks_free, scoreboard, cc, csts, aqa, asq, acq, masked, pending, wanted, queues }
     }
 
     /// A load.
@@ -110,6 +117,7 @@ impl Registers {
         }
         let value = match word {
             0x08 => VERSION,
+            0x0c | 0x10 => self.masked,
             0x14 => self.cc,
             0x1c => self.csts,
             0x24 => self.aqa,
@@ -147,6 +155,8 @@ impl Registers {
         let low = |old: u64| old & !0xffff_ffff | u64::from(value);
         let high = |old: u64| old & 0xffff_ffff | u64::from(value) << 32;
         match offset {
+            0x0c => self.masked |= value,
+            0x10 => self.unmask(value),
             0x14 => self.configure(value),
             0x24 => self.aqa = value & 0x0fff_0fff,
             0x28 => self.asq = low(self.asq) & !0xfff,
@@ -185,8 +195,25 @@ impl Registers {
     }
 
     fn stop(&mut self) {
-        self.wanted = Wanted { stop: true, ..Wanted::default() };
-        self.csts = 0;
+        self.wanted = Wanted { stop: true, silenced: self.wanted.silenced, ..Wanted::default() };
+        (self.csts, self.masked, self.pending) = (0, 0, 0);
+    }
+
+    /// INTMC: what was held back meanwhile is due now.
+    fn unmask(&mut self, vectors: u32) {
+        self.masked &= !vectors;
+        self.wanted.interrupts |= self.pending & vectors;
+        self.pending &= !vectors;
+    }
+
+    /// True where an interrupt may be raised now. One whose vector is masked stays due until the mask is gone; vectors 0 to 31 have masks.
+    pub fn may_interrupt(&mut self, vector: u16) -> bool {
+        let bit = 1u32.checked_shl(vector.into()).unwrap_or(0);
+        let masked = self.masked & bit != 0;
+        if masked {
+            self.pending |= bit;
+        }
+        !masked
     }
 
     fn ring(&mut self, doorbell: u64, value: u32) {
@@ -205,7 +232,12 @@ impl Registers {
     /// The function was reset.
     pub fn reset(&mut self) {
         *self = Registers::new(self.facts, self.queues);
-        self.wanted.stop = true;
+        (self.wanted.silenced, self.wanted.stop) = (true, true);
+    }
+
+    /// True where work that was begun must end before anything else is done.
+    pub fn is_stopped(&self) -> bool {
+        self.wanted.stop
     }
 
     /// Whether there is something to take.
@@ -349,6 +381,22 @@ mod tests {
         assert!(wanted.stop && wanted.start.is_some(), "first the one, then the other");
     }
 
+    /// However late the card looks: the reset comes first, then the end of what was there, then the start.
+    #[test]
+    fn a_reset_is_not_forgotten_by_the_start_that_follows() {
+        let mut registers = registers();
+        enable(&mut registers);
+        registers.take();
+        registers.reset();
+        enable(&mut registers);
+        registers.write(0x14, &[0; 4]);
+        enable(&mut registers);
+        let wanted = registers.take();
+        assert!(wanted.silenced && wanted.stop && wanted.start.is_some());
+        registers.write(0x14, &[0; 4]);
+        assert!(!registers.take().silenced);
+    }
+
     #[test]
     fn sizes_that_are_not_to_be_had_are_fatal() {
         let mut registers = registers();
@@ -382,5 +430,24 @@ mod tests {
         }
         let wanted = registers.take();
         assert_eq!((wanted.tails, wanted.heads), (vec![(4, 3)], vec![(0, 3)]));
+    }
+
+    #[test]
+    fn a_masked_interrupt_is_due_when_its_mask_is_gone() {
+        let mut registers = registers();
+        enable(&mut registers);
+        registers.take();
+        registers.write(0x0c, &0b110u32.to_le_bytes());
+        registers.write(0x0c, &[0; 4]);
+        assert_eq!((word(&registers, 0x0c), word(&registers, 0x10)), (0b110, 0b110));
+        assert!(registers.may_interrupt(0) && !registers.may_interrupt(1) && registers.may_interrupt(40));
+        registers.write(0x10, &0b100u32.to_le_bytes());
+        assert_eq!(registers.take(), Wanted::default(), "nothing was due");
+        registers.write(0x10, &0b010u32.to_le_bytes());
+        assert_eq!(registers.take().interrupts, 0b010);
+        assert!(registers.may_interrupt(1) && word(&registers, 0x0c) == 0);
+        registers.write(0x0c, &1u32.to_le_bytes());
+        registers.write(0x14, &[0; 4]);
+        assert!(registers.may_interrupt(0), "a reset takes masks away");
     }
 }

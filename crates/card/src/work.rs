@@ -7,7 +7,7 @@ use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::bus::{Bus, Window};
-use dcs_devices::network::{Origin, Read, WriteTo};
+use dcs_devices::network::{Read, WriteTo};
 use dcs_devices::ssd::{Job, Span, Work};
 use dcs_engine::{
     Binding, BlockId, CommandId, EndpointSpec, Fault, Operation, OperationId, OperationKind, Outcome, Place,
@@ -26,12 +26,8 @@ pub(crate) struct Bound {
     /// What the source's and the destination's handle were when it was begun.
     pub(crate) names: [Option<u64>; 2],
     pub(crate) chain: Chain,
-    /// Bytes that were given to the destination's stream.
-    pub(crate) written: u64,
     /// Bytes that the source was asked for.
     pub(crate) read: u64,
-    /// What arrives at the destination is what the source has, byte for byte.
-    pub(crate) unchanged: bool,
 }
 
 impl Card {
@@ -51,12 +47,15 @@ impl Card {
             return Err(failed(Stage::Source, Status::InvalidField));
         }
         self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
+        // Nobody acknowledges what goes to a file, to memory or by datagrams.
+        let connection = matches!(self.handles.get(spec.destination.handle), Some(Thing::Flow(..)));
+        if spec.acknowledged && !connection {
+            return Err(failed(Stage::Destination, Status::PathUnavailable));
+        }
         let mut chain = Chain::default();
         chain.load(&spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
-        let digests = |operator: &dcs_engine::OperatorSpec| operator.operator.digest_size() > 0;
-        let unchanged = spec.prefix.is_none() && spec.chain.iter().all(digests);
         let names = [spec.source.handle, spec.destination.handle].map(|handle| self.handles.name(handle));
-        self.bound[command.slot()] = Some(Bound { spec, names, chain, written: 0, read: 0, unchanged });
+        self.bound[command.slot()] = Some(Bound { spec, names, chain, read: 0 });
         Ok(Binding::default())
     }
 
@@ -142,6 +141,9 @@ impl Card {
             OperationKind::Flush => match self.handles.get(spec.destination.handle) {
                 Some(Thing::Ssd(at)) => {
                     self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })
+                }
+                Some(Thing::Flow(at, flow)) if spec.acknowledged => {
+                    self.networks[at].flush(flow, operation.id);
                 }
                 _ => self.done(operation.id, Outcome::Flushed),
             },
@@ -243,21 +245,10 @@ impl Card {
         span: Span,
         more: bool,
     ) {
-        let mut origins = Vec::new();
-        if let Some(bound) = &mut self.bound[operation.command.slot()] {
-            let ssd = match self.handles.get(bound.spec.source.handle) {
-                Some(Thing::Ssd(ssd)) if bound.unchanged => Some(ssd),
-                _ => None,
-            };
-            if let Some(ssd) = ssd {
-                origins = origins_of(&bound.spec.source, bound.written, span.length.into(), ssd);
-            }
-            bound.written += u64::from(span.length);
-        }
         let piece = dcs_net::Piece { offset: span.memory, length: span.length };
         // The end of a large block waits for no other: the next one may be waiting for just this one to be acknowledged.
         let more = more && span.length < WORTH_WAITING;
-        let write = WriteTo { operation: operation.id, block: span.block, piece, more, origins: &origins };
+        let write = WriteTo { operation: operation.id, block: span.block, piece, more };
         self.networks[at].write(flow, write);
         self.networks[at].poll(bus, self.now);
     }
@@ -318,25 +309,6 @@ impl Card {
             cost => self.timers.set(self.now + cost, (operation.id, outcome)),
         }
     }
-}
-
-/// Where `length` bytes of a source lie, from its byte `from` on.
-fn origins_of(source: &EndpointSpec, mut from: u64, mut length: u64, ssd: usize) -> Vec<Origin> {
-    let mut origins = Vec::new();
-    for extent in &source.extents {
-        if from >= extent.length {
-            from -= extent.length;
-            continue;
-        }
-        let here = (extent.length - from).min(length);
-        origins.push(Origin { ssd, position: extent.offset + from, length: here });
-        length -= here;
-        from = 0;
-        if length == 0 {
-            break;
-        }
-    }
-    origins
 }
 
 pub(crate) fn moved(bytes: u64, path: u32) -> Outcome {

@@ -2,9 +2,11 @@
 
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{self, Leftover};
+use crate::outgoing;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -33,50 +35,35 @@ impl AsFd for Connection {
 }
 
 impl Connection {
-    pub fn connect(to: &str, timeout: Duration) -> Result<Connection, Failure> {
-        let connection = match to.strip_prefix("unix:") {
-            Some(path) => {
-                UnixStream::connect(path).map(Connection::Unix).map_err(|error| Failure::io(to, &error))?
-            }
-            None => Connection::Tcp(connect_tcp(to, timeout)?),
-        };
-        connection.without_blocking().map_err(|error| Failure::io(to, &error))
-    }
-
     /// The engine waits for sockets by itself; the kernel's own copies (sendfile) need sockets that do not.
-    fn without_blocking(self) -> io::Result<Connection> {
+    pub fn without_blocking(self) -> io::Result<Connection> {
         match &self {
             Connection::Tcp(stream) => stream.set_nonblocking(true)?,
             Connection::Unix(stream) => stream.set_nonblocking(true)?,
         }
         Ok(self)
     }
-
-    /// Tells the peer that nothing follows.
-    pub fn finish(&self) {
-        // A peer that is gone already needs no telling.
-        let _ = match self {
-            Connection::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Connection::Unix(stream) => stream.shutdown(Shutdown::Write),
-        };
-    }
 }
 
-fn connect_tcp(to: &str, timeout: Duration) -> Result<TcpStream, Failure> {
-    let addresses = resolve(to)?;
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(Failure::io(to, &last))
+/// How long a peer may say nothing, in seconds, before the kernel asks whether it is there.
+const SILENCE: u32 = 60;
+/// How long it waits for an answer, in seconds, and how often it asks.
+const ANSWER: u32 = 10;
+const QUESTIONS: u32 = 6;
+
+/// Has the kernel end a TCP connection whose peer is gone without a word: its machine lost power, or the network was cut.
+pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
+    setsockopt(socket, sockopt::KeepAlive, &true)?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &SILENCE)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &ANSWER)?;
+    Ok(setsockopt(socket, sockopt::TcpKeepCount, &QUESTIONS)?)
 }
 
-fn resolve(name: &str) -> Result<Vec<std::net::SocketAddr>, Failure> {
+/// The addresses of `HOST:PORT`.
+pub fn resolve(name: &str) -> Result<Vec<std::net::SocketAddr>, Failure> {
     if name.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        return Err(Failure::usage(format!("{name:?} is no HOST:PORT, no unix:PATH and not -")));
+        return Err(Failure::usage(format!("{name:?} is no HOST:PORT, no unix:PATH and not -"))
+            .advise("for example there:9000"));
     }
     let addresses = name.to_socket_addrs().map_err(|error| {
         Failure::new(Exit::Peer, format!("{name}: {error}")).advise("check the host's name")
@@ -97,7 +84,12 @@ impl Listener {
             let both = TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
             return both.map(Listener::Tcp).map_err(failed);
         }
-        TcpListener::bind(resolve(at)?.as_slice()).map(Listener::Tcp).map_err(failed)
+        let addresses = resolve(at).map_err(|failure| match failure.exit {
+            Exit::Usage => Failure::usage(format!("{at:?} is no PORT, no HOST:PORT and no unix:PATH"))
+                .advise("for example 9000 for all addresses, 127.0.0.1:9000 for this machine only"),
+            _ => failure,
+        })?;
+        TcpListener::bind(addresses.as_slice()).map(Listener::Tcp).map_err(failed)
     }
 
     /// The address, in the words that `dcs send` takes.
@@ -118,8 +110,12 @@ impl Listener {
             self.wait(timeout).map_err(failed)?;
         }
         let accepted = match &self {
-            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Connection::Tcp(stream)),
-            Listener::Unix { listener, .. } => listener.accept().map(|(stream, _)| Connection::Unix(stream)),
+            Listener::Tcp(listener) => listener
+                .accept()
+                .and_then(|(stream, _)| keep_alive(&stream).map(|()| Connection::Tcp(stream))),
+            Listener::Unix { listener, .. } => listener
+                .accept()
+                .and_then(|(stream, _)| outgoing::seal(&stream).map(|()| Connection::Unix(stream))),
         };
         accepted.and_then(Connection::without_blocking).map_err(failed)
     }

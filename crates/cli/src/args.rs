@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Move bytes between files and sockets through digests, ciphers and compression, with one command per transfer.
 #[derive(Debug, Parser)]
-#[command(name = "dcs", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "dcs", version, after_help = EXAMPLES)]
 pub struct Arguments {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
@@ -24,7 +24,7 @@ pub struct Arguments {
 pub enum Command {
     /// Send a file, a pipe or a block device to a socket
     Send(Send),
-    /// Wait for one connection and receive it into a file
+    /// Wait for one connection and receive what it carries into a file
     Recv(Recv),
     /// Copy a file or a pipe
     Copy(Copy),
@@ -40,7 +40,7 @@ pub enum Command {
     Serve(crate::serve::Serve),
     /// Go through the folder of an object server for damaged objects
     Scrub(crate::scrub::Scrub),
-    /// Tell what this machine can do, which path will run for what, and how to mend what is missing
+    /// Tell what this machine can do, which path will run for what, and how to fix what is missing
     Doctor(Doctor),
     /// A whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
     Server(Server),
@@ -162,7 +162,7 @@ pub struct Moving {
     /// Fail where the transfer takes longer
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub timeout: Option<Duration>,
-    /// How the kernel is asked: io_uring, plain system calls, or whichever is to be had
+    /// How the kernel is asked: auto takes io_uring where it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
     /// Which GPU does the operators that gpu: stands before, as in gpu:md5
@@ -179,7 +179,8 @@ pub struct CipherOptions {
     /// Key of the next cipher of the chain: raw bytes or hexadecimal digits; else DCS_KEY, DCS_KEY_2, ...
     #[arg(long, value_name = "FILE")]
     pub key_file: Vec<PathBuf>,
-    /// First counter block of the next aes256-ctr: 32 hexadecimal digits, or random
+    /// First counter block of the next aes256-ctr. To encrypt: random, which draws one and prints it. To decrypt: its 32
+    /// hexadecimal digits
     #[arg(long, value_name = "HEX")]
     pub iv: Vec<String>,
 }
@@ -187,7 +188,7 @@ pub struct CipherOptions {
 /// How a file is written.
 #[derive(Debug, Args)]
 pub struct TargetOptions {
-    /// Write into the file itself, not into a temporary one that takes its place when all is well
+    /// Write into the file itself, not into a temporary one that takes its place at the end
     #[arg(long)]
     pub in_place: bool,
     /// Make the file durable (fdatasync, and fsync of its folder) before it is done
@@ -448,13 +449,16 @@ Examples:
   dcs send nvme:0000:01:00.0/1@2048+1GiB there:9000 --through md5     # past the kernel's driver: dcs doctor
   dcs send nvme:01:00.0@0+1GiB 10.0.2.2:9000 --nic 02:00.0 --address 10.0.2.15/24     # and past its TCP
 
-  openssl rand -hex 32 > key; chmod 600 key; iv=$(openssl rand -hex 16)
+  (umask 077; openssl rand -hex 32 > key); iv=$(openssl rand -hex 16)
   dcs send secret there:9000 --through md5,aes256-ctr --key-file key --iv $iv
 
 A digest covers the data at its place in the chain: md5,aes256-ctr is the MD5 of the plain data.
-Without --iv a cipher draws a random counter and says which. Never use a counter twice with one key.
-The n-th cipher takes the n-th --key-file; without one, DCS_KEY, DCS_KEY_2, ... (hexadecimal digits).
-Bytes are delivered when the kernel has taken them; only the receiver knows that they arrived.
+aes256-ctr needs --iv, and the receiver the same one. Never use a counter twice with one key: --iv random
+draws one and prints it. The n-th cipher takes the n-th --key-file; without one, DCS_KEY, DCS_KEY_2, ...
+(hexadecimal digits).
+It succeeds when the receiver's kernel has acknowledged every byte, or a Unix socket's receiver has read it.
+Otherwise, also when it is killed, the connection is reset, and dcs recv fails. (On a Unix socket only dcs
+recv notices; another program sees an ordinary end.) Only the receiver knows that its file is in place.
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
 
 ",
@@ -472,8 +476,10 @@ Examples:
 
 A PORT alone listens on all addresses; 127.0.0.1:PORT takes connections of this machine only.
 One connection is accepted. FILE appears, or is replaced, only when all has been received and is as
-expected; until then the data are in a temporary file beside it. A FILE that is a pipe or a device,
-- and --in-place are written directly.
+expected; until then the data are in a temporary file beside it. A dcs send that fails or is killed makes
+recv fail, and FILE stays as it was. Other senders end by closing, whatever their reason: give --length or
+--expect for them. A replaced file keeps its owner, group, mode and access list, as dcs copy --help says.
+A FILE that is a pipe or a device, - and --in-place are written directly.
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
 
 ",
@@ -486,12 +492,20 @@ Examples:
   dcs copy log log.gz --through gzip:9
   dcs copy log.gz - --through gunzip | less
   dcs copy disk.img /backup/ --through sha256 --durable
-  dcs copy plain sealed --through aes256-xts:512 --key-file key     # undo: aes256-xts-decrypt:512
-  dcs copy download.iso . --through md5 --expect md5=$sum
+  dcs copy plain sealed --through aes256-ctr --key-file key --iv random     # prints the counter
+  dcs copy sealed plain --through aes256-ctr --key-file key --iv $iv        # and back
+  dcs copy plain sealed --through aes256-xts:512 --key-file key64           # undo: aes256-xts-decrypt:512
+  dcs copy download.iso /backup/ --through md5 --expect md5=$sum
 
-As cp does, it replaces B (--no-clobber: it fails instead), keeps A's mode, and copies into B where B
-is a folder. Unlike cp it never leaves half a file: B changes at once, when all is well.
-aes256-ctr without --iv draws a random counter; to decrypt, give the one that was printed.
+As cp does, it replaces TO (--no-clobber: it fails instead), copies into TO where that is a folder, follows
+symbolic links, keeps holes where the chain changes no data, and refuses to copy a file onto itself. A new
+file gets the permissions of FROM, but not set-uid and set-gid. A replaced one keeps its own owner, group,
+permissions, access list and attributes; where its owner or group cannot be kept, it loses set-uid or set-gid.
+
+Unlike cp it never leaves half a file: TO changes at once, when all is well, and after a crash it is the old
+file or the new one. It becomes a new file, so other hard links keep the old data. --in-place writes into
+the file itself. Only --durable waits until the new file will survive a crash.
+
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
 
 ",
@@ -500,8 +514,8 @@ With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DC
 
 const DOCTOR_HELP: &str = "\
 Examples:
-  dcs doctor                            # what this machine can do, and how to mend what is missing
-  dcs doctor --json | jq -r 'select(.state == \"missing\") | .mend'
+  dcs doctor                            # what this machine can do, and how to fix what is missing
+  dcs doctor --json | jq -r 'select(.state == \"missing\") | .fix'
   dcs doctor 0000:01:00.0               # for scripts: can it be driven by dcs send nvme:0000:01:00.0 ... now?
   dcs doctor --bind 0000:01:00.0        # takes the SSD (or NIC) from the kernel, if nobody uses it
   dcs doctor --release 0000:01:00.0     # gives it back

@@ -86,11 +86,26 @@ impl Chain {
         !self.names.iter().any(resizes)
     }
 
+    /// The same bytes come out as go in: there are digests alone.
+    pub fn keeps_data(&self) -> bool {
+        let changes = |name: &&str| {
+            let operator = Operator::from_chain_name(name);
+            operator.is_none_or(|(operator, _)| !matches!(operator.kind(), OperatorKind::Digest { .. }))
+        };
+        !self.names.iter().any(changes)
+    }
+
     /// The GPU that its operators need, by its number, and the first of them; none where they need none.
     pub fn gpu(&self, device: u32, storage: Choice) -> Option<Gpu> {
         let on_gpu = |name: &&&str| Operator::from_chain_name(name).is_some_and(|(_, on_gpu)| on_gpu);
         self.names.iter().find(on_gpu).map(|operator| Gpu { device, storage: storage.into(), operator })
     }
+}
+
+/// The operators that are named, with the parameters that need no key.
+#[cfg(test)]
+pub fn operators(words: &[String]) -> Result<Vec<Operator>, Failure> {
+    words.iter().map(|word| Spec::parse(word).map(|spec| spec.operator)).collect()
 }
 
 impl Spec {

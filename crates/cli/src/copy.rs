@@ -7,18 +7,23 @@ use crate::expect::Expected;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::interrupt;
-use crate::keys::{Counters, Keys, Missing};
+use crate::keys::{Counters, Keys};
 use crate::nvme;
 use crate::report::{Finished, Report};
+use crate::sparse;
 use crate::target::{Options, Target};
-use crate::transfer::{self, Job};
+use crate::transfer::{self, Done, Job};
 use crate::watch::Watch;
+use dcs::{Completion, Engine, Sink, Source};
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let moving = &copy.moving;
-    let counters = Counters::new(&moving.ciphers, Missing::Random);
+    let counters = Counters::new(&moving.ciphers);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let expected = Expected::new(&copy.target.expect, &chain.names)?;
     let engines = Engines::new(
@@ -31,7 +36,7 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     let mut input = Input::open(&copy.from, 0, None, engines.drives.as_ref())?;
     let mode = input.mode.unwrap_or(0o666);
     let destination = into_folder(copy)?;
-    let options = Options { file: &copy.target, no_clobber: copy.no_clobber, mode };
+    let options = Options { file: &copy.target, no_clobber: copy.no_clobber, mode, source: input.identity };
     let target = match nvme::destination(engines.drives.as_ref(), &destination)? {
         Some(range) => Target::ssd(&destination, range),
         None => Target::open(&destination, &options)?,
@@ -39,20 +44,35 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     if engines.card.is_some() {
         card::prepare(&target, input.length())?;
     }
-    let job = Job {
-        name: format!("{} -> {}", copy.from, target.name),
-        source: input.source(moving.cache.into(), dcs::Mode::Auto),
-        sink: target.sink(moving.cache.into()),
+    let name = format!("{} -> {}", copy.from, target.name);
+    let holes = Holes::of(&input, &target, &engines).map_err(|error| Failure::io(&copy.from, &error))?;
+    let job = |source, sink, engine| Job {
+        name: name.clone(),
+        source,
+        sink,
         watch: target.growing().and_then(Result::ok).map_or(Watch::Nothing, Watch::Growing),
         total: input.length().filter(|_| chain.keeps_length()),
-        ops: chain.ops,
+        ops: chain.ops.clone(),
         length: None,
         timeout: moving.timeout,
         durable: copy.target.durable,
         io: moving.io.into(),
-        engine: engines.any(),
+        engine,
     };
-    let done = transfer::run(job, report)?;
+    let done = match &holes {
+        // Nobody has to see the zeros.
+        Some(holes) if chain.ops.is_empty() => holes.copy_data(&input, &target, moving, job, report)?,
+        _ => {
+            let source = input.source(moving.cache.into(), dcs::Mode::Auto);
+            transfer::run(job(source, target.sink(moving.cache.into()), engines.any()), report)?
+        }
+    };
+    if let Some(holes) = holes.as_ref().filter(|_| !chain.ops.is_empty() && chain.keeps_data()) {
+        holes.dig(&target).map_err(|error| Failure::io(&target.name, &error))?;
+    }
+    if let (Some(file), Some(_), true) = (target.file(), &holes, copy.target.durable) {
+        file.sync_all().map_err(|error| Failure::io(&target.name, &error))?;
+    }
     input.advance(done.completion.bytes_in);
     expected.check(&done.completion, &target)?;
     target.commit(done.completion.bytes_out)?;
@@ -65,6 +85,71 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
         done: &done,
     });
     Ok(())
+}
+
+/// Where the holes of a file are that is copied to a file.
+struct Holes {
+    /// What lies between them, (offset, length) each.
+    data: Vec<(u64, u64)>,
+    start: u64,
+    end: u64,
+}
+
+impl Holes {
+    /// Most runs of data in one command: its descriptor has room for them.
+    const RUNS: usize = 64;
+
+    /// None where there are no holes, or the copy cannot have any.
+    fn of(input: &Input, target: &Target, engines: &Engines) -> io::Result<Option<Holes>> {
+        let (Some(length), Some(_)) = (input.length(), target.growing()) else { return Ok(None) };
+        if engines.card.is_some() {
+            return Ok(None);
+        }
+        let (start, end) = (input.start(), input.start() + length);
+        let data = input.data()?;
+        Ok(data.filter(|data| !sparse::holes(data, start, end).is_empty()).map(|data| Holes {
+            data,
+            start,
+            end,
+        }))
+    }
+
+    /// Copies what lies between the holes.
+    fn copy_data(
+        &self,
+        input: &Input,
+        target: &Target,
+        moving: &args::Moving,
+        job: impl Fn(Source, Sink, Option<Arc<Engine>>) -> Job,
+        report: &Report,
+    ) -> Result<Done, Failure> {
+        let begun = Instant::now();
+        let engine = Engine::builder().io(moving.io.into()).start();
+        let engine = Arc::new(engine.map_err(|error| Failure::refused(&target.name, error))?);
+        let mut completion = Completion::default();
+        for data in self.data.chunks(Holes::RUNS) {
+            let there: Vec<_> = data.iter().map(|(at, length)| (at - self.start, *length)).collect();
+            let (source, sink) =
+                (input.runs(data, moving.cache.into()), target.runs(&there, moving.cache.into()));
+            let (Some(source), Some(sink)) = (source, sink) else { break };
+            let mut job = job(source, sink, Some(Arc::clone(&engine)));
+            job.timeout = moving
+                .timeout
+                .map(|timeout| timeout.saturating_sub(begun.elapsed()).max(Duration::from_millis(1)));
+            completion = transfer::run(job, report)?.completion;
+        }
+        let bytes = self.end - self.start;
+        target.set_length(bytes).map_err(|error| Failure::io(&target.name, &error))?;
+        (completion.bytes_in, completion.bytes_out) = (bytes, bytes);
+        Ok(Done { completion, elapsed: begun.elapsed() })
+    }
+
+    /// Makes them in the copy, where it has zeros.
+    fn dig(&self, target: &Target) -> io::Result<()> {
+        let Some(file) = target.file() else { return Ok(()) };
+        let holes = sparse::holes(&self.data, self.start, self.end);
+        holes.iter().try_for_each(|(at, length)| sparse::dig(file, at - self.start, *length))
+    }
 }
 
 /// As cp: a folder means the file of the same name in it.

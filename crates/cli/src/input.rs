@@ -1,13 +1,21 @@
 //! Where bytes come from, as people name it: a file, a FIFO, a block device, standard input, an SSD that the engine drives itself.
 
+use crate::closed;
 use crate::failure::Failure;
+use crate::identity::Identity;
 use crate::nvme;
+use crate::sparse;
 use dcs::{Engine, Mode, Source};
-use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::sync::Arc;
+
+/// Files of /sys seem to have so many bytes.
+const PAGE: u64 = 4096;
+/// Most bytes of a file that the kernel makes up.
+const TOLD_MAX: u64 = 64 << 20;
 
 /// An open input.
 pub struct Input {
@@ -16,12 +24,16 @@ pub struct Input {
     /// Where its bytes start and how many there are; `None` for a stream.
     range: Option<(u64, u64)>,
     is_stdin: bool,
-    /// Permission bits of a regular file.
+    /// Permission bits of a regular file, without set-uid, set-gid and the sticky bit: a copy is another's program.
     pub mode: Option<u32>,
+    /// Which file it is, whatever its name.
+    pub identity: Option<Identity>,
 }
 
 enum From {
     File(File),
+    /// What a file said that the kernel writes anew whenever it is read.
+    Told(Arc<[u8]>),
     Ssd(nvme::Range),
 }
 
@@ -39,10 +51,20 @@ impl Input {
                     .advise("say @LBA+LENGTH there, instead of --offset and --length"));
             }
             let from = From::Ssd(range);
-            return Ok(Input { name: name.to_string(), from, range: None, is_stdin: false, mode: None });
+            return Ok(Input {
+                name: name.to_string(),
+                from,
+                range: None,
+                is_stdin: false,
+                mode: None,
+                identity: None,
+            });
         }
         let failed = |error| Failure::io(name, &error);
         let is_stdin = name == "-";
+        if is_stdin {
+            closed::check_input().map_err(failed)?;
+        }
         let mut file = match is_stdin {
             true => File::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?),
             false => File::open(name).map_err(failed)?,
@@ -53,6 +75,9 @@ impl Input {
             return Err(Failure::usage(format!("{name} is a folder"))
                 .advise("send an archive: tar c FOLDER | dcs send - ..."));
         }
+        if kind.is_file() && is_told(&file, &metadata) {
+            return told(name, file, offset, length);
+        }
         let is_positional = kind.is_file() || kind.is_block_device();
         let range = match is_positional {
             true => Some(range(name, &mut file, offset, length, is_stdin)?),
@@ -61,8 +86,9 @@ impl Input {
             }
             false => None,
         };
-        let mode = (kind.is_file() && !is_stdin).then(|| metadata.permissions().mode() & 0o7777);
-        Ok(Input { name: name.to_string(), from: From::File(file), range, is_stdin, mode })
+        let mode = (kind.is_file() && !is_stdin).then(|| metadata.permissions().mode() & 0o777);
+        let identity = Identity::of(&metadata);
+        Ok(Input { name: name.to_string(), from: From::File(file), range, is_stdin, mode, identity })
     }
 
     pub fn source(&self, cache: Mode, zero_copy: Mode) -> Source {
@@ -70,14 +96,44 @@ impl Input {
             (From::Ssd(range), _) => return range.source(cache),
             (From::File(file), Some((start, length))) => Source::file(file, start..start + length),
             (From::File(file), None) => Source::fd(file),
+            (From::Told(bytes), _) => return Source::memory(Arc::clone(bytes)),
         };
         source.cache(cache).zero_copy(zero_copy)
+    }
+
+    /// Its runs of data, (offset, length) each, where it is a regular file; between them it has holes.
+    pub fn data(&self) -> io::Result<Option<Vec<(u64, u64)>>> {
+        match (&self.from, self.range, self.identity) {
+            (From::File(file), Some((start, length)), Some(Identity::File { .. })) => {
+                let mut position = file;
+                let here = position.stream_position()?;
+                let runs = sparse::data(file, start, start + length);
+                // A file that is standard input is read from where it stands.
+                position.seek(SeekFrom::Start(here))?;
+                runs.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> u64 {
+        self.range.map_or(0, |(start, _)| start)
+    }
+
+    /// These runs of it as a source, (offset, length) each.
+    pub fn runs(&self, runs: &[(u64, u64)], cache: Mode) -> Option<Source> {
+        match &self.from {
+            From::File(file) => Some(Source::extents(file, runs).cache(cache)),
+            From::Told(_) | From::Ssd(_) => None,
+        }
     }
 
     /// Bytes that it has, where that is known.
     pub fn length(&self) -> Option<u64> {
         match &self.from {
             From::Ssd(range) => Some(range.length()),
+            From::Told(bytes) => Some(bytes.len() as u64),
             From::File(_) => self.range.map(|(_, length)| length),
         }
     }
@@ -88,6 +144,41 @@ impl Input {
             let _ = file.seek(SeekFrom::Start(start + bytes));
         }
     }
+}
+
+/// The file's size is not what reading it gives, as in /proc (0) and /sys (a page).
+fn is_told(file: &File, metadata: &Metadata) -> bool {
+    use nix::sys::statfs::{
+        CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC,
+    };
+    let told = [CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC];
+    metadata.len() <= PAGE
+        && nix::sys::statfs::fstatfs(file).is_ok_and(|system| told.contains(&system.filesystem_type()))
+}
+
+/// Reads such a file to its end.
+fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<Input, Failure> {
+    let mut bytes = Vec::new();
+    let read = file.take(TOLD_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::io(name, &error))?;
+    let size = bytes.len() as u64;
+    if size > TOLD_MAX {
+        let line = format!("{name}: a file that the kernel makes up, of more than {TOLD_MAX} bytes");
+        return Err(Failure::usage(line).advise(format!("as a stream: cat {name} | dcs send - ...")));
+    }
+    let length = length.unwrap_or(size.saturating_sub(offset));
+    if offset > size || length > size - offset {
+        return Err(beyond(name, offset, length, size));
+    }
+    let bytes = bytes[offset as usize..(offset + length) as usize].into();
+    let from = From::Told(bytes);
+    Ok(Input { name: name.to_string(), from, range: None, is_stdin: false, mode: None, identity: None })
+}
+
+fn beyond(name: &str, start: u64, length: u64, size: u64) -> Failure {
+    let line =
+        format!("{name}: range {start}+{length} reaches beyond its {size} bytes; 0 bytes had been delivered");
+    Failure::usage(line).advise("ask for a range that lies inside the file")
 }
 
 fn range(
@@ -105,10 +196,7 @@ fn range(
     let start = if from_here { here } else { 0 }.saturating_add(offset);
     let length = length.unwrap_or(size.saturating_sub(start));
     if start > size || length > size - start {
-        let line = format!(
-            "{name}: range {start}+{length} reaches beyond its {size} bytes; 0 bytes had been delivered"
-        );
-        return Err(Failure::usage(line).advise("ask for a range that lies inside the file"));
+        return Err(beyond(name, start, length, size));
     }
     Ok((start, length))
 }

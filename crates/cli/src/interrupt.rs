@@ -2,7 +2,7 @@
 
 use crate::failure::Exit;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,6 +25,7 @@ struct State {
 
 /// Listens for signals from now on.
 pub fn install() {
+    outlive_file_limit();
     let Ok(event) = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else {
         // Without it, a signal ends the process as it always does.
         return;
@@ -32,6 +33,16 @@ pub fn install() {
     if EVENT.set(event).is_ok() {
         let _ = ctrlc::set_handler(on_signal);
     }
+}
+
+/// Past RLIMIT_FSIZE a call fails, and the failure is told; SIGXFSZ would end the process first, with its half file left behind.
+/// A handler, since children would inherit that the signal is ignored.
+#[allow(unsafe_code)]
+fn outlive_file_limit() {
+    extern "C" fn nothing(_: i32) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    let _ = unsafe { sigaction(Signal::SIGXFSZ, &action) };
 }
 
 fn state() -> MutexGuard<'static, State> {

@@ -19,19 +19,9 @@ pub struct Keys {
     files: Vec<PathBuf>,
 }
 
-/// What to do for a counter that was not given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// Draw one: this side encrypts.
-    Random,
-    /// Refuse: this side likely decrypts, and a counter of its own would give noise.
-    Refuse,
-}
-
 /// First counter blocks, in the order of the ciphers that take one.
 pub struct Counters {
     given: VecDeque<String>,
-    missing: Missing,
 }
 
 impl Keys {
@@ -109,8 +99,8 @@ fn read_file(path: &Path, wanted: usize) -> Result<Vec<u8>, Failure> {
 }
 
 impl Counters {
-    pub fn new(options: &CipherOptions, missing: Missing) -> Counters {
-        Counters { given: options.iv.iter().cloned().collect(), missing }
+    pub fn new(options: &CipherOptions) -> Counters {
+        Counters { given: options.iv.iter().cloned().collect() }
     }
 
     /// The next one, and whether it was drawn at random.
@@ -122,10 +112,12 @@ impl Counters {
                 let line = "--iv must be 32 hexadecimal digits, or random";
                 value.map(|value| (value, false)).ok_or_else(|| Failure::usage(line))
             }
-            None if self.missing == Missing::Random => random(),
+            // The cipher is its own inverse: a counter drawn by whoever decrypts would give noise, and no error.
             None => {
-                let line = "aes256-ctr on the receiving side needs the sender's counter: --iv HEX";
-                Err(Failure::usage(line).advise("the sender prints it; to encrypt here, say --iv random"))
+                let line = "aes256-ctr needs its first counter block: --iv";
+                Err(Failure::usage(line).advise(
+                    "to encrypt, --iv random, which prints it; to decrypt, --iv HEX, what was printed then",
+                ))
             }
         }
     }

@@ -6,6 +6,9 @@
 //! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `preload` (`dcs run`), `serve`, `scrub`, `doctor`, `server` | one subcommand each |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
+//! | `closed` | standard input and output that were closed from the start |
+//! | `identity`, `sparse`, `replace` | what cp promises: same files, holes, owners and modes |
+//! | `outgoing` | the connection of `dcs send`, which is reset unless all went well |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
 //! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
 //! | `failure`, `report` | what went wrong, what was done; for people and as JSON |
@@ -18,11 +21,15 @@ mod args;
 mod bench;
 mod card;
 mod chain;
+mod closed;
 mod copy;
 mod demo;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod expect;
 mod failure;
+mod identity;
 mod input;
 mod interrupt;
 mod keys;
@@ -30,13 +37,16 @@ mod nic;
 mod nvme;
 mod operate;
 mod ops;
+mod outgoing;
 mod preload;
 mod recv;
+mod replace;
 mod report;
 mod scrub;
 mod send;
 mod serve;
 mod server;
+mod sparse;
 mod target;
 mod transfer;
 mod units;
@@ -44,12 +54,13 @@ mod watch;
 mod workload;
 
 use args::{Arguments, Command};
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 use failure::Failure;
 use report::Report;
 
 fn main() -> std::process::ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| refused(error));
     let report = Report::new(&arguments);
     let result = match &arguments.command {
         Command::Send(send) => send::run(send, &report),
@@ -77,11 +88,25 @@ fn main() -> std::process::ExitCode {
         Command::ServerWorker => server::worker::run(),
         Command::DemoWorker => demo::worker::run(),
     };
-    match result {
+    match result.and_then(|()| report.check_told()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(failure) => {
             report.failure(&failure);
             std::process::ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+/// Says what is wrong with the command line, or gives the help that was asked for, and ends. Subcommands that are hidden are
+/// for this program's own processes, and not suggested.
+fn refused(mut error: clap::Error) -> ! {
+    if let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let command = Arguments::command();
+        let is_hidden = |name: &String| command.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
+        names.retain(|name| !is_hidden(name));
+        if !names.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+        }
+    }
+    error.exit()
 }

@@ -196,7 +196,6 @@ fn parse(text: &str) -> Result<Name, Failure> {
     Ok(Name { function, namespace, first, length })
 }
 
-/// Why an SSD or a NIC cannot be driven, and what to do about it.
 /// Why an operator that a GPU is to do will not be done. Nobody else does it instead.
 fn no_gpu(gpu: Option<Gpu>, error: &GpuError) -> Failure {
     let operator = gpu.map_or("gpu", |gpu| gpu.operator);
@@ -211,6 +210,7 @@ fn no_gpu(gpu: Option<Gpu>, error: &GpuError) -> Failure {
     Failure::new(Exit::Failed, format!("{operator}: {error}")).advise(advice)
 }
 
+/// Why an SSD or a NIC cannot be driven, and what to do about it.
 fn failure(error: Error) -> Failure {
     let Error::Drive(error) = error else { return Failure::refused("engine", error) };
     let line = error.to_string();
@@ -242,7 +242,7 @@ fn failure(error: Error) -> Failure {
 
 fn vfio_advice(error: &dcs_vfio::VfioError) -> (Exit, String) {
     use dcs_vfio::VfioError;
-    let doctor = "dcs doctor tells what is missing and how to mend it".to_owned();
+    let doctor = "dcs doctor tells what is missing and how to fix it".to_owned();
     match error {
         VfioError::NoIommu(_) => (Exit::Failed, "switch the IOMMU on, in the firmware and by intel_iommu=on or amd_iommu=on on the kernel's command line".into()),
         VfioError::Group(function) => (Exit::Failed, format!("dcs doctor {function} names the other functions: each has to be bound to vfio-pci, or have no driver")),

@@ -7,7 +7,7 @@ use crate::chain::Chain;
 use crate::expect::Expected;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::keys::{Counters, Keys, Missing};
+use crate::keys::{Counters, Keys};
 use crate::nic;
 use crate::nvme;
 use crate::report::{Finished, Report};
@@ -28,7 +28,7 @@ enum From {
 pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let moving = &recv.moving;
-    let counters = Counters::new(&moving.ciphers, Missing::Refuse);
+    let counters = Counters::new(&moving.ciphers);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let expected = Expected::new(&recv.target.expect, &chain.names)?;
     let engines = Engines::new(
@@ -40,7 +40,10 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     )?;
     let target = match nvme::destination(engines.drives.as_ref(), &recv.file)? {
         Some(range) => Target::ssd(&recv.file, range),
-        None => Target::open(&recv.file, &Options { file: &recv.target, no_clobber: false, mode: 0o666 })?,
+        None => {
+            let options = Options { file: &recv.target, no_clobber: false, mode: 0o666, source: None };
+            Target::open(&recv.file, &options)?
+        }
     };
     if engines.card.is_some() {
         card::prepare(&target, recv.length)?;

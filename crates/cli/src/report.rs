@@ -1,7 +1,7 @@
 //! What was done and what went wrong, for people and as JSON.
 //!
 //! Results go to standard output, unless that carries the data; the rest goes to standard error. A reader who left
-//! is no reason to fail.
+//! is no reason to fail; a disk that is full is one.
 
 use crate::args::{Arguments, Command};
 use crate::chain::Counter;
@@ -11,7 +11,8 @@ use crate::units;
 use dcs::Completion;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 /// Where and how to say it.
 pub struct Report {
@@ -19,6 +20,8 @@ pub struct Report {
     json: bool,
     quiet: bool,
     stdout_is_data: bool,
+    /// Why standard output did not take a result.
+    refused: OnceLock<io::Error>,
 }
 
 /// A transfer that is done, with its names.
@@ -69,7 +72,18 @@ impl Report {
             }
             Command::DemoWorker => ("demo-helper", false),
         };
-        Report { command, json: arguments.json, quiet: arguments.quiet, stdout_is_data }
+        Report {
+            command,
+            json: arguments.json,
+            quiet: arguments.quiet,
+            stdout_is_data,
+            refused: OnceLock::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn silent() -> Report {
+        Report { command: "test", json: false, quiet: true, stdout_is_data: true, refused: OnceLock::new() }
     }
 
     pub fn shows_progress(&self) -> bool {
@@ -85,12 +99,21 @@ impl Report {
         }))
     }
 
-    /// A result.
+    /// A result. It may be the only copy of a counter or a digest: what standard output does not take goes to standard error.
     pub fn line(&self, line: impl std::fmt::Display) {
-        let _ = match self.stdout_is_data {
-            true => writeln!(std::io::stderr(), "{line}"),
-            false => writeln!(std::io::stdout(), "{line}"),
-        };
+        if !self.stdout_is_data {
+            match writeln!(io::stdout(), "{line}") {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => _ = self.refused.set(error),
+                _ => return,
+            }
+        }
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+
+    /// Fails where a result did not get to standard output.
+    pub fn check_told(&self) -> Result<(), Failure> {
+        let failed = |error| Err(Failure::io("standard output, which is for the results", error));
+        self.refused.get().map_or(Ok(()), failed)
     }
 
     /// A result for people only.
@@ -148,11 +171,11 @@ impl Report {
             format!("{} -> {}", units::human(completion.bytes_in), units::human(completion.bytes_out))
         };
         self.remark(format_args!(
-            "{moved} ({} bytes out) in {:.3} s, {:.3} GiB/s; {:?}",
+            "{moved} ({} bytes out) in {:.3} s, {:.3} GiB/s; by {}",
             completion.bytes_out,
             elapsed.as_secs_f64(),
             units::gib_per_s(completion.bytes_in, *elapsed),
-            completion.path,
+            completion.path.names().collect::<Vec<_>>().join(", "),
         ));
         let mut object = json!({
             "event": "done", "ok": true, "command": self.command,

@@ -8,7 +8,7 @@ use dcs::Engine;
 use dcs_server::path::{DataPath, Settings};
 use dcs_server::rest::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub as Pass, ScrubError, Tally};
-use dcs_server::store::{Options, Store, StoreError};
+use dcs_server::store::{Options, Repaired, Store, StoreError};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::PathBuf;
@@ -29,6 +29,9 @@ pub struct Scrub {
     /// Only tell: quarantine nothing, release nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// First remove records that can't be read, and data files that no record refers to. Their objects are lost already
+    #[arg(long)]
+    pub repair: bool,
     /// Objects at a time
     #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub in_flight: u16,
@@ -47,6 +50,7 @@ Examples:
 
 Data are checked against the MD5 of what was put. Objects that are encrypted with a customer's key are checked for their
 length only: there is no digest of the encrypted bytes. Parts of uploads that are not complete are not read.
+--repair makes room where records themselves are damaged: their keys are listed, and can be put anew. With --dry-run it only tells.
 A quarantined object that is found sound, as after its file came back from a backup, is released.
 A server that runs has the folder for itself: dcs serve --scrub-every 7d does the same from within.
 
@@ -64,11 +68,19 @@ pub fn run(options: &Scrub, report: &Report) -> Result<(), Failure> {
     };
     let (store, _) =
         Store::open(&options.folder, Options::default()).map_err(|error| opening(&named, &error))?;
-    let engine = Engine::builder().start().map_err(|error| Failure::refused("scrub", error))?;
-    let settings = Settings { transfers: options.in_flight, min_rate: 1, durable: true, direct: false };
-    let path = DataPath::new(engine, settings);
+    // It has no clients that could be slow.
+    let (min_rate, patience) = (1, Duration::MAX);
+    let settings =
+        Settings { transfers: options.in_flight, min_rate, patience, durable: true, direct: false };
+    let path = DataPath::start(Engine::builder(), settings);
     let path = Arc::new(path.map_err(|error| Failure::refused("scrub", error))?);
     let total = store.usage().map_err(|error| opening(&named, &error))?.bytes;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::io("the runtime", &error))?;
+    if options.repair {
+        let repaired = runtime.block_on(store.repair(options.dry_run));
+        tell_repair(&repaired.map_err(|error| opening(&named, &error))?, options.dry_run, report);
+    }
     let pass = Pass {
         store,
         path,
@@ -77,8 +89,6 @@ pub fn run(options: &Scrub, report: &Report) -> Result<(), Failure> {
         rate: options.rate,
         dry_run: options.dry_run,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::io("the runtime", &error))?;
     let begun = Instant::now();
     let bar = report.shows_progress().then(|| bar(total));
     let tally = runtime.block_on(go(pass, report, bar.as_ref()));
@@ -137,14 +147,43 @@ async fn go(pass: Pass, report: &Report, bar: Option<&ProgressBar>) -> Result<Ta
     }
 }
 
+/// A name that a client chose, so that it does nothing to a terminal.
+fn shown(name: &str) -> std::str::EscapeDebug<'_> {
+    name.escape_debug()
+}
+
+/// What a repair has done.
+fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
+    let Repaired { objects, buckets, uploads, files } = repaired;
+    for object in objects {
+        report.text(format_args!("unreadable  {}", shown(object)));
+    }
+    for bucket in buckets {
+        report.text(format_args!(
+            "unreadable  {}: its tags and its encryption by default are lost",
+            shown(bucket)
+        ));
+    }
+    let done = if dry_run { "to be removed" } else { "removed" };
+    report.remark(format_args!(
+        "{done}: records of {} objects, {} buckets' settings, {uploads} uploads or parts; {files} data files without a record",
+        objects.len(),
+        buckets.len()
+    ));
+    report.object(&json!({
+        "event": "repair", "dry_run": dry_run, "objects": objects, "buckets": buckets, "uploads": uploads, "files": files,
+    }));
+}
+
 /// Of one object.
 fn tell(checked: &Checked, report: &Report) {
     let Checked { bucket, key, size, verdict, action } = checked;
     let reason = verdict.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
-    report.text(format_args!("{}  {bucket}/{key}{reason}{}", verdict.name(), said(*action)));
+    let reason = shown(&reason);
+    report.text(format_args!("{}  {bucket}/{}{reason}{}", verdict.name(), shown(key), said(*action)));
     report.object(&json!({
         "event": "object", "bucket": bucket, "key": key, "size": size, "verdict": verdict.name(),
-        "reason": verdict.reason(), "action": word(*action),
+        "reason": verdict.reason(), "action": (*action != Action::None).then(|| action.name()),
     }));
 }
 
@@ -154,15 +193,6 @@ fn said(action: Action) -> &'static str {
         Action::Quarantined => " (quarantined)",
         Action::Kept => " (quarantined before)",
         Action::Released => " (was quarantined, can be read again)",
-    }
-}
-
-fn word(action: Action) -> Option<&'static str> {
-    match action {
-        Action::None => None,
-        Action::Quarantined => Some("quarantined"),
-        Action::Kept => Some("kept"),
-        Action::Released => Some("released"),
     }
 }
 
@@ -190,7 +220,7 @@ fn finish(report: &Report, tally: &Tally, elapsed: Duration, dry_run: bool) -> R
     let failure = Failure::new(Exit::Corrupt, format!("{bad} of {objects} objects are not what was put"));
     Err(failure.advise(match dry_run {
         true => "without --dry-run they are kept from readers",
-        false => "put them again, or bring their files back and scrub again",
+        false => "put them again, or bring their files back and scrub again; --repair removes records that can't be read",
     }))
 }
 

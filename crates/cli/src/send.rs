@@ -1,14 +1,14 @@
 //! `dcs send`: a file to a socket.
 
-use crate::address::Connection;
 use crate::args;
 use crate::card::{self, Engines};
 use crate::chain::Chain;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::interrupt;
-use crate::keys::{Counters, Keys, Missing};
+use crate::keys::{Counters, Keys};
 use crate::nic;
+use crate::outgoing::Outgoing;
 use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
 use crate::transfer::{self, Done, Job};
@@ -16,19 +16,20 @@ use crate::watch::Watch;
 use dcs::card::net;
 use dcs::{Engine, Sink};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where it goes: a connection, or standard output.
 enum To {
-    Connection(Connection),
+    Connection(Outgoing),
     /// One of the card's, or of a NIC's that this process drives.
     Card(Arc<Engine>, net::Connection),
-    Stdout(Target),
+    Stdout(Box<Target>),
 }
 
 pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     let moving = &send.moving;
-    let counters = Counters::new(&moving.ciphers, Missing::Random);
+    let counters = Counters::new(&moving.ciphers);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
     let engines = Engines::new(
         &[&send.file],
@@ -38,7 +39,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
         report,
     )?;
     let mut input = Input::open(&send.file, send.offset, send.length, engines.drives.as_ref())?;
-    let to = To::open(send, engines.network())?;
+    let to = To::open(send, engines.network(), &input)?;
     let zero_copy = send.zero_copy.into();
     let job = Job {
         name: format!("{} -> {}", send.file, send.to),
@@ -55,7 +56,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     };
     let done = transfer::run(job, report)?;
     input.advance(done.completion.bytes_in);
-    to.finish(&done)?;
+    to.finish(&done, moving.timeout)?;
     let (source, destination) = (send.file.as_str(), send.to.as_str());
     report.finished(&Finished {
         source,
@@ -69,15 +70,16 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
 }
 
 impl To {
-    fn open(send: &args::Send, engine: Option<&Arc<Engine>>) -> Result<To, Failure> {
+    fn open(send: &args::Send, engine: Option<&Arc<Engine>>, input: &Input) -> Result<To, Failure> {
         if let Some(engine) = engine {
             return Ok(To::Card(Arc::clone(engine), card::connect(engine, &send.to, send.connect_timeout)?));
         }
         if send.to != "-" {
-            return Connection::connect(&send.to, send.connect_timeout).map(To::Connection);
+            return Outgoing::connect(&send.to, send.connect_timeout).map(To::Connection);
         }
         let file = &args::TargetOptions { in_place: true, durable: false, expect: Vec::new() };
-        Target::open("-", &Options { file, no_clobber: false, mode: 0 }).map(To::Stdout)
+        Target::open("-", &Options { file, no_clobber: false, mode: 0, source: input.identity })
+            .map(|target| To::Stdout(Box::new(target)))
     }
 
     fn sink(&self) -> Sink {
@@ -90,16 +92,17 @@ impl To {
 
     fn watch(&self) -> Watch {
         match self {
-            To::Connection(connection) => Watch::sent(connection),
+            To::Connection(connection) => Watch::sent(connection.connection()),
             To::Card(..) | To::Stdout(_) => Watch::Nothing,
         }
     }
 
-    fn finish(self, done: &Done) -> Result<(), Failure> {
+    /// Tells the peer that this was all.
+    fn finish(self, done: &Done, timeout: Option<Duration>) -> Result<(), Failure> {
         match self {
             To::Connection(connection) => {
-                connection.finish();
-                Ok(())
+                let left = timeout.map(|timeout| timeout.saturating_sub(done.elapsed));
+                connection.finish(done.completion.bytes_out, left)
             }
             To::Card(engine, connection) => card::finish(&engine, &connection),
             To::Stdout(target) => target.commit(done.completion.bytes_out),

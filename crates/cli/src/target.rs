@@ -1,9 +1,12 @@
 //! Where bytes go, as people name it. A regular file appears under its name only when it is whole.
 
 use crate::args::TargetOptions;
-use crate::failure::Failure;
+use crate::closed;
+use crate::failure::{Exit, Failure};
+use crate::identity::{Identity, differ};
 use crate::interrupt::{self, Leftover};
 use crate::nvme;
+use crate::replace::{self, Replaced};
 use dcs::{Mode, Sink};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom};
@@ -12,12 +15,17 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
+/// Bytes of a file's name that the name of its temporary file has at most.
+const TOLD: usize = 100;
+
 /// How a target is to be made.
 pub struct Options<'a> {
     pub file: &'a TargetOptions,
     pub no_clobber: bool,
     /// Permission bits of a new file, before the umask.
     pub mode: u32,
+    /// The file that is read: the target must be another one.
+    pub source: Option<Identity>,
 }
 
 /// An open target.
@@ -28,43 +36,50 @@ pub struct Target {
 
 enum Kind {
     /// A temporary file beside the final name.
-    Beside { temporary: NamedTempFile, path: PathBuf, no_clobber: bool, durable: bool, _leftover: Leftover },
-    /// The thing itself: a pipe, a device, a file that is written in place.
-    Itself(File),
+    Beside(Box<Beside>),
+    /// The thing itself: a pipe, a device, a file that is written in place; the folder whose new entry has to be durable too.
+    Itself(File, Option<PathBuf>),
     /// Standard output, and the position of the file that it is, if it is one.
     Stdout(File, u64),
     /// Part of an SSD that the engine drives itself.
     Ssd(nvme::Range),
 }
 
+/// A file that is written under a name of its own first.
+struct Beside {
+    temporary: NamedTempFile,
+    path: PathBuf,
+    /// The file whose place it takes.
+    replaced: Option<Replaced>,
+    no_clobber: bool,
+    durable: bool,
+    _leftover: Leftover,
+}
+
 impl Target {
     pub fn open(name: &str, options: &Options<'_>) -> Result<Target, Failure> {
         let failed = |error| Failure::io(name, &error);
         if name == "-" {
-            let kind = stdout().map_err(failed)?;
+            let kind = stdout(options)?;
             return Ok(Target { name: "standard output".into(), kind });
         }
         let path = Path::new(name);
         let kind = match std::fs::metadata(path) {
             Ok(there) if there.is_dir() => return Err(Failure::usage(format!("{name} is a folder"))),
             Ok(_) if options.no_clobber => return Err(failed(io::ErrorKind::AlreadyExists.into())),
-            Ok(there) if !there.is_file() || options.file.in_place => {
-                let file = OpenOptions::new().write(true).truncate(there.is_file()).open(path);
-                Kind::Itself(file.map_err(failed)?)
-            }
-            Ok(there) => {
-                // Whoever may not write to the file may not replace it either.
-                OpenOptions::new().write(true).open(path).map_err(failed)?;
-                // The file that a link points to is replaced, not the link.
-                let path = path.canonicalize().map_err(failed)?;
-                beside(path, options, there.permissions().mode() & 0o7777).map_err(failed)?
-            }
+            Ok(_) => existing(name, options)?,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Err(_) if path.is_symlink() => {
+                let line = format!("{name} is a symbolic link to nothing");
+                return Err(Failure::new(Exit::Failed, line)
+                    .advise("remove it, or name the file that it should lead to"));
+            }
             Err(_) if options.file.in_place => {
                 let file = OpenOptions::new().write(true).create_new(true).mode(options.mode).open(path);
-                Kind::Itself(file.map_err(failed)?)
+                let folder = options.file.durable.then(|| folder(path).to_path_buf());
+                Kind::Itself(file.map_err(failed)?, folder)
             }
-            Err(_) => beside(path.to_path_buf(), options, options.mode).map_err(failed)?,
+            Err(_) => beside(path.to_path_buf(), options, None).map_err(failed)?,
         };
         Ok(Target { name: name.to_string(), kind })
     }
@@ -77,19 +92,24 @@ impl Target {
     /// The file that it is, if it is one.
     pub fn file(&self) -> Option<&File> {
         match &self.kind {
-            Kind::Beside { temporary, .. } => Some(temporary.as_file()),
-            Kind::Itself(file) | Kind::Stdout(file, _) => Some(file),
+            Kind::Beside(beside) => Some(beside.temporary.as_file()),
+            Kind::Itself(file, _) | Kind::Stdout(file, _) => Some(file),
             Kind::Ssd(_) => None,
         }
     }
 
     pub fn sink(&self, cache: Mode) -> Sink {
         match &self.kind {
-            Kind::Beside { temporary, .. } => Sink::file(temporary.as_file(), 0).cache(cache),
-            Kind::Itself(file) => Sink::file(file, 0).cache(cache),
+            Kind::Beside(beside) => Sink::file(beside.temporary.as_file(), 0).cache(cache),
+            Kind::Itself(file, _) => Sink::file(file, 0).cache(cache),
             Kind::Stdout(file, position) => Sink::file(file, *position).cache(cache),
             Kind::Ssd(range) => range.sink(cache),
         }
+    }
+
+    /// Runs of the file that it is, (offset, length) each, to be written.
+    pub fn runs(&self, runs: &[(u64, u64)], cache: Mode) -> Option<Sink> {
+        self.file().map(|file| Sink::extents(file, runs).cache(cache))
     }
 
     /// A regular file, whose growth can be watched.
@@ -99,54 +119,122 @@ impl Target {
         file.map(File::try_clone)
     }
 
+    /// Gives a file its length, past the last byte that was written.
+    pub fn set_length(&self, bytes: u64) -> io::Result<()> {
+        self.file().map_or(Ok(()), |file| file.set_len(bytes))
+    }
+
     /// What was received is bound for its name and not yet there.
     pub fn is_withheld(&self) -> bool {
-        matches!(self.kind, Kind::Beside { .. })
+        matches!(self.kind, Kind::Beside(_))
     }
 
     /// All is well: puts the file in its place. `bytes` were written.
     pub fn commit(self, bytes: u64) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::io(&self.name, &error);
+        self.file().map_or(Ok(()), check_close).map_err(failed)?;
         match self.kind {
-            Kind::Beside { temporary, path, no_clobber, durable, _leftover } => {
-                let placed =
-                    if no_clobber { temporary.persist_noclobber(&path) } else { temporary.persist(&path) };
-                placed.map_err(|error| failed(error.error))?;
-                if durable {
-                    File::open(folder(&path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
-                }
-            }
+            Kind::Beside(beside) => beside.place().map_err(failed)?,
             Kind::Stdout(mut file, position) => {
                 // What is written next comes after; a pipe has no position.
                 let _ = file.seek(SeekFrom::Start(position + bytes));
             }
-            Kind::Itself(_) | Kind::Ssd(_) => {}
+            Kind::Itself(_, Some(folder)) => sync_folder(&folder).map_err(failed)?,
+            Kind::Itself(_, None) | Kind::Ssd(_) => {}
         }
         Ok(())
     }
 }
 
-fn stdout() -> io::Result<Kind> {
-    let mut file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let is_file = file.metadata()?.is_file();
-    let position = if is_file { file.stream_position()? } else { 0 };
+impl Beside {
+    /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name stands for the one
+    /// file or the other, whole. Otherwise nothing is waited for unless it is to be durable.
+    fn place(mut self) -> io::Result<()> {
+        let file = self.temporary.as_file();
+        if let Some(replaced) = &self.replaced {
+            replaced.give(file)?;
+        }
+        if self.durable {
+            file.sync_all()?;
+        } else if self.replaced.as_ref().is_some_and(Replaced::has_data) {
+            file.sync_data()?;
+        }
+        if self.no_clobber {
+            self.temporary.persist_noclobber(&self.path).map_err(|error| error.error)?;
+        } else {
+            std::fs::rename(self.temporary.path(), &self.path)?;
+            // It is gone from under that name.
+            self.temporary.disable_cleanup(true);
+        }
+        if self.durable {
+            sync_folder(folder(&self.path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks for what closing the file says: file systems of networks and users say only then that what was written could not be kept. To close
+/// a duplicate is enough.
+fn check_close(file: &File) -> io::Result<()> {
+    let duplicate = file.as_fd().try_clone_to_owned()?;
+    nix::unistd::close(duplicate).map_err(io::Error::from)
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn stdout(options: &Options<'_>) -> Result<Kind, Failure> {
+    let failed = |error| Failure::io("standard output", &error);
+    closed::check_output().map_err(failed)?;
+    let mut file = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
+    let metadata = file.metadata().map_err(failed)?;
+    differ(options.source, &metadata, "standard output")?;
+    let position = if metadata.is_file() { file.stream_position().map_err(failed)? } else { 0 };
     Ok(Kind::Stdout(file, position))
 }
 
-fn beside(path: PathBuf, options: &Options<'_>, mode: u32) -> io::Result<Kind> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
+/// What is there is written to, or replaced where it is a regular file.
+fn existing(name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
+    let failed = |error| Failure::io(name, &error);
+    // Whoever may not write to the file may not replace it either.
+    let file = OpenOptions::new().write(true).open(name).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    differ(options.source, &metadata, name)?;
+    if !metadata.is_file() {
+        return Ok(Kind::Itself(file, None));
+    }
+    if options.file.in_place {
+        file.set_len(0).map_err(failed)?;
+        return Ok(Kind::Itself(file, None));
+    }
+    // The file that a link points to is replaced, not the link.
+    let path = Path::new(name).canonicalize().map_err(failed)?;
+    if let Some(obstacle) = replace::obstacle(&file, folder(&path)).map_err(failed)? {
+        return Err(Failure::new(
+            Exit::Permission,
+            format!("{name}: {obstacle}, so no other file can take its place"),
+        )
+        .advise("write into the file itself: --in-place"));
+    }
+    let replaced = Replaced::new(&file).map_err(failed)?;
+    beside(path, options, Some(replaced)).map_err(failed)
+}
+
+fn beside(path: PathBuf, options: &Options<'_>, replaced: Option<Replaced>) -> io::Result<Kind> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    // As much of it as tells whose it is: with what is added, a long one would be too long.
+    let name = &name[..name.floor_char_boundary(TOLD)];
+    // The umask is for new files; one that replaces another gets that one's owner first, then its permissions.
+    let mode = if replaced.is_some() { 0o600 } else { options.mode };
     let temporary = tempfile::Builder::new()
         .prefix(&format!(".{name}."))
         .suffix(".part")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder(&path))?;
-    if path.exists() {
-        // The umask is for new files.
-        temporary.as_file().set_permissions(Permissions::from_mode(mode))?;
-    }
     let _leftover = interrupt::leftover(temporary.path());
     let (no_clobber, durable) = (options.no_clobber, options.file.durable);
-    Ok(Kind::Beside { temporary, path, no_clobber, durable, _leftover })
+    Ok(Kind::Beside(Box::new(Beside { temporary, path, replaced, no_clobber, durable, _leftover })))
 }
 
 fn folder(path: &Path) -> &Path {

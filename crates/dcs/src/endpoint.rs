@@ -1,7 +1,7 @@
 //! Sources and sinks, as an application names them.
 
 use crate::error::Error;
-use dcs_abi::descriptor::{EndpointKind, Extent, Mode};
+use dcs_abi::descriptor::{EndpointKind, Extent, Mode, OPEN_END};
 use dcs_devices::{Endpoint, EndpointError};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::AsFd;
@@ -142,9 +142,9 @@ impl Side {
         };
         match &self.range {
             Range::Extents(extents) => Ok(Extents::Many(extents.clone())),
-            // A regular file grows when it is written; its largest offset is 2^63 - 1 (off_t).
+            // A regular file grows when it is written.
             Range::From(offset) if endpoint.kind() == EndpointKind::File => {
-                span((*offset).min(i64::MAX as u64), i64::MAX as u64)
+                span((*offset).min(OPEN_END), OPEN_END)
             }
             Range::From(offset) => span(*offset, endpoint.size().map_err(Error::Size)?.unwrap_or(0)),
             Range::Span(from, to) => {
@@ -156,7 +156,11 @@ impl Side {
                 let to = match to {
                     Bound::Included(last) => last.saturating_add(1),
                     Bound::Excluded(to) => *to,
-                    Bound::Unbounded => endpoint.size().map_err(Error::Size)?.unwrap_or(0).max(from),
+                    Bound::Unbounded => match endpoint.size().map_err(Error::Size)?.unwrap_or(0) {
+                        // It has none, or does not tell: reading does.
+                        0 if endpoint.kind() == EndpointKind::File => OPEN_END.max(from),
+                        size => size.max(from),
+                    },
                 };
                 span(from, to)
             }
@@ -165,7 +169,8 @@ impl Side {
 }
 
 impl Source {
-    /// A range of a file or block device: `..` for all of it as it is now.
+    /// A range of a file or block device: `..` for all of it as it is now. A file that says that it has no bytes (one of
+    /// /proc) is read until it gives no more.
     pub fn file(file: &impl AsFd, range: impl RangeBounds<u64>) -> Source {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Source(Side::fd(file, range))
@@ -222,8 +227,8 @@ impl Source {
         Source(Side::new(Ok(unsafe { Endpoint::foreign(address.cast_mut(), length) }), range))
     }
 
-    pub(crate) fn endpoint(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Source {
-        Source(Side::new(endpoint, range))
+    pub(crate) fn endpoint(endpoint: Arc<Endpoint>, range: Range) -> Source {
+        Source(Side::shared(Ok(endpoint), range))
     }
 
     /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What does not begin on the device's
@@ -233,16 +238,22 @@ impl Source {
         self
     }
 
-    /// The kernel's own copy, where the chain is empty or the source is [immutable](Source::immutable): [`Mode::Off`]
-    /// forbids it.
+    /// The kernel's own copy, where the chain is empty, or a socket or pipe is the destination and the source is
+    /// [immutable](Source::immutable): [`Mode::Off`] forbids it.
     pub fn zero_copy(mut self, mode: Mode) -> Source {
         self.0.zero_copy = mode;
         self
     }
 
-    /// A promise that nobody writes to the file until the transfer is done. Where all operators of the chain are
-    /// digests and bytes go to a socket that does not block, they are sent from the page cache then, as by sendfile(2):
-    /// a copy less. Where somebody writes to it all the same, what is sent may be other than what the digests are of.
+    /// A promise that nobody writes to these bytes of the file, or truncates it, until the reader at the other end has
+    /// read them. That is later than the end of the transfer, and later than TCP's acknowledgement where the reader is on
+    /// the same machine or in a container of it: a file that is replaced by renaming another one over it keeps the promise,
+    /// one that is written in place does not.
+    ///
+    /// Where the chain is empty, or all of its operators are digests, and bytes go to a socket that does not block, or to a
+    /// pipe, the kernel is then lent the pages of the page cache, as by sendfile(2): a copy or two less. Where somebody
+    /// writes to them all the same, the reader may get other bytes than the digests are of. Without the promise the reader
+    /// gets what was read, whatever becomes of the file.
     pub fn immutable(mut self) -> Source {
         self.0.immutable = true;
         self
@@ -260,8 +271,8 @@ impl Sink {
         Sink(Side::fd(file, Range::extents(extents)))
     }
 
-    /// Bytes of a namespace of an SSD that the engine drives itself: whole logical blocks. What is missing of the last one, where less comes, is
-    /// written as zeros.
+    /// Bytes of a namespace of an SSD that the engine drives itself: from the beginning of a logical block on. What lies behind
+    /// the last byte that comes keeps what it has.
     pub fn namespace(namespace: &Namespace, range: impl RangeBounds<u64>) -> Sink {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Sink(Side::shared(Ok(Arc::clone(&namespace.endpoint)), range))
@@ -308,8 +319,8 @@ impl Sink {
         Sink(Side::new(Ok(unsafe { Endpoint::foreign(address, length) }), Range::From(0)))
     }
 
-    pub(crate) fn endpoint(endpoint: Result<Endpoint, EndpointError>, range: Range) -> Sink {
-        Sink(Side::new(endpoint, range))
+    pub(crate) fn endpoint(endpoint: Arc<Endpoint>, range: Range) -> Sink {
+        Sink(Side::shared(Ok(endpoint), range))
     }
 
     /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What is not a whole page goes through it

@@ -5,7 +5,7 @@ use crate::card;
 use crate::endpoint::Namespace;
 use crate::error::Error;
 use crate::queue::{Awaited, QueuePair};
-use crate::session::{DEPTH_MAX, Session};
+use crate::session::{DEPTH, DEPTH_MAX, Session};
 use crate::statistics::Statistics;
 use dcs_abi::admin::AdminEntry;
 use dcs_abi::descriptor::Mode;
@@ -13,14 +13,19 @@ use dcs_abi::status::Status;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
 use dcs_devices::drives::{Interface, Wanted, WantedNic};
+use dcs_devices::fork::Process;
 use dcs_devices::gpu;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// How long an engine looks for work before it sleeps, where there are cores for that.
+pub(crate) const SPIN: Duration = Duration::from_micros(20);
 
 /// Steps of the engine that are taken for a caller who does not want to wait.
 const STEPS_AT_ONCE: usize = 4;
@@ -66,6 +71,10 @@ pub struct Builder {
 }
 
 /// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
+///
+/// It belongs to the process that made it. In a child of fork(2) it does nothing, and neither do its sessions and transfers: they say so
+/// ([`Error::Forked`], `QueueDeleted` with `EPERM`), and dropping them there leaves the parent's alone. A child makes an engine of its own.
+/// Descriptors of what the parent has in flight at a fork are the child's too, until it ends or executes another program.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
@@ -76,8 +85,10 @@ pub struct Engine {
 #[derive(Debug)]
 pub(crate) struct Shared {
     driver: Driver,
-    /// The engine's thread holds it for good; without one, whoever drives.
-    core: Mutex<Box<dyn Core>>,
+    /// Who made it: nobody else may drive it.
+    process: Process,
+    /// The engine's thread holds it for good; without one, whoever drives. Dropped by the process that made it alone.
+    core: ManuallyDrop<Mutex<Box<dyn Core>>>,
     control: Mutex<Vec<Control>>,
     /// There may be something in `control`.
     has_control: AtomicBool,
@@ -107,7 +118,7 @@ impl Default for Builder {
     fn default() -> Self {
         // Spinning takes a core from those who could make work; with one core there is nothing to spin for.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let spin = if cores > 1 { Duration::from_micros(20) } else { Duration::ZERO };
+        let spin = if cores > 1 { SPIN } else { Duration::ZERO };
         Builder {
             backend: Backend::Kernel,
             driver: Driver::Thread,
@@ -276,7 +287,9 @@ impl Builder {
             ..gpu
         });
         let parts = match self.backend {
-            Backend::Kernel => kernel(self.config, self.io, (&self.drives, self.nic.as_ref(), gpu.as_ref()))?,
+            Backend::Kernel => {
+                kernel(self.config, (self.io, self.driver), (&self.drives, self.nic.as_ref(), gpu.as_ref()))?
+            }
             Backend::Card => card(&self.card)?,
         };
         let shared = Arc::new(Shared {
@@ -291,7 +304,8 @@ impl Builder {
             gpu_storage: parts.gpu_storage,
             trouble: parts.trouble,
             looks: self.backend == Backend::Card,
-            core: Mutex::new(parts.core),
+            process: Process::current(),
+            core: ManuallyDrop::new(Mutex::new(parts.core)),
             control: Mutex::new(Vec::new()),
             has_control: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -326,8 +340,8 @@ struct Parts {
 /// Devices that an engine drives itself: SSDs, a NIC, a GPU.
 pub(crate) type Own<'a> = (&'a [Wanted], Option<&'a WantedNic>, Option<&'a gpu::Wanted>);
 
-fn kernel(config: dcs_engine::Config, io: Io, own: Own<'_>) -> Result<Parts, Error> {
-    let core = crate::kernel::Core::new(config, io_from_environment(io)?, own)?;
+fn kernel(config: dcs_engine::Config, (io, driver): (Io, Driver), own: Own<'_>) -> Result<Parts, Error> {
+    let core = crate::kernel::Core::new(config, (io_from_environment(io)?, driver == Driver::Caller), own)?;
     let (waker, statistics, has_ring) = (core.waker(), core.statistics(), core.has_ring());
     let namespaces = core.namespaces().iter().map(Namespace::new).collect();
     let interface = core.interface().map(Arc::clone);
@@ -392,19 +406,22 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSessions`].
+    /// [`Error::NoSessions`], [`Error::Forked`].
     pub fn session(&self) -> Result<Session, Error> {
-        self.session_with_depth(64)
+        self.session_with_depth(DEPTH)
     }
 
     /// Opens a session with room for `depth` transfers in flight.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSessions`], [`Error::Depth`].
+    /// [`Error::NoSessions`], [`Error::Depth`], [`Error::Forked`].
     pub fn session_with_depth(&self, depth: u16) -> Result<Session, Error> {
         if !(1..=DEPTH_MAX).contains(&depth) {
             return Err(Error::Depth);
+        }
+        if self.shared.is_foreign() {
+            return Err(Error::Forked);
         }
         let queue = Arc::new(QueuePair::new(depth));
         self.shared.push(Control::AddQueue(Arc::clone(&queue)));
@@ -413,7 +430,8 @@ impl Engine {
         Ok(Session::new(Arc::clone(&self.shared), queue))
     }
 
-    /// Whether io_uring carries what takes time; otherwise plain system calls do, and a disk makes the engine wait.
+    /// Whether io_uring carries what takes time; otherwise plain system calls do, by `poll` and on threads.
+    /// On an engine that its callers drive with [`Io::Auto`] it carries zero-copy sends alone: what a thread puts into a ring interrupts it later and ends with it.
     pub fn uses_io_uring(&self) -> bool {
         self.shared.has_ring
     }
@@ -445,6 +463,9 @@ impl Engine {
 
     /// What it counts, as of its last step.
     pub fn statistics(&self) -> Statistics {
+        if self.shared.is_foreign() {
+            return Statistics::default();
+        }
         if self.shared.looks {
             let (send, seen) = std::sync::mpsc::channel();
             self.shared.push(Control::Look(send));
@@ -456,6 +477,10 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.shared.is_foreign() {
+            // The thread is the parent's.
+            return std::mem::forget(self.thread.take());
+        }
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.push(Control::Stop);
         match self.thread.take() {
@@ -465,7 +490,22 @@ impl Drop for Engine {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.is_foreign() {
+            // SAFETY: nobody has it any more.
+            unsafe { ManuallyDrop::drop(&mut self.core) };
+        }
+    }
+}
+
 impl Shared {
+    /// True in a process that was forked from the one that made the engine: nothing of it may be touched there, not even locks,
+    /// which threads may hold that the child has not.
+    pub fn is_foreign(&self) -> bool {
+        !self.process.is_current()
+    }
+
     /// Runs an admin command of a card, or of an engine's own NIC.
     pub fn admin(&self, entry: AdminEntry) -> Result<(u32, u32), Status> {
         self.admin_within(entry, None)
@@ -543,12 +583,15 @@ impl Shared {
 
     /// There is something new in a queue.
     pub fn ring_doorbell(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst) {
+        if !self.is_foreign() && self.asleep.swap(false, Ordering::SeqCst) {
             self.waker.wake();
         }
     }
 
     fn push(&self, control: Control) {
+        if self.is_foreign() {
+            return;
+        }
         self.control.lock().unwrap_or_else(|error| error.into_inner()).push(control);
         self.has_control.store(true, Ordering::SeqCst);
         self.ring_doorbell();
@@ -559,7 +602,9 @@ impl Shared {
     }
 
     pub fn delete_queue(&self, queue: &Arc<QueuePair>) {
-        if let Some(id) = queue.id.get() {
+        if !self.is_foreign()
+            && let Some(id) = queue.id.get()
+        {
             self.push(Control::DeleteQueue(*id));
             self.drive_once();
         }
@@ -578,6 +623,9 @@ impl Shared {
 
     /// Drives the engine until that is so; or, where another thread drives it, waits.
     pub fn wait(&self, queue: &Arc<QueuePair>, awaited: Awaited) {
+        if self.is_foreign() {
+            return;
+        }
         if self.driver == Driver::Thread {
             return queue.wait(awaited, || false);
         }
@@ -596,6 +644,7 @@ impl Shared {
     /// A bounded piece of work without waiting, where nobody else drives.
     pub fn drive_once(&self) {
         if self.driver == Driver::Caller
+            && !self.is_foreign()
             && let Some(mut turn) = self.try_turn()
         {
             self.take_control(&mut **turn.core);

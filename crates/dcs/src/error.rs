@@ -49,6 +49,9 @@ pub enum Error {
     /// The engine was dropped.
     #[error("the engine has stopped")]
     Stopped,
+    /// The engine was made before a fork, by the parent.
+    #[error("this engine belongs to the process that made it: after fork, make a new one")]
+    Forked,
     /// More operators than a chain can have.
     #[error("a chain has at most {} operators", dcs_abi::CHAIN_MAX)]
     ChainTooLong,
@@ -83,6 +86,8 @@ pub struct TransferError {
     pub on_gpu: bool,
     /// errno of the system call behind it; 0 where there was none.
     pub errno: i32,
+    /// Why, in a sentence, where status and errno do not say enough: a file that a card cannot have.
+    pub reason: Option<Box<str>>,
     /// Bytes, digests and times up to the failure. `completion.bytes_out` bytes had been delivered.
     pub completion: Box<Completion>,
 }
@@ -93,7 +98,13 @@ impl TransferError {
         let name =
             |operator: Operator| operator.info().gpu.filter(|_| self.on_gpu).unwrap_or(operator.name());
         let operator = self.operator.map(|(at, operator)| (at, name(operator)));
-        sentence(self.status, self.stage, operator, self.errno, self.completion.bytes_out)
+        match &self.reason {
+            Some(reason) => {
+                let (stage, delivered) = (self.stage.name(), self.completion.bytes_out);
+                format!("{stage}: {reason}; {delivered} bytes had been delivered")
+            }
+            None => sentence(self.status, self.stage, operator, self.errno, self.completion.bytes_out),
+        }
     }
 
     /// What errno says of it: that of the system call behind it, else the nearest in meaning (`ETIMEDOUT`, `ENODATA`,
@@ -104,7 +115,12 @@ impl TransferError {
 
     /// What the user of the transfer can do about it, in one line.
     pub fn advice(&self) -> &'static str {
-        advice(self.status)
+        match self.reason {
+            Some(_) => {
+                "docs/server.md, Who may move a file's blocks, says which files a card can have, and when"
+            }
+            None => advice(self.status),
+        }
     }
 }
 

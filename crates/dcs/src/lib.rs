@@ -72,7 +72,7 @@ pub use dcs_abi::status::{Stage, Status};
 pub use dcs_devices::drives::{DriveError, Interface};
 pub use dcs_devices::gpu::GpuError;
 pub use dcs_devices::nic::Model as NicModel;
-pub use dcs_devices::{EndpointError, Io};
+pub use dcs_devices::{EndpointError, Io, Traffic};
 pub use endpoint::{Handle, Namespace, Sink, Source};
 pub use engine::{Backend, Driver, Engine};
 pub use error::{Error, TransferError};

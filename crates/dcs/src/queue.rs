@@ -9,6 +9,7 @@ use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::{Stage, Status};
 use dcs_abi::{CHAIN_MAX, Wire};
 use dcs_devices::Endpoint;
+use dcs_devices::endpoint::Closing;
 use dcs_engine::QueueId;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -102,8 +103,12 @@ struct Slot {
     chain: OpChain,
     /// Bytes of its descriptor that may hold keys, from its start.
     secret: usize,
+    /// Files of a transfer that is done: to close them may wait, so that whoever looks at its completion does, not the engine.
+    files: Endpoints,
     /// Its completion came, and nobody has taken it. Its result area is the session's until then.
     done: Option<CompletionEntry>,
+    /// Why it failed, in words, where its backend has some.
+    reason: Option<Box<str>>,
     waker: Option<Waker>,
 }
 
@@ -120,9 +125,29 @@ pub(crate) struct Finished {
     pub chain: OpChain,
     /// Stages and digests of operators that the chain does not have are zero.
     pub result: ResultPacket<[u8; ResultArea::SIZE]>,
+    /// Why it failed, in words, where its backend has some.
+    pub reason: Option<Box<str>>,
 }
 
 impl Finished {
+    /// What a child of fork is told of its parent's transfers.
+    pub fn elsewhere() -> Finished {
+        let mut entry = CompletionEntry { stage: Stage::Queue as u8, ..Default::default() };
+        entry.set_status(Status::QueueDeleted, false);
+        let result = ResultArea {
+            status: Status::QueueDeleted.code(),
+            stage: Stage::Queue as u8,
+            errno: libc::EPERM as u32,
+            ..Default::default()
+        };
+        Finished {
+            entry,
+            chain: OpChain::default(),
+            result: ResultPacket::from(result.to_bytes()),
+            reason: None,
+        }
+    }
+
     /// The numbers of its operators.
     pub fn operators(&self) -> &[u8] {
         &self.chain[..chain_length(&self.chain)]
@@ -152,6 +177,14 @@ pub(crate) struct Command<'a> {
     /// Parameters are among what `describe` writes: they may hold keys.
     pub secret: bool,
     pub describe: &'a Describe<'a>,
+}
+
+/// What the end of transfers leaves to be done when the queue's lock is free.
+#[derive(Debug, Default)]
+struct Told {
+    wakers: Vec<Waker>,
+    /// Endpoints that nobody else will close, and whose close may wait.
+    slow: Vec<Arc<Endpoint>>,
 }
 
 /// Why a command was not taken.
@@ -311,8 +344,12 @@ impl QueuePair {
         let slot = &mut state.slots[cid as usize];
         let entry = slot.done.take()?;
         let told = of(&self.finished(cid, slot, entry));
+        let files = std::mem::take(&mut slot.files);
         slot.detached = true;
         state.release(cid);
+        // Closed when nobody can be kept from the lock.
+        drop(state);
+        drop(files);
         Some(told)
     }
 
@@ -325,7 +362,7 @@ impl QueuePair {
         for range in ResultArea::used(chain_length(&slot.chain)) {
             self.read_memory(area + range.start, &mut bytes[range]);
         }
-        Finished { entry, chain: slot.chain, result: ResultPacket::from(bytes) }
+        Finished { entry, chain: slot.chain, result: ResultPacket::from(bytes), reason: slot.reason.clone() }
     }
 
     /// A task to be woken when a transfer is done; false where it is done already.
@@ -343,16 +380,23 @@ impl QueuePair {
         let slot = &mut state.slots[cid as usize];
         slot.detached = true;
         slot.waker = None;
+        let files = std::mem::take(&mut slot.files);
         if slot.done.take().is_some() {
             state.release(cid);
         }
+        drop(state);
+        drop(files);
     }
 
     /// What `of` makes of a finished transfer's completion, which stays to be taken.
     pub fn peek<R>(&self, cid: u16, of: impl FnOnce(&Finished) -> R) -> Option<R> {
-        let state = self.state();
-        let slot = &state.slots[cid as usize];
-        slot.done.map(|entry| of(&self.finished(cid, slot, entry)))
+        let mut state = self.state();
+        let slot = &mut state.slots[cid as usize];
+        let told = slot.done.map(|entry| of(&self.finished(cid, slot, entry)));
+        let files = if told.is_some() { std::mem::take(&mut slot.files) } else { Endpoints::default() };
+        drop(state);
+        drop(files);
+        told
     }
 
     /// True where a transfer's completion can be taken, or the queue is gone.
@@ -484,10 +528,17 @@ impl QueuePair {
         }
     }
 
-    /// The interrupt: takes all new completions off the ring and wakes whoever waits.
-    pub fn interrupt(&self) {
+    /// Says why a command fails, before its completion is written.
+    pub fn explain(&self, cid: u16, reason: Box<str>) {
+        if let Some(slot) = self.state().slots.get_mut(cid as usize) {
+            slot.reason = Some(reason);
+        }
+    }
+
+    /// The interrupt: takes all new completions off the ring and wakes whoever waits. Tells the endpoints that are still to be closed.
+    pub fn interrupt(&self) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
-        let mut wakers = Vec::new();
+        let mut told = Told::default();
         let mut bytes = [0; 16];
         loop {
             self.completions.read(state.cq_head as usize, &mut bytes);
@@ -496,12 +547,12 @@ impl QueuePair {
             if state.cq_head == 0 {
                 state.phase = !state.phase;
             }
-            self.complete(&mut state, entry, &mut wakers);
+            self.complete(&mut state, entry, &mut told);
         }
         self.cq_head.store(u32::from(state.cq_head), Ordering::Release);
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, wakers);
+        self.tell(sleepers, told)
     }
 
     /// Makes the eventfd readable, where there is one.
@@ -512,77 +563,91 @@ impl QueuePair {
         }
     }
 
-    fn tell(&self, sleepers: u32, wakers: Vec<Waker>) {
+    fn tell(&self, sleepers: u32, told: Told) -> Vec<Arc<Endpoint>> {
         self.wake(sleepers);
         self.signal();
-        wakers.into_iter().for_each(Waker::wake);
+        told.wakers.into_iter().for_each(Waker::wake);
+        told.slow
     }
 
-    fn complete(&self, state: &mut State, entry: CompletionEntry, wakers: &mut Vec<Waker>) {
+    fn complete(&self, state: &mut State, entry: CompletionEntry, told: &mut Told) {
         let Some(slot) = state.slots.get_mut(entry.cid as usize) else { return };
         if !slot.in_flight {
             // Its entry was fetched at last; its transfer was told long ago.
             slot.unfetched = false;
             return state.release(entry.cid);
         }
-        // The parameters are of no more use, and keys may be among them.
-        let secret = std::mem::take(&mut slot.secret);
-        self.clear_memory(entry.cid as usize * SLOT_SIZE, secret);
-        state.finish(entry, wakers);
+        self.forget_parameters(state, entry.cid);
+        state.finish(entry, told);
+    }
+
+    /// A transfer's parameters are of no more use, and keys may be among them.
+    fn forget_parameters(&self, state: &mut State, cid: u16) {
+        let secret = std::mem::take(&mut state.slots[cid as usize].secret);
+        self.clear_memory(cid as usize * SLOT_SIZE, secret);
     }
 
     /// Finishes a transfer that the engine never had.
-    fn abandon(&self, state: &mut State, cid: u16, status: Status, stage: Stage, wakers: &mut Vec<Waker>) {
+    fn abandon(&self, state: &mut State, cid: u16, status: Status, stage: Stage, told: &mut Told) {
+        self.forget_parameters(state, cid);
         let mut entry = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
         entry.set_status(status, false);
         let result = ResultArea { status: status.code(), stage: stage as u8, ..Default::default() };
         let address = BASE + (cid as usize * SLOT_SIZE + RESULT_AT) as u64;
         self.write_result(address, &result);
-        state.finish(entry, wakers);
+        state.finish(entry, told);
     }
 
     /// The engine has looked after a cancelled transfer; `fetched`: it had its entry. Otherwise the transfer is done
     /// now: nothing of it was begun.
-    pub fn cancelled(&self, cid: u16, fetched: bool) {
+    pub fn cancelled(&self, cid: u16, fetched: bool) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
-        let Some(slot) = state.slots.get_mut(cid as usize) else { return };
+        let Some(slot) = state.slots.get_mut(cid as usize) else { return Vec::new() };
         slot.cancelling = false;
-        let mut wakers = Vec::new();
+        let mut told = Told::default();
         if !fetched && slot.in_flight {
             slot.unfetched = true;
-            self.abandon(&mut state, cid, Status::Cancelled, Stage::Queue, &mut wakers);
+            self.abandon(&mut state, cid, Status::Cancelled, Stage::Queue, &mut told);
         }
         state.release(cid);
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, wakers);
+        self.tell(sleepers, told)
     }
 
     /// The queue is gone: what was never fetched fails, and nothing can be submitted any more.
-    pub fn close(&self) {
+    pub fn close(&self) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
         state.closed = true;
-        let mut wakers = Vec::new();
+        let mut told = Told::default();
         for cid in 0..identifiers(self.depth) {
             let slot = &mut state.slots[cid as usize];
             (slot.cancelling, slot.unfetched) = (false, false);
             if slot.in_flight {
-                self.abandon(&mut state, cid, Status::QueueDeleted, Stage::Frontend, &mut wakers);
+                self.abandon(&mut state, cid, Status::QueueDeleted, Stage::Frontend, &mut told);
             }
         }
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, wakers);
+        self.tell(sleepers, told)
     }
 }
 
 impl State {
-    fn finish(&mut self, entry: CompletionEntry, wakers: &mut Vec<Waker>) {
+    fn finish(&mut self, entry: CompletionEntry, told: &mut Told) {
         let slot = &mut self.slots[entry.cid as usize];
-        slot.endpoints = [const { None }; ENDPOINTS_MAX];
+        for at in 0..ENDPOINTS_MAX {
+            // Where somebody else has it too, that is who closes it.
+            let Some(endpoint) = slot.endpoints[at].take().and_then(Arc::into_inner) else { continue };
+            match endpoint.closing() {
+                Closing::AtOnce => drop(endpoint),
+                Closing::OnDisk if !slot.detached => slot.files[at] = Some(Arc::new(endpoint)),
+                Closing::OnDisk | Closing::OnPeer => told.slow.push(Arc::new(endpoint)),
+            }
+        }
         slot.in_flight = false;
         slot.done = Some(entry);
-        wakers.extend(slot.waker.take());
+        told.wakers.extend(slot.waker.take());
         if slot.detached {
             slot.done = None;
             self.release(entry.cid);

@@ -7,8 +7,10 @@ use crate::error::{Error, TransferError};
 use crate::op::Op;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{self, Builder, EndpointKind, Place};
-use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
+use dcs_abi::descriptor::{self, Builder, EndpointKind, Mode, Place};
+use dcs_abi::entry::{
+    FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry,
+};
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
@@ -19,6 +21,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use zeroize::Zeroizing;
+
+/// Transfers in flight of a session whose depth nobody said.
+pub(crate) const DEPTH: u16 = 64;
 
 /// Most transfers in flight of one session.
 pub const DEPTH_MAX: u16 = 4096;
@@ -105,8 +110,11 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::CallerDriven`] where no thread would run the transfers meanwhile; [`Error::Start`] where the
-    /// process has no descriptor left.
+    /// process has no descriptor left; [`Error::Forked`].
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        if self.engine.is_foreign() {
+            return Err(Error::Forked);
+        }
         if self.engine.is_caller_driven() {
             return Err(Error::CallerDriven);
         }
@@ -171,6 +179,14 @@ impl Request<'_> {
         self
     }
 
+    /// The transfer is done when the peer of the destination connection has acknowledged every byte; without this, when all
+    /// are sent. For connections of a card, and of a NIC that the engine drives; others cannot tell, and the transfer fails with
+    /// `PATH_UNAVAILABLE`.
+    pub fn acknowledged(mut self) -> Self {
+        self.flags |= FLAG_ACKNOWLEDGED;
+        self
+    }
+
     /// More data follow on the destination socket soon: its last segment may be held back (MSG_MORE).
     pub fn more(mut self) -> Self {
         self.flags |= FLAG_MORE;
@@ -183,6 +199,9 @@ impl Request<'_> {
     ///
     /// [`Error`]: nothing was moved.
     pub fn submit(self) -> Result<Transfer, Error> {
+        if self.session.engine.is_foreign() {
+            return Err(Error::Forked);
+        }
         if self.chain.len() > CHAIN_MAX {
             return Err(Error::ChainTooLong);
         }
@@ -247,6 +266,9 @@ fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
         Err(error) => return Err(Error::Endpoint(error)),
     };
     let extents = side.extents(&endpoint)?;
+    if side.cache == Mode::Off {
+        endpoint.prepare_direct();
+    }
     let kind = endpoint.kind();
     debug_assert_ne!(kind, EndpointKind::None);
     let wire = descriptor::Endpoint {
@@ -295,7 +317,11 @@ impl Transfer {
 
     /// Its completion if it is done.
     fn take(&mut self) -> Option<Result<Completion, TransferError>> {
-        let Transfer { queue, cid, memory, taken, .. } = self;
+        let Transfer { engine, queue, cid, memory, taken } = self;
+        if engine.is_foreign() {
+            *taken = true;
+            return Some(conclude(&Finished::elsewhere(), None));
+        }
         let done = queue.take(*cid, |finished| conclude(finished, memory.take()));
         *taken |= done.is_some();
         done
@@ -310,6 +336,9 @@ impl Transfer {
 
     /// Its completion if it is done, which stays to be taken; else does what can be done without waiting.
     pub(crate) fn peek<R>(&self, of: impl FnOnce(&Finished) -> R) -> Option<R> {
+        if self.engine.is_foreign() {
+            return Some(of(&Finished::elsewhere()));
+        }
         self.engine.drive_once();
         self.queue.peek(self.cid, of)
     }
@@ -323,20 +352,21 @@ impl Transfer {
 
     /// True where [`Transfer::wait`] would return at once.
     pub fn is_done(&self) -> bool {
-        self.taken || self.queue.has(Awaited::Done(self.cid))
+        self.taken || self.engine.is_foreign() || self.queue.has(Awaited::Done(self.cid))
     }
 
     /// Asks the engine to abort it. It is done soon after, with [`Status::Cancelled`] unless it was faster.
     pub fn cancel(&self) {
-        if !self.taken && self.queue.cancel(self.cid) {
+        if !self.taken && !self.engine.is_foreign() && self.queue.cancel(self.cid) {
             self.engine.cancel(&self.queue, self.cid);
         }
     }
 
     /// Lets it go on without anybody waiting for it.
     pub fn detach(mut self) {
-        self.taken = true;
-        self.queue.detach(self.cid);
+        if !std::mem::replace(&mut self.taken, true) && !self.engine.is_foreign() {
+            self.queue.detach(self.cid);
+        }
     }
 }
 
@@ -359,7 +389,8 @@ fn conclude(finished: &Finished, memory: Option<Arc<Mutex<Vec<u8>>>>) -> Result<
     let on_gpu = operator.is_some_and(|(_, on_gpu)| on_gpu);
     let operator = operator.map(|(operator, _)| (entry.stage_index, operator));
     let errno = finished.result.errno() as i32;
-    Err(TransferError { status, stage, operator, on_gpu, errno, completion: Box::new(completion) })
+    let (reason, completion) = (finished.reason.clone(), Box::new(completion));
+    Err(TransferError { status, stage, operator, on_gpu, errno, reason, completion })
 }
 
 impl Future for Transfer {
@@ -373,7 +404,7 @@ impl Future for Transfer {
         assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);
         // Its identifier may be another transfer's by now.
         assert!(!self.taken, "polled after it was done");
-        if self.queue.wake_when_done(self.cid, context.waker()) {
+        if !self.engine.is_foreign() && self.queue.wake_when_done(self.cid, context.waker()) {
             return Poll::Pending;
         }
         self.take().map_or(Poll::Pending, Poll::Ready)
@@ -382,7 +413,7 @@ impl Future for Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        if !self.taken {
+        if !self.taken && !self.engine.is_foreign() {
             self.cancel();
             self.queue.detach(self.cid);
         }

@@ -2,6 +2,7 @@
 
 use dcs::{Driver, Engine, Error, Op, Session, Sink, Source, Stage, Status, Transfer};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 const SLOTS: u16 = 4;
 
@@ -76,5 +77,23 @@ fn a_cancelled_transfer_leaves_its_place_in_the_ring_to_others() {
             drop(transfers);
             drop(peers);
         }
+    });
+}
+
+#[test]
+fn who_waits_for_a_slot_times_out_on_time() {
+    with_engines(|_, session| {
+        let (transfers, peers): (Vec<_>, Vec<_>) = (0..SLOTS).map(|_| stuck(session)).unzip();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let late = session.request(Source::socket(&ours), [Op::Md5], Sink::memory(100));
+        let late = late.timeout(Duration::from_millis(200)).submit().unwrap();
+        // The others are stuck for good, so it comes back by its timeout or not at all.
+        let error = late.wait().unwrap_err();
+        assert_eq!(
+            (error.status, error.stage, error.completion.bytes_out),
+            (Status::Timeout, Stage::Queue, 0)
+        );
+        assert!(transfers.iter().all(|transfer| !transfer.is_done()));
+        drop((transfers, peers, theirs));
     });
 }

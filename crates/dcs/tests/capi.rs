@@ -111,6 +111,12 @@ fn failures() {
     run("failures", 1);
 }
 
+#[test]
+fn no_key_is_left_in_memory() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    output(&mut command(&compile("crates/dcs/tests/c/keys.c", folder.path())));
+}
+
 /// What md5sum or sha256sum says of a file.
 fn sum(tool: &str, path: &Path) -> String {
     output(Command::new(tool).arg(path)).split(' ').next().unwrap().to_string()
@@ -196,4 +202,14 @@ fn the_pkg_config_file_builds_a_program() {
     make(&[]);
     let done = command(&folder.path().join("send_file")).output().unwrap();
     assert_eq!(done.status.code(), Some(2), "it says how it is used");
+}
+
+/// A program may have its own copy of a library that is linked in here: its symbols must not be taken for these.
+#[test]
+fn the_library_exports_its_own_functions_alone() {
+    let said = output(Command::new("nm").args(["-D", "--defined-only"]).arg(library().join("libdcs.so")));
+    let names: Vec<&str> = said.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert!(names.contains(&"dcs_sendfile"), "{names:?}");
+    let others: Vec<&&str> = names.iter().filter(|name| !name.starts_with("dcs_")).collect();
+    assert_eq!(others, Vec::<&&str>::new());
 }

@@ -15,8 +15,12 @@ pub(crate) enum Attempt {
     BlockIsLent(BlockId),
     /// A device that we drive ourselves does it.
     Drive(Driven, DriveWork),
-    /// It would wait for a disk: let the ring do it, or, without one, a plain system call that waits.
+    /// It would wait for a disk: let the ring do it, or, without one, a plain system call.
     Disk(DiskRequest),
+    /// It may wait, and a plain system call on another thread does it best.
+    Call(DiskRequest),
+    /// A copy within the kernel that may wait for a disk.
+    Copy,
 }
 
 /// What to wait for.
@@ -33,8 +37,8 @@ pub(crate) enum DiskRequest {
     Read { fd: RawFd, offset: u64, start: u32, length: u32, wanted: u32, path: u32 },
     /// Write `length` bytes at `offset`.
     Write { fd: RawFd, offset: u64, start: u32, length: u32, path: u32 },
-    /// Send with zero copy.
-    SendZeroCopy { fd: RawFd, start: u32, length: u32, more: bool },
+    /// Send with zero copy. `demanded`: a plain send will not do.
+    SendZeroCopy { fd: RawFd, start: u32, length: u32, more: bool, demanded: bool },
     /// fdatasync.
     Sync { fd: RawFd },
 }

@@ -1,22 +1,26 @@
 //! The controller: starts operations, remembers those that wait, reaps what is done, sleeps.
 
+mod waits;
+mod with_calls;
 mod with_gpu;
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
+use crate::calls::{self, Calls};
 use crate::drives::{
     Answer, Ask, DriveError, DriveWork, Driven, Drives, Heard, Interface, Moved, Namespace, Wanted, WantedNic,
 };
+use crate::edge::Edges;
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use crate::gpu::{self, Gpu};
 use crate::ring::{Reply, Ring};
 use crate::route::Route;
 use crate::{copy, file, flow};
-use dcs_abi::result::{PATH_IO_URING, PATH_SYSCALL, PATH_ZERO_COPY};
+use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Fault, Operation, OperationId, OperationKind, Outcome, Place};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -32,7 +36,7 @@ pub enum Io {
     Auto,
     /// io_uring; an error where it is not to be had.
     Uring,
-    /// Plain system calls: disk reads and writes make the engine wait.
+    /// Plain system calls; those that may wait are made by threads of their own.
     Plain,
 }
 
@@ -45,6 +49,9 @@ pub struct Setup {
     pub block_size: u32,
     /// io_uring or not.
     pub io: Io,
+    /// Threads of the application's drive it, which come and go. What they have put into a ring would interrupt them later, wherever
+    /// they wait then, and end with them. So with [`Io::Auto`] it carries only what nothing else can.
+    pub by_callers: bool,
 }
 
 /// What a controller has to tell.
@@ -68,23 +75,37 @@ enum Pending {
     /// Waits for a descriptor to be ready.
     Ready { operation: Operation, fd: RawFd, interest: Interest, aborted: bool },
     /// With the ring.
-    Disk { operation: Operation, request: DiskRequest, flow: Option<Arc<Endpoint>>, aborted: bool },
+    Disk { operation: Operation, request: DiskRequest, endpoint: Arc<Endpoint>, aborted: bool },
+    /// With a thread that makes calls.
+    Call { operation: Operation, aborted: bool },
     /// With a device that we drive ourselves.
     Drive { block: Option<BlockId> },
     /// A file is being read to the GPU.
     ToGpu { aborted: bool },
     /// Waits until the kernel has let go of its block.
     Block { operation: Operation, block: BlockId },
-    /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again.
-    Retry { aborted: bool, by_host: bool },
+    /// A zero-copy send of which nothing went waits until the kernel has let go of its block.
+    Again { operation: Operation, fd: RawFd, aborted: bool },
+    /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again. `copied`: what its copy came to.
+    Retry { aborted: bool, by_host: bool, copied: Option<Box<calls::Copied>> },
 }
 
 /// A zero-copy send that is done but for its buffer.
 #[derive(Debug)]
 struct Held {
     flow: Arc<Endpoint>,
-    /// It failed: that is told when the buffer is back, so that the block is free when its command has ended.
-    failure: Option<Fault>,
+    then: Then,
+}
+
+/// What follows when a zero-copy send's buffer is back.
+#[derive(Debug)]
+enum Then {
+    /// Its bytes went: the block is free.
+    Released,
+    /// It failed: that is told now, so that the block is free when its command has ended.
+    Failed(Fault),
+    /// Nothing went, and it is to be tried again.
+    Again,
 }
 
 /// The controller of all devices of one engine. It lives on one thread at a time.
@@ -102,7 +123,12 @@ pub struct Controller {
     wake: Arc<OwnedFd>,
     replies: Vec<Reply>,
     events: Vec<Event>,
+    edges: Edges,
+    calls: Calls,
+    back: Vec<calls::Done>,
     registered: bool,
+    /// The ring carries zero-copy sends and nothing else.
+    ring_for_few: bool,
     drives: Option<Drives>,
     heard: Vec<Heard>,
     computed: Vec<gpu::Done>,
@@ -150,19 +176,23 @@ impl Controller {
     pub fn new(setup: Setup) -> std::io::Result<Controller> {
         let ring = match setup.io {
             Io::Plain => None,
-            Io::Auto => Ring::new().ok(),
-            Io::Uring => Some(Ring::new()?),
+            Io::Auto => Ring::new(setup.by_callers).ok(),
+            Io::Uring => Some(Ring::new(setup.by_callers)?),
         };
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok(Controller {
+            calls: Calls::new(Arc::clone(&wake)),
+            back: Vec::new(),
+            ring_for_few: setup.by_callers && setup.io == Io::Auto,
             ring,
             gpu: None,
             pool: BlockPool::new(setup.blocks, setup.block_size),
             pending: HashMap::new(),
             held: HashMap::new(),
-            wake: Arc::new(wake),
+            wake,
             replies: Vec::new(),
             events: Vec::new(),
+            edges: Edges::default(),
             registered: false,
             drives: None,
             heard: Vec::new(),
@@ -222,7 +252,12 @@ impl Controller {
 
     /// Whether io_uring carries what takes time.
     pub fn has_ring(&self) -> bool {
-        self.ring.is_some()
+        self.ring.is_some() && !self.ring_for_few
+    }
+
+    /// The ring, where it carries all that it can.
+    fn full_ring(&mut self) -> Option<&mut Ring> {
+        self.ring.as_mut().filter(|_| !self.ring_for_few)
     }
 
     /// What wakes it.
@@ -245,14 +280,25 @@ impl Controller {
         if let Err(fault) = brought {
             return Some(Outcome::Failed(fault));
         }
-        match self.attempt(operation, route) {
+        let attempt = self.attempt(operation, route);
+        self.settle(operation, route, attempt)
+    }
+
+    /// Goes on by what an attempt has come to.
+    fn settle(&mut self, operation: &Operation, route: &mut Route, attempt: Attempt) -> Option<Outcome> {
+        if !matches!(attempt, Attempt::NotReady(..)) {
+            self.edges.forget(operation.id);
+        }
+        match attempt {
             Attempt::Done(outcome) => Some(outcome),
             Attempt::BlockIsLent(block) => {
                 self.pending.insert(operation.id, Pending::Block { operation: *operation, block });
                 None
             }
             Attempt::NotReady(fd, interest) => {
-                if let Some(ring) = &mut self.ring {
+                if !self.edges.has(operation.id)
+                    && let Some(ring) = self.full_ring()
+                {
                     ring.poll(operation.id, fd, interest);
                 }
                 let pending = Pending::Ready { operation: *operation, fd, interest, aborted: false };
@@ -261,6 +307,8 @@ impl Controller {
             }
             Attempt::Drive(driven, work) => self.drive(operation, &driven, work),
             Attempt::Disk(request) => self.disk(operation, request, route),
+            Attempt::Call(request) => self.call(operation, request, route),
+            Attempt::Copy => self.call_copy(operation, route),
         }
     }
 
@@ -313,14 +361,20 @@ impl Controller {
     /// Goes on with an operation that came back as [`Event::Retry`], as [`Controller::start`] does; `route` is `None`
     /// where its command is bound no more.
     pub fn resume(&mut self, operation: &Operation, route: Option<&mut Route>) -> Option<Outcome> {
-        let (aborted, by_host) = match self.pending.remove(&operation.id) {
-            Some(Pending::Retry { aborted, by_host }) => (aborted, by_host),
-            _ => (false, false),
+        let (aborted, by_host, copied) = match self.pending.remove(&operation.id) {
+            Some(Pending::Retry { aborted, by_host, copied }) => (aborted, by_host, copied),
+            _ => (false, false, None),
         };
+        if let Some(copied) = copied {
+            return self.copied(operation, route, *copied, aborted);
+        }
         match route {
             Some(route) if by_host && !aborted => self.start_by_host(operation, route),
             Some(route) if !aborted => self.start(operation, route),
-            _ => Some(Outcome::Failed(Fault::new(Status::Cancelled))),
+            _ => {
+                self.edges.forget(operation.id);
+                Some(Outcome::Failed(Fault::new(Status::Cancelled)))
+            }
         }
     }
 
@@ -352,11 +406,15 @@ impl Controller {
                     return attempt;
                 }
                 let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
+                let copy_error = route.copy_error;
                 let side = route.side(Place::Destination);
                 let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
                 match &side.endpoint.object {
                     Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
-                    Object::Flow(flow) => flow::send(flow, bytes, start, more, side.zero_copy, ring),
+                    Object::Flow(flow) => {
+                        let attempt = flow::send(flow, bytes, start, more, side.zero_copy, ring);
+                        copy::recall(copy_error, attempt)
+                    }
                     Object::Stream(stream) => flow::write(stream, bytes),
                     Object::Memory(memory) => match memory.write(offset, bytes) {
                         0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
@@ -367,12 +425,20 @@ impl Controller {
                     }
                 }
             }
+            OperationKind::Direct { source, length, .. } if route.copy_may_wait(source, length) => {
+                copy::source_waits(route).unwrap_or(Attempt::Copy)
+            }
             OperationKind::Direct { source, destination, length, more } => {
                 copy::copy(route, source, destination, length, more)
             }
             OperationKind::Flush => match &route.side(Place::Destination).endpoint.object {
-                Object::File(file) => Attempt::Disk(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
+                // There is nothing behind memory.
+                Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
+                Object::File(file) => Attempt::Call(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
                 Object::Namespace(_) => route.side(Place::Destination).driven(DriveWork::Flush),
+                Object::Device(_) if route.acknowledged => {
+                    route.side(Place::Destination).driven(DriveWork::Flush)
+                }
                 _ => Attempt::Done(Outcome::Flushed),
             },
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Snapshot { .. } => {
@@ -389,20 +455,15 @@ impl Controller {
         }
     }
 
-    /// Hands a request to the ring; without one, does it now and waits.
+    /// Hands a request to the ring; without one, to a thread.
     fn disk(&mut self, operation: &Operation, request: DiskRequest, route: &Route) -> Option<Outcome> {
-        let block = match operation.kind {
-            OperationKind::Read { block, .. } | OperationKind::Write { block, .. } => Some(block),
-            _ => None,
-        };
-        if self.ring.is_none() {
-            return Some(self.disk_now(request, block));
+        if !matches!(request, DiskRequest::SendZeroCopy { .. }) && self.full_ring().is_none() {
+            return self.call(operation, request, route);
         }
         self.register_once();
-        let buffer = block.and_then(|block| self.pool.take(block).map(|buffer| (block, buffer)));
-        let zero_copy = matches!(request, DiskRequest::SendZeroCopy { .. });
-        let flow = zero_copy.then(|| Arc::clone(&route.side(Place::Destination).endpoint));
-        let pending = Pending::Disk { operation: *operation, request, flow, aborted: false };
+        let buffer = self.take_block(operation);
+        let endpoint = with_calls::endpoint_of(operation, route);
+        let pending = Pending::Disk { operation: *operation, request, endpoint, aborted: false };
         self.pending.insert(operation.id, pending);
         if let Some(ring) = &mut self.ring {
             ring.start(operation.id, request, buffer);
@@ -420,31 +481,14 @@ impl Controller {
         }
     }
 
-    fn disk_now(&mut self, request: DiskRequest, block: Option<BlockId>) -> Outcome {
-        let buffer = block.and_then(|block| self.pool.get_mut(block));
-        let (result, path) = match (request, buffer) {
-            (DiskRequest::Read { fd, offset, start, length, path, .. }, Some(buffer)) => {
-                let into = &mut buffer.bytes_mut()[start as usize..(start + length) as usize];
-                (rustix::io::retry_on_intr(|| rustix::io::pread(borrow(fd), &mut *into, offset)), path)
-            }
-            (DiskRequest::Write { fd, offset, start, length, path }, Some(buffer)) => {
-                let from = &buffer.bytes()[start as usize..(start + length) as usize];
-                (rustix::io::retry_on_intr(|| rustix::io::pwrite(borrow(fd), from, offset)), path)
-            }
-            (DiskRequest::Sync { fd }, _) => (rustix::fs::fdatasync(borrow(fd)).map(|()| 0), 0),
-            _ => (Err(Errno::INVAL), 0),
-        };
-        outcome(request, result, path | PATH_SYSCALL)
-    }
-
     /// Stops an operation soon. Its outcome still comes, once.
     pub fn abort(&mut self, id: OperationId) {
         match self.pending.get_mut(&id) {
             Some(Pending::Ready { aborted, .. }) => {
                 *aborted = true;
-                match &mut self.ring {
-                    Some(ring) => ring.cancel(id),
-                    None => self.finish_aborted(id),
+                match (self.edges.forget(id), self.full_ring()) {
+                    (false, Some(ring)) => ring.cancel(id),
+                    _ => self.finish_aborted(id),
                 }
             }
             Some(Pending::Disk { aborted, .. }) => {
@@ -459,7 +503,8 @@ impl Controller {
                 }
             }
             Some(Pending::Block { .. }) => self.finish_aborted(id),
-            Some(Pending::Retry { aborted, .. }) => *aborted = true,
+            Some(Pending::Call { .. }) => self.abort_call(id),
+            Some(Pending::Retry { aborted, .. } | Pending::Again { aborted, .. }) => *aborted = true,
             Some(Pending::ToGpu { aborted }) => {
                 *aborted = true;
                 if let Some(gpu) = &mut self.gpu
@@ -480,7 +525,8 @@ impl Controller {
     }
 
     fn retry(&mut self, operation: Operation) {
-        self.pending.insert(operation.id, Pending::Retry { aborted: false, by_host: false });
+        let pending = Pending::Retry { aborted: false, by_host: false, copied: None };
+        self.pending.insert(operation.id, pending);
         self.events.push(Event::Retry(operation));
     }
 
@@ -489,15 +535,22 @@ impl Controller {
         self.events.push(Event::Done(id, Outcome::Failed(Fault::new(Status::Cancelled))));
     }
 
+    /// Whether a command waits for a block that somebody else has: see [`Network::short_of_blocks`](crate::network::Network::short_of_blocks).
+    pub fn short_of_blocks(&mut self, short: bool) {
+        self.drives.iter_mut().for_each(|drives| drives.short_of_blocks(short));
+    }
+
     /// Hands what was started to the kernel, and tells what is done by now.
     pub fn poll(&mut self, events: &mut Vec<Event>) {
-        if self.ring.is_some() {
-            self.reap();
-        } else if !self.pending.is_empty() {
+        self.reap();
+        if !self.has_ring() && !self.pending.is_empty() {
             self.poll_plain(Some(Duration::ZERO));
         }
+        self.hear_calls();
         self.hear_drives();
         self.hear_gpu();
+        let ring = self.ring.as_mut();
+        self.edges.close_if_spare(|| ring.is_none_or(Ring::stop_edges));
         events.append(&mut self.events);
     }
 
@@ -512,11 +565,15 @@ impl Controller {
         }
         let drives = self.drives.as_ref().and_then(Drives::timeout);
         let gpu = self.gpu.as_mut().and_then(Gpu::before_sleep);
-        let timeout = [timeout, drives, gpu].into_iter().flatten().min();
-        match &mut self.ring {
-            Some(ring) => ring.wait(self.wake.as_raw_fd(), timeout),
-            None => self.poll_plain(timeout),
+        let timeout = [timeout, drives, gpu, self.calls.timeout()].into_iter().flatten().min();
+        let wake = self.wake.as_raw_fd();
+        if self.calls.before_sleep() {
+            match self.full_ring() {
+                Some(ring) => ring.wait(wake, timeout),
+                None => self.poll_plain(timeout),
+            }
         }
+        self.calls.after_sleep();
         self.drives.iter_mut().for_each(Drives::disarm);
     }
 
@@ -548,12 +605,13 @@ impl Controller {
 
     fn on_reply(&mut self, reply: Reply) {
         match reply {
-            Reply::Ready(id) => match self.pending.remove(&id) {
-                Some(Pending::Ready { aborted: true, .. }) => self.finish_aborted(id),
-                Some(Pending::Ready { operation, .. }) => self.retry(operation),
-                Some(other) => drop(self.pending.insert(id, other)),
-                None => {}
-            },
+            Reply::Ready { operation, only_error } => self.is_ready(operation, only_error),
+            Reply::Edges => {
+                for id in self.edges.take() {
+                    self.is_ready(id, false);
+                }
+                self.arm_edges();
+            }
             Reply::Done { operation, result, buffer, held } => {
                 if let Some((block, buffer)) = buffer {
                     self.pool.put(block, buffer);
@@ -568,9 +626,12 @@ impl Controller {
                 {
                     flow.note_zero_copy(copied);
                 }
-                match held.and_then(|held| held.failure) {
-                    Some(fault) => self.events.push(Event::Done(operation, Outcome::Failed(fault))),
-                    None => self.events.push(Event::Released(block)),
+                match held.map(|held| held.then) {
+                    Some(Then::Failed(fault)) => {
+                        self.events.push(Event::Done(operation, Outcome::Failed(fault)));
+                    }
+                    Some(Then::Again) => self.send_again(operation),
+                    Some(Then::Released) | None => self.events.push(Event::Released(block)),
                 }
                 self.retry_block(block);
             }
@@ -578,48 +639,78 @@ impl Controller {
     }
 
     fn disk_done(&mut self, id: OperationId, result: i32, held: bool) {
-        let Some(Pending::Disk { operation, request, flow, aborted }) = self.pending.remove(&id) else {
+        let Some(Pending::Disk { operation, request, endpoint, aborted }) = self.pending.remove(&id) else {
             return;
         };
         let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-        let is_send = matches!(request, DiskRequest::SendZeroCopy { .. });
-        match result {
+        let again = match (result, request) {
+            _ if aborted => false,
             // Requests of a thread that ends are cancelled, and a caller that drove may end any time.
-            Err(Errno::CANCELED | Errno::INTR) if !aborted && !held => return self.retry(operation),
-            Err(Errno::AGAIN) if is_send && !aborted && !held => return self.await_room(operation, request),
-            _ => {}
-        }
-        let mut outcome = match result {
-            // Without waiting it cannot be done (a file system without support for it, O_NONBLOCK).
-            Err(Errno::AGAIN) if !is_send && !aborted => {
-                let block = match operation.kind {
-                    OperationKind::Read { block, .. } | OperationKind::Write { block, .. } => Some(block),
-                    _ => None,
-                };
-                self.disk_now(request, block)
+            (Err(Errno::CANCELED | Errno::INTR), _) => true,
+            (Err(Errno::AGAIN), DiskRequest::SendZeroCopy { .. }) => true,
+            // A socket that cannot (of MPTCP), or no memory that may be locked: it was not asked for by name.
+            (
+                Err(Errno::OPNOTSUPP | Errno::NOMEM | Errno::NOBUFS),
+                DiskRequest::SendZeroCopy { demanded: false, .. },
+            ) => {
+                if let Object::Flow(flow) = &endpoint.object {
+                    flow.note_zero_copy(true);
+                }
+                true
             }
-            result => outcome(request, result, path(request, &flow)),
+            _ => false,
         };
-        if let Some(flow) = flow.filter(|_| held) {
+        match (request, result) {
+            // Without waiting it cannot be done (a file system without support for it, O_NONBLOCK); or it is not
+            // done that way: FUSE files that tell no size give nothing to a read that does not wait.
+            (_, Err(Errno::AGAIN)) | (DiskRequest::Read { .. }, Ok(0)) if !again && !aborted => {
+                self.call_at(&operation, request, endpoint);
+            }
+            _ if !again => {
+                let outcome = calls::outcome(request, result, path(request, &endpoint));
+                self.disk_told(id, outcome, held.then_some(endpoint));
+            }
+            (DiskRequest::SendZeroCopy { fd, .. }, _) if held => {
+                self.pending.insert(id, Pending::Again { operation, fd, aborted });
+                self.held.insert(id, Held { flow: endpoint, then: Then::Again });
+            }
+            (DiskRequest::SendZeroCopy { fd, .. }, _) => self.await_room(operation, fd),
+            _ => self.retry(operation),
+        }
+    }
+
+    /// A request has come to its end. `held`: the socket that has the buffer still.
+    fn disk_told(&mut self, id: OperationId, mut outcome: Outcome, held: Option<Arc<Endpoint>>) {
+        if let Some(flow) = held {
             match &mut outcome {
                 Outcome::Failed(fault) => {
-                    self.held.insert(id, Held { flow, failure: Some(*fault) });
+                    self.held.insert(id, Held { flow, then: Then::Failed(*fault) });
                     return;
                 }
                 Outcome::Moved { held, .. } => *held = true,
                 _ => {}
             }
-            self.held.insert(id, Held { flow, failure: None });
+            self.held.insert(id, Held { flow, then: Then::Released });
         }
         self.events.push(Event::Done(id, outcome));
     }
 
-    fn await_room(&mut self, operation: Operation, request: DiskRequest) {
-        if let (Some(ring), DiskRequest::SendZeroCopy { fd, .. }) = (&mut self.ring, request) {
-            ring.poll(operation.id, fd, Interest::Writable);
-            let pending = Pending::Ready { operation, fd, interest: Interest::Writable, aborted: false };
-            self.pending.insert(operation.id, pending);
+    /// A zero-copy send of which nothing went has its buffer back.
+    fn send_again(&mut self, id: OperationId) {
+        match self.pending.remove(&id) {
+            Some(Pending::Again { aborted: true, .. }) => self.finish_aborted(id),
+            Some(Pending::Again { operation, fd, .. }) => self.await_room(operation, fd),
+            Some(other) => drop(self.pending.insert(id, other)),
+            None => {}
         }
+    }
+
+    fn await_room(&mut self, operation: Operation, fd: RawFd) {
+        if let Some(ring) = self.full_ring() {
+            ring.poll(operation.id, fd, Interest::Writable);
+        }
+        let pending = Pending::Ready { operation, fd, interest: Interest::Writable, aborted: false };
+        self.pending.insert(operation.id, pending);
     }
 
     /// Operations that waited for this block can go on.
@@ -636,67 +727,18 @@ impl Controller {
             }
         }
     }
-
-    /// Without a ring: poll(2) on all that waits, and on the waker.
-    fn poll_plain(&mut self, timeout: Option<Duration>) {
-        let mut ids = Vec::with_capacity(self.pending.len());
-        let mut fds = Vec::with_capacity(self.pending.len() + 1);
-        let wake = Arc::clone(&self.wake);
-        fds.push(PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN));
-        for (id, pending) in &self.pending {
-            if let Pending::Ready { fd, interest, .. } = pending {
-                let flags = if *interest == Interest::Readable { PollFlags::IN } else { PollFlags::OUT };
-                fds.push(PollFd::from_borrowed_fd(borrow(*fd), flags));
-                ids.push(*id);
-            }
-        }
-        let timespec = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs() as i64,
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
-        if !matches!(rustix::event::poll(&mut fds, timespec.as_ref()), Ok(1..)) {
-            return;
-        }
-        if !fds[0].revents().is_empty() {
-            self.clear_wake();
-        }
-        let ready: Vec<OperationId> =
-            ids.iter().zip(&fds[1..]).filter(|(_, fd)| !fd.revents().is_empty()).map(|(id, _)| *id).collect();
-        for id in ready {
-            if let Some(Pending::Ready { operation, .. }) = self.pending.remove(&id) {
-                self.retry(operation);
-            }
-        }
-    }
 }
 
 /// The path that a request of the ring takes.
-fn path(request: DiskRequest, flow: &Option<Arc<Endpoint>>) -> u32 {
-    let without_copy = || match flow.as_ref().map(|endpoint| &endpoint.object) {
-        Some(Object::Flow(flow)) => flow.zero_copy_works.load(Ordering::Relaxed),
+fn path(request: DiskRequest, endpoint: &Endpoint) -> u32 {
+    let without_copy = || match &endpoint.object {
+        Object::Flow(flow) => flow.zero_copy_works.load(Ordering::Relaxed),
         _ => false,
     };
     match request {
         DiskRequest::Read { path, .. } | DiskRequest::Write { path, .. } => PATH_IO_URING | path,
         DiskRequest::SendZeroCopy { .. } if without_copy() => PATH_IO_URING | PATH_ZERO_COPY,
         DiskRequest::SendZeroCopy { .. } | DiskRequest::Sync { .. } => PATH_IO_URING,
-    }
-}
-
-/// The outcome of a disk request.
-fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: u32) -> Outcome {
-    match (request, result) {
-        (DiskRequest::Read { wanted, .. }, Ok(bytes)) => {
-            Outcome::Moved { bytes: bytes.min(wanted as usize) as u64, path, held: false }
-        }
-        (DiskRequest::Read { .. }, Err(errno)) => Outcome::Failed(fault::reading(errno)),
-        (DiskRequest::Sync { .. }, Ok(_)) => Outcome::Flushed,
-        (_, Ok(bytes)) => Outcome::Moved { bytes: bytes as u64, path, held: false },
-        // A socket without zero copy: a Unix socket.
-        (DiskRequest::SendZeroCopy { .. }, Err(errno @ Errno::OPNOTSUPP)) => {
-            Outcome::Failed(fault::fault(Status::PathUnavailable, errno))
-        }
-        (_, Err(errno)) => Outcome::Failed(fault::writing(errno)),
     }
 }
 

@@ -1,14 +1,14 @@
 //! The kernel's own copies: sendfile, splice, copy_file_range. No block of the engine holds the bytes.
 
 use crate::attempt::{Attempt, Interest};
-use crate::endpoint::{File, Object};
+use crate::endpoint::Object;
 use crate::fault;
 use crate::route::{KernelCopy, Route, Staging};
 use dcs_abi::result::{
     PATH_DESTINATION_CACHED, PATH_KERNEL_COPY, PATH_SOURCE_CACHED, PATH_SYSCALL, PATH_ZERO_COPY,
 };
 use dcs_abi::status::Status;
-use dcs_engine::Place;
+use dcs_engine::{Outcome, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::OFlags;
@@ -39,15 +39,20 @@ impl End<'_> {
 enum Failure {
     /// A socket or pipe is not ready.
     NotReady(RawFd, Interest),
+    /// Nothing moved, though both ends are ready: chance, or something that this way does not get past.
+    Futile(RawFd),
     /// Not this way. By blocks it works, or it shows which end is to blame.
     Unavailable(Errno),
+    /// As above. If it was the destination, it forgets it now that it has said so.
+    Unclear(Errno),
     /// The source socket failed, and forgets it now that it has said so.
     Source(Errno),
     /// The destination failed.
     Destination(Errno),
 }
 
-/// Copies up to `length` bytes without waiting for a socket or pipe.
+/// Copies up to `length` bytes without waiting for a socket or pipe. That none moved does not say that the source has
+/// ended: a read will tell.
 pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64, more: bool) -> Attempt {
     let Some(kind) = route.kernel_copy else { return unavailable(Errno::INVAL) };
     let mut staging = route.staging.take();
@@ -67,12 +72,19 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
     };
     let cached = from.cached(PATH_SOURCE_CACHED) | to.cached(PATH_DESTINATION_CACHED);
     route.staging = staging;
+    let was_futile = std::mem::replace(&mut route.futile, matches!(result, Err(Failure::Futile(_))));
     match result {
         Ok(bytes) => Attempt::moved(bytes, PATH_KERNEL_COPY | PATH_SYSCALL | cached),
         Err(Failure::NotReady(fd, interest)) => Attempt::NotReady(fd, interest),
+        Err(Failure::Futile(fd)) if !was_futile => Attempt::NotReady(fd, Interest::Writable),
+        Err(Failure::Futile(_)) => unavailable(Errno::AGAIN),
         Err(Failure::Unavailable(errno)) => unavailable(errno),
+        // A direct copy has but one stage; the read or the write that takes over names the right one.
+        Err(Failure::Unclear(errno)) => {
+            route.copy_error = Some(errno);
+            unavailable(errno)
+        }
         Err(Failure::Source(errno)) => {
-            // A direct copy has but one stage; the read that takes over names the right one.
             route.source_error = Some(errno);
             unavailable(errno)
         }
@@ -80,9 +92,27 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
     }
 }
 
+/// What a direct copy waits for, where that is its source: no thread need find it out.
+pub(crate) fn source_waits(route: &Route) -> Option<Attempt> {
+    let from = end(route, Place::Source, 0)?;
+    let held = route.staging.as_ref().map_or(0, |staging| staging.held);
+    let waits = from.offset.is_none() && held == 0 && poll_now(from.fd, PollFlags::IN).is_empty();
+    waits.then(|| Attempt::NotReady(from.fd.as_raw_fd(), Interest::Readable))
+}
+
+/// A socket that has told a direct copy why it failed tells a write no more than EPIPE.
+pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
+    match attempt {
+        Attempt::Done(Outcome::Failed(fault)) if fault.errno == Errno::PIPE.raw_os_error() as u32 => {
+            Attempt::failed(copy_error.map_or(fault, fault::writing))
+        }
+        other => other,
+    }
+}
+
 /// Sends to a socket what was read into a block and is in the page cache still: sendfile(2) copies nothing. `None` where
 /// that is not to be had; the block has the bytes.
-pub(crate) fn again(route: &Route, source: u64, length: u32) -> Option<Attempt> {
+pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attempt> {
     if !route.sends_again {
         return None;
     }
@@ -91,13 +121,17 @@ pub(crate) fn again(route: &Route, source: u64, length: u32) -> Option<Attempt> 
     match sendfile(&from, &to, source, length as usize) {
         Ok(bytes @ 1..) => Some(Attempt::moved(bytes, PATH_ZERO_COPY | PATH_SYSCALL | PATH_SOURCE_CACHED)),
         Err(Failure::NotReady(fd, interest)) => Some(Attempt::NotReady(fd, interest)),
+        Err(Failure::Unclear(errno)) => {
+            route.copy_error = Some(errno);
+            None
+        }
         Ok(0) | Err(_) => None,
     }
 }
 
 fn end(route: &Route, place: Place, offset: u64) -> Option<End<'_>> {
     match &route.side(place).endpoint.object {
-        Object::File(File { fd, .. }) => Some(End { fd: fd.as_fd(), offset: Some(offset), is_socket: false }),
+        Object::File(file) => Some(End { fd: file.cached(), offset: Some(offset), is_socket: false }),
         Object::Flow(flow) => Some(End { fd: flow.fd.as_fd(), offset: None, is_socket: true }),
         Object::Stream(stream) => Some(End { fd: stream.fd.as_fd(), offset: None, is_socket: false }),
         Object::Memory(_) | Object::Device(_) | Object::Namespace(_) => None,
@@ -130,8 +164,15 @@ fn splice_ready(from: &End<'_>, to: &End<'_>, length: usize, more: bool) -> Resu
         return Err(Failure::Unavailable(Errno::INVAL));
     }
     // A TCP socket that blocks waits for its first byte, whatever splice's flags say: so it is asked first.
-    if from.is_socket && !is_ready(from.fd, PollFlags::IN) {
-        return Err(Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable));
+    if from.is_socket {
+        let ready = poll_now(from.fd, PollFlags::IN);
+        if !ready.intersects(PollFlags::IN | PollFlags::HUP) {
+            return Err(match ready.is_empty() {
+                true => Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable),
+                // It has an error, or its owner has something in its error queue: only a receive tells.
+                false => Failure::Unavailable(Errno::AGAIN),
+            });
+        }
     }
     splice(from, to, length, more).map_err(|errno| failure(errno, from, to))
 }
@@ -142,7 +183,8 @@ fn failure(errno: Errno, from: &End<'_>, to: &End<'_>) -> Failure {
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Failure::Unavailable(errno),
         Errno::PIPE => Failure::Destination(errno),
         _ if from.is_socket => Failure::Source(errno),
-        _ if to.is_socket => Failure::Destination(errno),
+        // A disk that fails, or a connection.
+        _ if to.is_socket => Failure::Unclear(errno),
         _ => Failure::Unavailable(errno),
     }
 }
@@ -165,7 +207,7 @@ fn staged(
             return Err(Failure::Unavailable(Errno::INVAL));
         }
         // What is in the pipe goes in pieces that a socket that is ready takes without waiting.
-        if !is_ready(to.fd, PollFlags::OUT) {
+        if !poll_now(to.fd, PollFlags::OUT).intersects(PollFlags::OUT) {
             return Err(Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable));
         }
         piece = PIECE;
@@ -180,6 +222,8 @@ fn staged(
     let pipe = End { fd: staging.reader.as_fd(), offset: None, is_socket: false };
     let more = more || staging.held < length as u64;
     match splice(&pipe, to, (staging.held as usize).min(piece), more) {
+        // It takes nothing, and does not say why.
+        Ok(0) => Err(Failure::Destination(Errno::IO)),
         Ok(bytes) => {
             staging.held -= bytes as u64;
             Ok(bytes)
@@ -192,17 +236,22 @@ fn staged(
 
 /// Which end was it? A stream source that has nothing, else a destination without room.
 fn not_ready(from: &End<'_>, to: &End<'_>) -> Failure {
-    let source_waits = from.offset.is_none() && !is_ready(from.fd, PollFlags::IN);
-    if source_waits {
-        Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable)
-    } else {
-        Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable)
+    if from.offset.is_none() && poll_now(from.fd, PollFlags::IN).is_empty() {
+        return Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable);
+    }
+    match poll_now(to.fd, PollFlags::OUT).is_empty() {
+        true => Failure::NotReady(to.fd.as_raw_fd(), Interest::Writable),
+        false => Failure::Futile(to.fd.as_raw_fd()),
     }
 }
 
-fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+/// What of this there is now, and whether it is in error.
+fn poll_now(fd: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(1..) => fds[0].revents(),
+        _ => PollFlags::empty(),
+    }
 }
 
 fn unavailable(errno: Errno) -> Attempt {

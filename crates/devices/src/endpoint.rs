@@ -4,6 +4,7 @@
 //! transfer; whoever holds a descriptor open for reading or writing may use it so, nobody else (the papers' model).
 
 use crate::buffer::ALIGNMENT;
+use crate::calls::LINGERING;
 use crate::drives::Namespace;
 use crate::gpu::{RegisteredFile, StorageError};
 use dcs_abi::descriptor::EndpointKind;
@@ -11,7 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketType;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Why a descriptor cannot be an endpoint.
@@ -32,6 +33,17 @@ impl From<Errno> for EndpointError {
     fn from(errno: Errno) -> Self {
         if errno == Errno::BADF { EndpointError::NotOpen } else { EndpointError::System(errno.into()) }
     }
+}
+
+/// How long closing the last descriptor of something takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// No time.
+    AtOnce,
+    /// It may wait for a file system or a device.
+    OnDisk,
+    /// It waits for the peer (SO_LINGER).
+    OnPeer,
 }
 
 /// A source or destination.
@@ -69,15 +81,21 @@ pub(crate) struct File {
     /// A read to the GPU failed.
     pub gpu_failed: AtomicBool,
     pub fd: OwnedFd,
+    /// The same file opened without O_DIRECT, where the descriptor has it.
+    cached: Option<OwnedFd>,
     pub is_block_device: bool,
     /// Equal for the same file however it was opened: device and inode, or the device itself.
     pub identity: (u64, u64),
-    /// Opened with O_APPEND: positional writes would go to the end instead.
-    pub appends: bool,
     /// The file system answers RWF_NOWAIT.
     pub nowait: AtomicBool,
-    /// It has no RWF_NOWAIT, and needs none: the file is memory (tmpfs).
-    pub in_memory: AtomicBool,
+    /// The kernel answers RWF_NOAPPEND.
+    pub noappend: AtomicBool,
+    /// The file is memory (tmpfs): no call waits for a disk.
+    pub in_memory: bool,
+    /// The device that its file system is on, or that it is.
+    device: u64,
+    /// Its size when somebody last asked, where to ask may wait (a file system without a disk of this machine).
+    size_seen: Option<AtomicU64>,
     /// The same file opened with O_DIRECT, made when it is first wanted; its alignment for offsets and lengths.
     direct: OnceLock<Result<(OwnedFd, u64), Errno>>,
 }
@@ -102,7 +120,14 @@ pub(crate) struct Stream {
     pub fd: OwnedFd,
     pub is_pipe: bool,
     pub nowait: AtomicBool,
+    /// A pipe of our own, where reads come short; always empty (reader, writer).
+    pub aside: Mutex<Option<(OwnedFd, OwnedFd)>>,
+    /// Bytes that it takes without waiting when it is ready for writing.
+    pub piece: usize,
 }
+
+/// Bytes that a pipe that is ready for writing takes without waiting (POSIX PIPE_BUF on Linux); also the longest packet.
+pub(crate) const PIPE_BUF: usize = 4096;
 
 /// Memory of this process.
 #[derive(Debug)]
@@ -139,13 +164,14 @@ impl Endpoint {
         let access = flags & OFlags::RWMODE;
         let stat = rustix::fs::fstat(&fd)?;
         let object = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Object::File(File::new(fd, false, (stat.st_dev, stat.st_ino), flags)),
-            FileType::BlockDevice => Object::File(File::new(fd, true, (stat.st_rdev, u64::MAX), flags)),
+            FileType::RegularFile => Object::File(File::new(fd, false, (stat.st_dev, stat.st_ino), flags)?),
+            FileType::BlockDevice => Object::File(File::new(fd, true, (stat.st_rdev, u64::MAX), flags)?),
             FileType::Socket => Object::Flow(Flow::new(fd, flags)?),
-            FileType::Fifo => Object::Stream(Stream { fd, is_pipe: true, nowait: AtomicBool::new(true) }),
-            FileType::CharacterDevice => {
-                Object::Stream(Stream { fd, is_pipe: false, nowait: AtomicBool::new(true) })
+            FileType::Fifo => Object::Stream(Stream::new(fd, true, PIPE_BUF)),
+            FileType::CharacterDevice if rustix::termios::isatty(&fd) => {
+                Object::Stream(Stream::terminal(fd, flags))
             }
+            FileType::CharacterDevice => Object::Stream(Stream::new(fd, false, PIPE_BUF)),
             FileType::Directory => return Err(EndpointError::Unsupported("a directory")),
             _ => return Err(EndpointError::Unsupported("this kind of descriptor")),
         };
@@ -237,6 +263,33 @@ impl Endpoint {
         }
     }
 
+    /// How long it may take to let go of it.
+    pub fn closing(&self) -> Closing {
+        match &self.object {
+            Object::File(file) if !file.in_memory => Closing::OnDisk,
+            Object::Flow(flow) if flow.lingers() => Closing::OnPeer,
+            Object::Stream(stream) if !stream.is_pipe => Closing::OnDisk,
+            _ => Closing::AtOnce,
+        }
+    }
+
+    /// Where calls of it that may wait are made: those of one file system, or device, together.
+    pub(crate) fn lane(&self) -> u64 {
+        match &self.object {
+            Object::File(file) => file.device,
+            Object::Flow(_) => LINGERING,
+            _ => 0,
+        }
+    }
+
+    /// Opens what a transfer past the page cache will need: to open may wait, and whoever submits the transfer can.
+    pub fn prepare_direct(&self) {
+        if let Object::File(file) = &self.object {
+            // What goes wrong is told when the transfer is bound.
+            let _ = file.direct();
+        }
+    }
+
     /// It may be read from.
     pub fn readable(&self) -> bool {
         self.readable
@@ -263,22 +316,70 @@ impl Endpoint {
 }
 
 impl File {
-    fn new(fd: OwnedFd, is_block_device: bool, identity: (u64, u64), flags: OFlags) -> File {
-        let appends = flags.contains(OFlags::APPEND);
-        File {
+    fn new(
+        fd: OwnedFd,
+        is_block_device: bool,
+        identity: (u64, u64),
+        flags: OFlags,
+    ) -> Result<File, EndpointError> {
+        let refused = "a descriptor opened with O_DIRECT, of a file that cannot be opened again without it,";
+        let cached = match flags.contains(OFlags::DIRECT) {
+            true => Some(reopen(&fd, OFlags::empty()).map_err(|_| EndpointError::Unsupported(refused))?),
+            false => None,
+        };
+        let in_memory = !is_block_device && is_in_memory(&fd, identity.0);
+        Ok(File {
             to_gpu: OnceLock::new(),
             gpu_failed: AtomicBool::new(false),
             fd,
+            cached,
             is_block_device,
             identity,
-            appends,
             nowait: AtomicBool::new(true),
-            in_memory: AtomicBool::new(false),
+            noappend: AtomicBool::new(true),
+            in_memory,
+            device: identity.0,
+            size_seen: (!in_memory && rustix::fs::major(identity.0) == 0).then(AtomicU64::default),
             direct: OnceLock::new(),
-        }
+        })
+    }
+
+    /// The file through the page cache, for offsets and lengths of any alignment.
+    pub fn cached(&self) -> BorrowedFd<'_> {
+        self.cached.as_ref().unwrap_or(&self.fd).as_fd()
+    }
+
+    /// The descriptor was opened with O_DIRECT.
+    pub fn is_direct(&self) -> bool {
+        self.cached.is_some()
+    }
+
+    /// It has O_APPEND now: positional writes would go to the end instead.
+    pub fn appends(&self) -> Result<bool, Errno> {
+        Ok(rustix::fs::fcntl_getfl(&self.fd)?.contains(OFlags::APPEND))
+    }
+
+    /// It says that it is empty, which it may be, or it does not know its size, as the files of /proc: only a read
+    /// tells.
+    pub fn hides_size(&self, size: u64) -> bool {
+        size == 0 && !self.is_block_device
     }
 
     pub fn size(&self) -> Result<u64, Errno> {
+        let size = self.ask_size()?;
+        if let Some(seen) = &self.size_seen {
+            seen.store(size, Ordering::Relaxed);
+        }
+        Ok(size)
+    }
+
+    /// True where it is known, without asking a file system that may let one wait, that it has so many bytes: it had them when its
+    /// transfer was submitted.
+    pub fn surely_has(&self, bytes: u64) -> bool {
+        self.size_seen.as_ref().is_some_and(|seen| seen.load(Ordering::Relaxed) >= bytes)
+    }
+
+    fn ask_size(&self) -> Result<u64, Errno> {
         if !self.is_block_device {
             return Ok(rustix::fs::fstat(&self.fd)?.st_size as u64);
         }
@@ -286,17 +387,6 @@ impl File {
         const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
         // SAFETY: BLKGETSIZE64 writes a u64 and nothing else (linux/fs.h, block/ioctl.c).
         unsafe { rustix::ioctl::ioctl(&self.fd, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
-    }
-
-    /// Takes note that the file system refused RWF_NOWAIT; tells whether reads of it don't wait all the same.
-    pub fn note_no_nowait(&self) -> bool {
-        // linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC.
-        const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
-        let kind = rustix::fs::fstatfs(&self.fd).map(|stat| stat.f_type);
-        let in_memory = kind.is_ok_and(|kind| IN_MEMORY.contains(&kind));
-        self.in_memory.store(in_memory, Ordering::Relaxed);
-        self.nowait.store(false, Ordering::Relaxed);
-        in_memory
     }
 
     /// Whether it makes sense to try and read it to a GPU.
@@ -307,6 +397,17 @@ impl File {
 
     /// Whether the page cache has any of those bytes; none where the kernel (before 6.5) does not tell, or not us.
     pub fn is_cached(&self, offset: u64, length: u64) -> Option<bool> {
+        self.cached_pages(offset, length).map(|pages| pages > 0)
+    }
+
+    /// True where the page cache has all of those bytes.
+    pub fn is_all_cached(&self, offset: u64, length: u64) -> bool {
+        let page = rustix::param::page_size() as u64;
+        let pages = offset.saturating_add(length).div_ceil(page) - offset / page;
+        self.cached_pages(offset, length).is_some_and(|cached| cached >= pages)
+    }
+
+    fn cached_pages(&self, offset: u64, length: u64) -> Option<u64> {
         use rustix::fd::AsRawFd;
         // cachestat(2): the number is the same on all architectures but alpha.
         const CACHESTAT: libc::c_long = 451;
@@ -314,7 +415,7 @@ impl File {
         // SAFETY: struct cachestat_range is an offset and a length, struct cachestat five numbers, of which the first counts the pages that are cached.
         let code =
             unsafe { libc::syscall(CACHESTAT, self.fd.as_raw_fd(), range.as_ptr(), counted.as_mut_ptr(), 0) };
-        (code == 0).then_some(counted[0] > 0)
+        (code == 0).then_some(counted[0])
     }
 
     /// The file opened with O_DIRECT, and the alignment that offsets and lengths need.
@@ -325,13 +426,8 @@ impl File {
         }
     }
 
-    /// Opens the file again: O_DIRECT set on the caller's own open file would change it for the caller too.
     fn open_direct(&self) -> Result<(OwnedFd, u64), Errno> {
-        use rustix::fd::AsRawFd;
-        let access = rustix::fs::fcntl_getfl(&self.fd)? & OFlags::RWMODE;
-        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+        let fd = reopen(&self.fd, OFlags::DIRECT)?;
         let alignment = match rustix::fs::statx(
             &fd,
             "",
@@ -343,6 +439,38 @@ impl File {
         };
         // Blocks are aligned to ALIGNMENT in memory: a device that wants more cannot be served.
         if alignment > ALIGNMENT as u64 { Err(Errno::INVAL) } else { Ok((fd, alignment)) }
+    }
+}
+
+/// True for file systems that are memory.
+fn is_in_memory(fd: &OwnedFd, device: u64) -> bool {
+    // linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC.
+    const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+    // What is on a disk has the disk's number.
+    let without_disk = rustix::fs::major(device) == 0;
+    without_disk && rustix::fs::fstatfs(fd).is_ok_and(|stat| IN_MEMORY.contains(&stat.f_type))
+}
+
+/// Opens a file again, for the same access: flags set on the caller's own open file would change it for the caller too.
+fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    use rustix::fd::AsRawFd;
+    let access = rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(path, access | flags | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+}
+
+impl Stream {
+    fn new(fd: OwnedFd, is_pipe: bool, piece: usize) -> Stream {
+        Stream { fd, is_pipe, nowait: AtomicBool::new(true), aside: Mutex::default(), piece }
+    }
+
+    /// A terminal that is ready for writing may have room for one byte, and waits until all others had theirs. So it is opened again, not to
+    /// wait. The master of a pseudo-terminal would become another one, and who runs as another user may not: these get a byte at a time.
+    fn terminal(fd: OwnedFd, flags: OFlags) -> Stream {
+        let is_master = rustix::pty::ptsname(&fd, Vec::new()).is_ok();
+        let again = if is_master { None } else { reopen(&fd, OFlags::NONBLOCK | OFlags::NOCTTY).ok() };
+        let never_waits = again.is_some() || flags.contains(OFlags::NONBLOCK);
+        Stream::new(again.unwrap_or(fd), false, if never_waits { PIPE_BUF } else { 1 })
     }
 }
 
@@ -368,6 +496,12 @@ impl Flow {
         let ask =
             || rustix::net::getpeername(&self.fd).is_ok_and(|peer| peer.is_some_and(|peer| is_remote(&peer)));
         *self.remote.get_or_init(ask)
+    }
+
+    /// Closing it would wait for what it has sent.
+    fn lingers(&self) -> bool {
+        rustix::net::sockopt::socket_linger(&self.fd)
+            .is_ok_and(|linger| linger.is_some_and(|time| !time.is_zero()))
     }
 
     /// Takes note of what the kernel reported of a zero-copy send.

@@ -1,5 +1,6 @@
 //! From errno to status.
 
+use crate::attempt::Attempt;
 use dcs_abi::status::Status;
 use dcs_engine::Fault;
 use rustix::io::Errno;
@@ -25,6 +26,14 @@ pub(crate) fn writing(errno: Errno) -> Fault {
         other => common(other).unwrap_or(Status::WriteError),
     };
     fault(status, errno)
+}
+
+/// What comes of a call that has written: none of its bytes is a failure that does not say why.
+pub(crate) fn written(bytes: usize, path: u32) -> Attempt {
+    match bytes {
+        0 => Attempt::failed(writing(Errno::IO)),
+        bytes => Attempt::moved(bytes, path),
+    }
 }
 
 fn common(errno: Errno) -> Option<Status> {

@@ -1,8 +1,8 @@
 //! Regular files and block devices: the page cache by plain calls that do not wait, the disk by the ring.
 //!
 //! A cached read is cheapest as a plain `preadv2` with RWF_NOWAIT (it copies, and that is all); what is not cached,
-//! and all O_DIRECT, goes to the ring, so that the engine does not wait for a disk. A buffered write is a plain
-//! `pwrite`: it copies into the page cache; under memory pressure the kernel may make it wait.
+//! and all O_DIRECT, goes to the ring, so that the engine does not wait for a disk. A buffered write only copies, most of the
+//! time; but where too much is dirty, or the file system is frozen, it waits, and cannot be asked not to. So a thread makes it.
 
 use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::ALIGNMENT;
@@ -13,7 +13,7 @@ use dcs_abi::result::{
 };
 use rustix::fd::AsRawFd;
 use rustix::io::{Errno, ReadWriteFlags};
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
 /// Reads into `block[start..start + length]`.
@@ -29,24 +29,29 @@ pub(crate) fn read(
         return Attempt::Disk(request);
     }
     let cached = PATH_SOURCE_CACHED;
-    let uncached =
-        DiskRequest::Read { fd: file.fd.as_raw_fd(), offset, start, length, wanted: length, path: cached };
+    let uncached = DiskRequest::Read {
+        fd: file.cached().as_raw_fd(),
+        offset,
+        start,
+        length,
+        wanted: length,
+        path: cached,
+    };
     let into = &mut block[start as usize..(start + length) as usize];
-    if file.in_memory.load(Ordering::Relaxed) {
+    if file.in_memory {
         return read_memory(file, into, offset);
     }
     if !file.nowait.load(Ordering::Relaxed) {
-        return Attempt::Disk(uncached);
+        return Attempt::Call(uncached);
     }
-    match rustix::io::preadv2(&file.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
+    match rustix::io::preadv2(file.cached(), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
+        // Not always the end (BUGS in preadv2(2)): a read that may wait tells.
+        Ok(0) => Attempt::Disk(uncached),
         Ok(bytes) => Attempt::moved(bytes, cached | PATH_SYSCALL),
         Err(Errno::AGAIN | Errno::INTR) => Attempt::Disk(uncached),
         Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
-            if file.note_no_nowait() {
-                read_memory(file, into, offset)
-            } else {
-                Attempt::Disk(uncached)
-            }
+            file.nowait.store(false, Ordering::Relaxed);
+            Attempt::Call(uncached)
         }
         Err(errno) => Attempt::failed(fault::reading(errno)),
     }
@@ -54,7 +59,7 @@ pub(crate) fn read(
 
 /// Reads a file of a file system that is memory: there is no disk to wait for.
 fn read_memory(file: &File, into: &mut [u8], offset: u64) -> Attempt {
-    match rustix::io::retry_on_intr(|| rustix::io::pread(&file.fd, &mut *into, offset)) {
+    match rustix::io::retry_on_intr(|| rustix::io::pread(file.cached(), &mut *into, offset)) {
         Ok(bytes) => Attempt::moved(bytes, PATH_SOURCE_CACHED | PATH_SYSCALL),
         Err(errno) => Attempt::failed(fault::reading(errno)),
     }
@@ -77,10 +82,33 @@ pub(crate) fn write(file: &File, direct: bool, offset: u64, bytes: &[u8], start:
     if direct && let Some(request) = direct_write(file, offset, start, bytes.len()) {
         return Attempt::Disk(request);
     }
-    match rustix::io::retry_on_intr(|| rustix::io::pwrite(&file.fd, bytes, offset)) {
-        Ok(bytes) => Attempt::moved(bytes, PATH_DESTINATION_CACHED | PATH_SYSCALL),
+    if !file.in_memory {
+        let (fd, length) = (file.cached().as_raw_fd(), bytes.len() as u32);
+        return Attempt::Call(DiskRequest::Write {
+            fd,
+            offset,
+            start,
+            length,
+            path: PATH_DESTINATION_CACHED,
+        });
+    }
+    match rustix::io::retry_on_intr(|| write_at(file, bytes, offset)) {
+        Ok(bytes) => fault::written(bytes, PATH_DESTINATION_CACHED | PATH_SYSCALL),
         Err(errno) => Attempt::failed(fault::writing(errno)),
     }
+}
+
+/// pwrite(2), to its offset though the descriptor's owner may have set O_APPEND since it was looked at (Linux 6.9).
+pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
+    // RWF_NOAPPEND, linux/fs.h.
+    const NOAPPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
+    if file.noappend.load(Ordering::Relaxed) {
+        match rustix::io::pwritev2(file.cached(), &[IoSlice::new(bytes)], offset, NOAPPEND) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.noappend.store(false, Ordering::Relaxed),
+            result => return result,
+        }
+    }
+    rustix::io::pwrite(file.cached(), bytes, offset)
 }
 
 /// An O_DIRECT write of whole pages; the engine comes again with the rest, which goes through the page cache. Whole

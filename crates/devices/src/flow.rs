@@ -1,7 +1,7 @@
 //! Sockets, pipes and character devices: plain calls that do not wait, whatever the descriptor's own mode is.
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
-use crate::endpoint::{Flow, Stream};
+use crate::endpoint::{Flow, PIPE_BUF, Stream};
 use crate::fault;
 use dcs_abi::descriptor::Mode;
 use dcs_abi::result::PATH_SYSCALL;
@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
+use rustix::pipe::{PipeFlags, SpliceFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
@@ -40,12 +41,13 @@ pub(crate) fn send(
     }
     if ring && wants_zero_copy(flow, bytes.len(), zero_copy) {
         let length = bytes.len() as u32;
-        return Attempt::Disk(DiskRequest::SendZeroCopy { fd: flow.fd.as_raw_fd(), start, length, more });
+        let (fd, demanded) = (flow.fd.as_raw_fd(), zero_copy == Mode::On);
+        return Attempt::Disk(DiskRequest::SendZeroCopy { fd, start, length, more, demanded });
     }
     let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     flags.set(SendFlags::MORE, more);
     match rustix::io::retry_on_intr(|| rustix::net::send(&flow.fd, bytes, flags)) {
-        Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
+        Ok(bytes) => fault::written(bytes, PATH_SYSCALL),
         Err(Errno::AGAIN) => Attempt::NotReady(flow.fd.as_raw_fd(), Interest::Writable),
         Err(errno) => Attempt::failed(fault::writing(errno)),
     }
@@ -66,6 +68,14 @@ fn wants_zero_copy(flow: &Flow, length: usize, zero_copy: Mode) -> bool {
 /// Reads what there is.
 pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
     let not_ready = Attempt::NotReady(stream.fd.as_raw_fd(), Interest::Readable);
+    if stream.is_pipe && into.len() < PIPE_BUF {
+        match read_aside(stream, into) {
+            Ok(bytes) => return Attempt::moved(bytes, PATH_SYSCALL),
+            Err(Errno::AGAIN) => return not_ready,
+            // There is no other pipe to be had. Most pipes have no packets.
+            Err(_) => {}
+        }
+    }
     if stream.nowait.load(Ordering::Relaxed) {
         let mut slices = [IoSliceMut::new(into)];
         match rustix::io::preadv2(&stream.fd, &mut slices, u64::MAX, ReadWriteFlags::NOWAIT) {
@@ -86,15 +96,30 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
     }
 }
 
-/// Bytes that a pipe that is ready for writing takes without waiting (POSIX PIPE_BUF on Linux).
-const PIPE_BUF: usize = 4096;
+/// Reads into room for less than a packet. What a read has no room for is lost of a packet (pipe2(2), O_DIRECT), and
+/// nothing tells whether a pipe has any; splice(2) leaves it where it is.
+fn read_aside(stream: &Stream, into: &mut [u8]) -> Result<usize, Errno> {
+    let mut aside = stream.aside.lock().unwrap_or_else(|error| error.into_inner());
+    let (reader, writer) = match &mut *aside {
+        Some(pipe) => pipe,
+        None => aside.insert(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?),
+    };
+    let bytes = rustix::io::retry_on_intr(|| {
+        rustix::pipe::splice(&stream.fd, None, &writer, None, into.len(), SpliceFlags::NONBLOCK)
+    })?;
+    let mut read = 0;
+    while read < bytes {
+        read += rustix::io::retry_on_intr(|| rustix::io::read(&reader, &mut into[read..bytes]))?;
+    }
+    Ok(bytes)
+}
 
 /// Writes what there is room for.
 pub(crate) fn write(stream: &Stream, bytes: &[u8]) -> Attempt {
     let not_ready = Attempt::NotReady(stream.fd.as_raw_fd(), Interest::Writable);
     if stream.nowait.load(Ordering::Relaxed) {
         match rustix::io::pwritev2(&stream.fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
-            Ok(bytes) => return Attempt::moved(bytes, PATH_SYSCALL),
+            Ok(bytes) => return fault::written(bytes, PATH_SYSCALL),
             Err(Errno::AGAIN | Errno::INTR) => return not_ready,
             Err(errno) if lacks_nowait(errno) => stream.nowait.store(false, Ordering::Relaxed),
             Err(errno) => return Attempt::failed(fault::writing(errno)),
@@ -103,8 +128,8 @@ pub(crate) fn write(stream: &Stream, bytes: &[u8]) -> Attempt {
     if !is_ready(&stream.fd, PollFlags::OUT) {
         return not_ready;
     }
-    match rustix::io::write(&stream.fd, &bytes[..bytes.len().min(PIPE_BUF)]) {
-        Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
+    match rustix::io::write(&stream.fd, &bytes[..bytes.len().min(stream.piece)]) {
+        Ok(bytes) => fault::written(bytes, PATH_SYSCALL),
         Err(Errno::AGAIN | Errno::INTR) => not_ready,
         Err(errno) => Attempt::failed(fault::writing(errno)),
     }

@@ -8,7 +8,7 @@
 //! over io_uring, or when a socket is ready. It answers each operation once.
 //!
 //! ```text
-//!   Operation --> Controller::start --+--> file    preadv2(RWF_NOWAIT), pwrite      \
+//!   Operation --> Controller::start --+--> file    preadv2(RWF_NOWAIT)              \
 //!                                     +--> flow    recv, send (MSG_DONTWAIT), pipes  > done at once: Outcome
 //!                                     +--> memory  copy                             /
 //!                                     +--> copy    sendfile, splice, copy_file_range
@@ -16,7 +16,8 @@
 //!                                     +--> drives  an NVMe host's commands, a NIC's frames, over VFIO; an eventfd tells of their end
 //!                                     +--> gpu     a file to the GPU's memory; an eventfd tells of the end
 //!                                     +--> not ready: ring (poll) or poll(2), then again
-//!                                     +--> disk:      ring (read, write, fsync, zero-copy send), or a plain call
+//!                                     +--> disk:      ring (reads, O_DIRECT, zero-copy send)
+//!                                     +--> may wait:  a plain call on a thread of its file system (writes, fsync, copies, close)
 //! ```
 //!
 //! | module | what it holds |
@@ -26,7 +27,10 @@
 //! | [`buffer`] | block buffers, owned by pool, operation or kernel, never two of them |
 //! | [`controller`] | starts, aborts, reaps, waits |
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
+//! | [`Traffic`] | what has gone over a TCP connection, as the kernel counts it |
+//! | `calls` | system calls that may wait, on threads of their own |
 //! | `ring` | io_uring, and all that is unsafe about it |
+//! | [`fork`] | whose engine it is, after a fork |
 //! | [`drives`] | SSDs and a NIC that the process drives itself, over VFIO |
 //! | [`gpu`] | a GPU that processes blocks, by CUDA's driver, and reads files, by cuFile |
 //!
@@ -53,6 +57,7 @@ pub mod bus;
 pub mod controller;
 pub mod drives;
 pub mod endpoint;
+pub mod fork;
 pub mod gpu;
 pub mod network;
 pub mod nic;
@@ -61,7 +66,9 @@ pub mod route;
 pub mod ssd;
 
 mod attempt;
+mod calls;
 mod copy;
+mod edge;
 mod fault;
 mod file;
 mod flow;
@@ -69,8 +76,10 @@ mod registers;
 mod ring;
 #[cfg(test)]
 mod testbus;
+mod traffic;
 
 pub use buffer::{BlockPool, Buffer};
 pub use controller::{Controller, Event, Io, Setup};
 pub use endpoint::{Endpoint, EndpointError};
 pub use route::Route;
+pub use traffic::Traffic;

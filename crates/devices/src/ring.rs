@@ -6,20 +6,26 @@
 
 use crate::attempt::{DiskRequest, Interest};
 use crate::buffer::{BlockPool, Buffer};
+use crate::fork::Process;
 use dcs_engine::{BlockId, OperationId};
 use io_uring::types::Fd;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
-use rustix::fd::RawFd;
+use rustix::fd::{AsRawFd, RawFd};
 use std::collections::HashMap;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 /// user_data of the wake-up's poll; no operation has it (generations start at 1 and an index is below 2^24).
 const WAKE: u64 = u64::MAX;
 /// user_data of requests whose completion says nothing (cancels).
 const IGNORE: u64 = u64::MAX - 1;
+/// user_data of the poll for edges.
+const EDGES: u64 = u64::MAX - 2;
 
 const ENTRIES: u32 = 256;
+/// Most threads that the kernel makes for requests which wait for files.
+const WORKERS: u32 = 1024;
 
 /// IORING_SEND_ZC_REPORT_USAGE: the notification tells whether the kernel had to copy.
 const SEND_ZC_REPORT_USAGE: u16 = 1 << 3;
@@ -28,12 +34,16 @@ const NOTIF_COPIED: i32 = i32::MIN;
 
 const POLLIN: u32 = 0x1;
 const POLLOUT: u32 = 0x4;
+const POLLERR: u32 = 0x8;
+const POLLHUP: u32 = 0x10;
 
 /// What a completed request has to say.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// A poll: the descriptor is ready (or the poll was cancelled).
-    Ready(OperationId),
+    /// A poll: the descriptor is ready (or the poll was cancelled); or it is only in error, which it may stay.
+    Ready { operation: OperationId, only_error: bool },
+    /// Something has happened to a descriptor of [`Edges`](crate::edge::Edges).
+    Edges,
     /// A disk request: its result, and its block's buffer. For a zero-copy send the buffer comes later.
     Done { operation: OperationId, result: i32, buffer: Option<(BlockId, Buffer)>, held: bool },
     /// The kernel has let go of a zero-copy send's buffer; whether it had copied.
@@ -46,16 +56,24 @@ struct Lent {
     awaits_release: bool,
 }
 
+/// Bytes of blocks that are registered, and so pinned, at most: of 128 KiB each as many as io_uring's index has always had room for.
+const PINNED_MAX: usize = 64 << 20;
+
 pub(crate) struct Ring {
-    ring: IoUring,
+    // A forked child has neither its memory nor its requests, and must not unmap what is in their place.
+    ring: ManuallyDrop<IoUring>,
+    process: Process,
     lent: HashMap<u64, Lent>,
     /// Completions that had to be taken in while requests were handed over.
     early: Vec<(u64, i32, u32)>,
     /// Requests in the kernel that will be answered.
     in_flight: usize,
     wake_armed: bool,
-    /// Blocks are registered: index is the block's number.
-    fixed: bool,
+    edges_armed: bool,
+    /// It is being cancelled.
+    edges_ending: bool,
+    /// So many blocks are registered, the first ones: index is the block's number.
+    fixed: usize,
     pub zero_copy: bool,
 }
 
@@ -66,13 +84,19 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Sets a ring up. Fails where the kernel has none, or it is forbidden (sysctl, seccomp), or lacks an operation.
-    pub fn new() -> io::Result<Ring> {
-        let ring = IoUring::builder()
-            .setup_coop_taskrun()
-            .build(ENTRIES)
+    /// Sets a ring up. Fails where the kernel has none, or it is forbidden (sysctl, seccomp), or lacks an operation. `by_many`: it is
+    /// used by one thread after the other.
+    pub fn new(by_many: bool) -> io::Result<Ring> {
+        let plain = || IoUring::builder().dontfork().build(ENTRIES);
+        let ring = if by_many {
+            // A thread that has gone on to compute must be interrupted for others' completions.
+            plain()?
+        } else {
             // Kernels before 5.19 do not know the flag.
-            .or_else(|_| IoUring::new(ENTRIES))?;
+            IoUring::builder().dontfork().setup_coop_taskrun().build(ENTRIES).or_else(|_| plain())?
+        };
+        // Requests that are stuck in one file system must not keep others waiting for a worker; refused before 5.15.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -88,29 +112,39 @@ impl Ring {
         }
         let zero_copy = probe.is_supported(opcode::SendZc::CODE);
         Ok(Ring {
-            ring,
+            ring: ManuallyDrop::new(ring),
+            process: Process::current(),
             lent: HashMap::new(),
             early: Vec::new(),
             in_flight: 0,
             wake_armed: false,
-            fixed: false,
+            edges_armed: false,
+            edges_ending: false,
+            fixed: 0,
             zero_copy,
         })
     }
 
-    /// Registers all blocks, so that the kernel need not look their pages up for each request. It pins them; where
-    /// RLIMIT_MEMLOCK forbids that, requests go without. Returns whether it worked.
+    /// Registers blocks, so that the kernel need not look their pages up for each request. It pins them, so it is the first ones only,
+    /// which are used first; where RLIMIT_MEMLOCK forbids that, requests go without. Returns whether it worked.
     pub fn register(&mut self, pool: &BlockPool) -> bool {
         let Some(regions) = pool.regions() else { return false };
         let vector = |(start, length): &(*const u8, usize)| libc::iovec {
             iov_base: start.cast_mut().cast(),
             iov_len: *length,
         };
-        let vectors: Vec<libc::iovec> = regions.iter().map(vector).collect();
+        let mut room = PINNED_MAX;
+        let fits = |(_, length): &&(*const u8, usize)| {
+            let left = room.checked_sub(*length);
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let vectors: Vec<libc::iovec> = regions.iter().take_while(fits).map(vector).collect();
         // SAFETY: the regions are the pool's blocks. They are freed only when the pool is dropped; the controller
         // drops the ring, and with it the registration, before.
-        self.fixed = unsafe { self.ring.submitter().register_buffers(&vectors) }.is_ok();
-        self.fixed
+        let registered = unsafe { self.ring.submitter().register_buffers(&vectors) }.is_ok();
+        self.fixed = if registered { vectors.len() } else { 0 };
+        registered
     }
 
     /// Starts a disk request. `buffer` is what it reads into or writes from.
@@ -120,7 +154,7 @@ impl Ring {
             Some((block, buffer)) => (buffer.bytes_mut().as_mut_ptr(), block.index() as u16),
             None => (std::ptr::null_mut(), 0),
         };
-        let fixed = self.fixed && block.as_ref().is_some_and(|(block, _)| block.index() <= u16::MAX as usize);
+        let fixed = block.as_ref().is_some_and(|(block, _)| block.index() < self.fixed);
         let at = |start: u32| pointer.wrapping_add(start as usize);
         let entry = match request {
             DiskRequest::Read { fd, offset, start, length, .. } if fixed => {
@@ -135,7 +169,7 @@ impl Ring {
             DiskRequest::Write { fd, offset, start, length, .. } => {
                 opcode::Write::new(Fd(fd), at(start), length).offset(offset).build()
             }
-            DiskRequest::SendZeroCopy { fd, start, length, more } => {
+            DiskRequest::SendZeroCopy { fd, start, length, more, .. } => {
                 let mut flags = rustix::net::SendFlags::NOSIGNAL;
                 flags.set(rustix::net::SendFlags::MORE, more);
                 opcode::SendZc::new(Fd(fd), at(start), length)
@@ -159,6 +193,22 @@ impl Ring {
         };
         self.push(opcode::PollAdd::new(Fd(fd), flags).build().user_data(id.to_bits()));
         self.in_flight += 1;
+    }
+
+    /// Asks to be told when something has happened to a descriptor of [`Edges`](crate::edge::Edges), whose event this is.
+    pub fn poll_edges(&mut self, event: RawFd) {
+        if !std::mem::replace(&mut self.edges_armed, true) {
+            self.push(opcode::PollAdd::new(Fd(event), POLLIN).build().user_data(EDGES));
+        }
+    }
+
+    /// Stops asking for edges; false where that takes until the reply.
+    pub fn stop_edges(&mut self) -> bool {
+        if self.edges_armed && !std::mem::replace(&mut self.edges_ending, true) {
+            self.push(opcode::AsyncCancel::new(EDGES).build().user_data(IGNORE));
+            self.in_flight += 1;
+        }
+        !self.edges_armed
     }
 
     /// Cancels a request; its reply still comes.
@@ -213,11 +263,15 @@ impl Ring {
     pub fn reap(&mut self, replies: &mut Vec<Reply>) -> bool {
         let mut woken = false;
         self.drain();
-        let Ring { early, lent, in_flight, wake_armed, .. } = self;
+        let Ring { early, lent, in_flight, wake_armed, edges_armed, edges_ending, .. } = self;
         for (bits, result, flags) in early.drain(..) {
             match bits {
                 WAKE => (*wake_armed, woken) = (false, true),
                 IGNORE => *in_flight -= 1,
+                EDGES => {
+                    (*edges_armed, *edges_ending) = (false, false);
+                    replies.push(Reply::Edges);
+                }
                 _ => replies.extend(reply(lent, in_flight, bits, result, flags)),
             }
         }
@@ -227,6 +281,11 @@ impl Ring {
     fn drain(&mut self) {
         let entry = |entry: io_uring::cqueue::Entry| (entry.user_data(), entry.result(), entry.flags());
         self.early.extend(self.ring.completion().map(entry));
+    }
+
+    /// What becomes readable when a request is completed.
+    pub fn fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
     }
 
     /// Whether any request awaits its completion.
@@ -246,7 +305,8 @@ fn reply(
     let more = io_uring::cqueue::more(flags);
     *in_flight -= usize::from(!more);
     let Some(mut request) = lent.remove(&bits) else {
-        return Some(Reply::Ready(operation));
+        let only_error = result >= 0 && result as u32 & (POLLERR | POLLIN | POLLOUT | POLLHUP) == POLLERR;
+        return Some(Reply::Ready { operation, only_error });
     };
     if io_uring::cqueue::notif(flags) {
         let (block, buffer) = request.block.take()?;
@@ -264,6 +324,17 @@ impl Drop for Ring {
     /// Cancels what is in flight and waits for the kernel's last word on it, a while; a buffer whose request does
     /// not come back is leaked.
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return self.lent.drain().for_each(|(_, request)| std::mem::forget(request));
+        }
+        self.take_all_back();
+        // SAFETY: nobody uses it any more.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+    }
+}
+
+impl Ring {
+    fn take_all_back(&mut self) {
         let requests: Vec<u64> = self.lent.keys().copied().collect();
         for bits in requests {
             self.cancel(OperationId::from_bits(bits));

@@ -29,6 +29,12 @@ pub struct Route {
     pub(crate) to_gpu: Option<ToGpu>,
     /// What the source socket failed with in a direct copy: the next read tells it.
     pub(crate) source_error: Option<Errno>,
+    /// A flush waits for the peer's acknowledgements.
+    pub(crate) acknowledged: bool,
+    /// What a direct copy failed with that was the source or the destination: a write that fails after it tells it.
+    pub(crate) copy_error: Option<Errno>,
+    /// A direct copy moved nothing though both ends were ready: once may be chance.
+    pub(crate) futile: bool,
 }
 
 /// One endpoint with what the command asked of it.
@@ -89,6 +95,10 @@ impl Route {
         if overwrites_itself(spec, &source, &destination) {
             return Err((Stage::Destination, Fault::new(Status::InvalidField)));
         }
+        // The kernel tells nobody when a peer has acknowledged something.
+        if spec.acknowledged && !matches!(destination.endpoint.object, Object::Device(_)) {
+            return Err((Stage::Destination, Fault::new(Status::PathUnavailable)));
+        }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
         let binding = Binding { direct: kernel_copy.is_some() };
         let sends_again = sends_again(spec, &source, &destination);
@@ -101,6 +111,9 @@ impl Route {
             staging: None,
             to_gpu: ToGpu::choose(spec),
             source_error: None,
+            acknowledged: spec.acknowledged,
+            copy_error: None,
+            futile: false,
         };
         Ok((route, binding))
     }
@@ -131,6 +144,46 @@ impl Route {
             (None, Object::Namespace(_) | Object::Device(_), _) => Some(Stage::Destination),
             _ => Some(Stage::Source),
         }
+    }
+
+    /// Whether a copy within the kernel, of so many bytes from there, may wait for a disk.
+    pub(crate) fn copy_may_wait(&self, source: u64, length: u64) -> bool {
+        match &self.source.endpoint.object {
+            _ if matches!(&self.destination.endpoint.object, Object::File(file) if !file.in_memory) => true,
+            Object::File(file) if !file.in_memory => !file.is_all_cached(source, length),
+            _ => false,
+        }
+    }
+
+    /// A route for a copy within the kernel by another thread. What it changes comes back by [`Route::take_back`].
+    pub(crate) fn lend(&mut self) -> Route {
+        Route {
+            prefix: None,
+            source: self.source.clone(),
+            destination: self.destination.clone(),
+            kernel_copy: self.kernel_copy,
+            sends_again: false,
+            staging: self.staging.take(),
+            to_gpu: None,
+            source_error: None,
+            acknowledged: false,
+            copy_error: None,
+            futile: self.futile,
+        }
+    }
+
+    /// Takes back what was lent.
+    pub(crate) fn take_back(&mut self, lent: &mut Route) {
+        self.staging = lent.staging.take();
+        self.source_error = lent.source_error;
+        self.copy_error = lent.copy_error;
+        self.futile = lent.futile;
+    }
+
+    /// Its endpoints, to be let go of.
+    pub fn into_endpoints(self) -> impl Iterator<Item = Arc<Endpoint>> {
+        let Route { prefix, source, destination, .. } = self;
+        prefix.into_iter().chain([source, destination]).map(|side| side.endpoint)
     }
 
     pub(crate) fn side(&self, place: Place) -> &Side {
@@ -171,21 +224,29 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
     }
     match &endpoint.object {
         Object::File(file) => {
-            if file.appends && !is_source {
+            if !is_source && file.appends().map_err(fault::writing)? {
                 return Err(Fault::new(Status::UnsupportedEndpoint));
             }
             // No file has an offset that off_t cannot say.
             if end > i64::MAX as u64 {
                 return Err(Fault::new(Status::OutOfRange));
             }
-            // A regular file grows when it is written; everything else has a fixed end.
-            if (is_source || file.is_block_device) && end > file.size().map_err(fault::reading)? {
-                return Err(Fault::new(Status::OutOfRange));
+            // A regular file grows when it is written; everything else has a fixed end, where it tells one.
+            if (is_source || file.is_block_device) && !file.surely_has(end) {
+                let size = file.size().map_err(fault::reading)?;
+                if end > size && !(is_source && file.hides_size(size)) {
+                    return Err(Fault::new(Status::OutOfRange));
+                }
             }
-            if spec.cache == Mode::Off {
-                file.direct().map_err(|errno| fault::fault(Status::PathUnavailable, errno))?;
-                direct_io = true;
-            }
+            direct_io = match spec.cache {
+                Mode::On => false,
+                Mode::Off => {
+                    file.direct().map_err(|errno| fault::fault(Status::PathUnavailable, errno))?;
+                    true
+                }
+                // As the caller's own descriptor does.
+                Mode::Auto => file.is_direct() && file.direct().is_ok(),
+            };
         }
         Object::Memory(memory) => {
             if end > memory.length_u64() {
@@ -273,6 +334,9 @@ impl KernelCopy {
             // In a socket that blocks the kernel would wait for the peer (SPLICE_F_NONBLOCK is not for sockets), and
             // the engine with it: such a socket is sent to by blocks.
             (_, Object::Flow(to)) if !to.nonblocking => None,
+            // These lend out pages of the page cache: what is written to the file before the reader has read them is
+            // what the reader gets.
+            (Object::File(_), Object::Flow(_) | Object::Stream(_)) if !spec.source.immutable => None,
             (Object::File(_), Object::File(to)) if !to.is_block_device => Some(KernelCopy::CopyFileRange),
             (Object::File(_), Object::Flow(_)) => Some(KernelCopy::SendFile),
             (Object::Stream(from), Object::File(_) | Object::Flow(_)) if from.is_pipe => {

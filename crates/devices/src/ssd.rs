@@ -1,9 +1,9 @@
 //! An SSD as the engine's source and destination: block operations become commands of an NVMe host ([`Nvme`]).
 //!
 //! The engine counts in bytes, an SSD in logical blocks. A read that does not begin and end with one goes through a bounce
-//! buffer. A write has to begin with one; what is missing at the end of its last logical block is written as zeros, which is
-//! right at the end of a file and happens nowhere else. What is longer than the controller takes at once is cut: the engine goes on
-//! behind it.
+//! buffer. A write has to begin with one. Where it ends inside one, that block is read into a bounce buffer, changed there and
+//! written back: whatever lies behind the end keeps its bytes. What is longer than the controller takes at once is cut: the engine
+//! goes on behind it.
 
 #![forbid(unsafe_code)]
 
@@ -64,8 +64,10 @@ struct Flight {
     job: Job,
     /// Bytes that it moves for the engine.
     bytes: u32,
-    /// Where a read's bytes come from, if not to their place: bounce buffer, and the first byte's offset in it.
+    /// The bounce buffer, where the bytes do not go straight to their place or come from it, and the first byte's offset in it.
     bounce: Option<(usize, u64)>,
+    /// A write inside a logical block that is being read first.
+    filling: bool,
     /// It is over, but the SSD may still write.
     held: bool,
 }
@@ -75,6 +77,8 @@ pub struct Ssd {
     host: Nvme,
     registers: Window,
     waiting: VecDeque<Job>,
+    /// Writes whose logical block has been read and changed, and is to be written back.
+    filled: VecDeque<Flight>,
     flights: HashMap<u64, Flight>,
     /// Most flights: so many blocks are lost where the SSD hangs for good.
     most: usize,
@@ -120,12 +124,13 @@ impl Ssd {
             (0..BOUNCES).map(|_| Some((memory.take(bounce_length, 4096)?, false))).collect::<Option<_>>()?;
         let (registers, namespace) = (config.registers, config.namespace);
         let host = Nvme::new(config, region).ok()?;
-        let (waiting, flights, told) = Default::default();
+        let (waiting, filled, flights, told) = Default::default();
         let (size, left) = (None, false);
         Some(Ssd {
             host,
             registers,
             waiting,
+            filled,
             flights,
             most,
             path,
@@ -197,8 +202,7 @@ impl Ssd {
         if end.is_none_or(|end| end.div_ceil(size) > namespace.blocks) {
             return Some(Status::OutOfRange);
         }
-        let misaligned = !position.is_multiple_of(size) || !length.is_multiple_of(size);
-        (write && misaligned).then_some(Status::InvalidField)
+        (write && !position.is_multiple_of(size)).then_some(Status::InvalidField)
     }
 
     /// Takes a job; what comes of it is told once.
@@ -212,6 +216,8 @@ impl Ssd {
         if let Some(at) = self.waiting.iter().position(|job| job.operation == operation) {
             self.waiting.remove(at);
             self.fail(operation, Status::Cancelled);
+        } else if let Some(at) = self.filled.iter().position(|flight| flight.job.operation == operation) {
+            self.give_up_filled(at, Status::Cancelled);
         } else {
             self.host.abort(bus, now, operation.to_bits());
         }
@@ -255,15 +261,64 @@ impl Ssd {
 
     /// Operations that wait or are under way.
     pub fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.flights.is_empty()
+        !self.waiting.is_empty() || !self.filled.is_empty() || !self.flights.is_empty()
     }
 
     fn fail(&mut self, operation: OperationId, status: Status) {
         self.told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(status))));
     }
 
+    /// A write whose block was read is not made.
+    fn give_up_filled(&mut self, at: usize, status: Status) {
+        let Some(flight) = self.filled.remove(at) else { return };
+        if let Some((slot, _)) = flight.bounce {
+            self.bounces[slot].1 = false;
+        }
+        self.fail(flight.job.operation, status);
+    }
+
+    /// Writes back the blocks that were read and changed; false where there is no room for one now.
+    fn write_back(&mut self, bus: &mut dyn Bus, now: Nanos) -> bool {
+        while let Some(flight) = self.filled.front().copied() {
+            if self.host.state() == State::Starting {
+                return false;
+            }
+            let submitted = match (self.limits(), flight.job.work, flight.bounce) {
+                (Ok((size, _)), Work::Write(span), Some((slot, _))) => {
+                    let address = bus.window().address + self.bounces[slot].0.offset();
+                    let (lba, data) = (span.position / size, [Window { address, length: size }]);
+                    let request = Request::Write { lba, data: &data, durable: false };
+                    self.host.submit(bus, now, flight.job.operation.to_bits(), &request)
+                }
+                (Err(status), ..) => {
+                    self.give_up_filled(0, status);
+                    continue;
+                }
+                _ => {
+                    self.give_up_filled(0, Status::InternalError);
+                    continue;
+                }
+            };
+            match submitted {
+                Ok(()) => {
+                    self.filled.pop_front();
+                    self.flights.insert(flight.job.operation.to_bits(), flight);
+                }
+                Err(SubmitError::Full | SubmitError::NotReady) if self.host.state() == State::Ready => {
+                    return false;
+                }
+                Err(SubmitError::Full | SubmitError::NotReady) => self.give_up_filled(0, Status::DeviceReset),
+                Err(_) => self.give_up_filled(0, Status::InternalError),
+            }
+        }
+        true
+    }
+
     /// Gives the controller what it has room for.
     fn feed(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        if !self.write_back(bus, now) {
+            return;
+        }
         while let Some(job) = self.waiting.front().copied() {
             if self.flights.len() >= self.most && self.host.state() == State::Ready {
                 return;
@@ -293,7 +348,7 @@ impl Ssd {
         let id = job.operation.to_bits();
         let (flight, submitted) = match job.work {
             Work::Flush => {
-                let flight = Flight { job, bytes: 0, bounce: None, held: false };
+                let flight = Flight { job, bytes: 0, bounce: None, filling: false, held: false };
                 (flight, self.host.submit(bus, now, id, &Request::Flush))
             }
             Work::Read(span) => {
@@ -301,11 +356,13 @@ impl Ssd {
                 (flight, self.host.submit(bus, now, id, &Request::Read { lba, data: &[data] }))
             }
             Work::Write(span) => {
-                let (flight, lba, data) = self.plan_write(bus, job, span)?;
-                (
-                    flight,
-                    self.host.submit(bus, now, id, &Request::Write { lba, data: &[data], durable: false }),
-                )
+                let Some((flight, lba, data)) = self.plan_write(bus, job, span)? else { return Ok(false) };
+                let data = [data];
+                let request = match flight.filling {
+                    true => Request::Read { lba, data: &data },
+                    false => Request::Write { lba, data: &data, durable: false },
+                };
+                (flight, self.host.submit(bus, now, id, &request))
             }
         };
         if let (Err(_), Some((slot, _))) = (submitted, flight.bounce) {
@@ -346,7 +403,7 @@ impl Ssd {
         // The end of an aligned read that is no whole logical block comes by itself, when the engine goes on.
         let whole = length.min(most) / size * size;
         if aligned && whole > 0 {
-            let flight = Flight { job, bytes: whole as u32, bounce: None, held: false };
+            let flight = Flight { job, bytes: whole as u32, bounce: None, filling: false, held: false };
             let data = Window { address: base + span.memory, length: whole };
             return Ok(Some((flight, span.position / size, data)));
         }
@@ -357,29 +414,34 @@ impl Ssd {
         let bytes = length.min(room - ahead);
         let blocks = (ahead + bytes).div_ceil(size);
         self.bounces[slot].1 = true;
-        let flight = Flight { job, bytes: bytes as u32, bounce: Some((slot, ahead)), held: false };
+        let flight =
+            Flight { job, bytes: bytes as u32, bounce: Some((slot, ahead)), filling: false, held: false };
         let data = Window { address: base + self.bounces[slot].0.offset(), length: blocks * size };
         Ok(Some((flight, first, data)))
     }
 
+    /// Whole logical blocks are written from where they are; the rest of the engine's write comes as another. What is less than a
+    /// logical block takes the way through a bounce buffer, into which the block is read first.
     fn plan_write(
         &mut self,
-        bus: &mut dyn Bus,
+        bus: &dyn Bus,
         job: Job,
         span: Span,
-    ) -> Result<(Flight, u64, Window), Status> {
+    ) -> Result<Option<(Flight, u64, Window)>, Status> {
         let (size, most) = self.limits()?;
         if !span.position.is_multiple_of(size) || !span.memory.is_multiple_of(4) {
             return Err(Status::UnsupportedEndpoint);
         }
-        let bytes = u64::from(span.length).min(most);
-        let padded = bytes.next_multiple_of(size);
-        if padded > bytes {
-            bus.store(span.memory + bytes, &vec![0; (padded - bytes) as usize]);
+        let (base, lba) = (bus.window().address, span.position / size);
+        let whole = u64::from(span.length).min(most) / size * size;
+        if whole > 0 {
+            let flight = Flight { job, bytes: whole as u32, bounce: None, filling: false, held: false };
+            return Ok(Some((flight, lba, Window { address: base + span.memory, length: whole })));
         }
-        let flight = Flight { job, bytes: bytes as u32, bounce: None, held: false };
-        let data = Window { address: bus.window().address + span.memory, length: padded };
-        Ok((flight, span.position / size, data))
+        let Some(slot) = self.bounces.iter().position(|(_, taken)| !taken) else { return Ok(None) };
+        self.bounces[slot].1 = true;
+        let flight = Flight { job, bytes: span.length, bounce: Some((slot, 0)), filling: true, held: false };
+        Ok(Some((flight, lba, Window { address: base + self.bounces[slot].0.offset(), length: size })))
     }
 
     fn reap(&mut self, bus: &mut dyn Bus) {
@@ -399,14 +461,26 @@ impl Ssd {
         while let Some(id) = self.host.freed() {
             self.freed(id);
         }
+        while !self.filled.is_empty() {
+            self.give_up_filled(0, Status::DeviceReset);
+        }
         while let Some(job) = self.waiting.pop_front() {
             self.fail(job.operation, Status::DeviceReset);
         }
     }
 
-    fn finish(&mut self, bus: Option<&mut dyn Bus>, finished: nvme::Finished) {
+    fn finish(&mut self, mut bus: Option<&mut dyn Bus>, finished: nvme::Finished) {
         let Some(mut flight) = self.flights.remove(&finished.id) else { return };
         let operation = flight.job.operation;
+        if let (true, Ok(()), Work::Write(span), Some((slot, _)), Some(bus)) =
+            (flight.filling, &finished.result, flight.job.work, flight.bounce, bus.as_deref_mut())
+        {
+            let mut bytes = vec![0; flight.bytes as usize];
+            bus.load(span.memory, &mut bytes);
+            bus.store(self.bounces[slot].0.offset(), &bytes);
+            flight.filling = false;
+            return self.filled.push_back(flight);
+        }
         let outcome = match (finished.result, flight.job.work, bus) {
             (Ok(()), Work::Flush, _) => Outcome::Flushed,
             (Ok(()), Work::Read(span), Some(bus)) => {
@@ -422,9 +496,7 @@ impl Ssd {
             (Err(error), work, _) => {
                 let fault = fault(error, matches!(work, Work::Read(_)));
                 match (finished.memory, work, flight.bounce) {
-                    (Memory::Held, Work::Read(_), None) | (Memory::Held, Work::Write(_), _) => {
-                        Outcome::FailedHeld(fault)
-                    }
+                    (Memory::Held, Work::Read(_) | Work::Write(_), None) => Outcome::FailedHeld(fault),
                     _ => Outcome::Failed(fault),
                 }
             }

@@ -18,7 +18,7 @@ const MD5_START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476]
 const CRC32C: u32 = 0x82f6_3b78;
 
 fn setup() -> Setup {
-    Setup { blocks: BLOCKS, block_size: BLOCK as u32, io: Io::Plain }
+    Setup { blocks: BLOCKS, block_size: BLOCK as u32, io: Io::Plain, by_callers: false }
 }
 
 fn controller(device: u32) -> Option<Controller> {
@@ -30,7 +30,7 @@ fn controller(device: u32) -> Option<Controller> {
 
 /// A controller with larger blocks: their jobs take more than one block of the GPU's threads.
 fn large() -> Setup {
-    Setup { blocks: 8, block_size: 1 << 20, io: Io::Plain }
+    Setup { blocks: 8, block_size: 1 << 20, io: Io::Plain, by_callers: false }
 }
 
 /// Remainders of pieces around whole multiples of what one block of threads takes, all in one batch.

@@ -2,7 +2,8 @@
 
 use crate::command::Phase;
 use crate::engine::Engine;
-use crate::message::{Action, Binding, CommandId, Fault, QueueId};
+use crate::frontend::Arrival;
+use crate::message::{Action, Binding, CommandId, Fault, Nanos, QueueId};
 use crate::spec::Refusal;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -62,24 +63,31 @@ impl Admission {
 
 impl Engine {
     pub(crate) fn on_entry(&mut self, queue: QueueId, bytes: &[u8; 64]) {
-        if !self.frontend.fetched(queue) {
-            self.counters.stale_events += 1;
-            return;
+        let arrival = self.frontend.fetched(queue);
+        self.counters.entries += u64::from(arrival != Arrival::Unasked);
+        match arrival {
+            Arrival::Unasked => self.counters.stale_events += 1,
+            Arrival::WithSlot => self.begin(queue, bytes, self.now),
+            Arrival::Early => self.wait_for_slot(queue, bytes),
         }
-        self.counters.entries += 1;
+    }
+
+    /// Begins the command of an entry that has a slot; `since`: when it was fetched.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, queue: QueueId, bytes: &[u8; 64], since: Nanos) {
         let parsed = SubmissionPacket::new_checked(bytes).and_then(|packet| SubmissionEntry::parse(&packet));
         // A malformed entry is answered under the cid that it carries: bytes 2 and 3 always mean that.
         let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
         let entry = parsed.unwrap_or(SubmissionEntry { cid, ..Default::default() });
         let known = self.commands.listed(queue, cid);
-        let id = self.commands.add(queue, entry, self.now);
+        let id = self.commands.add(queue, entry, since);
         self.counters.commands_peak = self.counters.commands_peak.max(self.commands.in_use() as u64);
         let deleting = self.frontend.get(queue).is_some_and(|queue| queue.deleting);
-        let refusal = match (parsed, known) {
+        let refusal = match (&parsed, known) {
             _ if deleting => Some(Status::QueueDeleted),
             (Err(_), _) => Some(Status::InvalidField),
             (Ok(_), Some(_)) => Some(Status::CommandIdConflict),
-            (Ok(entry), None) => opcode_refusal(&entry),
+            (Ok(entry), None) => opcode_refusal(entry),
         };
         if let Some(status) = refusal {
             return self.fail(id, Stage::Frontend, 0, Fault::new(status));
@@ -92,7 +100,7 @@ impl Engine {
             return self.on_cancel(id, &entry);
         }
         if entry.timeout_ms > 0 {
-            let deadline = self.now.saturating_add(u64::from(entry.timeout_ms) * 1_000_000);
+            let deadline = since.saturating_add(u64::from(entry.timeout_ms) * 1_000_000);
             self.deadlines.insert((deadline, id));
             self.commands.at(id.index).deadline = Some(deadline);
         }

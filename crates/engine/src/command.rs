@@ -28,7 +28,7 @@ pub(crate) enum Phase {
     Bind,
     /// Data move.
     Run,
-    /// All data are delivered; the destination is being made durable.
+    /// All data are delivered; the destination is being made durable, or its peer is waited for.
     Flush,
     /// It failed; operations in flight are awaited.
     Drain,
@@ -78,7 +78,7 @@ pub(crate) struct Command {
     pub bound: bool,
     /// Source and destination have a path of their own between them, and it is to be used.
     pub direct: bool,
-    /// Positional source, so that reads may overlap.
+    /// Positional source of known length, so that reads may overlap.
     pub parallel_reads: bool,
     pub parallel_writes: bool,
     pub gather: bool,
@@ -201,11 +201,12 @@ impl Command {
         }
         self.read_at = Position::first_in(spec);
         self.write_at = Position::first_out();
-        self.parallel_reads = spec.source.kind.is_positional();
+        // A source of which nobody knows how long it is (a file of /proc) is read in one go, from front to back.
+        self.parallel_reads = spec.source.kind.is_positional() && !spec.source.is_open_ended();
         self.parallel_writes = spec.destination.kind.is_positional();
         self.gather = spec.gathers();
         let expects = spec.expects();
-        self.repeats_source = spec.repeats_source();
+        self.repeats_source = self.parallel_reads && spec.repeats_source();
         self.withholds = expects && !self.surely_goes_on();
     }
 

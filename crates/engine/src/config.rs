@@ -116,11 +116,13 @@ pub struct QueueConfig {
     pub depth: u16,
     /// Entries that are fetched in a row before it is the next queue's turn: 1 to 256.
     pub weight: u16,
+    /// The number by which its host knows it: completions carry it, and Cancel names it. None: the engine's own, which counts from 0.
+    pub number: Option<u16>,
 }
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        QueueConfig { tenant: 0, depth: 64, weight: 1 }
+        QueueConfig { tenant: 0, depth: 64, weight: 1, number: None }
     }
 }
 

@@ -129,6 +129,11 @@ impl Engine {
         });
         let (offset, run) = position.run(spec);
         if run == 0 {
+            if row.previous.is_some() {
+                // What comes before it has room: all of that is written first.
+                row.state = State::Wait;
+                return;
+            }
             let (id, (stage, at)) = (self.commands.id(row.command), row.device.stage());
             return self.fail(id, stage, at, Fault::new(Status::CapacityExceeded));
         }

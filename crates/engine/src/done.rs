@@ -197,13 +197,17 @@ impl Engine {
         while let Some(front) = self.commands.at(index).last_segment().head {
             let row = self.board.get(front);
             if row.state != State::Done {
+                if row.state == State::Wait && row.device == Device::Destination && !self.is_withheld(front) {
+                    // It found no room, and nothing is before it any more.
+                    self.make_ready(front);
+                }
                 return;
             }
             let next = row.next;
             self.retire_block(front);
             if let Some(next) = next {
                 let row = self.board.get(next);
-                if row.device == Device::Destination && row.state != State::Stopped {
+                if row.device == Device::Destination {
                     let written = u64::from(row.start);
                     self.count_delivered(next, written);
                 }
@@ -215,9 +219,8 @@ impl Engine {
         let index = self.board.get(id).command;
         let command = self.commands.at(index);
         if bytes == 0 {
-            command.source_short = command.spec.length != LENGTH_TO_END;
-            self.board.remove(id);
-            return self.data_done(index);
+            // That nothing moved need not be the source's end (splice(2) stops at urgent data): a read says what it is.
+            return self.leave_direct(id);
         }
         command.planned += bytes;
         command.read_at = command.read_at.advance(&command.spec, bytes);
@@ -361,7 +364,7 @@ impl Engine {
         if command.source_short {
             return self.fail(id, Stage::Source, 0, Fault::new(Status::EndOfSource));
         }
-        if !command.spec.durable {
+        if !command.spec.durable && !command.spec.acknowledged {
             return self.finish(id);
         }
         command.phase = Phase::Flush;

@@ -3,7 +3,7 @@
 use crate::admit::Admission;
 use crate::command::Commands;
 use crate::config::{Config, ConfigError, QueueConfig};
-use crate::frontend::Frontend;
+use crate::frontend::{Frontend, Pick};
 use crate::gather::Occasion;
 use crate::message::{Action, CommandId, Event, Nanos, QueueId};
 use crate::order::Order;
@@ -126,6 +126,11 @@ impl Engine {
         self.board.blocks_free()
     }
 
+    /// True where a command waits for a block that somebody else has.
+    pub fn is_short_of_blocks(&self) -> bool {
+        !self.admission.is_empty() || !self.hungry.is_empty()
+    }
+
     /// True where no command is in flight and all that commands had has come back: blocks, credits, slots, units,
     /// scoreboard rows. An owner that stops waits for it.
     pub fn is_idle(&self) -> bool {
@@ -135,6 +140,7 @@ impl Engine {
             && self.units.all_free();
         let nobody_waits = self.order.is_empty()
             && self.admission.is_empty()
+            && self.frontend.nobody_waits()
             && self.hungry.is_empty()
             && self.ready.is_empty()
             && self.deadlines.is_empty();
@@ -196,11 +202,26 @@ impl Engine {
         self.polled = self.polled.wrapping_add(1);
         // Devices that answer at once always leave something to do: new commands must not wait for its end.
         if self.polled.is_multiple_of(FETCH_EVERY)
-            && let Some(fetch) = self.frontend.pick()
+            && !self.frontend.is_quiet()
+            && let Some(action) = self.next_command()
         {
-            return Some(fetch);
+            return Some(action);
         }
-        self.actions.pop_front().or_else(|| self.frontend.pick())
+        self.actions.pop_front().or_else(|| if self.frontend.is_quiet() { None } else { self.next_command() })
+    }
+
+    /// The next thing to do for a new command.
+    #[inline]
+    fn next_command(&mut self) -> Option<Action> {
+        loop {
+            match self.frontend.pick()? {
+                Pick::Fetch(queue, slot) => return Some(Action::FetchEntry { queue, slot }),
+                Pick::Begin(queue) => self.begin_waiting(queue),
+            }
+            if let Some(action) = self.actions.pop_front() {
+                return Some(action);
+            }
+        }
     }
 
     /// Takes back the memory of a result area that was written where it belongs. An owner that has no use for the box
@@ -214,7 +235,11 @@ impl Engine {
     /// When [`Engine::handle_timeout`] is to be called, if ever.
     pub fn next_timeout(&self) -> Option<Nanos> {
         let deadline = self.deadlines.first().map(|(at, _)| *at);
-        deadline.into_iter().chain(self.units.next_pass()).min()
+        let earliest = |one: Option<Nanos>, other: Option<Nanos>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        earliest(earliest(deadline, self.frontend.deadlines.first()), self.units.next_pass())
     }
 
     /// Fails what has run out of time; starts passes that have waited long enough.
@@ -224,12 +249,13 @@ impl Engine {
             self.deadlines.pop_first();
             self.on_deadline(command);
         }
+        self.on_deadlines_of_waiting();
         self.settle();
         self.start_passes(Occasion::Step);
     }
 
     /// Dispatches ready rows; hands blocks that came back to those who wait for them.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         loop {
             while let Some(row) = self.ready.pop_front() {
                 self.dispatch(row);

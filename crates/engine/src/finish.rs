@@ -144,8 +144,10 @@ impl Engine {
         let command = self.commands.at(id.index);
         let (queue, rid, bound) = (command.queue, command.entry.rid, command.bound);
         self.quota.give(queue.0 as usize, command.charged - orphans);
-        for at in [command.deadline, command.grace].into_iter().flatten() {
-            self.deadlines.remove(&(at, id));
+        if command.deadline.is_some() || command.grace.is_some() {
+            for at in [command.deadline, command.grace].into_iter().flatten() {
+                self.deadlines.remove(&(at, id));
+            }
         }
         command.forget_spec();
         command.phase = Phase::Over;
@@ -190,7 +192,7 @@ impl Engine {
             let fresh = self.areas.pop().unwrap_or_default();
             (address, core::mem::replace(&mut command.result, fresh))
         });
-        Posting { command: index, entry, result }
+        Posting { command: Some(index), entry, result }
     }
 
     /// Frees a finished command's slot, once its completion is posted and no device has an operation of it any
@@ -245,8 +247,10 @@ impl Engine {
                 }
                 None => self.counters.dropped += 1,
             }
-            self.commands.at(command).posted = true;
-            self.release_slot(command);
+            if let Some(command) = command {
+                self.commands.at(command).posted = true;
+                self.release_slot(command);
+            }
         }
         if self.frontend.remove_if_drained(id) {
             self.actions.push_back(Action::QueueDeleted { queue: id });
@@ -258,7 +262,8 @@ impl Engine {
         let command = self.commands.at(id.index);
         let (sq_id, cid) = entry.cancel_target();
         let queue = command.queue;
-        if sq_id != queue.0 || cid == entry.cid {
+        let number = self.frontend.get(queue).map(|known| known.number(queue));
+        if number != Some(sq_id) || cid == entry.cid {
             return self.fail(id, Stage::Frontend, 0, Fault::new(Status::InvalidField));
         }
         if self.abort(queue, cid) {
@@ -269,7 +274,7 @@ impl Engine {
 
     /// Aborts a command; false where it is not in flight.
     pub(crate) fn abort(&mut self, queue: QueueId, cid: u16) -> bool {
-        let Some(target) = self.commands.listed(queue, cid) else { return false };
+        let Some(target) = self.commands.listed(queue, cid) else { return self.abort_waiting(queue, cid) };
         let (stage, at) = self.held_up_at(target);
         self.fail(target, stage, at, Fault::new(Status::Cancelled));
         true
@@ -299,6 +304,7 @@ impl Engine {
             return;
         };
         queue.deleting = true;
+        self.delete_waiting(id);
         let commands = self.commands.of_queue(id);
         for command in commands {
             let (stage, at) = self.held_up_at(command);
@@ -309,7 +315,7 @@ impl Engine {
 }
 
 /// A failure as it is told: one without a stage is the frontend's, and success is none.
-fn named(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
+pub(crate) fn named(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
     let stage = if stage == Stage::None { Stage::Frontend } else { stage };
     let at = if stage == Stage::Operator { at } else { 0 };
     let status = if fault.status.code() == 0 { Status::InternalError } else { fault.status };

@@ -1,8 +1,9 @@
 //! The frontend: queue pairs, weighted round robin, phase bits.
 
 use crate::config::QueueConfig;
-use crate::message::{Action, QueueId};
+use crate::message::QueueId;
 use crate::quota::Quota;
+use crate::waiting::{Deadlines, Line};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,10 +13,30 @@ use dcs_abi::result::ResultArea;
 /// A completion that is ready to be posted.
 #[derive(Debug)]
 pub(crate) struct Posting {
-    /// Slot of its command, which stays taken until this is posted.
-    pub command: u16,
+    /// Slot of its command, which stays taken until this is posted; none where there was none.
+    pub command: Option<u16>,
     pub entry: CompletionEntry,
     pub result: Option<(u64, Box<ResultArea>)>,
+}
+
+/// What is to be done for a queue next.
+#[derive(Debug)]
+pub(crate) enum Pick {
+    /// Fetch the entry in this slot of its ring.
+    Fetch(QueueId, u16),
+    /// Begin the command of the first entry that waited for a slot, which it has now.
+    Begin(QueueId),
+}
+
+/// What it means that an entry came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Nobody asked for it.
+    Unasked,
+    /// Its command has a slot.
+    WithSlot,
+    /// It has to wait for one.
+    Early,
 }
 
 /// One queue pair.
@@ -30,8 +51,12 @@ pub(crate) struct Queue {
     cq_tail: u16,
     cq_head: u16,
     phase: bool,
-    /// Entries on their way; they come in the order in which they were asked for.
+    /// Entries on their way whose commands have slots; they come in the order in which they were asked for.
     fetching: u16,
+    /// Entries on their way behind those, without slots.
+    early: u16,
+    /// Entries that came and have no slot.
+    pub waiting: Line,
     /// Entries that may still be fetched in this turn.
     turn: u16,
     /// It is in the round of those that have entries to fetch.
@@ -45,6 +70,19 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// The next entry of its ring, which is fetched now.
+    #[inline]
+    fn next_slot(&mut self) -> u16 {
+        let slot = self.sq_fetch;
+        self.sq_fetch = (slot + 1) % self.config.depth;
+        slot
+    }
+
+    /// The number by which its host knows it.
+    pub fn number(&self, id: QueueId) -> u16 {
+        self.config.number.unwrap_or(id.0)
+    }
+
     /// The next completion for which there is room, and its slot; without room there is none, or, where the queue is
     /// being deleted, one without a slot.
     #[inline]
@@ -62,9 +100,10 @@ impl Queue {
             };
         }
         let mut posting = self.postings.pop_front()?;
+        let number = self.number(id);
         let entry = &mut posting.entry;
         entry.sq_head = self.sq_head;
-        entry.sq_id = id.0;
+        entry.sq_id = number;
         entry.status |= u16::from(self.phase);
         self.cq_tail = next;
         self.phase ^= next == 0;
@@ -79,6 +118,8 @@ pub(crate) struct Frontend {
     round: VecDeque<u16>,
     /// Command slots.
     pub slots: Quota,
+    /// Of entries that wait for one.
+    pub deadlines: Deadlines,
 }
 
 impl Frontend {
@@ -87,6 +128,7 @@ impl Frontend {
             queues: (0..queues).map(|_| None).collect(),
             round: VecDeque::new(),
             slots: Quota::new(u32::from(commands), queues),
+            deadlines: Deadlines::default(),
         }
     }
 
@@ -102,6 +144,8 @@ impl Frontend {
             cq_head: 0,
             phase: true,
             fetching: 0,
+            early: 0,
+            waiting: Line::new(),
             turn: config.weight,
             listed: false,
             commands: 0,
@@ -133,6 +177,15 @@ impl Frontend {
         true
     }
 
+    /// Puts a queue into the round of those that have entries.
+    pub fn list(&mut self, id: QueueId) {
+        if let Some(queue) = self.get_mut(id)
+            && !core::mem::replace(&mut queue.listed, true)
+        {
+            self.round.push_back(id.0);
+        }
+    }
+
     /// The completion doorbell: false where the head would pass what was posted.
     pub fn completion_doorbell(&mut self, id: QueueId, head: u32) -> bool {
         let Some(queue) = self.get_mut(id) else { return false };
@@ -146,14 +199,44 @@ impl Frontend {
         true
     }
 
-    /// Picks the next entry to fetch: each queue in turn, `weight` entries a turn. Takes a command slot for it.
+    /// True where no queue has entries to fetch or to begin.
     #[inline]
-    pub fn pick(&mut self) -> Option<Action> {
+    pub fn is_quiet(&self) -> bool {
+        self.round.is_empty()
+    }
+
+    /// Picks the next command: each queue in turn, `weight` commands a turn. Takes a command slot for it. Where there is none,
+    /// entries are fetched without, so that it is known when their time is up.
+    #[inline]
+    pub fn pick(&mut self) -> Option<Pick> {
+        self.pick_with_slot().or_else(|| self.pick_early())
+    }
+
+    #[inline]
+    fn pick_with_slot(&mut self) -> Option<Pick> {
         // Once more than there are queues: the first may come round again after its turn.
         for _ in 0..=self.round.len() {
             let at = *self.round.front()?;
-            if let Some(slot) = self.fetch_next(at) {
-                return Some(Action::FetchEntry { queue: QueueId(at), slot });
+            if let Some(pick) = self.pick_of(at) {
+                return Some(pick);
+            }
+        }
+        None
+    }
+
+    /// Picks an entry to be fetched without a slot. So many of a queue as its ring has are kept at most, with the completions
+    /// of those that ended so.
+    #[cold]
+    fn pick_early(&mut self) -> Option<Pick> {
+        for at in self.round.iter().copied() {
+            let Some(queue) = self.queues[at as usize].as_mut().filter(|queue| !queue.deleting) else {
+                continue;
+            };
+            let ended = queue.postings.iter().filter(|posting| posting.command.is_none()).count();
+            let kept = queue.waiting.len() + usize::from(queue.early) + ended;
+            if queue.sq_fetch != queue.sq_tail && kept < usize::from(queue.config.depth) {
+                queue.early += 1;
+                return Some(Pick::Fetch(QueueId(at), queue.next_slot()));
             }
         }
         None
@@ -161,23 +244,32 @@ impl Frontend {
 
     /// Takes the next entry of the queue whose turn it is, or ends its turn.
     #[inline]
-    fn fetch_next(&mut self, at: u16) -> Option<u16> {
+    fn pick_of(&mut self, at: u16) -> Option<Pick> {
         let queue = self.queues[at as usize].as_mut().filter(|queue| !queue.deleting);
-        let Some(queue) = queue.filter(|queue| queue.sq_fetch != queue.sq_tail) else {
+        let has_entries = |queue: &&mut Queue| queue.sq_fetch != queue.sq_tail || !queue.waiting.is_empty();
+        let Some(queue) = queue.filter(has_entries) else {
             self.unlist(at);
             return None;
         };
-        if queue.turn == 0 || !self.slots.take(at as usize, 1) {
+        // What is on its way without a slot comes first.
+        let overtakes = queue.waiting.is_empty() && queue.early > 0;
+        if queue.turn == 0 || overtakes || !self.slots.take(at as usize, 1) {
             // Its weight is spent, or it has no command slot now.
             queue.turn = queue.config.weight;
             self.round.rotate_left(1);
             return None;
         }
-        let slot = queue.sq_fetch;
         queue.turn -= 1;
+        if !queue.waiting.is_empty() {
+            return Some(Pick::Begin(QueueId(at)));
+        }
         queue.fetching += 1;
-        queue.sq_fetch = (slot + 1) % queue.config.depth;
-        Some(slot)
+        let slot = queue.next_slot();
+        if queue.sq_fetch == queue.sq_tail {
+            (queue.listed, queue.turn) = (false, queue.config.weight);
+            self.round.pop_front();
+        }
+        Some(Pick::Fetch(QueueId(at), slot))
     }
 
     fn unlist(&mut self, at: u16) {
@@ -191,16 +283,21 @@ impl Frontend {
         }
     }
 
-    /// An entry was fetched: false where none was asked for.
+    /// An entry was fetched.
     #[inline]
-    pub fn fetched(&mut self, id: QueueId) -> bool {
-        let Some(queue) = self.get_mut(id) else { return false };
-        if queue.fetching == 0 {
-            return false;
-        }
-        queue.fetching -= 1;
+    pub fn fetched(&mut self, id: QueueId) -> Arrival {
+        let Some(queue) = self.get_mut(id) else { return Arrival::Unasked };
+        let arrival = if queue.fetching > 0 {
+            queue.fetching -= 1;
+            Arrival::WithSlot
+        } else if queue.early > 0 {
+            queue.early -= 1;
+            Arrival::Early
+        } else {
+            return Arrival::Unasked;
+        };
         queue.sq_head = (queue.sq_head + 1) % queue.config.depth;
-        true
+        arrival
     }
 
     /// Hands a completion to its queue, to be posted when the ring has room.
@@ -210,11 +307,17 @@ impl Frontend {
         }
     }
 
+    /// True where no entry waits for a slot.
+    pub fn nobody_waits(&self) -> bool {
+        self.queues.iter().flatten().all(|queue| queue.waiting.is_empty())
+    }
+
     /// Removes a queue that is to be deleted and has nothing in flight.
     #[inline]
     pub fn remove_if_drained(&mut self, id: QueueId) -> bool {
         let drained = self.get(id).is_some_and(|queue| {
-            queue.deleting && queue.fetching == 0 && queue.commands == 0 && queue.postings.is_empty()
+            let fetches = queue.fetching + queue.early;
+            queue.deleting && fetches == 0 && queue.commands == 0 && queue.postings.is_empty()
         });
         if drained {
             self.unlist(id.0);
@@ -237,11 +340,11 @@ mod tests {
         frontend
     }
 
-    /// The queues of the next entries to fetch.
+    /// The queues of the next entries to fetch for which there are slots.
     fn picks(frontend: &mut Frontend, count: usize) -> Vec<u16> {
         (0..count)
-            .map_while(|_| match frontend.pick()? {
-                Action::FetchEntry { queue, .. } => Some(queue.0),
+            .map_while(|_| match frontend.pick_with_slot()? {
+                Pick::Fetch(queue, _) => Some(queue.0),
                 other => panic!("not a fetch: {other:?}"),
             })
             .collect()
@@ -273,12 +376,34 @@ mod tests {
     }
 
     #[test]
+    fn without_slots_no_more_entries_are_kept_than_the_ring_has() {
+        let mut frontend = frontend(&[1], 2);
+        let id = QueueId(0);
+        assert!(frontend.submission_doorbell(id, 2));
+        assert_eq!(picks(&mut frontend, 100), [0; 2]);
+        assert!((0..2).all(|_| frontend.fetched(id) == Arrival::WithSlot));
+        let mut early = 0;
+        for tail in [127, 100, 50] {
+            assert!(frontend.submission_doorbell(id, tail));
+            while matches!(frontend.pick(), Some(Pick::Fetch(..))) {
+                early += 1;
+                assert_eq!(frontend.fetched(id), Arrival::Early);
+                // Its time is up at once, and the host makes no room for its completion.
+                frontend.post(id, Posting { command: None, entry: CompletionEntry::default(), result: None });
+            }
+        }
+        assert_eq!(early, 128);
+        let posted = frontend.get_mut(id).and_then(|queue| queue.next_posting(id));
+        assert!(posted.is_some() && matches!(frontend.pick(), Some(Pick::Fetch(..))));
+    }
+
+    #[test]
     fn sizes_out_of_range_make_no_queue() {
         let mut frontend = Frontend::new(1, 2);
         for (depth, weight) in [(0, 1), (1, 1), (32_769, 1), (2, 0), (2, 257)] {
-            assert_eq!(frontend.add(QueueConfig { tenant: 0, depth, weight }), None);
+            assert_eq!(frontend.add(QueueConfig { depth, weight, ..QueueConfig::default() }), None);
         }
-        let largest = QueueConfig { tenant: 0, depth: 32_768, weight: 256 };
+        let largest = QueueConfig { depth: 32_768, weight: 256, ..QueueConfig::default() };
         assert_eq!(frontend.add(largest), Some(QueueId(0)));
         assert_eq!(frontend.add(largest), None, "all are in use");
     }
@@ -288,11 +413,11 @@ mod tests {
         let mut frontend = frontend(&[1], 8);
         let id = QueueId(0);
         for command in 0..3 {
-            frontend.post(id, Posting { command, entry: CompletionEntry::default(), result: None });
+            let entry = CompletionEntry::default();
+            frontend.post(id, Posting { command: Some(command), entry, result: None });
             let posted = frontend.get_mut(id).and_then(|queue| queue.next_posting(id));
-            assert!(
-                posted.is_some_and(|(posting, slot)| posting.command == command && slot == Some(command))
-            );
+            let matches = |(posting, slot): (Posting, _)| posting.command == slot && slot == Some(command);
+            assert!(posted.is_some_and(matches));
         }
         assert!(!frontend.completion_doorbell(id, 4) && !frontend.completion_doorbell(id, 128));
         assert!(frontend.completion_doorbell(id, 2) && frontend.completion_doorbell(id, 3));

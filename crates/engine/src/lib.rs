@@ -40,6 +40,7 @@
 //! | `gather` | when a pass of a multi-lane unit starts |
 //! | `scoreboard`, `renaming`, `order` | rows and their blocks, units, request ids |
 //! | `engine` | the state machine's step |
+//! | `waiting` | entries that wait for a command slot |
 //! | `admit`, `finish` | a command's start, its end |
 //! | `plan`, `credit`, `dispatch`, `done` | its data: blocks get their rows, ready ones go to devices and come back |
 //!
@@ -71,6 +72,7 @@ mod quota;
 mod renaming;
 mod scoreboard;
 mod spec;
+mod waiting;
 
 pub use config::{Config, ConfigError, QueueConfig};
 pub use engine::{Counters, Engine};

@@ -316,7 +316,9 @@ pub enum OperationKind {
         /// More bytes of the same stream follow soon (MSG_MORE).
         more: bool,
     },
-    /// Move bytes from source to destination without a block.
+    /// Move bytes from source to destination without a block. That none moved does not mean that the source has ended: it is
+    /// read then. A failure is the destination's; one of the source is told as [`Status::PathUnavailable`], and by the read
+    /// that follows.
     Direct {
         /// Position at the source; 0 for a stream.
         source: u64,
@@ -366,6 +368,6 @@ pub enum OperationKind {
         /// The operator's place in the chain.
         operator: u8,
     },
-    /// Make the destination durable.
+    /// Make the destination durable, or wait until its peer has acknowledged everything, as the command wants it.
     Flush,
 }

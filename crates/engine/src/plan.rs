@@ -121,7 +121,7 @@ impl Engine {
 
     /// True where a row is not to be written before the one behind it is through the chain.
     #[inline(never)]
-    fn is_withheld(&mut self, id: RowId) -> bool {
+    pub(crate) fn is_withheld(&mut self, id: RowId) -> bool {
         let row = self.board.get(id);
         let follows = row.next.is_some_and(|next| self.board.get(next).device == Device::Destination);
         let (index, last) = (row.command, row.last);

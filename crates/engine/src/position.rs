@@ -98,8 +98,8 @@ mod tests {
     }
 
     fn spec(prefix: Option<EndpointSpec>, source: EndpointSpec, destination: EndpointSpec) -> TransferSpec {
-        let (chain, durable, more) = (Vec::new(), false, false);
-        TransferSpec { prefix, source, destination, chain, length: 0, durable, more }
+        let (chain, durable, acknowledged, more) = (Vec::new(), false, false, false);
+        TransferSpec { prefix, source, destination, chain, length: 0, durable, acknowledged, more }
     }
 
     /// Walks on by `step` until the end; tells each place and how many bytes follow.

@@ -5,8 +5,8 @@ use crate::renaming::Renaming;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView, Extent, Mode};
-use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
+use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView, Extent, Mode, OPEN_END};
+use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorInfo, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 
@@ -25,6 +25,8 @@ pub struct TransferSpec {
     pub length: u64,
     /// Make the destination durable.
     pub durable: bool,
+    /// Done when the destination's peer has acknowledged everything.
+    pub acknowledged: bool,
     /// More data follow on the destination after this transfer.
     pub more: bool,
 }
@@ -113,12 +115,26 @@ impl EndpointSpec {
         }
     }
 
+    /// True for a file that is read until it gives no more: nobody knows how long it is.
+    #[inline]
+    pub(crate) fn is_open_ended(&self) -> bool {
+        let ends_open = |extent: &Extent| extent.offset.checked_add(extent.length) == Some(OPEN_END);
+        self.kind == EndpointKind::File && self.extents.last().is_some_and(ends_open)
+    }
+
+    /// Bytes that a source has, as far as that is known: a stream, and a file that is read as far as it goes, has
+    /// [`LENGTH_TO_END`].
+    fn available(&self) -> u64 {
+        if self.is_open_ended() { LENGTH_TO_END } else { self.length() }
+    }
+
     /// Bytes of its extents; [`LENGTH_TO_END`] for a stream.
     pub fn length(&self) -> u64 {
-        if self.kind.is_positional() {
-            self.extents.iter().map(|extent| extent.length).sum()
-        } else {
-            LENGTH_TO_END
+        match self.extents.as_slice() {
+            _ if !self.kind.is_positional() => LENGTH_TO_END,
+            // By far the most common.
+            [extent] => extent.length,
+            extents => extents.iter().map(|extent| extent.length).sum(),
         }
     }
 }
@@ -144,6 +160,7 @@ impl TransferSpec {
         self.destination.read(&descriptor.destination());
         read_chain(&mut self.chain, entry, &descriptor, units)?;
         self.durable = entry.flags & FLAG_DURABLE != 0;
+        self.acknowledged = entry.flags & FLAG_ACKNOWLEDGED != 0;
         self.more = entry.flags & FLAG_MORE != 0;
         self.length = entry.length;
         self.length = self.checked_length()?;
@@ -163,7 +180,7 @@ impl TransferSpec {
 
     fn checked_length(&self) -> Result<u64, Refusal> {
         let prefix = self.prefix.as_ref().map_or(0, EndpointSpec::length);
-        let available = match self.source.length() {
+        let available = match self.source.available() {
             LENGTH_TO_END => LENGTH_TO_END,
             source => match prefix.checked_add(source) {
                 Some(sum) if sum < LENGTH_TO_END => sum,
@@ -177,7 +194,7 @@ impl TransferSpec {
         if length > available {
             return Err((Stage::Source, 0, Fault::new(Status::OutOfRange)));
         }
-        if !self.resizes() && length != LENGTH_TO_END && length > self.destination.length() {
+        if length != LENGTH_TO_END && length > self.destination.length() && !self.resizes() {
             return Err((Stage::Destination, 0, Fault::new(Status::OutOfRange)));
         }
         Ok(length)

@@ -352,7 +352,6 @@ impl Host {
                 block: BlockId(number as u32),
                 piece: dcs_net::Piece { offset: buffer.address, length: length as u32 },
                 more: false,
-                origins: &[],
             };
             let network = server.sets[set].network.as_mut().expect("the host drives it");
             network.write(flow, write);

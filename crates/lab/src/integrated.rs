@@ -9,7 +9,7 @@ use dcs_devices::bus::BusError;
 use dcs_engine::Nanos;
 use dcs_fabric::nvme::{Media, Namespace};
 use dcs_fabric::{Context, Device};
-use dcs_net::{Chunk, Event, Flow, Frame, Piece, Policy, ReceivedFrame, Stack, Verdict, checksum::Sum};
+use dcs_net::{Chunk, Event, Flow, Frame, Piece, ReceivedFrame, Stack, Verdict, checksum::Sum};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -181,7 +181,7 @@ impl Integrated {
             let Some(ready) = self.ready.get_mut(name) else { continue };
             while let Some((block, length)) = ready.pop_front() {
                 let piece = Piece { offset: block * BLOCK, length: length as u32 };
-                let chunk = Chunk { piece, block, policy: Policy::Hold, more: false };
+                let chunk = Chunk { piece, block, more: false };
                 let Ok(start) = self.stack.send(sending.flow, chunk) else {
                     ready.push_front((block, length));
                     break;

@@ -360,7 +360,6 @@ impl Server {
                 Wish::Connection(_, found) => {
                     held.accepted.push(found.expect("the peer connects").0);
                 }
-                Wish::Reread(..) => unreachable!("blocks are held until they are acknowledged"),
             }
         }
         self.dirty = true;

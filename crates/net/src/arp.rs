@@ -35,6 +35,9 @@ impl<T, P> Default for Waiting<T, P> {
 struct Neighbour<T, P> {
     mac: Option<[u8; 6]>,
     learned: Nanos,
+    used: Nanos,
+    /// The owner has chosen to send there; else a stranger made us ask.
+    own: bool,
     /// Nobody seems to be there any more.
     doubted: bool,
     /// When a request was sent last, and the how many-th it was.
@@ -47,20 +50,24 @@ pub(crate) struct Neighbours<T, P> {
     entries: BTreeMap<Ipv4Addr, Neighbour<T, P>>,
     most: usize,
     requests: VecDeque<Ipv4Addr>,
+    /// Those who waited for one that had to make room.
+    gave_way: Vec<Waiting<T, P>>,
 }
 
 impl<T: PartialEq, P> Neighbours<T, P> {
     pub(crate) fn new(most: usize) -> Neighbours<T, P> {
-        Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new() }
+        Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new(), gave_way: Vec::new() }
     }
 
     /// Its Ethernet address, where it is known. Else it is being asked for, and [`Neighbours::wait`] works; or not, as
-    /// there are too many.
-    pub(crate) fn find(&mut self, address: Ipv4Addr, now: Nanos) -> Option<[u8; 6]> {
+    /// there are too many. `own`: the owner has chosen to send there.
+    pub(crate) fn find(&mut self, address: Ipv4Addr, own: bool, now: Nanos) -> Option<[u8; 6]> {
         if !self.entries.contains_key(&address) {
-            self.add(address, None, now);
+            self.add(address, None, own, now);
         }
         let entry = self.entries.get_mut(&address)?;
+        entry.own |= own;
+        entry.used = now;
         let fresh = entry.mac.is_some() && !entry.doubted && now.saturating_sub(entry.learned) < FRESH;
         if !fresh && entry.asked.is_none() {
             entry.asked = Some((now, 1));
@@ -69,19 +76,32 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         entry.mac
     }
 
-    /// A new entry; the one learned longest ago that nobody waits for makes room.
-    fn add(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, now: Nanos) {
+    /// A new entry, where there is room. The one that was used longest ago of those whose address is known makes some; or, for the owner's own
+    /// sake, the oldest one that a stranger made us ask for.
+    fn add(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, own: bool, now: Nanos) {
         if self.entries.len() >= self.most {
-            let idle = self.entries.iter().filter(|(_, entry)| entry.mac.is_some());
-            let Some(oldest) = idle.min_by_key(|(_, entry)| entry.learned).map(|(address, _)| *address)
-            else {
-                return;
+            let oldest = |may: &dyn Fn(&Neighbour<T, P>) -> bool| {
+                let those = self.entries.iter().filter(|(_, entry)| may(entry));
+                those.min_by_key(|(_, entry)| entry.used).map(|(address, _)| *address)
             };
-            self.entries.remove(&oldest);
+            let known = oldest(&|entry| entry.mac.is_some());
+            let Some(oldest) = known.or_else(|| oldest(&|entry| own && !entry.own)) else { return };
+            self.gave_way.extend(self.entries.remove(&oldest).map(|entry| entry.waiting));
+            self.requests.retain(|asked| *asked != oldest);
         }
-        let neighbour =
-            Neighbour { mac, learned: now, doubted: false, asked: None, waiting: Waiting::default() };
+        let waiting = Waiting::default();
+        let neighbour = Neighbour { mac, learned: now, used: now, own, doubted: false, asked: None, waiting };
         self.entries.insert(address, neighbour);
+    }
+
+    /// Those who waited for a neighbour that had to make room.
+    pub(crate) fn gave_way(&mut self) -> Option<Waiting<T, P>> {
+        self.gave_way.pop()
+    }
+
+    /// Neighbours that are being asked for.
+    pub(crate) fn asked(&self) -> usize {
+        self.entries.values().filter(|entry| entry.mac.is_none()).count()
     }
 
     /// Who is sent to there does not answer: its address is used, and asked for again.
@@ -118,7 +138,7 @@ impl<T: PartialEq, P> Neighbours<T, P> {
             }
             None => {
                 if new {
-                    self.add(address, Some(mac), now);
+                    self.add(address, Some(mac), false, now);
                 }
                 Waiting::default()
             }
@@ -173,8 +193,8 @@ mod tests {
     fn it_asks_some_times_and_gives_up() {
         let mut neighbours: Neighbours<Key, u8> = Neighbours::new(2);
         let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
-        assert_eq!(neighbours.find(a, 0), None);
-        assert_eq!(neighbours.find(a, 1), None);
+        assert_eq!(neighbours.find(a, false, 0), None);
+        assert_eq!(neighbours.find(a, false, 1), None);
         assert_eq!((neighbours.request(), neighbours.request()), (Some(a), None));
         assert!(neighbours.wait(a, Key::new(1, 1)) && neighbours.wait_packet(a, 7).is_ok());
         for at in 1..u64::from(TRIES) {
@@ -182,8 +202,8 @@ mod tests {
             assert!(neighbours.poll(at * SECOND).is_empty());
             assert_eq!(neighbours.request(), Some(a));
         }
-        assert_eq!(neighbours.find(b, 0), None);
-        assert_eq!(neighbours.find(c, 0), None, "full");
+        assert_eq!(neighbours.find(b, false, 0), None);
+        assert_eq!(neighbours.find(c, false, 0), None, "full");
         assert!(!neighbours.wait(c, Key::new(1, 1)));
         let waiting = neighbours.poll(u64::from(TRIES) * SECOND);
         assert_eq!(waiting.len(), 1);
@@ -196,21 +216,21 @@ mod tests {
         let mut neighbours: Neighbours<Key, u8> = Neighbours::new(2);
         let [a, b, c] = [1, 2, 3].map(|n| Ipv4Addr::new(10, 0, 0, n));
         neighbours.learn(a, [1; 6], false, 0);
-        assert_eq!(neighbours.find(a, 0), None, "nobody had asked");
+        assert_eq!(neighbours.find(a, false, 0), None, "nobody had asked");
         neighbours.request();
         neighbours.learn(a, [1; 6], false, 0);
-        assert_eq!(neighbours.find(a, FRESH - 1), Some([1; 6]));
+        assert_eq!(neighbours.find(a, false, FRESH - 1), Some([1; 6]));
         assert_eq!(neighbours.deadline(), None);
-        assert_eq!(neighbours.find(a, FRESH), Some([1; 6]));
+        assert_eq!(neighbours.find(a, false, FRESH), Some([1; 6]));
         assert_eq!(neighbours.request(), Some(a));
         neighbours.learn(a, [7; 6], false, FRESH);
-        assert_eq!((neighbours.find(a, FRESH), neighbours.request()), (Some([7; 6]), None));
+        assert_eq!((neighbours.find(a, false, FRESH), neighbours.request()), (Some([7; 6]), None));
         neighbours.doubt(a);
-        assert_eq!(neighbours.find(a, FRESH), Some([7; 6]));
+        assert_eq!(neighbours.find(a, false, FRESH), Some([7; 6]));
         assert_eq!(neighbours.request(), Some(a));
         neighbours.learn(b, [2; 6], true, FRESH);
         neighbours.learn(c, [3; 6], true, FRESH);
-        assert_eq!(neighbours.find(b, FRESH), Some([2; 6]));
-        assert_eq!(neighbours.find(c, FRESH), Some([3; 6]), "the oldest gave way");
+        assert_eq!(neighbours.find(b, false, FRESH), Some([2; 6]));
+        assert_eq!(neighbours.find(c, false, FRESH), Some([3; 6]), "the oldest gave way");
     }
 }

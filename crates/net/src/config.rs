@@ -80,6 +80,9 @@ pub struct Limits {
     pub flows: usize,
     /// Connections of one listening port that are not yet established. One more takes the place of the oldest.
     pub backlog: usize,
+    /// Connections that their owner has let go of and that are not at their end yet. One more, and the oldest is reset; so it is where there is
+    /// no room for a new connection.
+    pub orphans: usize,
     /// Connections in TIME-WAIT. One more takes the place of the oldest.
     pub time_wait: usize,
     /// Bytes of a stream that may be received beyond what was granted, and wait in receive buffers.
@@ -95,10 +98,12 @@ pub struct Limits {
     pub window: u32,
     /// Chunks in one connection's send queue.
     pub chunks: usize,
-    /// Neighbours in the ARP cache.
+    /// Neighbours in the ARP cache. One more takes the place of the one that was used longest ago.
     pub neighbours: usize,
-    /// Frames without a connection that wait to be sent: datagrams, resets, echo replies.
+    /// Frames without a connection that wait to be sent: resets, echo replies.
     pub pending: usize,
+    /// Echo replies that have not left yet: each keeps the receive buffer of its request.
+    pub echoes: usize,
 }
 
 impl Default for Limits {
@@ -106,6 +111,7 @@ impl Default for Limits {
         Limits {
             flows: 4096,
             backlog: 128,
+            orphans: 1024,
             time_wait: 4096,
             buffer: 64 << 10,
             held: 64,
@@ -113,8 +119,9 @@ impl Default for Limits {
             ranges: 64,
             window: 4 << 20,
             chunks: 4096,
-            neighbours: 256,
+            neighbours: 1024,
             pending: 256,
+            echoes: 32,
         }
     }
 }
@@ -136,6 +143,9 @@ pub struct TcpConfig {
     pub user_timeout: Nanos,
     /// One that is idle for so long is probed, and given up by the user timeout. None: never probed.
     pub keep_alive: Option<Nanos>,
+    /// A connection that its owner has let go of ([`Stack::release`](crate::Stack::release)) is reset when its peer has acknowledged nothing new
+    /// for so long.
+    pub linger: Nanos,
     /// How long TIME-WAIT lasts: two maximum segment lifetimes.
     pub time_wait: Nanos,
 }
@@ -150,6 +160,7 @@ impl Default for TcpConfig {
             delayed_ack: 40 * MILLISECOND,
             user_timeout: 120 * SECOND,
             keep_alive: None,
+            linger: 60 * SECOND,
             time_wait: 60 * SECOND,
         }
     }

@@ -9,7 +9,7 @@
 //! # Architecture
 //!
 //! ```text
-//!            receive            send, resupply, shutdown        next_event
+//!            receive            send, shutdown                  next_event
 //!               |                 connect, grant, abort              ^
 //!        stack::ingress                  |                           |
 //!      Ethernet, ARP, IPv4,         stack (flows, ports) ------> events
@@ -48,10 +48,8 @@
 //! * [`Event::Acknowledged`]: the peer has them;
 //! * [`Event::Free`]: nobody here needs the block any more.
 //!
-//! With [`Policy::Hold`] a block is free when it is acknowledged. With [`Policy::Reread`] it is free when the NIC has sent
-//! it, a round trip or more earlier, so that few blocks keep a long link busy. If some of it gets lost, [`Event::Reread`]
-//! asks for just that, the owner reads it from its source once more, and [`Stack::resupply`] hands it in. A frame at the NIC
-//! keeps its blocks, whatever becomes of its connection.
+//! A block is needed until the peer has acknowledged all of it: what is sent again is sent from there, so it is the same
+//! bytes, whatever has become of the source. A frame at the NIC keeps its blocks, whatever becomes of its connection.
 //!
 //! ## Receiving: packet gathering
 //!
@@ -112,7 +110,7 @@ mod tcp;
 pub use config::{Config, Limits, TcpConfig};
 pub use message::{
     BlockId, BufferId, ChecksumOffload, Chunk, ConnectError, Event, Flow, Frame, FrameId, HEAD, Header,
-    Nanos, OpenError, Owner, Piece, Policy, Reason, ReceivedFrame, SendError, Verdict,
+    Nanos, OpenError, Owner, Piece, Reason, ReceivedFrame, SendError, Verdict,
 };
 pub use stack::Stack;
 pub use statistics::{Statistics, Usage};

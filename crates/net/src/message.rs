@@ -47,15 +47,6 @@ pub type BlockId = u64;
 /// exactly one [`Event::Release`].
 pub type BufferId = u64;
 
-/// Until when a chunk's block is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// Until the peer has acknowledged all of it: for data that cannot be had again, as an operator changed them.
-    Hold,
-    /// Until the NIC has sent all of it. What gets lost later is asked for again by [`Event::Reread`].
-    Reread,
-}
-
 /// Bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
@@ -63,8 +54,6 @@ pub struct Chunk {
     pub piece: Piece,
     /// Whose they are.
     pub block: BlockId,
-    /// Until when they stay.
-    pub policy: Policy,
     /// More follows at once: a last segment that is not full may wait for it, 200 ms at most. (There is no Nagle algorithm.)
     pub more: bool,
 }
@@ -250,16 +239,6 @@ pub enum Event {
         /// How many.
         offset: u64,
     },
-    /// Bytes that are no longer here were lost and must be sent again: to be read from their source once more and given to
-    /// [`Stack::resupply`](crate::Stack::resupply), in one or several chunks.
-    Reread {
-        /// Of which stream.
-        flow: Flow,
-        /// Which bytes: the first one's offset in the stream.
-        offset: u64,
-        /// How many.
-        length: u32,
-    },
     /// A chunk's bytes are no longer needed. It says nothing about whether they arrived.
     Free {
         /// Whose chunk.
@@ -361,9 +340,6 @@ pub enum SendError {
     /// The queue is full. Something becomes free later.
     #[error("the queue is full")]
     Full,
-    /// Nobody has asked for these bytes.
-    #[error("these bytes were not asked for")]
-    NotAsked,
     /// The port is not open.
     #[error("the port is not open")]
     Closed,

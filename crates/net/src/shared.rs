@@ -38,10 +38,6 @@ impl Blocks {
         self.0.len()
     }
 
-    pub(crate) fn is_here(&self, key: Key) -> bool {
-        self.0.get(key).is_some()
-    }
-
     /// One more frame has it.
     pub(crate) fn framed(&mut self, key: Key) {
         if let Some(block) = self.0.get_mut(key) {

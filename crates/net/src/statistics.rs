@@ -40,8 +40,6 @@ pub struct Statistics {
     pub retransmissions: u64,
     /// Bytes sent again.
     pub retransmitted_bytes: u64,
-    /// Bytes asked for again as they were no longer here.
-    pub reread_bytes: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Times that segments were found lost without a timeout.
@@ -81,4 +79,12 @@ pub struct Usage {
     pub frames: usize,
     /// Frames without a connection that wait to be sent.
     pub pending: usize,
+    /// Of the connections, those that their owner has let go of.
+    pub orphans: usize,
+    /// Echo replies that have not left: each has a receive buffer.
+    pub echoes: usize,
+    /// Neighbours whose address is asked for.
+    pub asked: usize,
+    /// Segments that are remembered as sent, of the connection that has the most of them.
+    pub segments: usize,
 }

@@ -55,12 +55,11 @@ fn digest(kind: MessageDigest, bytes: &[u8]) -> String {
     hex(&hash(kind, bytes).expect("OpenSSL has it"))
 }
 
-/// A new file with these bytes, written back.
+/// A new file with these bytes, open for reading alone: a card has no file that anybody could write.
 fn file(world: &dyn World, name: &str, bytes: &[u8]) -> File {
     let path = world.folder().join(name);
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-    file.write_all_at(bytes, 0).unwrap();
-    file
+    std::fs::write(&path, bytes).unwrap();
+    File::open(path).unwrap()
 }
 
 /// A new file that can be written by the engine.

@@ -22,18 +22,24 @@
 //! | [`metrics`], [`status`] | what is counted; health, figures and a page for operators |
 //! | [`tls`] | TLS in front of connections |
 //! | [`rest`] | keys of data at rest |
-//! | [`users`] | who may do what |
+//! | [`users`], [`access`] | the users and their rights; who may do what |
+//! | `signed`, `operations` | what signatures must cover; what each operation needs and understands |
+//! | `secrets` | modes of files with keys |
 //! | [`scrub`] | finds damaged objects before a reader does |
 //! | [`store`] | buckets, objects, uploads: records in a database, data in files; group commit, recovery |
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod api;
 pub mod connection;
 pub mod metrics;
+mod operations;
 pub mod path;
 pub mod rest;
 pub mod scrub;
+pub mod secrets;
 pub mod server;
+mod signed;
 pub mod status;
 pub mod store;
 pub mod tls;

@@ -1,9 +1,13 @@
 //! How data lie at rest: whose key encrypts them, and where their counter begins.
 //!
 //! Each object has a key of its own: random and wrapped by the server's master key (SSE-S3), or made from the customer's key and a
-//! random salt (SSE-C). Each segment counts from a place of its own, so no counter block is ever used twice with a key.
+//! random salt (SSE-C). Both are good for the object's bucket and key only. Each segment counts from a place of its own, so no counter
+//! block is ever used twice with a key.
+//!
+//! Digests of data that only a customer can read are veiled in records and ETags: who does not have the key can't tell by them whether
+//! the data are what he guesses.
 
-use crate::store::record::{BucketRest, Encryption, Rest};
+use crate::store::record::{BucketRest, Checksum, Encryption, Rest, Segment};
 use aes_gcm::Aes256Gcm;
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use base64::Engine as _;
@@ -40,6 +44,9 @@ pub enum MasterKeyError {
         /// Why.
         error: std::io::Error,
     },
+    /// Others than its owner and group may read it.
+    #[error(transparent)]
+    Open(#[from] crate::secrets::Open),
     /// It doesn't hold a key.
     #[error("{path}: a master key is 32 random bytes in hexadecimal: make one by `openssl rand -hex 32`")]
     NoKey {
@@ -73,6 +80,7 @@ impl Keys {
     ///
     /// [`MasterKeyError`].
     pub fn read(path: &Path) -> Result<Keys, MasterKeyError> {
+        crate::secrets::check(path)?;
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path);
         let text = Zeroizing::new(text.map_err(|error| MasterKeyError::Io { path: name.clone(), error })?);
@@ -96,18 +104,23 @@ impl Keys {
         self.0.is_some()
     }
 
-    /// How a new object is to lie, and its key.
+    /// How a new object at that place is to lie, and its key.
     ///
     /// # Errors
     ///
     /// What is asked for makes no sense, or can't be had.
-    pub fn for_new(&self, bucket: BucketRest, asked: &Asked<'_>) -> S3Result<(Rest, Option<Key>)> {
+    pub fn for_new(
+        &self,
+        place: Place<'_>,
+        bucket: BucketRest,
+        asked: &Asked<'_>,
+    ) -> S3Result<(Rest, Option<Key>)> {
         let compression = bucket.compression;
         if let Some(customer) = asked.customer()? {
             let salt = random::<32>()?;
-            let (key, check) = derive(&customer, &salt);
+            let (key, check) = derive(&customer, &salt, &place.bytes());
             let key_md5 = BASE64.encode(Md5::digest(*customer));
-            let encryption = Encryption::Customer { salt, check, key_md5 };
+            let encryption = Encryption::CustomerBound { salt, check, key_md5 };
             return Ok((Rest { compression, encryption }, Some(key)));
         }
         match asked.managed {
@@ -122,11 +135,12 @@ impl Keys {
         }
         let key = Key::new(random::<32>()?);
         let nonce = random::<NONCE>()?;
-        let payload = Payload { msg: key.as_slice(), aad: WRAPS };
+        let purpose = [WRAPS, &place.bytes()].concat();
+        let payload = Payload { msg: key.as_slice(), aad: &purpose };
         let wrapped = self.cipher()?.encrypt(&nonce.into(), payload);
         let wrapped = wrapped.map_err(|_| s3_error!(InternalError, "the object's key can't be wrapped"))?;
         let wrapped_key = [nonce.as_slice(), &wrapped].concat();
-        Ok((Rest { compression, encryption: Encryption::Managed { wrapped_key } }, Some(key)))
+        Ok((Rest { compression, encryption: Encryption::ManagedBound { wrapped_key } }, Some(key)))
     }
 
     /// The key of an object that is there.
@@ -134,33 +148,33 @@ impl Keys {
     /// # Errors
     ///
     /// It is not the key's owner who asks, or the key is not to be had.
-    pub fn for_old(&self, rest: &Rest, asked: &Asked<'_>) -> S3Result<Option<Key>> {
+    pub fn for_old(&self, place: Place<'_>, rest: &Rest, asked: &Asked<'_>) -> S3Result<Option<Key>> {
         let customer = asked.customer()?;
         match &rest.encryption {
-            Encryption::None | Encryption::Managed { .. } if customer.is_some() => {
+            Encryption::None | Encryption::Managed { .. } | Encryption::ManagedBound { .. }
+                if customer.is_some() =>
+            {
                 Err(s3_error!(InvalidRequest, "the object is not encrypted with a key of yours"))
             }
             Encryption::None => Ok(None),
-            Encryption::Managed { wrapped_key } => {
-                let broken =
-                    || s3_error!(InternalError, "the object's key can't be unwrapped: another master key?");
-                let (nonce, wrapped) = wrapped_key.split_first_chunk::<NONCE>().ok_or_else(broken)?;
-                let payload = Payload { msg: wrapped, aad: WRAPS };
-                let key = self.cipher()?.decrypt(&(*nonce).into(), payload);
-                let key = Zeroizing::new(key.map_err(|_| broken())?);
-                key.as_slice().try_into().map(|key| Some(Key::new(key))).map_err(|_| broken())
+            Encryption::Managed { wrapped_key } => self.unwrap(wrapped_key, WRAPS).map(Some),
+            Encryption::ManagedBound { wrapped_key } => {
+                self.unwrap(wrapped_key, &[WRAPS, &place.bytes()].concat()).map(Some)
             }
-            Encryption::Customer { salt, check, .. } => {
-                let needs =
-                    || s3_error!(InvalidRequest, "the object is encrypted with a customer's key: send it");
-                let (key, found) = derive(&customer.ok_or_else(needs)?, salt);
-                // Both are of HMAC, and neither tells of the key: comparing them bluntly tells nothing either.
-                if found != *check {
-                    return Err(s3_error!(AccessDenied, "that is not the key of this object"));
-                }
-                Ok(Some(key))
+            Encryption::Customer { salt, check, .. } => recognised(customer, salt, &[], check).map(Some),
+            Encryption::CustomerBound { salt, check, .. } => {
+                recognised(customer, salt, &place.bytes(), check).map(Some)
             }
         }
+    }
+
+    fn unwrap(&self, wrapped_key: &[u8], purpose: &[u8]) -> S3Result<Key> {
+        let broken = || s3_error!(InternalError, "the object's key can't be unwrapped: another master key?");
+        let (nonce, wrapped) = wrapped_key.split_first_chunk::<NONCE>().ok_or_else(broken)?;
+        let payload = Payload { msg: wrapped, aad: purpose };
+        let key = self.cipher()?.decrypt(&(*nonce).into(), payload);
+        let key = Zeroizing::new(key.map_err(|_| broken())?);
+        key.as_slice().try_into().map(Key::new).map_err(|_| broken())
     }
 
     fn cipher(&self) -> S3Result<Aes256Gcm> {
@@ -192,15 +206,88 @@ impl Asked<'_> {
     }
 }
 
-/// An object's key and what recognises it, from the customer's key.
-fn derive(customer: &Key, salt: &[u8; 32]) -> (Key, [u8; 32]) {
-    let of = |word: &[u8]| -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(customer.as_slice()).expect("a key of any length");
-        mac.update(salt);
-        mac.update(word);
-        mac.finalize().into_bytes().into()
-    };
+/// Where an object is.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key.
+    pub key: &'a str,
+}
+
+impl Place<'_> {
+    /// For what is bound to it. A bucket's name has no zero byte.
+    fn bytes(&self) -> Vec<u8> {
+        [&[0], self.bucket.as_bytes(), &[0], self.key.as_bytes()].concat()
+    }
+}
+
+/// The object's key from the customer's, if that is the one.
+fn recognised(customer: Option<Key>, salt: &[u8; 32], place: &[u8], check: &[u8; 32]) -> S3Result<Key> {
+    let needs = || s3_error!(InvalidRequest, "the object is encrypted with a customer's key: send it");
+    let (key, found) = derive(&customer.ok_or_else(needs)?, salt, place);
+    // Both are of HMAC, and neither tells of the key: comparing them bluntly tells nothing either.
+    if found != *check {
+        return Err(s3_error!(AccessDenied, "that is not the key of this object"));
+    }
+    Ok(key)
+}
+
+/// An object's key and what recognises it, from the customer's key and the object's place.
+fn derive(customer: &Key, salt: &[u8; 32], place: &[u8]) -> (Key, [u8; 32]) {
+    let of = |word: &[u8]| mac(customer, &[salt, word, place]);
     (Key::new(of(b"dcs object key")), of(b"dcs key check"))
+}
+
+fn mac(key: &Key, words: &[&[u8]]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key.as_slice()).expect("a key of any length");
+    words.iter().for_each(|word| mac.update(word));
+    mac.finalize().into_bytes().into()
+}
+
+/// Veils digests of an object's data, or takes the veil off: HMAC-SHA256 under the object's key lies over them. Nothing is done where
+/// the records of the object have no veil.
+pub struct Veil<'a>(Option<&'a Key>);
+
+impl<'a> Veil<'a> {
+    /// Of an object that lies so, with its key.
+    ///
+    /// # Errors
+    ///
+    /// There is a veil, and no key.
+    pub fn of(rest: &Rest, key: Option<&'a Key>) -> S3Result<Veil<'a>> {
+        match (&rest.encryption, key) {
+            (Encryption::CustomerBound { .. }, Some(key)) => Ok(Veil(Some(key))),
+            (Encryption::CustomerBound { .. }, None) => Err(s3_error!(
+                InvalidRequest,
+                "the object's checksums are encrypted with a customer's key: send it"
+            )),
+            _ => Ok(Veil(None)),
+        }
+    }
+
+    /// A segment's digests, veiled or unveiled.
+    pub fn segment(&self, segment: &Segment) -> Segment {
+        let mut other = segment.clone();
+        self.over(&mut other.md5, b"md5", segment.id);
+        if let Some(checksum) = &mut other.checksum {
+            self.over(&mut checksum.value, b"checksum", segment.id);
+        }
+        other
+    }
+
+    /// The checksum of a whole object, veiled or unveiled.
+    pub fn object(&self, checksum: Option<&Checksum>) -> Option<Checksum> {
+        let mut checksum = checksum?.clone();
+        self.over(&mut checksum.value, b"object", 0);
+        Some(checksum)
+    }
+
+    fn over(&self, bytes: &mut [u8], what: &[u8], segment: u64) {
+        let Some(key) = self.0 else { return };
+        let veil = mac(key, &[b"dcs veil", what, &segment.to_be_bytes()]);
+        bytes.iter_mut().zip(veil).for_each(|(byte, veil)| *byte ^= veil);
+    }
 }
 
 /// The first counter block of a segment: its number above, and 64 bits to count in.
@@ -222,15 +309,41 @@ mod tests {
         Keys(Some(Key::new([byte; 32])))
     }
 
+    const HERE: Place<'_> = Place { bucket: "bucket", key: "key" };
+    const THERE: Place<'_> = Place { bucket: "bucket", key: "other" };
+
     #[test]
-    fn a_managed_key_comes_back_with_the_same_master_key_only() {
+    fn a_managed_key_comes_back_with_the_same_master_key_at_the_same_place_only() {
         let asked = Asked { managed: Some("AES256"), ..Asked::default() };
-        let (rest, key) = keys(1).for_new(BucketRest::default(), &asked).unwrap();
-        assert_eq!(keys(1).for_old(&rest, &Asked::default()).unwrap(), key);
-        assert!(keys(2).for_old(&rest, &Asked::default()).is_err());
-        assert!(Keys::default().for_old(&rest, &Asked::default()).is_err());
-        let (_, other) = keys(1).for_new(BucketRest::default(), &asked).unwrap();
+        let (rest, key) = keys(1).for_new(HERE, BucketRest::default(), &asked).unwrap();
+        let old = |keys: Keys, place| keys.for_old(place, &rest, &Asked::default());
+        assert_eq!(old(keys(1), HERE).unwrap(), key);
+        assert!(old(keys(2), HERE).is_err());
+        assert!(old(keys(1), THERE).is_err());
+        assert!(old(Keys::default(), HERE).is_err());
+        let (_, other) = keys(1).for_new(HERE, BucketRest::default(), &asked).unwrap();
         assert_ne!(key, other);
+    }
+
+    #[test]
+    fn keys_of_records_of_the_first_format_come_back() {
+        // Made by the program that wrote format 1, with the master key of 32 bytes 1: AES-256-GCM, nonce of 12 bytes 2, of 32 bytes 3.
+        let cipher = keys(1).cipher().unwrap();
+        let payload = Payload { msg: &[3; 32], aad: b"dcs object key" };
+        let wrapped_key = [vec![2; 12], cipher.encrypt(&[2; 12].into(), payload).unwrap()].concat();
+        let rest = Rest { encryption: Encryption::Managed { wrapped_key }, ..Rest::default() };
+        let key = keys(1).for_old(HERE, &rest, &Asked::default()).unwrap().unwrap();
+        assert_eq!(*key, [3; 32]);
+        let customer = Key::new([7; 32]);
+        let (made, check) = derive(&customer, &[9; 32], &[]);
+        let encryption = Encryption::Customer { salt: [9; 32], check, key_md5: String::new() };
+        let text = BASE64.encode([7; 32]);
+        let asked =
+            Asked { customer_algorithm: Some("AES256"), customer_key: Some(&text), ..Asked::default() };
+        let rest = Rest { encryption, ..Rest::default() };
+        let key = Keys::default().for_old(HERE, &rest, &asked).unwrap().unwrap();
+        assert_eq!(key, made);
+        assert!(Veil::of(&rest, Some(&key)).unwrap().0.is_none(), "its digests lie open");
     }
 
     #[test]
@@ -238,19 +351,41 @@ mod tests {
         let key = BASE64.encode([7; 32]);
         let asked =
             |key| Asked { customer_algorithm: Some("AES256"), customer_key: Some(key), ..Asked::default() };
-        let (rest, made) = Keys::default().for_new(BucketRest::default(), &asked(&key)).unwrap();
-        assert_eq!(Keys::default().for_old(&rest, &asked(&key)).unwrap(), made);
-        assert!(Keys::default().for_old(&rest, &Asked::default()).is_err());
+        let new = |asked: &Asked<'_>| Keys::default().for_new(HERE, BucketRest::default(), asked);
+        let (rest, made) = new(&asked(&key)).unwrap();
+        let old = |place, asked: &Asked<'_>| Keys::default().for_old(place, &rest, asked);
+        assert_eq!(old(HERE, &asked(&key)).unwrap(), made);
+        assert!(old(THERE, &asked(&key)).is_err());
+        assert!(old(HERE, &Asked::default()).is_err());
         let other = BASE64.encode([8; 32]);
-        assert!(Keys::default().for_old(&rest, &asked(&other)).is_err());
+        assert!(old(HERE, &asked(&other)).is_err());
         let wrong_md5 = Asked { customer_key_md5: Some("AAAA"), ..asked(&key) };
-        assert!(Keys::default().for_new(BucketRest::default(), &wrong_md5).is_err());
-        assert!(Keys::default().for_new(BucketRest::default(), &asked("c2hvcnQ=")).is_err());
+        assert!(new(&wrong_md5).is_err());
+        assert!(new(&asked("c2hvcnQ=")).is_err());
+    }
+
+    #[test]
+    fn a_veil_hides_digests_and_comes_off() {
+        let key = BASE64.encode([7; 32]);
+        let asked =
+            Asked { customer_algorithm: Some("AES256"), customer_key: Some(&key), ..Asked::default() };
+        let (rest, key) = Keys::default().for_new(HERE, BucketRest::default(), &asked).unwrap();
+        let checksum =
+            Checksum { algorithm: crate::store::record::Algorithm::Sha256, value: vec![6; 32], parts: None };
+        let segment = |id| Segment { id, size: 1, stored: 1, md5: [5; 16], checksum: Some(checksum.clone()) };
+        let veil = Veil::of(&rest, key.as_ref()).unwrap();
+        let (one, two) = (veil.segment(&segment(1)), veil.segment(&segment(2)));
+        assert!(one.md5 != [5; 16] && one.md5 != two.md5 && one.checksum != two.checksum);
+        assert!(one.checksum.as_ref().unwrap().value.iter().filter(|byte| **byte == 6).count() < 8);
+        assert_eq!(veil.segment(&one), segment(1));
+        assert_eq!(veil.object(veil.object(Some(&checksum)).as_ref()), Some(checksum.clone()));
+        assert!(Veil::of(&rest, None).is_err());
+        assert_eq!(Veil::of(&Rest::default(), None).unwrap().segment(&segment(1)), segment(1));
     }
 
     #[test]
     fn plain_data_need_no_key() {
-        let (rest, key) = Keys::default().for_new(BucketRest::default(), &Asked::default()).unwrap();
+        let (rest, key) = Keys::default().for_new(HERE, BucketRest::default(), &Asked::default()).unwrap();
         assert!(key.is_none() && rest == Rest::default());
     }
 }

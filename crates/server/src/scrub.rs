@@ -9,8 +9,8 @@
 //! The digest is of the plain data, and there is none of the file's own bytes: of an object whose key is not at hand (SSE-C, or SSE-S3
 //! without the master key) only the file's length can be checked.
 
-use crate::path::{DataPath, PathError, Piece, plain};
-use crate::rest::{Asked, Keys};
+use crate::path::{Data, DataPath, PathError, Piece, plain};
+use crate::rest::{Asked, Keys, Place};
 use crate::store::record::{Object, Segment};
 use crate::store::{Store, StoreError};
 use dcs::{Op, Operator, Sink, Status};
@@ -102,6 +102,18 @@ pub enum Action {
     Released,
 }
 
+impl Action {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::None => "none",
+            Action::Quarantined => "quarantined",
+            Action::Kept => "kept",
+            Action::Released => "released",
+        }
+    }
+}
+
 /// An object that was looked at.
 #[derive(Clone, Debug)]
 pub struct Checked {
@@ -183,8 +195,8 @@ pub(crate) async fn quarantine(store: &Store, bucket: &str, key: &str, segment: 
     }
 }
 
-/// Records read at a time.
-const PAGE: usize = 256;
+/// Records read at a time: each may have ten thousand segments.
+const PAGE: usize = 32;
 
 impl Scrub {
     /// Looks at every object, and tells of each.
@@ -230,6 +242,11 @@ fn joined(done: Result<Result<Checked, ScrubError>, tokio::task::JoinError>) -> 
     done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
+/// Nothing is known of it but its name, so that nothing can be done either: readers get an error as it is.
+fn unreadable(bucket: String, key: String, why: &StoreError) -> Checked {
+    Checked { bucket, key, size: 0, verdict: Verdict::Damaged(why.to_string()), action: Action::None }
+}
+
 struct Pass {
     scrub: Scrub,
     nowhere: File,
@@ -241,19 +258,25 @@ impl Pass {
         self: Arc<Self>,
         bucket: String,
         key: String,
-        mut object: Object,
+        record: Result<Object, StoreError>,
     ) -> Result<Checked, ScrubError> {
         let store = &self.scrub.store;
+        let mut object = match record {
+            Ok(object) => object,
+            Err(why) => return Ok(unreadable(bucket, key, &why)),
+        };
         let verdict = loop {
-            let verdict = self.verdict(&object).await?;
+            let verdict = self.verdict(Place { bucket: &bucket, key: &key }, &object).await?;
             if !verdict.is_bad() {
                 break verdict;
             }
             // What is replaced meanwhile is gone for a good reason.
-            match store.object(&bucket, &key)? {
-                Some(now) if now.segments == object.segments => break verdict,
-                Some(now) => object = now,
-                None => break Verdict::Sound,
+            match store.object(&bucket, &key) {
+                Ok(Some(now)) if now.segments == object.segments => break verdict,
+                Ok(Some(now)) => object = now,
+                Ok(None) => break Verdict::Sound,
+                Err(why @ StoreError::Damaged(_)) => return Ok(unreadable(bucket, key, &why)),
+                Err(error) => return Err(error.into()),
             }
         };
         let action = self.act(&bucket, &key, &object, &verdict).await?;
@@ -293,11 +316,14 @@ impl Pass {
         }
     }
 
-    async fn verdict(&self, object: &Object) -> Result<Verdict, ScrubError> {
-        let key = self.scrub.keys.for_old(&object.rest, &Asked::default());
+    async fn verdict(&self, place: Place<'_>, object: &Object) -> Result<Verdict, ScrubError> {
+        let key = self.scrub.keys.for_old(place, &object.rest, &Asked::default());
         let mut unchecked = None;
         for segment in &object.segments {
-            let file = match self.scrub.store.open_segment(segment) {
+            let (store, of) = (self.scrub.store.clone(), segment.clone());
+            // It waits for the disk.
+            let opened = tokio::task::spawn_blocking(move || store.open_on_disk(&of)).await;
+            let file = match opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) {
                 Ok(file) => Arc::new(file),
                 Err(StoreError::NotFound) => {
                     return Ok(Verdict::Missing(format!("data file {:016x} is not there", segment.id)));
@@ -314,8 +340,13 @@ impl Pass {
             };
             let mut chain = plain(object.rest.compression, key, segment.id, 0);
             chain.push(Op::Expect { digest: Operator::Md5, value: segment.md5.to_vec() });
-            let piece =
-                Piece { file, segment: segment.id, range: 0..segment.stored, chain, length: segment.size };
+            let piece = Piece {
+                data: Data::Open(file),
+                segment: segment.id,
+                range: 0..segment.stored,
+                chain,
+                length: segment.size,
+            };
             if let Some(verdict) = self.read(segment, &piece).await? {
                 return Ok(verdict);
             }

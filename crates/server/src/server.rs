@@ -1,13 +1,15 @@
 //! Listens, and serves connections within limits until it is told to stop.
 
+use crate::access::{Access, Anonymous};
 use crate::api::Api;
-use crate::connection;
+use crate::connection::{self, Newcomers};
 use crate::path::DataPath;
 use crate::rest::Keys;
 use crate::status::StatusFor;
 use crate::store::Store;
 use crate::tls::{self, Tls};
-use crate::users::{Anonymous, Users};
+use crate::users::Users;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use std::io;
@@ -15,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
 /// How a server serves.
 #[derive(Clone, Debug)]
@@ -24,7 +26,7 @@ pub struct Config {
     pub users: Users,
     /// What those may do who don't say who they are.
     pub anonymous: Anonymous,
-    /// Connections at a time; others wait in the kernel's queue.
+    /// Connections at a time. Where there is one more, one that only waits for a request gives way; others wait in the kernel's queue.
     pub connections: usize,
     /// Ends a connection on which no request comes for so long.
     pub idle: Duration,
@@ -34,6 +36,8 @@ pub struct Config {
     pub verify: bool,
     /// TLS in front of every connection.
     pub tls: Option<Tls>,
+    /// Takes keys of customers over plain connections from other machines, too.
+    pub keys_in_the_open: bool,
     /// Who may see figures and the status page.
     pub status_for: StatusFor,
 }
@@ -46,6 +50,7 @@ pub struct Shared {
     pub(crate) store: Arc<Store>,
     /// Whoever asks for the engine's health.
     pub(crate) asks: Mutex<()>,
+    pub(crate) newcomers: Arc<Newcomers>,
     places: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 }
@@ -53,8 +58,12 @@ pub struct Shared {
 impl Shared {
     /// Connections that are open.
     pub(crate) fn connections(&self) -> usize {
-        // The place for the next one is taken before it comes.
-        self.config.connections.saturating_sub(self.places.available_permits()).saturating_sub(1)
+        self.config.connections.saturating_sub(self.places.available_permits())
+    }
+
+    /// Whether nobody on the way can read what comes from there.
+    pub(crate) fn is_secure(&self, peer: SocketAddr) -> bool {
+        self.config.tls.is_some() || self.config.keys_in_the_open || is_this_machine(peer)
     }
 
     /// The server is to stop: connections end after the answer that they are at.
@@ -70,11 +79,17 @@ impl Shared {
     }
 }
 
-/// What s3s may keep in memory of a request. The longest body that is no object's data completes an upload of 10000 parts, or
-/// deletes 1000 objects of the longest names. Forms are refused, though s3s reads them first.
+fn is_this_machine(peer: SocketAddr) -> bool {
+    peer.ip().to_canonical().is_loopback()
+}
+
+/// Longest body in bytes that is no object's data: it completes an upload of 10000 parts, or deletes 1000 objects of the longest names.
+pub(crate) const ORDER_MAX: u64 = 8 << 20;
+
+/// What s3s may keep in memory of a request. Forms are refused, though s3s reads them first.
 fn limits() -> S3Config {
     let mut limits = S3Config::default();
-    limits.xml_max_body_size = 8 << 20;
+    limits.xml_max_body_size = ORDER_MAX as usize;
     limits.post_object_max_file_size = 64 << 10;
     limits.form_max_field_size = 16 << 10;
     limits.form_max_fields_size = 64 << 10;
@@ -103,20 +118,42 @@ impl Server {
         keys: Keys,
         stop: watch::Receiver<bool>,
     ) -> io::Result<Server> {
-        let listener = TcpListener::bind(address).await?;
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Server::on(listener, config, store, path, keys, stop)
+    }
+
+    /// On a socket that listens already, and does not block.
+    ///
+    /// # Errors
+    ///
+    /// The runtime can't have it.
+    pub fn on(
+        listener: std::net::TcpListener,
+        config: Config,
+        store: Arc<Store>,
+        path: Arc<DataPath>,
+        keys: Keys,
+        stop: watch::Receiver<bool>,
+    ) -> io::Result<Server> {
+        let listener = TcpListener::from_std(listener)?;
+        let access = Access::new(config.users.clone(), config.anonymous, store.clone());
         let mut builder = S3ServiceBuilder::new(Api {
+            access: access.clone(),
             store: store.clone(),
             path: path.clone(),
             keys,
             verify: config.verify,
         });
         builder.set_auth(config.users.clone());
-        builder.set_access(config.anonymous);
+        builder.set_access(access);
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
         let places = Arc::new(Semaphore::new(config.connections));
         let service = builder.build();
         let (asks, of_shared) = (Mutex::new(()), places.clone());
-        let shared = Arc::new(Shared { config, service, path, store, asks, places: of_shared, stop });
+        let newcomers = Arc::default();
+        let shared =
+            Arc::new(Shared { config, service, path, store, asks, newcomers, places: of_shared, stop });
         Ok(Server { listener, shared, places })
     }
 
@@ -131,13 +168,18 @@ impl Server {
 
     /// Serves until it is to stop, and then until the answers under way are sent, at most for `grace`.
     pub async fn run(self, grace: Duration) {
+        tokio::select! {
+            () = self.accept() => {}
+            () = self.shared.stopped() => {}
+        }
+        let all = u32::try_from(self.shared.config.connections).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
+    }
+
+    /// Accepts connections for ever.
+    async fn accept(&self) {
         loop {
-            let place = self.places.clone().acquire_owned().await.expect("it is never closed");
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                () = self.shared.stopped() => break,
-            };
-            let (stream, peer) = match accepted {
+            let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, or the peer is gone already: the others go on.
@@ -146,18 +188,46 @@ impl Server {
                     continue;
                 }
             };
+            let place = self.place().await;
             // Answers are whole when they are written.
             let _ = stream.set_nodelay(true);
+            // What a client does not take, the kernel does not keep for ever.
+            let untaken = u32::try_from(self.shared.path.patience().most().as_millis() * 2);
+            let _ = set_tcp_user_timeout(&stream, untaken.unwrap_or(u32::MAX));
             let shared = self.shared.clone();
             tokio::spawn(async move {
                 match shared.config.tls.clone() {
                     Some(tls) => tls::serve(stream, peer, &tls, shared).await,
-                    None => connection::serve(stream, peer, shared).await,
+                    None => drop(connection::serve(stream, peer, shared).await),
                 }
                 drop(place);
             });
         }
-        let all = u32::try_from(self.shared.config.connections).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(grace, self.places.acquire_many(all)).await;
+    }
+
+    /// Waits for a place for a connection. Where there is none, one that only waits for a request gives way.
+    async fn place(&self) -> OwnedSemaphorePermit {
+        const RETRY: Duration = Duration::from_millis(50);
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return place;
+        }
+        loop {
+            self.shared.newcomers.send_one_away();
+            if let Ok(place) = tokio::time::timeout(RETRY, self.places.clone().acquire_owned()).await {
+                return place.expect("it is never closed");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_stays_on_this_machine_is_secure_without_tls() {
+        let is = |peer: &str| is_this_machine(peer.parse().unwrap());
+        assert!(is("127.0.0.1:1") && is("127.8.9.1:1") && is("[::1]:1") && is("[::ffff:127.0.0.1]:1"));
+        assert!(!is("192.0.2.1:1") && !is("10.0.0.1:1") && !is("[::ffff:192.0.2.1]:1") && !is("[fe80::1]:1"));
     }
 }

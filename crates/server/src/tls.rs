@@ -39,6 +39,9 @@ pub enum TlsError {
         /// What it lacks.
         error: pem::Error,
     },
+    /// Others than its owner and group may read the key.
+    #[error(transparent)]
+    Open(#[from] crate::secrets::Open),
     /// The certificate file has no certificate.
     #[error("{0}: no certificate in PEM")]
     Empty(String),
@@ -74,10 +77,11 @@ impl Tls {
         if chain.is_empty() {
             return Err(TlsError::Empty(named(certificate)));
         }
-        let key = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
+        crate::secrets::check(key)?;
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let builder = builder.with_safe_default_protocol_versions()?.with_no_client_auth();
-        let mut config = builder.with_single_cert(chain, key)?;
+        let mut config = builder.with_single_cert(chain, secret)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Tls(TlsAcceptor::from(Arc::new(config))))
     }
@@ -85,7 +89,13 @@ impl Tls {
 
 /// Serves a connection over TLS until one side ends it.
 pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared: Arc<Shared>) {
-    let accepted = match timeout(shared.config.head_timeout, tls.0.accept(stream)).await {
+    let (newcomer, away) = shared.newcomers.enter();
+    let accepted = tokio::select! {
+        accepted = timeout(shared.config.head_timeout, tls.0.accept(stream)) => accepted,
+        () = away.notified() => return tracing::debug!(%peer, "a connection without TLS gives way to a new one"),
+    };
+    drop(newcomer);
+    let accepted = match accepted {
         Ok(Ok(accepted)) => accepted,
         Ok(Err(error)) => return tracing::debug!(%error, %peer, "no TLS"),
         Err(_) => return tracing::debug!(%peer, "no TLS in time"),
@@ -113,8 +123,13 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared
     let answered = async {
         tokio::pin!(served, outward);
         tokio::select! {
-            () = &mut served => drop(timeout(idle, outward).await),
-            () = &mut outward => served.await,
+            // Where the connection broke or gave way, nobody waits for the client to take the rest.
+            ended = &mut served => {
+                if ended.is_ok() {
+                    let _ = timeout(idle, outward).await;
+                }
+            }
+            () = &mut outward => drop(served.await),
         }
     };
     tokio::select! {

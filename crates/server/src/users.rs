@@ -1,26 +1,44 @@
-//! Who may do what: users from a file, and anonymous readers where they are asked for.
+//! The users: their secret keys, and which buckets each may read, write or administer.
+//!
+//! The list is text, a user a line:
+//!
+//! ```text
+//! # access key, secret key, rights
+//! alice  secret-of-alice  admin
+//! bob    secret-of-bob    read:* write:inbox,bob-* none:private
+//! ```
 
-use crate::connection::Exchange;
-use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
-/// The users and their secret keys.
+/// The users. Clones share one list, which [`Users::replace`] changes for all of them.
 #[derive(Clone)]
-pub struct Users(Arc<HashMap<String, String>>);
+pub struct Users(Arc<RwLock<List>>);
 
-/// Why a list of users can't be had.
+/// Users by their access keys.
+type List = HashMap<String, User>;
+
+#[derive(Clone)]
+struct User {
+    secret: String,
+    rights: Rights,
+}
+
+/// Why a list of users is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// The file can't be read.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    /// Others than its owner and group may read the file.
+    #[error(transparent)]
+    Open(#[from] crate::secrets::Open),
     /// A line is not a user.
     #[error(
-        "line {line}: a user is an access key of 3 to 128 characters and a secret key of 8 or more, with a blank between them"
+        "line {line}: a user is an access key of 3 to 128 characters, a secret key of 8 or more, and rights, with blanks between them"
     )]
     Line {
         /// Which line, from 1.
@@ -34,35 +52,151 @@ pub enum UsersError {
         /// Which key.
         access_key: String,
     },
+    /// A word is not a right.
+    #[error("line {line}: {why}")]
+    Right {
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with which word.
+        why: String,
+    },
     /// Nobody is in the list.
     #[error("there is no user in it: write a line with an access key and a secret key")]
     Nobody,
 }
 
+/// What somebody may do with a bucket. Each includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    /// Nothing.
+    #[default]
+    None,
+    /// Read and list its objects.
+    Read,
+    /// Put and delete its objects, too.
+    Write,
+    /// Make it, delete it, and change its settings, too.
+    Administer,
+}
+
+/// What somebody may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// The same with every bucket.
+    Everywhere(Right),
+    /// What the most specific pattern says that a bucket's name matches: its name, else the longest beginning. Otherwise nothing.
+    Patterns(BTreeMap<Pattern, Right>),
+}
+
+/// Buckets by their names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pattern {
+    /// Those whose names begin so.
+    Beginning(String),
+    /// The one of this name.
+    Name(String),
+}
+
+impl Rights {
+    /// What may be done with that bucket.
+    pub fn on(&self, bucket: &str) -> Right {
+        match self {
+            Rights::Everywhere(right) => *right,
+            Rights::Patterns(patterns) => {
+                let matching = patterns.iter().filter(|(pattern, _)| pattern.matches(bucket));
+                matching
+                    .max_by_key(|(pattern, _)| pattern.weight())
+                    .map(|(_, right)| *right)
+                    .unwrap_or_default()
+            }
+        }
+    }
+
+    /// The rights of a line: no word at all means an administrator, as in lists of the time before there were rights.
+    fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Rights, String> {
+        let words: Vec<&str> = words.collect();
+        if matches!(words[..], [] | ["admin"]) {
+            return Ok(Rights::Everywhere(Right::Administer));
+        }
+        let mut patterns = BTreeMap::new();
+        for word in words {
+            let (right, names) = match word.split_once(':') {
+                Some(("read", names)) => (Right::Read, names),
+                Some(("write", names)) => (Right::Write, names),
+                Some(("none", names)) => (Right::None, names),
+                _ if word == "admin" => return Err("an administrator needs no other right".into()),
+                _ => {
+                    return Err(format!(
+                        "{word:?} is no right: admin, read:BUCKETS, write:BUCKETS or none:BUCKETS"
+                    ));
+                }
+            };
+            for name in names.split(',') {
+                if patterns.insert(Pattern::parse(name)?, right).is_some() {
+                    return Err(format!("{name} has two rights: write includes read"));
+                }
+            }
+        }
+        Ok(Rights::Patterns(patterns))
+    }
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Pattern, String> {
+        let (name, is_beginning) = match text.strip_suffix('*') {
+            Some(beginning) => (beginning, true),
+            None => (text, false),
+        };
+        let usual = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
+        if !name.bytes().all(usual) || (name.is_empty() && !is_beginning) {
+            return Err(format!(
+                "{text:?} is no bucket: write a name, a name's beginning and *, or *; commas and no blanks between"
+            ));
+        }
+        Ok(if is_beginning { Pattern::Beginning(name.into()) } else { Pattern::Name(name.into()) })
+    }
+
+    fn matches(&self, bucket: &str) -> bool {
+        match self {
+            Pattern::Name(name) => name == bucket,
+            Pattern::Beginning(beginning) => bucket.starts_with(beginning),
+        }
+    }
+
+    /// How specific it is: of those that match a name, one has the greatest.
+    fn weight(&self) -> usize {
+        match self {
+            Pattern::Name(_) => usize::MAX,
+            Pattern::Beginning(beginning) => beginning.len(),
+        }
+    }
+}
+
 /// Secret keys are not printed.
 impl std::fmt::Debug for Users {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.list().keys()).finish()
     }
 }
 
 impl Users {
-    /// Reads a file: a line for each user, access key and secret key with blanks between them; `#` begins a comment.
+    /// Reads a file of users.
     ///
     /// # Errors
     ///
     /// [`UsersError`].
     pub fn read(path: &Path) -> Result<Users, UsersError> {
+        crate::secrets::check(path)?;
         Users::parse(&std::fs::read_to_string(path)?)
     }
 
-    /// Users from such a text.
+    /// Users from such a text: a line for each user, with access key, secret key and rights; `#` begins a comment.
     ///
     /// # Errors
     ///
     /// [`UsersError`].
     pub fn parse(text: &str) -> Result<Users, UsersError> {
-        let mut users = HashMap::new();
+        let mut users = List::new();
         for (at, line) in text.lines().enumerate() {
             let line = line.split_once('#').map_or(line, |(line, _)| line).trim();
             if line.is_empty() {
@@ -70,64 +204,48 @@ impl Users {
             }
             let number = at + 1;
             let mut words = line.split_whitespace();
-            let (Some(access), Some(secret), None) = (words.next(), words.next(), words.next()) else {
+            let (Some(access), Some(secret)) = (words.next(), words.next()) else {
                 return Err(UsersError::Line { line: number });
             };
             if !(3..=128).contains(&access.len()) || secret.len() < 8 || access.contains('/') {
                 return Err(UsersError::Line { line: number });
             }
-            if users.insert(access.to_string(), secret.to_string()).is_some() {
+            let rights = Rights::parse(words).map_err(|why| UsersError::Right { line: number, why })?;
+            let user = User { secret: secret.to_string(), rights };
+            if users.insert(access.to_string(), user).is_some() {
                 return Err(UsersError::Twice { line: number, access_key: access.to_string() });
             }
         }
-        if users.is_empty() { Err(UsersError::Nobody) } else { Ok(Users(Arc::new(users))) }
+        if users.is_empty() { Err(UsersError::Nobody) } else { Ok(Users(Arc::new(RwLock::new(users)))) }
+    }
+
+    fn list(&self) -> std::sync::RwLockReadGuard<'_, List> {
+        self.0.read().expect("nobody panics with it")
+    }
+
+    /// Has these users be those of `other` from now on.
+    pub fn replace(&self, other: &Users) {
+        let list = other.list().clone();
+        *self.0.write().expect("nobody panics with it") = list;
     }
 
     /// The access keys.
-    pub fn access_keys(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+    pub fn access_keys(&self) -> Vec<String> {
+        self.list().keys().cloned().collect()
+    }
+
+    /// What the user of that access key may do: nothing, if there is none (any more).
+    pub fn rights(&self, access_key: &str) -> Rights {
+        let nothing = Rights::Everywhere(Right::None);
+        self.list().get(access_key).map_or(nothing, |user| user.rights.clone())
     }
 }
 
 #[async_trait::async_trait]
 impl S3Auth for Users {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let secret = self.0.get(access_key);
-        secret.map(|secret| SecretKey::from(secret.as_str())).ok_or_else(|| s3_error!(InvalidAccessKeyId))
-    }
-}
-
-/// What those may do who do not say who they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Anonymous {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// Read objects, and list them.
-    Read,
-    /// Everything.
-    All,
-}
-
-#[async_trait::async_trait]
-impl S3Access for Anonymous {
-    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        // For the log and the metrics.
-        let operation = context.s3_op().name().to_string();
-        if let Some(exchange) = context.extensions_mut().get::<Arc<Exchange>>() {
-            exchange.name(operation.clone());
-        }
-        let reads =
-            ["GetObject", "HeadObject", "ListObjects", "ListObjectsV2", "HeadBucket", "GetBucketLocation"];
-        let allowed = match self {
-            Anonymous::All => true,
-            Anonymous::Read => reads.contains(&operation.as_str()),
-            Anonymous::Nothing => false,
-        };
-        if context.credentials().is_some() || allowed {
-            return Ok(());
-        }
-        Err(s3_error!(AccessDenied, "the request is not signed"))
+        let secret = self.list().get(access_key).map(|user| SecretKey::from(user.secret.as_str()));
+        secret.ok_or_else(|| s3_error!(InvalidAccessKeyId))
     }
 }
 
@@ -138,11 +256,68 @@ mod tests {
     #[test]
     fn users_come_from_lines() {
         let users = Users::parse("# who\nalice secret-of-alice  # admin\n\n bob\tsecret-of-bob\n").unwrap();
-        assert_eq!(users.0["bob"], "secret-of-bob");
+        assert_eq!(users.list()["bob"].secret, "secret-of-bob");
         assert!(!format!("{users:?}").contains("secret"));
         for bad in ["", "# nobody", "alice", "alice short", "a b c", "al secret-of-al", "x/y secret-of-xy"] {
             assert!(Users::parse(bad).is_err(), "{bad}");
         }
         assert!(matches!(Users::parse("bob 12345678\nbob 12345678"), Err(UsersError::Twice { line: 2, .. })));
+    }
+
+    #[test]
+    fn the_most_specific_pattern_decides() {
+        let line = "bob secret-of-bob read:* write:in-*,photos none:in-private none:in-sec*";
+        let rights = Users::parse(line).unwrap().rights("bob");
+        let cases = [
+            ("any", Right::Read),
+            ("photos", Right::Write),
+            ("photos2", Right::Read),
+            ("in-", Right::Write),
+            ("in-box", Right::Write),
+            ("in-private", Right::None),
+            ("in-private2", Right::Write),
+            ("in-secret", Right::None),
+        ];
+        for (bucket, right) in cases {
+            assert_eq!(rights.on(bucket), right, "{bucket}");
+        }
+        let few = Users::parse("bob secret-of-bob read:photos").unwrap();
+        assert_eq!(few.rights("bob").on("other"), Right::None);
+        assert_eq!(few.rights("alice").on("photos"), Right::None);
+    }
+
+    #[test]
+    fn who_has_no_rights_listed_administers() {
+        for line in ["bob secret-of-bob", "bob secret-of-bob admin"] {
+            assert_eq!(Users::parse(line).unwrap().rights("bob").on("any"), Right::Administer);
+        }
+    }
+
+    #[test]
+    fn what_is_no_right_is_refused_and_named() {
+        let cases = [
+            ("reads:photos", "\"reads:photos\" is no right"),
+            ("photos", "\"photos\" is no right"),
+            ("read:", "\"\" is no bucket"),
+            ("read:a,,b", "\"\" is no bucket"),
+            ("read:Photos", "\"Photos\" is no bucket"),
+            ("read:a*b", "\"a*b\" is no bucket"),
+            ("read:a write:a", "a has two rights"),
+            ("admin read:a", "no other right"),
+            ("read:a admin", "no other right"),
+        ];
+        for (words, expected) in cases {
+            let error = Users::parse(&format!("# x\nbob secret-of-bob {words}")).unwrap_err().to_string();
+            assert!(error.starts_with("line 2: ") && error.contains(expected), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_list_can_be_replaced() {
+        let users = Users::parse("bob secret-of-bob read:a").unwrap();
+        let shared = users.clone();
+        users.replace(&Users::parse("eve secret-of-eve write:a").unwrap());
+        assert_eq!(shared.access_keys(), ["eve"]);
+        assert_eq!(shared.rights("bob").on("a"), Right::None);
     }
 }

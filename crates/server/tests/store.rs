@@ -304,3 +304,27 @@ fn a_common_prefix_is_skipped_not_walked() {
     let (whole, grouped) = (best(None, 4001), best(Some("/"), 2));
     assert!(grouped * 20 < whole, "{grouped:?} for two entries, {whole:?} for 4001");
 }
+
+/// Changes the number in the database that says of which format it is; says which it was.
+fn format(dir: &Path, new: u64) -> u64 {
+    let state = redb::TableDefinition::<&str, u64>::new("state");
+    let database = redb::Database::open(dir.join("meta.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let old = transaction.open_table(state).unwrap().insert("format", new).unwrap().unwrap().value();
+    transaction.commit().unwrap();
+    old
+}
+
+#[test]
+fn a_folder_of_an_earlier_format_is_taken_and_one_of_a_later_is_not() {
+    let (dir, store) = with_bucket();
+    put(&store, "k", b"data");
+    drop(store);
+    let current = format(dir.path(), 1);
+    let store = open(dir.path());
+    assert_eq!(get(&store, "k").unwrap(), b"data");
+    drop(store);
+    assert_eq!(format(dir.path(), current + 1), current, "an earlier program does not read it any more");
+    let refused = Store::open(dir.path(), Options::default());
+    assert!(matches!(refused, Err(StoreError::Format { found, .. }) if found == current + 1));
+}

@@ -318,7 +318,9 @@ impl Rig {
             found.sort();
             let page: Vec<_> = page.into_iter().map(|(key, _, is_prefix)| (key, is_prefix)).collect();
             assert_eq!(found, page, "{listing:?}");
-            assert!(listed.objects.iter().all(|(key, object)| objects[key] == *object));
+            // A page has no segments.
+            let light = |object: &Object| Object { segments: Vec::new(), ..object.clone() };
+            assert!(listed.objects.iter().all(|(key, object)| light(&objects[key]) == *object));
             let more = !expected.is_empty() && listing.max > 0;
             assert_eq!(listed.next.is_some(), more);
             match listed.next {
@@ -405,7 +407,8 @@ impl Rig {
             let after = walked.last().map(|(bucket, key, _)| (bucket.clone(), key.clone()));
             match self.store().objects_after(after, 3).unwrap() {
                 some if some.is_empty() => break,
-                some => walked.extend(some),
+                some => walked
+                    .extend(some.into_iter().map(|(bucket, key, object)| (bucket, key, object.unwrap()))),
             }
         }
         assert_eq!(walked, all);

@@ -20,6 +20,9 @@ pub enum VfioError {
     /// Another function of its group has a kernel driver.
     #[error("another function of {0}'s IOMMU group is in use")]
     Group(String),
+    /// Somebody uses it: what is done with it.
+    #[error("{0} is in use: {1}")]
+    InUse(String, String),
     /// It has no such thing.
     #[error("{0} has no {1}")]
     Missing(String, &'static str),

@@ -3,7 +3,9 @@
 //! # Architecture
 //!
 //! ```text
-//!   bind        a function is taken from its kernel driver and given to vfio-pci
+//!   take        a function that nobody uses is taken from its kernel driver and given to vfio-pci
+//!   bind        the same, whoever uses it
+//!   in_use      who does, by what sys reads
 //!   Container   an address space of the IOMMU, for all functions in it
 //!     map         memory of this process (Buffer) or another function's BAR, at a bus address of our choice
 //!   Function    one function in a container
@@ -28,11 +30,14 @@ mod bind;
 mod container;
 mod error;
 mod function;
+pub mod in_use;
 mod ioctl;
 mod mapping;
+pub mod sys;
 
 pub use bind::{address, bind, class, driver, functions, id, unbind};
 pub use container::{Access, Buffer, Container};
 pub use error::VfioError;
 pub use function::Function;
+pub use in_use::take;
 pub use mapping::Mapping;

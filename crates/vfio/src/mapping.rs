@@ -126,7 +126,7 @@ impl Mapping {
     /// As [`Mapping::read32`], and where the mapping is read-only.
     pub fn write32(&self, offset: u64, value: u32) {
         assert!(self.writable, "a store to read-only memory");
-        fence(Ordering::SeqCst);
+        before_register();
         // SAFETY: as in `read32`, and the mapping is writable.
         unsafe { self.register(offset, 4).cast::<u32>().write_volatile(value) }
     }
@@ -148,7 +148,7 @@ impl Mapping {
     /// As [`Mapping::write32`], with 8.
     pub fn write64(&self, offset: u64, value: u64) {
         assert!(self.writable, "a store to read-only memory");
-        fence(Ordering::SeqCst);
+        before_register();
         // SAFETY: as in `write32`.
         unsafe { self.register(offset, 8).cast::<u64>().write_volatile(value) }
     }
@@ -258,6 +258,17 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(bytes);
     array
+}
+
+/// What was stored to memory before is seen by a device before the store to its register that follows. Among processors a fence orders memory
+/// alone: Arm's (`dmb ish`) does not reach devices, which takes a `dsb` of the whole system. Tested on x86-64, where the fence is enough.
+fn before_register() {
+    fence(Ordering::SeqCst);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier touches neither memory nor registers.
+    unsafe {
+        std::arch::asm!("dsb st", options(nostack, preserves_flags));
+    }
 }
 
 #[cfg(test)]

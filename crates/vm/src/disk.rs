@@ -12,9 +12,42 @@ use crate::tools::Tools;
 ///
 /// Where the file cannot be made, or mkfs.ext4 fails.
 pub fn ext4(tools: &Tools, image: &Path, bytes: u64, contents: &Path) -> Result<(), Error> {
+    ext4_with(tools, image, bytes, contents, &[])
+}
+
+/// The same, with options of mkfs.ext4.
+///
+/// # Errors
+///
+/// As [`ext4`].
+pub fn ext4_with(
+    tools: &Tools,
+    image: &Path,
+    bytes: u64,
+    contents: &Path,
+    options: &[&str],
+) -> Result<(), Error> {
     blank(image, bytes)?;
     let mut mkfs = tools.mkfs_ext4();
-    mkfs.args(["-q", "-F", "-b", "4096", "-d"]).arg(contents).arg(image);
+    mkfs.args(["-q", "-F", "-b", "4096"]).args(options).arg("-d").arg(contents).arg(image);
+    error::run(&mut mkfs).map(|_| ())
+}
+
+/// Makes a sparse image of so many bytes, at least 300 MiB, with an empty XFS file system, which shares blocks between files or not.
+///
+/// # Errors
+///
+/// Where the file cannot be made, or mkfs.xfs is not to be had or fails.
+pub fn xfs(
+    tools: &Tools,
+    image: &Path,
+    bytes: u64,
+    shares: bool,
+    report: &dyn Fn(&str),
+) -> Result<(), Error> {
+    blank(image, bytes)?;
+    let mut mkfs = tools.mkfs_xfs(report)?;
+    mkfs.args(["-q", "-f", "-m", if shares { "reflink=1" } else { "reflink=0" }]).arg(image);
     error::run(&mut mkfs).map(|_| ())
 }
 

@@ -60,6 +60,7 @@ pub struct Tools {
     qemu: Program,
     mkfs: Program,
     guest: PathBuf,
+    cache: PathBuf,
 }
 
 impl Tools {
@@ -114,9 +115,9 @@ impl Tools {
         lock.lock().map_err(error::at(cache))?;
         let mut fetch = Fetch { cache, report, apt: None };
         let qemu = fetch.qemu()?;
-        let mkfs = fetch.mkfs()?;
+        let mkfs = fetch.mkfs("mkfs.ext4", "e2fsprogs")?;
         let guest = fetch.guest(flavour)?;
-        Ok(Tools { qemu, mkfs, guest })
+        Ok(Tools { qemu, mkfs, guest, cache: cache.to_owned() })
     }
 
     /// QEMU, with what it takes to find its firmware.
@@ -133,6 +134,18 @@ impl Tools {
     /// mkfs.ext4.
     pub fn mkfs_ext4(&self) -> Command {
         self.mkfs.command()
+    }
+
+    /// mkfs.xfs, fetched where this machine has none: 2 MB.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tools::find`].
+    pub fn mkfs_xfs(&self, report: &dyn Fn(&str)) -> Result<Command, Error> {
+        let lock = File::create(self.cache.join("lock")).map_err(error::at(&self.cache))?;
+        lock.lock().map_err(error::at(&self.cache))?;
+        let program = Fetch { cache: &self.cache, report, apt: None }.mkfs("mkfs.xfs", "xfsprogs")?;
+        Ok(program.command())
     }
 
     /// The kernel's image.
@@ -229,18 +242,18 @@ impl Fetch<'_> {
         }
     }
 
-    fn mkfs(&mut self) -> Result<Program, Error> {
-        let here =
-            ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(|folder| Path::new(folder).join("mkfs.ext4"));
+    /// A program that makes file systems, of this machine or of a package.
+    fn mkfs(&mut self, name: &str, package: &str) -> Result<Program, Error> {
+        let here = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(|folder| Path::new(folder).join(name));
         if let Some(path) = here.into_iter().find(|path| path.exists()) {
             return Ok(Program { path, root: None });
         }
-        let root = self.cache.join("e2fsprogs");
+        let root = self.cache.join(package);
         if !root.exists() {
-            (self.report)("fetching mkfs.ext4 from Debian's packages (once)");
-            self.fill(&root, |apt, root| apt.closure(&["e2fsprogs"], root))?;
+            (self.report)(&format!("fetching {name} from Debian's packages (once)"));
+            self.fill(&root, |apt, root| apt.closure(&[package], root))?;
         }
-        Ok(Program { path: root.join("usr/sbin/mkfs.ext4"), root: Some(root) })
+        Ok(Program { path: root.join("usr/sbin").join(name), root: Some(root) })
     }
 
     fn guest(&mut self, flavour: Flavour) -> Result<PathBuf, Error> {

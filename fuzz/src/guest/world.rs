@@ -224,8 +224,6 @@ impl World {
         self.reset_devices();
         self.card.front().reset();
         self.law.stop();
-        let mut watch = Watch { port: self.fabric.port(self.card_id), law: &mut self.law };
-        self.card.silenced(&mut watch);
         self.settle();
     }
 

@@ -3,6 +3,8 @@
 //! The file is 16 bytes of [`MAGIC`] and a u64 in this machine's byte order for each [`Counter`]. It is mapped by the
 //! processes, so that what was counted survives whatever ends them.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// How the file begins.
@@ -85,6 +87,17 @@ impl Counter {
     }
 }
 
+/// Why a process of this user must not count in the file; none where it may. Who can cut the file short kills every process that has it
+/// mapped.
+pub fn refusal(file: &Metadata, user: u32) -> Option<&'static str> {
+    match file.uid() {
+        _ if !file.is_file() => Some("it is no regular file"),
+        owner if owner != 0 && owner != user => Some("it belongs to another user"),
+        _ if file.mode() & 0o022 != 0 => Some("other users may write it (chmod go-w)"),
+        _ => None,
+    }
+}
+
 /// Reads the file: each counter with its value.
 ///
 /// # Errors
@@ -96,9 +109,10 @@ pub fn read(path: &Path) -> std::io::Result<Vec<(Counter, u64)>> {
     parse(&std::fs::read(path)?).ok_or_else(refused)
 }
 
-/// Each counter with its value; none where the bytes are not such a file.
+/// Each counter with its value; none where the bytes are not such a file. One that is all zeros is just being made.
 pub fn parse(bytes: &[u8]) -> Option<Vec<(Counter, u64)>> {
-    let values = bytes.strip_prefix(&MAGIC).filter(|_| bytes.len() == FILE_SIZE)?;
+    let begins_well = bytes.starts_with(&MAGIC) || bytes.iter().all(|byte| *byte == 0);
+    let values = bytes.get(MAGIC.len()..).filter(|_| begins_well && bytes.len() == FILE_SIZE)?;
     let value = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
     Some(Counter::ALL.into_iter().zip(values.chunks_exact(8).map(value)).collect())
 }

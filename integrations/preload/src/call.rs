@@ -4,10 +4,11 @@ use crate::process;
 use crate::setup::{self, Setup};
 use crate::stream::{Beginning, Cipher, Stop, Stream};
 use crate::streams::{Open, State};
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, Identity};
 use dcs_preload_rules::{Counter, FirstCounter, Rule, key};
 use libc::{c_int, off_t, ssize_t};
 use serde_json::{Map, Value};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the program asked for.
@@ -32,39 +33,72 @@ const PLAIN: Verdict = Verdict::Kernel(Counter::KernelCalls, Counter::KernelByte
 /// One does, and cannot be had.
 const FALLBACK: Verdict = Verdict::Kernel(Counter::FallbackCalls, Counter::FallbackBytes);
 
+thread_local! {
+    /// This thread is in a call: what calls now is a signal handler.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// sendfile(2), for programs.
 pub fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: usize) -> ssize_t {
     let Some(setup) = setup::active() else { return sys::sendfile(out_fd, in_fd, offset, count) };
-    let call = Call { out_fd, in_fd, offset, count };
-    let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call.run(setup)));
-    // Nobody knows how far it came: what the kernel sent now could be sent twice.
-    match verdict.unwrap_or(Verdict::Failed(libc::EIO)) {
-        Verdict::Kernel(calls, bytes) => {
-            let sent = sys::sendfile(out_fd, in_fd, offset, count);
-            process::count(calls, 1);
-            process::count(bytes, u64::try_from(sent).unwrap_or(0));
-            sent
-        }
-        Verdict::Sent(sent) => {
-            process::count(Counter::EngineCalls, 1);
-            process::count(Counter::EngineBytes, sent as u64);
-            sent as ssize_t
-        }
-        Verdict::Failed(errno) => {
-            sys::set_errno(errno);
-            -1
-        }
-    }
+    let before = sys::put_off_cancellation();
+    let sent = Call { out_fd, in_fd, offset, count }.answer(setup);
+    sys::restore_cancellation(before);
+    sent
 }
 
 impl Call {
+    /// What sendfile returns; errno is set.
+    fn answer(&self, setup: &'static Setup) -> ssize_t {
+        let verdict = if INSIDE.replace(true) {
+            self.inside(setup)
+        } else {
+            let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run(setup)));
+            INSIDE.set(false);
+            // Nobody knows how far it came: what the kernel sent now could be sent twice.
+            verdict.unwrap_or(Verdict::Failed(libc::EIO))
+        };
+        match verdict {
+            Verdict::Kernel(calls, bytes) => {
+                let sent = sys::sendfile(self.out_fd, self.in_fd, self.offset, self.count);
+                process::count(calls, 1);
+                process::count(bytes, u64::try_from(sent).unwrap_or(0));
+                sent
+            }
+            Verdict::Sent(sent) => {
+                process::count(Counter::EngineCalls, 1);
+                process::count(Counter::EngineBytes, sent as u64);
+                sent as ssize_t
+            }
+            Verdict::Failed(errno) => {
+                sys::set_errno(errno);
+                -1
+            }
+        }
+    }
+
+    /// A signal handler's call, which interrupts one of the same thread: no lock may be waited for, and no memory asked for.
+    fn inside(&self, setup: &Setup) -> Verdict {
+        match self.ends() {
+            _ if setup.rules.is_empty() || self.count == 0 => PLAIN,
+            None => PLAIN,
+            Some(_) if setup.only_looks() => FALLBACK,
+            Some(_) => failed(),
+        }
+    }
+
+    /// The socket and the regular file, if it is between these.
+    fn ends(&self) -> Option<(libc::stat, libc::stat)> {
+        let socket = sys::stat(self.out_fd).filter(|stat| sys::is_kind(stat, libc::S_IFSOCK))?;
+        let file = sys::stat(self.in_fd).filter(|stat| sys::is_kind(stat, libc::S_IFREG))?;
+        Some((socket, file))
+    }
+
     fn run(&self, setup: &'static Setup) -> Verdict {
         if setup.rules.is_empty() || self.count == 0 {
             return PLAIN;
         }
-        let socket = sys::stat(self.out_fd).filter(|stat| sys::is_kind(stat, libc::S_IFSOCK));
-        let file = sys::stat(self.in_fd).filter(|stat| sys::is_kind(stat, libc::S_IFREG));
-        let (Some(socket), Some(file)) = (socket, file) else { return PLAIN };
+        let Some((socket, file)) = self.ends() else { return PLAIN };
         let found = process::existing().and_then(|state| Some((state, state.find(sys::identity(&socket))?)));
         if let Some((state, slot)) = found {
             let mut open = slot.hold();
@@ -85,14 +119,14 @@ impl Call {
                 }
             }
         }
-        self.begin(setup, &socket, &file)
+        self.begin(setup, &socket, sys::identity(&file))
     }
 
     /// Begins a stream, where a rule applies.
-    fn begin(&self, setup: &'static Setup, socket: &libc::stat, file: &libc::stat) -> Verdict {
+    fn begin(&self, setup: &'static Setup, socket: &libc::stat, file: Identity) -> Verdict {
         let (rule, path) = match self.choose(setup) {
             Choice::Rule(rule, path) if !setup.rules[rule].chain.is_empty() => (rule, path),
-            Choice::Unknown if setup.rules.iter().all(|rule| rule.chain.only_looks()) => return FALLBACK,
+            Choice::Unknown if setup.only_looks() => return FALLBACK,
             Choice::Unknown => {
                 trouble(setup, "the path of the file cannot be found out (no /proc)");
                 return failed();
@@ -106,12 +140,18 @@ impl Call {
             Ok(at) => at,
             Err(errno) => return Verdict::Failed(errno),
         };
-        let end = u64::try_from(file.st_size).unwrap_or(0);
-        // Behind the end there is nothing to be processed.
-        if at >= end {
-            return PLAIN;
-        }
         let chain = &setup.rules[rule].chain;
+        let end = match self.file_end(at) {
+            Ok(End::At(end)) => end,
+            // Not even by the kernel: the file may have grown since.
+            Ok(End::Reached) => return Verdict::Sent(0),
+            Ok(End::Unknown) if chain.only_looks() => return FALLBACK,
+            Ok(End::Unknown) => {
+                trouble(setup, "the file does not tell its size");
+                return failed();
+            }
+            Err(errno) => return Verdict::Failed(errno),
+        };
         let Some(state) = process::state() else {
             trouble(setup, "there was no memory when the library was loaded");
             return if chain.only_looks() { FALLBACK } else { failed() };
@@ -123,7 +163,7 @@ impl Call {
                 return Err("a compressed stream begins where the file begins".to_string());
             }
             let about = self.about(setup, rule, path);
-            let beginning = Beginning { file: sys::identity(file), at, end, chain, cipher, about };
+            let beginning = Beginning { file, at, end, chain, cipher, about };
             Stream::begin(&state.units, beginning)
         });
         // Another thread's, which began meanwhile.
@@ -138,6 +178,24 @@ impl Call {
             }
         }
         self.carry(setup, state, &mut open, at)
+    }
+
+    /// Where the file ends, for who begins at `at`.
+    fn file_end(&self, at: u64) -> Result<End, Errno> {
+        let size = || sys::stat(self.in_fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        let before = size();
+        if at < before {
+            return Ok(End::At(before));
+        }
+        match sys::has_byte(self.in_fd, at) {
+            Ok(true) => {}
+            // Open with O_DIRECT: such a file tells its size.
+            Ok(false) | Err(libc::EINVAL) => return Ok(End::Reached),
+            Err(errno) => return Err(errno),
+        }
+        // It has grown, or its size says nothing (/proc).
+        let now = size();
+        Ok(if at < now { End::At(now) } else { End::Unknown })
     }
 
     /// The first rule that applies.
@@ -192,7 +250,8 @@ impl Call {
     /// Has the stream carry it.
     fn carry(&self, setup: &Setup, state: &State, slot: &mut Option<Open>, at: u64) -> Verdict {
         let Some(open) = slot else { return failed() };
-        let mut carried = open.stream.carry(self.out_fd, self.in_fd, self.count.min(sys::COUNT_MAX));
+        let mut carried =
+            open.stream.carry(&state.units, self.out_fd, self.in_fd, self.count.min(sys::COUNT_MAX));
         // Programs take these as a word to read and write instead: past the chain.
         if let Stop::Errno(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) = carried.stop {
             carried.stop = Stop::Engine;
@@ -244,6 +303,15 @@ impl Call {
             unsafe { self.offset.write_unaligned(to as off_t) };
         }
     }
+}
+
+/// Where a file ends.
+enum End {
+    /// Here, which lies ahead.
+    At(u64),
+    Reached,
+    /// There are bytes, and it does not tell how many.
+    Unknown,
 }
 
 /// Which rule applies.

@@ -14,6 +14,9 @@
 //!        the call            its own thread              the call
 //! ```
 //!
+//! splice holds its pipes' locks while it waits, and the engine's thread needs those of the two pipes. So a splice that may
+//! wait (for the file's disk, for room in a blocking socket) uses a pipe that the engine does not know: [`staging`].
+//!
 //! So the socket's and the file's errors, EAGAIN, SIGPIPE, timeouts and blocking are those of the kernel; no byte is
 //! computed that was not asked for; and while the program serves other connections the engine works on what was fed, all streams of
 //! the process side by side. What a call fed and the socket did not take waits in the stream for the next call.
@@ -25,6 +28,8 @@
 //! | `process` | what is forgotten in a forked child: streams, engines, counters |
 //! | `streams` | the table of streams; ends those whose sockets are gone |
 //! | `stream` | one stream: feed, deliver, end |
+//! | `staging` | pipes in which a call may wait for a file or a socket |
+//! | `patience` | how long a call waits for an engine that does nothing |
 //! | `units` | engines, and pipes for them |
 //! | `record` | the log |
 //! | `sys` | the system calls |
@@ -35,12 +40,17 @@
 //! * A socket that is written by several threads at once gets their bytes in some order, as ever; a digest covers what
 //!   one file contributed.
 //! * Sockets that are no stream sockets (TCP, Unix): no chain is applied.
+//! * sendfile in a signal handler that interrupts one: the kernel carries it where all rules have digests only; otherwise it fails with EIO.
+//!   In a handler that interrupts malloc it may wait for ever, where a rule applies.
+//! * longjmp out of a signal handler that interrupts a call: its stream stays locked.
 //! * TLS in the kernel is not tested. Its sockets are TCP's, so chains are applied, before the kernel encrypts.
 
 mod call;
+mod patience;
 mod process;
 mod record;
 mod setup;
+mod staging;
 mod stream;
 mod streams;
 mod sys;
@@ -48,13 +58,18 @@ mod units;
 
 use libc::{c_int, off_t, size_t, ssize_t};
 
-/// sendfile(2).
+/// sendfile(2). A thread that was cancelled may end when the call has ended: hence "C-unwind".
 ///
 /// # Safety
 ///
 /// As for the C library's: `offset` is NULL or points to an `off_t`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendfile(
+    out_fd: c_int,
+    in_fd: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
     call::sendfile(out_fd, in_fd, offset, count)
 }
 
@@ -64,7 +79,7 @@ pub unsafe extern "C" fn sendfile(out_fd: c_int, in_fd: c_int, offset: *mut off_
 ///
 /// As for [`sendfile`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
+pub unsafe extern "C-unwind" fn sendfile64(
     out_fd: c_int,
     in_fd: c_int,
     offset: *mut off_t,

@@ -7,9 +7,10 @@
 use crate::streams::State;
 use crate::sys::{self, Errno};
 use dcs_preload_rules::Counter;
-use dcs_preload_rules::counters::{FILE_SIZE, MAGIC};
+use dcs_preload_rules::counters::{self, FILE_SIZE, MAGIC};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -51,13 +52,10 @@ pub fn prepare() -> Result<(), Errno> {
 /// Maps the file of counters, which is made where it is not there.
 pub fn share_counters(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
-    // Processes that start at once would take each other's half-made file for something else.
-    file.lock()?;
-    let made = make_counters(&file);
-    // Not left to closing: the mapping keeps the open file, and with it the lock.
-    file.unlock()?;
-    made?;
+    options.read(true).write(true).create(true).truncate(false).mode(0o644);
+    let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    check_owner(&file)?;
+    make_counters(&file)?;
     let mapped = map(FILE_SIZE, libc::MAP_SHARED, file.as_raw_fd());
     let at = mapped.map_err(std::io::Error::from_raw_os_error)?;
     // SAFETY: inside the mapping, behind the magic, whose length is a multiple of the counters' alignment.
@@ -65,19 +63,29 @@ pub fn share_counters(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes an empty file one of counters; any other must be one.
+fn check_owner(file: &File) -> std::io::Result<()> {
+    // SAFETY: it only tells a number.
+    let own = unsafe { libc::geteuid() };
+    let refused = counters::refusal(&file.metadata()?, own);
+    refused.map_or(Ok(()), |what| Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, what)))
+}
+
+/// Makes an empty file one of counters; any other must be one. Processes that start at once all do the same to it, in any order, so that
+/// none waits for another.
 fn make_counters(file: &File) -> std::io::Result<()> {
     use std::io::{Error, ErrorKind};
     use std::os::unix::fs::FileExt;
-    let length = file.metadata()?.len();
-    if length == 0 {
-        let mut bytes = [0; FILE_SIZE];
-        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
-        return file.write_all_at(&bytes, 0);
+    if file.metadata()?.len() == 0 {
+        file.set_len(FILE_SIZE as u64)?;
     }
     let mut magic = [0; MAGIC.len()];
-    if length == FILE_SIZE as u64 && file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC {
-        return Ok(());
+    if file.metadata()?.len() == FILE_SIZE as u64 && file.read_exact_at(&mut magic, 0).is_ok() {
+        match magic {
+            MAGIC => return Ok(()),
+            // With it the file gets its only block: a counter finds no full disk.
+            [0, ..] => return file.write_all_at(&MAGIC, 0),
+            _ => {}
+        }
     }
     Err(Error::new(ErrorKind::InvalidData, "it is there, and no file of counters"))
 }
@@ -119,8 +127,7 @@ pub fn count(counter: Counter, by: u64) {
     }
     let shared = SHARED.load(Ordering::Acquire);
     if !shared.is_null() {
-        // SAFETY: `share_counters` mapped a counter for each place, for good; where the file was cut short since, the
-        // process that cut it is at fault, as with any mapping.
+        // SAFETY: `share_counters` mapped a counter for each place, for good. Only this user or root can cut the file short.
         unsafe { (*shared.add(counter as usize)).fetch_add(by, Ordering::Relaxed) };
     }
 }

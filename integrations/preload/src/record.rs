@@ -41,7 +41,9 @@ impl Record {
     fn open_file(&self) -> std::io::Result<Open> {
         let path = self.path.as_deref().unwrap_or(Path::new(""));
         let mut options = std::fs::OpenOptions::new();
-        let file = options.append(true).create(true).mode(0o640).open(path)?;
+        // A FIFO that nobody reads is no log, and nobody waits for one that is full.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = options.append(true).create(true).mode(0o640).custom_flags(flags).open(path)?;
         let metadata = file.metadata()?;
         Ok(Open {
             fd: sys::out_of_the_way(file.into()).into_raw_fd(),

@@ -6,10 +6,11 @@
 
 use crate::process;
 use crate::record::Record;
-use crate::sys;
+use crate::sys::{self, Identity};
 use dcs_preload_rules::{Config, Counter, Rule};
 use libc::c_int;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use std::os::fd::IntoRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::null_mut;
@@ -24,6 +25,9 @@ pub struct Setup {
     /// /proc, which a changed root hides.
     proc: AtomicI32,
 }
+
+/// How the kernel marks the path of a file that was removed.
+const REMOVED: &str = " (deleted)";
 
 static ACTIVE: AtomicPtr<Setup> = AtomicPtr::new(null_mut());
 
@@ -98,15 +102,40 @@ fn open_proc() -> std::io::Result<c_int> {
 }
 
 impl Setup {
-    /// The path of an open file.
+    /// No rule changes data, so the kernel can stand in for each.
+    pub fn only_looks(&self) -> bool {
+        self.rules.iter().all(|rule| rule.chain.only_looks())
+    }
+
+    /// The open sockets of this process, each with a number that it has.
+    pub fn sockets(&self) -> HashMap<Identity, c_int> {
+        self.ask_proc(sys::sockets).unwrap_or_default()
+    }
+
+    /// The path of an open file; of one that was removed the path that it had.
     pub fn path(&self, fd: c_int) -> Option<String> {
-        sys::path(self.proc.load(Ordering::Relaxed), fd).or_else(|| {
+        let path = self.ask_proc(|proc| sys::path(proc, fd))?;
+        match path.strip_suffix(REMOVED) {
+            // It may be a part of the name.
+            Some(before) if !is_at(fd, &path) => Some(before.to_string()),
+            _ => Some(path),
+        }
+    }
+
+    fn ask_proc<T>(&self, ask: impl Fn(c_int) -> Option<T>) -> Option<T> {
+        ask(self.proc.load(Ordering::Relaxed)).or_else(|| {
             // The program may have closed it, and opened something else in its place: that is not to be closed.
             let opened = open_proc().ok()?;
             self.proc.store(opened, Ordering::Relaxed);
-            sys::path(opened, fd)
+            ask(opened)
         })
     }
+}
+
+/// Whether the path leads to the open file.
+fn is_at(fd: c_int, path: &str) -> bool {
+    let identity = sys::stat(fd).map(|stat| sys::identity(&stat));
+    identity.is_some() && sys::identity_of(path) == identity
 }
 
 /// When the process ends by exit: what is under way is logged, and what was counted.

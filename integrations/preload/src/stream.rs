@@ -1,6 +1,8 @@
 //! One stream: a file on its way through a chain into a socket, over as many calls as the program makes.
 
+use crate::patience::{LOOK_MS, Patience};
 use crate::record::Record;
+use crate::staging::Staging;
 use crate::sys::{self, Errno, Identity};
 use crate::units::{Pipes, Place, Units};
 use dcs::{Completion, Op, Operator, Sink, Source, Transfer, TransferError};
@@ -8,12 +10,12 @@ use dcs_preload_rules::{Chain, Step};
 use libc::c_int;
 use serde_json::{Map, Value, json};
 
-/// How long a call waits for the engine before it looks whether the transfer has failed.
-const LOOK_MS: c_int = 20;
-
 /// Where callers drive the engine: rounds of work, and how long to wait then for what the kernel does for it.
 const ROUNDS: usize = 64;
 const PAUSE_MS: c_int = 1;
+
+/// Less room than this is a page that is not free yet.
+const ROOM_MIN: usize = 4096;
 
 /// Bytes of a block of AES.
 const AES_BLOCK: u64 = 16;
@@ -40,7 +42,10 @@ pub struct Stream {
     resizes: bool,
     changes: bool,
     pipes: Pipes,
+    /// What came out and a blocking socket has not taken yet.
+    staged: Option<Staging>,
     transfer: Progress,
+    patience: Patience,
     place: Place,
     /// Offsets in the file: of the first byte that the chain gets, and of its end.
     first: u64,
@@ -76,8 +81,24 @@ pub enum Stop {
     Enough,
     /// The program is to be told.
     Errno(Errno),
-    /// The transfer has failed.
+    /// The transfer has failed, or the engine does nothing.
     Engine,
+}
+
+/// What a socket took.
+struct Delivered {
+    bytes: usize,
+    /// Less than it was given.
+    is_short: bool,
+}
+
+/// What one splice of the file came to.
+enum Fed {
+    All,
+    /// The pipe is full.
+    Some,
+    /// The file has no more.
+    End,
 }
 
 /// Whether there is more.
@@ -107,7 +128,9 @@ impl Stream {
             resizes,
             changes,
             pipes,
+            staged: None,
             transfer: Progress::Running(transfer),
+            patience: Patience::default(),
             place,
             first,
             end,
@@ -139,31 +162,30 @@ impl Stream {
     }
 
     /// Carries one call.
-    pub fn carry(&mut self, socket: c_int, file: c_int, count: usize) -> Carried {
+    pub fn carry(&mut self, units: &Units, socket: c_int, file: c_int, count: usize) -> Carried {
         let begin = self.reported;
         let goal = self.end.min(begin.saturating_add(count as u64));
+        self.patience.renew();
         let stop = match self.resizes {
-            false => self.carry_same_length(socket, file, goal),
-            true => self.carry_resized(socket, file, goal),
+            false => self.carry_same_length(units, socket, file, goal),
+            true => self.carry_resized(units, socket, file, goal),
         };
         Carried { bytes: (self.reported - begin) as usize, stop }
     }
 
     /// What the socket took is what the program is told.
-    fn carry_same_length(&mut self, socket: c_int, file: c_int, mut goal: u64) -> Stop {
+    fn carry_same_length(&mut self, units: &Units, socket: c_int, file: c_int, mut goal: u64) -> Stop {
         while self.reported < goal {
-            match self.feed(file, goal) {
+            match self.feed(units, file, goal) {
                 Feed::Yes => {}
                 Feed::Shrunk => goal = goal.min(self.fed),
                 // What was fed before comes first.
                 Feed::Failed(errno) if self.fed <= self.reported => return Stop::Errno(errno),
                 Feed::Failed(_) => goal = self.fed,
             }
-            let waiting = sys::waiting(&self.pipes.output);
+            let waiting = self.waiting();
             if waiting == 0 {
-                if self.fed > self.reported && !self.has_ended() {
-                    self.wait(false);
-                } else if self.fed > self.reported {
+                if self.fed > self.reported && (self.has_ended() || !self.wait(false)) {
                     return Stop::Engine;
                 }
                 continue;
@@ -173,12 +195,11 @@ impl Stream {
                 continue;
             }
             let want = waiting.min((goal - self.reported) as usize);
-            match sys::deliver(&self.pipes.output, socket, want) {
-                Ok(bytes) => {
-                    self.sent += bytes as u64;
-                    self.reported += bytes as u64;
+            match self.deliver(units, socket, want) {
+                Ok(delivered) => {
+                    self.reported += delivered.bytes as u64;
                     // The socket is full, or a signal came.
-                    if bytes < want {
+                    if delivered.is_short {
                         return Stop::Enough;
                     }
                 }
@@ -190,22 +211,18 @@ impl Stream {
 
     /// The program is told what was fed; but of the last byte only when all that comes out is with the socket: then
     /// it may close it.
-    fn carry_resized(&mut self, socket: c_int, file: c_int, goal: u64) -> Stop {
+    fn carry_resized(&mut self, units: &Units, socket: c_int, file: c_int, goal: u64) -> Stop {
         let stop = loop {
-            match self.feed(file, goal) {
+            match self.feed(units, file, goal) {
                 Feed::Yes => {}
                 Feed::Shrunk => break Stop::Engine,
                 Feed::Failed(errno) => break Stop::Errno(errno),
             }
-            let waiting = sys::waiting(&self.pipes.output);
+            let waiting = self.waiting();
             if waiting > 0 {
-                match sys::deliver(&self.pipes.output, socket, waiting) {
-                    Ok(bytes) => {
-                        self.sent += bytes as u64;
-                        if bytes < waiting {
-                            break Stop::Errno(sys::why_short(socket));
-                        }
-                    }
+                match self.deliver(units, socket, waiting) {
+                    Ok(delivered) if delivered.is_short => break Stop::Errno(sys::why_short(socket)),
+                    Ok(_) => {}
                     Err(errno) => break Stop::Errno(errno),
                 }
             } else if self.has_ended() {
@@ -216,8 +233,8 @@ impl Stream {
                 return Stop::Enough;
             } else if self.fed == goal && goal < self.end {
                 break Stop::Enough;
-            } else {
-                self.wait(self.fed < goal);
+            } else if !self.wait(self.fed < goal) {
+                break Stop::Engine;
             }
         };
         self.reported = self.reported.max(self.fed.min(self.end - 1));
@@ -225,17 +242,67 @@ impl Stream {
     }
 
     /// Feeds as much as was asked for and the pipe has room for.
-    fn feed(&mut self, file: c_int, goal: u64) -> Feed {
+    fn feed(&mut self, units: &Units, file: c_int, goal: u64) -> Feed {
         while self.fed < goal {
-            match sys::feed(file, self.fed, &self.pipes.input, (goal - self.fed) as usize) {
-                Ok(0) => return Feed::Shrunk,
-                Ok(bytes) => self.fed += bytes as u64,
-                Err(libc::EAGAIN) => break,
+            let room = self.pipes.room();
+            if room < ROOM_MIN {
+                break;
+            }
+            match self.feed_once(units, file, room.min((goal - self.fed) as usize)) {
+                Ok(Fed::End) => return Feed::Shrunk,
+                Ok(Fed::All) => {}
+                Ok(Fed::Some) => break,
                 Err(libc::EINTR) => {}
                 Err(errno) => return Feed::Failed(errno),
             }
         }
         Feed::Yes
+    }
+
+    /// Where the file must be waited for, the engine's pipe is not held.
+    fn feed_once(&mut self, units: &Units, file: c_int, count: usize) -> Result<Fed, Errno> {
+        let mut staging = units.staging()?;
+        let taken = staging.take_file(file, self.fed, count)?;
+        let given = staging.give_pipe(&self.pipes.input);
+        self.fed += given as u64;
+        // What found no room is thrown away with the pipe, and taken from the file again.
+        units.keep_staging(staging);
+        Ok(match given {
+            _ if taken == 0 => Fed::End,
+            given if given < taken => Fed::Some,
+            _ => Fed::All,
+        })
+    }
+
+    /// Gives up to so many bytes of those that came out to the socket; waits as it does. Where that may be long, the engine's pipe is
+    /// not held.
+    fn deliver(&mut self, units: &Units, socket: c_int, want: usize) -> Result<Delivered, Errno> {
+        if self.staged.is_none() && sys::is_nonblocking(socket) {
+            let bytes = sys::deliver(&self.pipes.output, socket, want)?;
+            return Ok(self.delivered(bytes, want));
+        }
+        let mut staging = self.staged.take().map_or_else(|| units.staging(), Ok)?;
+        let more = want.saturating_sub(staging.held());
+        // Where nothing more can be had now, what is there goes.
+        let _ = if more > 0 { staging.take_pipe(&self.pipes.output, more) } else { Ok(0) };
+        let want = want.min(staging.held());
+        let given = staging.give_socket(socket, want);
+        match staging.held() {
+            0 => units.keep_staging(staging),
+            _ => self.staged = Some(staging),
+        }
+        given.map(|bytes| self.delivered(bytes, want))
+    }
+
+    fn delivered(&mut self, bytes: usize, want: usize) -> Delivered {
+        self.patience.renew();
+        self.sent += bytes as u64;
+        Delivered { bytes, is_short: bytes < want }
+    }
+
+    /// Bytes that came out and are to be delivered.
+    fn waiting(&self) -> usize {
+        self.staged.as_ref().map_or(0, Staging::held) + sys::waiting(&self.pipes.output)
     }
 
     /// The transfer has ended, and all that came out of it was delivered.
@@ -244,22 +311,23 @@ impl Stream {
             Progress::Running(transfer) => transfer.is_done(),
             _ => true,
         };
-        is_done && sys::waiting(&self.pipes.output) == 0
+        is_done && self.waiting() == 0
     }
 
-    /// Waits for something to come out, or for room to feed, but not for long.
-    fn wait(&mut self, to_feed: bool) {
+    /// Waits for something to come out, or for room to feed, but not for long. False where the engine is to be given up.
+    fn wait(&mut self, to_feed: bool) -> bool {
         let caller_drives = self.place.caller_drives();
         if caller_drives {
             for _ in 0..ROUNDS {
                 self.work();
                 if sys::waiting(&self.pipes.output) > 0 {
-                    return;
+                    return true;
                 }
             }
         }
         let room = to_feed.then_some(&self.pipes.input);
-        sys::wait(&self.pipes.output, room, if caller_drives { PAUSE_MS } else { LOOK_MS });
+        let in_vain = sys::wait(&self.pipes.output, room, if caller_drives { PAUSE_MS } else { LOOK_MS });
+        caller_drives || !in_vain || !self.patience.is_over(&self.place)
     }
 
     /// A bounded piece of the engine's work, where it has no thread.
@@ -276,16 +344,23 @@ impl Stream {
     /// Ends it, and logs what went through. False where the transfer had failed by itself.
     pub fn end(self, units: &Units, record: &Record, why: &str) -> bool {
         let complete = self.is_complete();
-        let Stream { transfer, pipes, mut about, .. } = self;
+        let Stream { transfer, pipes, place, mut patience, mut about, .. } = self;
+        patience.renew();
         let done = match transfer {
             Progress::Running(transfer) => {
                 if !complete {
                     transfer.cancel();
                 }
-                transfer.wait()
+                patience.finish(transfer, &place)
             }
-            Progress::Done(done) => done,
-            Progress::Between => return false,
+            Progress::Done(done) => Some(done),
+            Progress::Between => None,
+        };
+        let Some(done) = done else {
+            about.insert("ended".into(), why.into());
+            about.insert("error".into(), "the engine did nothing for too long".into());
+            record.line("object", about);
+            return false;
         };
         let (completion, error) = match done {
             Ok(completion) => (completion, None),

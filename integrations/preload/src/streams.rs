@@ -27,7 +27,7 @@ pub struct State {
 #[derive(Default)]
 pub struct Slot(Mutex<Option<Open>>);
 
-/// A stream, and the number that its socket had when it was last used.
+/// A stream, and a number of its socket, as last known.
 pub struct Open {
     pub stream: Stream,
     pub socket: c_int,
@@ -112,10 +112,18 @@ impl State {
     fn sweep(&self, setup: &Setup) {
         let slots: Vec<_> =
             lock(&self.slots).iter().map(|(socket, slot)| (*socket, Arc::clone(slot))).collect();
+        // Sockets by identity, once one was closed: the program may have it by another number.
+        let mut others = None;
         for (socket, slot) in &slots {
             let Some(mut open) = slot.try_hold() else { continue };
-            let is_gone =
-                |open: &mut Open| sys::stat(open.socket).map(|stat| sys::identity(&stat)) != Some(*socket);
+            let is_gone = |open: &mut Open| {
+                if sys::stat(open.socket).map(|stat| sys::identity(&stat)) == Some(*socket) {
+                    return false;
+                }
+                let other = others.get_or_insert_with(|| setup.sockets()).get(socket);
+                open.socket = other.copied().unwrap_or(open.socket);
+                other.is_none()
+            };
             if let Some(open) = open.take_if(is_gone) {
                 self.end(setup, open, "closed");
             }

@@ -1,6 +1,7 @@
 //! The system calls, each with its errno as the error.
 
 use libc::{c_int, c_void, off_t};
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// errno.
@@ -8,6 +9,47 @@ pub type Errno = c_int;
 
 /// A file or socket: device and inode.
 pub type Identity = (u64, u64);
+
+unsafe extern "C-unwind" {
+    // As the C library has them; but they may end the thread, which unwinds its callers.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+    fn pthread_testcancel();
+}
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+const PTHREAD_CANCEL_DEFERRED: c_int = 0;
+
+/// Whether and when this thread may be cancelled.
+#[derive(Clone, Copy)]
+pub struct Cancellation {
+    state: c_int,
+    kind: c_int,
+}
+
+/// Puts off that this thread is cancelled: sendfile(2) itself is no place for that, but calls are that the library makes. What was so before.
+pub fn put_off_cancellation() -> Cancellation {
+    let mut before = Cancellation { state: 0, kind: PTHREAD_CANCEL_DEFERRED };
+    // SAFETY: valid for the writes; with these values neither ends the thread.
+    unsafe {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before.state);
+        pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &mut before.kind);
+    }
+    before
+}
+
+/// As it was before. A thread that is to be cancelled at any time ends here: its callers must have nothing left to drop.
+pub fn restore_cancellation(before: Cancellation) {
+    let mut none = 0;
+    // SAFETY: `none` is valid for the writes.
+    unsafe {
+        pthread_setcancelstate(before.state, &mut none);
+        if before.kind != PTHREAD_CANCEL_DEFERRED {
+            pthread_testcancel();
+            pthread_setcanceltype(before.kind, &mut none);
+        }
+    }
+}
 
 /// Descriptors that the library keeps begin here: programs count on low numbers. Those that the engine makes for itself
 /// (its duplicates of a stream's pipes, its own few) have the lowest that are free.
@@ -54,8 +96,8 @@ pub fn is_kind(stat: &libc::stat, kind: libc::mode_t) -> bool {
     stat.st_mode & libc::S_IFMT == kind
 }
 
-/// Moves bytes of a file, from `offset` on, into a pipe, as far as it has room.
-pub fn feed(file: c_int, offset: u64, pipe: &OwnedFd, count: usize) -> Result<usize, Errno> {
+/// Moves bytes of a file, from `offset` on, into a pipe, as far as it has room; may wait for the disk, with the pipe's lock.
+pub fn splice_file(file: c_int, offset: u64, pipe: &OwnedFd, count: usize) -> Result<usize, Errno> {
     let mut at = offset as libc::loff_t;
     let flags = libc::SPLICE_F_NONBLOCK;
     let to = pipe.as_raw_fd();
@@ -63,23 +105,34 @@ pub fn feed(file: c_int, offset: u64, pipe: &OwnedFd, count: usize) -> Result<us
     check(unsafe { libc::splice(file, &mut at, to, std::ptr::null_mut(), count, flags) })
 }
 
-/// Moves bytes of a pipe into a socket; waits as the socket does.
+/// Moves bytes of a pipe into another, as far as that has room. Never waits.
+pub fn splice_pipe(from: &OwnedFd, to: &OwnedFd, count: usize) -> Result<usize, Errno> {
+    let (from, to, none) = (from.as_raw_fd(), to.as_raw_fd(), std::ptr::null_mut());
+    // SAFETY: no memory is involved; the kernel checks the descriptors.
+    check(unsafe { libc::splice(from, none, to, none, count, libc::SPLICE_F_NONBLOCK) })
+}
+
+/// Moves bytes of a pipe into a socket; waits as the socket does, with the pipe's lock.
 pub fn deliver(pipe: &OwnedFd, socket: c_int, count: usize) -> Result<usize, Errno> {
     let (from, none) = (pipe.as_raw_fd(), std::ptr::null_mut());
     // SAFETY: no memory is involved; the kernel checks the descriptors.
     check(unsafe { libc::splice(from, none, socket, none, count, libc::SPLICE_F_NONBLOCK) })
 }
 
+/// Calls of this socket do not wait.
+pub fn is_nonblocking(socket: c_int) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::fcntl(socket, libc::F_GETFL) & libc::O_NONBLOCK != 0 }
+}
+
 /// What stopped a socket that took less than it was given: it is full, its timeout has passed, or a signal came.
 pub fn why_short(socket: c_int) -> Errno {
-    // SAFETY: no memory is involved.
-    let flags = unsafe { libc::fcntl(socket, libc::F_GETFL) };
     let mut timeout = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut size = std::mem::size_of_val(&timeout) as libc::socklen_t;
     let value = (&raw mut timeout).cast::<c_void>();
     // SAFETY: the value is valid for `size` bytes.
     unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, value, &mut size) };
-    let waits_for_ever = flags & libc::O_NONBLOCK == 0 && timeout.tv_sec == 0 && timeout.tv_usec == 0;
+    let waits_for_ever = !is_nonblocking(socket) && timeout.tv_sec == 0 && timeout.tv_usec == 0;
     if waits_for_ever { libc::EINTR } else { libc::EAGAIN }
 }
 
@@ -99,14 +152,21 @@ pub fn drop_bytes(pipe: &OwnedFd, count: usize) -> usize {
     check(unsafe { libc::read(pipe.as_raw_fd(), bytes.as_mut_ptr().cast::<c_void>(), count) }).unwrap_or(0)
 }
 
-/// Waits until the one pipe can be read or the other, if any, be written, but not for long.
-pub fn wait(readable: &OwnedFd, writable: Option<&OwnedFd>, milliseconds: c_int) {
+/// Waits until the one pipe can be read or the other, if any, be written, but not for long. True where it was in vain.
+pub fn wait(readable: &OwnedFd, writable: Option<&OwnedFd>, milliseconds: c_int) -> bool {
     let end = |fd: c_int, events| libc::pollfd { fd, events, revents: 0 };
     // A negative descriptor is passed over.
     let second = writable.map_or(-1, |pipe| pipe.as_raw_fd());
     let mut ends = [end(readable.as_raw_fd(), libc::POLLIN), end(second, libc::POLLOUT)];
     // SAFETY: the array is valid for its two entries.
-    unsafe { libc::poll(ends.as_mut_ptr(), ends.len() as libc::nfds_t, milliseconds) };
+    unsafe { libc::poll(ends.as_mut_ptr(), ends.len() as libc::nfds_t, milliseconds) == 0 }
+}
+
+/// Bytes that a pipe has room for; where that can't be found out, as little as any pipe has.
+pub fn pipe_size(pipe: &OwnedFd) -> usize {
+    // SAFETY: no memory is involved.
+    let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    usize::try_from(size).unwrap_or(libc::PIPE_BUF)
 }
 
 /// A pipe that nobody waits at, of that size if that is allowed: (reading end, writing end).
@@ -119,6 +179,14 @@ pub fn pipe(size: c_int) -> Result<(OwnedFd, OwnedFd), Errno> {
         libc::fcntl(ends[1], libc::F_SETPIPE_SZ, size);
         Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
+}
+
+/// A byte of a file, if it has one there.
+pub fn has_byte(file: c_int, at: u64) -> Result<bool, Errno> {
+    let mut byte = 0_u8;
+    let to = (&raw mut byte).cast::<c_void>();
+    // SAFETY: the buffer is valid for one byte.
+    check(unsafe { libc::pread(file, to, 1, at as off_t) }).map(|bytes| bytes > 0)
 }
 
 /// A file's position.
@@ -190,6 +258,37 @@ pub fn attribute(file: c_int, name: &str) -> Result<Vec<u8>, Errno> {
     let size = check(unsafe { libc::fgetxattr(file, name.as_ptr(), room, value.len()) })?;
     value.truncate(size);
     Ok(value)
+}
+
+/// The open sockets of this process, each with a number that it has; from a descriptor of /proc.
+pub fn sockets(proc: c_int) -> Option<HashMap<Identity, c_int>> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero. The stream is closed below, and nobody else has it; each entry is read before the next
+    // call for one.
+    unsafe {
+        let folder = libc::openat(proc, c"self/fd".as_ptr(), flags);
+        let stream = libc::fdopendir(folder);
+        if stream.is_null() {
+            libc::close(folder);
+            return None;
+        }
+        let mut sockets = HashMap::new();
+        while let Some(entry) = libc::readdir(stream).as_ref() {
+            let name = std::ffi::CStr::from_ptr(entry.d_name.as_ptr()).to_str().unwrap_or_default();
+            let Ok(fd) = name.parse() else { continue };
+            if let Some(stat) = stat(fd).filter(|stat| is_kind(stat, libc::S_IFSOCK)) {
+                sockets.insert(identity(&stat), fd);
+            }
+        }
+        libc::closedir(stream);
+        Some(sockets)
+    }
+}
+
+/// The identity of what a path names.
+pub fn identity_of(path: &str) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// The path of an open file as /proc tells it, from a descriptor of /proc.

@@ -1,9 +1,10 @@
 //! Engines, and the pipes between which their transfers run.
 
+use crate::staging::Staging;
 use crate::sys::{self, Errno};
 use dcs::{Driver, Engine, Handle, Session};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -22,16 +23,24 @@ const PIPE_SIZE: libc::c_int = 256 * 1024;
 /// Pipes that are kept for the next streams.
 const SPARE_MAX: usize = 32;
 
+/// Pipes for waiting that are kept for the next calls.
+const SPARE_STAGING_MAX: usize = 8;
+
 /// How long nothing is tried again after an engine could not be started.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// No engine has done so many operations.
+const NEVER: u64 = u64::MAX;
 
 /// An engine with one session.
 pub struct Unit {
     session: Session,
     // Dropped after its session; in fact never.
-    _engine: Engine,
+    engine: Engine,
     caller_drives: bool,
     streams: AtomicUsize,
+    /// How many operations it had done when it was given up.
+    stuck_at: AtomicU64,
 }
 
 /// A stream's place in an engine. It is given back when dropped.
@@ -43,6 +52,8 @@ pub struct Pipes {
     pub input: OwnedFd,
     /// Where the processed bytes come out.
     pub output: OwnedFd,
+    /// Bytes that the first one takes.
+    size: usize,
     /// The engine's ends.
     pub source: Handle,
     pub sink: Handle,
@@ -54,6 +65,7 @@ pub struct Units {
     units: Mutex<Vec<Arc<Unit>>>,
     failed: Mutex<Option<Instant>>,
     spare: Mutex<Vec<Pipes>>,
+    spare_staging: Mutex<Vec<Staging>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,7 +76,7 @@ impl Units {
     /// A place in an engine that has one, or in a new one.
     pub fn place(&self) -> Result<Place, String> {
         let mut units = lock(&self.units);
-        if let Some(unit) = units.iter().find(|unit| unit.streams.load(Ordering::Relaxed) < STREAMS) {
+        if let Some(unit) = units.iter().find(|unit| unit.has_place()) {
             return Ok(Place::new(unit));
         }
         let mut failed = lock(&self.failed);
@@ -99,6 +111,39 @@ impl Units {
             spare.push(pipes);
         }
     }
+
+    /// An empty pipe to wait in. Where there is none to be had the stream cannot go on, which is the library's affair: the error is one that
+    /// no program is told of a stream.
+    pub fn staging(&self) -> Result<Staging, Errno> {
+        if let Some(staging) = lock(&self.spare_staging).pop() {
+            return Ok(staging);
+        }
+        Staging::new(PIPE_SIZE).map_err(|_| libc::ENOSYS)
+    }
+
+    /// Keeps it for others, if nothing is in it.
+    pub fn keep_staging(&self, staging: Staging) {
+        let mut spare = lock(&self.spare_staging);
+        if staging.held() == 0 && spare.len() < SPARE_STAGING_MAX {
+            spare.push(staging);
+        }
+    }
+}
+
+impl Unit {
+    fn has_place(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) < STREAMS && !self.is_stuck()
+    }
+
+    fn operations(&self) -> u64 {
+        self.engine.statistics().operations
+    }
+
+    /// It was given up, and has done nothing since.
+    fn is_stuck(&self) -> bool {
+        let stuck_at = self.stuck_at.load(Ordering::Relaxed);
+        stuck_at != NEVER && stuck_at == self.operations()
+    }
 }
 
 /// A process may be forbidden to have threads (vsftpd is): then whoever calls does the work.
@@ -111,7 +156,8 @@ fn start_with(driver: Driver) -> Result<Unit, dcs::Error> {
     let engine = builder.driver(driver).start()?;
     let session = engine.session_with_depth(COMMANDS)?;
     let caller_drives = driver == Driver::Caller;
-    Ok(Unit { session, _engine: engine, caller_drives, streams: AtomicUsize::new(0) })
+    let (streams, stuck_at) = (AtomicUsize::new(0), AtomicU64::new(NEVER));
+    Ok(Unit { session, engine, caller_drives, streams, stuck_at })
 }
 
 /// Signals are for the program's own threads: those that are started here get none from the first moment.
@@ -136,7 +182,13 @@ impl Pipes {
         let (output, sink) = sys::pipe(PIPE_SIZE).map_err(failed)?;
         let handle = |end: OwnedFd| Handle::new(&end).map_err(|error| error.to_string());
         let (input, output) = (sys::out_of_the_way(input), sys::out_of_the_way(output));
-        Ok(Pipes { input, output, source: handle(source)?, sink: handle(sink)? })
+        let size = sys::pipe_size(&input);
+        Ok(Pipes { input, output, size, source: handle(source)?, sink: handle(sink)? })
+    }
+
+    /// Bytes that can be fed at most.
+    pub fn room(&self) -> usize {
+        self.size.saturating_sub(sys::waiting(&self.input))
     }
 }
 
@@ -153,6 +205,21 @@ impl Place {
 
     pub fn session(&self) -> &Session {
         &self.0.session
+    }
+
+    /// What the engine has done so far, in all streams.
+    pub fn operations(&self) -> u64 {
+        self.0.operations()
+    }
+
+    /// The engine was given up, and has done nothing since.
+    pub fn is_stuck(&self) -> bool {
+        self.0.is_stuck()
+    }
+
+    /// Nobody waits for the engine any more, until it does something.
+    pub fn give_up(&self) {
+        self.0.stuck_at.store(self.operations(), Ordering::Relaxed);
     }
 }
 

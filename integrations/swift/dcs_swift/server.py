@@ -20,8 +20,9 @@ from .carrier import CLIENT, DISK, Stopped
 from .counters import Counters
 from .watch import Overdue, Silent, Watch
 
-# A client that was cut short gets its answer when it has sent the rest, or nothing for so long.
+# A client that was cut short gets its answer when it has sent the rest, or nothing for so long; and no later than this.
 _LINGER = 1.0
+_LINGER_LONGEST = 5.0
 
 
 def _plain_socket(environ):
@@ -164,10 +165,11 @@ def _close_after_answer(body):
 
 def _let_finish(sock, left):
     """Reads and drops what the client still sends: a client that is reset before it has the answer would not see why."""
-    until = sock.gettimeout()
-    sock.settimeout(_LINGER)
+    timeout = sock.gettimeout()
+    end = time.monotonic() + _LINGER_LONGEST
     try:
-        while left > 0:
+        while left > 0 and (rest := end - time.monotonic()) > 0:
+            sock.settimeout(min(_LINGER, rest))
             got = len(sock.recv(min(left, 1 << 20)))
             if not got:
                 break
@@ -175,7 +177,7 @@ def _let_finish(sock, left):
     except OSError:
         pass
     finally:
-        sock.settimeout(until)
+        sock.settimeout(timeout)
 
 
 def app_factory(global_conf, **local_conf):

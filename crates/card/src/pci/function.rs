@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::config::{self, Config, Effect, Identity};
 use crate::vfio_user::memory::Memory;
@@ -69,8 +69,10 @@ pub(crate) struct State {
     pub master: AtomicBool,
     /// Where BAR2 lies, 0: nowhere.
     pub memory_address: AtomicU64,
-    /// How often the function was reset or lost its host.
+    /// How often the function was reset or lost its host. Counted when the registers know of it.
     pub resets: AtomicU64,
+    /// Whoever copies to or from others holds it; who takes it to write has seen the last of the copies that were under way.
+    pub copying: RwLock<()>,
     /// BAR2's memory.
     pub memory: Memory,
 }
@@ -100,8 +102,8 @@ impl Function {
         let sizes = [setup.registers, setup.memory, config::vectors_size(setup.vectors)];
         let config = Config::new(setup.identity, sizes, setup.vectors);
         let (memory, file) = Memory::create("dcs-card", setup.memory)?;
-        let (master, memory_address, resets) = Default::default();
-        let state = Arc::new(State { master, memory_address, resets, memory });
+        let (master, memory_address, resets, copying) = Default::default();
+        let state = Arc::new(State { master, memory_address, resets, copying, memory });
         Ok(Function { config, setup, registers, file, table: vec![0; sizes[2] as usize], state })
     }
 
@@ -178,8 +180,8 @@ impl Function {
     fn quiesce(&mut self) {
         self.table.fill(0);
         self.publish();
-        self.state.resets.fetch_add(1, Ordering::AcqRel);
         self.registers.reset();
+        self.state.resets.fetch_add(1, Ordering::AcqRel);
     }
 
     fn inside(&self, region: Region, offset: u64, length: usize) -> Option<()> {
@@ -196,7 +198,12 @@ impl Function {
 
     fn publish(&self) {
         self.state.memory_address.store(self.config.bar(2).unwrap_or(0), Ordering::Release);
-        self.state.master.store(self.config.is_master(), Ordering::Release);
+        let is_master = self.config.is_master();
+        let was = self.state.master.swap(is_master, Ordering::AcqRel);
+        if was && !is_master {
+            // After this nothing reaches others any more that had begun before.
+            drop(self.state.copying.write().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 }
 

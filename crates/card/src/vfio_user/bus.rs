@@ -6,9 +6,10 @@
 //! Where the payload of a message belongs is tried out on the own memory: so the card has to reach that by its bus address
 //! too. With an IOMMU a driver maps BAR2 for the card itself, not for the other devices alone.
 //!
-//! **Order**: writes by message arrive in the order in which they were made, and a read by message behind them. Writes
-//! in place are seen at once, so they may be seen before a write by message that was made earlier: a host that reads guest
-//! memory and then a device's register may find the register not yet written.
+//! **Order**: writes by message arrive in the order in which they were made, and a read by message behind them. Writes in place are seen at once. Of
+//! writes by message those of a register's size (4 bytes, aligned) are posted, so a host that reads guest memory and then a device's
+//! register may find the register not yet written. All others are data, and are there before anything that is written after them: a host that
+//! sees a completion sees what it tells of.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,16 +38,30 @@ pub struct VfioUserBus {
     address: Option<u64>,
     looked: Instant,
     accesses: u64,
+    /// The resets that the owner knows of.
+    known: u64,
 }
 
 impl VfioUserBus {
     pub(super) fn new(link: Arc<Link>) -> VfioUserBus {
-        VfioUserBus { link, done: VecDeque::new(), address: None, looked: Instant::now(), accesses: 0 }
+        let (looked, known) = (Instant::now(), link.state.resets.load(Ordering::Acquire));
+        VfioUserBus { link, done: VecDeque::new(), address: None, looked, accesses: 0, known }
     }
 
-    /// Whether the function may reach others now.
+    /// True where the function may reach other devices and host memory now. It may not between a reset and
+    /// [`VfioUserBus::begin_anew`]: what its owner does meanwhile belongs to the time before the reset.
     pub fn is_master(&self) -> bool {
-        self.link.state.master.load(Ordering::Acquire)
+        self.link.state.master.load(Ordering::Acquire) && self.resets() == self.known
+    }
+
+    /// The owner looks at its registers next, which tell of every reset that there has been.
+    pub fn begin_anew(&mut self) {
+        self.known = self.resets();
+    }
+
+    #[cfg(test)]
+    pub(super) fn state(&self) -> &Arc<crate::pci::State> {
+        &self.link.state
     }
 
     /// How often the function was reset or lost its host. Where that changed, nothing of what was begun before counts.
@@ -121,7 +136,7 @@ impl VfioUserBus {
         }
         let pattern: [u8; 16] = std::array::from_fn(|n| 0xa5 ^ n as u8);
         memory.store(window.length, &[0; 16]);
-        self.link.write_and_wait(window.address + window.length, &pattern).ok()?;
+        self.link.write_and_wait(window.address + window.length, &pattern, Payload::At32).ok()?;
         let mut seen = [0; 16];
         memory.load(window.length, &mut seen);
         let payload = match seen {
@@ -145,6 +160,11 @@ impl VfioUserBus {
                 take(at, left as usize, Taken::InPlace(memory, here - window.address));
                 return;
             }
+            let copying = self.link.state.copying.read().unwrap_or_else(PoisonError::into_inner);
+            if !self.is_master() {
+                take(at, left as usize, Taken::Denied);
+                return;
+            }
             let maps = self.link.maps.read().unwrap_or_else(PoisonError::into_inner);
             let (count, way) = maps.way(here, left, write);
             let most = self.link.max_transfer();
@@ -157,13 +177,18 @@ impl VfioUserBus {
                 Way::Denied => take(at, count, Taken::Denied),
                 Way::Message => {
                     // The client may unmap while the message waits for its turn.
-                    drop(maps);
+                    drop((maps, copying));
                     take(at, count, Taken::ByMessage(here));
                 }
             }
             at += count;
         }
     }
+}
+
+/// Tells a register write (a doorbell, a tail) by its shape.
+fn is_register(address: u64, bytes: &[u8]) -> bool {
+    bytes.len() == 4 && address.is_multiple_of(4)
 }
 
 enum Taken<'a> {
@@ -195,8 +220,12 @@ impl Bus for VfioUserBus {
         self.each(address, bytes.len(), true, |at, count, taken| match taken {
             Taken::InPlace(memory, offset) => memory.store(offset, &bytes[at..at + count]),
             Taken::ByMessage(address) => {
-                if let Some(payload) = self.payload() {
-                    self.link.post(address, &bytes[at..at + count], payload);
+                let bytes = &bytes[at..at + count];
+                match self.payload() {
+                    Some(payload) if is_register(address, bytes) => self.link.post(address, bytes, payload),
+                    // Nobody is told where it does not arrive, as of every write.
+                    Some(payload) => _ = self.link.write_and_wait(address, bytes, payload),
+                    None => {}
                 }
             }
             Taken::Denied => {}

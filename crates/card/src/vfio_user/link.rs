@@ -197,16 +197,15 @@ impl Link {
         lock(&self.reads).payload = Some(payload);
     }
 
-    /// Writes `data` at `address` and waits until the client says that it is there. Only for the owner of the bus, and
-    /// only to learn where the payload belongs.
-    pub fn write_and_wait(&self, address: u64, data: &[u8]) -> Result<(), BusError> {
+    /// Writes `data` at `address` and waits until the client says that it is there. Only for the owner of the bus.
+    pub fn write_and_wait(&self, address: u64, data: &[u8], payload: Payload) -> Result<(), BusError> {
         let (at, length, deadline) = (0, 0, deadline());
         let id = {
             let mut reads = lock(&self.reads);
             reads.probe = None;
             reads.expect(Part { of: Of::Probe, at, length, deadline }).ok_or(BusError::Timeout)?
         };
-        let message = wire::dma_write(id, address, data, Payload::At32, false);
+        let message = wire::dma_write(id, address, data, payload, false);
         if self.send(&message, None).is_err() {
             lock(&self.reads).answer(id, Err(BusError::Unsupported));
         }

@@ -58,13 +58,10 @@ pub fn serve(socket: &Path, memory: u64, config: Config) -> Result<Served, Serve
 
 /// Runs a card on this thread, until `stop` is set and its [`Wake`] is called.
 pub fn run(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool) {
-    let (start, mut idle, mut resets, mut done) = (Instant::now(), Idle::default(), bus.resets(), 0);
+    let (start, mut idle, mut done) = (Instant::now(), Idle::default(), 0);
     let now = || start.elapsed().as_nanos() as u64;
     while !stop.load(Ordering::Acquire) {
-        if bus.resets() != resets {
-            resets = bus.resets();
-            card.silenced(bus);
-        }
+        bus.begin_anew();
         while let Some(answer) = bus.answer() {
             card.read_done(bus, now(), answer);
         }

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -278,6 +279,67 @@ fn without_bus_mastering_nothing_leaves() {
     assert_eq!(seen, [0; 8]);
 }
 
+/// A copy into the client's memory that has begun is over before a reset is answered, and none begins after that, even where the client lets the
+/// function be a master again at once.
+#[test]
+fn a_reset_waits_for_copies_and_ends_those_to_come() {
+    let mut card = card();
+    let mut client = Client::boot(&card, Payload::At32);
+    let (ram, file) = Memory::create("ram", 0x1000).unwrap();
+    client.map(RAM, 0x1000, Some(file.as_fd())).unwrap();
+    for reset in [true, false] {
+        card.bus.begin_anew();
+        let state = card.bus.state().clone();
+        let copying = state.copying.read().unwrap();
+        std::thread::scope(|scope| {
+            let client = &mut client;
+            let answered = scope.spawn(move || match reset {
+                true => _ = client.ask(command::RESET, &[], &[]).unwrap(),
+                false => client.config(4, &[2, 0]),
+            });
+            while state.master.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            assert!(!answered.is_finished(), "a copy is under way");
+            drop(copying);
+        });
+        client.config(4, &[6, 0]);
+        card.bus.write(RAM, &[1; 8]);
+        let mut seen = [9; 8];
+        ram.load(0, &mut seen);
+        let late = if reset { [0; 8] } else { [1; 8] };
+        assert_eq!(seen, late, "of the time before a reset nothing comes");
+    }
+}
+
+/// Data that go by message are there before a completion that is written in place.
+#[test]
+fn who_sees_a_completion_sees_its_data() {
+    let mut card = card();
+    let mut client = Client::boot(&card, Payload::At32);
+    let (ram, file) = Memory::create("ram", 0x1000).unwrap();
+    client.map(RAM, 0x1000, Some(file.as_fd())).unwrap();
+    assert!(fetch(&mut card.bus, PEER, 4).is_ok());
+    let bus = &mut card.bus;
+    let completion = || {
+        let mut seen = [0];
+        ram.load(0, &mut seen);
+        seen[0]
+    };
+    std::thread::scope(|scope| {
+        // The client takes no data as long as this is held.
+        let data = client.peer.lock().unwrap();
+        scope.spawn(move || {
+            bus.write(PEER, &[7; 512]);
+            bus.write(RAM, &[1]);
+        });
+        // Time for the completion to come too early.
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!((completion(), data[0]), (0, 0));
+    });
+    assert_eq!((completion(), client.peer.lock().unwrap()[511]), (1, 7));
+}
+
 #[test]
 fn interrupts_go_where_the_client_says() {
     let mut card = card();
@@ -315,6 +377,12 @@ fn the_next_client_finds_a_function_as_new() {
     }
     assert_eq!(fetch(&mut card.bus, RAM, 4), Err(BusError::Unsupported));
     let mut second = Client::boot(&card, Payload::At32);
+    assert_eq!(
+        fetch(&mut card.bus, PEER, 4),
+        Err(BusError::Unsupported),
+        "the owner is still at what was before"
+    );
+    card.bus.begin_anew();
     assert_eq!(second.read(0, 16, 4), Ok(vec![0; 4]));
     assert_eq!(fetch(&mut card.bus, RAM, 4), Err(BusError::Unsupported), "the first client's");
     assert!(fetch(&mut card.bus, PEER, 4).is_ok());

@@ -3,8 +3,8 @@
 use crate::rig::{End, FREE, HOST_MEMORY, PEER, Rig, Transfer};
 use crate::transfers::{data, digest};
 use dcs_abi::admin::opcode;
-use dcs_abi::entry::{FLAG_DURABLE, LENGTH_TO_END};
-use dcs_abi::operator::Operator::{Aes256Ctr, Crc32c, Md5};
+use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, LENGTH_TO_END};
+use dcs_abi::operator::Operator::{self, Aes256Ctr, Crc32c, Md5};
 use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
 use dcs_devices::bus::Window;
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 const PORT: u16 = 80;
 const LENGTH: usize = 3_000_000;
+const MORE: usize = 100_000;
+const PART: usize = 30_000;
 
 /// A wire on which one frame in twenty is lost, and others are doubled or late.
 fn bad_wire() -> Wire {
@@ -66,7 +68,7 @@ fn an_ssd_s_bytes_go_to_the_wire_with_their_digest() {
 }
 
 #[test]
-fn what_the_wire_loses_is_read_again() {
+fn what_the_wire_loses_is_sent_again() {
     send_file(Family::Igb, bad_wire());
     send_file(Family::E1000e, bad_wire());
 }
@@ -265,21 +267,147 @@ fn every_fault_of_frames_is_mended_by_tcp() {
     }
 }
 
+/// What was sent is sent again from the card's memory: what becomes of the file after the command is no matter of the peer's, however long
+/// it has withheld its acknowledgements.
 #[test]
-fn an_ssd_that_cannot_be_read_again_ends_the_connection_and_tells_nothing_wrong() {
-    let mut rig = server(Family::Igb, bad_wire());
+fn a_peer_that_loses_bytes_after_success_gets_the_same_ones_again() {
+    for chain in [&[][..], &[(Md5, &[][..])]] {
+        let mut rig = server(Family::Igb, Wire::default());
+        let bytes = data(LENGTH, 31);
+        rig.ssds[0].1.store(4096, &bytes);
+        let (flow, stream) = rig.accepted(4, PORT, 5000);
+        let send = |length: usize| {
+            Transfer::new(End::ssd(2, &[(4096, length as u64)]), End::flow(flow)).through(chain)
+        };
+        assert_eq!(rig.run(&send(LENGTH)).status(), Status::Success);
+        assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
+        // What comes now is lost; the transfer is done all the same, and its file's blocks become another file's.
+        rig.net().deaf = true;
+        let ended = rig.run(&send(MORE));
+        assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, MORE as u64));
+        rig.ssds[0].1.store(4096, &vec![b'S'; LENGTH]);
+        let now = rig.now();
+        rig.run_until(|rig| rig.now() > now + 3_000_000_000);
+        rig.net().deaf = false;
+        assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH + MORE));
+        assert!(rig.stream(stream).got[LENGTH..] == bytes[..MORE], "other bytes than were sent first");
+        if !chain.is_empty() {
+            assert_eq!(ended.digest(0), digest(Md5, &bytes[..MORE]));
+        }
+        rig.assert_idle();
+    }
+}
+
+#[test]
+fn a_transfer_that_is_to_be_acknowledged_waits_for_its_peer() {
+    let mut rig = server(Family::Igb, Wire::default());
     let bytes = data(LENGTH, 40);
     rig.ssds[0].1.store(0, &bytes);
     let (flow, stream) = rig.accepted(4, PORT, 5000);
-    let ssd = rig.ssds[0].0;
-    rig.fabric.inject(ssd, Rule::once(When::opcode(2), Fault::Remove).after(20));
     let send = Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow));
+    let send = Transfer { flags: FLAG_ACKNOWLEDGED, length: PART as u64, ..send };
     let ended = rig.run(&send);
-    assert!(!ended.status().is_success());
+    assert_eq!((ended.status(), rig.stream(stream).got.len()), (Status::Success, PART));
+    // From here on the congestion window has room for two of them.
+    assert_eq!(rig.run(&Transfer { length: LENGTH as u64, ..send.clone() }).status(), Status::Success);
+    rig.net().deaf = true;
+    let (acknowledged, sent) = (rig.submit(&send), rig.submit(&Transfer { flags: 0, ..send.clone() }));
+    assert_eq!(rig.wait(sent).status(), Status::Success, "sent is sent");
     let now = rig.now();
-    rig.run_until(|rig| rig.now() > now + 5_000_000_000);
-    let got = rig.stream(stream).got.clone();
-    assert!(got == bytes[..got.len()], "what came is the beginning");
+    rig.run_until(|rig| rig.now() > now + 2_000_000_000);
+    assert!(!rig.is_done(acknowledged), "nobody has acknowledged it");
+    rig.net().deaf = false;
+    assert_eq!(rig.wait(acknowledged).status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH + 3 * PART));
+    // It can be cancelled by its time, and leaves the connection alone.
+    rig.net().deaf = true;
+    let ended = rig.run(&Transfer { timeout_ms: 100, ..send.clone() });
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::Timeout, Stage::Destination));
+    rig.net().deaf = false;
+    assert_eq!(rig.run(&send).status(), Status::Success);
+    assert_eq!(rig.stream(stream).got.len(), LENGTH + 5 * PART);
+    // A peer that goes away has not acknowledged; a destination that is no connection never does.
+    rig.net().deaf = true;
+    let cid = rig.submit(&send);
+    let now = rig.now();
+    rig.run_until(|rig| rig.now() > now + 50_000_000);
+    rig.net().deaf = false;
+    rig.net().abort(stream);
+    let ended = rig.wait(cid);
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::PeerReset, Stage::Destination));
+    let memory = Transfer::new(End::ssd(2, &[(0, 100)]), End::memory(1, FREE, 100));
+    let ended = rig.run(&Transfer { flags: FLAG_ACKNOWLEDGED, ..memory });
+    assert_eq!((ended.status(), ended.entry.stage()), (Status::PathUnavailable, Stage::Destination));
+    rig.assert_idle();
+}
+
+/// A peer that acknowledges nothing is reset after 5 s where others wait for its blocks. Of a queue 36 commands are under way at once:
+/// behind 60 such peers the next one waits for two rounds of them.
+#[test]
+fn peers_that_acknowledge_nothing_do_not_stall_others() {
+    for (peers, rounds) in [(8u16, 1), (60, 2)] {
+        let mut rig = server(Family::Igb, Wire::default());
+        rig.ssds[0].1.store(0, &data(LENGTH, 31));
+        let key = dcs_ndp::parameter::aes256_ctr(&[5; 32], &[6; 16]);
+        let flows: Vec<_> = (0..peers).map(|at| rig.accepted(4, PORT, 5000 + at)).collect();
+        rig.net().deaf = true;
+        let send = |flow, chain: &[(Operator, &[u8])]| {
+            Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow)).through(chain)
+        };
+        let stuck: Vec<_> =
+            flows.iter().map(|(flow, _)| rig.submit(&send(*flow, &[(Aes256Ctr, &key)]))).collect();
+        let now = rig.now();
+        rig.run_until(|rig| rig.now() > now + 1_000_000_000);
+        let other = Transfer::new(End::ssd(2, &[(0, 100_000)]), End::memory(1, FREE, 100_000));
+        for _ in 0..3 {
+            let ended = rig.run(&other);
+            assert_eq!(ended.status(), Status::Success);
+            assert!(ended.took < rounds * 5_500_000_000, "{peers} peers: {} ms", ended.took / 1_000_000);
+        }
+        for cid in stuck {
+            let ended = rig.wait(cid);
+            assert_eq!((ended.status(), ended.entry.stage()), (Status::PeerReset, Stage::Destination));
+        }
+        rig.assert_idle();
+    }
+}
+
+#[test]
+fn connections_that_nobody_accepts_have_a_bound() {
+    let mut rig = server(Family::Igb, Wire::default());
+    let streams: Vec<usize> =
+        (0..136).map(|at| rig.net().connect((crate::rig::CARD, PORT), 5000 + at)).collect();
+    let now = rig.now();
+    rig.run_until(|rig| rig.now() > now + 2_000_000_000);
+    assert_eq!(rig.card.connections(), 128);
+    let reset = streams.iter().filter(|stream| rig.net().is_reset(**stream)).count();
+    assert_eq!(reset, 8);
+    for _ in 0..128 {
+        let (flow, _) = rig.command(opcode::ACCEPT, &[4]).unwrap();
+        rig.command(opcode::RELEASE, &[flow]).unwrap();
+    }
+    let (flow, stream) = rig.accepted(4, PORT, 6000);
+    let memory = Transfer::new(End::memory(1, FREE, 12), End::flow(flow));
+    assert_eq!(rig.run(&memory).status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == 12));
+    rig.assert_idle();
+}
+
+#[test]
+fn a_peer_that_pauses_keeps_its_connection_while_nobody_needs_its_blocks() {
+    let mut rig = server(Family::Igb, Wire::default());
+    let bytes = data(LENGTH, 36);
+    rig.ssds[0].1.store(0, &bytes);
+    let (flow, stream) = rig.accepted(4, PORT, 5000);
+    rig.stream(stream).most = 0;
+    let cid = rig.submit(&Transfer::new(End::ssd(2, &[(0, LENGTH as u64)]), End::flow(flow)));
+    let now = rig.now();
+    rig.run_until(|rig| rig.now() > now + 60_000_000_000);
+    rig.stream(stream).most = usize::MAX;
+    assert_eq!(rig.wait(cid).status(), Status::Success);
+    assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
+    assert!(rig.stream(stream).got == bytes);
+    rig.assert_idle();
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! What a host may do at any time: reset the card, delete queues, write rubbish everywhere.
 
-use crate::rig::{End, FREE, HOST_MEMORY, Rig, Transfer};
+use crate::rig::{End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
 use crate::transfers::data;
 use dcs_abi::admin::{AdminEntry, opcode};
+use dcs_abi::entry::SubmissionEntry;
 use dcs_abi::operator::Operator::Md5;
 use dcs_abi::status::Status;
 use dcs_card::card::Config;
 use dcs_card::costs::Costs;
 use dcs_devices::bus::Window;
-use dcs_fabric::Event;
+use dcs_fabric::nic::Family;
+use dcs_fabric::{Event, Wire};
 
 const LENGTH: u64 = 400_000;
 
@@ -44,12 +46,74 @@ fn a_reset_at_any_moment_ends_everything_and_the_card_starts_again() {
     }
 }
 
+/// The number is the host's, not the engine's, which counts from 0: completions carry it too (`Rig::wait` looks).
+#[test]
+fn a_command_is_cancelled_by_the_host_s_number_of_its_queue() {
+    let mut rig = Rig::ready(Config::default(), 1);
+    assert_eq!(rig.plug(Family::Igb, Wire::default()), Ok(3));
+    assert_eq!(rig.command(opcode::LISTEN, &[3, 80]), Ok((4, 0)));
+    let (flow, _) = rig.accepted(4, 80, 5000);
+    let silent = Transfer { length: 100, ..Transfer::new(End::flow(flow), End::memory(1, FREE, 100)) };
+    let cid = rig.submit(&silent);
+    for (own, queue, found) in [
+        (900, 0, Err(Status::InvalidField)),
+        (901, 1, Err(Status::InvalidField)),
+        (902, QUEUE, Ok(true)),
+        (903, QUEUE, Ok(false)),
+    ] {
+        rig.submit_raw(&SubmissionEntry::cancel(own, queue, cid).to_bytes());
+        let ended = rig.wait(own);
+        let said = match ended.status() {
+            Status::Success => Ok(ended.entry.delivered.value() != 0),
+            status => Err(status),
+        };
+        assert_eq!(said, found, "queue {queue}");
+    }
+    assert_eq!(rig.wait(cid).status(), Status::Cancelled);
+    rig.assert_idle();
+}
+
+/// INTMS and INTMC, as NVMe has them for every kind of interrupt.
+#[test]
+fn a_masked_interrupt_comes_when_the_mask_is_gone() {
+    let mut rig = Rig::ready(Config::default(), 1);
+    let interrupts = |rig: &Rig| rig.fabric.interrupts(rig.card_id, 1);
+    works(&mut rig);
+    let before = interrupts(&rig);
+    assert!(before > 0);
+    rig.write_register(0x0c, &2u32.to_le_bytes());
+    works(&mut rig);
+    assert_eq!((interrupts(&rig), rig.read_register(0x0c)), (before, 2));
+    rig.write_register(0x10, &2u32.to_le_bytes());
+    assert!(rig.run_until(|rig| interrupts(rig) == before + 1));
+    works(&mut rig);
+    assert!(rig.run_until(|rig| interrupts(rig) == before + 2));
+}
+
+#[test]
+fn a_reset_that_the_card_sees_late_does_not_strike_the_next_host() {
+    for steps in [0, 5, 60, 150] {
+        let mut rig = Rig::ready(Config::default(), 1);
+        (0..8).for_each(|_| _ = rig.submit(&read()));
+        (0..steps).for_each(|_| _ = rig.step());
+        rig.reset_and_start();
+        // Its devices were reset with it.
+        let ssd = rig.ssds[0].0;
+        rig.fabric.reset(ssd);
+        rig.fabric.set_bus_master(ssd, true);
+        assert_eq!(rig.grant(0, HOST_MEMORY), 1, "after {steps} steps");
+        rig.create_queues().unwrap();
+        assert_eq!(rig.attach(0), Ok(2));
+        works(&mut rig);
+    }
+}
+
 #[test]
 fn a_queue_is_deleted_with_its_commands_and_made_again() {
     let mut rig = Rig::ready(Config::default(), 1);
     (0..5).for_each(|_| _ = rig.submit(&read()));
     (0..40).for_each(|_| _ = rig.step());
-    let delete = |opcode| AdminEntry { opcode, words: [1, 0, 0, 0, 0, 0], ..Default::default() };
+    let delete = |opcode| AdminEntry { opcode, words: [QUEUE.into(), 0, 0, 0, 0, 0], ..Default::default() };
     assert_eq!(
         rig.admin(delete(opcode::DELETE_CQ)),
         Err(Status::InvalidField),

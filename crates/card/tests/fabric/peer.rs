@@ -86,6 +86,8 @@ pub struct Peer {
     sockets: SocketSet<'static>,
     pub streams: Vec<Stream>,
     pub ports: Vec<Port>,
+    /// Hears nothing of what comes: as if the wire lost it.
+    pub deaf: bool,
     pub deadline: Option<u64>,
 }
 
@@ -101,7 +103,15 @@ impl Peer {
         let mut interface = Interface::new(config, &mut link, instant(0));
         interface.update_ip_addrs(|addresses| addresses.push(IpCidr::new(address.into(), 24)).unwrap());
         let (streams, ports) = Default::default();
-        Peer { link, interface, sockets: SocketSet::new(Vec::new()), streams, ports, deadline: None }
+        Peer {
+            link,
+            interface,
+            sockets: SocketSet::new(Vec::new()),
+            streams,
+            ports,
+            deaf: false,
+            deadline: None,
+        }
     }
 
     fn socket(&mut self) -> SocketHandle {
@@ -153,6 +163,9 @@ impl Peer {
     }
 
     pub fn receive(&mut self, frame: Vec<u8>) {
+        if self.deaf {
+            return;
+        }
         self.link.incoming.push_back(frame);
     }
 

@@ -39,7 +39,8 @@ struct Plan {
 
 fn chain() -> impl Strategy<Value = Vec<(Operator, Vec<u8>)>> {
     let key = parameter::aes256_ctr(&[5; 32], &[6; 16]).to_vec();
-    let level = parameter::level(1).to_vec();
+    // What gzip writes at level 1 is not always the same bytes.
+    let level = parameter::level(2).to_vec();
     let digests = vec![Md5, Sha1, Sha256, Sha512, Crc32, Crc32c, Crc64Nvme];
     let one = prop_oneof![
         4 => prop::sample::select(digests).prop_map(|operator| vec![(operator, vec![])]),

@@ -9,7 +9,7 @@ use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
-use dcs_card::pci::Registers;
+use dcs_card::pci::{self, Registers};
 use dcs_devices::bus::Bus;
 use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd, nic, nvme};
 use std::net::Ipv4Addr;
@@ -19,6 +19,8 @@ use std::time::Duration;
 pub const HOST_MEMORY: u64 = 64 << 20;
 /// Bytes of the card's own memory.
 const OWN_MEMORY: u64 = 16 << 20;
+/// The number of the command queues: the last one that the card has.
+pub const QUEUE: u16 = 8;
 /// Entries of the admin and command queues.
 const DEPTH: u16 = 64;
 /// A page each, in host memory: the admin queues, then the command queues.
@@ -266,6 +268,20 @@ impl Rig {
         assert!(self.run_until(|rig| rig.read_register(0x1c) & 3 == 1), "CSTS.RDY");
     }
 
+    /// The function is reset and started again before the card has looked once.
+    pub fn reset_and_start(&mut self) {
+        (self.admin, self.commands) = Default::default();
+        self.store(ADMIN_CQ, &[0; 0x1000]);
+        self.store(CQ, &[0; 0x1000]);
+        let mut front = self.card.front();
+        let depth = u32::from(DEPTH - 1);
+        pci::Registers::reset(&mut front);
+        front.write(0x24, &(depth | depth << 16).to_le_bytes());
+        front.write(0x28, &ADMIN_SQ.to_le_bytes());
+        front.write(0x30, &ADMIN_CQ.to_le_bytes());
+        front.write(0x14, &0x0046_0001u32.to_le_bytes());
+    }
+
     pub fn disable(&mut self) {
         self.write_register(0x14, &0x0046_0000u32.to_le_bytes());
         assert!(self.run_until(|rig| rig.read_register(0x1c) & 1 == 0));
@@ -319,10 +335,10 @@ impl Rig {
     }
 
     pub fn create_queues(&mut self) -> Result<(), Status> {
-        let size = 1 | u32::from(DEPTH - 1) << 16;
+        let size = u32::from(QUEUE) | u32::from(DEPTH - 1) << 16;
         let words = [size, 3 | 1 << 16, 0, 0, 0, 0];
         self.admin(AdminEntry { opcode: opcode::CREATE_CQ, data_address: CQ, words, ..Default::default() })?;
-        let words = [size, 1 | 1 << 16, 0, 0, 0, 0];
+        let words = [size, 1 | u32::from(QUEUE) << 16, 0, 0, 0, 0];
         self.admin(AdminEntry { opcode: opcode::CREATE_SQ, data_address: SQ, words, ..Default::default() })?;
         Ok(())
     }
@@ -421,7 +437,7 @@ impl Rig {
     pub fn submit_raw(&mut self, entry: &[u8; 64]) {
         self.store(SQ + u64::from(self.commands.tail) * 64, entry);
         self.commands.tail = (self.commands.tail + 1) % DEPTH;
-        self.write_register(sq_tail_doorbell(1) as u64, &u32::from(self.commands.tail).to_le_bytes());
+        self.write_register(sq_tail_doorbell(QUEUE) as u64, &u32::from(self.commands.tail).to_le_bytes());
     }
 
     /// Reads new completions.
@@ -435,10 +451,17 @@ impl Rig {
             self.commands.head = (self.commands.head + 1) % DEPTH;
             self.commands.turned ^= self.commands.head == 0;
             let head = u32::from(self.commands.head).to_le_bytes();
-            self.write_register(cq_head_doorbell(1) as u64, &head);
+            self.write_register(cq_head_doorbell(QUEUE) as u64, &head);
+            assert_eq!(entry.sq_id, QUEUE, "the host's number of the queue");
             let now = self.now();
             self.seen.push((entry.cid, entry, now));
         }
+    }
+
+    /// Whether a transfer has ended.
+    pub fn is_done(&mut self, cid: u16) -> bool {
+        self.reap();
+        self.seen.iter().any(|seen| seen.0 == cid)
     }
 
     /// How a transfer ended, once it has.

@@ -1,6 +1,7 @@
 //! Transfers between SSDs and memory, on the fabric.
 
 use crate::rig::{End, FREE, HOST_MEMORY, Rig, Transfer};
+use dcs_abi::admin::{AdminEntry, SsdIdentity, SsdIdentityPacket, opcode};
 use dcs_abi::entry::FLAG_DURABLE;
 use dcs_abi::operator::Operator::{Crc32c, Gzip, Md5, Sha256};
 use dcs_abi::result::PATH_PEER_TO_PEER;
@@ -85,7 +86,7 @@ fn pieces_that_begin_and_end_anywhere_are_read() {
 }
 
 #[test]
-fn memory_goes_to_an_ssd_and_the_end_of_the_last_logical_block_is_zeros() {
+fn memory_goes_to_an_ssd_and_what_lies_behind_its_end_keeps_its_bytes() {
     let mut rig = Rig::ready(Config::default(), 1);
     let bytes = data(100_000, 4);
     rig.store(FREE, &bytes);
@@ -97,8 +98,59 @@ fn memory_goes_to_an_ssd_and_the_end_of_the_last_logical_block_is_zeros() {
     rig.ssds[0].1.load(0, &mut written);
     assert!(written[..4096].iter().all(|byte| *byte == 0xee));
     assert_eq!(written[4096..104_096], bytes);
-    assert!(written[104_096..104_448].iter().all(|byte| *byte == 0));
-    assert!(written[104_448..].iter().all(|byte| *byte == 0xee));
+    assert!(written[104_096..].iter().all(|byte| *byte == 0xee));
+    // The same where the destination ends with the data, in several extents, and where all is less than a logical block.
+    let extents = [(200_704, 65_536), (300_032, 34_464)];
+    let ended = rig.run(&Transfer::new(End::memory(1, FREE, 100_000), End::ssd(2, &extents)));
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 100_000));
+    rig.ssds[0].1.store(400_384, &[0xdd; 512]);
+    let ended = rig.run(&Transfer::new(End::memory(1, FREE, 7), End::ssd(2, &[(400_384, 7)])));
+    assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 7));
+    let read = |at, length| {
+        let mut found = vec![0; length];
+        rig.ssds[0].1.load(at, &mut found);
+        found
+    };
+    assert_eq!(read(300_032, 34_464), bytes[65_536..]);
+    assert_eq!(read(300_032 + 34_464, 352), [0; 352], "nothing was there, and nothing is");
+    assert_eq!(read(400_384, 512), [&bytes[..7], &[0xdd; 505]].concat());
+    rig.assert_idle();
+}
+
+#[test]
+fn an_ssd_says_which_one_it_is() {
+    let mut rig = Rig::ready(Config::default(), 1);
+    let ask = |rig: &mut Rig, handle, at| {
+        let words = [handle, 0, 0, 0, 0, 0];
+        rig.admin(AdminEntry { opcode: opcode::IDENTIFY_SSD, data_address: at, words, ..Default::default() })
+    };
+    ask(&mut rig, 2, FREE).unwrap();
+    let bytes = rig.load(FREE, SsdIdentity::SIZE);
+    let identity = SsdIdentity::parse(&SsdIdentityPacket::new_checked(&bytes[..]).unwrap()).unwrap();
+    let namespace = rig.ssds[0].1.clone();
+    assert_eq!((identity.nsid, identity.block_size, identity.blocks), (1, 512, namespace.blocks()));
+    assert_eq!(&identity.serial, b"FABRIC0001          ");
+    // To memory that was granted, of what is an SSD.
+    assert_eq!(ask(&mut rig, 1, FREE), Err(Status::BadHandle));
+    assert_eq!(ask(&mut rig, 2, HOST_MEMORY - 8), Err(Status::DataTransferError));
+}
+
+#[test]
+fn a_stream_that_ends_early_leaves_the_rest_of_the_logical_block() {
+    let mut rig = Rig::ready(Config::default(), 2);
+    let bytes = data(10_000, 6);
+    rig.ssds[0].1.store(0, &bytes);
+    rig.ssds[1].1.store(0, &[0xee; 20_000]);
+    // How much comes is not known before: the data are packed, and the destination has room for more.
+    let packed = rig.run(
+        &Transfer::new(End::ssd(2, &[(0, 10_000)]), End::ssd(3, &[(0, 16_384)]))
+            .through(&[(Gzip, &dcs_ndp::parameter::level(1))]),
+    );
+    let length = packed.entry.delivered.value() as usize;
+    assert!(packed.status() == Status::Success && !length.is_multiple_of(512), "{length}");
+    let mut written = vec![0; 20_000];
+    rig.ssds[1].1.load(0, &mut written);
+    assert!(written[length..].iter().all(|byte| *byte == 0xee));
 }
 
 #[test]
@@ -156,7 +208,7 @@ fn what_may_not_be_touched_is_refused_where_it_is_named() {
         (ssd(size - 512, 1024), memory(), Status::OutOfRange, Stage::Source),
         (ssd(u64::MAX - 4096, 4096), memory(), Status::OutOfRange, Stage::Source),
         (memory(), ssd(100, 4096), Status::InvalidField, Stage::Destination),
-        (memory(), ssd(512, 4700), Status::InvalidField, Stage::Destination),
+        (memory(), ssd(4197, 4700), Status::InvalidField, Stage::Destination),
         (
             ssd(0, 4096),
             End::memory(1, HOST_MEMORY - 100, 4096),

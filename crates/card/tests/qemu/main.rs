@@ -3,9 +3,11 @@
 mod bringup;
 mod card;
 mod datagrams;
+mod files;
 mod iommu;
 mod library;
 mod nic;
 mod nvme;
 mod rig;
+mod stress;
 mod suite;

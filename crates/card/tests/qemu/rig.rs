@@ -131,9 +131,14 @@ impl Rig {
     /// What the guest writes at this register next; whatever else it writes before is passed over.
     pub fn letter(&mut self, register: u64) -> u64 {
         let (end, mut idle) = (Instant::now() + LIMIT, Idle::default());
+        // Resets at the guest's boot.
+        self.bus.begin_anew();
         while Instant::now() < end {
             match self.letters.try_recv() {
-                Ok((offset, value)) if offset == register => return value,
+                Ok((offset, value)) if offset == register => {
+                    self.bus.begin_anew();
+                    return value;
+                }
                 Ok(_) => idle.worked(),
                 Err(_) => {
                     let soon = Instant::now() + Duration::from_millis(100);

@@ -77,7 +77,7 @@ nginx-light libnginx-mod-http-perl).
 Swift's part runs from a source tree (docs/swift.md) and sets up what it needs; it is left out, and said, where that is not possible.
 Every byte of some objects of each run is checked. A release build on a quiet machine is needed.
 
-Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 7 a named application is not to be had; 130 interrupted";
+Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 7 a named application is not available; 130 interrupted";
 
 const CONTENDERS: [&str; 3] = ["stock", "hashlib", "dcs"];
 const SIZES: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 64 << 20];

@@ -24,7 +24,7 @@ pub mod control;
 mod data;
 mod figures;
 pub mod gpu;
-mod job;
+pub mod job;
 pub mod lab;
 mod library;
 pub mod measure;

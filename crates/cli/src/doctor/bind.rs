@@ -1,15 +1,12 @@
 //! Giving an SSD or a NIC to vfio-pci, and back. Never one that is in use.
 
 use super::pci::{self, Function, Kind};
-use super::sys::Root;
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
 use dcs_vfio::VfioError;
-use nix::fcntl::OFlag;
+use dcs_vfio::sys::Root;
 use serde_json::json;
-use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
 
 /// A function's address in full.
 pub fn address(text: &str) -> Result<String, Failure> {
@@ -27,9 +24,7 @@ pub fn bind(root: &Root, text: &str, report: &Report) -> Result<(), Failure> {
             Failure::new(Exit::Failed, "the driver vfio-pci is not loaded").advise("sudo modprobe vfio-pci")
         );
     }
-    // Held until it is done: nobody mounts anything of it meanwhile.
-    let _claims = claim(root, &function)?;
-    dcs_vfio::bind(&function.address).map_err(|error| failure(&function.address, &error))?;
+    dcs_vfio::take(&function.address).map_err(|error| failure(&function.address, &error))?;
     said(report, "bound", &function.address, "vfio-pci has it now; give it back by dcs doctor --release");
     Ok(())
 }
@@ -95,43 +90,15 @@ pub fn may_be_taken(function: &Function) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens its disks as their only user: whoever else has one so (a mount in another container, a volume) shows by that.
-fn claim(root: &Root, function: &Function) -> Result<Vec<File>, Failure> {
-    if function.kind == Kind::Nic {
-        // Nobody can claim an interface. That one which is not up is taken breaks nobody's connection.
-        return Ok(Vec::new());
-    }
-    let open = |name: &String| {
-        let path = root.path(&format!("dev/{name}"));
-        let flags = (OFlag::O_EXCL | OFlag::O_CLOEXEC).bits();
-        match File::options().read(true).custom_flags(flags).open(&path) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-                let line = format!("{} is in use: somebody has {}", function.address, path.display());
-                Err(Failure::new(Exit::Failed, line).advise("end that first: look with lsblk and fuser"))
-            }
-            // One that was already gone is used by nobody.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound)
-                    && !root.exists(&format!("sys/class/block/{name}")) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(Failure::new(
-                if error.kind() == ErrorKind::PermissionDenied { Exit::Permission } else { Exit::Failed },
-                format!("whether {} is in use cannot be told: {}: {error}", function.address, path.display()),
-            )
-            .advise("run it as root")),
-        }
-    };
-    Ok(function.names.iter().map(open).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
-}
-
 fn failure(address: &str, error: &VfioError) -> Failure {
     let exit = match error {
         VfioError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => Exit::Permission,
         _ => Exit::Failed,
     };
-    let advice = if exit == Exit::Permission { "run it as root" } else { "look into the kernel log" };
+    let advice = match error {
+        _ if exit == Exit::Permission => "run it as root",
+        VfioError::InUse(..) => "end that first: look with lsblk and fuser",
+        _ => "look into the kernel log",
+    };
     Failure::new(exit, format!("{address}: {error}")).advise(advice)
 }

@@ -1,10 +1,10 @@
 //! GPUs: NVIDIA's, as the driver tells of them.
 
 use super::probe::Probes;
-use super::sys::{Root, Seen};
 use super::{Row, State};
 use crate::units::human;
 use dcs::gpu::{GpuError, Storage, StorageError};
+use dcs_vfio::sys::{Root, Seen};
 
 pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
     let row = |name: String, state, found: String| Row::new("GPUs", name, state, found);
@@ -14,10 +14,11 @@ pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
             let said =
                 row("CUDA's driver".into(), State::Note, format!("{error}; gpu: operators are refused"));
             rows.push(match error {
-                GpuError::NoDriver { .. } if root.exists("dev/nvidiactl") => said
-                    .mend("in a container: pass the driver's libraries into it (nvidia-container-toolkit)"),
+                GpuError::NoDriver { .. } if root.exists("dev/nvidiactl") => {
+                    said.fix("in a container: pass the driver's libraries into it (nvidia-container-toolkit)")
+                }
                 GpuError::NoDriver { .. } if root.exists("proc/driver/nvidia") => {
-                    said.mend("install the driver's library too (Debian: libcuda1)")
+                    said.fix("install the driver's library too (Debian: libcuda1)")
                 }
                 _ => said,
             });
@@ -42,9 +43,9 @@ pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
                 let state = if gpu.stand_in || gpu.capability < (7, 0) { State::Note } else { State::Ok };
                 let said = row(format!("GPU {}", gpu.device), state, text);
                 rows.push(match (gpu.stand_in, gpu.capability < (7, 0)) {
-                    (true, _) => said.mend("a stand-in for tests: unset DCS_CUDA_LIBRARY"),
+                    (true, _) => said.fix("a stand-in for tests: unset DCS_CUDA_LIBRARY"),
                     (_, true) => {
-                        said.mend("it is too old: the kernels are for compute capability 7.0 and later")
+                        said.fix("it is too old: the kernels are for compute capability 7.0 and later")
                     }
                     _ => said,
                 });
@@ -71,16 +72,16 @@ fn storage(found: &Result<Storage, StorageError>) -> Row {
             );
             let state = if storage.stand_in { State::Note } else { State::Ok };
             let said = row(state, text);
-            if storage.stand_in { said.mend("a stand-in for tests: unset DCS_CUFILE_LIBRARY") } else { said }
+            if storage.stand_in { said.fix("a stand-in for tests: unset DCS_CUFILE_LIBRARY") } else { said }
         }
         Ok(storage) => row(
             State::Note,
             format!("{}; {}; {otherwise}", storage.library.display(), StorageError::Compatibility),
         )
-        .mend("load the kernel module: modprobe nvidia-fs (package nvidia-fs)"),
+        .fix("load the kernel module: modprobe nvidia-fs (package nvidia-fs)"),
         Err(error @ StorageError::Missing { .. }) => row(State::Note, format!("{error}; {otherwise}"))
-            .mend("install libcufile and the kernel module nvidia-fs"),
-        Err(error) => row(State::Note, format!("{error}; {otherwise}")).mend(
+            .fix("install libcufile and the kernel module nvidia-fs"),
+        Err(error) => row(State::Note, format!("{error}; {otherwise}")).fix(
             "NVIDIA's gdscheck tells more; so does cufile.log, which the library writes where it was started",
         ),
     }

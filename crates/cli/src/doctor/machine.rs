@@ -1,9 +1,9 @@
 //! The machine but for its devices: kernel, memory, IOMMU, processor, limits.
 
 use super::probe::Probes;
-use super::sys::{Root, Seen};
 use super::{Row, State};
 use crate::units::human;
+use dcs_vfio::sys::{Root, Seen};
 
 /// Memory that an engine with SSDs of its own has locked: its blocks, queues and lists, by default.
 const LOCKED: u64 = 40 << 20;
@@ -37,15 +37,15 @@ fn io_uring(root: &Root, probes: &Probes) -> Row {
     let why = format!("{error}; transfers run by plain system calls");
     match switch {
         Seen::Is(2) => row(State::Missing, format!("switched off (kernel.io_uring_disabled = 2): {why}"))
-            .mend("sudo sysctl -w kernel.io_uring_disabled=0"),
+            .fix("sudo sysctl -w kernel.io_uring_disabled=0"),
         Seen::Is(1) if refused => row(State::Missing, format!("for one group only (kernel.io_uring_disabled = 1): {why}"))
-            .mend("sudo sysctl -w kernel.io_uring_disabled=0, or join the group of kernel.io_uring_group"),
+            .fix("sudo sysctl -w kernel.io_uring_disabled=0, or join the group of kernel.io_uring_group"),
         _ if refused && filtered => row(State::Missing, format!("forbidden by a seccomp filter: {why}"))
-            .mend("start the container with a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register"),
+            .fix("start the container with a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register"),
         _ if *errno == Some(nix::libc::ENOSYS) => row(State::Missing, format!("this kernel has none: {why}"))
-            .mend("use a kernel with CONFIG_IO_URING"),
+            .fix("use a kernel with CONFIG_IO_URING"),
         _ if *errno == Some(nix::libc::ENOMEM) => row(State::Missing, format!("too little memory may be locked: {why}"))
-            .mend("ulimit -l unlimited"),
+            .fix("ulimit -l unlimited"),
         _ => row(State::Missing, why),
     }
 }
@@ -63,7 +63,7 @@ fn direct(probes: &Probes) -> Row {
     match &probes.direct {
         Ok(()) => row(State::Ok, format!("in {}", probes.folder)),
         Err(error) => row(State::Note, format!("not in {}: {error}", probes.folder))
-            .mend("dcs doctor --dir FOLDER asks about another file system"),
+            .fix("dcs doctor --dir FOLDER asks about another file system"),
     }
 }
 
@@ -74,7 +74,7 @@ fn ktls(root: &Root) -> Row {
         Seen::Is(names) if names.split_whitespace().any(|name| name == "tls") => {
             row(State::Note, &format!("there{unused}"))
         }
-        Seen::Is(_) => row(State::Note, &format!("not loaded{unused}")).mend("sudo modprobe tls"),
+        Seen::Is(_) => row(State::Note, &format!("not loaded{unused}")).fix("sudo modprobe tls"),
         Seen::Absent => row(State::Unreadable, "tcp_available_ulp is not there"),
         Seen::Unreadable(why) => row(State::Unreadable, &why),
     }
@@ -86,12 +86,12 @@ fn huge_pages(root: &Root) -> Row {
     let (all, free) =
         (root.number(&format!("{folder}/nr_hugepages")), root.number(&format!("{folder}/free_hugepages")));
     let wanted = LOCKED / (2 << 20);
-    let mend = format!("sudo sysctl -w vm.nr_hugepages={}", wanted * 2);
+    let fix = format!("sudo sysctl -w vm.nr_hugepages={}", wanted * 2);
     match (all, free) {
         (Seen::Is(all), Seen::Is(free)) if free >= wanted => row(State::Ok, format!("{free} of {all} of 2 MiB are free")),
         (Seen::Is(all), Seen::Is(free)) => {
             row(State::Note, format!("{free} of {all} of 2 MiB are free; an engine with SSDs of its own takes {wanted}, else pages of 4 KiB"))
-                .mend(mend)
+                .fix(fix)
         }
         (Seen::Unreadable(why), _) | (_, Seen::Unreadable(why)) => row(State::Unreadable, why),
         _ => row(State::Unreadable, format!("/{folder} is not there")),
@@ -118,7 +118,7 @@ fn locked(root: &Root, probes: &Probes) -> Row {
                 State::Missing,
                 format!("up to {}: an engine with SSDs of its own locks {needed}", human(bytes)),
             )
-            .mend("ulimit -l unlimited, where limits.conf allows it (memlock)")
+            .fix("ulimit -l unlimited, where limits.conf allows it (memlock)")
         }
         _ => row(State::Unreadable, "/proc/self/limits does not say".into()),
     }
@@ -131,7 +131,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 fn iommu(root: &Root) -> Row {
     let row = |state, found: String| Row::new("devices", "IOMMU", state, found);
-    let mend = "switch it on in the firmware (VT-d, AMD-Vi), and by intel_iommu=on or amd_iommu=on on the kernel's command line";
+    let fix = "switch it on in the firmware (VT-d, AMD-Vi), and by intel_iommu=on or amd_iommu=on on the kernel's command line";
     match (root.names("sys/class/iommu"), root.names("sys/kernel/iommu_groups")) {
         (Seen::Is(units), Seen::Is(groups)) if !groups.is_empty() => {
             row(State::Ok, format!("{}; {} groups", units.join(", "), groups.len()))
@@ -140,21 +140,21 @@ fn iommu(root: &Root) -> Row {
         (Seen::Absent, Seen::Absent) if !root.exists("sys/kernel") => {
             row(State::Unreadable, "/sys is not there".into())
         }
-        _ => row(State::Missing, "none is on: no device can be driven by a process".into()).mend(mend),
+        _ => row(State::Missing, "none is on: no device can be driven by a process".into()).fix(fix),
     }
 }
 
 fn vfio(root: &Root) -> Row {
     let row = |state, found: &str| Row::new("devices", "vfio-pci", state, found);
-    let mend = "sudo modprobe vfio-pci";
+    let fix = "sudo modprobe vfio-pci";
     if !root.exists("sys/bus/pci/drivers") {
         return row(State::Unreadable, "the list of PCI drivers is not to be seen here");
     }
     match (root.exists("sys/bus/pci/drivers/vfio-pci"), root.exists("dev/vfio/vfio")) {
         (true, true) => row(State::Ok, "loaded"),
         (true, false) => row(State::Missing, "loaded, but /dev/vfio/vfio is not here")
-            .mend("in a container: pass /dev/vfio into it"),
-        (false, _) => row(State::Missing, "not loaded").mend(mend),
+            .fix("in a container: pass /dev/vfio into it"),
+        (false, _) => row(State::Missing, "not loaded").fix(fix),
     }
 }
 

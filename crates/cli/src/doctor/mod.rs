@@ -1,8 +1,7 @@
-//! `dcs doctor`: what this machine can do, which path will run for what, and how to mend what is missing.
+//! `dcs doctor`: what this machine can do, which path will run for what, and how to fix what is missing.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `sys` | files of /sys, /proc and /boot, below any folder; what cannot be read is told from what is not there |
 //! | `probe` | what only trying tells: io_uring, sendfile(2), O_DIRECT |
 //! | `machine` | kernel, huge pages, IOMMU, VFIO, processor, limits |
 //! | `pci` | SSDs and NICs: driver, IOMMU group, who uses them |
@@ -18,17 +17,16 @@ mod p2p;
 mod paths;
 mod pci;
 mod probe;
-mod sys;
 #[cfg(test)]
 mod tests;
 
 use crate::args::Doctor;
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
+use dcs_vfio::sys::Root;
 use probe::Probes;
 use serde::Serialize;
 use serde_json::json;
-use sys::Root;
 
 /// How it is with something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,16 +50,16 @@ pub struct Row {
     pub state: State,
     pub found: String,
     /// What to do, or the command to type.
-    pub mend: Option<String>,
+    pub fix: Option<String>,
 }
 
 impl Row {
     pub fn new(topic: &'static str, name: impl Into<String>, state: State, found: impl Into<String>) -> Row {
-        Row { topic, name: name.into(), state, found: found.into(), mend: None }
+        Row { topic, name: name.into(), state, found: found.into(), fix: None }
     }
 
-    pub fn mend(mut self, mend: impl Into<String>) -> Row {
-        self.mend = Some(mend.into());
+    pub fn fix(mut self, fix: impl Into<String>) -> Row {
+        self.fix = Some(fix.into());
         self
     }
 }
@@ -121,8 +119,8 @@ fn verdict(root: &Root, found: &Examination, wanted: &[String], probes: &Probes)
         })?;
         if let Err(why) = function.drivable(root) {
             let failure = Failure::new(Exit::Failed, format!("{address} cannot be driven directly: {why}"));
-            let mend = function.row(root).mend;
-            return Err(mend.into_iter().fold(failure, |failure, mend| failure.advise(mend)));
+            let fix = function.row(root).fix;
+            return Err(fix.into_iter().fold(failure, |failure, fix| failure.advise(fix)));
         }
     }
     Ok(())
@@ -144,8 +142,8 @@ fn print(rows: &[Row], report: &Report) {
             State::Unreadable => "unread",
         };
         report.text(format_args!("  {:name$}  {mark:7}  {}", row.name, row.found));
-        if let Some(mend) = &row.mend {
-            report.text(format_args!("  {:name$}  {:7}  -> {mend}", "", ""));
+        if let Some(fix) = &row.fix {
+            report.text(format_args!("  {:name$}  {:7}  -> {fix}", "", ""));
         }
         let mut object = serde_json::to_value(row).unwrap_or_default();
         object["event"] = "check".into();

@@ -2,8 +2,8 @@
 //! Documentation/driver-api/pci/p2pdma.rst]
 
 use super::pci::Function;
-use super::sys::{Root, Seen};
 use super::{Row, State};
+use dcs_vfio::sys::{Root, Seen};
 use std::collections::BTreeMap;
 
 const DEVICES: &str = "sys/bus/pci/devices";

@@ -2,15 +2,15 @@
 
 use super::pci::{Function, Kind};
 use super::probe::Probes;
-use super::sys::Root;
 use super::{Row, State};
 use dcs_card::pci::Identity;
+use dcs_vfio::sys::Root;
 
 pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
     let row = |name: &str, state, found: String| Row::new("paths", name, state, found);
     let waits = match probes.io_uring {
         Ok(()) => "io_uring",
-        Err(_) => "a read that makes the engine wait",
+        Err(_) => "a read on another thread",
     };
     let plain = match probes.sendfile {
         Ok(()) => row("file -> socket", State::Ok, "kernel backend: sendfile(2) from the page cache".into()),
@@ -54,7 +54,7 @@ pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
     rows.push(match card(root) {
         Some(address) => row("DCS_BACKEND=card", State::Ok, format!("card backend: {address}")),
         None => row("DCS_BACKEND=card", State::Note, "refused: no dcs card is to be seen here".into())
-            .mend("dcs server shell boots a server that has one"),
+            .fix("dcs server shell boots a server that has one"),
     });
     rows
 }

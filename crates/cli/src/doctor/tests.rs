@@ -1,10 +1,10 @@
 //! The doctor on machines that are folders.
 
 use super::probe::Probes;
-use super::sys::Root;
 use super::{Examination, Row, State, bind, examine, pci, verdict};
 use crate::failure::Exit;
 use dcs::gpu::{GpuError, Properties, Storage, StorageError};
+use dcs_vfio::sys::Root;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -126,7 +126,7 @@ fn row<'a>(found: &'a Examination, name: &str) -> &'a Row {
 
 fn says(row: &Row, state: State, words: &[&str]) {
     assert_eq!(row.state, state, "{row:?}");
-    let said = format!("{} {}", row.found, row.mend.as_deref().unwrap_or_default());
+    let said = format!("{} {}", row.found, row.fix.as_deref().unwrap_or_default());
     for word in words {
         assert!(said.contains(word), "{word:?} is not in {said:?}");
     }
@@ -210,6 +210,11 @@ fn one_in_use_is_not_taken() {
             let failure = bind::may_be_taken(&function).unwrap_err();
             assert!(failure.line.contains("is in use") && failure.line.contains(word), "{}", failure.line);
         }
+        // Where the kernel has the namespace by the other controller too, one may go.
+        let state =
+            |address| format!("sys/bus/pci/devices/{address}/nvme/nvme{}/state", u8::from(address == OTHER));
+        tree.file(&state(SSD), "connecting").file(&state(OTHER), "live");
+        assert_eq!((tree.ssd(SSD).uses.len(), tree.ssd(OTHER).uses.len()), (0, 1));
     }
     let tree = Tree::new();
     tree.server().file("proc/self/mountinfo", "23 22 259:9 / /n12 rw - xfs /dev/nvme0n12 rw");
@@ -323,7 +328,7 @@ fn why_io_uring_is_not_to_be_had_is_told_apart() {
     let seen = |probes: &Probes, words: &[&str]| {
         let found = examine(&tree.root(), probes);
         says(row(&found, "io_uring"), State::Missing, words);
-        says(row(&found, "file -> operators -> socket"), State::Ok, &["makes the engine wait"]);
+        says(row(&found, "file -> operators -> socket"), State::Ok, &["on another thread"]);
     };
     seen(&refused(Some(38)), &["this kernel has none"]);
     seen(&refused(Some(12)), &["ulimit -l"]);

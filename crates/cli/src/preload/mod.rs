@@ -68,7 +68,8 @@ Examples:
 The program is not changed. Calls to which no rule applies are the kernel's own sendfile; the counters and the line that
 each process logs at its end tell how many were carried by whom. A digest covers what one connection got of one file, over
 all calls: the log has offset and bytes with it. Files and log may be named as the program sees them, or relative to here.
-Programs that are statically linked or setuid do not load it. docs/preload.md tells the rest.
+Programs that are statically linked, setuid, setgid or have file capabilities cannot load it, and are refused; where PROGRAM starts
+such a one, no rule applies to it. docs/preload.md tells the rest.
 
 Exit codes: those of PROGRAM; 2 usage, bad configuration or key; 6 PROGRAM not permitted; 7 PROGRAM or the library not found";
 
@@ -144,16 +145,21 @@ fn check(file: &File) -> Result<(), Failure> {
     if let Some((path, Err(error))) = log {
         return Err(Failure::io(format!("log {}", path.display()), &error));
     }
-    match config.counters.as_deref().map(|path| (path, counters::read(path))) {
-        Some((path, Err(error))) if error.kind() == std::io::ErrorKind::InvalidData && !is_empty(path) => {
-            Err(Failure::usage(format!("counters {}: {error}", path.display())).advise("name another file"))
-        }
-        _ => Ok(()),
-    }
+    config.counters.as_deref().map_or(Ok(()), check_counters)
 }
 
-fn is_empty(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0)
+/// A file that is not there yet is made by the program.
+fn check_counters(path: &Path) -> Result<(), Failure> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let wrong = match counters::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData && metadata.len() > 0 => {
+            Some(error.to_string())
+        }
+        _ => counters::refusal(&metadata, nix::unistd::Uid::effective().as_raw()).map(str::to_string),
+    };
+    wrong.map_or(Ok(()), |wrong| {
+        Err(Failure::usage(format!("counters {}: {wrong}", path.display())).advise("name another file"))
+    })
 }
 
 fn refused(error: ConfigError) -> Failure {

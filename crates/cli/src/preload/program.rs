@@ -1,8 +1,9 @@
 //! Finding the program, and whether the loader would load a library into it.
 
 use crate::failure::{Exit, Failure};
+use nix::sys::statvfs::FsFlags;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,12 @@ const PT_INTERP: u32 = 3;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
+
+/// The extended attribute in which a program's capabilities are.
+const CAPABILITIES: &str = "security.capability";
+
+/// How many scripts deep the kernel goes.
+const SCRIPTS_MAX: usize = 4;
 
 /// The program, as a shell would find it.
 pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
@@ -30,28 +37,65 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Fails where the loader would silently leave the library out.
+/// Fails where the loader would silently leave the library out of the program, or of a script's interpreter.
 pub fn check(program: &Path) -> Result<(), Failure> {
-    let failed = |error| Failure::io(program.display(), &error);
-    let metadata = program.metadata().map_err(failed)?;
+    check_through(program, SCRIPTS_MAX)
+}
+
+fn check_through(program: &Path, scripts: usize) -> Result<(), Failure> {
+    let metadata = program.metadata().map_err(|error| Failure::io(program.display(), &error))?;
+    // One that may be run and not read is no script.
+    let file = File::open(program).ok();
+    if let Some(interpreter) = file.as_ref().and_then(interpreter) {
+        // The kernel says what is wrong with one that is not there, or is a script of a script of a script.
+        let goes_on = scripts > 0 && interpreter.exists();
+        return if goes_on { check_through(&interpreter, scripts - 1) } else { Ok(()) };
+    }
+    if let Some(what) = gains_rights(program, &metadata) {
+        let line = format!("{} {what}, so the loader leaves libdcs-preload.so out of it", program.display());
+        return Err(Failure::usage(line)
+            .advise("start it as the user that it is to run as, from a copy without that"));
+    }
     let refuse = |what: &str| {
         let line = format!("{} {what}, so it does not load libdcs-preload.so", program.display());
-        Err(Failure::usage(line))
+        Err(Failure::usage(line).advise("dcs run is for programs that are dynamically linked"))
     };
-    let (own_user, own_group) = (nix::unistd::Uid::current().as_raw(), nix::unistd::Gid::current().as_raw());
-    let mode = metadata.permissions().mode();
-    if mode & SETUID != 0 && metadata.uid() != own_user || mode & SETGID != 0 && metadata.gid() != own_group {
-        return refuse("is setuid or setgid")
-            .map_err(|failure: Failure| failure.advise("run it as the user that it changes to"));
-    }
-    // One that may be run and not read is left to the system.
-    let Ok(file) = File::open(program) else { return Ok(()) };
-    match loader(&file) {
+    match file.as_ref().and_then(loader) {
         Some(Loader::None) => refuse("is statically linked"),
         Some(Loader::Other) => refuse("is for another kind of machine than the library"),
-        // A script, whose interpreter loads it.
         Some(Loader::Dynamic) | None => Ok(()),
     }
+}
+
+/// By what the program gets rights that its user has not (AT_SECURE): then the loader takes no library from the environment.
+fn gains_rights(program: &Path, metadata: &Metadata) -> Option<&'static str> {
+    // There nobody gets any.
+    let nosuid =
+        nix::sys::statvfs::statvfs(program).is_ok_and(|mount| mount.flags().contains(FsFlags::ST_NOSUID));
+    if nosuid || nix::sys::prctl::get_no_new_privs().unwrap_or(false) {
+        return None;
+    }
+    let (user, group) = (nix::unistd::Uid::current(), nix::unistd::Gid::current());
+    let mode = metadata.permissions().mode();
+    if mode & SETUID != 0 && metadata.uid() != user.as_raw() {
+        return Some("is setuid");
+    }
+    if mode & SETGID != 0 && metadata.gid() != group.as_raw() {
+        return Some("is setgid");
+    }
+    // root has them anyway.
+    let mut capabilities = [0; 64];
+    let has = rustix::fs::getxattr(program, CAPABILITIES, &mut capabilities[..]).is_ok();
+    (has && !user.is_root()).then_some("has file capabilities")
+}
+
+/// The interpreter of a script: the first word after #!.
+fn interpreter(file: &File) -> Option<PathBuf> {
+    let mut head = [0; 256];
+    let length = file.read_at(&mut head, 0).ok()?;
+    let line = head[..length].strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let word = line.trim_ascii_start().split(u8::is_ascii_whitespace).next()?;
+    Some(PathBuf::from(OsStr::from_bytes(word)))
 }
 
 enum Loader {

@@ -1,11 +1,11 @@
 //! The command line of `dcs serve`.
 
+use super::listen::{self, Listen};
 use crate::units;
 use clap::{Args, ValueEnum};
+use dcs_server::access::Anonymous;
 use dcs_server::status::StatusFor;
 use dcs_server::store::Durability;
-use dcs_server::users::Anonymous;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ pub struct Serve {
     /// Where objects and their records are kept; made if it is not there
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// Address and port
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9000")]
-    pub listen: SocketAddr,
-    /// Users: a line for each, access key and secret key. Without it DIR/users, made at the first start
+    /// ADDR:PORT; a PORT alone is of this machine only (127.0.0.1), :PORT of all its addresses; port 0 is any free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9000", value_parser = listen::parse)]
+    pub listen: Listen,
+    /// Users: a line for each, with access key, secret key and rights (docs/serve.md). Read again at SIGHUP. Without it DIR/users, made at the first start
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
     /// What requests without a signature may do
@@ -35,11 +35,11 @@ pub struct Serve {
     /// The master key of encryption at rest: a file with 64 hexadecimal digits (openssl rand -hex 32)
     #[arg(long, value_name = "FILE")]
     pub master_key: Option<PathBuf>,
-    /// Connections at a time; others wait
+    /// Connections at a time. For one more, the one gives way that has waited longest for a request; while there is none, others wait
     #[arg(long, value_name = "N", default_value = "2048")]
     pub connections: usize,
-    /// Transfers at a time: the commands that the engine has room for
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    /// Transfers at a time; others wait. The engine has room for all of them
+    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub transfers: u16,
     /// End a connection on which no request comes for so long
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "75s")]
@@ -47,9 +47,12 @@ pub struct Serve {
     /// End a connection on which a request's head, or a small answer, takes longer
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "20s")]
     pub head_timeout: Duration,
-    /// Give a client up that moves data more slowly, in bytes a second
+    /// End a transfer whose client moves data more slowly, in bytes a second, ...
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4K")]
     pub min_rate: u64,
+    /// ... for so long, or nothing at all; in a sixth of it while others wait for its place
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
+    pub patience: Duration,
     /// Read every object so often, and keep those that are damaged from readers: 7d
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub scrub_every: Option<Duration>,
@@ -62,6 +65,9 @@ pub struct Serve {
     /// The certificate's key in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// Take keys of customers (SSE-C) over plain connections from other machines, too: where a proxy in front speaks TLS
+    #[arg(long)]
+    pub customer_keys_without_tls: bool,
     /// Who may see /_dcs/ (the status page), /_dcs/status.json and /_dcs/metrics: who comes from this machine (and not by a
     /// proxy), or everybody. /_dcs/health is for everybody always
     #[arg(long, value_name = "WHO", value_enum, default_value = "loopback")]
@@ -147,6 +153,6 @@ Examples:
   aws --endpoint-url http://127.0.0.1:9000 s3 mb s3://photos
   aws --endpoint-url http://127.0.0.1:9000 s3 cp holiday.jpg s3://photos/
       with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment
-  dcs serve /srv/objects --listen 0.0.0.0:9000 --verify --log json
-      for everybody, every object's digest checked when it is read, logs for a machine
+  dcs serve /srv/objects --listen :9000 --tls-cert cert.pem --tls-key key.pem --verify --log json
+      for other machines too, over TLS; every object's digest checked when it is read; logs for a machine
 docs/serve.md tells more.";

@@ -1,6 +1,9 @@
 //! `dcs serve`: an object server on a folder, until a signal stops it.
 
 mod args;
+mod descriptors;
+mod listen;
+mod reread;
 mod scrubbing;
 
 pub use args::Serve;
@@ -12,26 +15,24 @@ use dcs::Engine;
 use dcs_server::path::{DataPath, Settings, can_go_direct};
 use dcs_server::rest::Keys;
 use dcs_server::server::{Config, Server};
-use dcs_server::store::{Options, Store};
+use dcs_server::store::{Durability, Options, Recovery, Store};
 use dcs_server::tls::Tls;
 use dcs_server::users::Users;
+use nix::sched::sched_getaffinity;
+use nix::unistd::Pid;
 use std::io::{IsTerminal, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-/// Serves.
+/// Serves. Whatever can be wrong with the options is found before anything is made in the folder.
 pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     log(serve.log);
     let named = |what: &Path| what.display().to_string();
-    let options = Options { durability: serve.durability };
-    let (store, recovery) = Store::open(&serve.folder, options)
-        .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", named(&serve.folder))))?;
-    tracing::info!(folder = named(&serve.folder), ?recovery, "opened");
-    let users = users(serve, report)?;
     let keys = match &serve.master_key {
         Some(path) => Keys::read(path).map_err(|error| Failure::usage(error.to_string()))?,
         None => Keys::default(),
@@ -42,51 +43,86 @@ pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
         }
         _ => None,
     };
+    let (connections, transfers) = descriptors::room_for(serve.connections, serve.transfers, tls.is_some())?;
+    let given_users = serve.users.as_deref().map(read_users).transpose()?;
+    let path = data_path(serve, transfers, direct(serve)?)?;
+    let listener = serve.listen.bind()?;
+    let options = Options { durability: serve.durability };
+    let (store, recovery) = Store::open(&serve.folder, options)
+        .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", named(&serve.folder))))?;
+    let Recovery { crashed, unfinished, garbage } = recovery;
+    tracing::info!(folder = named(&serve.folder), crashed, unfinished, garbage, "opened");
+    if nix::unistd::geteuid().is_root() {
+        tracing::warn!(
+            "this runs as root, who can do more than an object server needs: a user of its own is safer"
+        );
+    }
+    let users = match given_users {
+        Some(users) => users,
+        None => own_users(serve, report)?,
+    };
     let config = Config {
         users,
         anonymous: serve.anonymous.into(),
-        connections: serve.connections,
+        connections,
         idle: serve.idle,
         head_timeout: serve.head_timeout,
         verify: serve.verify,
         tls,
+        keys_in_the_open: serve.customer_keys_without_tls,
         status_for: serve.status_for.into(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("the runtime", &error))?;
-    runtime.block_on(serve_on(serve, report, config, store, keys))
+    runtime.block_on(serve_on(serve, report, listener, config, (store, path, keys)))
+}
+
+/// Large objects go past the page cache.
+fn direct(serve: &Serve) -> Result<bool, Failure> {
+    let durable = serve.durability == Durability::Full;
+    // A folder that is yet to be made is on the file system of the one that it will be in.
+    let there = serve.folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    match serve.write_cache {
+        WriteCache::Auto => Ok(durable && can_go_direct(there)),
+        WriteCache::On => Ok(false),
+        WriteCache::Off if can_go_direct(there) => Ok(true),
+        WriteCache::Off => {
+            let line = format!("{}: files here can't be written past the page cache", serve.folder.display());
+            Err(Failure::usage(line).advise("leave --write-cache to the server (auto)"))
+        }
+    }
+}
+
+/// The engine, with room for all transfers at once.
+fn data_path(serve: &Serve, transfers: u16, direct: bool) -> Result<Arc<DataPath>, Failure> {
+    let mut builder = Engine::builder();
+    if let Some(core) = serve.core {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).and_then(|allowed| allowed.is_set(core));
+        if !allowed.unwrap_or(false) {
+            return Err(Failure::usage(format!("--core {core}: this process has no such processor")).advise(
+                "they are numbered from 0; nproc --all counts them, taskset -p $$ tells which are allowed",
+            ));
+        }
+        builder = builder.core(core);
+    }
+    let Serve { min_rate, patience, .. } = *serve;
+    let durable = serve.durability == Durability::Full;
+    let settings = Settings { transfers, min_rate, patience, durable, direct };
+    let path = DataPath::start(builder, settings);
+    path.map(Arc::new).map_err(|error| Failure::new(Exit::Failed, format!("the engine: {error}")))
 }
 
 async fn serve_on(
     serve: &Serve,
     report: &Report,
+    listener: TcpListener,
     config: Config,
-    store: Arc<Store>,
-    keys: Keys,
+    (store, path, keys): (Arc<Store>, Arc<DataPath>, Keys),
 ) -> Result<(), Failure> {
-    let failed =
-        |what: &str, error: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("{what}: {error}"));
+    let signal = |kind| signal(kind).map_err(|error| Failure::io("signals", &error));
     let (stop, stopped) = watch::channel(false);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed("signals", &error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed("signals", &error))?;
-    let mut builder = Engine::builder().commands(serve.transfers);
-    if let Some(core) = serve.core {
-        builder = builder.core(core);
-    }
-    let engine = builder.start().map_err(|error| failed("the engine", &error))?;
-    let durable = serve.durability == dcs_server::store::Durability::Full;
-    let direct = match serve.write_cache {
-        WriteCache::Auto => durable && can_go_direct(&serve.folder),
-        WriteCache::On => false,
-        WriteCache::Off if can_go_direct(&serve.folder) => true,
-        WriteCache::Off => {
-            let line = format!("{}: files here can't be written past the page cache", serve.folder.display());
-            return Err(Failure::usage(line).advise("leave --write-cache to the server (auto)"));
-        }
-    };
-    let settings = Settings { transfers: serve.transfers, min_rate: serve.min_rate, durable, direct };
-    let path = DataPath::new(engine, settings);
-    let path = Arc::new(path.map_err(|error| failed("the engine", &error))?);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     let scrubbing = serve.scrub_every.map(|every| scrubbing::Plan {
         folder: serve.folder.clone(),
         every,
@@ -95,10 +131,18 @@ async fn serve_on(
         path: path.clone(),
         keys: keys.clone(),
     });
-    let server = Server::bind(serve.listen, config, store, path, keys, stopped).await;
+    // It ends with the runtime.
+    tokio::spawn(reread::on_hangup(users_file(serve), config.users.clone())?);
+    let server = Server::on(listener, config, store, path, keys, stopped);
     let server = server.map_err(|error| Failure::io(serve.listen, &error))?;
     let address = server.address().map_err(|error| Failure::io(serve.listen, &error))?;
     let scheme = if serve.tls_cert.is_some() { "https" } else { "http" };
+    if scheme == "http" && listen::is_open(address.ip()) {
+        tracing::warn!(
+            %address,
+            "other machines can connect, and nothing is encrypted on the way: --tls-cert and --tls-key change that"
+        );
+    }
     report.line(format_args!("serving {} at {scheme}://{address}", serve.folder.display()));
     let scrubbing = scrubbing.map(|plan| tokio::spawn(plan.follow()));
     let running = tokio::spawn(server.run(serve.grace));
@@ -113,30 +157,33 @@ async fn serve_on(
         _ = running => Ok(()),
         // A second signal does not wait.
         _ = interrupt.recv() => Err(Failure::new(Exit::Interrupted, "interrupted again: transfers were cut")),
+        _ = terminate.recv() => Err(Failure::new(Exit::Interrupted, "terminated again: transfers were cut")),
     }
 }
 
-/// The users of a file; without one those of the folder, which has one made for it at the first start.
-fn users(serve: &Serve, report: &Report) -> Result<Users, Failure> {
-    let read = |path: &Path| {
-        let failed = |error| Failure::usage(format!("{}: {error}", path.display()));
-        Users::read(path).map_err(failed)
-    };
-    if let Some(path) = &serve.users {
-        return read(path);
-    }
-    let path = serve.folder.join("users");
+/// Where the users are.
+fn users_file(serve: &Serve) -> PathBuf {
+    serve.users.clone().unwrap_or_else(|| serve.folder.join("users"))
+}
+
+fn read_users(path: &Path) -> Result<Users, Failure> {
+    Users::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+/// The users of the folder, which has one made for it at the first start.
+fn own_users(serve: &Serve, report: &Report) -> Result<Users, Failure> {
+    let path = users_file(serve);
     if !path.exists() {
         let (access, secret) = (random_word(20)?, random_word(40)?);
         let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let text = format!("# access key, secret key\n{access} {secret}\n");
+        let text = format!("# access key, secret key, rights\n{access} {secret} admin\n");
         let written =
             file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
         written.map_err(|error| Failure::io(path.display(), &error))?;
         report.line(format_args!("a user was made, and is in {}:", path.display()));
         report.line(format_args!("  access key {access}\n  secret key {secret}"));
     }
-    read(&path)
+    read_users(&path)
 }
 
 /// Letters and digits, at random.

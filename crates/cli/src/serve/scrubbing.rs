@@ -4,7 +4,7 @@
 
 use dcs_server::path::DataPath;
 use dcs_server::rest::Keys;
-use dcs_server::scrub::{Action, Checked, Scrub};
+use dcs_server::scrub::{Action, Checked, Scrub, Tally};
 use dcs_server::store::Store;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,17 @@ impl Plan {
             };
             tracing::info!("a scrub begins");
             match pass.run(log).await {
-                Ok(tally) => tracing::info!(?tally, "a scrub has ended"),
+                Ok(Tally { objects, bytes, unchecked, bad, quarantined, released }) => {
+                    tracing::info!(
+                        objects,
+                        bytes,
+                        unchecked,
+                        bad,
+                        quarantined,
+                        released,
+                        "a scrub has ended"
+                    );
+                }
                 Err(error) => {
                     tracing::error!(%error, "a scrub broke off");
                     continue;
@@ -61,7 +71,14 @@ impl Plan {
 fn log(checked: &Checked) {
     let Checked { bucket, key, verdict, action, .. } = checked;
     if checked.is_bad() {
-        tracing::error!(bucket, key, verdict = verdict.name(), reason = verdict.reason(), ?action, "scrub");
+        tracing::error!(
+            bucket,
+            key,
+            verdict = verdict.name(),
+            reason = verdict.reason(),
+            action = action.name(),
+            "scrub"
+        );
     } else if *action == Action::Released {
         tracing::info!(bucket, key, "scrub: it is sound again, and no longer quarantined");
     }

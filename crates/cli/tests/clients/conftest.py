@@ -50,6 +50,8 @@ class Server:
         self.folder = folder
         (folder / "users").write_text(f"{ACCESS} {SECRET}\nother secret-of-other\n")
         (folder / "key").write_text("5a" * 32)
+        for name in ("users", "key"):
+            (folder / name).chmod(0o600)
         self.log = open(folder / "log", "wb")
         command = [os.environ["DCS"], "serve", folder / "objects", "--listen", "127.0.0.1:0"]
         command += ["--users", folder / "users", "--master-key", folder / "key", "--durability", "none"]

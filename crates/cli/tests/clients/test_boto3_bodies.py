@@ -199,7 +199,22 @@ def test_the_common_runtime(server, s3, bucket, tmp_path):
         assert error(s3.head_object, Bucket=bucket, Key="pipe")[1] == 404
 
 
-def test_presigned_urls(s3, bucket):
+@pytest.fixture
+def presigner(server):
+    """boto3 presigns with version 2 of the signatures unless it is told not to."""
+    return server.client(signature_version="s3v4")
+
+
+def test_presigned_urls_of_version_2_are_refused(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
+    assert "AWSAccessKeyId" in url
+    refused = requests.get(url, timeout=30)
+    assert refused.status_code == 400 and "AWS4-HMAC-SHA256" in refused.text
+
+
+def test_presigned_urls(presigner, bucket):
+    s3 = presigner
     content = data(MIB, 18)
     here = {"Bucket": bucket, "Key": "a b/ü+%"}
     url = s3.generate_presigned_url("put_object", Params=here)
@@ -224,7 +239,8 @@ def url_of(s3, here):
     return s3.generate_presigned_url("get_object", Params=here)
 
 
-def test_presigned_urls_end_and_are_for_one_request(s3, bucket):
+def test_presigned_urls_end_and_are_for_one_request(presigner, bucket):
+    s3 = presigner
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     here = {"Bucket": bucket, "Key": "k"}
     short = s3.generate_presigned_url("get_object", Params=here, ExpiresIn=1)

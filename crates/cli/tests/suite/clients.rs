@@ -50,6 +50,8 @@ fn python() -> Result<PathBuf, String> {
         "--quiet",
         "--disable-pip-version-check",
         "--no-deps",
+        "--require-hashes",
+        "--only-binary=:all:",
         "--requirement",
     ]);
     run(install.arg(&requirements))?;

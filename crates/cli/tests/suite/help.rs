@@ -30,6 +30,23 @@ fn every_command_shows_examples_of_itself() {
     );
 }
 
+#[test]
+fn help_is_had_by_either_way_and_typing_errors_get_a_hint() {
+    let place = Place::new();
+    for command in ["send", "recv", "serve", "bench serve", "server demo"] {
+        let help = place.run(&format!("help {command}")).ok().stdout();
+        assert_eq!(help, place.run(&format!("{command} --help")).ok().stdout(), "{command}");
+    }
+    for (typed, meant) in [("receive", "'recv'"), ("sent", "'send'"), ("benchmark", "'bench'")] {
+        let said = place.run(typed).stderr();
+        assert!(said.contains(meant), "{said}");
+        for hidden in ["server-worker", "bench-server", "bench-client", "demo-worker", "server-environment"] {
+            assert!(!said.contains(hidden), "{said}");
+        }
+    }
+    place.run("recv - b").fails(2, &["PORT", "HOST:PORT", "unix:PATH"]);
+}
+
 /// The examples are commands that are understood: a file or peer may be missing, nothing else.
 #[test]
 fn the_examples_are_understood() {

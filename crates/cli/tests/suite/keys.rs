@@ -59,7 +59,8 @@ fn a_counter_is_drawn_and_told_and_never_the_same() {
     place.write("a", &data(1000));
     key_file(&place, "key", KEY.as_bytes());
     let drawn = |name: &str| {
-        let done = place.run(&format!("copy a {name} --through aes256-ctr --key-file key --json")).ok();
+        let done =
+            place.run(&format!("copy a {name} --through aes256-ctr --key-file key --iv random --json")).ok();
         let iv = done.json()["iv"][0].clone();
         assert_eq!(iv["random"], true);
         iv["value"].as_str().unwrap().to_string()
@@ -68,9 +69,15 @@ fn a_counter_is_drawn_and_told_and_never_the_same() {
     assert!(one != other && one.len() == 32);
     place.run(&format!("copy one back --through aes256-ctr --key-file key --iv {one}")).ok();
     assert!(place.read("back") == data(1000));
-    let told = place.run("copy a b --through aes256-ctr --key-file key").ok().stdout();
+    let told = place.run("copy a b --through aes256-ctr --key-file key --iv random").ok().stdout();
     assert!(told.starts_with("iv  ") && told.ends_with("  a\n"), "{told}");
-    place.run("recv 0 b --through aes256-ctr --key-file key").fails(2, &["--iv"]);
+    let sealed = place.read("b");
+    for line in ["recv 0 b", "send a -", "copy one b", "copy b b"] {
+        // Without the counter it would come out as noise, and take the place of what was there.
+        let line = format!("{line} --through aes256-ctr --key-file key");
+        place.run(&line).fails(2, &["--iv random", "--iv HEX"]);
+        assert!(place.read("b") == sealed);
+    }
     place.run("copy a b --through aes256-ctr --key-file key --iv 00").fails(2, &["--iv", "32"]);
     place.run(&format!("copy a b --through md5 --iv {IV}")).fails(2, &["--iv"]);
 }
@@ -100,11 +107,11 @@ fn keys_are_never_said_and_never_on_the_command_line() {
     place.write("a", &data(1000));
     place.write("open", KEY.as_bytes());
     for (line, code) in [
-        ("copy a b --through aes256-ctr --json", 0),
-        ("copy a b --through aes256-ctr", 0),
+        ("copy a b --through aes256-ctr --iv random --json", 0),
+        ("copy a b --through aes256-ctr --iv random", 0),
         ("copy a b --through aes256-xts", 2),
-        ("copy a /dev/full --through aes256-ctr --json", 4),
-        ("copy a b --through aes256-ctr --key-file open --json", 0),
+        ("copy a /dev/full --through aes256-ctr --iv random --json", 4),
+        ("copy a b --through aes256-ctr --iv random --key-file open --json", 0),
     ] {
         let done = Done(place.dcs(line).env("DCS_KEY", KEY).output().unwrap());
         assert_eq!(done.code(), code, "{line}: {}", done.stderr());

@@ -7,7 +7,10 @@ mod clients;
 mod copy;
 mod demo;
 mod devices;
+mod documents;
+mod endings;
 mod failures;
+mod files;
 mod gpu;
 mod guest;
 mod help;
@@ -15,13 +18,16 @@ mod interrupt;
 mod keys;
 mod network;
 mod nics;
+mod odd;
 mod preload;
 mod run;
 mod scrub;
 mod serve_full;
 mod serve_killed;
 mod serve_log;
+mod serve_start;
 mod server;
+mod setup;
 
 #[path = "../../../devices/tests/cuda/stand_in.rs"]
 mod stand_in;

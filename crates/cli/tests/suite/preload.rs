@@ -1,6 +1,8 @@
 //! `dcs run`: what it refuses before a program starts, and that the program runs as it would by itself.
 
 use crate::run::{IV, KEY, Place};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -81,6 +83,8 @@ fn what_cannot_work_is_refused_before_it_runs() {
     let place = Place::new();
     place.write("short", b"1234");
     place.write("rules", b"[[rule]]\nfile = 'x'\n");
+    let shared = place.write("shared", b"");
+    std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o666)).unwrap();
     for (line, code, said) in [
         ("run --through md6 -- true", 2, "there is no operator \"md6\""),
         ("run --through gzip -- true", 2, "until_close"),
@@ -91,6 +95,7 @@ fn what_cannot_work_is_refused_before_it_runs() {
         ("run --config rules -- true", 2, "unknown field `file`"),
         ("run --config none -- true", 7, "No such file"),
         ("run --through md5 --counters short -- true", 2, "no file of dcs-preload's counters"),
+        ("run --through md5 --counters shared -- true", 2, "other users may write it"),
         ("run --show short", 1, "no file of dcs-preload's counters"),
         ("run --library none -- true", 7, "none"),
         ("run", 2, "PROGRAM"),
@@ -116,6 +121,77 @@ fn a_static_program_is_refused() {
     let mut cc = Command::new("cc");
     cc.args(["-static", "-o"]).arg(place.path("static")).arg(place.path("main.c"));
     assert!(cc.status().unwrap().success());
-    let done = place.run("run --through md5 -- ./static");
-    assert!(done.code() == 2 && done.stderr().contains("statically linked"), "{}", done.stderr());
+    let interpreter = place.path("static").display().to_string();
+    script(&place, "script", &interpreter);
+    script(&place, "of-a-script", &place.path("script").display().to_string());
+    for program in ["./static", "./script", "./of-a-script"] {
+        let done = place.run(&format!("run --through md5 -- {program}"));
+        assert!(
+            done.code() == 2 && done.stderr().contains("static is statically linked"),
+            "{}",
+            done.stderr()
+        );
+    }
+    script(&place, "dynamic", "/bin/sh -e");
+    place.run("run --through md5 -- ./dynamic").ok();
+}
+
+fn script(place: &Place, name: &str, interpreter: &str) {
+    place.write(name, format!("#! {interpreter}\n").as_bytes());
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path(name), mode).unwrap();
+}
+
+/// The loader leaves the library out of programs that get rights which their user has not.
+#[test]
+fn a_program_that_gains_rights_is_refused() {
+    if library().is_none() {
+        return;
+    }
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("skipped: only root can make such programs");
+        return;
+    }
+    let place = Place::new();
+    let copy = |name: &str, mode: u32| {
+        let program = place.path(name);
+        std::fs::copy("/bin/sh", &program).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+        program
+    };
+    let nobody = 65534;
+    // Of root's own, and of another user's.
+    copy("own", 0o4755);
+    place.run("run --through md5 -- ./own -c true").ok();
+    for (name, mode, said) in [("setuid", 0o4755, "is setuid"), ("setgid", 0o2755, "is setgid")] {
+        let program = copy(name, mode);
+        std::os::unix::fs::chown(&program, Some(nobody), Some(nobody)).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+        let done = place.run(&format!("run --through md5 -- ./{name} -c true"));
+        assert!(done.code() == 2 && done.stderr().contains(said), "{}", done.stderr());
+    }
+    // cap_net_bind_service, permitted and effective: for root that is nothing new, for others it is.
+    let program = copy("capable", 0o755);
+    let mut value = [0_u32; 5].map(u32::to_le_bytes);
+    (value[0], value[1]) = (0x0200_0001_u32.to_le_bytes(), (1_u32 << 10).to_le_bytes());
+    rustix::fs::setxattr(
+        &program,
+        "security.capability",
+        value.as_flattened(),
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    place.run("run --through md5 -- ./capable -c true").ok();
+    let folder = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(place.path("."), folder).unwrap();
+    let mut other = place.dcs("run --through md5 -- ./capable -c");
+    let done = other.arg("true").uid(nobody).gid(nobody).output();
+    match done {
+        // The command may lie where nobody may go.
+        Err(error) => eprintln!("skipped: {error}"),
+        Ok(done) => {
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.code() == Some(2) && said.contains("has file capabilities"), "{said}");
+        }
+    }
 }

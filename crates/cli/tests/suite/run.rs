@@ -53,17 +53,16 @@ impl Place {
         Done(self.dcs(line).output().unwrap())
     }
 
-    /// Starts `dcs recv 0 REST`, and tells where it listens.
+    /// Starts `dcs recv 127.0.0.1:0 REST`, and tells where it listens.
     pub fn recv(&self, rest: &str, with: impl FnOnce(&mut Command)) -> Receiver {
         let mut command = self.dcs(&format!("recv 127.0.0.1:0 {rest} --json"));
         with(&mut command);
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        let heard: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(heard["event"], "listening");
-        Receiver { child, output, address: heard["address"].as_str().unwrap().to_string() }
+        Receiver::start(command)
+    }
+
+    /// Starts such a line, which must ask for JSON, and waits until it listens.
+    pub fn listening(&self, line: &str) -> Receiver {
+        Receiver::start(self.dcs(line))
     }
 }
 
@@ -75,6 +74,20 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    fn start(mut command: Command) -> Receiver {
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let heard: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(heard["event"], "listening");
+        Receiver { child, output, address: heard["address"].as_str().unwrap().to_string() }
+    }
+
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
     pub fn end(mut self) -> Done {
         let mut stdout = Vec::new();
         self.output.read_to_end(&mut stdout).unwrap();

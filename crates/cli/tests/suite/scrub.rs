@@ -149,3 +149,44 @@ fn handles_interrupts(process: u32) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (nix::sys::signal::Signal::SIGINT as u32 - 1) != 0
 }
+
+#[test]
+fn a_damaged_record_is_told_of_and_repaired_and_keys_do_nothing_to_a_terminal() {
+    let place = Place::new();
+    let server = Server::start(&place, "");
+    assert_eq!(server.ask("PUT", "/bucket", b"").0, 200);
+    for key in ["good", "evil%1b%5b2J", "broken"] {
+        assert_eq!(server.ask("PUT", &format!("/bucket/{key}"), &[b'x'; 5000]).0, 200);
+    }
+    let tag = "<Tag><Key>t</Key><Value>as-nothing-else-is</Value></Tag>";
+    let tagging = format!("<Tagging><TagSet>{tag}</TagSet></Tagging>");
+    assert_eq!(server.ask("PUT", "/bucket/broken?tagging", tagging.as_bytes()).0, 200);
+    server.stop();
+    let path = place.path("store/meta.redb");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let pattern = b"as-nothing-else-is";
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(pattern)).collect();
+    places.iter().for_each(|place| bytes[*place] ^= 1);
+    std::fs::write(&path, bytes).unwrap();
+    let evil = place.path("store/data/0").read_dir().unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = evil.collect();
+    files.sort();
+    std::fs::write(&files[1], [b'y'; 5000]).unwrap();
+    let done = place.run("scrub store");
+    assert_eq!(done.code(), 5);
+    let said = done.stdout() + &done.stderr();
+    assert!(said.contains("damaged  bucket/evil\\u{1b}[2J") && !said.contains('\x1b'), "{said}");
+    assert!(
+        said.contains("damaged  bucket/broken: damaged: the record") && said.contains("--repair"),
+        "{said}"
+    );
+    let told = place.run("scrub store --repair --dry-run");
+    assert!(told.stdout().contains("unreadable  bucket/broken"), "{}", told.stdout());
+    let done = place.run("scrub store --repair");
+    let said = done.stdout() + &done.stderr();
+    assert!(said.contains("unreadable  bucket/broken") && said.contains("records of 1 objects"), "{said}");
+    assert!(said.contains("1 data files without a record"), "{said}");
+    let done = place.run("scrub store");
+    assert!(!done.stdout().contains("broken"), "{}", done.stdout());
+    assert_eq!(std::fs::read_dir(place.path("store/data/0")).unwrap().count(), 2);
+}

@@ -4,7 +4,7 @@ use super::copy_text;
 use super::{call, read_sized};
 use crate::engine::{Backend, Builder, Driver, Engine};
 use crate::error::Error;
-use crate::session::Session;
+use crate::session::{DEPTH, Session};
 use dcs_abi::descriptor::Mode;
 use dcs_devices::Io;
 use dcs_devices::gpu::Wanted;
@@ -29,7 +29,7 @@ pub const DCS_BACKEND_CARD: u8 = 1;
 pub const DCS_IO_AUTO: u8 = 0;
 /// io_uring; an error where it is not to be had.
 pub const DCS_IO_URING: u8 = 1;
-/// Plain system calls: a disk makes the engine wait.
+/// Plain system calls; other threads make those that may wait.
 pub const DCS_IO_PLAIN: u8 = 2;
 
 /// In dcs_engine_options.flags: bind the engine's thread to dcs_engine_options.cpu.
@@ -50,9 +50,9 @@ pub struct dcs_engine_options {
     pub io: u8,
     /// DCS_ENGINE_*.
     pub flags: u16,
-    /// Bytes of a block buffer: a multiple of 4096; 262144 by default.
+    /// Bytes of a block buffer: a multiple of 4096; 131072 by default.
     pub block_size: u32,
-    /// Block buffers, at least two for each session; 128 by default.
+    /// Block buffers, at least two for each session; 256 by default.
     pub blocks: u32,
     /// Transfers in flight in all, at least two for each session; 256 by default.
     pub commands: u16,
@@ -62,7 +62,7 @@ pub struct dcs_engine_options {
     pub window: u16,
     /// The CPU, where DCS_ENGINE_BIND_CPU is set.
     pub cpu: u16,
-    /// Microseconds for which the engine looks for work before it sleeps; 20 by default.
+    /// Microseconds for which the engine looks for work before it sleeps; 20 by default (none on a machine with one core).
     pub spin_us: u32,
     /// The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own need
     /// CAP_SYS_NICE, or a limit that allows them.
@@ -79,7 +79,11 @@ pub struct dcs_engine_options {
     pub reserved: [u8; 4],
 }
 
-/// An engine. Any thread may use it.
+/// An engine. Any thread of the process that made it may use it.
+///
+/// After fork(2) it stays the parent's. In the child every call with it, or with its sessions and transfers, fails with EPERM, a
+/// transfer with DCS_STATUS_QUEUE_DELETED and EPERM; to stop, close and free them there does nothing to the parent's. A child starts an
+/// engine of its own. Descriptors of what the parent has in flight at a fork are open in the child too, until it ends or calls execve.
 pub struct dcs_engine {
     engine: Engine,
 }
@@ -193,6 +197,7 @@ fn errno(error: &Error) -> c_int {
         Error::Start(error) | Error::IoUring(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
         Error::NoSessions => libc::EMFILE,
         Error::Stopped => libc::ESHUTDOWN,
+        Error::Forked => libc::EPERM,
         Error::CallerDriven => libc::EOPNOTSUPP,
         Error::Card(_) | Error::Drive(_) | Error::Gpu(_) | Error::NoGpu(..) => libc::ENODEV,
         _ => libc::EINVAL,
@@ -220,7 +225,7 @@ pub unsafe extern "C" fn dcs_gpu_sentence(gpu: u8, line: *mut c_char, size: usiz
     unsafe { copy_text(&said.unwrap_or_default(), line, size) }
 }
 
-/// 1 where io_uring carries what takes time, 0 where plain system calls do (a disk then makes the engine wait); -1
+/// 1 where io_uring carries what takes time, 0 where plain system calls do (as with DCS_DRIVER_CALLER and DCS_IO_AUTO); -1
 /// and EFAULT for NULL.
 ///
 /// # Safety
@@ -269,7 +274,7 @@ pub unsafe extern "C" fn dcs_session_open(
     call(|| {
         // SAFETY: NULL or an engine, by the caller's promise.
         let engine = unsafe { engine.as_ref() }.filter(|_| !session.is_null()).ok_or(libc::EFAULT)?;
-        let depth = if depth == 0 { 64 } else { depth };
+        let depth = if depth == 0 { DEPTH } else { depth };
         let opened = engine.engine.session_with_depth(depth).map_err(|error| errno(&error))?;
         // SAFETY: not NULL, so valid for a write.
         unsafe { session.write(Box::into_raw(Box::new(dcs_session { session: opened }))) };
@@ -312,4 +317,24 @@ pub unsafe extern "C" fn dcs_session_eventfd(session: *const dcs_session) -> c_i
         let session = unsafe { session.as_ref() }.ok_or(libc::EFAULT)?;
         session.session.event_fd().map(|event| event.as_raw_fd()).map_err(|error| errno(&error))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::SPIN;
+    use crate::session::DEPTH_MAX;
+
+    #[test]
+    fn the_header_tells_the_defaults_of_the_code() {
+        let header = include_str!("../../../../include/dcs.h");
+        let number = |text: &str| text.rsplit(' ').next().and_then(|word| word.parse::<u128>().ok());
+        let told: Vec<u128> = header.split(" by default").map_while(number).collect();
+        let of = ::dcs_engine::Config::default();
+        let [blocks, size] = [of.blocks, of.block_size].map(u128::from);
+        let [commands, queues, window] = [of.commands, of.queues, of.window].map(u128::from);
+        assert_eq!(told, [size, blocks, commands, queues, window, SPIN.as_micros()]);
+        let depths = format!("transfers (1 to {DEPTH_MAX}; 0: {DEPTH})");
+        assert!(header.contains(&depths), "{depths}");
+    }
 }

@@ -8,12 +8,13 @@ use crate::error::Error;
 use crate::op::Op;
 use crate::session::{Session, Transfer};
 use dcs_abi::descriptor::{EndpointKind, Mode};
-use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END};
+use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::{Endpoint, EndpointError};
 use std::ffi::{c_int, c_void};
 use std::ops::Bound;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Prefixes of up to so many bytes are copied when the transfer is submitted.
@@ -28,12 +29,16 @@ pub struct dcs_side {
     pub fd: c_int,
     /// The page cache: DCS_MODE_ON through it, DCS_MODE_OFF past it (O_DIRECT).
     pub cache: u8,
-    /// Zero-copy send, and the kernel's own copy where the chain is empty or the source is immutable: DCS_MODE_OFF forbids
-    /// both; DCS_MODE_ON demands the former of a destination.
+    /// Zero-copy send, and the kernel's own copy where the chain is empty or, to a socket or pipe, the source is immutable:
+    /// DCS_MODE_OFF forbids both; DCS_MODE_ON demands the former of a destination.
     pub zero_copy: u8,
-    /// 1 for a source: a promise that nobody writes to the file until the transfer is done. Where all operators of the
-    /// chain are digests, bytes may be sent from the page cache then, as by sendfile(2): a copy less. If somebody writes to
-    /// it all the same, what is sent may be other than what the digests are of. A destination's is 0.
+    /// 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the reader at the
+    /// other end has read them. That is later than the end of the transfer, and later than TCP's acknowledgement where the
+    /// reader is on the same machine or in a container of it: a file that is replaced by renaming another one over it keeps
+    /// the promise, one that is written in place does not. Where the chain is empty, or all of its operators are digests,
+    /// the kernel may then be lent the pages of the page cache, as by sendfile(2): a copy or two less. If somebody writes to
+    /// them all the same, the reader may get other bytes than the digests are of. With 0 the reader gets what was read,
+    /// whatever becomes of the file. A destination's is 0.
     pub immutable: u8,
     /// Zero.
     pub reserved: u8,
@@ -58,7 +63,8 @@ pub struct dcs_request {
     /// Where they go. A file grows as needed and is not truncated.
     pub destination: dcs_side,
     /// Bytes to move in all, those of the prefix included; a source that ends before fails with
-    /// DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now.
+    /// DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now. A file that says that it
+    /// has no bytes (one of /proc) is read until it gives no more.
     pub length: u64,
     /// Bytes that come before the source's: what was already read off a socket, or a header. As many as
     /// DCS_PREFIX_COPIED are copied; more must stay valid and untouched until the transfer is done.
@@ -82,7 +88,7 @@ pub struct dcs_request {
 
 /// One end, checked as far as it can be without the other.
 pub(super) struct End {
-    pub endpoint: Endpoint,
+    pub endpoint: Arc<Endpoint>,
     pub offset: u64,
     pub cache: Mode,
     pub zero_copy: Mode,
@@ -106,6 +112,7 @@ impl End {
     /// A descriptor, at an offset where it has positions.
     pub fn fd(fd: c_int, offset: u64, stage: Stage) -> Result<End, Failure> {
         let endpoint = endpoint(fd).map_err(|error| refused(&error, stage))?;
+        let endpoint = Arc::new(endpoint);
         let end = End { endpoint, offset, cache: Mode::Auto, zero_copy: Mode::Auto, immutable: false };
         if offset != 0 && !end.has_positions() {
             return Err(Failure { errno: libc::ESPIPE, ..Failure::new(Status::InvalidField, stage) });
@@ -132,12 +139,17 @@ impl End {
         }
         // SAFETY: the caller's promise.
         let endpoint = unsafe { Endpoint::foreign(side.memory.cast(), side.memory_length) };
-        Ok(End { endpoint, offset: 0, cache, zero_copy, immutable })
+        Ok(End { endpoint: Arc::new(endpoint), offset: 0, cache, zero_copy, immutable })
     }
 
     /// A file or block device: it has offsets.
     pub fn has_positions(&self) -> bool {
         matches!(self.endpoint.kind(), EndpointKind::File | EndpointKind::Block)
+    }
+
+    /// A file that says that it has no bytes: reading tells.
+    pub fn hides_size(&self) -> bool {
+        self.endpoint.kind() == EndpointKind::File && self.endpoint.size().is_ok_and(|size| size == Some(0))
     }
 }
 
@@ -210,19 +222,22 @@ impl Command {
     pub fn submit(self, session: &Session) -> Result<Transfer, Failure> {
         let source = self.source_range().map(|range| {
             let End { endpoint, cache, zero_copy, immutable, .. } = self.source;
-            let source = Source::endpoint(Ok(endpoint), range).cache(cache).zero_copy(zero_copy);
+            let source = Source::endpoint(endpoint, range).cache(cache).zero_copy(zero_copy);
             if immutable { source.immutable() } else { source }
         })?;
         let End { endpoint, offset, cache, zero_copy, .. } = self.destination;
-        let sink = Sink::endpoint(Ok(endpoint), Range::From(offset)).cache(cache).zero_copy(zero_copy);
+        let sink = Sink::endpoint(endpoint, Range::From(offset)).cache(cache).zero_copy(zero_copy);
         let mut request =
             session.request(source, self.chain, sink).length(self.length).timeout(self.timeout).rid(self.rid);
         if let Some(prefix) = self.prefix {
             let all = Range::Span(Bound::Unbounded, Bound::Unbounded);
-            request = request.prefix_source(Source::endpoint(Ok(prefix), all));
+            request = request.prefix_source(Source::endpoint(Arc::new(prefix), all));
         }
         if self.flags & FLAG_DURABLE != 0 {
             request = request.durable();
+        }
+        if self.flags & FLAG_ACKNOWLEDGED != 0 {
+            request = request.acknowledged();
         }
         if self.flags & FLAG_MORE != 0 {
             request = request.more();
@@ -241,6 +256,7 @@ impl Command {
         let from = self.source.offset;
         let to = match self.length {
             LENGTH_TO_END => Bound::Unbounded,
+            _ if self.source.hides_size() => Bound::Unbounded,
             length => Bound::Excluded(from.saturating_add(length - self.prefix_length)),
         };
         Ok(Range::Span(Bound::Included(from), to))
@@ -266,6 +282,7 @@ fn failure(error: &Error) -> Failure {
         Error::Stopped => {
             Failure { errno: libc::ESHUTDOWN, ..Failure::new(Status::QueueDeleted, Stage::Queue) }
         }
+        Error::Forked => Failure { errno: libc::EPERM, ..Failure::new(Status::QueueDeleted, Stage::Queue) },
         Error::NoGpu(_, at) => {
             Failure { errno: libc::ENODEV, at: *at, ..Failure::new(Status::UnknownOperator, Stage::Operator) }
         }

@@ -10,8 +10,11 @@ use super::{call, last_errno};
 use crate::session::Session;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
+use dcs_devices::Endpoint;
 use std::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What both calls are given.
@@ -33,25 +36,26 @@ enum Position {
     None,
     /// The caller's variable.
     Variable(*mut libc::off_t, u64),
-    /// The descriptor's own.
-    File(c_int, u64),
+    /// The descriptor's own, by the duplicate: the caller's number may be another file's by the end.
+    File(Arc<Endpoint>, u64),
 }
 
 impl Position {
     /// # Safety
     ///
     /// `offset` is NULL or valid for reads and writes as long as the position lives.
-    unsafe fn of(fd: c_int, end: &End, offset: *mut libc::off_t, stage: Stage) -> Result<Position, Failure> {
+    unsafe fn of(end: &End, offset: *mut libc::off_t, stage: Stage) -> Result<Position, Failure> {
         let failure = |status, errno| Failure { errno, ..Failure::new(status, stage) };
         if !end.has_positions() {
             let espipe = failure(Status::InvalidField, libc::ESPIPE);
             return if offset.is_null() { Ok(Position::None) } else { Err(espipe) };
         }
         if offset.is_null() {
-            // SAFETY: a system call that answers EBADF where the descriptor is not open.
-            let at = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
+            let file = end.endpoint.file().map_or(-1, |file| file.as_raw_fd());
+            // SAFETY: a system call on a descriptor that the endpoint has open.
+            let at = unsafe { libc::lseek(file, 0, libc::SEEK_CUR) };
             let at = u64::try_from(at).map_err(|_| failure(Status::InvalidField, last_errno()))?;
-            return Ok(Position::File(fd, at));
+            return Ok(Position::File(Arc::clone(&end.endpoint), at));
         }
         // SAFETY: not NULL, so valid by the caller's promise.
         let at = u64::try_from(unsafe { offset.read() });
@@ -72,8 +76,12 @@ impl Position {
             Position::None => {}
             // SAFETY: valid as long as the position, by the promise of `Position::of`.
             Position::Variable(offset, _) => unsafe { offset.write(to) },
-            // SAFETY: a system call; where the descriptor was closed meanwhile there is no position to be set.
-            Position::File(fd, _) => drop(unsafe { libc::lseek(fd, to, libc::SEEK_SET) }),
+            Position::File(endpoint, _) => {
+                if let Some(file) = endpoint.file() {
+                    // SAFETY: a system call on a descriptor that the endpoint has open.
+                    unsafe { libc::lseek(file.as_raw_fd(), to, libc::SEEK_SET) };
+                }
+            }
         }
     }
 }
@@ -92,8 +100,8 @@ impl Call {
         // SAFETY: the caller's promise.
         let (from, to) = unsafe {
             (
-                Position::of(self.in_fd, &source, self.in_offset, Stage::Source)?,
-                Position::of(self.out_fd, &destination, self.out_offset, Stage::Destination)?,
+                Position::of(&source, self.in_offset, Stage::Source)?,
+                Position::of(&destination, self.out_offset, Stage::Destination)?,
             )
         };
         (source.offset, destination.offset) = (from.start(), to.start());
@@ -137,6 +145,9 @@ impl Call {
             ..Failure::new(Status::ReadError, Stage::Source)
         };
         let Some(size) = source.endpoint.size().map_err(failure)? else { return Ok(count) };
+        if source.hides_size() {
+            return Ok(count);
+        }
         source.offset = source.offset.min(size);
         Ok(count.min((size - source.offset).saturating_add(self.prefix_length as u64)))
     }
@@ -189,6 +200,9 @@ impl Call {
 /// `done->result.status`; EFAULT, EINVAL, EBADF, ESPIPE, ENOBUFS, EAGAIN (the session is full), ESHUTDOWN among them.
 /// `done->result.bytes_out` bytes had been delivered then. `*offset` is moved behind them, so that another call can
 /// send the rest; where the chain changes the length (gzip) it stays.
+///
+/// Unlike with sendfile(2), the file may be written to once the call has returned: the peer gets what was read. A file that is
+/// never written in place is sent with fewer copies by dcs_transfer_submit, with `immutable`.
 ///
 /// `done` may be NULL. It is filled in on failure too. Threads may share a session.
 ///

@@ -1,12 +1,11 @@
 //! Where on its disk a file's bytes lie (FIEMAP), and why they may not be had there.
 
-use super::CardError;
+use super::cache;
 use dcs_abi::descriptor::Extent;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
 /// Why a card cannot have a range of a file.
 #[derive(Debug, thiserror::Error)]
@@ -36,8 +35,69 @@ pub enum ExtentError {
     #[error("the file shares its data at byte {0} with other files")]
     Shared(u64),
     /// In more pieces than a command can name.
-    #[error("the file is in more than {0} pieces")]
+    #[error("the file is in more than {0} pieces: copy it, so that it lies together")]
     Pieces(usize),
+    /// A file system that is not known to keep its files as they are read.
+    #[error("a card can have files of ext4 and XFS, and this is on {0}")]
+    System(String),
+    /// A file whose bytes on the disk are not what is read, or that nobody may write.
+    #[error("a card cannot have this file: {0}")]
+    Kind(&'static str),
+    /// A source that somebody could change.
+    #[error(
+        "the file is open for writing, or mapped so, somewhere: close it there, and open it for reading alone"
+    )]
+    Writers,
+    /// A destination that somebody else has open.
+    #[error("somebody else has the file open: a card writes to a file that nobody else has open")]
+    Open,
+    /// A lease is its owner's to take.
+    #[error("the file is another user's: its owner can have it held in place, or who has CAP_LEASE")]
+    Owner,
+    /// It could not be held in place.
+    #[error("the file could not be held in place: {0}")]
+    Unheld(#[source] io::Error),
+    /// A file that shares its blocks with it could not be made.
+    #[error("no unnamed file that shares its blocks could be made in the file's folder: {0}")]
+    Snapshot(#[source] io::Error),
+    /// The kernel keeps what it has cached.
+    #[error("the kernel does not let go of what it has cached of the file: somebody has it mapped")]
+    Cached,
+    /// A block device that is in use.
+    #[error("the block device is mounted, or another has it open exclusively: end that first")]
+    Claimed,
+    /// Somebody came for the file while the card had it.
+    #[error("somebody opened the file, or cut it, while the card had it: nobody may meanwhile")]
+    Wanted,
+    /// Its blocks were moved all the same.
+    #[error("the file's blocks were moved while the card had them")]
+    Moved,
+    /// Its time of modification could not be set.
+    #[error("the bytes are written, but not the file's time of modification: {0}")]
+    Time(#[source] io::Error),
+}
+
+impl ExtentError {
+    /// The nearest errno, for completions.
+    pub(super) fn errno(&self) -> i32 {
+        let system = |error: &io::Error, else_: i32| error.raw_os_error().unwrap_or(else_);
+        match self {
+            ExtentError::Disk(..) => libc::EXDEV,
+            ExtentError::Unknown(error) => system(error, libc::EOPNOTSUPP),
+            ExtentError::Hole(_) | ExtentError::Unwritten(_) => libc::ENODATA,
+            ExtentError::Inline(_) | ExtentError::Encoded(_) => libc::EOPNOTSUPP,
+            ExtentError::System(_) | ExtentError::Kind(_) => libc::EOPNOTSUPP,
+            ExtentError::Delayed(_) => libc::EAGAIN,
+            ExtentError::Shared(_) | ExtentError::Writers | ExtentError::Open => libc::ETXTBSY,
+            ExtentError::Pieces(_) => libc::E2BIG,
+            ExtentError::Owner => libc::EACCES,
+            ExtentError::Unheld(error) | ExtentError::Snapshot(error) => system(error, libc::EIO),
+            ExtentError::Cached | ExtentError::Claimed => libc::EBUSY,
+            ExtentError::Wanted => libc::ECANCELED,
+            ExtentError::Moved => libc::ESTALE,
+            ExtentError::Time(error) => system(error, libc::EIO),
+        }
+    }
 }
 
 /// Flags of an extent. [linux/fiemap.h]
@@ -184,57 +244,15 @@ pub fn prepare(file: &File, length: u64) -> io::Result<()> {
         file.set_len(length)?;
     }
     file.sync_data()?;
-    forget(file.as_fd(), 0, whole);
+    cache::forget(file.as_fd(), 0, whole)?;
     Ok(())
-}
-
-/// Has the kernel drop what its page cache has of a range: the disk has something newer.
-pub(super) fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) {
-    let length = std::num::NonZeroU64::new(length);
-    let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);
-}
-
-/// Which device numbers are a disk that the card drives, and where they start on it.
-#[derive(Clone, Debug)]
-pub(super) struct DiskMap {
-    /// The card's handle.
-    pub handle: u32,
-    /// The kernel's number for the same disk.
-    device: Option<u64>,
-}
-
-impl DiskMap {
-    pub fn new(handle: u32, device: Option<&Path>) -> Result<DiskMap, CardError> {
-        let number = |path: &Path| {
-            let found = std::fs::metadata(path).map(|metadata| metadata.rdev());
-            found.map_err(|error| CardError::Disk(path.display().to_string(), error))
-        };
-        Ok(DiskMap { handle, device: device.map(number).transpose()? })
-    }
-
-    /// Where a block device begins on this disk, if it is this disk or a partition of it.
-    pub fn start_of(&self, device: u64) -> Option<u64> {
-        let disk = self.device?;
-        if device == disk {
-            return Some(0);
-        }
-        let sysfs = |number: u64| {
-            let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-            std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
-        };
-        let (part, whole) = (sysfs(device)?, sysfs(disk)?);
-        if part.parent() != Some(whole.as_path()) {
-            return None;
-        }
-        let start = std::fs::read_to_string(part.join("start")).ok()?;
-        start.trim().parse::<u64>().ok()?.checked_mul(512)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::path::Path;
 
     /// A file on a real disk: the build folder's, as tmpfs has no extents.
     fn file() -> File {

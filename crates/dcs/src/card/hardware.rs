@@ -3,12 +3,15 @@
 //! What the card writes is copied, then checked: it is a device like another.
 
 use super::CardError;
+use super::disks::{DiskMap, KernelDisk};
 use super::net::Port;
-use super::options::{Nic, Options};
+use super::options::{Disk, Nic, Options};
 use super::room::Part;
 use super::translate::Translator;
-use crate::card::extents::DiskMap;
-use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
+use dcs_abi::admin::{
+    AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, SsdIdentity,
+    SsdIdentityPacket, opcode,
+};
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 use dcs_abi::result::{ResultArea, ResultPacket};
@@ -93,7 +96,7 @@ pub(super) struct Hardware {
     /// Its NICs.
     pub nics: Vec<Port>,
     // The kernel resets each when this and the mappings of its BARs, which the containers hold, are gone.
-    _functions: Vec<Function>,
+    functions: Vec<Function>,
 }
 
 impl Hardware {
@@ -101,10 +104,13 @@ impl Hardware {
     pub fn new(options: &Options) -> Result<(Hardware, Translator), CardError> {
         let found = || dcs_vfio::functions(Some(VENDOR), Some(DEVICE), None).first().cloned();
         let card = options.card.clone().or_else(found).ok_or(CardError::None(VENDOR, DEVICE))?;
+        // Before anything is taken from anybody.
+        let kernel = |disk: &Disk| disk.device.as_deref().map(KernelDisk::of).transpose();
+        let kernel: Vec<_> = options.disks.iter().map(kernel).collect::<Result<_, _>>()?;
         // The devices reach the card; the card reaches them and the buffer.
         let (near, far) = (Container::new()?, Container::new()?);
         let open = |container: &Container, address: &str| -> Result<Function, CardError> {
-            dcs_vfio::bind(address)?;
+            dcs_vfio::take(address)?;
             let function = Function::open(container, address)?;
             function.enable(true)?;
             Ok(function)
@@ -145,22 +151,26 @@ impl Hardware {
             lengths: [0; SLOTS],
             next_cid: 0,
             nics: Vec::new(),
-            _functions: Vec::new(),
+            functions: Vec::new(),
         };
         hardware.start()?;
         hardware.make_queues()?;
         let mut maps = Vec::new();
-        for (disk, function) in options.disks.iter().zip(&disks) {
-            let handle = hardware.attach("attach the SSD", opcode::ATTACH_SSD, function, &[])?;
-            maps.push(DiskMap::new(handle, disk.device.as_deref())?);
+        for (kernel, function) in kernel.iter().zip(&disks) {
+            let number = kernel.as_ref().map_or(0, KernelDisk::namespace);
+            let handle = hardware.attach("attach the SSD", opcode::ATTACH_SSD, function, &[number])?;
+            if let Some(kernel) = kernel {
+                kernel.must_be(&hardware.identity(handle)?)?;
+            }
+            maps.push(DiskMap::new(handle, kernel.as_ref()));
         }
         for (nic, function) in options.nics.iter().zip(&nics) {
             let port = hardware.attach_nic(nic, function)?;
             hardware.nics.push(port);
         }
-        hardware._functions.extend(disks);
-        hardware._functions.extend(nics);
-        hardware._functions.push(card);
+        hardware.functions.extend(disks);
+        hardware.functions.extend(nics);
+        hardware.functions.push(card);
         Ok((hardware, Translator::new(maps, BUFFER_HANDLE)))
     }
 
@@ -216,6 +226,18 @@ impl Hardware {
         let mut words = vec![device.bar(0)?.length() as u32];
         words.extend(more);
         Ok(self.ask(what, entry(opcode, device.bar_address(0)?, &words))?.0)
+    }
+
+    /// What an SSD says of its namespace.
+    fn identity(&mut self, handle: u32) -> Result<SsdIdentity, CardError> {
+        let to = entry(opcode::IDENTIFY_SSD, self.address(DATA), &[handle]);
+        self.ask("tell which SSD it is", to)?;
+        let mut bytes = [0; SsdIdentity::SIZE];
+        self.buffer.load(DATA, &mut bytes);
+        let packet = SsdIdentityPacket::new_checked(&bytes[..]);
+        packet
+            .and_then(|packet| SsdIdentity::parse(&packet))
+            .map_err(|_| CardError::Card("it says nothing sensible of its SSD"))
     }
 
     fn attach_nic(&mut self, nic: &Nic, function: &Function) -> Result<Port, CardError> {
@@ -402,6 +424,15 @@ impl Hardware {
     /// Admin commands that it has not answered.
     pub fn is_asked(&self) -> bool {
         !self.asked.is_empty()
+    }
+
+    /// Takes the bus from all functions: whatever they are at, they reach no memory and no disk's data reach them any more. For a card that
+    /// does not let go.
+    pub fn silence(&self) {
+        for function in &self.functions {
+            // One that was pulled out has no registers.
+            let _ = function.enable(false);
+        }
     }
 
     /// Switches the card off: it ends all that it has. Whoever still waits is told that there is no card.

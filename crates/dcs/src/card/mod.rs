@@ -21,13 +21,16 @@
 //! | `hardware` | the functions over VFIO, the rings, admin commands |
 //! | `translate` | from a session's command to the card's |
 //! | `room` | who has which part of the buffer |
+//! | `disks` | the disks: the same ones as the kernel's |
+//! | `files` | which files a card may have |
+//! | `hold` | what keeps a file's blocks where they are meanwhile |
+//! | `cache` | the page cache of what the card writes |
 //!
 //! # The page cache
 //!
-//! What the page cache has and the disk has not is written back before the card reads (FIEMAP_FLAG_SYNC). A file that is written while
-//! it is sent gives old or new bytes, as with sendfile(2); its digest is that of the bytes that were sent. If its extents changed
-//! meanwhile, the transfer fails, even where all bytes had gone. What the card wrote into a file is read anew from the disk: the pages that
-//! the kernel has of that range are dropped before the transfer is done.
+//! What the page cache has and the disk has not is written back before the card reads (FIEMAP_FLAG_SYNC). What the card writes into a file is
+//! read anew from the disk: the pages that the kernel has of that range are dropped before and after, and where some stay, the transfer
+//! fails. While the card has a file, nobody may move its blocks: `hold` says by what means.
 //!
 //! # A card that goes
 //!
@@ -37,14 +40,18 @@
 //! # What it doesn't implement
 //!
 //! * Files that grow: a destination has to have all its bytes allocated and written once ([`extents::prepare`]).
-//! * Writes that end inside a file, and not at a multiple of 4096 bytes.
+//! * File systems other than ext4 and XFS, and files whose bytes on the disk are not those that are read.
 //! * Sockets of the kernel: connections are the card's own ([`net`]).
 //! * A card that several processes share.
 
 pub mod extents;
 pub mod net;
 
+mod cache;
+mod disks;
+mod files;
 mod hardware;
+mod hold;
 mod options;
 mod room;
 mod translate;
@@ -67,7 +74,7 @@ use room::Room;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use translate::{LATER, Translated, Translator};
+use translate::{LATER, Refusal, Translated, Translator};
 
 /// Why a card cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,16 +91,24 @@ pub enum CardError {
     /// The card refused a command.
     #[error("the card cannot {0}: {1}")]
     Refused(&'static str, Status),
-    /// A disk is not what was said.
+    /// A disk is not there.
     #[error("{0}: {1}")]
     Disk(String, std::io::Error),
+    /// A disk is not what was said.
+    #[error("{0} {1}")]
+    Identity(String, String),
 }
 
 /// How long the card is waited for until it is asked whether it is still there: one that has gone sends no interrupts.
 const WATCH: Duration = Duration::from_secs(1);
 
+/// How often it is asked whether somebody waits for a file that the card has.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What is said of commands whose card has gone.
-const GONE: (Stage, Status, i32) = (Stage::Frontend, Status::DeviceReset, 0);
+fn gone() -> Refusal {
+    Refusal::new(Stage::Frontend, Status::DeviceReset, 0)
+}
 
 /// A session's queue.
 #[derive(Debug)]
@@ -115,6 +130,8 @@ struct Flight {
     cid: u16,
     result: u64,
     translated: Translated,
+    /// It was aborted because somebody waits for the file at this stage.
+    given_up: Option<Stage>,
 }
 
 /// The loop's state.
@@ -138,6 +155,8 @@ pub(crate) struct Core {
     lost: bool,
     /// When it was last known to be there, while it has something.
     heard: Option<Instant>,
+    /// When it was last asked whether somebody waits for a file.
+    looked: Instant,
 }
 
 impl Core {
@@ -165,6 +184,7 @@ impl Core {
             closed: false,
             lost: false,
             heard: None,
+            looked: Instant::now(),
         })
     }
 
@@ -190,7 +210,7 @@ impl Core {
     fn add_queue(&mut self, pair: Arc<QueuePair>) {
         let at = self.queues.iter().position(Option::is_none).unwrap_or(self.queues.len());
         if at > usize::from(u16::MAX) {
-            return pair.close();
+            return drop(pair.close());
         }
         let _ = pair.id.set(QueueId(at as u16));
         pair.nudge();
@@ -224,33 +244,36 @@ impl Core {
         self.lost = true;
         self.stalled = false;
         self.hardware.stop();
+        self.hardware.silence();
         for at in 0..self.flights.len() {
             let Some(flight) = self.flights[at].take() else { continue };
-            let (completion, area) = failed(flight.cid, GONE);
+            let (completion, area) = failed(flight.cid, &gone());
             // What the kernel has cached of its file may be old.
             let _ = flight.translated.finish(&self.hardware, &completion);
             flight.translated.release(&mut self.room);
-            self.complete(flight.queue, completion, flight.result, &area);
+            self.complete(flight.queue, completion, flight.result, &area, None);
         }
         self.publish();
     }
 
     fn cancel(&mut self, pair: &Arc<QueuePair>, cid: u16) {
-        let Some(id) = pair.id.get().copied() else { return pair.cancelled(cid, true) };
+        let Some(id) = pair.id.get().copied() else { return drop(pair.cancelled(cid, true)) };
         let flight = self
             .flights
             .iter()
             .position(|flight| flight.as_ref().is_some_and(|flight| flight.queue == id && flight.cid == cid));
         if let Some(flight) = flight {
             self.hardware.abort(flight as u16);
-            return pair.cancelled(cid, true);
+            return drop(pair.cancelled(cid, true));
         }
-        let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { return pair.cancelled(cid, true) };
+        let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else {
+            return drop(pair.cancelled(cid, true));
+        };
         let unfetched = queue.has_unfetched(cid);
         if unfetched {
             queue.unwanted.push(cid);
         }
-        pair.cancelled(cid, !unfetched);
+        drop(pair.cancelled(cid, !unfetched));
     }
 
     /// Takes entries of all queues, one of each in turn, as long as the card has room.
@@ -294,19 +317,19 @@ impl Core {
         let Ok(entry) = entry else {
             let entry =
                 SubmissionEntry { cid: u16::from_le_bytes([bytes[2], bytes[3]]), ..Default::default() };
-            return self.refuse(id, &entry, (Stage::Frontend, Status::InvalidField, 0));
+            return self.refuse(id, &entry, (Stage::Frontend, Status::InvalidField, 0).into());
         };
         if let Some(at) = queue.unwanted.iter().position(|cid| *cid == entry.cid) {
             queue.unwanted.swap_remove(at);
-            return self.refuse(id, &entry, (Stage::Queue, Status::Cancelled, 0));
+            return self.refuse(id, &entry, (Stage::Queue, Status::Cancelled, 0).into());
         }
         if self.lost {
-            return self.refuse(id, &entry, GONE);
+            return self.refuse(id, &entry, gone());
         }
         let mut descriptor = Vec::new();
         let read = queue.pair.read_bus(entry.descriptor_address, entry.descriptor_length, &mut descriptor);
         if read.is_none() {
-            return self.refuse(id, &entry, (Stage::Frontend, Status::DataTransferError, 0));
+            return self.refuse(id, &entry, (Stage::Frontend, Status::DataTransferError, 0).into());
         }
         let pair = Arc::clone(&queue.pair);
         let translated =
@@ -318,12 +341,12 @@ impl Core {
             Ok((translated, entry_of_card, descriptor)) => {
                 let result = entry.result_address;
                 self.flights[as_cid as usize] =
-                    Some(Flight { queue: id, cid: entry.cid, result, translated });
+                    Some(Flight { queue: id, cid: entry.cid, result, translated, given_up: None });
                 self.hardware.submit(as_cid, entry_of_card, &descriptor);
             }
-            Err((_, LATER, _)) if self.flights.iter().any(Option::is_some) => return false,
-            Err((stage, LATER, errno)) => {
-                return self.refuse(id, &entry, (stage, Status::OutOfResources, errno));
+            Err(Refusal { status: LATER, .. }) if self.flights.iter().any(Option::is_some) => return false,
+            Err(Refusal { stage, status: LATER, errno, .. }) => {
+                return self.refuse(id, &entry, (stage, Status::OutOfResources, errno).into());
             }
             Err(refusal) => return self.refuse(id, &entry, refusal),
         }
@@ -331,25 +354,36 @@ impl Core {
     }
 
     /// Completes a command that the card never sees. True: nothing of it waits.
-    fn refuse(&mut self, id: QueueId, entry: &SubmissionEntry, refusal: (Stage, Status, i32)) -> bool {
-        let (completion, area) = failed(entry.cid, refusal);
-        self.complete(id, completion, entry.result_address, &area);
+    fn refuse(&mut self, id: QueueId, entry: &SubmissionEntry, refusal: Refusal) -> bool {
+        let (completion, area) = failed(entry.cid, &refusal);
+        self.complete(id, completion, entry.result_address, &area, refusal.reason);
         true
     }
 
-    fn complete(&mut self, id: QueueId, mut completion: CompletionEntry, result: u64, area: &ResultArea) {
+    /// Tells a session that a command is done, and why it failed where that is to be said in words.
+    fn complete(
+        &mut self,
+        id: QueueId,
+        mut completion: CompletionEntry,
+        result: u64,
+        area: &ResultArea,
+        reason: Option<Box<str>>,
+    ) {
         self.counted.completed += 1;
         self.counted.failed += u64::from(!completion.status().is_success());
         let Some(queue) = self.queues[id.0 as usize].as_mut() else { return };
         completion.set_status(completion.status(), queue.phase);
         queue.pair.write_result(result, area);
+        if let Some(reason) = reason {
+            queue.pair.explain(completion.cid, reason);
+        }
         let slot = queue.next_completion;
         queue.next_completion = (slot + 1) % queue.pair.ring_depth();
         queue.phase ^= queue.next_completion == 0;
         let pair = Arc::clone(&queue.pair);
         self.publish();
         pair.write_completion(slot, &completion);
-        pair.interrupt();
+        drop(pair.interrupt());
     }
 
     /// Takes the card's completions.
@@ -363,10 +397,18 @@ impl Core {
             };
             let mut area = self.hardware.result(entry.cid);
             let mut completion = CompletionEntry { cid: flight.cid, ..entry };
-            if let Err((stage, status)) = flight.translated.finish(&self.hardware, &completion) {
-                (completion.stage, area.stage) = (stage as u8, stage as u8);
-                area.status = status.code();
-                completion.set_status(status, false);
+            let mut reason = None;
+            let failure = flight.translated.finish(&self.hardware, &completion).err();
+            let given_up = flight.given_up.filter(|_| completion.status() == Status::Cancelled);
+            let given_up = given_up
+                .map(|stage| Refusal::of_file(stage, Status::PathUnavailable, &extents::ExtentError::Wanted));
+            // What failed on the card says why itself.
+            let failure = failure.filter(|_| completion.status().is_success());
+            if let Some(refusal) = given_up.or(failure) {
+                (completion.stage, area.stage) = (refusal.stage as u8, refusal.stage as u8);
+                (area.status, area.errno) = (refusal.status.code(), refusal.errno as u32);
+                completion.set_status(refusal.status, false);
+                reason = refusal.reason;
             }
             let deleting = |queue: &Queue| queue.deleting;
             let goes = self.queues[flight.queue.0 as usize].as_ref().is_some_and(deleting);
@@ -376,9 +418,30 @@ impl Core {
                 completion.set_status(Status::QueueDeleted, false);
             }
             flight.translated.release(&mut self.room);
-            self.complete(flight.queue, completion, flight.result, &area);
+            self.complete(flight.queue, completion, flight.result, &area, reason);
         }
         any
+    }
+
+    /// Has transfers aborted whose files somebody waits for. A card that does not let go of them in time is switched off: the kernel
+    /// lets them in then.
+    fn look_after_holds(&mut self) {
+        self.looked = Instant::now();
+        let mut limits = None;
+        let mut late = false;
+        for cid in 0..self.flights.len() {
+            let Some(flight) = &mut self.flights[cid] else { continue };
+            let Some((stage, since)) = flight.translated.wanted() else { continue };
+            let (gently, at_all) = *limits.get_or_insert_with(hold::limits);
+            if since.elapsed() >= gently && flight.given_up.is_none() {
+                flight.given_up = Some(stage);
+                self.hardware.abort(cid as u16);
+            }
+            late |= since.elapsed() >= at_all;
+        }
+        if late {
+            self.lose();
+        }
     }
 
     /// Queues that are to go do so when the card has nothing of theirs any more.
@@ -387,7 +450,7 @@ impl Core {
         for at in 0..self.queues.len() {
             let busy = self.flights.iter().flatten().any(|flight| flight.queue.0 as usize == at);
             if !busy && let Some(queue) = self.queues[at].take_if(|queue| queue.deleting) {
-                queue.pair.close();
+                drop(queue.pair.close());
                 any = true;
             }
         }
@@ -417,12 +480,12 @@ impl Backend for Core {
         self.closed = true;
         self.hardware.stop();
         let open = self.queues.iter_mut().filter_map(Option::take).map(|queue| queue.pair);
-        open.chain(self.opening.drain(..)).for_each(|pair| pair.close());
+        open.chain(self.opening.drain(..)).for_each(|pair| drop(pair.close()));
     }
 
     fn control(&mut self, control: Control) {
         match control {
-            Control::AddQueue(pair) if self.stopping || self.closed => pair.close(),
+            Control::AddQueue(pair) if self.stopping || self.closed => drop(pair.close()),
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
@@ -439,7 +502,7 @@ impl Backend for Core {
             }
             Control::Stop => {
                 self.stopping = true;
-                self.opening.drain(..).for_each(|pair| pair.close());
+                self.opening.drain(..).for_each(|pair| drop(pair.close()));
                 (0..self.queues.len() as u16).for_each(|at| self.delete_queue(QueueId(at)));
             }
         }
@@ -483,8 +546,13 @@ impl Backend for Core {
         }
         // Since it was given something, or was last heard. Others may wake us meanwhile, as often as they like.
         let silent = self.heard.get_or_insert_with(Instant::now).elapsed();
+        let holds = self.flights.iter().flatten().any(|flight| flight.translated.holds_any());
+        if holds && self.looked.elapsed() >= LOOK {
+            self.look_after_holds();
+        }
         if silent < WATCH {
-            return self.hardware.wait(&self.waker, Some(WATCH - silent));
+            let limit = if holds { LOOK.min(WATCH - silent) } else { WATCH - silent };
+            return self.hardware.wait(&self.waker, Some(limit));
         }
         self.heard = None;
         if !self.hardware.is_well() && !self.reap() {
@@ -494,11 +562,11 @@ impl Backend for Core {
 }
 
 /// What is told of a command of which the card says nothing.
-fn failed(cid: u16, (stage, status, errno): (Stage, Status, i32)) -> (CompletionEntry, ResultArea) {
-    let mut completion = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
-    completion.set_status(status, false);
-    let (status, stage) = (status.code(), stage as u8);
-    (completion, ResultArea { status, stage, errno: errno as u32, ..Default::default() })
+fn failed(cid: u16, refusal: &Refusal) -> (CompletionEntry, ResultArea) {
+    let (stage, errno) = (refusal.stage as u8, refusal.errno as u32);
+    let mut completion = CompletionEntry { cid, stage, ..Default::default() };
+    completion.set_status(refusal.status, false);
+    (completion, ResultArea { status: refusal.status.code(), stage, errno, ..Default::default() })
 }
 
 impl Queue {

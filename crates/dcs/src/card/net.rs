@@ -354,24 +354,24 @@ fn endpoint(held: &Arc<Held>) -> Endpoint {
 impl Source {
     /// What a connection of the card, or of the engine's NIC, receives.
     pub fn connection(connection: &Connection) -> Source {
-        Source::endpoint(Ok(endpoint(&connection.held)), Range::From(0))
+        Source::endpoint(Arc::new(endpoint(&connection.held)), Range::From(0))
     }
 
     /// What comes in datagrams of the card. The transfer needs a length ([`crate::session::Request::length`]).
     pub fn datagrams(datagrams: &Datagrams) -> Source {
-        Source::endpoint(Ok(endpoint(&datagrams.0)), Range::From(0))
+        Source::endpoint(Arc::new(endpoint(&datagrams.0)), Range::From(0))
     }
 }
 
 impl Sink {
     /// A connection of the card, or of the engine's NIC.
     pub fn connection(connection: &Connection) -> Sink {
-        Sink::endpoint(Ok(endpoint(&connection.held)), Range::From(0))
+        Sink::endpoint(Arc::new(endpoint(&connection.held)), Range::From(0))
     }
 
     /// Datagrams of the card.
     pub fn datagrams(datagrams: &Datagrams) -> Sink {
-        Sink::endpoint(Ok(endpoint(&datagrams.0)), Range::From(0))
+        Sink::endpoint(Arc::new(endpoint(&datagrams.0)), Range::From(0))
     }
 }
 

@@ -1,23 +1,54 @@
 //! From a session's command to the card's: files become extents of an SSD, memory becomes a part of the buffer, connections
 //! become the card's handles.
 
-use super::extents::{self, DiskMap, ExtentError, Purpose};
+use super::cache;
+use super::disks::DiskMap;
+use super::extents::{self, ExtentError, Purpose};
+use super::files;
 use super::hardware::{DESCRIPTOR, Hardware};
+use super::hold::{Hold, Holds, Unheld};
 use super::room::{Part, Room};
-use dcs_abi::descriptor::{self, Builder, Descriptor, EndpointKind, EndpointView, Extent, Place};
+use dcs_abi::descriptor::{self, Builder, Descriptor, EndpointKind, EndpointView, Extent, OPEN_END, Place};
 use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
+use rustix::fd::BorrowedFd;
+use rustix::fs::{Timespec, Timestamps};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Most extents of an endpoint: as many as a descriptor has room for, with parameters, twice.
 const EXTENTS_MAX: usize = (DESCRIPTOR as usize - 256 - 8 * 80) / 16 / 2;
 
-/// Why a command is not the card's: stage, status, errno. With [`LATER`] as status it may be, once others are done.
-pub(super) type Refusal = (Stage, Status, i32);
+/// Why a command is not the card's, or has failed here. With [`LATER`] as status it may be the card's once others are done.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub stage: Stage,
+    pub status: Status,
+    pub errno: i32,
+    /// In words, where status and errno do not say enough.
+    pub reason: Option<Box<str>>,
+}
 
-/// There is no room in the buffer now. Nobody outside of this backend sees it.
+impl Refusal {
+    pub fn new(stage: Stage, status: Status, errno: i32) -> Refusal {
+        Refusal { stage, status, errno, reason: None }
+    }
+
+    /// What a completion says of a file that the card cannot have.
+    pub fn of_file(stage: Stage, status: Status, error: &ExtentError) -> Refusal {
+        Refusal { stage, status, errno: error.errno(), reason: Some(error.to_string().into()) }
+    }
+}
+
+impl From<(Stage, Status, i32)> for Refusal {
+    fn from((stage, status, errno): (Stage, Status, i32)) -> Refusal {
+        Refusal::new(stage, status, errno)
+    }
+}
+
+/// There is no room in the buffer now, or a file is another transfer's. Nobody outside of this backend sees it.
 pub(super) const LATER: Status = Status::Unknown(0);
 
 /// Makes the card's commands.
@@ -26,26 +57,28 @@ pub(super) struct Translator {
     disks: Vec<DiskMap>,
     /// The card's handle for the buffer.
     buffer: u32,
+    holds: Holds,
 }
 
 /// What a command holds until it is done.
 #[derive(Debug, Default)]
 pub(super) struct Translated {
     parts: Vec<Part>,
-    /// A memory destination: where the bytes are, and to whom they go.
-    to_memory: Option<(Part, Arc<Endpoint>, u64)>,
-    /// Files whose extents must be the same when it is done.
-    files: Vec<Watched>,
+    /// A memory destination: where the bytes are, to whom they go, and to which places.
+    to_memory: Option<(Part, Arc<Endpoint>, Vec<Extent>)>,
+    /// Files and block devices that stay as they are until this is dropped.
+    held: Vec<Held>,
 }
 
 #[derive(Debug)]
-struct Watched {
-    file: Arc<Endpoint>,
+struct Held {
+    hold: Arc<Hold>,
     stage: Stage,
     purpose: Purpose,
     offset: u64,
     length: u64,
-    extents: Vec<Extent>,
+    /// Where a file lies; none: it is a block device.
+    extents: Option<Vec<Extent>>,
 }
 
 /// An endpoint as the card's descriptor has it.
@@ -56,12 +89,12 @@ struct End {
 
 impl Translator {
     pub fn new(disks: Vec<DiskMap>, buffer: u32) -> Translator {
-        Translator { disks, buffer }
+        Translator { disks, buffer, holds: Holds::default() }
     }
 
     /// Makes the card's command of a session's. What it takes of `room` is in what comes back.
     pub fn translate(
-        &self,
+        &mut self,
         entry: &SubmissionEntry,
         bytes: &[u8],
         room: &mut Room,
@@ -79,7 +112,7 @@ impl Translator {
     }
 
     fn build(
-        &self,
+        &mut self,
         entry: &SubmissionEntry,
         bytes: &[u8],
         room: &mut Room,
@@ -87,12 +120,14 @@ impl Translator {
         find: impl Fn(u32) -> Option<Arc<Endpoint>>,
         translated: &mut Translated,
     ) -> Result<(SubmissionEntry, Vec<u8>), Refusal> {
-        let frontend = |status| (Stage::Frontend, status, 0);
+        let frontend = |status| Refusal::new(Stage::Frontend, status, 0);
         let given = Descriptor::parse(bytes).map_err(|_| frontend(Status::InvalidField))?;
         let mut context = Context { translator: self, room, hardware, translated };
         let (source, destination) = (given.source(), given.destination());
         let length = length(entry, &given);
-        let find = |view: &EndpointView<'_>, stage| find(view.handle).ok_or((stage, Status::BadHandle, 0));
+        let find = |view: &EndpointView<'_>, stage| {
+            find(view.handle).ok_or(Refusal::new(stage, Status::BadHandle, 0))
+        };
         let prefix = match given.prefix().kind {
             EndpointKind::None => None,
             _ => {
@@ -133,7 +168,7 @@ fn length(entry: &SubmissionEntry, given: &Descriptor<'_>) -> Option<u64> {
 
 /// What is needed to translate one command's endpoints.
 struct Context<'a> {
-    translator: &'a Translator,
+    translator: &'a mut Translator,
     room: &'a mut Room,
     hardware: &'a Hardware,
     translated: &'a mut Translated,
@@ -141,15 +176,20 @@ struct Context<'a> {
 
 impl Context<'_> {
     fn source(&mut self, view: &EndpointView<'_>, endpoint: &Arc<Endpoint>) -> Result<End, Refusal> {
-        let refuse = |status| (Stage::Source, status, 0);
+        let refuse = |status| Refusal::new(Stage::Source, status, 0);
         if !endpoint.readable() {
             return Err(refuse(Status::AccessDenied));
         }
         if let Some(handle) = endpoint.device_handle() {
             return Ok(flow(handle));
         }
-        let extents: Vec<Extent> = view.extents().collect();
+        let mut extents: Vec<Extent> = view.extents().collect();
         if endpoint.file().is_some() {
+            // It has no bytes that the card could find, whatever it would give to a read.
+            extents
+                .iter_mut()
+                .filter(|extent| extent.offset + extent.length == OPEN_END)
+                .for_each(|extent| extent.length = 0);
             return self.file(endpoint, &extents, Stage::Source, Purpose::Read);
         }
         let length = extents.iter().map(|extent| extent.length).sum();
@@ -174,7 +214,7 @@ impl Context<'_> {
         endpoint: &Arc<Endpoint>,
         length: Option<u64>,
     ) -> Result<End, Refusal> {
-        let refuse = |status| (Stage::Destination, status, 0);
+        let refuse = |status| Refusal::new(Stage::Destination, status, 0);
         if !endpoint.writable() {
             return Err(refuse(Status::AccessDenied));
         }
@@ -186,32 +226,21 @@ impl Context<'_> {
             if let [only] = &mut extents[..] {
                 // A file grows under the kernel; here it is as long as it is.
                 let size = endpoint.size().map_err(|error| errno(Stage::Destination, &error))?.unwrap_or(0);
-                // The rest of its last logical block would become zeros: right behind the end of a file, and nowhere else.
-                let inside =
-                    length.and_then(|length| only.offset.checked_add(length)).filter(|end| *end < size);
-                if inside.is_some_and(|end| !end.is_multiple_of(4096)) {
-                    return Err((Stage::Destination, Status::PathUnavailable, libc::EINVAL));
-                }
-                let there = size.next_multiple_of(4096).saturating_sub(only.offset);
-                let wanted = length.map_or(there, |length| length.next_multiple_of(4096));
+                let wanted = length.unwrap_or(size.saturating_sub(only.offset));
                 only.length = only.length.min(wanted);
-                if only.length > there {
-                    return Err(refuse(Status::CapacityExceeded));
-                }
             }
             return self.file(endpoint, &extents, Stage::Destination, Purpose::Write);
         }
         let capacity: u64 = extents.iter().map(|extent| extent.length).sum();
         let wanted = length.map_or(capacity, |length| length.min(capacity));
         let part = self.part(wanted, Stage::Destination)?;
-        let offset = extents.first().map_or(0, |extent| extent.offset);
-        self.translated.to_memory = Some((part, Arc::clone(endpoint), offset));
+        self.translated.to_memory = Some((part, Arc::clone(endpoint), extents));
         Ok(self.memory(part, wanted))
     }
 
     fn part(&mut self, length: u64, stage: Stage) -> Result<Part, Refusal> {
         let status = if self.room.could_hold(length) { LATER } else { Status::OutOfResources };
-        let part = self.room.take(length).ok_or((stage, status, 0))?;
+        let part = self.room.take(length).ok_or(Refusal::new(stage, status, 0))?;
         self.translated.parts.push(part);
         Ok(part)
     }
@@ -230,36 +259,34 @@ impl Context<'_> {
         stage: Stage,
         purpose: Purpose,
     ) -> Result<End, Refusal> {
-        let (Some(file), Some(device)) = (endpoint.file(), endpoint.disk()) else {
-            return Err((stage, Status::UnsupportedEndpoint, 0));
+        let (Some(given), Some(device)) = (endpoint.file(), endpoint.disk()) else {
+            return Err(Refusal::new(stage, Status::UnsupportedEndpoint, 0));
         };
-        let whole = endpoint.kind() == EndpointKind::Block;
         let disk = self.translator.disks.iter().find_map(|disk| Some((disk.handle, disk.start_of(device)?)));
         let (handle, start) = disk.ok_or_else(|| {
             let missing = ExtentError::Disk(rustix::fs::major(device), rustix::fs::minor(device));
             refusal(stage, &missing)
         })?;
+        // Behind a partition's end lies somebody else's; behind a file's, nothing that is its own.
+        let outside = if stage == Stage::Source { Status::OutOfRange } else { Status::CapacityExceeded };
+        let size = endpoint.size().map_err(|error| errno(stage, &error))?.unwrap_or(0);
+        let end = |range: &Extent| range.offset.checked_add(range.length);
+        if !ranges.iter().all(|range| end(range).is_some_and(|end| end <= size)) {
+            return Err(Refusal::new(stage, outside, 0));
+        }
+        let block = endpoint.kind() == EndpointKind::Block;
         let mut places = Vec::new();
-        for range in ranges {
-            if whole {
-                // Behind a partition's end lies somebody else's.
-                let size = endpoint.size().map_err(|error| errno(stage, &error))?.unwrap_or(0);
-                let end = range.offset.checked_add(range.length);
-                end.filter(|end| *end <= size).ok_or((stage, Status::OutOfRange, 0))?;
-                places.push(*range);
-                continue;
-            }
-            let found = extents::of(&file, range.offset, range.length, purpose, EXTENTS_MAX);
-            let found = found.map_err(|error| refusal(stage, &error))?;
-            self.translated.files.push(Watched {
-                file: Arc::clone(endpoint),
-                stage,
-                purpose,
-                offset: range.offset,
-                length: range.length,
-                extents: found.clone(),
-            });
-            places.extend(found);
+        for range in ranges.iter().filter(|range| range.length > 0) {
+            let held = match block {
+                true => self.translator.device(given, *range, stage, purpose),
+                false => self.translator.regular(given, *range, stage, purpose),
+            };
+            let held = held.map_err(|unheld| match unheld {
+                Unheld::Busy => Refusal::new(stage, LATER, 0),
+                Unheld::Refused(error) => refusal(stage, &error),
+            })?;
+            places.extend(held.extents.clone().unwrap_or_else(|| vec![*range]));
+            self.translated.held.push(held);
         }
         places.iter_mut().for_each(|place| place.offset += start);
         if places.is_empty() {
@@ -270,59 +297,172 @@ impl Context<'_> {
     }
 }
 
+impl Translator {
+    /// Holds a range of a file, and finds out where it lies.
+    fn regular(
+        &mut self,
+        given: BorrowedFd<'_>,
+        range: Extent,
+        stage: Stage,
+        purpose: Purpose,
+    ) -> Result<Held, Unheld> {
+        let Extent { offset, length } = range;
+        files::check(given, purpose)?;
+        let hold = match purpose {
+            Purpose::Read => self.holds.source(given, offset, length)?,
+            Purpose::Write => self.holds.destination(given)?,
+        };
+        // From here on it stays as it is: what was true before may have changed until then.
+        let size = rustix::fs::fstat(hold.file()).map_err(|errno| ExtentError::Unheld(errno.into()))?.st_size;
+        if offset + length > size as u64 {
+            return Err(ExtentError::Hole(size as u64).into());
+        }
+        let extents = extents::of(&hold.file(), offset, length, purpose, EXTENTS_MAX)?;
+        if purpose == Purpose::Write {
+            forget(&hold, offset, length, false)?;
+        }
+        Ok(Held { hold, stage, purpose, offset, length, extents: Some(extents) })
+    }
+
+    /// Holds a block device.
+    fn device(
+        &mut self,
+        given: BorrowedFd<'_>,
+        range: Extent,
+        stage: Stage,
+        purpose: Purpose,
+    ) -> Result<Held, Unheld> {
+        let Extent { offset, length } = range;
+        let hold = self.holds.device(given)?;
+        rustix::fs::fdatasync(given).map_err(|errno| ExtentError::Unheld(errno.into()))?;
+        if purpose == Purpose::Write {
+            forget(&hold, offset, length, true)?;
+        }
+        Ok(Held { hold, stage, purpose, offset, length, extents: None })
+    }
+}
+
+/// Nothing of the range may be cached: the card writes past the cache.
+fn forget(hold: &Hold, offset: u64, length: u64, block: bool) -> Result<(), ExtentError> {
+    let gone = cache::forget(hold.file(), offset, length);
+    let gone = match gone {
+        Ok(false) if block => {
+            cache::flush(hold.file()).and_then(|()| cache::forget(hold.file(), offset, length))
+        }
+        gone => gone,
+    };
+    match gone {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ExtentError::Cached),
+        Err(error) => Err(ExtentError::Unheld(error)),
+    }
+}
+
 fn flow(handle: u32) -> End {
     let endpoint = descriptor::Endpoint { kind: EndpointKind::Flow as u8, handle, ..Default::default() };
     End { endpoint, extents: Vec::new() }
 }
 
 fn errno(stage: Stage, error: &std::io::Error) -> Refusal {
-    let status = if stage == Stage::Source { Status::ReadError } else { Status::WriteError };
-    (stage, status, error.raw_os_error().unwrap_or(0))
+    Refusal::new(stage, failed(stage), error.raw_os_error().unwrap_or(0))
 }
 
-/// What a completion says of extents that the card cannot have: there is no path here; errno tells which.
+/// What is said of an end that failed after the card had it.
+fn failed(stage: Stage) -> Status {
+    if stage == Stage::Source { Status::ReadError } else { Status::WriteError }
+}
+
+/// What a completion says of a file that the card cannot have: there is no path here; errno and the reason tell why.
 fn refusal(stage: Stage, error: &ExtentError) -> Refusal {
-    let errno = match error {
-        ExtentError::Disk(..) => libc::EXDEV,
-        ExtentError::Unknown(error) => error.raw_os_error().unwrap_or(libc::EOPNOTSUPP),
-        ExtentError::Hole(_) | ExtentError::Unwritten(_) => libc::ENODATA,
-        ExtentError::Inline(_) | ExtentError::Encoded(_) => libc::EOPNOTSUPP,
-        ExtentError::Delayed(_) => libc::EAGAIN,
-        ExtentError::Shared(_) => libc::ETXTBSY,
-        ExtentError::Pieces(_) => libc::E2BIG,
-    };
-    (stage, Status::PathUnavailable, errno)
+    Refusal::of_file(stage, Status::PathUnavailable, error)
 }
 
 impl Translated {
+    /// Since when somebody waits for a file that this has, and at which stage, if somebody does.
+    pub fn wanted(&self) -> Option<(Stage, Instant)> {
+        let wanted = self.held.iter().filter_map(|held| Some((held.stage, held.hold.is_wanted()?)));
+        wanted.min_by_key(|(_, since)| *since)
+    }
+
+    /// True where somebody may come and wait for what this has.
+    pub fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// The card is done: what is in the buffer goes to its memory, what the kernel has cached of files that were written is
     /// dropped, and files must be where they were.
-    pub fn finish(&self, hardware: &Hardware, completion: &CompletionEntry) -> Result<(), (Stage, Status)> {
-        if let Some((part, memory, offset)) = &self.to_memory {
+    pub fn finish(&self, hardware: &Hardware, completion: &CompletionEntry) -> Result<(), Refusal> {
+        if let Some((part, memory, places)) = &self.to_memory {
             let delivered = completion.delivered.value().min(part.length);
             let mut bytes = vec![0; delivered as usize];
             hardware.buffer().load(part.offset, &mut bytes);
-            if memory.write_memory(*offset, &bytes) != Some(bytes.len()) {
-                return Err((Stage::Destination, Status::CapacityExceeded));
-            }
+            scatter(&bytes, places, memory).ok_or(Refusal::new(
+                Stage::Destination,
+                Status::CapacityExceeded,
+                0,
+            ))?;
         }
-        for watched in &self.files {
-            let Watched { file, stage, purpose, offset, length, extents } = watched;
-            let Some(file) = file.file() else { continue };
-            if *purpose == Purpose::Write {
-                extents::forget(file, *offset, *length);
-            }
-            let now = extents::of(&file, *offset, *length, *purpose, EXTENTS_MAX);
-            if !now.is_ok_and(|now| now == *extents) {
-                let status = if *stage == Stage::Source { Status::ReadError } else { Status::WriteError };
-                return Err((*stage, status));
-            }
+        let mut result = Ok(());
+        for held in &self.held {
+            let done = held.finish();
+            result =
+                result.and(done.map_err(|error| Refusal::of_file(held.stage, failed(held.stage), &error)));
         }
-        Ok(())
+        result
     }
 
     /// Gives back what it held.
     pub fn release(self, room: &mut Room) {
         self.parts.into_iter().for_each(|part| room.give(part));
+    }
+}
+
+/// Puts bytes where a destination in memory wants them, one extent after the other.
+fn scatter(bytes: &[u8], places: &[Extent], memory: &Endpoint) -> Option<()> {
+    let mut rest = bytes;
+    for place in places {
+        let (now, later) = rest.split_at(rest.len().min(usize::try_from(place.length).unwrap_or(usize::MAX)));
+        (memory.write_memory(place.offset, now) == Some(now.len())).then_some(())?;
+        rest = later;
+    }
+    rest.is_empty().then_some(())
+}
+
+impl Held {
+    fn finish(&self) -> Result<(), ExtentError> {
+        let Held { hold, purpose, offset, length, .. } = self;
+        let Some(extents) = &self.extents else {
+            return if *purpose == Purpose::Write { forget(hold, *offset, *length, true) } else { Ok(()) };
+        };
+        if *purpose == Purpose::Write {
+            forget(hold, *offset, *length, false)?;
+        }
+        let now = extents::of(&hold.file(), *offset, *length, *purpose, EXTENTS_MAX);
+        if !now.is_ok_and(|now| now == *extents) {
+            return Err(ExtentError::Moved);
+        }
+        if *purpose == Purpose::Write {
+            let keep = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+            let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+            let times = Timestamps { last_access: keep, last_modification: now };
+            rustix::fs::futimens(hold.file(), &times).map_err(|errno| ExtentError::Time(errno.into()))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn a_destination_of_several_extents_gets_its_bytes_in_each() {
+        let memory = Arc::new(Mutex::new(vec![0; 10]));
+        let endpoint = Endpoint::sink(Arc::clone(&memory));
+        let places = [Extent { offset: 6, length: 3 }, Extent { offset: 1, length: 4 }];
+        assert!(scatter(&[1, 2, 3, 4, 5], &places, &endpoint).is_some());
+        assert_eq!(*memory.lock().unwrap(), [0, 4, 5, 0, 0, 0, 1, 2, 3, 0]);
+        assert!(scatter(&[1; 8], &places, &endpoint).is_none());
     }
 }

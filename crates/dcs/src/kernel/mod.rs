@@ -1,24 +1,26 @@
 //! The kernel backend: joins the engine core, the device controller and the operators into one loop.
 //!
 //! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
-//! deadlines. Nothing in a round waits, but for disks where there is no io_uring.
+//! deadlines. Nothing in a round waits.
 
 mod net;
 pub(crate) mod offload;
 mod pass;
 pub(crate) mod thread;
+mod wipe;
 
 use crate::backend::{Control, Core as Backend};
 use crate::engine::Own;
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
+use dcs_abi::descriptor;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::drives::{Interface, Namespace};
 use dcs_devices::gpu::{self, Properties};
-use dcs_devices::{BlockPool, Controller, Event as DeviceEvent, Io, Route, Setup};
+use dcs_devices::{BlockPool, Controller, Endpoint, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
     QueueConfig, QueueId, TransferSpec,
@@ -30,9 +32,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use thread::{Shield, cache_size, clock};
+use zeroize::Zeroize;
 
 /// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
 const ACTIONS_A_ROUND: usize = 64;
+
+/// How long a command that is to end waits for its operations with the kernel, nanoseconds.
+const ABORT_GRACE: Nanos = 500_000_000;
 
 /// A bound command.
 #[derive(Debug)]
@@ -40,6 +46,8 @@ struct Bound {
     command: CommandId,
     route: Route,
     chain: Chain,
+    /// Operators have parameters: keys may be among them.
+    secret: bool,
 }
 
 #[derive(Debug)]
@@ -91,7 +99,11 @@ pub(crate) struct Core {
 
 impl Core {
     /// One that drives these SSDs, this NIC and this GPU itself.
-    pub fn new(mut config: Config, io: Io, (drives, nic, gpu): Own<'_>) -> Result<Core, Error> {
+    pub fn new(
+        mut config: Config,
+        (io, by_callers): (Io, bool),
+        (drives, nic, gpu): Own<'_>,
+    ) -> Result<Core, Error> {
         let passes = Pass::all();
         // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
         for (operator, units) in &mut config.units {
@@ -105,7 +117,11 @@ impl Core {
             config.gpu = crate::gpu::operators().map(|operator| (operator, config.commands)).collect();
         }
         config.gather = passes.iter().map(|pass| pass.lanes().0).collect();
-        let setup = Setup { blocks: config.blocks, block_size: config.block_size, io };
+        let setup = Setup { blocks: config.blocks, block_size: config.block_size, io, by_callers };
+        if matches!((drives, nic, &gpu), ([], None, None)) {
+            // The kernel does not take long to stop what it can stop. A call that it cannot stop keeps its block, and no timeout waiting.
+            config.abort_grace = ABORT_GRACE;
+        }
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
         let (commands, queues) = (config.commands as usize, config.queues as usize);
         let engine = dcs_engine::Engine::new(config)?;
@@ -189,21 +205,24 @@ impl Core {
         }
     }
 
-    /// Aborts a transfer. One whose entry was not fetched yet (every command slot may be taken) is done at once; when
-    /// its entry is fetched, it is aborted before anything of it begins.
+    /// Aborts a transfer. One whose entry was not fetched yet is aborted when it is, before anything of it begins.
     fn cancel(&mut self, pair: &Arc<QueuePair>, cid: u16) {
         let open = pair
             .id
             .get()
             .and_then(|id| self.queues.get_mut(id.0 as usize)?.as_mut().map(|queue| (*id, queue)));
-        let Some((id, queue)) = open else { return pair.cancelled(cid, true) };
-        let unfetched = queue.has_unfetched(cid);
-        if unfetched {
+        let Some((id, queue)) = open else { return self.let_go(pair.cancelled(cid, true)) };
+        if queue.has_unfetched(cid) {
             queue.unwanted.push(cid);
         } else {
             self.handle(Event::Abort { queue: id, cid });
         }
-        pair.cancelled(cid, !unfetched);
+        self.let_go(pair.cancelled(cid, true));
+    }
+
+    /// Closes what takes time to be closed.
+    fn let_go(&mut self, slow: Vec<Arc<Endpoint>>) {
+        slow.into_iter().for_each(|endpoint| self.controller.let_go(endpoint));
     }
 
     /// Adds queues, but not while one is being deleted: the engine may give its number away before the last actions
@@ -213,7 +232,7 @@ impl Core {
             return false;
         }
         for pair in std::mem::take(&mut self.opening) {
-            let config = QueueConfig { tenant: 0, depth: pair.ring_depth(), weight: 1 };
+            let config = QueueConfig { depth: pair.ring_depth(), ..QueueConfig::default() };
             match self.engine.add_queue(config) {
                 Some(id) => {
                     let _ = pair.id.set(id);
@@ -229,7 +248,7 @@ impl Core {
                     self.queues[id.0 as usize] = Some(queue);
                     self.open.push(id.0);
                 }
-                None => pair.close(),
+                None => drop(pair.close()),
             }
         }
         true
@@ -284,6 +303,7 @@ impl Core {
 
     fn take_device_events(&mut self) -> bool {
         let mut events = std::mem::take(&mut self.device_events);
+        self.controller.short_of_blocks(self.engine.is_short_of_blocks());
         self.controller.poll(&mut events);
         let any = !events.is_empty();
         for event in events.drain(..) {
@@ -312,8 +332,10 @@ impl Core {
                     self.pair(queue).and_then(|pair| pair.read_bus(address, length, &mut descriptor));
                 let bytes = fetched.map(|()| descriptor.as_slice());
                 self.engine.handle(self.now, Event::Descriptor { command, bytes });
-                // Keys may have been in it.
-                descriptor.fill(0);
+                if descriptor::has_parameters(&descriptor) {
+                    descriptor.zeroize();
+                    wipe::stack();
+                }
                 self.descriptor = descriptor;
             }
             Action::Bind { command, queue, spec } => {
@@ -321,9 +343,13 @@ impl Core {
                 self.handle(Event::Bound { command, binding });
             }
             Action::Unbind { command } => {
-                if let Some(Bound { mut chain, .. }) = self.bound[command.slot()].take() {
+                if let Some(Bound { route, mut chain, secret, .. }) = self.bound[command.slot()].take() {
+                    route.into_endpoints().for_each(|endpoint| self.controller.let_go(endpoint));
                     chain.unload();
                     self.spare_chains.push(chain);
+                    if secret {
+                        wipe::stack();
+                    }
                 }
             }
             Action::Issue(operation) => self.issue(&operation),
@@ -341,7 +367,8 @@ impl Core {
                         pair.write_result(*address, area);
                     }
                     pair.write_completion(slot, &entry);
-                    pair.interrupt();
+                    let slow = pair.interrupt();
+                    self.let_go(slow);
                 }
                 if let Some((_, area)) = result {
                     self.engine.recycle(area);
@@ -350,7 +377,7 @@ impl Core {
             Action::QueueDeleted { queue } => {
                 self.open.retain(|open| *open != queue.0);
                 if let Some(queue) = self.queues.get_mut(queue.0 as usize).and_then(Option::take) {
-                    queue.pair.close();
+                    self.let_go(queue.pair.close());
                 }
             }
         }
@@ -385,9 +412,13 @@ impl Core {
         {
             return Err((stage, 0, Fault::new(Status::PathUnavailable)));
         }
+        let secret = spec.chain.iter().any(|operator| !operator.parameter.is_empty());
         let mut chain = self.spare_chains.pop().unwrap_or_default();
-        chain.load(spec).map_err(|(at, fault)| (Stage::Operator, at, fault))?;
-        self.bound[command.slot()] = Some(Bound { command, route, chain });
+        if let Err((at, fault)) = chain.load(spec) {
+            wipe::stack();
+            return Err((Stage::Operator, at, fault));
+        }
+        self.bound[command.slot()] = Some(Bound { command, route, chain, secret });
         Ok(binding)
     }
 
@@ -428,7 +459,9 @@ impl Core {
 
     /// An operation of the controller's can go on.
     fn resume(&mut self, operation: &Operation) {
-        let route = self.bound[operation.command.slot()].as_mut().map(|bound| &mut bound.route);
+        // One that hung may come back when its command has long ended, and another one is in its place.
+        let bound = self.bound[operation.command.slot()].as_mut();
+        let route = bound.filter(|bound| bound.command == operation.command).map(|bound| &mut bound.route);
         let outcome = self.controller.resume(operation, route);
         self.outcome(operation.id, outcome);
     }
@@ -460,7 +493,7 @@ impl Backend for Core {
     }
 
     fn is_busy(&self) -> bool {
-        self.engine.commands_in_flight() > 0
+        !self.closed && self.engine.commands_in_flight() > 0
     }
 
     fn close(&mut self) {
@@ -472,12 +505,12 @@ impl Backend for Core {
         self.closed = true;
         self.open.clear();
         let open = self.queues.iter_mut().filter_map(Option::take).map(|queue| queue.pair);
-        open.chain(self.opening.drain(..)).for_each(|pair| pair.close());
+        open.chain(self.opening.drain(..)).for_each(|pair| drop(pair.close()));
     }
 
     fn control(&mut self, control: Control) {
         match control {
-            Control::AddQueue(pair) if self.stopping || self.closed => pair.close(),
+            Control::AddQueue(pair) if self.stopping || self.closed => drop(pair.close()),
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
@@ -486,7 +519,7 @@ impl Backend for Core {
             Control::Admin(entry, answer) => self.admin(&entry, answer),
             Control::Stop => {
                 self.stopping = true;
-                self.opening.drain(..).for_each(|pair| pair.close());
+                self.opening.drain(..).for_each(|pair| drop(pair.close()));
                 (0..self.queues.len() as u16).for_each(|at| self.delete_queue(QueueId(at)));
             }
         }
@@ -531,6 +564,10 @@ impl Backend for Core {
     }
 
     fn sleep(&mut self) {
+        if self.closed {
+            // Nothing is done any more, whatever has happened: there is only somebody to be refused.
+            return self.controller.rest();
+        }
         let now = clock();
         let timeout = self.engine.next_timeout().map(|at| Duration::from_nanos(at.saturating_sub(now)));
         self.controller.wait(timeout);

@@ -9,7 +9,7 @@ use dcs_abi::operator::Operator;
 /// The core in the hands of a test, with one queue.
 fn core() -> (Core, Arc<QueuePair>) {
     let config = Config { block_size: 4096, ..Config::default() };
-    let mut core = Core::new(config, Io::Plain, (&[], None, None)).unwrap();
+    let mut core = Core::new(config, (Io::Plain, false), (&[], None, None)).unwrap();
     let pair = Arc::new(QueuePair::new(16));
     core.control(Control::AddQueue(Arc::clone(&pair)));
     settle(&mut core);
@@ -60,6 +60,26 @@ fn submit(
     (cid, memory)
 }
 
+/// Submits a transfer from a stream that gives nothing.
+fn stuck(pair: &QueuePair, stream: Arc<dcs_devices::Endpoint>, timeout_ms: u32) {
+    let sink = dcs_devices::Endpoint::sink(Arc::new(Mutex::new(vec![0; 8])));
+    let describe = |descriptor: &mut [u8], handles: &[u32]| {
+        let endpoint = |kind: EndpointKind, at: usize| Endpoint {
+            kind: kind as u8,
+            handle: handles[at],
+            ..Default::default()
+        };
+        let mut builder = Builder::new(descriptor).ok()?;
+        builder.endpoint(Place::Source, endpoint(EndpointKind::Stream, 0), &[]).ok()?;
+        let room = [Extent { offset: 0, length: 8 }];
+        builder.endpoint(Place::Destination, endpoint(EndpointKind::Memory, 1), &room).ok()?;
+        Some(builder.finish())
+    };
+    let endpoints = [Some(stream), Some(Arc::new(sink)), None];
+    let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: 8, timeout_ms, ..Default::default() };
+    pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap();
+}
+
 /// A small one, run to its end; tells its status.
 fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status {
     let (cid, memory) = submit(pair, b"bytes", [0; 8], change);
@@ -96,7 +116,7 @@ fn take(pair: &QueuePair, cid: u16) -> Status {
     pair.take(cid, |finished| finished.entry.status()).expect("it is done")
 }
 
-/// A transfer that was cancelled and whose completion was taken takes no room, though its entry is in the ring still.
+/// A transfer that was cancelled before its entry was fetched, and whose completion was taken, takes no room.
 #[test]
 fn a_cancelled_transfer_takes_no_room() {
     let (mut core, pair) = core();
@@ -110,11 +130,14 @@ fn a_cancelled_transfer_takes_no_room() {
     // The engine hears of the cancel first.
     assert!(pair.cancel(all[3]));
     core.control(Control::Cancel(Arc::clone(&pair), all[3]));
+    assert!(submit().is_err(), "it is not done yet");
+    settle(&mut core);
     assert_eq!(take(&pair, all[3]), Status::Cancelled);
     let next = submit().unwrap();
-    assert!(next != all[3] && submit().is_err());
+    assert!(submit().is_err());
     settle(&mut core);
-    for cid in all.into_iter().filter(|cid| pair.has(Awaited::Done(*cid))).chain([next]) {
+    let cancelled = all[3];
+    for cid in all.into_iter().filter(|cid| *cid != cancelled).chain([next]) {
         assert_eq!(take(&pair, cid), Status::InvalidField);
     }
     assert_eq!(good(&mut core, &pair, |_| ()), Status::Success);
@@ -233,4 +256,28 @@ fn a_core_that_was_given_up_tells_everybody() {
     for pair in [pair, late] {
         assert!(pair.has(Awaited::Closed));
     }
+}
+
+/// What a core that was given up still has to do has no end: it sleeps until somebody wants something.
+#[test]
+fn a_core_that_was_given_up_sleeps() {
+    let (mut core, pair) = core();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let endpoint = Arc::new(dcs_devices::Endpoint::from_fd(std::os::fd::AsFd::as_fd(&reader)).unwrap());
+    stuck(&pair, endpoint, 1);
+    settle(&mut core);
+    assert!(core.is_busy());
+    core.abandon();
+    assert!(!core.is_busy());
+    // Its timeout is long over.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let (waker, began) = (core.waker(), std::time::Instant::now());
+    let late = std::time::Duration::from_millis(50);
+    let wakes = std::thread::spawn(move || {
+        std::thread::sleep(late);
+        waker.wake();
+    });
+    core.sleep();
+    assert!(began.elapsed() >= late, "it slept {:?}", began.elapsed());
+    wakes.join().unwrap();
 }

@@ -307,6 +307,65 @@ static void nonblocking_sender(void) {
     }
 }
 
+/* A file that says that it is empty, and is not. */
+static void proc_file(void) {
+    char expected[4096], got[4096];
+    int in = open("/proc/version", O_RDONLY), out = create("version");
+    CHECK(in >= 0);
+    ssize_t length = pread(in, expected, sizeof expected, 0);
+    CHECK(length > 20);
+    CHECK(dcs_sendfile(session, out, in, NULL, SIZE_MAX, NULL, 0, NULL) == length);
+    CHECK(lseek(in, 0, SEEK_CUR) == length && lseek(out, 0, SEEK_CUR) == length);
+    CHECK(pread(out, got, sizeof got, 0) == length && memcmp(expected, got, (size_t)length) == 0);
+    off_t offset = 5;
+    CHECK(dcs_sendfile(session, out, in, &offset, 10, &MD5, 1, NULL) == 10);
+    CHECK(offset == 15 && pread(out, got, 10, length) == 10 && memcmp(expected + 5, got, 10) == 0);
+    CHECK(dcs_sendfile(session, out, in, &offset, 1 << 20, &MD5, 1, NULL) == length - 15);
+    CHECK(offset == length && dcs_sendfile(session, out, in, &offset, 7, NULL, 0, NULL) == 0);
+    close(in);
+    close(out);
+}
+
+struct receiver {
+    int from, into;
+    ssize_t moved;
+};
+
+static void *receive_all(void *argument) {
+    struct receiver *receiver = argument;
+    receiver->moved = dcs_recvfile(session, receiver->from, receiver->into, NULL, SIZE_MAX, NULL, 0, &MD5, 1, NULL);
+    return NULL;
+}
+
+/* The number of the destination is given to another file before the call has ended: that one is left alone. */
+static void a_number_that_is_reused(void) {
+    int ends[2], into = create("reused"), same = dup(into), other = create("other");
+    CHECK(lseek(other, 7, SEEK_SET) == 7);
+    connect_tcp(ends);
+    struct receiver receiver = {ends[0], into, -1};
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, receive_all, &receiver) == 0);
+    static char bytes[1 << 20];
+    for (size_t sent = 0; sent < sizeof bytes;) {
+        ssize_t now = send(ends[1], bytes + sent, sizeof bytes - sent, 0);
+        CHECK(now > 0);
+        sent += (size_t)now;
+    }
+    struct stat about;
+    do {
+        CHECK(fstat(same, &about) == 0);
+    } while (about.st_size == 0 && poll(NULL, 0, 1) == 0);
+    CHECK(dup2(other, into) == into);
+    close(ends[1]);
+    CHECK(pthread_join(thread, NULL) == 0 && receiver.moved == (ssize_t)sizeof bytes);
+    CHECK(lseek(into, 0, SEEK_CUR) == 7 && lseek(other, 0, SEEK_CUR) == 7);
+    CHECK(lseek(same, 0, SEEK_CUR) == (off_t)sizeof bytes);
+    close(ends[0]);
+    close(into);
+    close(same);
+    close(other);
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     struct dcs_engine *engine = start_engine();
@@ -319,6 +378,8 @@ int main(int argc, char **argv) {
     upload();
     receive();
     nonblocking_sender();
+    proc_file();
+    a_number_that_is_reused();
     dcs_session_close(session);
     dcs_engine_stop(engine);
     printf("end\n");

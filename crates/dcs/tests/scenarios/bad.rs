@@ -350,10 +350,11 @@ fn no_descriptor_is_leaked() {
                 let started = descriptors();
                 for round in 0..20 {
                     go_wrong(&bench, round);
-                    assert!(crate::rig::eventually(|| {
+                    let closed = crate::rig::eventually(|| {
                         bench.copy(b"drive");
                         descriptors() == started
-                    }));
+                    });
+                    assert!(closed, "{started} descriptors became {:?}", crate::rig::open_files());
                 }
                 let (writer, reader) = pipe();
                 let flying = bench.session.transfer(Source::fd(&reader), [], Sink::memory(5)).unwrap();

@@ -4,7 +4,7 @@ use crate::rig::{is_root, tool};
 use dcs::{Sink, Source};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -145,6 +145,22 @@ pub fn file_with(bytes: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     file
+}
+
+/// A file on the disk that the build directory is on.
+pub fn disk_file(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+    file
+}
+
+/// An address of this machine other than the loopback's: connections to it are as those to another machine.
+pub fn own_address() -> Option<IpAddr> {
+    // No datagram is sent: the kernel looks for the way.
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
 pub fn contents(file: &File, length: usize) -> Vec<u8> {

@@ -8,8 +8,10 @@ mod ends;
 mod oracle;
 mod rig;
 
+mod fuse;
 mod life;
 mod many;
+mod odd;
 mod pairs;
 mod paths;
 mod slow;

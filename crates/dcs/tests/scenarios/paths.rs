@@ -1,24 +1,18 @@
 //! Which way bytes go: page cache or not, zero copy, the kernel's own copy. It is as asked, it is said, and the
 //! bytes are the same.
 
-use crate::ends::{Kind, Rest, contents, drain, feed, file_with, read_behind, stream, tcp4, write_behind};
+use crate::ends::{
+    Kind, Rest, contents, disk_file, drain, feed, file_with, read_behind, stream, tcp4, write_behind,
+};
 use crate::oracle;
 use crate::rig::{BLOCK, Bench, data, for_each_backend, is_root, skip, tool};
 use dcs::{Mode, Op, Sink, Source, Stage, Status};
 use dcs_abi::result::*;
 use std::fs::File;
-use std::io::Write;
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-
-/// A file on the disk that the build directory is on.
-fn disk_file(bytes: &[u8]) -> File {
-    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    file.write_all(bytes).unwrap();
-    file.sync_all().unwrap();
-    file
-}
 
 fn set_nonblocking(fd: impl AsFd, on: bool) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -196,6 +190,24 @@ fn zero_copy_is_claimed_only_where_the_kernel_did_not_copy() {
     });
 }
 
+/// The kernel tells nobody when a peer has acknowledged something, and files and memory never do: that is said, and nothing is moved.
+#[test]
+fn what_nobody_acknowledges_is_not_promised() {
+    for_each_backend(|bench| {
+        let (ours, mut theirs) = tcp4();
+        let file = file_with(&[]);
+        for sink in [Sink::socket(&ours), Sink::file(&file, 0)] {
+            let request = bench.session.request(Source::memory(&b"x"[..]), vec![], sink).acknowledged();
+            let error = request.submit().unwrap().wait().unwrap_err();
+            assert_eq!((error.status, error.stage), (Status::PathUnavailable, Stage::Destination));
+        }
+        drop(ours);
+        let mut received = Vec::new();
+        theirs.read_to_end(&mut received).unwrap();
+        assert_eq!((received, file.metadata().unwrap().len()), (vec![], 0));
+    });
+}
+
 /// An immutable file through digests to a socket that does not block goes from the page cache; all else from blocks.
 #[test]
 fn an_immutable_file_is_sent_from_the_page_cache() {
@@ -341,7 +353,7 @@ fn zero_copy_across_network_namespaces() {
     });
 }
 
-/// Whether an empty chain is left to the kernel: sources by destinations.
+/// Where an empty chain is left to the kernel: sources by destinations.
 #[test]
 fn the_kernels_own_copy_where_it_has_one() {
     use Kind::*;
@@ -351,7 +363,12 @@ fn the_kernels_own_copy_where_it_has_one() {
     for_each_backend(|bench| {
         let input = data(9 * BLOCK + 5);
         for (from, to) in sources.iter().flat_map(|from| sinks.map(|to| (*from, to))) {
-            for (nonblocking, mode) in [(true, Mode::Auto), (false, Mode::Auto), (true, Mode::Off)] {
+            for (nonblocking, mode, promised) in [
+                (true, Mode::Auto, true),
+                (true, Mode::Auto, false),
+                (false, Mode::Auto, true),
+                (true, Mode::Off, true),
+            ] {
                 let (Some(feed), Some(drain)) = (feed(from, &input, None), drain(to, input.len(), None))
                 else {
                     skip(&format!("{from:?} to {to:?}"), "not to be had on this machine");
@@ -364,16 +381,21 @@ fn the_kernels_own_copy_where_it_has_one() {
                     set_nonblocking(ours, nonblocking);
                     sink = Sink::fd(ours);
                 }
+                let source = if promised { source.immutable() } else { source };
                 let transfer = bench.session.transfer(source.zero_copy(mode), [], sink).unwrap();
                 let mut done = transfer.wait().unwrap();
                 let memory = done.memory.take();
-                let what =
-                    format!("{from:?} to {to:?}, nonblocking: {nonblocking}, {mode:?}: {:?}", done.path);
+                let what = format!(
+                    "{from:?} to {to:?}, nonblocking: {nonblocking}, {mode:?}, immutable: {promised}: {:?}",
+                    done.path
+                );
                 let received = drain.rest.received(done.bytes_out, memory).unwrap_or(input.clone());
                 oracle::check(&what, &[], &input, &done, &received);
                 let kernel_can = from != Memory && !matches!(to, Memory | Device);
                 let waits = is_socket(to) && !nonblocking;
-                let expected = kernel_can && !waits && mode == Mode::Auto;
+                // Pages of a file are lent out where nobody will write to them.
+                let lends = from == File && !matches!(to, File);
+                let expected = kernel_can && !waits && mode == Mode::Auto && (promised || !lends);
                 assert_eq!(done.path.has(PATH_KERNEL_COPY), expected, "{what}");
                 feeder.into_iter().for_each(|feeder| feeder.join().unwrap());
             }
@@ -386,7 +408,7 @@ fn the_kernels_own_copy_where_it_has_one() {
 fn a_socket_that_begins_to_block_does_not_stop_the_engine() {
     for_each_backend(|bench| {
         let input = data(600 * BLOCK);
-        let from_file = |input: &[u8]| (Source::file(&file_with(input), ..), None);
+        let from_file = |input: &[u8]| (Source::file(&file_with(input), ..).immutable(), None);
         let from_socket = |input: &[u8]| {
             let (theirs, ours) = tcp4();
             (Source::socket(&ours), Some(write_behind(theirs.into(), input.to_vec())))

@@ -206,3 +206,9 @@ pub fn alone(test: &str, body: impl FnOnce()) {
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
+
+/// What its open descriptors are.
+pub fn open_files() -> Vec<std::path::PathBuf> {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect()
+}

@@ -320,15 +320,46 @@ fn transfers_one_behind_the_other_on_one_socket() {
     });
 }
 
+/// Pages of a file that are in memory and not on the disk: the kernel forgets the others when it is told to.
+fn not_on_disk(file: &File) -> usize {
+    use rustix::fs::{Advice, fadvise};
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    // To look at a page reads it in, but not those behind it then.
+    fadvise(file, 0, None, Advice::Random).unwrap();
+    fadvise(file, 0, None, Advice::DontNeed).unwrap();
+    let pages = (0..file.metadata().unwrap().len()).step_by(4096);
+    let stays = |page: &u64| {
+        let mut byte = [0];
+        match preadv2(file, &mut [std::io::IoSliceMut::new(&mut byte)], *page, ReadWriteFlags::NOWAIT) {
+            Ok(read) => read == 1,
+            Err(Errno::AGAIN) => false,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    pages.filter(stays).count()
+}
+
 #[test]
 fn durable_means_on_the_disk_before_it_is_done() {
     for_each_backend(|bench: &Bench| {
         let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let input = data(2 * BLOCK + 1);
+        (&file).write_all(&input).unwrap();
+        file.sync_all().unwrap();
+        // Where files are in memory and nowhere else, nothing can be seen of it.
+        let has_disk = not_on_disk(&file) == 0;
+        if !has_disk {
+            println!(
+                "what is on the disk is not looked at: there is none under {}",
+                env!("CARGO_TARGET_TMPDIR")
+            );
+        }
         for chain in chains() {
+            file.set_len(0).unwrap();
             let request =
                 bench.session.request(Source::memory(&input[..]), chain.clone(), Sink::file(&file, 0));
             let done = request.durable().submit().unwrap().wait().unwrap();
+            assert!(!has_disk || not_on_disk(&file) == 0, "every byte of it");
             oracle::check("durable", &chain, &input, &done, &contents(&file, input.len()));
             let destination = done.breakdown.stages.iter().find(|stage| stage.name == "destination").unwrap();
             let plain =

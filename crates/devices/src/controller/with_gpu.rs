@@ -110,7 +110,7 @@ impl Controller {
             }
             None if aborted => self.finish_aborted(id),
             None => {
-                self.pending.insert(id, Pending::Retry { aborted: false, by_host: true });
+                self.pending.insert(id, Pending::Retry { aborted: false, by_host: true, copied: None });
                 self.events.push(Event::Retry(fetched.operation));
             }
         }

@@ -180,15 +180,11 @@ impl Link {
 
     /// The next thing that it tells.
     pub fn spoken(&mut self) -> Option<Spoken> {
-        loop {
-            match self.network.wish()? {
-                Wish::Tell(told) => return Some(Spoken::Told(told)),
-                Wish::Connection(ticket, found) => {
-                    let answer = found.map(|(flow, peer)| (self.handle(Thing::Flow(flow)), peer.to_bits()));
-                    return Some(Spoken::Answer(ticket, answer));
-                }
-                // Blocks are kept until they are acknowledged: nothing is ever read again.
-                Wish::Reread(slot, ..) => self.network.reread(slot, None),
+        match self.network.wish()? {
+            Wish::Tell(told) => Some(Spoken::Told(told)),
+            Wish::Connection(ticket, found) => {
+                let answer = found.map(|(flow, peer)| (self.handle(Thing::Flow(flow)), peer.to_bits()));
+                Some(Spoken::Answer(ticket, answer))
             }
         }
     }
@@ -267,8 +263,13 @@ impl Link {
     ) {
         // The end of a large block waits for no other: the next one may be waiting for just this one to be acknowledged.
         let more = more && piece.length < WORTH_WAITING;
-        self.network.write(flow, WriteTo { operation, block, piece, more, origins: &[] });
+        self.network.write(flow, WriteTo { operation, block, piece, more });
         self.look(now);
+    }
+
+    /// Is done when the peer has acknowledged what was sent so far.
+    pub fn flush(&mut self, flow: Flow, operation: OperationId) {
+        self.network.flush(flow, operation);
     }
 
     pub fn abort(&mut self, operation: OperationId) {

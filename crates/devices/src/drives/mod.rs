@@ -319,12 +319,12 @@ impl Drives {
     ) -> Result<(), (Fault, Option<Buffer>)> {
         let now = self.now();
         let flow = self.link.as_mut().and_then(|link| link.flow(handle).map(|flow| (link, flow)));
-        let (
-            Some((link, flow)),
-            DriveWork::Read { block, start, length, .. } | DriveWork::Write { block, start, length, .. },
-        ) = (flow, work)
+        let Some((link, flow)) = flow else { return Err((Fault::new(Status::BadHandle), buffer)) };
+        let (DriveWork::Read { block, start, length, .. } | DriveWork::Write { block, start, length, .. }) =
+            work
         else {
-            return Err((Fault::new(Status::BadHandle), buffer));
+            link.flush(flow, operation);
+            return Ok(());
         };
         let memory = self.blocks + block.index() as u64 * u64::from(self.block_size) + u64::from(start);
         if let Some(buffer) = buffer {
@@ -362,11 +362,6 @@ impl Drives {
                 Work::Read(span(position, block, start, length))
             }
             DriveWork::Write { position, block, start, length, .. } => {
-                // What is missing of the last logical block is written as zeros: it has to be in the same block of ours.
-                let end = u64::from(start) + u64::from(length).next_multiple_of(namespace.block_size.into());
-                if end > self.block_size.into() {
-                    return Err((Fault::new(Status::UnsupportedEndpoint), buffer));
-                }
                 Work::Write(span(position, block, start, length))
             }
             DriveWork::Flush => Work::Flush,
@@ -383,6 +378,11 @@ impl Drives {
         let now = self.now();
         self.drives.iter_mut().for_each(|drive| drive.ssd.abort(&mut drive.bus, now, operation));
         self.link.iter_mut().for_each(|link| link.abort(operation));
+    }
+
+    /// Whether a command waits for a block that somebody else has.
+    pub fn short_of_blocks(&mut self, short: bool) {
+        self.link.iter_mut().for_each(|link| link.network.short_of_blocks(short));
     }
 
     /// Looks after all of them; tells what is done. `block` says which block an operation has.

@@ -62,12 +62,11 @@ impl Network {
         self.with(name, |flow, _| flow.shut = true);
     }
 
-    /// The host lets go of a connection. Where it has ended its stream, the rest is sent and the end agreed on without it; else the
-    /// connection is reset.
+    /// The host lets go of a connection. Where it has ended its stream, the rest is sent and the end agreed on without it, in limited time; else
+    /// the connection is reset.
     pub fn release(&mut self, bus: &mut dyn Bus, name: net::Flow) {
-        let shut = self.flows.get(&name).is_some_and(|flow| flow.shut);
-        if let Some(stack) = self.stack.as_mut().filter(|_| !shut) {
-            stack.abort(name);
+        if let Some(stack) = &mut self.stack {
+            stack.release(name, self.now);
         }
         self.with(name, |flow, _| flow.released = true);
         self.take_events(bus);

@@ -2,25 +2,19 @@
 //!
 //! Reads are places in blocks, one behind the other in the incoming stream (packet gathering): what arrives is copied to its place, in whatever
 //! order, and a read is done when its place is full or the stream has ended. A read that is given up leaves its place to be kept aside, so
-//! that no byte of the stream is lost to the next transfer. Writes are done when the NIC has taken them over.
+//! that no byte of the stream is lost to the next transfer. Writes are done when the NIC has sent them, as long as no more than
+//! [`SHARE`] blocks of the connection wait for its peer; a flush is done when the peer has acknowledged all that was written before it.
 
 use crate::bus::Bus;
 use crate::ssd::Told;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, OperationId, Outcome};
+use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use dcs_net::{Piece, Reason};
 use std::collections::VecDeque;
 
-/// Where some bytes of the outgoing stream came from: a place on an SSD.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Which SSD, by its place in its owner's list.
-    pub ssd: usize,
-    /// First byte there.
-    pub position: u64,
-    /// Bytes.
-    pub length: u64,
-}
+/// So many blocks of one connection may wait for the peer's acknowledgement while the commands that filled them go on. Further writes are
+/// done when earlier blocks come back.
+const SHARE: usize = 8;
 
 /// A piece of the incoming stream, and where it goes.
 #[derive(Debug)]
@@ -66,12 +60,21 @@ pub struct Flow {
     /// The NIC was given up.
     pub forsaken: bool,
     writes: Vec<(u64, Write)>,
+    /// Bytes that were appended to the outgoing stream, that the NIC has sent, and that the peer has acknowledged.
+    appended: u64,
+    sent: u64,
+    acknowledged: u64,
+    /// Flushes: each waits for these bytes to be acknowledged.
+    flushes: Vec<(OperationId, u64)>,
+    /// Blocks that it had when that was last counted, and when one of them last came back or was the first one.
+    counted: usize,
+    moved_at: Nanos,
+    /// It kept blocks that others waited for.
+    pub starved: bool,
     /// The host has ended its own stream.
     pub shut: bool,
     /// The host has let go of it.
     pub released: bool,
-    /// Where the bytes of the outgoing stream came from that are not acknowledged: first byte in the stream, and origin.
-    origins: VecDeque<(u64, Origin)>,
 }
 
 impl Flow {
@@ -83,7 +86,7 @@ impl Flow {
     /// Nobody wants anything of it any more: it is gone, let go of, and has no block.
     pub fn is_over(&self) -> bool {
         let reads = self.places.iter().any(|place| matches!(place.to, To::Block(..)));
-        self.closed.is_some() && self.released && self.writes.is_empty() && !reads
+        self.closed.is_some() && self.released && self.writes.is_empty() && self.flushes.is_empty() && !reads
     }
 
     /// A read into `length` bytes of own memory. Says how many bytes more the peer may send.
@@ -144,36 +147,64 @@ impl Flow {
 
     /// Bytes were appended to the outgoing stream, to end at `end` there; their block comes back under `token`.
     pub fn wrote(&mut self, token: u64, operation: OperationId, block: BlockId, end: u64, length: u32) {
+        self.appended = end;
         self.writes.push((token, Write { operation, block, end, answered: false, length }));
-    }
-
-    /// Where bytes came from that were just appended at `start`.
-    pub fn came_from(&mut self, start: u64, origin: Origin) {
-        self.origins.push_back((start, origin));
     }
 
     /// The peer has all bytes before this one.
     pub fn acknowledged(&mut self, offset: u64) {
-        while self.origins.front().is_some_and(|(start, origin)| start + origin.length <= offset) {
-            self.origins.pop_front();
-        }
+        self.acknowledged = self.acknowledged.max(offset);
     }
 
-    /// Where a byte of the outgoing stream came from, and how many after it lie behind it there.
-    pub fn origin(&self, offset: u64) -> Option<Origin> {
-        let (start, origin) =
-            self.origins.iter().find(|(start, origin)| (*start..start + origin.length).contains(&offset))?;
-        let ahead = offset - start;
-        Some(Origin { position: origin.position + ahead, length: origin.length - ahead, ..*origin })
+    /// An operation is done when the peer has acknowledged all bytes that were written so far.
+    pub fn flush(&mut self, operation: OperationId) {
+        self.flushes.push((operation, self.appended));
+    }
+
+    /// Gives up waiting for acknowledgements. False where that is none of this connection's flushes.
+    pub fn abort_flush(&mut self, operation: OperationId, told: &mut VecDeque<Told>) -> bool {
+        let Some(at) = self.flushes.iter().position(|(other, _)| *other == operation) else { return false };
+        self.flushes.remove(at);
+        told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
+        true
+    }
+
+    /// Since when none of its blocks has come back, where it has some that others could use: those that wait for the peer's
+    /// acknowledgements, or more than one that waits for its bytes.
+    pub fn stuck_since(&self) -> Option<Nanos> {
+        let keeps = self.closed.is_none() && (!self.writes.is_empty() || self.reads() > 1);
+        keeps.then_some(self.moved_at)
+    }
+
+    /// Blocks that wait for bytes of the peer's.
+    fn reads(&self) -> usize {
+        self.places.iter().filter(|place| matches!(place.to, To::Block(..))).count()
+    }
+
+    /// Looks whether blocks came back.
+    pub fn count(&mut self, now: Nanos) {
+        let blocks = self.writes.len() + self.reads();
+        if blocks < self.counted || self.counted == 0 {
+            self.moved_at = now;
+        }
+        self.counted = blocks;
     }
 
     /// The NIC has taken over all bytes before this one.
     pub fn sent(&mut self, offset: u64, told: &mut VecDeque<Told>) {
-        for (_, write) in &mut self.writes {
-            if write.end <= offset && !std::mem::replace(&mut write.answered, true) {
-                let outcome = Outcome::Moved { bytes: write.length.into(), path: self.path, held: true };
-                told.push_back(Told::Done(write.operation, outcome));
-            }
+        self.sent = self.sent.max(offset);
+        self.answer_sent(told);
+    }
+
+    /// Answers writes that are sent, as far as the connection's share of blocks goes.
+    fn answer_sent(&mut self, told: &mut VecDeque<Told>) {
+        let waiting = self.writes.iter().filter(|(_, write)| write.answered).count();
+        let sent = self.sent;
+        let due = self.writes.iter_mut().filter(|(_, write)| !write.answered && write.end <= sent);
+        for (_, write) in due.take(SHARE.saturating_sub(waiting)) {
+            write.answered = true;
+            let outcome = Outcome::Moved { bytes: write.length.into(), path: self.path, held: true };
+            told.push_back(Told::Done(write.operation, outcome));
         }
     }
 
@@ -191,6 +222,7 @@ impl Flow {
             };
             told.push_back(Told::Done(write.operation, outcome));
         }
+        self.answer_sent(told);
         true
     }
 
@@ -224,7 +256,19 @@ impl Flow {
                 _ => at += 1,
             }
         }
+        let acknowledged = self.acknowledged;
+        let mut answer = |operation, outcome| told.push_back(Told::Done(operation, outcome));
+        self.flushes.retain(|(operation, upto)| {
+            let waits = acknowledged < *upto;
+            if !waits {
+                answer(*operation, Outcome::Flushed);
+            }
+            waits
+        });
         let Some(fault) = self.closed.map(|reason| self.fault(reason)) else { return };
+        for (operation, _) in self.flushes.drain(..) {
+            answer(operation, Outcome::Failed(fault));
+        }
         for (_, write) in &mut self.writes {
             if !std::mem::replace(&mut write.answered, true) {
                 let outcome = Outcome::FailedHeld(fault);
@@ -238,6 +282,7 @@ impl Flow {
         // errno of connections that nobody answers any more (ETIMEDOUT), or to which there is no way (EHOSTUNREACH).
         match reason {
             _ if self.forsaken => Fault::new(Status::DeviceReset),
+            _ if self.starved => Fault { status: Status::PeerReset, errno: 110 },
             Reason::TimedOut => Fault { status: Status::PeerReset, errno: 110 },
             Reason::Unreachable => Fault { status: Status::PeerReset, errno: 113 },
             _ => Fault::new(Status::PeerReset),
@@ -406,17 +451,5 @@ mod tests {
         assert!(flow.freed(8, &mut told) && told[3] == Told::Released(BlockId(4)) && !flow.is_over());
         flow.released = true;
         assert!(flow.is_over());
-    }
-
-    #[test]
-    fn bytes_that_are_not_acknowledged_are_found_where_they_came_from() {
-        let mut flow = Flow::default();
-        flow.came_from(0, Origin { ssd: 1, position: 4096, length: 100 });
-        flow.came_from(100, Origin { ssd: 1, position: 9000, length: 50 });
-        assert_eq!(flow.origin(30), Some(Origin { ssd: 1, position: 4126, length: 70 }));
-        flow.acknowledged(100);
-        assert_eq!(flow.origin(99), None);
-        assert_eq!(flow.origin(149), Some(Origin { ssd: 1, position: 9049, length: 1 }));
-        assert_eq!(flow.origin(150), None);
     }
 }

@@ -2,8 +2,8 @@
 //! engine that drives a NIC of this machine itself ([`drives`](crate::drives)).
 //!
 //! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into its buffers; this
-//! moves places about, and copies what was received into the blocks of reads (packet gathering). What was lost on the way
-//! and is no longer in a block is read from its SSD again, where its owner said where it is.
+//! moves places about, and copies what was received into the blocks of reads (packet gathering). What is sent stays in its block until the
+//! peer has acknowledged it: what was lost on the way is sent again from there.
 
 mod connections;
 mod datagrams;
@@ -11,7 +11,6 @@ mod flow;
 mod udp;
 
 pub use datagrams::Read;
-pub use flow::Origin;
 pub use udp::Ends;
 
 use crate::bus::{Bus, ReadDone, Region, Window};
@@ -20,7 +19,7 @@ use crate::ssd::Told;
 use connections::Listener;
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
-use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Policy, Reason, Stack, Verdict, checksum};
+use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack, Verdict, checksum};
 use flow::Flow;
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -30,11 +29,14 @@ use udp::Udp;
 const FRAMES: usize = 64;
 /// Bytes of such a place.
 const HEADER: u64 = 128;
-/// Buffers for what is read again, and their size.
-const REREADS: usize = 4;
-const REREAD: u32 = 64 << 10;
 /// Largest payload of a frame that the NIC cuts into segments.
 const SEGMENTED: u32 = 60_000;
+/// So long a connection may keep blocks of which none comes back, while others wait for one.
+const PATIENCE: Nanos = 5_000_000_000;
+/// So many connections to one port wait to be accepted; more are reset.
+const UNACCEPTED: usize = 128;
+/// A connection on which nothing comes for so long is probed: one whose peer has gone ends.
+const KEEP_ALIVE: Nanos = 2 * 3600 * 1_000_000_000;
 /// Where a TCP header's checksum is.
 const TCP_CHECKSUM: u16 = 16;
 
@@ -69,23 +71,6 @@ pub enum Wish {
     Tell(Told),
     /// A connection is there, for the admin command that asked for one; or why not.
     Connection(u16, Result<(net::Flow, Ipv4Addr), Status>),
-    /// Read these bytes again, to that place: for [`Network::reread`] under this number.
-    Reread(usize, Origin, u64),
-}
-
-/// Whose block it is that the stack has.
-#[derive(Clone, Copy, Debug)]
-enum Token {
-    Write(net::Flow),
-    Reread(usize),
-}
-
-/// A buffer for what is read again.
-#[derive(Debug)]
-struct Reread {
-    region: Region,
-    /// For which bytes of which stream.
-    wanted: Option<(net::Flow, u64, u32)>,
 }
 
 /// A NIC and the TCP behind it.
@@ -109,17 +94,18 @@ pub struct Network {
     received: HashMap<u64, Received>,
     next_buffer: u64,
     flows: HashMap<net::Flow, Flow>,
-    tokens: HashMap<u64, Token>,
+    /// Whose block it is that the stack has.
+    tokens: HashMap<u64, net::Flow>,
     next_token: u64,
     listeners: HashMap<u16, Listener>,
     connecting: HashMap<net::Flow, u16>,
     udp: Udp,
-    rereads: Vec<Reread>,
-    /// What is to be read again, once there is a buffer.
-    lost: VecDeque<(net::Flow, u64, u32)>,
     told: VecDeque<Told>,
     wishes: VecDeque<Wish>,
     model: nic::Model,
+    now: Nanos,
+    /// Somebody waits for a block.
+    short: bool,
     left: bool,
     /// It is left, and the NIC was told to stop.
     stopping: bool,
@@ -142,7 +128,7 @@ impl Network {
     /// Bytes that [`Network::new`] takes of its memory, where that begins at a page.
     pub fn memory(config: &nic::Config) -> u64 {
         let headers = (FRAMES as u64 * HEADER).next_multiple_of(4096);
-        config.memory().next_multiple_of(4096) + headers + REREADS as u64 * u64::from(REREAD)
+        config.memory().next_multiple_of(4096) + headers
     }
 
     /// A NIC that is driven out of `memory`; nothing where there is too little. `key`: the secret of TCP's sequence
@@ -155,13 +141,10 @@ impl Network {
     ) -> Option<Network> {
         let region = memory.take(config.memory(), 4096)?;
         let headers = (0..FRAMES).map(|_| memory.take(HEADER, 64)).collect::<Option<Vec<_>>>()?;
-        let reread = |region| Reread { region, wanted: None };
-        let rereads =
-            (0..REREADS).map(|_| memory.take(REREAD.into(), 4096).map(reread)).collect::<Option<_>>()?;
         let (registers, model) = (config.registers, config.model);
         let nic = Nic::new(config, region).ok()?;
         let (frames, received, flows, tokens, listeners, connecting) = Default::default();
-        let (lost, told, wishes) = Default::default();
+        let (told, wishes) = Default::default();
         Some(Network {
             nic,
             stack: None,
@@ -183,11 +166,11 @@ impl Network {
             listeners,
             connecting,
             udp: Udp::default(),
-            rereads,
-            lost,
             told,
             wishes,
             model,
+            now: 0,
+            short: false,
             left: false,
             stopping: false,
         })
@@ -218,8 +201,7 @@ impl Network {
 
     /// Drives another one in its place, where the host has let go of it and it can do nothing any more.
     pub fn relocate(&mut self, registers: Window, model: nic::Model) -> bool {
-        let rereading = self.rereads.iter().any(|reread| reread.wanted.is_some());
-        let busy = !self.frames.is_empty() || !self.flows.is_empty() || rereading || !self.told.is_empty();
+        let busy = !self.frames.is_empty() || !self.flows.is_empty() || !self.told.is_empty();
         if busy || !self.left || !self.nic.relocate(registers, model) {
             return false;
         }
@@ -268,7 +250,6 @@ impl Network {
             self.free_headers.push(slot);
             self.stack.iter_mut().for_each(|stack| stack.frame_sent(frame.id));
         }
-        self.lost.clear();
         self.close_all_datagrams(bus);
         self.take_events(bus);
         self.flows.values_mut().for_each(|flow| flow.released = true);
@@ -344,7 +325,9 @@ impl Network {
     /// When [`Network::poll`] is to be called at the latest.
     pub fn deadline(&self) -> Option<Nanos> {
         let stack = self.stack.as_ref().and_then(Stack::deadline);
-        [self.nic.deadline(), stack].into_iter().flatten().min()
+        let stuck = self.flows.values().filter(|_| self.short).filter_map(Flow::stuck_since).min();
+        let patience = stuck.map(|since| since.saturating_add(PATIENCE));
+        [self.nic.deadline(), stack, patience].into_iter().flatten().min()
     }
 
     /// The answer to a register read of the NIC's driver.
@@ -354,6 +337,7 @@ impl Network {
 
     /// Looks after everything.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.now = self.now.max(now);
         self.nic.poll(bus, now);
         self.take_sent();
         match self.nic.state() {
@@ -381,7 +365,7 @@ impl Network {
             stack.poll(now);
         }
         self.take_events(bus);
-        self.read_again();
+        self.reset_stuck(bus);
         self.transmit(bus, now);
         self.take_events(bus);
         if self.left && !self.stopping && self.frames.is_empty() {
@@ -397,6 +381,7 @@ impl Network {
             gateway,
             mtu,
             segmentation: Some(SEGMENTED),
+            tcp: net::TcpConfig { keep_alive: Some(KEEP_ALIVE), ..net::TcpConfig::default() },
             ..net::Config::new(mac, ip, prefix, self.key)
         }
     }
@@ -476,7 +461,6 @@ impl Network {
                 Event::Ended { flow, offset } => self.with(flow, |flow, _| flow.ended(offset)),
                 Event::Sent { flow, offset } => self.with(flow, |flow, told| flow.sent(offset, told)),
                 Event::Acknowledged { flow, offset } => self.with(flow, |flow, _| flow.acknowledged(offset)),
-                Event::Reread { flow, offset, length } => self.lost.push_back((flow, offset, length)),
                 Event::Free { owner: Owner::Flow(_), block } => self.free(block),
                 Event::Free { owner: Owner::Port(_), block } => self.datagrams_sent(block),
                 Event::Unsent { block, .. } => self.unsent(block),
@@ -491,10 +475,31 @@ impl Network {
         }
     }
 
+    /// Whether somebody waits for a block. Connections that keep theirs are reset then, as soon as nothing has moved on them for
+    /// a while: a peer that acknowledges nothing, takes nothing or sends nothing costs others no more than that.
+    pub fn short_of_blocks(&mut self, short: bool) {
+        self.short = short;
+    }
+
+    fn reset_stuck(&mut self, bus: &mut dyn Bus) {
+        if !self.short {
+            return;
+        }
+        let latest = self.now.saturating_sub(PATIENCE);
+        for (name, flow) in &mut self.flows {
+            if flow.stuck_since().is_some_and(|since| since <= latest) {
+                flow.starved = true;
+                self.stack.iter_mut().for_each(|stack| stack.abort(*name));
+            }
+        }
+        self.take_events(bus);
+    }
+
     fn with(&mut self, name: net::Flow, act: impl FnOnce(&mut Flow, &mut VecDeque<Told>)) {
         if let Some(flow) = self.flows.get_mut(&name) {
             act(flow, &mut self.told);
             flow.settle(&mut self.told);
+            flow.count(self.now);
             if flow.is_over() {
                 self.flows.remove(&name);
             }
@@ -515,7 +520,8 @@ impl Network {
 
     fn accepted(&mut self, flow: net::Flow, port: u16) {
         self.flows.entry(flow).or_insert_with(|| Flow::new(self.path));
-        if let Some(listener) = self.listeners.get_mut(&port) {
+        let listener = self.listeners.get_mut(&port).filter(|listener| listener.accepted.len() < UNACCEPTED);
+        if let Some(listener) = listener {
             listener.accepted.push_back(flow);
             self.match_accepts(port);
         } else if let Some(stack) = &mut self.stack {
@@ -544,17 +550,9 @@ impl Network {
     }
 
     fn free(&mut self, token: u64) {
-        match self.tokens.remove(&token) {
-            Some(Token::Write(flow)) => self.with(flow, |flow, told| _ = flow.freed(token, told)),
-            Some(Token::Reread(slot)) => self.rereads[slot].wanted = None,
-            None => {}
+        if let Some(name) = self.tokens.remove(&token) {
+            self.with(name, |flow, told| _ = flow.freed(token, told));
         }
-    }
-
-    fn token(&mut self, token: Token) -> u64 {
-        self.next_token += 1;
-        self.tokens.insert(self.next_token, token);
-        self.next_token
     }
 
     /// Gives the NIC what the stack has for it, as far as there is room.
@@ -596,53 +594,6 @@ impl Network {
         Some((frame, slot))
     }
 
-    /// Looks for what was lost where it came from.
-    fn read_again(&mut self) {
-        while let Some((name, offset, length)) = self.lost.front().copied() {
-            let Some(slot) = self.rereads.iter().position(|reread| reread.wanted.is_none()) else { return };
-            self.lost.pop_front();
-            let Some(flow) = self.flows.get(&name) else { continue };
-            let Some(origin) = flow.origin(offset) else {
-                // Nobody knows where it came from: the stream has a hole for good.
-                if let Some(stack) = &mut self.stack {
-                    stack.abort(name);
-                }
-                continue;
-            };
-            let now = u64::from(length.min(REREAD)).min(origin.length) as u32;
-            if now < length {
-                self.lost.push_front((name, offset + u64::from(now), length - now));
-            }
-            self.rereads[slot].wanted = Some((name, offset, now));
-            let origin = Origin { length: now.into(), ..origin };
-            self.wishes.push_back(Wish::Reread(slot, origin, self.rereads[slot].region.offset()));
-        }
-    }
-
-    /// Bytes were read again, so many of those that were wanted; or not.
-    pub fn reread(&mut self, slot: usize, read: Option<u32>) {
-        let Some((name, offset, length)) = self.rereads[slot].wanted else { return };
-        let Some(bytes) = read.filter(|bytes| *bytes > 0).map(|bytes| bytes.min(length)) else {
-            self.rereads[slot].wanted = None;
-            if let Some(stack) = &mut self.stack {
-                stack.abort(name);
-            }
-            return;
-        };
-        if bytes < length {
-            self.lost.push_front((name, offset + u64::from(bytes), length - bytes));
-        }
-        let block = self.token(Token::Reread(slot));
-        let piece = Piece { offset: self.rereads[slot].region.offset(), length: bytes };
-        let chunk = Chunk { piece, block, policy: Policy::Reread, more: false };
-        let supplied = self.stack.as_mut().map(|stack| stack.resupply(name, offset, chunk));
-        if supplied != Some(Ok(())) {
-            // It was acknowledged meanwhile, or the connection is gone.
-            self.tokens.remove(&block);
-            self.rereads[slot].wanted = None;
-        }
-    }
-
     /// Reads from a connection into own memory.
     pub fn read(&mut self, bus: &mut dyn Bus, now: Nanos, name: net::Flow, place: (OperationId, u64, u32)) {
         let (operation, memory, length) = place;
@@ -651,34 +602,38 @@ impl Network {
         };
         let more = flow.read(bus, operation, memory, length);
         flow.settle(&mut self.told);
+        flow.count(self.now);
         if let Some(stack) = self.stack.as_mut().filter(|_| more > 0) {
             stack.grant(name, more, now);
         }
         self.take_events(bus);
     }
 
-    /// Writes a block's bytes to a connection. Where they came from, if they can be had there again.
-    pub fn write(&mut self, name: net::Flow, write: WriteTo<'_>) {
-        let WriteTo { operation, block, piece, more, origins } = write;
+    /// Writes a block's bytes to a connection.
+    pub fn write(&mut self, name: net::Flow, write: WriteTo) {
+        let WriteTo { operation, block, piece, more } = write;
         let (Some(stack), Some(flow)) = (self.stack.as_mut(), self.flows.get_mut(&name)) else {
             return self.fail(operation, self.gone());
         };
-        let policy = if origins.is_empty() { Policy::Hold } else { Policy::Reread };
         self.next_token += 1;
         let token = self.next_token;
-        match stack.send(name, Chunk { piece, block: token, policy, more }) {
+        match stack.send(name, Chunk { piece, block: token, more }) {
             Ok(start) => {
-                self.tokens.insert(token, Token::Write(name));
+                self.tokens.insert(token, name);
                 let end = start + u64::from(piece.length);
                 flow.wrote(token, operation, block, end, piece.length);
-                let mut at = start;
-                for origin in origins {
-                    flow.came_from(at, *origin);
-                    at += origin.length;
-                }
+                flow.count(self.now);
             }
             Err(net::SendError::Full) => self.fail(operation, Status::OutOfResources),
             Err(_) => self.fail(operation, self.gone()),
+        }
+    }
+
+    /// An operation that is done when the peer has acknowledged all that was written to its connection so far.
+    pub fn flush(&mut self, name: net::Flow, operation: OperationId) {
+        match self.flows.contains_key(&name) {
+            true => self.with(name, |flow, _| flow.flush(operation)),
+            false => self.fail(operation, self.gone()),
         }
     }
 
@@ -702,7 +657,8 @@ impl Network {
         }
         let mut writing = None;
         for (name, flow) in &mut self.flows {
-            if flow.abort_read(bus, operation, &mut self.told) {
+            if flow.abort_read(bus, operation, &mut self.told) || flow.abort_flush(operation, &mut self.told)
+            {
                 return;
             }
             if flow.is_writing(operation) {
@@ -718,7 +674,7 @@ impl Network {
 
 /// A write to a connection.
 #[derive(Debug)]
-pub struct WriteTo<'a> {
+pub struct WriteTo {
     /// The engine's operation.
     pub operation: OperationId,
     /// Its block.
@@ -727,8 +683,6 @@ pub struct WriteTo<'a> {
     pub piece: Piece,
     /// More follow soon.
     pub more: bool,
-    /// Where they came from, in order, if they are there still: then the block need not wait for the peer.
-    pub origins: &'a [Origin],
 }
 
 /// A frame's headers as the NIC wants them, and what it is to put in.

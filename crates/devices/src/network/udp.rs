@@ -8,7 +8,7 @@ use super::{Network, Told};
 use crate::bus::Bus;
 use dcs_abi::status::Status;
 use dcs_engine::{CommandId, Fault, OperationId, Outcome};
-use dcs_net::{Chunk, Piece, Policy, SendError};
+use dcs_net::{Chunk, Piece, SendError};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddrV4;
 
@@ -119,7 +119,7 @@ impl Network {
             return self.fail(operation, Status::PeerReset);
         };
         self.next_token += 1;
-        let chunk = Chunk { piece, block: self.next_token, policy: Policy::Hold, more: false };
+        let chunk = Chunk { piece, block: self.next_token, more: false };
         match stack.send_datagrams(ends.0, ends.1, chunk, datagrams.payload) {
             Ok(()) => {
                 let write = Write { ends, operation, length: piece.length, fault: None };

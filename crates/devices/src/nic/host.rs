@@ -133,7 +133,7 @@ impl Nic {
         self.chip = model.chip();
         self.registers.relocate(registers);
         self.transmit = transmit::Ring::new(self.chip, config.page, config.transmit);
-        self.receive = receive::Ring::new(self.chip.format, config.receive, config.buffers);
+        self.receive = receive::Ring::new(config.receive_format(), config.receive, config.buffers);
         self.received.clear();
         (self.address, self.stage) = (None, Stage::Off);
         true

@@ -49,6 +49,11 @@ pub struct Ring {
 }
 
 impl Ring {
+    #[cfg(test)]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     pub fn new(format: Format, entries: u16, buffers: u16) -> Ring {
         Ring {
             format,

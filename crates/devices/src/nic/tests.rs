@@ -270,3 +270,17 @@ proptest! {
         survives(if igb { Model::Igb } else { Model::E1000e }, up, steps);
     }
 }
+
+#[test]
+fn a_nic_that_takes_the_place_of_another_has_descriptors_of_its_own() {
+    for split in [true, false] {
+        for (before, after) in [(Model::Igb, Model::E1000e), (Model::E1000e, Model::Igb)] {
+            let config = |model| Config { split, ..Config::new(REGISTERS, 3, model) };
+            let region = || Region::whole(Window { address: 0x4000_0000, length: 8 << 20 });
+            let mut nic = Nic::new(config(before), region()).unwrap();
+            assert!(nic.relocate(REGISTERS, after));
+            let fresh = Nic::new(config(after), region()).unwrap();
+            assert_eq!(nic.receive.format(), fresh.receive.format(), "{after:?}, split: {split}");
+        }
+    }
+}

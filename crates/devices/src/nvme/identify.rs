@@ -46,6 +46,8 @@ pub struct Controller {
     pub write_cache: bool,
     /// PCI vendor.
     pub vendor: u16,
+    /// Serial number, padded with spaces.
+    pub serial: [u8; 20],
 }
 
 /// How scatter gather lists may be used. [base figure 275, SGLS]
@@ -85,6 +87,7 @@ impl Controller {
             sgl,
             write_cache: data.get(525).is_some_and(|vwc| vwc & 1 != 0),
             vendor: u16_at(data, 0),
+            serial: bytes_at(data, 4),
         })
     }
 }
@@ -109,6 +112,15 @@ pub struct Namespace {
     /// Bytes that a command may move at most: the least of the controller's MDTS, of the host's configuration, and of
     /// 65,536 blocks.
     pub max_transfer: u64,
+    /// Globally unique identifier; zeros: none.
+    pub nguid: [u8; 16],
+    /// IEEE extended unique identifier; zeros: none.
+    pub eui64: [u8; 8],
+}
+
+/// So many bytes of the data; zeros where there are none.
+fn bytes_at<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+    data.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
 }
 
 impl Namespace {
@@ -137,7 +149,8 @@ impl Namespace {
         if max_transfer == 0 {
             return Err(IdentifyError::BlockSize(shift));
         }
-        Ok(Namespace { number, block_size, blocks, max_transfer })
+        let (nguid, eui64) = (bytes_at(data, 104), bytes_at(data, 120));
+        Ok(Namespace { number, block_size, blocks, max_transfer, nguid, eui64 })
     }
 }
 

@@ -104,7 +104,7 @@ impl<'a> World<'a> {
 
     fn add_queue(&mut self) {
         let (tenant, weight) = (u16::from(self.byte() & 1), 1 + u16::from(self.byte() & 3));
-        self.engine.add_queue(QueueConfig { tenant, depth: 8, weight });
+        self.engine.add_queue(QueueConfig { tenant, depth: 8, weight, number: None });
     }
 
     fn event(&mut self) {

@@ -104,6 +104,10 @@ pub struct Rig {
     deleted: Vec<QueueId>,
     /// Operations in lanes, with what their faults add to the pass's time.
     gathered: Vec<(dcs_abi::operator::Operator, OperationId, Nanos)>,
+    /// When operations came into their lanes.
+    joined: BTreeMap<OperationId, Nanos>,
+    /// How long each block was in its lane before its pass.
+    pub waits: Vec<Nanos>,
     /// Passes: when, of which operator, of how many operations.
     pub passes: Vec<(Nanos, dcs_abi::operator::Operator, usize)>,
     directs: u32,
@@ -138,6 +142,8 @@ impl Rig {
             units: BTreeSet::new(),
             deleted: Vec::new(),
             gathered: Vec::new(),
+            joined: BTreeMap::new(),
+            waits: Vec::new(),
             passes: Vec::new(),
             directs: 0,
             repeated: 0,

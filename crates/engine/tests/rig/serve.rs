@@ -212,6 +212,7 @@ impl Rig {
         {
             let extra = if struck.is_some() { delay } else { 0 };
             self.gathered.push((operator, operation.id, extra));
+            self.joined.insert(operation.id, self.now);
         } else if !hangs || struck == Some(Kind::Drop) {
             self.later(delay, Due::Answer { operation: operation.id });
         }
@@ -229,6 +230,8 @@ impl Rig {
         self.passes.push((self.now, operator, now.len()));
         let time = self.options.pass_time.unwrap_or_else(|| self.random.range(1, self.options.latency));
         for (_, operation, extra) in now {
+            let joined = self.joined.remove(&operation).expect("it came into its lane");
+            self.waits.push(self.now - joined);
             self.later(time + extra, Due::Answer { operation });
         }
     }

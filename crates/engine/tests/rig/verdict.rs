@@ -125,6 +125,7 @@ impl Rig {
 /// What a chain makes of an input; where the data end inside a data unit, of what comes before that unit. Nothing
 /// where an operator cannot take them at all.
 fn output_of(chain: &[(Operator, Vec<u8>)], input: &[u8]) -> Option<Vec<u8>> {
+    let chain = &without_expectations(chain)[..];
     let (at, _) = match sequential::run(chain, input) {
         Ok(plain) => return Some(plain.output),
         Err(error) => error,
@@ -132,6 +133,15 @@ fn output_of(chain: &[(Operator, Vec<u8>)], input: &[u8]) -> Option<Vec<u8>> {
     let before = sequential::run(&chain[..at], input).ok()?.output;
     let whole = before.len() / 512 * 512;
     Some(sequential::run(&chain[at..], &before[..whole]).ok()?.output)
+}
+
+/// The chain whose digests may have any value.
+fn without_expectations(chain: &[(Operator, Vec<u8>)]) -> Chain {
+    let any = |(operator, parameter): &(Operator, Vec<u8>)| match operator.kind() {
+        OperatorKind::Digest { .. } => (*operator, Vec::new()),
+        _ => (*operator, parameter.clone()),
+    };
+    chain.iter().map(any).collect()
 }
 
 /// Bytes that reach the operator after `chain`.
@@ -150,7 +160,7 @@ fn verify_partial(chain: &Chain, at: usize, input: &[u8], digest: &DigestSlot) {
     if resizes || covered > input.len() {
         return;
     }
-    if let Ok(plain) = sequential::run(&chain[..=at], &input[..covered])
+    if let Ok(plain) = sequential::run(&without_expectations(&chain[..=at]), &input[..covered])
         && let Some(value) = plain.digests[at]
     {
         assert_eq!(*digest, slot(digest.operator, &value, digest.covered), "digest {at} of a failed command");

@@ -8,7 +8,7 @@ use crate::rig::{Options, Rig};
 use dcs_abi::entry::{FLAG_DURABLE, SubmissionEntry};
 use dcs_abi::operator::Operator::*;
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{Config, QueueConfig, QueueId};
+use dcs_engine::{Config, Event, QueueConfig, QueueId};
 
 fn rig(options: Options) -> (Rig, [QueueId; 2]) {
     let mut rig = Rig::new(Config { blocks: 18, commands: 16, queues: 2, ..small() }, options);
@@ -159,6 +159,76 @@ fn who_waits_for_blocks_can_be_cancelled_or_time_out_or_go_with_its_queue() {
             }
         }
         rig.settle();
+    }
+}
+
+const MS: u64 = 1_000_000;
+
+/// Commands that take every slot that their queue can have.
+fn crowd(rig: &mut Rig, queue: QueueId) -> Vec<usize> {
+    let holders: Vec<_> = (0..12).map(|_| stalled(rig)).collect();
+    let holders = holders.iter().map(|transfer| rig.submit(queue, transfer)).collect();
+    rig.run_for(MS);
+    assert_eq!(rig.engine.commands_in_flight(), 12, "all but the other queue's guarantee");
+    holders
+}
+
+#[test]
+fn the_time_of_who_waits_for_a_slot_runs() {
+    let (mut rig, queues) = rig(Options::default());
+    let holders = crowd(&mut rig, queues[0]);
+    let submitted = rig.now;
+    let mut late = |timeout_ms| {
+        let transfer = Transfer { timeout_ms, ..stalled(&mut rig) };
+        rig.submit(queues[0], &transfer)
+    };
+    // The first gets a slot in the end, and has had most of its time by then; the others never get one.
+    let [first, never, second, shortest] = [50, 0, 20, 5].map(&mut late);
+    rig.run_for(30 * MS);
+    rig.tell(Event::Abort { queue: queues[0], cid: rig.submitted[holders[0]].cid });
+    rig.run_for(100 * MS);
+    for (ticket, timeout, stage) in
+        [(shortest, 5, Stage::Queue), (second, 20, Stage::Queue), (first, 50, Stage::Source)]
+    {
+        assert_eq!(rig.end(ticket), (Status::Timeout, stage, 0));
+        let done = rig.done(ticket);
+        let (took, result) = (done.at - submitted, done.result.expect("asked for"));
+        assert!((timeout * MS..(timeout + 1) * MS).contains(&took), "{timeout} ms took {took} ns");
+        assert!((submitted..submitted + MS).contains(&result.queued) && result.finished >= result.queued);
+    }
+    assert!(rig.done_yet(never).is_none(), "it got the first one's slot, and has no timeout");
+    for ticket in holders[1..].iter().chain([&never]) {
+        rig.tell(Event::Abort { queue: queues[0], cid: rig.submitted[*ticket].cid });
+    }
+    rig.settle();
+}
+
+#[test]
+fn who_waits_for_a_slot_can_be_cancelled_or_go_with_its_queue() {
+    for delete in [false, true] {
+        let (mut rig, queues) = rig(Options::default());
+        let holders = crowd(&mut rig, queues[0]);
+        let waiting = [0; 3].map(|_| {
+            let transfer = long(&mut rig);
+            rig.submit(queues[0], &transfer)
+        });
+        rig.run_for(MS);
+        rig.tell(Event::Abort { queue: queues[0], cid: rig.submitted[waiting[1]].cid });
+        rig.run_for(MS);
+        assert_eq!(rig.end(waiting[1]), (Status::Cancelled, Stage::Queue, 0));
+        if delete {
+            rig.delete(queues[0]);
+            rig.settle();
+            assert_eq!([0, 2].map(|at| rig.end(waiting[at]).0), [Status::QueueDeleted; 2]);
+            continue;
+        }
+        for ticket in holders {
+            rig.tell(Event::Abort { queue: queues[0], cid: rig.submitted[ticket].cid });
+        }
+        rig.settle();
+        assert_eq!([0, 2].map(|at| rig.verify(waiting[at])), [Status::Success; 2]);
+        let started = [0, 2].map(|at| rig.done(waiting[at]).result.expect("asked for").started);
+        assert!(started[0] <= started[1], "they began in their order");
     }
 }
 

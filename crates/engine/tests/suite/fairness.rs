@@ -20,8 +20,9 @@ fn copy(rig: &mut Rig, length: usize, operators: &[Operator]) -> Transfer {
 fn a_tenant_with_hundreds_of_dead_sockets_stops_nobody() {
     let config = Config { commands: 64, queues: 2, blocks: 40, ..small() };
     let mut rig = Rig::new(config, Options::default());
-    let queues: Vec<QueueId> =
-        (0..2).map(|tenant| rig.queue(QueueConfig { tenant, depth: 512, weight: 1 })).collect();
+    let queues: Vec<QueueId> = (0..2)
+        .map(|tenant| rig.queue(QueueConfig { tenant, depth: 512, ..QueueConfig::default() }))
+        .collect();
     let stalled: Vec<_> = (0..400)
         .map(|_| {
             let dead = End::stream(rig.device(Device::Dead));

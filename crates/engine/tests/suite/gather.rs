@@ -81,6 +81,8 @@ fn a_stream_whose_source_stalls_holds_nobody_up() {
         assert!(rig.run_until(other));
         let took = rig.now - before;
         assert_eq!(rig.passes.len() - passes, 40, "alone in each pass");
+        let longest = rig.waits.iter().max().copied().unwrap_or(0);
+        assert!(longest <= patience * PASS, "a block waited for {longest} ns");
         assert!(took < 40 * (PASS + patience * PASS + LATENCY) + 20 * LATENCY, "{took}");
         rig.cancel(queue, stalled);
         rig.settle();

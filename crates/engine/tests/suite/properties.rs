@@ -2,17 +2,17 @@
 
 use crate::chains::chain;
 use crate::rig::device::Device;
-use crate::rig::host::{End, Transfer};
+use crate::rig::host::{Chain, End, Transfer};
 use crate::rig::{Options, Rig};
 use dcs_abi::entry::{FLAG_DURABLE, LENGTH_TO_END};
 use dcs_abi::operator::Operator::{self, *};
 use dcs_abi::operator::{OPERATORS, OperatorKind};
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{Config, QueueConfig, QueueId};
+use dcs_engine::{Config, Event, QueueConfig, QueueId};
 use dcs_ndp::sequential;
 use proptest::prelude::*;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Plan {
     queue: usize,
     length: usize,
@@ -26,6 +26,11 @@ struct Plan {
     durable: bool,
     rid: u32,
     holds: bool,
+    /// Its first digest is to have a value: the right one, or another.
+    expects: Option<bool>,
+    timeout_ms: u32,
+    /// It is aborted, nanoseconds after the last one was submitted.
+    aborted: Option<u64>,
 }
 
 fn operators() -> impl Strategy<Value = Vec<Operator>> {
@@ -39,6 +44,7 @@ fn operators() -> impl Strategy<Value = Vec<Operator>> {
         2 => Just(vec![Gzip, Gunzip]),
         2 => Just(vec![Zstd, Unzstd]),
         1 => Just(vec![Gunzip]),
+        1 => Just(vec![Slice]),
     ];
     prop::collection::vec(one, 0..6).prop_map(|parts| {
         let mut chain = parts.concat();
@@ -52,10 +58,31 @@ fn plan() -> impl Strategy<Value = Plan> {
     let ends = (prop::option::weighted(0.3, 0usize..9000), any::<bool>(), any::<bool>(), any::<bool>());
     let rest =
         (operators(), any::<bool>(), any::<bool>(), 0u32..3, prop::collection::vec(any::<u16>(), 0..4));
-    (0usize..4, lengths, ends, rest).prop_map(|(queue, length, ends, rest)| {
+    let rarely = |what: BoxedStrategy<u64>| prop::option::weighted(0.2, what);
+    let fate = (
+        prop::option::weighted(0.3, any::<bool>()),
+        prop_oneof![4 => Just(0u32), 1 => 1u32..4],
+        rarely((0u64..3_000_000).boxed()),
+    );
+    (0usize..4, lengths, ends, rest, fate).prop_map(|(queue, length, ends, rest, fate)| {
         let (prefix, from_stream, to_stream, holds) = ends;
         let (chain, to_end, durable, rid, cuts) = rest;
-        Plan { queue, length, prefix, from_stream, to_stream, cuts, chain, to_end, durable, rid, holds }
+        let (expects, timeout_ms, aborted) = fate;
+        let ends = Plan { expects, timeout_ms, aborted, ..Plan::default() };
+        Plan {
+            queue,
+            length,
+            prefix,
+            from_stream,
+            to_stream,
+            cuts,
+            chain,
+            to_end,
+            durable,
+            rid,
+            holds,
+            ..ends
+        }
     })
 }
 
@@ -105,6 +132,30 @@ fn extents(length: usize, cuts: &[u16]) -> Vec<(u64, u64)> {
     if extents.is_empty() { vec![(0, 0)] } else { extents }
 }
 
+/// The chain, with the value that its first digest is to have.
+fn expecting(rig: &Rig, mut chain: Chain, plan: &Plan, ends: [&Option<End>; 2]) -> Chain {
+    let Some(right) = plan.expects else { return chain };
+    let Some(at) = chain.iter().position(|(operator, _)| operator.digest_size() > 0) else { return chain };
+    let mut input = Vec::new();
+    for end in ends.into_iter().flatten() {
+        let bytes = rig.devices[end.handle as usize].bytes();
+        if end.extents.is_empty() {
+            input.extend_from_slice(bytes);
+        }
+        for extent in &end.extents {
+            input.extend(bytes.iter().skip(extent.offset as usize).take(extent.length as usize));
+        }
+    }
+    // Where the operators before it fail there is no value.
+    if let Ok(plain) = sequential::run(&chain[..=at], &input)
+        && let Some(value) = plain.digests[at]
+    {
+        chain[at].1 = value.as_bytes().to_vec();
+        chain[at].1[0] ^= u8::from(!right);
+    }
+    chain
+}
+
 fn transfer(rig: &mut Rig, plan: &Plan) -> Transfer {
     let bytes = rig.random.bytes(plan.length + 500);
     let source = if plan.from_stream {
@@ -119,6 +170,7 @@ fn transfer(rig: &mut Rig, plan: &Plan) -> Transfer {
     });
     let input = plan.length + plan.prefix.unwrap_or(0);
     let resizes = plan.chain.iter().any(|operator| operator.kind() == OperatorKind::Resize);
+    let chain = expecting(rig, chain(&plan.chain), plan, [&prefix, &Some(source.clone())]);
     let room = if resizes { input * 2 + 10_000 } else { input };
     let destination = if plan.to_stream {
         let (bytes, more) = (Vec::new(), Vec::new());
@@ -130,20 +182,26 @@ fn transfer(rig: &mut Rig, plan: &Plan) -> Transfer {
         prefix,
         source,
         destination,
-        chain: chain(&plan.chain),
+        chain,
         length: if plan.to_end { LENGTH_TO_END } else { input as u64 },
         rid: plan.rid,
-        timeout_ms: 0,
+        timeout_ms: plan.timeout_ms,
         flags: if plan.durable { FLAG_DURABLE } else { 0 },
     }
 }
 
 /// The engine ends as the plain program does. Where the plain one fails at an operator, one after it may be the first
-/// to fail here: it sees the first blocks before the other sees the last.
-fn check_end(rig: &Rig, ticket: usize) {
+/// to fail here: it sees the first blocks before the other sees the last. One that was aborted, or whose time was up, may
+/// have been faster.
+fn check_end(rig: &Rig, ticket: usize, plan: &Plan) {
     let command = &rig.submitted[ticket];
     let chain = &command.transfer.as_ref().expect("a transfer").chain;
     let (status, stage, index) = rig.end(ticket);
+    if plan.aborted.is_some() && status == Status::Cancelled
+        || plan.timeout_ms > 0 && status == Status::Timeout
+    {
+        return;
+    }
     match sequential::run(chain, &command.input) {
         Ok(_) => assert_eq!((status, stage), (Status::Success, Stage::None)),
         Err((at, error)) => {
@@ -157,8 +215,9 @@ fn check_end(rig: &Rig, ticket: usize) {
 fn check(config: Config, options: Options, plans: &[Plan]) {
     let blocks = u64::from(config.blocks);
     let mut rig = Rig::new(config, options);
-    let queues: Vec<QueueId> =
-        (0..4).map(|at| rig.queue(QueueConfig { tenant: at % 2, depth: 16, weight: 1 + at })).collect();
+    let queues: Vec<QueueId> = (0..4)
+        .map(|at| rig.queue(QueueConfig { tenant: at % 2, depth: 16, weight: 1 + at, number: None }))
+        .collect();
     let mut tickets = Vec::new();
     for plan in plans {
         let transfer = transfer(&mut rig, plan);
@@ -166,10 +225,19 @@ fn check(config: Config, options: Options, plans: &[Plan]) {
         let pause = rig.random.range(0, 300_000);
         rig.run_for(pause);
     }
+    let started = rig.now;
+    let mut aborts: Vec<_> =
+        plans.iter().zip(&tickets).filter_map(|(plan, ticket)| Some((plan.aborted?, *ticket))).collect();
+    aborts.sort_unstable();
+    for (after, ticket) in aborts {
+        rig.run_for((started + after).saturating_sub(rig.now));
+        let (queue, cid) = (rig.submitted[ticket].queue, rig.submitted[ticket].cid);
+        rig.tell(Event::Abort { queue, cid });
+    }
     rig.settle();
-    for ticket in tickets {
+    for (ticket, plan) in tickets.into_iter().zip(plans) {
         rig.verify(ticket);
-        check_end(&rig, ticket);
+        check_end(&rig, ticket, plan);
     }
     let counters = rig.engine.counters();
     assert!(counters.blocks_peak <= blocks && counters.stale_events == 0 && counters.bad_doorbells == 0);

@@ -4,7 +4,7 @@ use crate::chains::{chain, small, tiny};
 use crate::rig::device::Device;
 use crate::rig::host::{End, Transfer};
 use crate::rig::{Options, Rig};
-use dcs_abi::entry::{FLAG_DURABLE, FLAG_MORE};
+use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE};
 use dcs_abi::operator::Operator::*;
 use dcs_abi::result::PATH_KERNEL_COPY;
 use dcs_abi::status::{Stage, Status};
@@ -199,13 +199,16 @@ fn eight_resizing_operators_pass_with_the_fewest_blocks() {
 }
 
 #[test]
-fn durable_means_flushed_after_the_last_write() {
-    let (mut rig, queue) = plain();
-    let (from, to) = (file(&mut rig, 20_000), file(&mut rig, 0));
-    let transfer = Transfer::new(End::file(from, &[(0, 20_000)]), End::file(to, &[(0, 20_000)]));
-    passes(&mut rig, queue, &Transfer { flags: FLAG_DURABLE, ..transfer });
-    let last = rig.trace.last().map(|(_, kind)| *kind);
-    assert_eq!(last, Some(OperationKind::Flush));
+fn durable_and_acknowledged_mean_flushed_after_the_last_write() {
+    for flags in [FLAG_DURABLE, FLAG_ACKNOWLEDGED, FLAG_DURABLE | FLAG_ACKNOWLEDGED] {
+        let (mut rig, queue) = plain();
+        let (from, to) = (file(&mut rig, 20_000), file(&mut rig, 0));
+        let transfer = Transfer::new(End::file(from, &[(0, 20_000)]), End::file(to, &[(0, 20_000)]));
+        passes(&mut rig, queue, &Transfer { flags, ..transfer });
+        let flushes = rig.trace.iter().filter(|(_, kind)| *kind == OperationKind::Flush).count();
+        let last = rig.trace.last().map(|(_, kind)| *kind);
+        assert_eq!((last, flushes), (Some(OperationKind::Flush), 1));
+    }
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::{Connection, Packet, Sending, Stack, Tuple, Turn};
 use crate::checksum::pseudo_header;
-use crate::message::{ChecksumOffload, Frame, FrameId, Header, Nanos, Piece};
+use crate::message::{ChecksumOffload, Frame, FrameId, Header, Nanos, Piece, Reason};
 use crate::slab::Key;
-use crate::tcp::{Outgoing, segment};
+use crate::tcp::{Fate, Outgoing, segment};
 use core::net::Ipv4Addr;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol,
@@ -37,6 +37,9 @@ impl Stack {
             return Some(self.arp_frame(ArpOperation::Reply, mac, mac, to));
         }
         loop {
+            while let Some(waiting) = self.neighbours.gave_way() {
+                self.unreachable(waiting, now);
+            }
             if let Some(address) = self.neighbours.request() {
                 return Some(self.arp_frame(ArpOperation::Request, [0xff; 6], [0; 6], address));
             }
@@ -62,9 +65,13 @@ impl Stack {
         *queued = false;
         let to = *tcb.remote.ip();
         let hop = self.shared.config.next_hop(to)?;
-        let Some(mac) = self.neighbours.find(hop, now) else {
-            if !self.neighbours.wait(hop, Turn::Flow(key)) {
-                self.shared.statistics.pending_dropped += 1;
+        // Those who were asked for by strangers give way to peers of the owner's choice.
+        let own = tcb.is_open() || !tcb.passive;
+        let Some(mac) = self.neighbours.find(hop, own, now) else {
+            tcb.no_way_yet(now);
+            match self.neighbours.wait(hop, Turn::Flow(key)) {
+                true => self.schedule(key),
+                false => self.strand(key, now),
             }
             return None;
         };
@@ -76,12 +83,26 @@ impl Stack {
         Some(self.segment_frame(key, outgoing, mac, to))
     }
 
+    /// There is no room for a connection's neighbour. One that is open tries again when there is; the others are at their end.
+    fn strand(&mut self, key: Key, now: Nanos) {
+        self.shared.statistics.pending_dropped += 1;
+        match self.flows.get(key) {
+            Some(connection) if connection.tcb.is_open() => {
+                if !self.stranded.contains(&key) {
+                    self.stranded.push(key);
+                }
+                self.schedule(key);
+            }
+            _ => self.settle(key, Fate::Closed(Reason::Unreachable), now),
+        }
+    }
+
     /// The turn of who sends datagrams: one of them.
     fn datagram_frame(&mut self, ends: Tuple, now: Nanos) -> Option<Frame> {
         let (port, to) = ends;
         let hop = self.shared.config.next_hop(*to.ip())?;
         self.senders.get_mut(&ends)?.queued = false;
-        let Some(mac) = self.neighbours.find(hop, now) else {
+        let Some(mac) = self.neighbours.find(hop, true, now) else {
             if !self.neighbours.wait(hop, Turn::Sender(ends)) {
                 self.no_way(ends);
             }
@@ -132,22 +153,25 @@ impl Stack {
 
     /// A packet without a connection, where its neighbour is known. Else it waits or is dropped.
     fn packet_frame(&mut self, packet: Packet, now: Nanos) -> Option<Frame> {
-        let to = match &packet {
-            Packet::Tcp(to, _) | Packet::Echo { to, .. } => *to,
+        let (to, mac) = match &packet {
+            Packet::Tcp(to, mac, _) => (*to, *mac),
+            Packet::Echo { to: (to, mac), .. } => (*to, Some(*mac)),
         };
         let Some(hop) = self.shared.config.next_hop(to) else {
             self.drop_packet(packet);
             return None;
         };
-        let Some(mac) = self.neighbours.find(hop, now) else {
+        let Some(mac) = mac.or_else(|| self.neighbours.find(hop, false, now)) else {
             if let Err(packet) = self.neighbours.wait_packet(hop, packet) {
                 self.drop_packet(packet);
             }
             return None;
         };
         Some(match packet {
-            Packet::Tcp(_, header) => self.tcp_frame(&header, Vec::new(), None, mac, to, Sending::default()),
-            Packet::Echo { to, icmp, piece, buffer } => {
+            Packet::Tcp(_, _, header) => {
+                self.tcp_frame(&header, Vec::new(), None, mac, to, Sending::default())
+            }
+            Packet::Echo { icmp, piece, buffer, .. } => {
                 let sending = Sending { buffer: Some(buffer), ..Sending::default() };
                 let payload = Vec::from_iter((piece.length > 0).then_some(piece));
                 let body =

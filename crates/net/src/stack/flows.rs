@@ -56,7 +56,7 @@ impl Stack {
                     let tuple = (tcb.local.port(), tcb.remote);
                     self.time_waits.insert(tuple, entry, self.shared.config.limits.time_wait);
                     if let Some(header) = last {
-                        self.reply(*tuple.1.ip(), header);
+                        self.reply((*tuple.1.ip(), None), header);
                     }
                 }
                 self.close(key, Reason::Finished);
@@ -84,7 +84,10 @@ impl Stack {
             let flags = Flags { rst: true, ..Flags::default() };
             let ports = (local.port(), remote.port());
             let options = OptionBytes::default();
-            self.reply(*remote.ip(), Header { ports, seq, ack: Some(ack), flags, window: 0, options });
+            self.reply(
+                (*remote.ip(), None),
+                Header { ports, seq, ack: Some(ack), flags, window: 0, options },
+            );
         }
         self.close(key, reason);
     }
@@ -101,7 +104,26 @@ impl Stack {
         if tcb.is_open() {
             self.shared.statistics.closed += 1;
         }
+        if tcb.is_orphan() {
+            self.orphans.retain(|orphan| *orphan != key);
+        }
         tcb.clear(&mut self.shared);
+    }
+
+    /// Whether there is room for a connection; one that nobody here wants any more makes it.
+    pub(super) fn has_room(&mut self) -> bool {
+        let full = |stack: &Stack| stack.flows.len() >= stack.shared.config.limits.flows;
+        if full(self) {
+            self.reset_orphan();
+        }
+        !full(self)
+    }
+
+    /// Resets the connection that its owner let go of first.
+    pub(super) fn reset_orphan(&mut self) {
+        if let Some(oldest) = self.orphans.front().copied() {
+            self.reset(oldest, Reason::TimedOut);
+        }
     }
 
     pub(super) fn no_longer_half_open(&mut self, port: u16, key: Key) {
@@ -120,8 +142,7 @@ impl Stack {
             self.shared.statistics.backlog_dropped += 1;
             self.remove(oldest);
         }
-        let full = self.flows.len() >= self.shared.config.limits.flows;
-        if full || self.shared.config.next_hop(*syn.from.ip()).is_none() {
+        if self.shared.config.next_hop(*syn.from.ip()).is_none() || !self.has_room() {
             self.shared.statistics.backlog_dropped += 1;
             return;
         }
@@ -135,7 +156,7 @@ impl Stack {
     }
 
     /// Queues a segment without a connection.
-    pub(super) fn reply(&mut self, to: Ipv4Addr, header: Header) {
+    pub(super) fn reply(&mut self, (to, mac): (Ipv4Addr, Option<[u8; 6]>), header: Header) {
         if self.packets.len() >= self.shared.config.limits.pending {
             self.shared.statistics.pending_dropped += 1;
             return;
@@ -143,7 +164,7 @@ impl Stack {
         if header.flags.rst {
             self.shared.statistics.resets_out += 1;
         }
-        self.packets.push_back(Packet::Tcp(to, header));
+        self.packets.push_back(Packet::Tcp(to, mac, header));
     }
 
     /// Nobody has answered ARP.
@@ -171,7 +192,10 @@ impl Stack {
         self.shared.statistics.pending_dropped += 1;
         match packet {
             Packet::Tcp(..) => {}
-            Packet::Echo { buffer, .. } => self.shared.event(Event::Release { buffer }),
+            Packet::Echo { buffer, .. } => {
+                self.echoes -= 1;
+                self.shared.event(Event::Release { buffer });
+            }
         }
     }
 }

@@ -19,6 +19,8 @@ const REPLIES: usize = 64;
 
 /// An IPv4 packet whose header is right.
 struct Ip<'a> {
+    /// Who sent the frame: the host itself, or the gateway.
+    mac: [u8; 6],
     from: Ipv4Addr,
     to: Ipv4Addr,
     /// The first bytes of what it carries.
@@ -49,7 +51,9 @@ impl Stack {
         }
         match ethernet.ethertype() {
             EthernetProtocol::Arp => self.arp(&head[ETHERNET..], now),
-            EthernetProtocol::Ipv4 if is_unicast => return self.ipv4(frame, &head[ETHERNET..], now),
+            EthernetProtocol::Ipv4 if is_unicast && ethernet.src_addr().is_unicast() => {
+                return self.ipv4(frame, (ethernet.src_addr().0, &head[ETHERNET..]), now);
+            }
             _ => self.shared.statistics.not_ours += 1,
         }
         false
@@ -78,6 +82,8 @@ impl Stack {
         if config.next_hop(from) == Some(from) {
             let waiting = self.neighbours.learn(from, mac.0, is_for_us, now);
             waiting.turns.into_iter().for_each(|turn| self.take_turn(turn));
+            // One whose address is known can make room.
+            self.retry_stranded();
             waiting.packets.into_iter().rev().for_each(|packet| self.packets.push_front(packet));
         }
         if is_for_us && operation == ArpOperation::Request && self.replies.len() < REPLIES {
@@ -85,7 +91,7 @@ impl Stack {
         }
     }
 
-    fn ipv4(&mut self, frame: &ReceivedFrame<'_>, bytes: &[u8], now: Nanos) -> bool {
+    fn ipv4(&mut self, frame: &ReceivedFrame<'_>, (mac, bytes): ([u8; 6], &[u8]), now: Nanos) -> bool {
         let room = frame.length as usize - ETHERNET;
         let packet = Ipv4Packet::new_unchecked(bytes);
         if bytes.len() < 20 || packet.version() != 4 {
@@ -111,7 +117,7 @@ impl Stack {
             return false;
         }
         let range = (ETHERNET + header) as u32..(ETHERNET + total) as u32;
-        let ip = Ip { from, to, head: &bytes[header..total.min(bytes.len())], range };
+        let ip = Ip { mac, from, to, head: &bytes[header..total.min(bytes.len())], range };
         let protocol = packet.next_header();
         if frame.checksum == Verdict::Bad && matches!(protocol, IpProtocol::Tcp | IpProtocol::Udp) {
             self.shared.statistics.checksum_errors += 1;
@@ -126,7 +132,8 @@ impl Stack {
         false
     }
 
-    /// An echo request is answered from its own receive buffer. The answer's checksum follows from the request's (RFC 1624): where that
+    /// An echo request is answered from its own receive buffer, to where its frame came from: nobody has to be asked for, and no buffer waits
+    /// for that. The answer's checksum follows from the request's (RFC 1624): where that
     /// was wrong, so is the answer's, and whoever asked sees it.
     fn icmp(&mut self, frame: &ReceivedFrame<'_>, ip: &Ip<'_>) -> bool {
         let Some(mut icmp) = ip.head.first_chunk::<8>().copied().filter(|_| ip.length() >= 8) else {
@@ -139,7 +146,8 @@ impl Stack {
             self.shared.statistics.not_ours += 1;
             return false;
         };
-        if self.packets.len() >= self.shared.config.limits.pending {
+        let limits = &self.shared.config.limits;
+        if self.packets.len() >= limits.pending || self.echoes >= limits.echoes {
             self.shared.statistics.pending_dropped += 1;
             return false;
         }
@@ -148,7 +156,8 @@ impl Stack {
         icmp[0] = 0;
         icmp[2..4].copy_from_slice(&(sum as u16).to_be_bytes());
         self.shared.statistics.echoes += 1;
-        self.packets.push_back(Packet::Echo { to: ip.from, icmp, piece, buffer: frame.buffer });
+        self.echoes += 1;
+        self.packets.push_back(Packet::Echo { to: (ip.from, ip.mac), icmp, piece, buffer: frame.buffer });
         true
     }
 
@@ -196,7 +205,7 @@ impl Stack {
             match self.time_waits.segment(&tuple, &segment, now, lifetime) {
                 Answer::Nothing => return false,
                 Answer::Acknowledge(header) => {
-                    self.reply(ip.from, header);
+                    self.reply((ip.from, Some(ip.mac)), header);
                     return false;
                 }
                 Answer::Open => {}
@@ -205,7 +214,7 @@ impl Stack {
         let is_open = self.listeners.contains_key(&segment.to.port());
         match (is_open, segment.flags.syn && segment.ack.is_none()) {
             (true, true) => self.accept(&segment, now),
-            _ => self.refuse(&segment),
+            _ => self.refuse(&segment, ip.mac),
         }
         false
     }
@@ -223,7 +232,7 @@ impl Stack {
     }
 
     /// Nobody has such a connection (RFC 9293, 3.10.7.1).
-    fn refuse(&mut self, segment: &Segment) {
+    fn refuse(&mut self, segment: &Segment, mac: [u8; 6]) {
         self.shared.statistics.no_port += 1;
         if segment.flags.rst {
             return;
@@ -235,7 +244,7 @@ impl Stack {
         let flags = Flags { rst: true, ..Flags::default() };
         let ports = (segment.to.port(), segment.from.port());
         self.reply(
-            *segment.from.ip(),
+            (*segment.from.ip(), Some(mac)),
             Header { ports, seq, ack, flags, window: 0, options: OptionBytes::default() },
         );
     }

@@ -51,8 +51,14 @@ enum Turn {
 /// A packet without a connection.
 #[derive(Debug)]
 enum Packet {
-    Tcp(Ipv4Addr, Header),
-    Echo { to: Ipv4Addr, icmp: [u8; 8], piece: Piece, buffer: BufferId },
+    /// To whom: its Ethernet address too, where it answers a frame that came from there.
+    Tcp(Ipv4Addr, Option<[u8; 6]>, Header),
+    Echo {
+        to: (Ipv4Addr, [u8; 6]),
+        icmp: [u8; 8],
+        piece: Piece,
+        buffer: BufferId,
+    },
 }
 
 /// What the NIC has.
@@ -81,6 +87,12 @@ pub struct Stack {
     ready: VecDeque<Turn>,
     timers: BTreeSet<(Nanos, Key)>,
     neighbours: Neighbours<Turn, Packet>,
+    /// Connections for whose neighbour there was no room.
+    stranded: Vec<Key>,
+    /// Connections that their owner has let go of, the oldest first.
+    orphans: VecDeque<Key>,
+    /// Echo replies that have not left.
+    echoes: usize,
     /// ARP replies: to whom.
     replies: VecDeque<([u8; 6], Ipv4Addr)>,
     packets: VecDeque<Packet>,
@@ -106,6 +118,9 @@ impl Stack {
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             neighbours,
+            stranded: Vec::new(),
+            orphans: VecDeque::new(),
+            echoes: 0,
             replies: VecDeque::new(),
             packets: VecDeque::new(),
             sending: Slab::new(),
@@ -139,7 +154,13 @@ impl Stack {
         self.time_waits.poll(now);
         for waiting in self.neighbours.poll(now) {
             self.unreachable(waiting, now);
+            self.retry_stranded();
         }
+    }
+
+    /// There may be room for the neighbours of connections for which there was none.
+    fn retry_stranded(&mut self) {
+        std::mem::take(&mut self.stranded).into_iter().for_each(|key| self.touch(key));
     }
 
     /// When [`Stack::poll`] has to be called.
@@ -168,6 +189,7 @@ impl Stack {
             self.shared.unframed(block);
         }
         if let Some(buffer) = sending.buffer {
+            self.echoes -= 1;
             self.shared.event(Event::Release { buffer });
         }
     }
@@ -198,7 +220,7 @@ impl Stack {
         if to.port() == 0 || self.shared.config.next_hop(*to.ip()).is_none() {
             return Err(ConnectError::Unreachable(to));
         }
-        if self.flows.len() >= self.shared.config.limits.flows {
+        if !self.has_room() {
             return Err(ConnectError::Full);
         }
         let port = self.ephemeral(to).ok_or(ConnectError::NoPort)?;
@@ -218,15 +240,6 @@ impl Stack {
         Ok(offset)
     }
 
-    /// Hands in bytes that [`Event::Reread`] asked for: all of them or a part, at any time. What `chunk.more` says does not
-    /// count.
-    pub fn resupply(&mut self, flow: Flow, offset: u64, chunk: Chunk) -> Result<(), SendError> {
-        let connection = self.flows.get_mut(flow.0).ok_or(SendError::Gone)?;
-        connection.tcb.resupply(offset, &chunk, &mut self.shared)?;
-        self.touch(flow.0);
-        Ok(())
-    }
-
     /// Ends this side's stream, after what was appended. The other side's goes on.
     pub fn shutdown(&mut self, flow: Flow) {
         if let Some(connection) = self.flows.get_mut(flow.0) {
@@ -239,6 +252,23 @@ impl Stack {
     pub fn has_sent_all(&self, flow: Flow) -> bool {
         let connection = self.flows.get(flow.0);
         connection.is_none_or(|connection| matches!(connection.tcb.state, State::FinWait2 | State::Over))
+    }
+
+    /// The owner has no more use for a connection. Where its stream was ended by [`Stack::shutdown`] the rest of it is sent, and the end agreed on
+    /// with the peer, which has a limited time for that ([`TcpConfig::linger`](crate::TcpConfig)); else it is reset.
+    pub fn release(&mut self, flow: Flow, now: Nanos) {
+        let Some(Connection { tcb, .. }) = self.flows.get_mut(flow.0) else { return };
+        if !tcb.is_ended() {
+            return self.reset(flow.0, Reason::Aborted);
+        }
+        if !tcb.is_orphan() {
+            tcb.release(now);
+            self.orphans.push_back(flow.0);
+            self.schedule(flow.0);
+            if self.orphans.len() > self.shared.config.limits.orphans {
+                self.reset_orphan();
+            }
+        }
     }
 
     /// Ends a connection at once, by a reset.
@@ -275,6 +305,16 @@ impl Stack {
             buffers: self.shared.held,
             frames: self.sending.len(),
             pending: self.packets.len() + self.neighbours.pending() + self.chunks_to_send(),
+            orphans: self.orphans.len(),
+            echoes: self.echoes,
+            asked: self.neighbours.asked(),
+            segments: self
+                .tuples
+                .values()
+                .filter_map(|key| self.flows.get(*key))
+                .map(|it| it.tcb.segments())
+                .max()
+                .unwrap_or(0),
         }
     }
 

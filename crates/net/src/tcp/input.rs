@@ -233,7 +233,6 @@ impl Tcb {
             true => self.reorder_at = None,
             false => self.new_reno(duplicate, position > before, shared),
         }
-        self.queue.release(self.nxt, &self.scoreboard, shared);
         if position > before {
             self.arm(now);
         }
@@ -246,6 +245,7 @@ impl Tcb {
     /// Something new is acknowledged.
     fn advance(&mut self, segment: &Segment, ack: u64, now: Nanos, shared: &mut Shared) {
         let before = std::mem::replace(&mut self.una, ack);
+        self.advanced_at = now;
         let delivery = self.scoreboard.acknowledge(ack, now, self.rtt.least());
         self.queue.acknowledge(ack, shared);
         self.rtt.progress();
@@ -302,7 +302,8 @@ impl Tcb {
         for (start, end) in segment.options.sacks.into_iter().flatten() {
             let (start, end) = (self.ours(start), self.ours(end));
             if start < end && start >= self.una as i64 && end <= self.nxt as i64 {
-                let delivery = self.scoreboard.sack(start as u64..end as u64, now, self.rtt.least());
+                let delivery =
+                    self.scoreboard.sack(start as u64..end as u64, self.mss, now, self.rtt.least());
                 // Held back by the bytes before it: its round trip is one all the same.
                 if delivery.sacked > 0 {
                     self.measure(&delivery, None, now);

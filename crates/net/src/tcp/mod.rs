@@ -118,6 +118,10 @@ pub(crate) struct Tcb {
     unacknowledged: u32,
     heard_at: Nanos,
     silent_since: Option<Nanos>,
+    /// When something was acknowledged last.
+    advanced_at: Nanos,
+    /// Since when its owner wants nothing of it any more.
+    orphan: Option<Nanos>,
     sent_at: Nanos,
     /// The tail was probed: up to where, and when.
     tail: Option<(u64, Nanos)>,
@@ -190,6 +194,8 @@ impl Tcb {
             unacknowledged: 0,
             heard_at: now,
             silent_since: None,
+            advanced_at: now,
+            orphan: None,
             sent_at: now,
             tail: None,
             challenges: (now, 0),
@@ -287,40 +293,6 @@ impl Tcb {
         Ok(self.queue.push(chunk, block) - 1)
     }
 
-    /// Bytes that were asked for.
-    pub(crate) fn resupply(
-        &mut self,
-        offset: u64,
-        chunk: &Chunk,
-        shared: &mut Shared,
-    ) -> Result<(), SendError> {
-        let length = u64::from(chunk.piece.length);
-        if length == 0 || chunk.piece.offset.checked_add(length).is_none() {
-            return Err(SendError::Length);
-        }
-        let start = offset.checked_add(1).filter(|start| *start < 1 << 62).ok_or(SendError::NotAsked)?;
-        let bytes = start..start + length;
-        if bytes.end <= self.una {
-            // They have arrived meanwhile.
-            if bytes.end > self.queue.end() {
-                return Err(SendError::NotAsked);
-            }
-            let block = shared.block(Owner::Flow(self.flow), chunk.block);
-            shared.unwanted(block);
-            return Ok(());
-        }
-        let rest = bytes.start.max(self.una)..bytes.end;
-        if !self.queue.is_asked(&rest) {
-            return Err(SendError::NotAsked);
-        }
-        let block = shared.block(Owner::Flow(self.flow), chunk.block);
-        let piece = chunk.piece.part(rest.start - bytes.start, (rest.end - rest.start) as u32);
-        self.queue.resupply(&Chunk { piece, ..*chunk }, &rest, block);
-        self.scoreboard.supplied(rest);
-        self.queue.release(self.nxt, &self.scoreboard, shared);
-        Ok(())
-    }
-
     /// The owner has no more to send.
     pub(crate) fn shutdown(&mut self) {
         if std::mem::replace(&mut self.fin, true) {
@@ -332,6 +304,25 @@ impl Tcb {
             State::CloseWait => self.state = State::LastAck,
             _ => {}
         }
+    }
+
+    /// The owner lets go of it, and wants to hear no more of it than that it is gone.
+    pub(crate) fn release(&mut self, now: Nanos) {
+        self.orphan.get_or_insert(now);
+    }
+
+    /// Whether the owner has ended its stream.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.fin
+    }
+
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.is_some()
+    }
+
+    /// Segments that are remembered as sent.
+    pub(crate) fn segments(&self) -> usize {
+        self.scoreboard.len()
     }
 
     /// The owner has place for so many bytes more.

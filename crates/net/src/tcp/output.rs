@@ -3,15 +3,9 @@
 use super::queue::Gathered;
 use super::segment::{Flags, Header, OptionBytes, Timestamp};
 use super::{State, Tcb};
-use crate::message::{Event, Nanos};
+use crate::message::Nanos;
 use crate::shared::Shared;
 use core::ops::Range;
-
-/// So many bytes are asked for again at once, of one connection.
-const REREAD: u64 = 256 << 10;
-
-/// So many in one event.
-const REREAD_EVENT: u64 = 64 << 10;
 
 /// A segment to send.
 #[derive(Debug)]
@@ -154,43 +148,22 @@ impl Tcb {
     }
 
     fn retransmission(&mut self, now: Nanos, shared: &mut Shared) -> Option<Outgoing> {
-        loop {
-            let lost = self.scoreboard.next_lost()?;
-            let data = lost.start..lost.end.min(self.queue.end());
-            let (end, is_here) = self.queue.run(data.clone(), &shared.blocks);
-            if !data.is_empty() && !is_here {
-                if self.queue.asked() >= REREAD {
-                    return None;
-                }
-                self.ask(lost.start..end.min(lost.start + REREAD_EVENT), shared);
-                continue;
-            }
-            let force = self.force;
-            let room = self.room();
-            let length = lost.end - lost.start;
-            if room < length.min(self.mss.into()) {
-                self.congestion.limited = true;
-                self.force = force;
-                return None;
-            }
-            let mss = u64::from(self.mss);
-            let most = self.frame_most(shared).min(room - room % mss).max(mss).min(length);
-            let bytes = lost.start..(lost.start + most);
-            // A FIN goes with the last bytes.
-            let data = bytes.start..bytes.end.min(end.max(bytes.start));
-            let with_fin = bytes.end > self.queue.end();
-            return Some(self.emit(data, with_fin, true, now, shared));
+        let lost = self.scoreboard.next_lost()?;
+        let force = self.force;
+        let room = self.room();
+        let length = lost.end - lost.start;
+        if room < length.min(self.mss.into()) {
+            self.congestion.limited = true;
+            self.force = force;
+            return None;
         }
-    }
-
-    fn ask(&mut self, bytes: Range<u64>, shared: &mut Shared) {
-        self.scoreboard.asked(bytes.clone());
-        // What the peer had and threw away may have been asked for before.
-        for new in self.queue.ask(bytes) {
-            let length = (new.end - new.start) as u32;
-            shared.statistics.reread_bytes += u64::from(length);
-            shared.event(Event::Reread { flow: self.flow, offset: new.start - 1, length });
-        }
+        let mss = u64::from(self.mss);
+        let most = self.frame_most(shared).min(room - room % mss).max(mss).min(length);
+        let bytes = lost.start..(lost.start + most);
+        // A FIN goes with the last bytes.
+        let data = bytes.start..bytes.end.min(self.queue.end().max(bytes.start));
+        let with_fin = bytes.end > self.queue.end();
+        Some(self.emit(data, with_fin, true, now, shared))
     }
 
     fn new_data(&mut self, now: Nanos, shared: &mut Shared) -> Option<Outgoing> {
@@ -259,7 +232,6 @@ impl Tcb {
         }
         // Counted before the queue lets go of them.
         payload.blocks.iter().for_each(|block| shared.blocks.framed(*block));
-        self.queue.release(self.nxt, &self.scoreboard, shared);
         self.sent_at = now;
         self.silent_since.get_or_insert(now);
         if !matches!(self.timer, super::Timer::Retransmit(_)) || !again && self.scoreboard.is_single() {

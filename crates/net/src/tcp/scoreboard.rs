@@ -13,8 +13,6 @@ enum State {
     Sacked,
     /// To be sent again.
     Lost,
-    /// Lost, and its bytes have been asked for.
-    Asked,
 }
 
 #[derive(Clone, Debug)]
@@ -24,6 +22,16 @@ struct Sent {
     at: Nanos,
     again: bool,
     state: State,
+}
+
+impl Sent {
+    /// The packets of `size` bytes of it that lie in `bytes`; the last one may be shorter.
+    fn packets(&self, bytes: &Range<u64>, size: u64) -> Range<u64> {
+        let from = self.start + (bytes.start.max(self.start) - self.start).next_multiple_of(size);
+        let to = bytes.end.min(self.end);
+        let to = if to == self.end { to } else { to - (to - self.start) % size };
+        from..to
+    }
 }
 
 /// What an acknowledgement brought.
@@ -67,6 +75,11 @@ impl Scoreboard {
         self.lost
     }
 
+    /// Segments that it remembers.
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
     pub(crate) fn is_single(&self) -> bool {
         self.segments.len() == 1
     }
@@ -87,7 +100,7 @@ impl Scoreboard {
         match state {
             State::Flying => &mut self.flying,
             State::Sacked => &mut self.sacked,
-            State::Lost | State::Asked => &mut self.lost,
+            State::Lost => &mut self.lost,
         }
     }
 
@@ -143,23 +156,30 @@ impl Scoreboard {
         delivery
     }
 
-    /// The peer has these bytes.
-    pub(crate) fn sack(&mut self, bytes: Range<u64>, now: Nanos, least_rtt: Option<Nanos>) -> Delivery {
+    /// The peer has these bytes. What counts is whole packets, as they were sent, of `packet` bytes each: a peer that acknowledges bytes
+    /// here and there makes no more segments of them than there were packets.
+    pub(crate) fn sack(
+        &mut self,
+        bytes: Range<u64>,
+        packet: u32,
+        now: Nanos,
+        least_rtt: Option<Nanos>,
+    ) -> Delivery {
         let mut delivery = Delivery::default();
-        let known = |sent: &Sent| sent.state == State::Sacked;
-        let first = self.segments.partition_point(|sent| sent.end <= bytes.start);
-        let inside = self.segments.range(first..).take_while(|sent| sent.start < bytes.end);
-        if inside.clone().all(known) {
-            return delivery;
-        }
-        let first = self.split(bytes.start);
-        let last = self.split(bytes.end);
-        for index in first..last {
-            let sent = self.segments[index].clone();
-            if !known(&sent) {
-                self.set(index, State::Sacked);
-                self.arrived(&sent, now, least_rtt, &mut delivery);
+        let mut at = bytes.start;
+        loop {
+            let index = self.segments.partition_point(|sent| sent.end <= at);
+            let Some(sent) = self.segments.get(index).filter(|sent| sent.start < bytes.end) else { break };
+            at = sent.end;
+            let whole = sent.packets(&bytes, packet.into());
+            if sent.state == State::Sacked || whole.is_empty() {
+                continue;
             }
+            let index = self.split(whole.start);
+            self.split(whole.end);
+            let sent = self.segments[index].clone();
+            self.set(index, State::Sacked);
+            self.arrived(&sent, now, least_rtt, &mut delivery);
         }
         delivery.sacked = delivery.bytes;
         delivery
@@ -247,39 +267,16 @@ impl Scoreboard {
         Some(self.segments[first].start..run.last()?.end)
     }
 
-    pub(crate) fn is_lost(&self, bytes: &Range<u64>) -> bool {
-        let first = self.segments.partition_point(|sent| sent.end <= bytes.start);
-        let mut inside = self.segments.range(first..).take_while(|sent| sent.start < bytes.end);
-        self.lost > 0 && inside.any(|sent| matches!(sent.state, State::Lost | State::Asked))
-    }
-
-    fn change(&mut self, bytes: Range<u64>, from: State, to: State) {
+    /// Lost bytes go out again.
+    pub(crate) fn sent_again(&mut self, bytes: Range<u64>, at: Nanos) {
         let first = self.split(bytes.start);
         let last = self.split(bytes.end);
         for index in first..last {
-            if self.segments[index].state == from {
-                self.set(index, to);
+            if self.segments[index].state == State::Lost {
+                self.set(index, State::Flying);
             }
+            (self.segments[index].at, self.segments[index].again) = (at, true);
         }
-    }
-
-    /// Lost bytes go out again.
-    pub(crate) fn sent_again(&mut self, bytes: Range<u64>, at: Nanos) {
-        self.change(bytes.clone(), State::Lost, State::Flying);
-        let first = self.segments.partition_point(|sent| sent.end <= bytes.start);
-        for sent in self.segments.range_mut(first..).take_while(|sent| sent.start < bytes.end) {
-            (sent.at, sent.again) = (at, true);
-        }
-    }
-
-    /// Lost bytes have been asked for.
-    pub(crate) fn asked(&mut self, bytes: Range<u64>) {
-        self.change(bytes, State::Lost, State::Asked);
-    }
-
-    /// They are there.
-    pub(crate) fn supplied(&mut self, bytes: Range<u64>) {
-        self.change(bytes, State::Asked, State::Lost);
     }
 }
 
@@ -300,7 +297,7 @@ mod tests {
         };
         assert_eq!(board.flying, sum(State::Flying));
         assert_eq!(board.sacked, sum(State::Sacked));
-        assert_eq!(board.lost, sum(State::Lost) + sum(State::Asked));
+        assert_eq!(board.lost, sum(State::Lost));
         assert!(board.segments.iter().all(|sent| sent.start < sent.end));
         assert!(board.segments.iter().zip(board.segments.iter().skip(1)).all(|(a, b)| a.end == b.start));
     }
@@ -309,7 +306,7 @@ mod tests {
     fn what_was_sent_before_something_that_arrived_is_lost() {
         let mut board = sent(5);
         assert_eq!(board.pipe(), 50);
-        let delivery = board.sack(25..40, 100, None);
+        let delivery = board.sack(25..40, 5, 100, None);
         assert_eq!((delivery.bytes, delivery.sacked, delivery.sent_once_at), (15, 15, Some(3)));
         // Sent at 0 to 2, arrived later than what was sent at 3 plus a quarter of the round trip: not yet.
         assert_eq!(board.detect(100, 10, 10, false), Some(2 + 97 + 10));
@@ -317,12 +314,8 @@ mod tests {
         assert_eq!(board.detect(109, 10, 10, false), None);
         check(&board);
         assert_eq!((board.next_lost(), board.pipe()), (Some(0..25), 10));
-        board.asked(0..5);
-        assert_eq!(board.next_lost(), Some(5..25));
-        assert!(board.is_lost(&(0..1)) && !board.is_lost(&(25..50)));
         board.sent_again(5..15, 110);
         check(&board);
-        board.supplied(0..5);
         assert_eq!((board.next_lost(), board.pipe()), (Some(0..5), 20));
         let delivery = board.acknowledge(42, 120, None);
         assert_eq!((delivery.bytes, delivery.sent_once_at), (27, Some(4)));
@@ -331,9 +324,26 @@ mod tests {
     }
 
     #[test]
+    fn bytes_here_and_there_make_no_segments() {
+        let mut board = Scoreboard::default();
+        board.sent(0..60_500, 0);
+        for at in (1..60_500).step_by(2) {
+            board.sack(at..at + 1, 1000, 100, None);
+        }
+        assert_eq!((board.len(), board.sacked()), (1, 0));
+        for at in (500..60_500).step_by(3000) {
+            board.sack(at..at + 2600, 1000, 100, None);
+        }
+        assert_eq!((board.len(), board.sacked()), (41, 40_000), "two packets of each three");
+        board.sack(59_999..60_500, 1000, 100, None);
+        assert_eq!(board.sacked(), 40_500, "the last one is shorter");
+        check(&board);
+    }
+
+    #[test]
     fn a_timeout_loses_what_flies_and_what_was_thrown_away() {
         let mut board = sent(4);
-        board.sack(10..20, 50, None);
+        board.sack(10..20, 10, 50, None);
         board.all_lost();
         assert_eq!((board.lost(), board.sacked()), (30, 10));
         board.acknowledge(10, 60, None);

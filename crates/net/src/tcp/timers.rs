@@ -38,13 +38,34 @@ impl Tcb {
             Timer::Retransmit(at) | Timer::Tail(at) | Timer::Persist(at) => Some(at),
         };
         let gives_up = self.silent_since.map(|since| since.saturating_add(shared.config.tcp.user_timeout));
-        let all = [timer, self.ack_at, self.reorder_at, gives_up, self.keep_alive_at(shared)];
+        let all = [
+            timer,
+            self.ack_at,
+            self.reorder_at,
+            gives_up,
+            self.orphan_until(shared),
+            self.keep_alive_at(shared),
+        ];
         all.into_iter().flatten().min()
     }
 
     /// Timeout follows timeout: it may be that the peer's Ethernet address is another by now.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.rtt.backoff() >= 3
+    }
+
+    /// How long a connection that nobody here wants any more may stay: in FIN-WAIT-2, with a window that does not open, or whatever else
+    /// its peer leaves it at.
+    fn orphan_until(&self, shared: &Shared) -> Option<Nanos> {
+        let since = self.orphan?.max(self.advanced_at);
+        Some(since.saturating_add(shared.config.tcp.linger))
+    }
+
+    /// Nobody knows where its peer is. As long as something is to be sent that counts as silence, of which there is an end.
+    pub(crate) fn no_way_yet(&mut self, now: Nanos) {
+        if self.syn_due || self.una < self.queue.end() + u64::from(self.fin) {
+            self.silent_since.get_or_insert(now);
+        }
     }
 
     fn keep_alive_at(&self, shared: &Shared) -> Option<Nanos> {
@@ -57,6 +78,7 @@ impl Tcb {
 
     pub(crate) fn on_time(&mut self, now: Nanos, shared: &mut Shared) -> Fate {
         if self.silent_since.is_some_and(|since| since.saturating_add(shared.config.tcp.user_timeout) <= now)
+            || self.orphan_until(shared).is_some_and(|until| until <= now)
         {
             return Fate::Reset(Reason::TimedOut);
         }

@@ -5,9 +5,7 @@ use super::nic::{Nic, part};
 use super::pair::Node;
 use super::{fill, is_filled};
 use dcs_net::checksum::verify;
-use dcs_net::{
-    Chunk, Config, Event, Flow, HEAD, Owner, Piece, Policy, Reason, ReceivedFrame, SendError, Stack,
-};
+use dcs_net::{Chunk, Config, Event, Flow, HEAD, Owner, Piece, Reason, ReceivedFrame, SendError, Stack};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
@@ -23,7 +21,6 @@ pub struct Plan {
     pub receive_seed: u64,
     /// Bytes of a chunk.
     pub chunk: u32,
-    pub policy: Policy,
     /// Place that the engine has at once for what is received.
     pub place: u64,
     /// Whether the stream ends when all is sent.
@@ -32,15 +29,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(send: u64) -> Plan {
-        Plan {
-            send,
-            send_seed: 1,
-            receive_seed: 2,
-            chunk: 64 << 10,
-            policy: Policy::Reread,
-            place: 1 << 20,
-            shutdown: true,
-        }
+        Plan { send, send_seed: 1, receive_seed: 2, chunk: 64 << 10, place: 1 << 20, shutdown: true }
     }
 
     /// The other end of it.
@@ -63,7 +52,6 @@ pub struct App {
     pub open: bool,
     pub closed: Option<Reason>,
     shut: bool,
-    pub reread: u64,
 }
 
 pub struct Card {
@@ -79,7 +67,6 @@ pub struct Card {
     blocks_base: usize,
     /// Who has a block: a flow or a port.
     blocks_out: BTreeMap<u64, ()>,
-    rereads: VecDeque<(Flow, u64, u32)>,
     pub apps: BTreeMap<Flow, App>,
     /// Those that are not closed.
     pub live: BTreeSet<Flow>,
@@ -121,7 +108,6 @@ impl Card {
             block_count,
             blocks_base,
             blocks_out: BTreeMap::new(),
-            rereads: VecDeque::new(),
             apps: BTreeMap::new(),
             live: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -153,7 +139,6 @@ impl Card {
         assert_eq!(usage, dcs_net::Usage { time_wait: usage.time_wait, ..Default::default() });
         assert_eq!(self.buffers.len(), self.buffer_count);
         assert_eq!(self.blocks.len(), self.block_count);
-        assert!(self.rereads.is_empty());
     }
 
     fn block_offset(&self, block: u64) -> usize {
@@ -184,7 +169,7 @@ impl Card {
         length: u32,
     ) -> Result<(), SendError> {
         let (block, piece) = self.block(seed, 0, length).unwrap();
-        let chunk = Chunk { piece, block, policy: Policy::Hold, more: false };
+        let chunk = Chunk { piece, block, more: false };
         let result = self.stack.send_udp(port, to, chunk);
         if result.is_err() {
             self.give_back(block);
@@ -202,7 +187,7 @@ impl Card {
         payload: u16,
     ) -> Result<u64, SendError> {
         let (block, piece) = self.block(seed, 0, length).unwrap();
-        let chunk = Chunk { piece, block, policy: Policy::Hold, more: false };
+        let chunk = Chunk { piece, block, more: false };
         let result = self.stack.send_datagrams(port, to, chunk, payload);
         if result.is_err() {
             self.give_back(block);
@@ -237,13 +222,6 @@ impl Card {
                 assert!(offset > app.acknowledged && offset <= app.appended);
                 app.acknowledged = offset;
             }
-            Event::Reread { flow, offset, length } => {
-                let app = self.app(flow);
-                assert_eq!(app.plan.policy, Policy::Reread);
-                assert!(offset + u64::from(length) <= app.sent && length > 0);
-                app.reread += u64::from(length);
-                self.rereads.push_back((flow, offset, length));
-            }
             Event::Free { owner, block } => {
                 assert!(matches!(owner, Owner::Flow(_) | Owner::Port(_)));
                 self.give_back(block);
@@ -262,7 +240,6 @@ impl Card {
                 self.datagrams.push((port, from, part(&self.memory, piece).to_vec()));
             }
             Event::Closed { flow, reason } => {
-                self.rereads.retain(|reread| reread.0 != flow);
                 self.live.remove(&flow);
                 assert!(self.app(flow).closed.replace(reason).is_none());
             }
@@ -296,20 +273,6 @@ impl Card {
     /// The engine: reads what is to be sent, as there are blocks.
     fn run_apps(&mut self, now: u64) -> bool {
         let mut moved = false;
-        while let Some((flow, offset, length)) = self.rereads.pop_front() {
-            let most = length.min(self.block_size as u32);
-            let seed = self.apps[&flow].plan.send_seed;
-            let Some((block, piece)) = self.block(seed, offset, most) else {
-                self.rereads.push_front((flow, offset, length));
-                break;
-            };
-            let chunk = Chunk { piece, block, policy: Policy::Reread, more: false };
-            self.stack.resupply(flow, offset, chunk).unwrap();
-            if most < length {
-                self.rereads.push_front((flow, offset + u64::from(most), length - most));
-            }
-            moved = true;
-        }
         for flow in std::mem::take(&mut self.dirty).intersection(&self.live.clone()).copied() {
             moved |= self.run_app(flow, now);
         }
@@ -322,7 +285,7 @@ impl Card {
         if app.appended < app.plan.send || now < self.stalled_until {
             self.dirty.insert(flow);
         }
-        // Some blocks are left for what has to be read again.
+        // Some blocks are left for others.
         while self.blocks.len() > self.block_count / 4 {
             let app = &self.apps[&flow];
             let plan = app.plan;
@@ -335,7 +298,7 @@ impl Card {
             let (seed, offset) = (plan.send_seed, app.appended);
             let (block, piece) = self.block(seed, offset, length).unwrap();
             let more = offset + u64::from(length) < plan.send;
-            match self.stack.send(flow, Chunk { piece, block, policy: plan.policy, more }) {
+            match self.stack.send(flow, Chunk { piece, block, more }) {
                 Ok(at) => assert_eq!(at, offset),
                 Err(SendError::Full) => {
                     self.give_back(block);
@@ -372,7 +335,6 @@ impl App {
             open: false,
             closed: None,
             shut: false,
-            reread: 0,
         }
     }
 

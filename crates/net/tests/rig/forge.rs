@@ -29,7 +29,12 @@ impl Seg {
     }
 
     fn emit(&self, ports: (u16, u16)) -> Vec<u8> {
-        let mut options = Vec::new();
+        self.with_options(ports, &[])
+    }
+
+    /// Its bytes, with these options too: whole words.
+    pub fn with_options(&self, ports: (u16, u16), more: &[u8]) -> Vec<u8> {
+        let mut options = more.to_vec();
         if let Some(mss) = self.mss {
             options.extend([2, 4]);
             options.extend(mss.to_be_bytes());

@@ -5,7 +5,7 @@ use crate::rig::pair::{address, config};
 use crate::rig::smol::Smol;
 use crate::rig::{Card, Faults, MS, Pair, Plan, Random, SECOND, Wire};
 use dcs_net::checksum::Sum;
-use dcs_net::{Config, Event, Policy, Reason};
+use dcs_net::{Config, Event, Reason};
 use smoltcp::wire::{IpProtocol, TcpPacket};
 
 const MIB: u64 = 1 << 20;
@@ -98,22 +98,20 @@ fn sequence_numbers_wrap() {
 
 #[test]
 fn a_slow_ssd_closes_the_window() {
-    for policy in [Policy::Hold, Policy::Reread] {
-        let plan = Plan { policy, place: 100_000, ..Plan::new(MIB) };
-        let mut pair = pair(4, Faults::bad(), plan.reversed(0));
-        let stall = pair.now + 20 * SECOND;
-        pair.card(1).stalled_until = stall;
-        connect(&mut pair, plan);
-        pair.run_for(15 * SECOND);
-        let app = pair.card(1).apps.values().next().unwrap();
-        assert_eq!((app.received, app.closed), (0, None));
-        let held = pair.card(1).stack.usage().buffers;
-        assert!((40..=64).contains(&held), "{held}");
-        assert!(pair.card(0).stack.statistics().probes > 2);
-        assert!(pair.run_until(100 * SECOND, all_closed));
-        assert!(pair.card(1).apps.values().all(|app| app.is_done() && app.received == MIB));
-        assert_idle(&mut pair);
-    }
+    let plan = Plan { place: 100_000, ..Plan::new(MIB) };
+    let mut pair = pair(4, Faults::bad(), plan.reversed(0));
+    let stall = pair.now + 20 * SECOND;
+    pair.card(1).stalled_until = stall;
+    connect(&mut pair, plan);
+    pair.run_for(15 * SECOND);
+    let app = pair.card(1).apps.values().next().unwrap();
+    assert_eq!((app.received, app.closed), (0, None));
+    let held = pair.card(1).stack.usage().buffers;
+    assert!((40..=64).contains(&held), "{held}");
+    assert!(pair.card(0).stack.statistics().probes > 2);
+    assert!(pair.run_until(100 * SECOND, all_closed));
+    assert!(pair.card(1).apps.values().all(|app| app.is_done() && app.received == MIB));
+    assert_idle(&mut pair);
 }
 
 #[test]

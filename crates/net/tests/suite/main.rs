@@ -4,6 +4,7 @@
 mod rig;
 
 mod datagrams;
+mod floods;
 mod goodput;
 mod links;
 mod states;

@@ -3,7 +3,7 @@
 use crate::rig::forge::{Forge, LOCAL, Seg};
 use crate::rig::pair::address;
 use crate::rig::{MS, SECOND};
-use dcs_net::{Chunk, ConnectError, Event, Flow, Piece, Policy, Reason, SendError};
+use dcs_net::{Chunk, ConnectError, Event, Flow, Piece, Reason, SendError};
 
 /// The peer's initial sequence number: its data begin at 1001.
 const ISN: u32 = 1000;
@@ -369,7 +369,7 @@ fn old_timestamps_are_refused() {
 }
 
 fn chunk(block: u64, length: u32, more: bool) -> Chunk {
-    Chunk { piece: Piece { offset: block << 20, length }, block, policy: Policy::Hold, more }
+    Chunk { piece: Piece { offset: block << 20, length }, block, more }
 }
 
 #[test]
@@ -472,57 +472,39 @@ fn piece(offset: u64, length: u32) -> Piece {
 
 #[test]
 fn done_is_not_free() {
-    for policy in [Policy::Hold, Policy::Reread] {
-        let Case { mut forge, flow, ours, theirs } = bring(At::Established);
-        let flow = flow.unwrap();
-        let free = Event::Free { owner: dcs_net::Owner::Flow(flow), block: 7 };
-        let chunk = Chunk { piece: piece(4096, 1000), block: 7, policy, more: false };
-        assert_eq!(forge.stack.send(flow, chunk), Ok(0));
-        let frame = forge.stack.next_frame(forge.now).unwrap();
-        assert_eq!((&frame.payload[..], forge.events()), (&[piece(4096, 1000)][..], vec![]));
-        forge.stack.frame_sent(frame.id);
-        let mut sent = vec![Event::Sent { flow, offset: 1000 }];
-        let mut acknowledged = vec![Event::Acknowledged { flow, offset: 1000 }];
-        match policy {
-            Policy::Reread => sent.push(free),
-            Policy::Hold => acknowledged.insert(0, free),
-        }
-        assert_eq!(forge.events(), sent);
-        forge.stack.frame_sent(frame.id);
-        assert_eq!(forge.events(), [], "a frame is sent once");
-        forge.send(Seg::new("", theirs, ours.wrapping_add(1000)));
-        assert_eq!(forge.events(), acknowledged);
-    }
+    let Case { mut forge, flow, ours, theirs } = bring(At::Established);
+    let flow = flow.unwrap();
+    let free = Event::Free { owner: dcs_net::Owner::Flow(flow), block: 7 };
+    let chunk = Chunk { piece: piece(4096, 1000), block: 7, more: false };
+    assert_eq!(forge.stack.send(flow, chunk), Ok(0));
+    let frame = forge.stack.next_frame(forge.now).unwrap();
+    assert_eq!((&frame.payload[..], forge.events()), (&[piece(4096, 1000)][..], vec![]));
+    forge.stack.frame_sent(frame.id);
+    assert_eq!(forge.events(), [Event::Sent { flow, offset: 1000 }]);
+    forge.stack.frame_sent(frame.id);
+    assert_eq!(forge.events(), [], "a frame is sent once");
+    forge.send(Seg::new("", theirs, ours.wrapping_add(1000)));
+    assert_eq!(forge.events(), [free, Event::Acknowledged { flow, offset: 1000 }]);
 }
 
 #[test]
-fn what_is_lost_is_read_again() {
+fn what_is_lost_is_sent_again_from_its_block() {
     let Case { mut forge, flow, ours, theirs } = bring(At::Established);
     let flow = flow.unwrap();
-    let reread = |place, block| Chunk { piece: place, block, policy: Policy::Reread, more: false };
-    forge.stack.send(flow, reread(piece(4096, 2000), 7)).unwrap();
+    forge.stack.send(flow, Chunk { piece: piece(4096, 2000), block: 7, more: false }).unwrap();
     forge.segments();
-    let free = |block| Event::Free { owner: dcs_net::Owner::Flow(flow), block };
     // Two segments, and each says so when it is sent.
     let sent = |offset| Event::Sent { flow, offset };
-    assert_eq!(forge.events(), [sent(1460), sent(2000), free(7)]);
-    assert_eq!(forge.stack.resupply(flow, 0, reread(piece(0, 10), 8)), Err(SendError::NotAsked));
+    assert_eq!(forge.events(), [sent(1460), sent(2000)]);
     forge.pass(2 * SECOND);
-    assert_eq!(forge.segments(), [], "there is nothing to send");
-    assert_eq!(forge.events(), [Event::Reread { flow, offset: 0, length: 2000 }]);
-    // It comes in two parts.
-    forge.stack.resupply(flow, 0, reread(piece(9000, 500), 9)).unwrap();
-    forge.stack.resupply(flow, 500, reread(piece(20_000, 1500), 10)).unwrap();
     let frame = forge.stack.next_frame(forge.now).unwrap();
-    assert_eq!(frame.payload, [piece(9000, 500), piece(20_000, 960)]);
+    assert_eq!((&frame.payload[..], forge.events()), (&[piece(4096, 1460)][..], vec![]));
     assert_eq!(u32::from_be_bytes(frame.header[38..42].try_into().unwrap()), ours);
     // The peer had it all: the block is free when the NIC is done with it, not before.
     forge.send(Seg::new("", theirs, ours.wrapping_add(2000)));
     assert_eq!(forge.events(), [Event::Acknowledged { flow, offset: 2000 }]);
     forge.stack.frame_sent(frame.id);
-    assert_eq!(forge.events(), [free(9), free(10)]);
-    assert_eq!(forge.stack.resupply(flow, 100, reread(piece(0, 10), 11)), Ok(()), "too late");
-    assert_eq!(forge.events(), [free(11)]);
+    assert_eq!(forge.events(), [Event::Free { owner: dcs_net::Owner::Flow(flow), block: 7 }]);
 }
 
 #[test]

@@ -53,6 +53,9 @@ macro_rules! refuse_what_is_not {
         {
             return Err(s3s::s3_error!(NotImplemented, "objects have no locks, and lead nowhere else"));
         }
+        if $input.storage_class.as_ref().is_some_and(|class| class.as_str() != "STANDARD") {
+            return Err(s3s::s3_error!(InvalidStorageClass, "the only storage class is STANDARD"));
+        }
     };
 }
 pub(crate) use refuse_what_is_not;

@@ -6,7 +6,7 @@ use crate::connection::{Exchange, SocketBody};
 use crate::path::{Intake, PathError, Received};
 use crate::rest::{self, Key};
 use crate::store::Draft;
-use crate::store::record::{Algorithm, Checksum, Rest, Segment};
+use crate::store::record::{Algorithm, Checksum, Compression, Rest, Segment};
 use base64::Engine as _;
 use dcs::Status;
 use http::{Extensions, HeaderMap, StatusCode};
@@ -77,6 +77,13 @@ pub async fn take(
     let length = exchange.length();
     let payload = payload(request.headers)?;
     let announced = announced(request.headers)?;
+    let has_trailer = matches!(payload, Payload::Chunked { trailer: true, .. });
+    if announced.is_some() && (!has_trailer || given.checksum.is_some()) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "x-amz-trailer announces a checksum, which comes in a trailer or in a header, not both"
+        ));
+    }
     let framing = match payload {
         Payload::Chunked { signed, trailer } => {
             let announced = announced.filter(|_| trailer);
@@ -87,10 +94,15 @@ pub async fn take(
         _ => None,
     };
     let size = framing.as_ref().map(|(_, size)| *size).or(length);
-    if size.ok_or_else(|| s3_error!(MissingContentLength))? > PUT_MAX {
+    let size = size.ok_or_else(|| s3_error!(MissingContentLength))?;
+    if size > PUT_MAX {
         return Err(s3_error!(EntityTooLarge));
     }
-    let draft = api.store.draft()?;
+    api.store.check_room(room(rest, size))?;
+    if length != Some(0) {
+        begins(api, exchange).await?;
+    }
+    let draft = api.store.draft_for(room(rest, size))?;
     let checksum = given.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(announced).or(given.wanted);
     let intake = Intake {
         framing,
@@ -110,6 +122,20 @@ pub async fn take(
         checksum: value.map(|(value, algorithm)| Checksum { algorithm, value, parts: None }),
     };
     Ok((draft, segment))
+}
+
+/// Bytes of the disk that have to be free for a body. Small ones go by what is free for all; nobody knows it of those that are compressed.
+pub fn room(rest: &Rest, size: u64) -> u64 {
+    const SMALL: u64 = 1 << 20;
+    if rest.compression == Compression::None && size >= SMALL { size } else { 0 }
+}
+
+/// Waits for the body's first byte: a client that only announces one takes nothing of what others need.
+async fn begins(api: &Api, exchange: &Exchange) -> S3Result<()> {
+    match tokio::time::timeout(api.path.patience().most(), exchange.body_begins()).await {
+        Ok(begun) => begun.map_err(|error| s3_error!(error, IncompleteBody)),
+        Err(_) => Err(s3_error!(RequestTimeout, "no byte of the body came")),
+    }
 }
 
 async fn receive(
@@ -142,7 +168,7 @@ async fn receive_chunked(
     to.set_nonblocking(true).and(from.set_nonblocking(true)).map_err(S3Error::internal_error)?;
     let pump = async {
         let mut to = tokio::net::UnixStream::from_std(to)?;
-        let mut body = SocketBody(exchange.clone());
+        let mut body = SocketBody::new(exchange.clone(), api.path.patience_with_a_place());
         while let Some(frame) = body.frame().await {
             to.write_all(&frame?.into_data().unwrap_or_default()).await?;
         }
@@ -154,7 +180,10 @@ async fn receive_chunked(
         received = &mut take => received,
         pumped = pump => {
             let received = take.await;
-            pumped.map_err(|error| s3_error!(error, IncompleteBody))?;
+            pumped.map_err(|error| match error.kind() {
+                std::io::ErrorKind::TimedOut => s3_error!(error, RequestTimeout),
+                _ => s3_error!(error, IncompleteBody),
+            })?;
             received
         }
     };
@@ -164,11 +193,7 @@ async fn receive_chunked(
 /// What a client is told of a transfer that failed.
 pub fn failure(error: &PathError) -> S3Error {
     tracing::debug!(%error, "a body was not taken");
-    if let PathError::Transfer(transfer) = error
-        && [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT]
-            .iter()
-            .any(|no| no.raw_os_error() == transfer.errno)
-    {
+    if error.is_full() {
         return super::common::full();
     }
     match error.status() {
@@ -208,6 +233,14 @@ fn announced(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
     algorithm(value.to_str().unwrap_or_default()).map(Some)
 }
 
+/// The body is not the one that was signed.
+pub(crate) fn sha256_mismatch() -> S3Error {
+    let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
+    let mut error = S3Error::with_message(code, "the data's SHA-256 is not that of x-amz-content-sha256");
+    error.set_status_code(StatusCode::BAD_REQUEST);
+    error
+}
+
 /// Compares what came with what was announced.
 fn check(received: &Received, payload: &Payload, given: &Given<'_>) -> S3Result<()> {
     if let Some(text) = given.content_md5 {
@@ -220,10 +253,7 @@ fn check(received: &Received, payload: &Payload, given: &Given<'_>) -> S3Result<
     if let Payload::Whole(expected) = payload
         && received.sha256.as_ref() != Some(expected)
     {
-        let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
-        let mut error = S3Error::with_message(code, "the data's SHA-256 is not that of x-amz-content-sha256");
-        error.set_status_code(StatusCode::BAD_REQUEST);
-        return Err(error);
+        return Err(sha256_mismatch());
     }
     let expected = given.checksum.as_ref().map(|(_, value)| value).or(received.trailer.as_ref());
     if expected.is_some() && expected != received.checksum.as_ref() {

@@ -4,6 +4,7 @@ use super::Api;
 use super::common::{now, timestamp};
 use crate::store::StoreError;
 use crate::store::record::Bucket;
+use crate::users::Right;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
@@ -23,6 +24,16 @@ pub async fn create(
     super::absent::only_owners(input.acl.as_ref().map(BucketCannedACL::as_str), granted)?;
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(s3_error!(NotImplemented, "objects have no locks"));
+    }
+    let ownership = input.object_ownership.as_ref().map(ObjectOwnership::as_str);
+    if ownership.is_some_and(|ownership| ownership != ObjectOwnership::BUCKET_OWNER_ENFORCED) {
+        return Err(s3_error!(NotImplemented, "objects are their bucket's owner's: BucketOwnerEnforced"));
+    }
+    let configuration = input.create_bucket_configuration.as_ref();
+    if configuration
+        .is_some_and(|configuration| configuration.bucket.is_some() || configuration.location.is_some())
+    {
+        return Err(s3_error!(NotImplemented, "there are no directory buckets"));
     }
     let name = request.input.bucket;
     let bucket = Bucket { created: now(), owner: owner.clone(), ..Bucket::default() };
@@ -64,25 +75,44 @@ pub async fn location(
     Ok(S3Response::new(GetBucketLocationOutput::default()))
 }
 
-/// All buckets.
+/// Most buckets of a page. S3's own limit.
+const PAGE_MAX: i32 = 10_000;
+
+/// The buckets that the user may read, by pages where the client wants some.
 pub async fn list(
     api: &Api,
     request: S3Request<ListBucketsInput>,
 ) -> S3Result<S3Response<ListBucketsOutput>> {
-    let prefix = request.input.prefix.as_deref().unwrap_or_default();
-    let buckets = api.store.buckets()?.into_iter().filter(|(name, _)| name.starts_with(prefix));
-    let buckets = buckets.map(|(name, bucket)| s3s::dto::Bucket {
+    let input = request.input;
+    let rights = api.access.rights(request.credentials.as_ref());
+    let max = input.max_buckets.unwrap_or(PAGE_MAX);
+    if !(1..=PAGE_MAX).contains(&max) {
+        return Err(s3_error!(InvalidArgument, "max-buckets is 1 to {PAGE_MAX}"));
+    }
+    let after = input.continuation_token.as_deref().map(super::list::after_token).transpose()?;
+    let prefix = input.prefix.as_deref().unwrap_or_default();
+    let here = input.bucket_region.as_deref().is_none_or(|region| region == REGION);
+    let listed = |name: &str| {
+        here && name.starts_with(prefix)
+            && after.as_deref().is_none_or(|after| name > after)
+            && rights.on(name) >= Right::Read
+    };
+    let mut buckets: Vec<_> = api.store.buckets()?.into_iter().filter(|(name, _)| listed(name)).collect();
+    let more = buckets.len() > max as usize;
+    buckets.truncate(max as usize);
+    let next = buckets.last().filter(|_| more).map(|(name, _)| super::list::token(name));
+    let buckets = buckets.into_iter().map(|(name, bucket)| s3s::dto::Bucket {
         name: Some(name),
         creation_date: Some(timestamp(bucket.created)),
-        ..Default::default()
+        bucket_region: Some(REGION.to_string()),
     });
     let id = request.credentials.map(|credentials| credentials.access_key);
     let owner = Owner { id: id.clone(), display_name: id };
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(buckets.collect()),
         owner: Some(owner),
-        prefix: request.input.prefix,
-        ..Default::default()
+        prefix: input.prefix,
+        continuation_token: next,
     }))
 }
 

@@ -213,6 +213,10 @@ impl From<StoreError> for S3Error {
             StoreError::NoSuchUpload => s3_error!(NoSuchUpload),
             StoreError::ConditionFailed => s3_error!(PreconditionFailed),
             StoreError::NoSpace => full(),
+            StoreError::InvalidPart(number) => {
+                s3_error!(InvalidPart, "part {number} is not there, or was replaced")
+            }
+            StoreError::Stopped(_) | StoreError::Closed => s3_error!(ServiceUnavailable, "{error}"),
             _ => {
                 tracing::error!(%error, "the store");
                 s3_error!(InternalError, "{error}")

@@ -4,11 +4,11 @@ use super::Api;
 use super::absent::refuse_what_is_not;
 use super::common::{checksum_out, checksum_type, etag, headers_of, hex, now, readable};
 use super::get::{Conditions, pieces};
-use super::put::{asked_of, customer_of, encryption_out};
+use super::put::{asked_of, condition, customer_of, encryption_out, place_of};
 use crate::path::Intake;
-use crate::rest::{self, Asked, Key};
+use crate::rest::{self, Asked, Key, Place, Veil};
+use crate::store::Draft;
 use crate::store::record::{Checksum, Headers, Object, Part, Rest, Segment};
-use crate::store::{Condition, Draft, StoreError};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
@@ -76,7 +76,7 @@ impl From<'_> {
         }
     }
 
-    /// Copies to a data file: what is there then.
+    /// Copies to a data file: what is there then, with its digests unveiled.
     async fn copy(
         &self,
         api: &Api,
@@ -91,15 +91,18 @@ impl From<'_> {
             if range.end - range.start > super::body::PUT_MAX {
                 return Err(s3_error!(EntityTooLarge, "a copy of so much goes in parts"));
             }
-            let old = api.keys.for_old(&object.rest, &self.asked)?;
+            let (bucket, name) = self.place()?;
+            let old = api.keys.for_old(Place { bucket, key: name }, &object.rest, &self.asked)?;
             // Damage is not to be copied and called sound. The digest of one whole segment is computed for the copy anyway.
             let one = (object.segments.len() == 1 && range == (0..object.size)).then(|| &object.segments[0]);
-            let pieces = match pieces(api, &object, &range, old.as_ref(), one.is_none()) {
+            let pieces = match pieces(api, self.place()?, &object, &range, old.as_ref(), one.is_none()) {
                 Ok(pieces) => pieces,
-                Err(StoreError::NotFound) => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    super::get::broken(api, Place { bucket, key: name }, &object, error).await?;
+                    continue;
+                }
             };
-            let draft = api.store.draft()?;
+            let draft = api.store.draft_for(super::body::room(rest, range.end - range.start))?;
             let intake = Intake {
                 checksum,
                 compression: rest.compression,
@@ -114,7 +117,8 @@ impl From<'_> {
                 }
                 Err(error) => return Err(super::body::failure(&error)),
             };
-            if one.is_some_and(|segment| segment.md5 != copied.md5) {
+            let veil = Veil::of(&object.rest, old.as_ref())?;
+            if one.is_some_and(|segment| veil.segment(segment).md5 != copied.md5) {
                 return Err(self.damaged(api, &object, "its digest is another").await);
             }
             let value = copied.checksum.zip(checksum);
@@ -139,6 +143,15 @@ impl From<'_> {
     }
 }
 
+/// What a directive says: what is in the request replaces what the source has.
+fn replaces(directive: Option<&str>) -> S3Result<bool> {
+    match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(other) => Err(s3_error!(InvalidArgument, "a directive is COPY or REPLACE, not {other}")),
+    }
+}
+
 /// Copies an object. It has one part then, and the MD5 of its data for an ETag.
 pub async fn object(
     api: &Api,
@@ -147,10 +160,11 @@ pub async fn object(
     let input = &request.input;
     let bucket = super::buckets::exists(api, &input.bucket)?;
     refuse_what_is_not!(input);
+    let condition = condition(&request.headers)?;
     let from = from_of!(input, None);
-    let replaces = input.metadata_directive.as_ref().is_some_and(|word| word.as_str() == "REPLACE");
-    let replaces_tags = input.tagging_directive.as_ref().is_some_and(|word| word.as_str() == "REPLACE");
-    if from.place()? == (input.bucket.as_str(), input.key.as_str()) && !replaces && !replaces_tags {
+    let replaces_headers = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
+    let replaces_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
+    if from.place()? == (input.bucket.as_str(), input.key.as_str()) && !replaces_headers && !replaces_tags {
         let same = input.server_side_encryption.is_none() && input.sse_customer_key.is_none();
         if same && input.storage_class.is_none() {
             return Err(s3_error!(
@@ -161,20 +175,22 @@ pub async fn object(
     }
     let given: Headers = headers_of!(input);
     let tags = super::tags::from_header(input.tagging.as_deref())?;
-    let (rest, key) = api.keys.for_new(bucket.rest, &asked_of!(input))?;
+    let (rest, key) = api.keys.for_new(place_of!(input), bucket.rest, &asked_of!(input))?;
     let wanted =
         input.checksum_algorithm.as_ref().map(|name| super::common::algorithm(name.as_str())).transpose()?;
     let before = from.object(api)?;
     let checksum = wanted.or(before.checksum.as_ref().map(|checksum| checksum.algorithm));
     let (old, draft, segment) = from.copy(api, &rest, key.as_ref(), checksum).await?;
+    let veil = Veil::of(&rest, key.as_ref())?;
+    let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
     let object = Object {
         size: segment.size,
         etag: hex(&segment.md5),
         modified: now(),
-        checksum: segment.checksum.clone(),
+        checksum: veil.object(checksum.as_ref()),
         in_parts: false,
         rest,
-        headers: if replaces { given } else { old.headers },
+        headers: if replaces_headers { given } else { old.headers },
         tags: if replaces_tags { tags } else { old.tags },
         quarantined: None,
         segments: if segment.size > 0 { vec![segment] } else { Vec::new() },
@@ -182,14 +198,14 @@ pub async fn object(
     let mut result = CopyObjectResult {
         e_tag: Some(etag(&object.etag)),
         last_modified: Some(super::common::timestamp(object.modified)),
-        checksum_type: object.checksum.as_ref().map(checksum_type),
+        checksum_type: checksum.as_ref().map(checksum_type),
         ..Default::default()
     };
-    checksum_out!(result, &object.checksum);
+    checksum_out!(result, &checksum);
     let mut output = CopyObjectOutput { copy_object_result: Some(result), ..Default::default() };
     encryption_out!(output, &object.rest);
     let drafts = if object.segments.is_empty() { Vec::new() } else { vec![draft] };
-    api.store.put(&input.bucket, &input.key, object, drafts, Condition::None).await?;
+    api.store.put(&input.bucket, &input.key, object, drafts, condition).await?;
     Ok(S3Response::new(output))
 }
 
@@ -201,17 +217,17 @@ pub async fn part(
     let input = &request.input;
     let number = super::multipart::number(input.part_number)?;
     let upload = super::multipart::upload(api, &input.bucket, &input.key, &input.upload_id)?;
-    let key = api.keys.for_old(&upload.rest, &customer_of!(input))?;
+    let key = api.keys.for_old(place_of!(input), &upload.rest, &customer_of!(input))?;
     let from = from_of!(input, input.copy_source_range.as_deref());
     let checksum = upload.checksum.map(|(algorithm, _)| algorithm);
     let (_, draft, segment) = from.copy(api, &upload.rest, key.as_ref(), checksum).await?;
-    let part = Part { modified: now(), segment };
+    let part = Part { modified: now(), segment: Veil::of(&upload.rest, key.as_ref())?.segment(&segment) };
     let mut result = CopyPartResult {
         e_tag: Some(etag(&hex(&part.segment.md5))),
         last_modified: Some(super::common::timestamp(part.modified)),
         ..Default::default()
     };
-    checksum_out!(result, &part.segment.checksum);
+    checksum_out!(result, &segment.checksum);
     let mut output = UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() };
     encryption_out!(output, &upload.rest);
     api.store.put_part(&input.bucket, &input.key, &input.upload_id, number, part, draft).await?;

@@ -1,26 +1,38 @@
 //! DeleteObject and DeleteObjects.
 
 use super::Api;
+use super::put::condition;
+use crate::store::Condition;
 use s3s::dto::*;
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 /// Most keys of one request. S3's own limit.
 const KEYS_MAX: usize = 1000;
 
-/// Takes an object away. That there was none is no error.
+/// Takes an object away. That there was none is no error, unless there was to be one.
 pub async fn one(
     api: &Api,
     request: S3Request<DeleteObjectInput>,
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
+    let condition = condition(&request.headers)?;
     let input = request.input;
-    if input.version_id.is_some_and(|version| version != "null") {
-        return Err(s3_error!(NotImplemented, "there are no versions"));
+    super::get::only_version(input.version_id.as_deref())?;
+    for done in api.store.delete_if(&input.bucket, vec![(input.key, condition)]).await? {
+        done?;
     }
-    if input.if_match.is_some() {
-        return Err(s3_error!(NotImplemented, "a deletion has no conditions"));
-    }
-    api.store.delete(&input.bucket, vec![input.key]).await?;
     Ok(S3Response::new(DeleteObjectOutput::default()))
+}
+
+/// What a deletion of many says of one.
+fn condition_of(object: &ObjectIdentifier) -> S3Result<Condition> {
+    super::get::only_version(object.version_id.as_deref())?;
+    if object.last_modified_time.is_some() || object.size.is_some() {
+        return Err(s3_error!(NotImplemented, "the condition of a deletion is an ETag"));
+    }
+    Ok(object.e_tag.as_ref().map_or(Condition::None, |etag| match etag.value() {
+        "*" => Condition::Present,
+        value => Condition::Matches(value.to_string()),
+    }))
 }
 
 /// Takes objects away.
@@ -33,22 +45,34 @@ pub async fn many(
     if objects.len() > KEYS_MAX {
         return Err(s3_error!(MalformedXML, "a request deletes {KEYS_MAX} objects at most"));
     }
-    let (versions, plain): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| {
-        object.version_id.as_ref().is_some_and(|version| version != "null") || object.e_tag.is_some()
-    });
-    let keys: Vec<String> = plain.into_iter().map(|object| object.key).collect();
-    api.store.delete(&input.bucket, keys.clone()).await?;
+    let (mut keys, mut errors) = (Vec::new(), Vec::new());
+    for object in objects {
+        match condition_of(&object) {
+            Ok(condition) => keys.push((object.key, condition)),
+            Err(error) => errors.push(refused(object.key, &error)),
+        }
+    }
+    let done = api.store.delete_if(&input.bucket, keys.clone()).await?;
+    let mut deleted = Vec::new();
+    for ((key, _), done) in keys.into_iter().zip(done) {
+        match done {
+            Ok(_) => deleted.push(DeletedObject { key: Some(key), ..Default::default() }),
+            Err(error) => errors.push(refused(key, &error.into())),
+        }
+    }
     let quiet = input.delete.quiet.unwrap_or(false);
-    let deleted = keys.into_iter().map(|key| DeletedObject { key: Some(key), ..Default::default() });
-    let errors = versions.into_iter().map(|object| Error {
-        code: Some("NotImplemented".to_string()),
-        key: Some(object.key),
-        message: Some("there are no versions, and no conditions of a deletion".to_string()),
-        version_id: object.version_id,
-    });
     Ok(S3Response::new(DeleteObjectsOutput {
-        deleted: (!quiet).then(|| deleted.collect()),
-        errors: Some(errors.collect()),
+        deleted: (!quiet).then_some(deleted),
+        errors: Some(errors),
         ..Default::default()
     }))
+}
+
+fn refused(key: String, error: &S3Error) -> Error {
+    Error {
+        code: Some(error.code().as_str().to_string()),
+        key: Some(key),
+        message: error.message().map(str::to_string),
+        version_id: None,
+    }
 }

@@ -2,14 +2,14 @@
 
 use super::Api;
 use super::common::{checksum_out, checksum_type, etag, matches, metadata_out, readable, seconds, timestamp};
-use super::put::{customer_of, encryption_out};
+use super::put::{customer_of, encryption_out, place_of};
 use crate::connection::{Exchange, Status};
-use crate::path::{Piece, plain};
-use crate::rest::Key;
+use crate::path::{Data, Piece, plain};
+use crate::rest::{Key, Place, Veil};
 use crate::store::StoreError;
 use crate::store::record::{Compression, Object, Segment};
 use dcs::{Op, Operator};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use s3s::dto::{
     Checksum, ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
     GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart,
@@ -65,6 +65,14 @@ fn not_modified(object: &Object) -> S3Error {
     error
 }
 
+/// If-Range: a range is wanted of the object that the client has the rest of, and everything of any other (RFC 9110 section 13.1.5).
+fn still(object: &Object, headers: &HeaderMap) -> bool {
+    let Some(wanted) = headers.get(http::header::IF_RANGE) else { return true };
+    let etag = etag(&object.etag).to_http_header();
+    let modified = super::common::http_date(&timestamp(object.modified));
+    etag.is_ok_and(|etag| etag == *wanted) || modified.as_bytes() == wanted.as_bytes()
+}
+
 /// Which of an object's bytes are asked for, and whether that is a part of them.
 fn range_of(
     object: &Object,
@@ -110,34 +118,42 @@ fn range_of(
 /// A data file is gone or damaged.
 pub fn pieces(
     api: &Api,
+    place: (&str, &str),
     object: &Object,
     range: &Range<u64>,
     key: Option<&Key>,
     verify: bool,
 ) -> Result<Vec<Piece>, StoreError> {
-    let mut pieces = Vec::new();
+    let mut wanted = Vec::new();
     let mut begin = 0;
     for segment in &object.segments {
         let end = begin + segment.size;
-        let wanted = range.start.max(begin)..range.end.min(end);
-        if wanted.start < wanted.end {
-            let inner = wanted.start - begin..wanted.end - begin;
-            pieces.push(piece(api, object, segment, inner, key, verify)?);
+        let inner = range.start.max(begin)..range.end.min(end);
+        if inner.start < inner.end {
+            wanted.push((segment, inner.start - begin..inner.end - begin));
         }
         begin = end;
     }
-    Ok(pieces)
+    let data: Vec<Data> = match wanted.as_slice() {
+        [(segment, _)] => vec![Data::Open(Arc::new(api.store.open_segment(segment)?))],
+        // There may be ten thousand: they are opened one after the other.
+        many => {
+            let segments: Vec<_> = many.iter().map(|(segment, _)| *segment).collect();
+            api.store.hold(place, object, &segments)?.into_iter().map(Data::Held).collect()
+        }
+    };
+    let pieces = wanted.into_iter().zip(data);
+    pieces.map(|((segment, wanted), data)| piece(data, object, segment, wanted, key, verify)).collect()
 }
 
 fn piece(
-    api: &Api,
+    data: Data,
     object: &Object,
     segment: &Segment,
     wanted: Range<u64>,
     key: Option<&Key>,
     verify: bool,
 ) -> Result<Piece, StoreError> {
-    let file = Arc::new(api.store.open_segment(segment)?);
     let length = wanted.end - wanted.start;
     let whole = length == segment.size;
     let compressed = object.rest.compression != Compression::None;
@@ -148,11 +164,13 @@ fn piece(
     let mut chain = plain(object.rest.compression, key, segment.id, from);
     let skip = wanted.start - from;
     if whole && verify {
-        chain.push(Op::Expect { digest: Operator::Md5, value: segment.md5.to_vec() });
+        let md5 =
+            Veil::of(&object.rest, key).map_err(|_| StoreError::Invalid("no key"))?.segment(segment).md5;
+        chain.push(Op::Expect { digest: Operator::Md5, value: md5.to_vec() });
     } else if skip > 0 || (compressed && !whole) {
         chain.push(Op::Slice { skip, take: length });
     }
-    Ok(Piece { file, segment: segment.id, range: from..to, chain, length })
+    Ok(Piece { data, segment: segment.id, range: from..to, chain, length })
 }
 
 /// What an input has of conditions.
@@ -192,16 +210,21 @@ macro_rules! object_out {
 /// Gets an object: its data are the engine's to send.
 pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let input = &request.input;
+    only_version(input.version_id.as_deref())?;
     // An object that is replaced between the look-up and the opening of its files is looked up again.
     for _ in 0..8 {
         let object = find(api, &input.bucket, &input.key)?;
-        let key = api.keys.for_old(&object.rest, &customer_of!(input))?;
+        let key = api.keys.for_old(place_of!(input), &object.rest, &customer_of!(input))?;
         conditions_of!(input).check(&object)?;
-        let (range, partial) = range_of(&object, input.range, input.part_number)?;
-        let pieces = match pieces(api, &object, &range, key.as_ref(), api.verify) {
+        let asked = input.range.filter(|_| still(&object, &request.headers));
+        let (range, partial) = range_of(&object, asked, input.part_number)?;
+        let place = (input.bucket.as_str(), input.key.as_str());
+        let pieces = match pieces(api, place, &object, &range, key.as_ref(), api.verify) {
             Ok(pieces) => pieces,
-            Err(StoreError::NotFound) => continue,
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                broken(api, place_of!(input), &object, error).await?;
+                continue;
+            }
         };
         let exchange = request.extensions.get::<Arc<Exchange>>();
         let exchange = exchange.ok_or_else(|| s3_error!(InternalError, "a request without a connection"))?;
@@ -215,8 +238,9 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         object_out!(output, object);
         let wants_checksum = input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == "ENABLED");
         if wants_checksum && !partial {
-            checksum_out!(output, &object.checksum);
-            output.checksum_type = object.checksum.as_ref().map(checksum_type);
+            let checksum = Veil::of(&object.rest, key.as_ref())?.object(object.checksum.as_ref());
+            checksum_out!(output, &checksum);
+            output.checksum_type = checksum.as_ref().map(checksum_type);
         }
         let mut response = S3Response::new(output);
         if partial {
@@ -226,6 +250,27 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         return Ok(response);
     }
     Err(s3_error!(SlowDown, "the object is replaced too often to be read"))
+}
+
+/// An object whose data files could not be opened: nothing is wrong where it was replaced meanwhile.
+///
+/// # Errors
+///
+/// A file is lost, or has another length: nobody reads the object any more.
+pub async fn broken(api: &Api, place: Place<'_>, object: &Object, error: StoreError) -> S3Result<()> {
+    let reason = match &error {
+        StoreError::NotFound => "missing: a data file is not there".to_string(),
+        StoreError::Damaged(why) => format!("wrong-length: {why}"),
+        _ => return Err(error.into()),
+    };
+    let now = api.store.object(place.bucket, place.key)?;
+    let Some(segment) =
+        object.segments.first().filter(|_| now.is_some_and(|now| now.segments == object.segments))
+    else {
+        return Ok(());
+    };
+    crate::scrub::quarantine(&api.store, place.bucket, place.key, segment.id, reason.clone()).await;
+    readable(Some(Object { quarantined: Some(reason), ..object.clone() })).map(drop)
 }
 
 fn content_range(range: &Range<u64>, size: u64) -> String {
@@ -248,10 +293,12 @@ fn find(api: &Api, bucket: &str, key: &str) -> S3Result<Object> {
 /// Tells of an object.
 pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
     let input = &request.input;
+    only_version(input.version_id.as_deref())?;
     let object = find(api, &input.bucket, &input.key)?;
-    api.keys.for_old(&object.rest, &customer_of!(input))?;
+    let key = api.keys.for_old(place_of!(input), &object.rest, &customer_of!(input))?;
     conditions_of!(input).check(&object)?;
-    let (range, partial) = range_of(&object, input.range, input.part_number)?;
+    let asked = input.range.filter(|_| still(&object, &request.headers));
+    let (range, partial) = range_of(&object, asked, input.part_number)?;
     let mut output = HeadObjectOutput {
         content_length: i64::try_from(range.end - range.start).ok(),
         parts_count: parts_count(&object, input.part_number),
@@ -259,10 +306,12 @@ pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3
     };
     object_out!(output, object);
     if input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == "ENABLED") && !partial {
-        checksum_out!(output, &object.checksum);
-        output.checksum_type = object.checksum.as_ref().map(checksum_type);
+        let checksum = Veil::of(&object.rest, key.as_ref())?.object(object.checksum.as_ref());
+        checksum_out!(output, &checksum);
+        output.checksum_type = checksum.as_ref().map(checksum_type);
     }
     output.content_range = partial.then(|| content_range(&range, object.size));
+    overridden(input, &mut output);
     let mut response = S3Response::new(output);
     if partial {
         response.extensions.insert(Status(StatusCode::PARTIAL_CONTENT));
@@ -273,13 +322,49 @@ pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3
     Ok(response)
 }
 
+/// Headers that a client asks for by parameters, instead of those of the object. Of a GET, s3s does the same.
+fn overridden(input: &HeadObjectInput, output: &mut HeadObjectOutput) {
+    let instead = |asked: &Option<String>, own: &mut Option<String>| {
+        if asked.is_some() {
+            own.clone_from(asked);
+        }
+    };
+    instead(&input.response_content_type, &mut output.content_type);
+    instead(&input.response_content_encoding, &mut output.content_encoding);
+    instead(&input.response_content_language, &mut output.content_language);
+    instead(&input.response_content_disposition, &mut output.content_disposition);
+    instead(&input.response_cache_control, &mut output.cache_control);
+    if input.response_expires.is_some() {
+        output.expires.clone_from(&input.response_expires);
+    }
+}
+
+/// There are no versions but the one that S3 calls `null`.
+///
+/// # Errors
+///
+/// Another one is asked for.
+pub fn only_version(asked: Option<&str>) -> S3Result<()> {
+    match asked {
+        None | Some("null") => Ok(()),
+        Some(_) => Err(s3_error!(NotImplemented, "there are no versions")),
+    }
+}
+
 /// Tells the attributes of an object that are asked for.
 pub async fn attributes(
     api: &Api,
     request: S3Request<GetObjectAttributesInput>,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     let input = &request.input;
+    only_version(input.version_id.as_deref())?;
     let object = find(api, &input.bucket, &input.key)?;
+    // What a customer's key encrypts only the customer is told of. The server's own is not needed for that.
+    let key = match object.rest.encryption.customer_key_md5() {
+        Some(_) => api.keys.for_old(place_of!(input), &object.rest, &customer_of!(input))?,
+        None => None,
+    };
+    let veil = Veil::of(&object.rest, key.as_ref())?;
     // s3s takes a header's line for a name; it may have several.
     let lines = input.object_attributes.iter();
     let asked: Vec<&str> = lines.flat_map(|line| line.as_str().split(',')).map(str::trim).collect();
@@ -291,18 +376,24 @@ pub async fn attributes(
         storage_class: wants(ObjectAttributes::STORAGE_CLASS).then(|| "STANDARD".to_string().into()),
         ..Default::default()
     };
-    if let Some(found) = object.checksum.as_ref().filter(|_| wants(ObjectAttributes::CHECKSUM)) {
-        let mut checksum = Checksum { checksum_type: Some(checksum_type(found)), ..Default::default() };
-        checksum_out!(checksum, &object.checksum);
+    if let Some(found) = veil.object(object.checksum.as_ref()).filter(|_| wants(ObjectAttributes::CHECKSUM)) {
+        let mut checksum = Checksum { checksum_type: Some(checksum_type(&found)), ..Default::default() };
+        checksum_out!(checksum, Some(&found));
         output.checksum = Some(checksum);
     }
     if object.in_parts && wants(ObjectAttributes::OBJECT_PARTS) {
-        output.object_parts = Some(attributes_of_parts(&object, input.part_number_marker, input.max_parts));
+        output.object_parts =
+            Some(attributes_of_parts(&object, &veil, input.part_number_marker, input.max_parts));
     }
     Ok(S3Response::new(output))
 }
 
-fn attributes_of_parts(object: &Object, marker: Option<i32>, max: Option<i32>) -> GetObjectAttributesParts {
+fn attributes_of_parts(
+    object: &Object,
+    veil: &Veil<'_>,
+    marker: Option<i32>,
+    max: Option<i32>,
+) -> GetObjectAttributesParts {
     let from = usize::try_from(marker.unwrap_or(0)).unwrap_or(0);
     let max = max.unwrap_or(1000).clamp(0, 1000);
     let numbered = object.segments.iter().zip(1..).skip(from).take(max as usize);
@@ -313,7 +404,7 @@ fn attributes_of_parts(object: &Object, marker: Option<i32>, max: Option<i32>) -
                 size: i64::try_from(segment.size).ok(),
                 ..Default::default()
             };
-            checksum_out!(part, &segment.checksum);
+            checksum_out!(part, &veil.segment(segment).checksum);
             part
         })
         .collect();

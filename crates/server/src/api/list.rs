@@ -114,7 +114,7 @@ pub async fn v2(
         contents: Some(objects(&listed, &encoding, input.fetch_owner.unwrap_or(false))),
         common_prefixes: Some(prefixes(&listed.prefixes, &encoding)),
         is_truncated: Some(listed.next.is_some()),
-        next_continuation_token: listed.next.map(|next| URL_SAFE_NO_PAD.encode(next)),
+        next_continuation_token: listed.next.as_deref().map(token),
         key_count: i32::try_from(count).ok(),
         name: Some(input.bucket),
         prefix: Some(encoding.name(&input.prefix.unwrap_or_default())),
@@ -211,8 +211,17 @@ pub async fn uploads(
     }))
 }
 
+/// What a client goes on with behind that name.
+pub fn token(name: &str) -> String {
+    URL_SAFE_NO_PAD.encode(name)
+}
+
 /// The name that a page went up to.
-fn after_token(token: &str) -> S3Result<String> {
+///
+/// # Errors
+///
+/// The token is not of this server.
+pub fn after_token(token: &str) -> S3Result<String> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok();
     let name = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
     name.ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is none of this server's"))

@@ -14,6 +14,7 @@ mod put;
 mod settings;
 mod tags;
 
+use crate::access::Access;
 use crate::path::DataPath;
 use crate::rest::Keys;
 use crate::store::Store;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 /// What the operations work on.
 pub struct Api {
+    pub(crate) access: Access,
     pub(crate) store: Arc<Store>,
     pub(crate) path: Arc<DataPath>,
     pub(crate) keys: Keys,

@@ -4,8 +4,10 @@ use super::Api;
 use super::absent::refuse_what_is_not;
 use super::body::{self, Given};
 use super::common::{self, checksum_out, checksum_type, etag, headers_of, hex, now, timestamp};
-use super::put::{asked_of, checksum_of, condition, customer_of, encryption_out};
-use crate::store::record::{Algorithm, Checksum, Object, Part, Segment, Upload};
+use super::put::{asked_of, checksum_of, condition, customer_of, encryption_out, place_of};
+use crate::rest::{Key, Veil};
+use crate::store::StoreError;
+use crate::store::record::{Algorithm, Checksum, Object, Part, Rest, Segment, Upload};
 use md5::{Digest, Md5};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -42,7 +44,7 @@ pub async fn create(
     let input = &request.input;
     let bucket = super::buckets::exists(api, &input.bucket)?;
     refuse_what_is_not!(input);
-    let (rest, _) = api.keys.for_new(bucket.rest, &asked_of!(input))?;
+    let (rest, _) = api.keys.for_new(place_of!(input), bucket.rest, &asked_of!(input))?;
     let algorithm =
         input.checksum_algorithm.as_ref().map(|name| common::algorithm(name.as_str())).transpose()?;
     let checksum = algorithm.map(|algorithm| kind(algorithm, input.checksum_type.as_ref())).transpose()?;
@@ -94,7 +96,7 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
     let input = &request.input;
     let number = number(input.part_number)?;
     let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
-    let key = api.keys.for_old(&upload.rest, &customer_of!(input))?;
+    let key = api.keys.for_old(place_of!(input), &upload.rest, &customer_of!(input))?;
     let given = Given {
         content_md5: input.content_md5.as_deref(),
         checksum: checksum_of!(input),
@@ -105,9 +107,9 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
     if wanted.is_some() && wanted != segment.checksum.as_ref().map(|checksum| checksum.algorithm) {
         return Err(s3_error!(InvalidRequest, "the part's checksum is of another kind than the upload's"));
     }
-    let part = Part { modified: now(), segment };
+    let part = Part { modified: now(), segment: Veil::of(&upload.rest, key.as_ref())?.segment(&segment) };
     let mut output = UploadPartOutput { e_tag: Some(etag(&hex(&part.segment.md5))), ..Default::default() };
-    checksum_out!(output, &part.segment.checksum);
+    checksum_out!(output, &segment.checksum);
     encryption_out!(output, &upload.rest);
     api.store.put_part(&input.bucket, &input.key, &input.upload_id, number, part, draft).await?;
     Ok(S3Response::new(output))
@@ -124,6 +126,12 @@ pub async fn parts(api: &Api, request: S3Request<ListPartsInput>) -> S3Result<S3
     let truncated = parts.len() > max as usize;
     parts.truncate(max as usize);
     let next = parts.last().map(|(number, _)| i32::from(*number)).filter(|_| truncated);
+    // Who does not send the customer's key is told of no checksums.
+    let key = match customer_of!(input) {
+        asked if asked.customer_key.is_some() => api.keys.for_old(place_of!(input), &upload.rest, &asked)?,
+        _ => None,
+    };
+    let veil = Veil::of(&upload.rest, key.as_ref()).ok();
     let parts = parts.into_iter().map(|(number, part)| {
         let mut listed = s3s::dto::Part {
             part_number: Some(number.into()),
@@ -132,7 +140,9 @@ pub async fn parts(api: &Api, request: S3Request<ListPartsInput>) -> S3Result<S3
             last_modified: Some(timestamp(part.modified)),
             ..Default::default()
         };
-        checksum_out!(listed, &part.segment.checksum);
+        if let Some(veil) = &veil {
+            checksum_out!(listed, &veil.segment(&part.segment).checksum);
+        }
         listed
     });
     Ok(S3Response::new(ListPartsOutput {
@@ -158,18 +168,17 @@ pub async fn complete(
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let input = &request.input;
-    let condition = condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
-    let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
+    let condition = condition(&request.headers)?;
     let named = input.multipart_upload.as_ref().and_then(|parts| parts.parts.as_deref()).unwrap_or_default();
-    let parts = chosen(api, input, named)?;
+    let Some(upload) = api.store.upload(&input.bucket, &input.key, &input.upload_id)? else {
+        return again(api, input, named).map(S3Response::new);
+    };
+    let there = Parts::of(api, input, &upload)?;
+    let parts = there.chosen(named)?;
     let segments: Vec<Segment> = parts.iter().map(|(_, part)| part.segment.clone()).collect();
-    let checksum = upload.checksum.map(|checksum| combined(checksum, &segments)).transpose()?;
-    if let Some((algorithm, given)) = checksum_of!(input) {
-        let same = checksum.as_ref().is_some_and(|made| made.algorithm == algorithm && made.value == given);
-        if !same {
-            return Err(s3_error!(BadDigest, "the object's checksum is not the one that was given"));
-        }
-    }
+    let checksum =
+        upload.checksum.map(|checksum| combined(checksum, &there.unveiled(&segments)?)).transpose()?;
+    check_given(input, checksum.as_ref())?;
     let object = Object {
         size: segments.iter().map(|segment| segment.size).sum(),
         etag: etag_of(&segments),
@@ -179,7 +188,7 @@ pub async fn complete(
         rest: upload.rest,
         headers: upload.headers,
         tags: upload.tags,
-        checksum,
+        checksum: there.veiled(checksum.as_ref())?,
         quarantined: None,
     };
     if input.mpu_object_size.is_some_and(|size| u64::try_from(size) != Ok(object.size)) {
@@ -190,55 +199,146 @@ pub async fn complete(
         key: Some(input.key.clone()),
         e_tag: Some(etag(&object.etag)),
         location: Some(format!("/{}/{}", input.bucket, input.key)),
-        checksum_type: object.checksum.as_ref().map(checksum_type),
+        checksum_type: checksum.as_ref().map(checksum_type),
         ..Default::default()
     };
-    checksum_out!(output, &object.checksum);
-    if matches!(object.rest.encryption, crate::store::record::Encryption::Managed { .. }) {
+    checksum_out!(output, &checksum);
+    if object.rest.encryption.is_managed() {
         output.server_side_encryption = Some("AES256".to_string().into());
     }
     let numbers = parts.iter().map(|(number, _)| *number).collect();
     let store = &api.store;
-    store.complete(&input.bucket, &input.key, &input.upload_id, numbers, object, condition).await?;
-    Ok(S3Response::new(output))
+    match store.complete(&input.bucket, &input.key, &input.upload_id, numbers, object, condition).await {
+        // The same was asked for twice at a time.
+        Err(StoreError::NoSuchUpload) => again(api, input, named).map(S3Response::new),
+        done => done.map(|()| S3Response::new(output)).map_err(Into::into),
+    }
 }
 
-/// The parts that a request names, which must be those that are there.
-fn chosen(
+/// Compares the object's checksum with the one that a request gives, which says of how many parts it is where it is of theirs.
+fn check_given(input: &CompleteMultipartUploadInput, made: Option<&Checksum>) -> S3Result<()> {
+    let count = made.and_then(|made| made.parts).map(|parts| format!("-{parts}")).unwrap_or_default();
+    let without = |given: &Option<String>| {
+        given.as_ref().map(|text| text.strip_suffix(&count).unwrap_or(text).to_string())
+    };
+    let given = [
+        (Algorithm::Crc32, without(&input.checksum_crc32)),
+        (Algorithm::Crc32c, without(&input.checksum_crc32c)),
+        (Algorithm::Crc64Nvme, without(&input.checksum_crc64nvme)),
+        (Algorithm::Sha1, without(&input.checksum_sha1)),
+        (Algorithm::Sha256, without(&input.checksum_sha256)),
+    ];
+    let given = common::checksum_in(given.each_ref().map(|(algorithm, text)| (*algorithm, text.as_deref())))?;
+    let same =
+        |(algorithm, value)| made.is_some_and(|made| made.algorithm == algorithm && made.value == value);
+    if given.is_some_and(|given| !same(given)) {
+        return Err(s3_error!(BadDigest, "the object's checksum is not the one that was given"));
+    }
+    let asked = input.checksum_type.as_ref().map(ChecksumType::as_str);
+    if asked.is_some_and(|asked| made.is_none_or(|made| checksum_type(made).as_str() != asked)) {
+        return Err(s3_error!(InvalidRequest, "the upload's checksum is of another type"));
+    }
+    Ok(())
+}
+
+/// A client that did not get the answer asks again, and gets it: the object is still the one that the upload made, of the parts that
+/// the client names.
+fn again(
     api: &Api,
     input: &CompleteMultipartUploadInput,
     named: &[CompletedPart],
-) -> S3Result<Vec<(u16, Part)>> {
-    if named.is_empty() {
-        return Err(s3_error!(MalformedXML, "an upload is completed with one part at least"));
+) -> S3Result<CompleteMultipartUploadOutput> {
+    let (bucket, key) = (&input.bucket, &input.key);
+    let object = match api.store.is_of_upload(bucket, key, &input.upload_id)? {
+        true => api.store.object(bucket, key)?,
+        false => None,
+    };
+    let object = object.ok_or_else(|| s3_error!(NoSuchUpload))?;
+    let tags = named.iter().map(|part| part.e_tag.as_ref().map(ETag::value).unwrap_or_default().to_string());
+    if !tags.eq(object.segments.iter().map(|segment| hex(&segment.md5))) {
+        return Err(s3_error!(NoSuchUpload));
     }
-    let number_of = |part: &CompletedPart| part.part_number.unwrap_or(0);
-    if named.windows(2).any(|two| number_of(&two[0]) >= number_of(&two[1])) {
-        return Err(s3_error!(InvalidPartOrder));
+    let managed = object.rest.encryption.is_managed();
+    Ok(CompleteMultipartUploadOutput {
+        bucket: Some(bucket.clone()),
+        key: Some(key.clone()),
+        e_tag: Some(etag(&object.etag)),
+        location: Some(format!("/{bucket}/{key}")),
+        server_side_encryption: managed.then(|| "AES256".to_string().into()),
+        ..Default::default()
+    })
+}
+
+/// The parts of an upload that is to be completed, and the key that their digests are veiled with.
+struct Parts {
+    rest: Rest,
+    key: Option<Key>,
+    parts: Vec<(u16, Part)>,
+}
+
+impl Parts {
+    fn of(api: &Api, input: &CompleteMultipartUploadInput, upload: &Upload) -> S3Result<Parts> {
+        let parts = api.store.parts(&input.bucket, &input.key, &input.upload_id, 0, PARTS_MAX as usize)?;
+        // The key is not needed for what has no checksums.
+        let key = match customer_of!(input) {
+            asked if asked.customer_key.is_some() => {
+                api.keys.for_old(place_of!(input), &upload.rest, &asked)?
+            }
+            _ => None,
+        };
+        Ok(Parts { rest: upload.rest.clone(), key, parts })
     }
-    let there = api.store.parts(&input.bucket, &input.key, &input.upload_id, 0, PARTS_MAX as usize)?;
-    let mut chosen: Vec<(u16, Part)> = Vec::with_capacity(named.len());
-    for (at, part) in named.iter().enumerate() {
-        let number = number(number_of(part))?;
+
+    fn veil(&self) -> S3Result<Veil<'_>> {
+        Veil::of(&self.rest, self.key.as_ref())
+    }
+
+    fn unveiled(&self, segments: &[Segment]) -> S3Result<Vec<Segment>> {
+        let veil = self.veil()?;
+        Ok(segments.iter().map(|segment| veil.segment(segment)).collect())
+    }
+
+    fn veiled(&self, checksum: Option<&Checksum>) -> S3Result<Option<Checksum>> {
+        checksum.map_or(Ok(None), |checksum| Ok(self.veil()?.object(Some(checksum))))
+    }
+
+    /// The parts that a request names, which must be those that are there.
+    fn chosen(&self, named: &[CompletedPart]) -> S3Result<Vec<(u16, Part)>> {
+        if named.is_empty() {
+            return Err(s3_error!(MalformedXML, "an upload is completed with one part at least"));
+        }
+        let number_of = |part: &CompletedPart| part.part_number.unwrap_or(0);
+        if named.windows(2).any(|two| number_of(&two[0]) >= number_of(&two[1])) {
+            return Err(s3_error!(InvalidPartOrder));
+        }
+        let mut chosen: Vec<(u16, Part)> = Vec::with_capacity(named.len());
+        for (at, part) in named.iter().enumerate() {
+            let number = number(number_of(part))?;
+            let found = self.one(number, part)?;
+            if found.segment.size < PART_MIN && at + 1 < named.len() {
+                return Err(s3_error!(EntityTooSmall, "part {number} has less than {PART_MIN} bytes"));
+            }
+            chosen.push((number, found.clone()));
+        }
+        Ok(chosen)
+    }
+
+    fn one(&self, number: u16, named: &CompletedPart) -> S3Result<&Part> {
         let invalid = || s3_error!(InvalidPart, "part {number} is not there, or is another one");
-        let found = there.binary_search_by_key(&number, |(number, _)| *number).map_err(|_| invalid())?;
-        let (_, found) = &there[found];
-        let tag = part.e_tag.as_ref().map(ETag::value).unwrap_or_default();
+        let found = self.parts.binary_search_by_key(&number, |(number, _)| *number);
+        let (_, found) = &self.parts[found.map_err(|_| invalid())?];
+        let tag = named.e_tag.as_ref().map(ETag::value).unwrap_or_default();
         if tag != hex(&found.segment.md5) {
             return Err(invalid());
         }
-        if let Some((algorithm, given)) = checksum_of!(part) {
-            let same = found.segment.checksum.as_ref();
-            if !same.is_some_and(|made| made.algorithm == algorithm && made.value == given) {
+        if let Some((algorithm, given)) = checksum_of!(named) {
+            let made = self.veil()?.segment(&found.segment).checksum;
+            if !made.is_some_and(|made| made.algorithm == algorithm && made.value == given) {
                 return Err(invalid());
             }
         }
-        if found.segment.size < PART_MIN && at + 1 < named.len() {
-            return Err(s3_error!(EntityTooSmall, "part {number} has less than {PART_MIN} bytes"));
-        }
-        chosen.push((number, found.clone()));
+        Ok(found)
     }
-    Ok(chosen)
 }
 
 /// MD5 of the parts' MD5s, and how many they are.

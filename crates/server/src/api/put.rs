@@ -4,27 +4,35 @@ use super::Api;
 use super::absent::refuse_what_is_not;
 use super::body::{self, Given};
 use super::common::{checksum_out, checksum_type, etag, headers_of, hex, now};
+use crate::rest::Veil;
 use crate::store::Condition;
 use crate::store::record::Object;
+use http::HeaderMap;
+use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 use s3s::dto::{ETagCondition, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 /// What an output says of encryption.
 macro_rules! encryption_out {
     ($output:expr, $rest:expr) => {
-        match &$rest.encryption {
-            crate::store::record::Encryption::None => {}
-            crate::store::record::Encryption::Managed { .. } => {
-                $output.server_side_encryption = Some("AES256".to_string().into());
-            }
-            crate::store::record::Encryption::Customer { key_md5, .. } => {
-                $output.sse_customer_algorithm = Some("AES256".to_string());
-                $output.sse_customer_key_md5 = Some(key_md5.clone());
-            }
+        if $rest.encryption.is_managed() {
+            $output.server_side_encryption = Some("AES256".to_string().into());
+        }
+        if let Some(key_md5) = $rest.encryption.customer_key_md5() {
+            $output.sse_customer_algorithm = Some("AES256".to_string());
+            $output.sse_customer_key_md5 = Some(key_md5.to_string());
         }
     };
 }
 pub(crate) use encryption_out;
+
+/// Where an input's object is.
+macro_rules! place_of {
+    ($input:expr) => {
+        crate::rest::Place { bucket: &$input.bucket, key: &$input.key }
+    };
+}
+pub(crate) use place_of;
 
 /// What an input says of encryption.
 macro_rules! asked_of {
@@ -70,18 +78,21 @@ pub(crate) use checksum_of;
 ///
 /// # Errors
 ///
-/// S3 knows `*` only for If-None-Match.
-pub fn condition(
-    if_match: Option<&ETagCondition>,
-    if_none_match: Option<&ETagCondition>,
-) -> S3Result<Condition> {
-    match (if_match, if_none_match) {
+/// They are no conditions, or both are there.
+pub fn condition(headers: &HeaderMap) -> S3Result<Condition> {
+    let of = |name: HeaderName| {
+        let Some(value) = headers.get(&name) else { return Ok(None) };
+        let several = headers.get_all(&name).iter().nth(1).is_some() || value.as_bytes().contains(&b',');
+        let parsed = ETagCondition::parse_http_header(value.as_bytes()).ok().filter(|_| !several);
+        parsed.map(Some).ok_or_else(|| s3_error!(InvalidArgument, "{name} is * or one ETag"))
+    };
+    match (of(IF_MATCH)?, of(IF_NONE_MATCH)?) {
         (None, None) => Ok(Condition::None),
         (None, Some(ETagCondition::Any)) => Ok(Condition::Absent),
+        (None, Some(ETagCondition::ETag(etag))) => Ok(Condition::Differs(etag.value().to_string())),
+        (Some(ETagCondition::Any), None) => Ok(Condition::Present),
         (Some(ETagCondition::ETag(etag)), None) => Ok(Condition::Matches(etag.value().to_string())),
-        _ => {
-            Err(s3_error!(NotImplemented, "a write's condition is If-None-Match: * or If-Match with an ETag"))
-        }
+        _ => Err(s3_error!(NotImplemented, "a write has one condition: If-Match or If-None-Match")),
     }
 }
 
@@ -90,8 +101,8 @@ pub async fn put(api: &Api, request: S3Request<PutObjectInput>) -> S3Result<S3Re
     let input = &request.input;
     let bucket = api.store.bucket(&input.bucket)?.ok_or_else(|| s3_error!(NoSuchBucket))?;
     refuse_what_is_not!(input);
-    let condition = condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
-    let (rest, key) = api.keys.for_new(bucket.rest, &asked_of!(input))?;
+    let condition = condition(&request.headers)?;
+    let (rest, key) = api.keys.for_new(place_of!(input), bucket.rest, &asked_of!(input))?;
     let wanted = input.checksum_algorithm.as_ref();
     let given = Given {
         content_md5: input.content_md5.as_deref(),
@@ -101,11 +112,13 @@ pub async fn put(api: &Api, request: S3Request<PutObjectInput>) -> S3Result<S3Re
     let headers = headers_of!(input);
     let tags = super::tags::from_header(input.tagging.as_deref())?;
     let (draft, segment) = body::take(api, (&request).into(), given, &rest, key.as_ref()).await?;
+    let veil = Veil::of(&rest, key.as_ref())?;
+    let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
     let object = Object {
         size: segment.size,
         etag: hex(&segment.md5),
         modified: now(),
-        checksum: segment.checksum.clone(),
+        checksum: veil.object(checksum.as_ref()),
         in_parts: false,
         rest,
         headers,
@@ -114,8 +127,8 @@ pub async fn put(api: &Api, request: S3Request<PutObjectInput>) -> S3Result<S3Re
         segments: if segment.size > 0 { vec![segment] } else { Vec::new() },
     };
     let mut output = PutObjectOutput { e_tag: Some(etag(&object.etag)), ..Default::default() };
-    checksum_out!(output, &object.checksum);
-    output.checksum_type = object.checksum.as_ref().map(checksum_type);
+    checksum_out!(output, &checksum);
+    output.checksum_type = checksum.as_ref().map(checksum_type);
     encryption_out!(output, &object.rest);
     let drafts = if object.segments.is_empty() { Vec::new() } else { vec![draft] };
     api.store.put(&input.bucket, &input.key, object, drafts, condition).await?;

@@ -96,6 +96,7 @@ pub async fn object_acl(
     request: S3Request<GetObjectAclInput>,
 ) -> S3Result<S3Response<GetObjectAclOutput>> {
     let bucket = super::buckets::exists(api, &request.input.bucket)?;
+    super::get::only_version(request.input.version_id.as_deref())?;
     api.store.object(&request.input.bucket, &request.input.key)?.ok_or_else(|| s3_error!(NoSuchKey))?;
     let (owner, grants) = everything(&bucket.owner);
     Ok(S3Response::new(GetObjectAclOutput { owner, grants, ..Default::default() }))

@@ -24,6 +24,7 @@ pub async fn of_object(
     api: &Api,
     request: S3Request<GetObjectTaggingInput>,
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+    super::get::only_version(request.input.version_id.as_deref())?;
     let object = api.store.object(&request.input.bucket, &request.input.key)?;
     let object = object.ok_or_else(|| s3_error!(NoSuchKey))?;
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: to_set(object.tags), version_id: None }))
@@ -35,6 +36,7 @@ pub async fn put_on_object(
     request: S3Request<PutObjectTaggingInput>,
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     let input = request.input;
+    super::get::only_version(input.version_id.as_deref())?;
     let tags = checked(from_set(input.tagging.tag_set))?;
     api.store.change_object(&input.bucket, &input.key, move |object| object.tags = tags).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
@@ -46,6 +48,7 @@ pub async fn delete_of_object(
     request: S3Request<DeleteObjectTaggingInput>,
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let input = request.input;
+    super::get::only_version(input.version_id.as_deref())?;
     api.store.change_object(&input.bucket, &input.key, |object| object.tags.clear()).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }

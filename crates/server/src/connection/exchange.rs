@@ -2,17 +2,24 @@
 //!
 //! The connection's task, the body that s3s may read, and an operation that has the engine take the body share it.
 
+use super::digests::Digests;
 use super::head::Framing;
-use crate::path::Piece;
+use super::newcomers::Newcomer;
+use crate::path::{Patience, Piece};
 use bytes::Bytes;
+use dcs::Traffic;
 use http_body::Frame;
 use rustix::net::{RecvFlags, recv};
+use s3s::{S3Error, S3Result};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
-use tokio::io::Interest;
+use std::time::{Duration, Instant};
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 
 /// One request and its answer.
 #[derive(Debug)]
@@ -29,6 +36,17 @@ struct State {
     /// Bytes of the body that were read here, not by the engine.
     read: u64,
     operation: String,
+    user: Option<String>,
+    /// The connection may be sent away: the request is not authorised yet, or its body has not begun.
+    newcomer: Option<Newcomer>,
+    authorised: bool,
+    begun: bool,
+    /// The digests that a body has to have that is read here.
+    digests: Option<Digests>,
+    /// The body has another digest.
+    damaged: Option<S3Error>,
+    /// The client kept us waiting for the body for too long.
+    timed_out: bool,
 }
 
 /// An answer's body: pieces of an object's files, which the engine sends.
@@ -64,7 +82,13 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Exchange {
     /// Of a request that came over this connection.
-    pub fn new(stream: TcpStream, framing: Framing, expects_continue: bool) -> Arc<Exchange> {
+    pub(crate) fn new(
+        stream: TcpStream,
+        framing: Framing,
+        expects_continue: bool,
+        newcomer: Newcomer,
+    ) -> Arc<Exchange> {
+        let begun = framing == Framing::Length(0);
         let rest = match framing {
             Framing::Length(length) => Rest::Bytes(length),
             Framing::Chunked => Rest::Chunked(Chunks::default()),
@@ -76,6 +100,13 @@ impl Exchange {
             payload: Payload::default(),
             read: 0,
             operation: String::new(),
+            user: None,
+            newcomer: Some(newcomer),
+            authorised: false,
+            begun,
+            digests: None,
+            damaged: None,
+            timed_out: false,
         })))
     }
 
@@ -83,9 +114,100 @@ impl Exchange {
         self.0.lock().expect("nobody panics with it")
     }
 
-    /// Says which operation of S3 it is.
-    pub fn name(&self, operation: String) {
-        self.state().operation = operation;
+    /// Says which operation of S3 it is, and who signed it.
+    pub fn name(&self, operation: String, user: Option<String>) {
+        let mut state = self.state();
+        (state.operation, state.user) = (operation, user);
+    }
+
+    /// Says that its sender may do what it asks for.
+    pub fn authorise(&self) {
+        let mut state = self.state();
+        state.authorised = true;
+        state.settle();
+    }
+
+    /// Whether the connection may be sent away.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        self.state().newcomer.is_some()
+    }
+
+    /// The answer was given: the request is none of those that wait any more.
+    pub(crate) fn leave_newcomers(&self) {
+        self.state().newcomer = None;
+    }
+
+    /// Has the body, which is read here, compared with these digests.
+    ///
+    /// # Errors
+    ///
+    /// It is empty, and has others.
+    pub(crate) fn expect(&self, digests: Digests) -> S3Result<()> {
+        let mut state = self.state();
+        if state.rest.is_ended() {
+            return digests.check();
+        }
+        state.digests = Some(digests);
+        Ok(())
+    }
+
+    /// Takes in some of the body. At its end, the error is kept for the answer: s3s makes another of it.
+    fn digest(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        let is_ended = state.rest.is_ended();
+        if let Some(digests) = &mut state.digests {
+            digests.update(bytes);
+        }
+        let Some(digests) = state.digests.take_if(|_| is_ended) else { return Ok(()) };
+        digests.check().map_err(|error| {
+            state.damaged = Some(error);
+            io::ErrorKind::InvalidData.into()
+        })
+    }
+
+    /// Why the body is not the one that was announced.
+    pub fn damage(&self) -> Option<S3Error> {
+        self.state().damaged.take()
+    }
+
+    /// The access key of who signed it.
+    pub fn user(&self) -> Option<String> {
+        self.state().user.clone()
+    }
+
+    /// Whether the client kept us waiting for the body for too long.
+    pub fn timed_out(&self) -> bool {
+        self.state().timed_out
+    }
+
+    /// Whether the client has closed its side, where nobody but us has the socket.
+    pub fn is_left(&self) -> bool {
+        let state = self.state();
+        let traffic = state.stream.as_ref().map(Traffic::of);
+        matches!(traffic, Some(Ok(traffic)) if traffic.peer_closed && traffic.unread == 0)
+    }
+
+    /// Waits for the body's first byte, after having told a client that waits to send it.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or somebody else reads the body.
+    pub async fn body_begins(&self) -> io::Result<()> {
+        self.go_on()?;
+        let seen = poll_fn(|context| {
+            let state = self.state();
+            let Some(stream) = &state.stream else {
+                return Poll::Ready(Err(io::Error::other("the body was taken already")));
+            };
+            stream.poll_peek(context, &mut ReadBuf::new(&mut [0]))
+        });
+        if seen.await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut state = self.state();
+        state.begun = true;
+        state.settle();
+        Ok(())
     }
 
     /// The operation of S3; empty while it is none.
@@ -170,7 +292,8 @@ impl Exchange {
     fn poll_body(&self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         self.go_on()?;
         let mut state = self.state();
-        let State { stream: Some(stream), rest, read: total, .. } = &mut *state else {
+        let State { stream: Some(stream), rest, read: total, newcomer, begun, authorised, .. } = &mut *state
+        else {
             return Poll::Ready(Some(Err(io::Error::other("the body was taken already"))));
         };
         let mut room = [0; 16 << 10];
@@ -187,6 +310,10 @@ impl Exchange {
             match stream.try_io(Interest::READABLE, || rest.read(stream, room)) {
                 Ok((bytes, taken)) => {
                     *total += taken as u64;
+                    *begun = true;
+                    if *authorised {
+                        *newcomer = None;
+                    }
                     if !bytes.is_empty() {
                         return Poll::Ready(Some(Ok(bytes.into())));
                     }
@@ -198,7 +325,24 @@ impl Exchange {
     }
 }
 
+impl State {
+    /// Who is authorised, and sends what was announced, stays.
+    fn settle(&mut self) {
+        if self.begun && self.authorised {
+            self.newcomer = None;
+        }
+    }
+}
+
 impl Rest {
+    fn is_ended(&self) -> bool {
+        match self {
+            Rest::Bytes(left) => *left == 0,
+            Rest::Chunked(chunks) => chunks.ended(),
+            Rest::Unknown => false,
+        }
+    }
+
     /// Takes what there is of the body off the socket, and nothing behind it: the data in it, which may be none, and how many
     /// bytes of the socket these were.
     fn read(&mut self, stream: &TcpStream, room: &mut [u8]) -> io::Result<(Vec<u8>, usize)> {
@@ -222,28 +366,78 @@ impl Rest {
     }
 }
 
-/// The body as s3s reads it, for what is no object's data.
+/// The body as s3s reads it, for what is no object's data, and as it is taken out of HTTP's chunks. A client that keeps us waiting for too
+/// long is given up.
 #[derive(Debug)]
-pub struct SocketBody(pub Arc<Exchange>);
+pub struct SocketBody {
+    exchange: Arc<Exchange>,
+    patience: Patience,
+    /// Since when we wait for the client, and when we look again.
+    waits: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+/// How often a client that we wait for is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+impl SocketBody {
+    /// The body of this request, from a client with so much time.
+    pub fn new(exchange: Arc<Exchange>, patience: Patience) -> SocketBody {
+        SocketBody { exchange, patience, waits: None }
+    }
+
+    /// Nothing has come: how long does that go on? Ready where it has been too long.
+    fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let (since, look) =
+                self.waits.get_or_insert_with(|| (Instant::now(), Box::pin(tokio::time::sleep(LOOK))));
+            ready!(look.as_mut().poll(context));
+            self.patience.waited(since.elapsed());
+            self.waits = None;
+            if self.patience.is_over() {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
 
 impl http_body::Body for SocketBody {
     type Data = Bytes;
     type Error = io::Error;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.0.poll_body(context).map(|found| found.map(|bytes| bytes.map(Frame::data)))
+        let found = self.exchange.poll_body(context);
+        if found.is_pending() {
+            ready!(self.poll_patience(context));
+            self.exchange.state().timed_out = true;
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        }
+        if let Some((since, _)) = self.waits.take() {
+            self.patience.waited(since.elapsed());
+        }
+        let digested = match &found {
+            Poll::Ready(Some(Ok(bytes))) => {
+                self.patience.moved(bytes.len() as u64);
+                self.exchange.digest(bytes)
+            }
+            Poll::Ready(None) => self.exchange.digest(&[]),
+            _ => Ok(()),
+        };
+        if let Err(error) = digested {
+            return Poll::Ready(Some(Err(error)));
+        }
+        found.map(|found| found.map(|bytes| bytes.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.length() == Some(0)
+        self.exchange.length() == Some(0)
     }
 
     /// s3s refuses signed requests of whose body it is not known how long it is, those without a body among them.
     fn size_hint(&self) -> http_body::SizeHint {
-        self.0.length().map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
+        self.exchange.length().map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
     }
 }
 

@@ -56,6 +56,16 @@ pub enum Framing {
     Chunked,
 }
 
+impl Framing {
+    /// Bytes of the body, where the head says so.
+    pub fn length(self) -> Option<u64> {
+        match self {
+            Framing::Length(length) => Some(length),
+            Framing::Chunked => None,
+        }
+    }
+}
+
 /// A request without its body.
 #[derive(Debug)]
 pub struct Head {

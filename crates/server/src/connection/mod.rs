@@ -1,21 +1,27 @@
 //! A client's connection: request after request, heads to s3s, bodies between socket and file to the engine.
 
+mod digests;
+mod errors;
 mod exchange;
 mod head;
+mod newcomers;
 mod response;
 
+pub(crate) use digests::Digests;
 pub use exchange::{Chunks, Exchange, Incoming, Payload, SocketBody};
 pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
+pub(crate) use newcomers::Newcomers;
 
 use crate::metrics::Answered;
-use crate::path::{PathError, Piece};
+use crate::path::{GivenUp, PathError, Patience, Piece};
 use crate::server::Shared;
-use crate::status;
+use crate::{signed, status};
 use bytes::Bytes;
+use dcs::Traffic;
 use http::{Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
 use rustix::net::SendFlags;
-use s3s::Body;
+use s3s::{Body, S3Error};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,56 +29,166 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 /// Serves a connection until one side ends it.
-pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+///
+/// # Errors
+///
+/// It broke, or gave way to a new one: what the peer has not taken yet goes nowhere.
+pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     loop {
         match one(stream, peer, &shared).await {
             Ok(Some(next)) => stream = next,
-            Ok(None) => return,
-            Err(error) => return tracing::debug!(%error, "a connection ends"),
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                tracing::debug!(%error, %peer, "a connection ends");
+                return Err(error);
+            }
         }
     }
 }
 
 /// One request and its answer: the connection again, if another one may follow.
 async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::Result<Option<TcpStream>> {
-    let head = match next_head(&stream, shared).await {
+    let (newcomer, away) = shared.newcomers.enter();
+    let head = tokio::select! {
+        head = next_head(&stream, peer, shared) => head,
+        () = away.notified() => return Err(sent_away(shared)),
+    };
+    let head = match head {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(None),
         Err(error) => {
             if let Some(status) = error.status() {
-                refuse(stream, status, &error.to_string()).await?;
+                let why = error.to_string();
+                tokio::select! {
+                    refused = refuse(stream, shared, status, &why) => refused?,
+                    () = away.notified() => return Err(sent_away(shared)),
+                }
             }
             return Ok(None);
         }
     };
     let begun = std::time::Instant::now();
     let (method, path) = (head.request.method().clone(), head.request.uri().path().to_string());
-    let close = head.close;
-    let exchange = Exchange::new(stream, head.framing, head.expects_continue);
-    let answer = match status::answer(&head.request, peer, shared).await {
-        Some(answer) => answer,
-        None => call(head, exchange.clone(), shared).await,
+    let (close, framing) = (head.close, head.framing);
+    let id = errors::request_id();
+    let exchange = Exchange::new(stream, head.framing, head.expects_continue, newcomer);
+    let span = tracing::info_span!("request", id);
+    let mut answer = tokio::select! {
+        answer = answer(head, peer, &exchange, shared).instrument(span) => answer,
+        () = away.notified() => return Err(sent_away(shared)),
+        () = left(&exchange) => {
+            let us = begun.elapsed().as_micros() as u64;
+            tracing::info!(id, client = %peer, %method, path, us, "the client left before its answer");
+            return Ok(None);
+        }
     };
+    let error = errors::complete(&mut answer, &path, &id);
     let (stream, payload, left) = exchange.finish();
     let metrics = &shared.path.metrics;
     metrics.received(exchange.read());
     let Some(stream) = stream else { return Ok(None) };
-    let left = left.filter(|left| *left <= SKIPPED_MAX);
+    let left = left.filter(|left| *left <= SKIPPED_MAX && !exchange.timed_out());
     let close = close || left.is_none() || shared.stopping();
     let (parts, body) = answer.into_parts();
     let status = parts.status;
-    let sent = send(stream, shared, parts, body, (&method, close), &payload).await;
+    let bytes_out = match payload.pieces.as_slice() {
+        [] => body.bytes().map_or(0, |body| body.len() as u64),
+        pieces => pieces.iter().map(|piece| piece.length).sum(),
+    };
+    let answered = begun.elapsed();
+    // Who is not authorised may be sent away while he does not take the answer.
+    let sent = tokio::select! {
+        biased;
+        sent = send(stream, shared, parts, body, (&method, close), &payload) => sent,
+        () = away.notified(), if exchange.is_newcomer() => Err(sent_away(shared)),
+    };
+    exchange.leave_newcomers();
     let (operation, took) = (exchange.operation(), begun.elapsed());
     metrics.answered(Answered { method: &method, operation: &operation, status: status.as_u16(), took });
-    tracing::info!(%method, path, status = status.as_u16(), sent = sent.is_ok(), us = took.as_micros() as u64, "request");
-    let stream = sent?;
-    match stream {
-        Some(stream) if close => linger(stream).await.map(|()| None),
-        Some(stream) => skip(stream, shared, left.unwrap_or(0)).await,
-        None => Ok(None),
+    let us = |time: Duration| time.as_micros() as u64;
+    tracing::info!(
+        id,
+        client = %peer,
+        user = exchange.user(),
+        %method,
+        path,
+        operation,
+        status = status.as_u16(),
+        error,
+        bytes_in = framing.length(),
+        bytes_out,
+        sent = sent.is_ok(),
+        answered_us = us(answered),
+        us = us(took),
+        "request"
+    );
+    let Some(stream) = sent? else { return Ok(None) };
+    // It has had its answer.
+    let (_newcomer, away) = shared.newcomers.enter();
+    let ended = async {
+        if close {
+            linger(stream).await.map(|()| None)
+        } else {
+            skip(stream, shared, left.unwrap_or(0)).await
+        }
+    };
+    tokio::select! {
+        ended = ended => ended,
+        () = away.notified() => Err(sent_away(shared)),
     }
+}
+
+/// A connection gives way to a new one.
+fn sent_away(shared: &Shared) -> io::Error {
+    shared.path.metrics.sent_away.inc();
+    io::Error::new(io::ErrorKind::ConnectionAborted, "it gives way to a new one")
+}
+
+/// How often it is looked whether a client is still there whose request is being answered.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Waits until the client has closed its side and waits for its answer no more.
+async fn left(exchange: &Exchange) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if exchange.is_left() {
+            return;
+        }
+    }
+}
+
+/// The answer to a request.
+async fn answer(head: Head, peer: SocketAddr, exchange: &Arc<Exchange>, shared: &Shared) -> Response<Body> {
+    if let Some(answer) = status::answer(&head.request, peer, shared).await {
+        return answer;
+    }
+    // s3s would read all of a form before it asks who sends it.
+    if is_form(&head) {
+        return error(s3s::s3_error!(NotImplemented, "objects are not posted in forms"));
+    }
+    let answer = call(head, peer, exchange.clone(), shared).await;
+    if exchange.timed_out() {
+        return error(s3s::s3_error!(RequestTimeout, "the request's body did not come in time"));
+    }
+    match exchange.damage() {
+        Some(damage) => error(damage),
+        None => answer,
+    }
+}
+
+fn is_form(head: &Head) -> bool {
+    let kind = head.request.headers().get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
+    *head.request.method() == http::Method::POST
+        && kind.is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/form-data"))
+}
+
+/// An error as S3 has it.
+fn error(error: S3Error) -> Response<Body> {
+    error.to_http_response().unwrap_or_else(|error| broken(&error))
 }
 
 /// So much of a body that nobody wanted is read, so that the connection can go on; with more it ends.
@@ -87,7 +203,7 @@ async fn skip(stream: TcpStream, shared: &Shared, left: u64) -> io::Result<Optio
 }
 
 /// Waits for a request: long for its first byte, not long for the rest.
-async fn next_head(stream: &TcpStream, shared: &Shared) -> Result<Option<Head>, HeadError> {
+async fn next_head(stream: &TcpStream, peer: SocketAddr, shared: &Shared) -> Result<Option<Head>, HeadError> {
     let mut look = [0];
     tokio::select! {
         // That it was readable is remembered from the request before: only a look tells.
@@ -96,6 +212,7 @@ async fn next_head(stream: &TcpStream, shared: &Shared) -> Result<Option<Head>, 
             Err(_) => return Ok(None),
         },
         () = shared.stopped() => return Ok(None),
+        () = untaken(stream, peer) => {}
     }
     match timeout(shared.config.head_timeout, head::read(stream)).await {
         Ok(head) => head,
@@ -103,13 +220,35 @@ async fn next_head(stream: &TcpStream, shared: &Shared) -> Result<Option<Head>, 
     }
 }
 
+/// After so long without a request it is looked whether the client has taken its last answer.
+const UNTAKEN: Duration = Duration::from_secs(10);
+
+/// Tells of a client that does not take the answer that it was given; for ever, while it is waited for.
+async fn untaken(stream: &TcpStream, peer: SocketAddr) {
+    tokio::time::sleep(UNTAKEN).await;
+    if let Ok(traffic) = Traffic::of(stream) {
+        let bytes = traffic.unacknowledged;
+        if bytes > 0 {
+            tracing::warn!(%peer, bytes, "an answer was given 10 s ago, and the client has not taken all of it");
+        } else {
+            tracing::debug!(%peer, "the client has had its answer for 10 s, and asks for nothing");
+        }
+    }
+    std::future::pending().await
+}
+
 /// The status of an answer to which s3s gives another one, in its extensions: HEAD of a part.
 #[derive(Clone, Copy, Debug)]
 pub struct Status(pub StatusCode);
 
 /// Has s3s answer.
-async fn call(head: Head, exchange: Arc<Exchange>, shared: &Shared) -> Response<Body> {
-    let mut request = head.request.map(|()| Body::http_body_unsync(SocketBody(exchange.clone())));
+async fn call(mut head: Head, peer: SocketAddr, exchange: Arc<Exchange>, shared: &Shared) -> Response<Body> {
+    if let Err(error) = signed::check(&mut head.request, shared.is_secure(peer)) {
+        return self::error(error);
+    }
+    let patience = Patience::new(shared.config.head_timeout, shared.path.min_rate());
+    let mut request =
+        head.request.map(|()| Body::http_body_unsync(SocketBody::new(exchange.clone(), patience)));
     request.extensions_mut().insert(exchange);
     match shared.service.call(request).await {
         Ok(mut response) => {
@@ -118,13 +257,16 @@ async fn call(head: Head, exchange: Arc<Exchange>, shared: &Shared) -> Response<
             }
             response
         }
-        Err(error) => {
-            tracing::error!(?error, "a request failed");
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            response
-        }
+        Err(error) => broken(&error),
     }
+}
+
+/// The answer where there is none.
+fn broken(error: &dyn std::fmt::Debug) -> Response<Body> {
+    tracing::error!(?error, "a request failed");
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
 }
 
 /// Sends an answer: the connection again, if it is whole.
@@ -181,11 +323,12 @@ async fn send_payload(
         // What comes before the first byte of a command passes its operators too.
         [piece, ..] if piece.chain.is_empty() => {}
         [piece] if length <= SMALL => {
-            let body = match shared.path.fetch(piece).await {
-                Ok(body) => body,
-                Err(error) => {
+            let body = match unless_left(&stream, shared.path.fetch(piece)).await {
+                None => return Ok(None),
+                Some(Ok(body)) => body,
+                Some(Err(error)) => {
                     keep_from_readers(shared, payload, piece, &error).await;
-                    return failed(stream, shared, &error).await;
+                    return failed(stream, shared, (payload, parts), &error).await;
                 }
             };
             head.extend_from_slice(&body);
@@ -202,14 +345,27 @@ async fn send_payload(
         if let Err(error) = sent {
             tracing::warn!(%error, "an answer was cut short");
             keep_from_readers(shared, payload, piece, &error).await;
-            return if !begun && error.sent_nothing() {
-                failed(TcpStream::from_std(socket)?, shared, &error).await
+            let gone = matches!(error, PathError::GivenUp { why: GivenUp::Gone, .. });
+            return if !begun && error.sent_nothing() && !gone {
+                failed(TcpStream::from_std(socket)?, shared, (payload, parts), &error).await
             } else {
                 Ok(None)
             };
         }
     }
     TcpStream::from_std(socket).map(Some)
+}
+
+/// Works for a client until it has closed its side.
+async fn unless_left<T>(stream: &TcpStream, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        match timeout(LOOK, &mut work).await {
+            Ok(done) => return Some(done),
+            Err(_) if Traffic::of(stream).is_ok_and(|traffic| traffic.peer_closed) => return None,
+            Err(_) => {}
+        }
+    }
 }
 
 /// Where the data were found to be wrong, readers after this one get an error before they get data.
@@ -237,9 +393,17 @@ async fn begin(stream: TcpStream, shared: &Shared, head: &[u8]) -> io::Result<Tc
 }
 
 /// Tells a client that has not had anything yet.
-async fn failed(stream: TcpStream, shared: &Shared, error: &PathError) -> io::Result<Option<TcpStream>> {
+async fn failed(
+    stream: TcpStream,
+    shared: &Shared,
+    (payload, answer): (&Payload, &Parts),
+    error: &PathError,
+) -> io::Result<Option<TcpStream>> {
+    let id = answer.headers.get(errors::REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
     let error = s3s::s3_error!(InternalError, "the object can't be read: {error}");
-    let response = error.to_http_response().map_err(io::Error::other)?;
+    let mut response = self::error(error);
+    let resource = format!("/{}/{}", payload.bucket, payload.key);
+    errors::complete(&mut response, &resource, id);
     let (parts, body) = response.into_parts();
     let body = body.bytes().unwrap_or_default();
     let mut bytes = response::head(&parts, Some(body.len() as u64), true);
@@ -248,7 +412,7 @@ async fn failed(stream: TcpStream, shared: &Shared, error: &PathError) -> io::Re
 }
 
 /// Answers what is no request, and ends the connection.
-async fn refuse(mut stream: TcpStream, status: StatusCode, why: &str) -> io::Result<()> {
+async fn refuse(stream: TcpStream, shared: &Arc<Shared>, status: StatusCode, why: &str) -> io::Result<()> {
     let body = Bytes::from(format!("{why}\n"));
     let (mut parts, ()) = Response::new(()).into_parts();
     parts.status = status;
@@ -257,8 +421,7 @@ async fn refuse(mut stream: TcpStream, status: StatusCode, why: &str) -> io::Res
         .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     let mut bytes = response::head(&parts, Some(body.len() as u64), true);
     bytes.extend_from_slice(&body);
-    stream.write_all(&bytes).await?;
-    linger(stream).await
+    linger(write(stream, shared, &bytes).await?).await
 }
 
 /// Ends a connection so that the peer gets the answer though it still sends: closing a socket with unread data would reset the

@@ -11,8 +11,8 @@ use dcs::{Completion, Statistics};
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{
-    Counter, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -66,6 +66,8 @@ pub struct Now {
     pub connections_max: usize,
     /// Transfers that the engine may have.
     pub transfers_max: usize,
+    /// How long the transfer has waited for its place that waits longest.
+    pub longest_wait: Duration,
     /// What the engine tells.
     pub engine: Statistics,
     /// What the store tells, where it can.
@@ -90,6 +92,8 @@ pub struct Metrics {
     stages: HistogramVec,
     failures: IntCounterVec,
     pub(crate) waiting: IntGauge,
+    waits: Histogram,
+    pub(crate) sent_away: IntCounter,
     sampled: Sampled,
 }
 
@@ -100,6 +104,7 @@ struct Sampled {
     connections_max: IntGauge,
     transfers: IntGauge,
     transfers_max: IntGauge,
+    longest_wait: Gauge,
     blocks: IntGauge,
     blocks_free: IntGauge,
     operations: IntCounter,
@@ -178,6 +183,18 @@ impl Default for Metrics {
                 r,
                 IntGauge::new("dcs_transfers_waiting", "Transfers that wait for a place in the engine."),
             ),
+            waits: add(r, {
+                let help = "Time that transfers waited for a place in the engine, of those that had to wait.";
+                let options = HistogramOpts::new("dcs_transfer_wait_seconds", help);
+                Histogram::with_opts(options.buckets(buckets()))
+            }),
+            sent_away: add(
+                r,
+                IntCounter::new(
+                    "dcs_connections_sent_away_total",
+                    "Connections without a request that gave way to new ones.",
+                ),
+            ),
             sampled: Sampled::new(r),
             registry,
         }
@@ -193,6 +210,13 @@ impl Sampled {
             connections_max: gauge("dcs_connections_max", "Connections that may be open."),
             transfers: gauge("dcs_transfers_in_flight", "Commands that the engine has."),
             transfers_max: gauge("dcs_transfers_max", "Transfers that the engine may have."),
+            longest_wait: add(
+                r,
+                Gauge::new(
+                    "dcs_transfers_longest_wait_seconds",
+                    "How long the transfer has waited for a place that waits longest; 0 where none waits.",
+                ),
+            ),
             blocks: gauge("dcs_engine_blocks", "Blocks of the engine: rows of its scoreboard with data."),
             blocks_free: gauge("dcs_engine_blocks_free", "Blocks of the engine that are free."),
             operations: counter(
@@ -260,6 +284,11 @@ impl Metrics {
         self.sent.inc_by(bytes);
     }
 
+    /// Counts a transfer's wait for its place.
+    pub fn waited(&self, time: Duration) {
+        self.waits.observe(time.as_secs_f64());
+    }
+
     /// Counts a transfer.
     pub fn moved(&self, direction: Direction, done: &Result<Completion, PathError>) {
         let name = direction.name();
@@ -268,10 +297,8 @@ impl Metrics {
             Err(error) => {
                 let status = error.status().map_or("not submitted", dcs::Status::name);
                 self.failures.with_label_values(&[name, status]).inc();
-                match error {
-                    PathError::Transfer(error) => &error.completion,
-                    _ => return,
-                }
+                let Some(completion) = error.completion() else { return };
+                completion
             }
         };
         match direction {
@@ -298,6 +325,7 @@ impl Metrics {
         s.connections_max.set(gauge(now.connections_max as u64));
         s.transfers.set(gauge(now.engine.transfers as u64));
         s.transfers_max.set(gauge(now.transfers_max as u64));
+        s.longest_wait.set(now.longest_wait.as_secs_f64());
         s.blocks.set(now.engine.blocks.into());
         s.blocks_free.set(now.engine.blocks_free.into());
         let counters = [

@@ -12,6 +12,7 @@ use http::header::{
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use s3s::Body;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -96,16 +97,27 @@ fn asks_for_metrics(request: &Request<()>, shared: &Shared) -> bool {
     unsigned && *request.method() == Method::GET && matches!(shared.store.bucket("metrics"), Ok(None))
 }
 
-/// Whether store and engine answer, and new objects have room; otherwise the reason.
+/// A server where a transfer waits so long for its place is not well.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Whether store and engine answer, nobody waits for them too long, and new objects have room; otherwise the reason.
 async fn health(shared: &Shared) -> Result<(), String> {
     if shared.stopping() {
         return Err("stopping".into());
     }
     shared.store.usage().map_err(|error| format!("the store does not answer: {error}"))?;
+    if !shared.store.takes_changes() {
+        return Err(
+            "the store takes no changes any more: its thread has ended; start the server again".into()
+        );
+    }
     match shared.store.free() {
         Ok((_, true)) => {}
         Ok((free, false)) => return Err(format!("the file system is full: {free} bytes are free")),
         Err(error) => return Err(format!("the store's file system: {error}")),
+    }
+    if let Some(wait) = shared.path.longest_wait().filter(|wait| *wait >= WAIT_MAX) {
+        return Err(format!("a transfer has been waiting for its place for {} s", wait.as_secs()));
     }
     // One asks at a time, others share its answer's time.
     let _asks = shared.asks.lock().await;
@@ -119,6 +131,7 @@ fn now(shared: &Shared) -> Now {
         connections: shared.connections(),
         connections_max: shared.config.connections,
         transfers_max,
+        longest_wait: shared.path.longest_wait().unwrap_or_default(),
         engine,
         usage: shared.store.usage().ok(),
         free: shared.store.free().ok().map(|(free, _)| free),

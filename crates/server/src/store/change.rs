@@ -14,16 +14,17 @@ type Bytes = &'static [u8];
 
 /// The tables of a transaction, and what it comes to.
 pub(super) struct Changes<'t> {
-    state: Table<'t, &'static str, u64>,
-    buckets: Table<'t, Bytes, Bytes>,
-    objects: Table<'t, Bytes, Bytes>,
-    uploads: Table<'t, (Bytes, Bytes), Bytes>,
-    parts: Table<'t, (Bytes, u16), Bytes>,
-    blobs: Table<'t, u64, ()>,
-    garbage: Table<'t, u64, ()>,
+    pub(super) state: Table<'t, &'static str, u64>,
+    pub(super) buckets: Table<'t, Bytes, Bytes>,
+    pub(super) objects: Table<'t, Bytes, Bytes>,
+    pub(super) uploads: Table<'t, (Bytes, Bytes), Bytes>,
+    pub(super) parts: Table<'t, (Bytes, u16), Bytes>,
+    pub(super) blobs: Table<'t, u64, ()>,
+    pub(super) garbage: Table<'t, u64, ()>,
+    pub(super) completed: Table<'t, Bytes, Bytes>,
     bytes: i64,
     stored: i64,
-    discarded: Vec<u64>,
+    pub(super) discarded: Vec<u64>,
 }
 
 /// An object's record as it is going to lie in the database.
@@ -41,6 +42,13 @@ impl Entry {
     }
 }
 
+/// An object that was there.
+pub(super) enum Old {
+    Sound(Box<Object>),
+    /// Nobody knows what it was.
+    Damaged,
+}
+
 fn stored(segments: &[Segment]) -> i64 {
     segments.iter().map(|segment| segment.stored as i64).sum()
 }
@@ -55,6 +63,7 @@ impl<'t> Changes<'t> {
             parts: transaction.open_table(PARTS)?,
             blobs: transaction.open_table(BLOBS)?,
             garbage: transaction.open_table(GARBAGE)?,
+            completed: transaction.open_table(COMPLETED)?,
             bytes: 0,
             stored: 0,
             discarded: Vec::new(),
@@ -147,6 +156,18 @@ impl<'t> Changes<'t> {
         self.objects.get(key)?.map(|record| decode(key, record.value())).transpose()
     }
 
+    /// What is replaced or deleted. A damaged record does not keep its key from being used: which files it had is found out by a
+    /// repair.
+    fn old(&self, key: &[u8]) -> Result<Option<Old>, StoreError> {
+        match self.object(key) {
+            Err(StoreError::Damaged(why)) => {
+                tracing::warn!(why, "its data files stay until dcs scrub --repair");
+                Ok(Some(Old::Damaged))
+            }
+            found => Ok(found?.map(|object| Old::Sound(Box::new(object)))),
+        }
+    }
+
     /// Puts an object whose segments are new files.
     pub(super) fn put(
         &mut self,
@@ -155,7 +176,7 @@ impl<'t> Changes<'t> {
         condition: &Condition,
     ) -> Result<(), StoreError> {
         self.need_bucket(bucket)?;
-        let old = self.object(&entry.key)?;
+        let old = self.old(&entry.key)?;
         condition.check(old.as_ref())?;
         for segment in &entry.segments {
             self.blobs.insert(segment.id, ())?;
@@ -163,17 +184,17 @@ impl<'t> Changes<'t> {
         self.replace(entry, old)
     }
 
-    fn replace(&mut self, entry: &Entry, old: Option<Object>) -> Result<(), StoreError> {
-        if let Some(old) = old {
-            self.forget(&old)?;
-        }
+    fn replace(&mut self, entry: &Entry, old: Option<Old>) -> Result<(), StoreError> {
+        self.forget(&entry.key, old)?;
         self.objects.insert(&*entry.key, &*entry.record)?;
         self.bytes += entry.size as i64;
         self.stored += stored(&entry.segments);
         Ok(())
     }
 
-    fn forget(&mut self, object: &Object) -> Result<(), StoreError> {
+    fn forget(&mut self, key: &[u8], old: Option<Old>) -> Result<(), StoreError> {
+        self.completed.remove(key)?;
+        let Some(Old::Sound(object)) = old else { return Ok(()) };
         self.bytes -= object.size as i64;
         self.stored -= stored(&object.segments);
         self.discard(&object.segments)
@@ -196,22 +217,26 @@ impl<'t> Changes<'t> {
         Ok(result)
     }
 
-    pub(super) fn delete(&mut self, bucket: &str, keys: &[String]) -> Result<Vec<bool>, StoreError> {
+    /// Deletes those whose conditions hold. Says of each whether it was there.
+    pub(super) fn delete(
+        &mut self,
+        bucket: &str,
+        keys: &[(String, Condition)],
+    ) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
         self.need_bucket(bucket)?;
-        let keys: Vec<_> = keys.iter().map(|key| object_key(bucket, key)).collect();
-        for key in &keys {
-            self.object(key)?;
-        }
-        let mut were_there = Vec::with_capacity(keys.len());
-        for key in &keys {
-            let old = self.object(key)?;
-            were_there.push(old.is_some());
-            if let Some(old) = old {
-                self.objects.remove(&**key)?;
-                self.forget(&old)?;
+        let mut done = Vec::with_capacity(keys.len());
+        for (key, condition) in keys {
+            let key = object_key(bucket, key);
+            let old = self.old(&key)?;
+            if let Err(error) = condition.check(old.as_ref()) {
+                done.push(Err(error));
+                continue;
             }
+            done.push(Ok(old.is_some()));
+            self.objects.remove(&*key)?;
+            self.forget(&key, old)?;
         }
-        Ok(were_there)
+        Ok(done)
     }
 
     /// Marks an object whose data are wrong, if it still has that segment.
@@ -247,12 +272,13 @@ impl<'t> Changes<'t> {
         self.uploads.get((object, id))?.map(drop).ok_or(StoreError::NoSuchUpload)
     }
 
-    fn parts_of(&self, id: &[u8]) -> Result<Vec<(u16, Part)>, StoreError> {
+    /// The parts of an upload; `None` for one whose record is damaged.
+    fn parts_of(&self, id: &[u8]) -> Result<Vec<(u16, Option<Part>)>, StoreError> {
         let mut parts = Vec::new();
         for entry in self.parts.range((id, 0)..=(id, u16::MAX))? {
             let (key, record) = entry?;
             let number = key.value().1;
-            parts.push((number, decode(&part_key(id, number), record.value())?));
+            parts.push((number, decode(&part_key(id, number), record.value()).ok()));
         }
         Ok(parts)
     }
@@ -268,8 +294,8 @@ impl<'t> Changes<'t> {
         let id = id.as_bytes();
         self.need_upload(&object_key(bucket, key), id)?;
         let name = part_key(id, number);
-        let old: Option<Part> =
-            self.parts.get((id, number))?.map(|record| decode(&name, record.value())).transpose()?;
+        let old = self.parts.get((id, number))?;
+        let old: Option<Part> = old.and_then(|record| decode(&name, record.value()).ok());
         self.blobs.insert(part.segment.id, ())?;
         self.parts.insert((id, number), &*encode(&name, part))?;
         old.map_or(Ok(()), |old| self.discard(&[old.segment]))
@@ -290,14 +316,18 @@ impl<'t> Changes<'t> {
         let parts = self.parts_of(id)?;
         for (number, segment) in chosen.iter().zip(&entry.segments) {
             let found = parts.binary_search_by_key(number, |(number, _)| *number);
-            if !found.is_ok_and(|at| parts[at].1.segment == *segment) {
+            let found = found.ok().and_then(|at| parts[at].1.as_ref());
+            if found.is_none_or(|part| part.segment != *segment) {
                 return Err(StoreError::InvalidPart(*number));
             }
         }
-        let old = self.object(&entry.key)?;
+        let old = self.old(&entry.key)?;
         condition.check(old.as_ref())?;
         self.remove_upload(&entry.key, id, &parts, |number| chosen.binary_search(&number).is_err())?;
-        self.replace(entry, old)
+        self.replace(entry, old)?;
+        // A client that did not get the answer asks again.
+        self.completed.insert(&*entry.key, id)?;
+        Ok(())
     }
 
     pub(super) fn abort_upload(&mut self, bucket: &str, key: &str, id: &str) -> Result<(), StoreError> {
@@ -311,13 +341,13 @@ impl<'t> Changes<'t> {
         &mut self,
         object: &[u8],
         id: &[u8],
-        parts: &[(u16, Part)],
+        parts: &[(u16, Option<Part>)],
         is_garbage: impl Fn(u16) -> bool,
     ) -> Result<(), StoreError> {
         self.uploads.remove((object, id))?;
         for (number, part) in parts {
             self.parts.remove((id, *number))?;
-            if is_garbage(*number) {
+            if let Some(part) = part.as_ref().filter(|_| is_garbage(*number)) {
                 self.discard(std::slice::from_ref(&part.segment))?;
             }
         }

@@ -10,9 +10,14 @@
 //! A job that fails fails alone. When folders or database fail, all jobs of the batch do; the database is then opened anew, which
 //! is the only way to go on after a failed write, and says which of the two states it is in. So a draft is removed only when it is
 //! known that no record refers to it.
+//!
+//! After a failed sync the kernel takes what was not written for written: it shows it to readers, and will never write it. So the
+//! database is read from the disk again before it is opened anew. Where that can't be had, and where a folder's names could not be
+//! synced, the store stops: it takes no changes any more.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, RwLock};
 use std::thread::{self, JoinHandle};
@@ -112,15 +117,21 @@ impl Committer {
         path: PathBuf,
         folder: Arc<Folder>,
         durability: Durability,
+        unsynced: Arc<AtomicBool>,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel();
         let sweeper = Sweeper::start(folder.clone(), durability)?;
-        let worker = Worker { database, path, folder, durability, sweeper };
+        let worker = Worker { database, path, folder, durability, unsynced, sweeper, stopped: None };
         let thread = thread::Builder::new()
             .name("store-commit".into())
             .spawn(move || worker.run(&queue))
             .map_err(StoreError::io("start a thread for", "commits".as_ref()))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// The thread runs; it ends early only by a panic, which is a defect.
+    pub(super) fn is_there(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     fn send(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
@@ -165,7 +176,11 @@ struct Worker {
     path: PathBuf,
     folder: Arc<Folder>,
     durability: Durability,
+    /// A sync of the database has failed since it was last read from the disk.
+    unsynced: Arc<AtomicBool>,
     sweeper: Sweeper,
+    /// Why nothing is changed any more.
+    stopped: Option<StoreError>,
 }
 
 impl Worker {
@@ -176,12 +191,19 @@ impl Worker {
             self.commit(batch);
         }
         self.sweeper.stop();
+        if self.stopped.is_some() {
+            return;
+        }
         if let Err(error) = self.transact(&mut Vec::new()) {
             tracing::warn!(%error, "files that are gone are still listed as garbage");
         }
     }
 
     fn commit(&mut self, mut batch: Batch) {
+        if let Some(why) = &self.stopped {
+            batch.into_iter().for_each(|job| job.answer(Err(why.clone())));
+            return;
+        }
         let result = self.sync_folders(&mut batch).and_then(|()| self.transact(&mut batch));
         if let Err(error) = &result {
             tracing::error!(%error, operations = batch.len(), "a commit failed");
@@ -203,7 +225,19 @@ impl Worker {
             return Ok(());
         }
         let drafts = batch.iter_mut().flat_map(|job| job.drafts().iter());
-        self.folder.sync_names(drafts.map(Draft::id))
+        let synced = self.folder.sync_names(drafts.map(Draft::id));
+        if matches!(synced, Err(StoreError::Unsynced { .. })) {
+            // A later sync would succeed though these names are lost.
+            self.stop("the names of data files could not be synced");
+        }
+        synced
+    }
+
+    fn stop(&mut self, why: &'static str) {
+        let why = StoreError::Stopped(why);
+        tracing::error!(%why);
+        self.stopped = Some(why);
+        *self.database.write().expect("readers do not panic") = None;
     }
 
     /// Applies a batch. Returns the ids whose files are not needed any more.
@@ -244,16 +278,30 @@ impl Worker {
         Ok(discarded)
     }
 
-    fn reopen(&self) -> Result<(), StoreError> {
-        let mut database = self.database.write().expect("readers do not panic");
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        let shared = self.database.clone();
+        let mut database = shared.write().expect("readers do not panic");
         *database = None;
-        *database = Some(database::open(&self.path, self.durability != Durability::None)?.0);
+        if self.unsynced.load(Relaxed) {
+            database::mark_unsynced(&self.path);
+            if let Err(error) = database::heed_mark(&self.path) {
+                drop(database);
+                tracing::error!(%error, "the database can't be read from the disk");
+                self.stop("a sync of the database failed");
+                return Err(error);
+            }
+            self.unsynced.store(false, Relaxed);
+        }
+        *database = Some(database::open(&self.path, self.durability != Durability::None, &self.unsynced)?.0);
         Ok(())
     }
 
     /// After a failure: finds out which drafts are referred to, and takes those and the doubtful ones from their jobs.
     fn recover(&mut self, batch: &mut Batch) {
         let drafts: Vec<_> = batch.iter_mut().flat_map(|job| std::mem::take(job.drafts())).collect();
+        if self.stopped.is_some() {
+            return drafts.into_iter().for_each(Draft::leave);
+        }
         match self.reopen().and_then(|()| self.referred(&drafts)) {
             Ok(referred) => {
                 for draft in drafts {

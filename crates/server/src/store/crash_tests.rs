@@ -22,17 +22,18 @@ const ROUNDS: &str = "DCS_STORE_CRASHES";
 const THREADS: u64 = 4;
 const KEYS: u64 = 5;
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 /// What the operation of that number writes: of 0 to 64 KiB.
-fn content(serial: u64, part: u64) -> Vec<u8> {
+pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {
     let length = serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     (0..length).map(|at| (serial * 31 + part * 7 + at) as u8).collect()
 }
 
 fn segment(draft: &Draft, data: &[u8], durability: Durability) -> Segment {
+    trace::writes(&draft.path(), 0, data);
     draft.file().write_all(data).unwrap();
     if durability == Durability::Full {
         draft.sync().unwrap();
@@ -61,13 +62,13 @@ fn object(serial: u64, segments: Vec<Segment>) -> Object {
     }
 }
 
-fn put(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
+pub(super) fn put(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
     let draft = store.draft()?;
     let object = object(serial, vec![segment(&draft, &content(serial, 0), store.durability())]);
     wait(store.put("b", key, object, vec![draft], Condition::None))
 }
 
-fn put_in_parts(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
+pub(super) fn put_in_parts(store: &Store, key: &str, serial: u64) -> Result<(), StoreError> {
     let upload = Upload {
         initiated: serial,
         owner: String::new(),
@@ -96,7 +97,7 @@ fn child() {
     let Ok(orders) = std::env::var(CHILD) else { return };
     let orders: Vec<_> = orders.split(' ').collect();
     let durability = orders[1].parse().unwrap();
-    let (store, _) = Store::open(Path::new(orders[0]), Options { durability }).unwrap();
+    let (store, _) = open(Path::new(orders[0]), durability);
     let say = |line: String| std::io::stdout().write_all(line.as_bytes()).unwrap();
     // The test's name is on this line.
     say("\n".into());
@@ -131,10 +132,10 @@ fn command(dir: &Path, durability: Durability, serial: u64) -> Command {
 }
 
 /// What may be under each key: the serial of what was put last, or nothing.
-type States = BTreeMap<String, BTreeSet<Option<u64>>>;
+pub(super) type States = BTreeMap<String, BTreeSet<Option<u64>>>;
 
 /// Adds what a process said to what was known before.
-fn follow(states: &mut States, output: &str) {
+pub(super) fn follow(states: &mut States, output: &str) {
     for line in output.lines() {
         let words: Vec<_> = line.split(' ').collect();
         let [when @ ("begin" | "end"), kind, key, serial] = words[..] else { continue };
@@ -148,7 +149,7 @@ fn follow(states: &mut States, output: &str) {
 }
 
 /// The store holds one of the states for each key, whole, and its folder no other file.
-fn check(store: &Store, dir: &Path, states: &mut States) {
+pub(super) fn check(store: &Store, dir: &Path, states: &mut States) {
     let mut referred = BTreeSet::new();
     for (key, possible) in states.iter_mut() {
         let object = store.object("b", key).unwrap();
@@ -181,8 +182,15 @@ fn files(dir: &Path) -> BTreeSet<u64> {
     files.map(|file| u64::from_str_radix(file.unwrap().file_name().to_str().unwrap(), 16).unwrap()).collect()
 }
 
-fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery) {
-    Store::open(dir, Options { durability }).unwrap()
+pub(super) fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery) {
+    // A process that another test has just forked has this one's files until it runs its program, and with them the lock.
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        match Store::open(dir, Options { durability }) {
+            Err(StoreError::InUse(_)) if std::time::Instant::now() < until => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// A number of its own for each round, below `limit`.
@@ -246,8 +254,10 @@ fn die_at(place: &str) -> (tempfile::TempDir, Arc<Store>, Recovery) {
         }
     }
     drop(store);
-    let output = command(dir.path(), Durability::Full, 3).env(DIE_AT, place).output().unwrap();
-    assert_eq!(output.status.signal(), Some(9), "it died at its point");
+    let mut command = command(dir.path(), Durability::Full, 3);
+    let output = command.stderr(Stdio::piped()).env(DIE_AT, place).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(9), "it died at its point: {errors}");
     assert!(!String::from_utf8_lossy(&output.stdout).contains("end") || place == "before the removal");
     let (store, recovery) = open(dir.path(), Durability::Full);
     let mut states = States::new();

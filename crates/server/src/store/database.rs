@@ -1,18 +1,21 @@
 //! The database's file: how it is made and opened, and what may be lost.
 
-use std::fs::{self, OpenOptions};
+use std::cmp::Ordering;
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, StorageBackend};
 
 use super::error::StoreError;
-use super::folder::sync_folder;
+use super::folder::{make_folder, sync_above, sync_folder};
 use super::record::FORMAT;
 use super::tables::*;
+use super::trace;
 
 /// Pages of the database that are kept in memory.
 const CACHE: usize = 256 << 20;
@@ -21,6 +24,9 @@ const CACHE: usize = 256 << 20;
 #[derive(Debug)]
 struct Backend {
     file: FileBackend,
+    path: PathBuf,
+    /// Set where a sync fails: what the kernel has of the file in memory is perhaps not on the disk, and never will be.
+    unsynced: Arc<AtomicBool>,
     /// Whether the disk is waited for. Without, all that was written survives the process, but not the machine.
     syncs: bool,
 }
@@ -35,44 +41,110 @@ impl StorageBackend for Backend {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        trace::resizes(&self.path, len);
         self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.syncs { self.file.sync_data() } else { Ok(()) }
+        if !self.syncs {
+            return Ok(());
+        }
+        let synced = trace::syncs(&self.path, || self.file.sync_data());
+        synced.inspect_err(|_| self.unsynced.store(true, Relaxed))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        trace::writes(&self.path, offset, data);
         self.file.write(offset, data)
     }
 }
 
-/// Opens the database at `path`, and says whether it had not been closed.
-pub(super) fn open(path: &Path, syncs: bool) -> Result<(Database, bool), StoreError> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+/// Opens the database at `path`, and says whether it had not been closed. `unsynced` is set when a sync fails.
+pub(super) fn open(
+    path: &Path,
+    syncs: bool,
+    unsynced: &Arc<AtomicBool>,
+) -> Result<(Database, bool), StoreError> {
+    let is_new = !path.exists();
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = FileBackend::new(file.map_err(StoreError::io("open", path))?)?;
+    if is_new {
+        trace::made_file(path);
+    }
+    let (path, unsynced) = (path.to_owned(), unsynced.clone());
     let repaired = Arc::new(AtomicBool::new(false));
     let database = {
         let repaired = repaired.clone();
         Database::builder()
             .set_cache_size(CACHE)
-            .set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed))
-            .create_with_backend(Backend { file, syncs })?
+            .set_repair_callback(move |_| repaired.store(true, Relaxed))
+            .create_with_backend(Backend { file, path, unsynced, syncs })?
     };
-    Ok((database, repaired.load(Ordering::Relaxed)))
+    Ok((database, repaired.load(Relaxed)))
+}
+
+/// Its presence says that a sync of the database has failed, and that its file has not been read from the disk since.
+const MARK: &str = "unsynced";
+
+/// Has the next start read the database from the disk, too.
+pub(super) fn mark_unsynced(database: &Path) {
+    let mark = database.with_file_name(MARK);
+    if let Err(error) = fs::write(&mark, "a sync of the database failed\n") {
+        tracing::error!(%error, path = %mark.display(), "could not be written");
+    }
+}
+
+/// Reads the database from the disk, where its last server has marked it ([`mark_unsynced`]).
+///
+/// # Errors
+///
+/// As for [`forget_memory`].
+pub(super) fn heed_mark(database: &Path) -> Result<(), StoreError> {
+    let mark = database.with_file_name(MARK);
+    if !mark.exists() {
+        return Ok(());
+    }
+    forget_memory(database)?;
+    fs::remove_file(&mark).map_err(StoreError::io("remove", &mark))
+}
+
+/// Has the kernel forget what it has of the database in memory, so that it is read from the disk: after a failed sync the two may
+/// differ for ever, and a later sync succeeds without having written what the failed one had not.
+///
+/// # Errors
+///
+/// Something of it is still in memory.
+pub(super) fn forget_memory(path: &Path) -> Result<(), StoreError> {
+    let file = File::open(path).map_err(StoreError::io("open", path))?;
+    // What was written after the failed sync is not to be forgotten.
+    trace::syncs(path, || file.sync_data()).map_err(StoreError::io("sync", path))?;
+    // What the tests' disk has is put in place before anything is looked at.
+    super::memory::forget(&file).map_err(StoreError::io("forget what is in memory of", path))?;
+    trace::forgot(path);
+    match super::memory::forget(&file).map_err(StoreError::io("forget what is in memory of", path))? {
+        0 => {}
+        _ => {
+            return Err(StoreError::Stopped(
+                "what the disk has of the database can't be told from what memory has",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a new store in `root`: the database appears under its name when it is whole.
 pub(super) fn create(root: &Path) -> Result<(), StoreError> {
     let (draft, path, data) = (root.join("meta.redb.new"), root.join("meta.redb"), root.join("data"));
-    fs::create_dir_all(&data).map_err(StoreError::io("create", &data))?;
+    make_folder(&data)?;
+    trace::removes(&draft);
     match fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(StoreError::io("remove", &draft)(error));
         }
         _ => {}
     }
-    let (database, _) = open(&draft, true)?;
+    let (database, _) = open(&draft, true, &Arc::default())?;
     let transaction = database.begin_write()?;
     transaction.open_table(BUCKETS)?;
     transaction.open_table(OBJECTS)?;
@@ -92,8 +164,9 @@ pub(super) fn create(root: &Path) -> Result<(), StoreError> {
     transaction.commit()?;
     database.close()?;
     fs::rename(&draft, &path).map_err(StoreError::io("rename", &draft))?;
+    trace::renamed(&draft, &path);
     sync_folder(root)?;
-    root.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync_folder)
+    sync_above(root)
 }
 
 /// A number of the state.
@@ -102,10 +175,17 @@ pub(super) fn state(database: &Database, name: &str) -> Result<u64, StoreError> 
     value.ok_or_else(|| StoreError::Damaged(format!("the database: it has no state {name:?}")))
 }
 
-/// Refuses a database of another format.
-pub(super) fn check_format(database: &Database) -> Result<(), StoreError> {
-    match state(database, STATE_FORMAT)? {
-        found if found == u64::from(FORMAT) => Ok(()),
-        found => Err(StoreError::Format { found, known: FORMAT }),
+/// Refuses a database of a later format. One of an earlier format is of this one from now on: an earlier program must not read
+/// what this one writes.
+pub(super) fn take_format(database: &Database) -> Result<(), StoreError> {
+    let found = state(database, STATE_FORMAT)?;
+    match found.cmp(&u64::from(FORMAT)) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(StoreError::Format { found, known: FORMAT }),
+        Ordering::Less => {
+            let transaction = database.begin_write()?;
+            transaction.open_table(STATE)?.insert(STATE_FORMAT, u64::from(FORMAT))?;
+            Ok(transaction.commit()?)
+        }
     }
 }

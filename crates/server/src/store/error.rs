@@ -68,6 +68,17 @@ pub enum StoreError {
     /// The database failed. A change may have happened or not, but not by half.
     #[error("database: {0}")]
     Database(Arc<redb::Error>),
+    /// A folder's names could not be synced. They may be lost, and a later sync would not tell.
+    #[error("sync {path}: {error}")]
+    Unsynced {
+        /// Which folder.
+        path: PathBuf,
+        /// What the operating system said.
+        error: Arc<io::Error>,
+    },
+    /// The store has stopped: it can't know any more what is on the disk.
+    #[error("the store has stopped: {0}. Look after the disk, then start the server again")]
+    Stopped(&'static str),
     /// The store is being closed.
     #[error("the store is closed")]
     Closed,
@@ -82,7 +93,10 @@ impl StoreError {
 
     /// Whether it concerns more than the one operation that met it: the transaction can't go on.
     pub(super) fn is_fatal(&self) -> bool {
-        matches!(self, Self::NoSpace | Self::Io { .. } | Self::Database(_))
+        matches!(
+            self,
+            Self::NoSpace | Self::Io { .. } | Self::Unsynced { .. } | Self::Database(_) | Self::Stopped(_)
+        )
     }
 }
 

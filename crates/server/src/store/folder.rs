@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
+use super::held::Holds;
+use super::trace;
 
 /// How many ids are reserved at a time.
 pub(super) const RANGE: u64 = 4096;
@@ -16,7 +18,7 @@ pub(super) const RANGE: u64 = 4096;
 const FOLDER_BITS: u32 = 10;
 
 /// Below this much room no draft is begun: a database that copies on write needs some even to delete.
-const RESERVE: u64 = 32 << 20;
+pub(crate) const RESERVE: u64 = 32 << 20;
 
 /// The folder of a store.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub(super) struct Folder {
     ids: Mutex<Ids>,
     /// Data folders whose own names are perhaps not durable yet.
     made: Mutex<BTreeSet<u64>>,
+    holds: Holds,
 }
 
 /// Which ids are handed out.
@@ -42,7 +45,7 @@ impl Folder {
     pub(super) fn new(root: &Path, next: u64, end: u64) -> Result<Self, StoreError> {
         let handle = File::open(root).map_err(StoreError::io("open", root))?;
         let ids = Mutex::new(Ids { next, end, in_flight: BTreeSet::new() });
-        Ok(Self { data: root.join("data"), handle, ids, made: Mutex::default() })
+        Ok(Self { data: root.join("data"), handle, ids, made: Mutex::default(), holds: Holds::default() })
     }
 
     fn ids(&self) -> MutexGuard<'_, Ids> {
@@ -69,9 +72,14 @@ impl Folder {
         self.subfolder(Self::number(id)).join(format!("{id:016x}"))
     }
 
-    /// Whether the file system has room for more than deletions.
-    pub(super) fn has_room(&self) -> Result<bool, StoreError> {
-        Ok(self.free()? >= RESERVE)
+    /// The files that are held.
+    pub(super) fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    /// Whether the file system has room for more than deletions, and so many bytes.
+    pub(super) fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
+        Ok(self.free()? >= RESERVE.saturating_add(bytes))
     }
 
     /// Bytes that the file system has left.
@@ -115,7 +123,7 @@ impl Folder {
         loop {
             match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < 8 => tries += 1,
-                result => return result,
+                result => return result.inspect(|_| trace::made_file(&path)),
             }
             self.make_subfolder(Self::number(id))?;
         }
@@ -124,7 +132,8 @@ impl Folder {
     /// The lock is held meanwhile, so that nobody's draft in it is committed before it is known to be new.
     fn make_subfolder(&self, number: u64) -> io::Result<()> {
         let mut made = self.made();
-        match fs::create_dir(self.subfolder(number)) {
+        let path = self.subfolder(number);
+        match trace::makes_folder(&path, || fs::create_dir(&path)) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => made.insert(number),
         };
@@ -151,6 +160,7 @@ impl Folder {
     /// Removes a file, if it is there. Says whether it was.
     pub(super) fn remove(&self, id: u64) -> Result<bool, StoreError> {
         let path = self.path(id);
+        trace::removes(&path);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -171,14 +181,61 @@ impl Folder {
         self.ids().end = end;
     }
 
+    /// Files that no record refers to, and that can't be removed: they stay in what the next start looks at.
+    pub(super) fn left(&self, ids: &[u64]) {
+        self.ids().in_flight.extend(ids);
+    }
+
     fn landed(&self, id: u64) {
         self.ids().in_flight.remove(&id);
     }
 }
 
+/// Makes a folder for its owner alone, and those above it, where they are not there.
+pub(super) fn make_folder(path: &Path) -> Result<(), StoreError> {
+    let make = || trace::makes_folder(path, || fs::DirBuilder::new().mode(0o700).create(path));
+    let made = match (make(), path.parent()) {
+        (Err(error), Some(above)) if error.kind() == ErrorKind::NotFound => {
+            make_folder(above)?;
+            make()
+        }
+        (made, _) => made,
+    };
+    match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.map_err(StoreError::io("create", path)),
+    }
+}
+
+/// Takes from others what they may do with a file or folder.
+pub(super) fn close_to_others(path: &Path) -> Result<(), StoreError> {
+    let mode = fs::metadata(path).map_err(StoreError::io("look at", path))?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let permissions = fs::Permissions::from_mode(mode & 0o7700);
+    fs::set_permissions(path, permissions).map_err(StoreError::io("change the mode of", path))
+}
+
+/// Makes the names of a folder and of those above it durable: this process may have made them, or one that did not live to.
+pub(super) fn sync_above(path: &Path) -> Result<(), StoreError> {
+    let path = fs::canonicalize(path).map_err(StoreError::io("look at", path))?;
+    for above in path.ancestors().skip(1) {
+        match sync_folder(above) {
+            // Nothing was made in a folder that is not this user's to read, nor in one that is on no disk.
+            Err(StoreError::Io { error, .. } | StoreError::Unsynced { error, .. })
+                if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
 /// Makes a folder's entries durable.
 pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(StoreError::io("sync", path))
+    let folder = File::open(path).map_err(StoreError::io("open", path))?;
+    let failed = |error| StoreError::Unsynced { path: path.to_owned(), error: Arc::new(error) };
+    trace::syncs(path, || folder.sync_all()).map_err(failed)
 }
 
 /// A data file that no record refers to yet. It is removed when it is dropped, unless it was put.
@@ -196,6 +253,12 @@ impl Draft {
         self.id
     }
 
+    /// Where it is.
+    #[cfg(test)]
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path(self.id)
+    }
+
     /// The file, open for reading and writing, empty at first.
     pub fn file(&self) -> &File {
         &self.file
@@ -208,7 +271,8 @@ impl Draft {
     ///
     /// [`StoreError::Io`], [`StoreError::NoSpace`]: then the data may be lost, and the draft has to be dropped.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(StoreError::io("sync", &self.folder.path(self.id)))
+        let path = self.folder.path(self.id);
+        trace::syncs(&path, || self.file.sync_data()).map_err(StoreError::io("sync", &path))
     }
 
     /// A record refers to it now.

@@ -23,7 +23,7 @@ pub struct Listing {
 /// What was listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Keys and objects, in order.
+    /// Keys and objects, in order. Without their segments: a page of objects in ten thousand parts each would fill the memory.
     pub objects: Vec<(String, Object)>,
     /// Common prefixes, in order. They count as keys where both are ordered.
     pub prefixes: Vec<String>,
@@ -32,11 +32,12 @@ pub struct Listed {
 }
 
 impl Store {
-    /// Lists objects. Keys with a common prefix are skipped, not walked.
+    /// Lists objects. Keys with a common prefix are skipped, not walked. One whose record can't be read is listed as
+    /// [`Object::unreadable`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`], [`StoreError::Damaged`], [`StoreError::Database`].
+    /// [`StoreError::NoSuchBucket`], [`StoreError::Database`].
     pub fn list(&self, bucket: &str, listing: &Listing) -> Result<Listed, StoreError> {
         let mut listed = Listed::default();
         let grouping = Grouping { prefix: &listing.prefix, delimiter: listing.delimiter.as_deref() };
@@ -51,7 +52,8 @@ impl Store {
                 let range = (bound.as_ref().map(|key| &**key), Bound::Excluded(&*end));
                 for entry in table.range::<&[u8]>(range)? {
                     let (bytes, record) = entry?;
-                    let (_, key) = split_key(bytes.value())?;
+                    // What is no name is gone through by a repair.
+                    let Ok((_, key)) = split_key(bytes.value()) else { continue };
                     if !key.starts_with(&listing.prefix) {
                         return Ok(());
                     }
@@ -65,7 +67,10 @@ impl Store {
                         from = behind(common);
                         continue 'seek;
                     }
-                    listed.objects.push((key.to_owned(), decode(bytes.value(), record.value())?));
+                    let object = decode(bytes.value(), record.value());
+                    let mut object: Object = object.unwrap_or_else(|why| Object::unreadable(&why));
+                    object.segments = Vec::new();
+                    listed.objects.push((key.to_owned(), object));
                     last = Some(key.to_owned());
                 }
             }

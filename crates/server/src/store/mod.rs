@@ -14,9 +14,13 @@
 //! | `tables` | how they lie in the database |
 //! | `database` | its file |
 //! | `folder` | data files, their ids, drafts |
+//! | `held` | files that are read later |
 //! | `commit` | group commit |
 //! | `change` | what operations do inside a transaction |
 //! | `list`, `uploads` | listings; multipart uploads |
+//! | [`memory`] | what of a file is in memory and not on the disk |
+//! | `trace` | tells tests what is written and synced |
+//! | `repair` | removes what can't be read |
 //! | `sweep`, `recover` | removal of files: of what was replaced, of what a crash left |
 //!
 //! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then [`Store::put`] commits a
@@ -30,6 +34,9 @@
 //! some tenths of a second for a million objects that are in the page cache; to spare that, every commit would have to wait for
 //! the disk twice.
 //!
+//! **A sync that fails** loses what it should have written, though memory still shows it. Nothing is built upon that: the database is
+//! read from the disk again, or the store stops.
+//!
 //! **What is checked.** Every record has a checksum and is checked when it is read. Data files are checked for their length here,
 //! and for their digests by whoever reads them. The database's own pages are checked after a crash only.
 
@@ -41,17 +48,23 @@ mod database;
 mod error;
 mod faults;
 mod folder;
+mod held;
 mod list;
+pub mod memory;
+#[cfg(test)]
+mod power_tests;
 pub mod record;
 mod recover;
+mod repair;
 mod sweep;
 mod tables;
+mod trace;
 mod uploads;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::ErrorKind;
 use std::ops::Bound;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,12 +74,15 @@ use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetada
 
 pub use error::StoreError;
 pub use folder::Draft;
+pub(crate) use folder::RESERVE;
+pub use held::Held;
 pub use list::{Listed, Listing};
 pub use record::{Bucket, Object, Part, Segment, Upload};
 pub use recover::Recovery;
+pub use repair::Repaired;
 pub use uploads::{ListedUploads, UploadListing};
 
-use change::Entry;
+use change::{Entry, Old};
 use commit::{Committer, Shared};
 use folder::Folder;
 use tables::*;
@@ -123,17 +139,24 @@ pub enum Condition {
     None,
     /// There is none (`If-None-Match: *`).
     Absent,
+    /// There is one (`If-Match: *`).
+    Present,
     /// Its ETag is this one, without quotes (`If-Match`).
     Matches(String),
+    /// There is none, or its ETag is another (`If-None-Match`).
+    Differs(String),
 }
 
 impl Condition {
-    fn check(&self, old: Option<&Object>) -> Result<(), StoreError> {
+    fn check(&self, old: Option<&Old>) -> Result<(), StoreError> {
         match (self, old) {
             (Self::None, _) | (Self::Absent, None) => Ok(()),
-            (Self::Matches(_), None) => Err(StoreError::NoSuchKey),
-            (Self::Matches(etag), Some(old)) if old.etag == *etag => Ok(()),
-            (Self::Absent | Self::Matches(_), Some(_)) => Err(StoreError::ConditionFailed),
+            (Self::Matches(_) | Self::Present, None) => Err(StoreError::NoSuchKey),
+            (Self::Present, Some(_)) => Ok(()),
+            (Self::Matches(etag), Some(Old::Sound(old))) if old.etag == *etag => Ok(()),
+            (Self::Differs(_), None) => Ok(()),
+            (Self::Differs(etag), Some(Old::Sound(old))) if old.etag != *etag => Ok(()),
+            (Self::Absent | Self::Matches(_) | Self::Differs(_), Some(_)) => Err(StoreError::ConditionFailed),
         }
     }
 }
@@ -152,6 +175,9 @@ pub struct Usage {
     /// Bytes of the objects' files.
     pub stored: u64,
 }
+
+/// Bucket, key, and the object or why its record can't be read.
+pub type Recorded = (String, String, Result<Object, StoreError>);
 
 /// The storage of a server. Reads see what was committed when they began, and wait for nobody; changes wait for their commit, which
 /// they share. When it is dropped, what waits is committed.
@@ -179,7 +205,7 @@ impl Store {
     /// [`StoreError::InUse`], [`StoreError::Foreign`], [`StoreError::Format`]; [`StoreError::Database`] for a database that is no
     /// database or is damaged; [`StoreError::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Recovery), StoreError> {
-        fs::create_dir_all(dir).map_err(StoreError::io("create", dir))?;
+        folder::make_folder(dir)?;
         let path = dir.join("meta.redb");
         if !path.try_exists().map_err(StoreError::io("look at", &path))? {
             check_is_empty(dir)?;
@@ -189,13 +215,19 @@ impl Store {
             database::create(dir)?;
         }
         let durability = options.durability;
-        let (database, crashed) = database::open(&path, durability != Durability::None)?;
-        database::check_format(&database)?;
+        database::heed_mark(&path)?;
+        let unsynced = Arc::default();
+        let (database, crashed) = database::open(&path, durability != Durability::None, &unsynced)?;
+        database::take_format(&database)?;
+        // Records say more than objects' readers may know, and older programs let everybody read them.
+        for name in ["lock", "meta.redb", "data"] {
+            folder::close_to_others(&dir.join(name))?;
+        }
         let end = database::state(&database, STATE_END)?;
         let folder = Arc::new(Folder::new(dir, end, end + folder::RANGE)?);
         let recovery = recover::mend(&database, &folder, durability, crashed)?;
         let database = Arc::new(RwLock::new(Some(database)));
-        let committer = Committer::start(database.clone(), path, folder.clone(), durability)?;
+        let committer = Committer::start(database.clone(), path, folder.clone(), durability, unsynced)?;
         Ok((
             Arc::new(Self {
                 committer,
@@ -242,7 +274,8 @@ impl Store {
             let mut buckets = Vec::new();
             for entry in reading.open_table(BUCKETS)?.iter()? {
                 let (key, record) = entry?;
-                let bucket = decode(key.value(), record.value())?;
+                // One that can't be read any more is there all the same.
+                let bucket = decode(key.value(), record.value()).unwrap_or_default();
                 buckets.push((String::from_utf8_lossy(key.value()).into_owned(), bucket));
             }
             Ok(buckets)
@@ -307,16 +340,40 @@ impl Store {
     /// [`StoreError::NotFound`] when the object was replaced since its record was read: read it again, and take it for damaged if it is
     /// the same record; [`StoreError::Damaged`] for a file of the wrong length; [`StoreError::Io`].
     pub fn open_segment(&self, segment: &Segment) -> Result<File, StoreError> {
-        let path = self.folder.path(segment.id);
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(StoreError::NotFound),
-            file => file.map_err(StoreError::io("open", &path))?,
-        };
-        let length = file.metadata().map_err(StoreError::io("look at", &path))?.len();
-        if length != segment.stored {
-            let stored = segment.stored;
-            return Err(StoreError::Damaged(format!("{}: {length} bytes, not {stored}", path.display())));
+        self.folder.open(segment)
+    }
+
+    /// Holds segments of an object, so that their files can be opened one after the other, whatever happens to the object meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::open_segment`], for any of them: the object was replaced since its record was read, or a file is damaged.
+    pub fn hold(
+        &self,
+        (bucket, key): (&str, &str),
+        object: &Object,
+        segments: &[&Segment],
+    ) -> Result<Vec<Held>, StoreError> {
+        let ids = segments.iter().map(|segment| segment.id).collect();
+        let hold = Arc::new(held::Hold::new(&self.folder, ids));
+        // What is held and still referred to now cannot have been removed, and won't be.
+        if self.object(bucket, key)?.is_none_or(|now| now.segments != object.segments) {
+            return Err(StoreError::NotFound);
         }
+        segments.iter().map(|segment| self.folder.look(segment).map(|()| Held::new(&hold, segment))).collect()
+    }
+
+    /// As [`Store::open_segment`], and what is read comes from the disk, not from what the kernel has of it in memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::open_segment`].
+    pub fn open_on_disk(&self, segment: &Segment) -> Result<File, StoreError> {
+        let (file, path) = (self.open_segment(segment)?, self.folder.path(segment.id));
+        // Only what is on the disk can be forgotten.
+        file.sync_data().map_err(StoreError::io("sync", &path))?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+            .map_err(|error| StoreError::io("forget what is in memory of", &path)(error.into()))?;
         Ok(file)
     }
 
@@ -326,9 +383,16 @@ impl Store {
     ///
     /// [`StoreError::NoSpace`] when the file system is nearly full, [`StoreError::Io`], [`StoreError::Closed`].
     pub fn draft(&self) -> Result<Draft, StoreError> {
-        if !self.folder.has_room()? {
-            return Err(StoreError::NoSpace);
-        }
+        self.draft_for(0)
+    }
+
+    /// A new data file, for so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::draft`]: also where there is no room for so many.
+    pub fn draft_for(&self, bytes: u64) -> Result<Draft, StoreError> {
+        self.check_room(bytes)?;
         loop {
             match self.folder.draft()? {
                 // Nobody waits for these: they come with a later commit.
@@ -342,13 +406,27 @@ impl Store {
         }
     }
 
+    /// Looks whether the file system has room for so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoSpace`] where it has not, [`StoreError::Io`].
+    pub fn check_room(&self, bytes: u64) -> Result<(), StoreError> {
+        if self.folder.has_room(bytes)? { Ok(()) } else { Err(StoreError::NoSpace) }
+    }
+
     /// Bytes that the file system has left, and whether they are enough for new objects.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`].
     pub fn free(&self) -> Result<(u64, bool), StoreError> {
-        Ok((self.folder.free()?, self.folder.has_room()?))
+        Ok((self.folder.free()?, self.folder.has_room(0)?))
+    }
+
+    /// Whether changes can be made: the thread that commits them is there, and so is the database.
+    pub fn takes_changes(&self) -> bool {
+        self.committer.is_there() && self.database.read().is_ok_and(|database| database.is_some())
     }
 
     /// Objects that [`Store::quarantine`] has marked since the store was opened.
@@ -393,12 +471,27 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.change_object(&bucket, &key, change)).await
     }
 
-    /// Deletes objects, all or none. Says of each whether it was there.
+    /// Deletes objects. Says of each whether it was there.
     ///
     /// # Errors
     ///
     /// [`StoreError::NoSuchBucket`], and those of every change ([`Store::create_bucket`]).
     pub async fn delete(&self, bucket: &str, keys: Vec<String>) -> Result<Vec<bool>, StoreError> {
+        let keys = keys.into_iter().map(|key| (key, Condition::None)).collect();
+        self.delete_if(bucket, keys).await?.into_iter().collect()
+    }
+
+    /// Deletes objects whose conditions hold. Says of each whether it was there, or that its condition does not hold
+    /// ([`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where there is no object to match).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::delete`].
+    pub async fn delete_if(
+        &self,
+        bucket: &str,
+        keys: Vec<(String, Condition)>,
+    ) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
         let bucket = bucket.to_owned();
         self.committer.submit(Vec::new(), move |changes| changes.delete(&bucket, &keys)).await
     }
@@ -425,7 +518,29 @@ impl Store {
         Ok(marked)
     }
 
-    /// Up to `max` objects of all buckets, in order, behind that bucket and key.
+    /// Whether the object of that key was made by this upload.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::bucket`].
+    pub fn is_of_upload(&self, bucket: &str, key: &str, id: &str) -> Result<bool, StoreError> {
+        let key = object_key(bucket, key);
+        self.read(|reading| {
+            let found = reading.open_table(COMPLETED)?.get(&*key)?;
+            Ok(found.is_some_and(|found| found.value() == id.as_bytes()))
+        })
+    }
+
+    /// Removes records that can't be read, and data files that no record refers to; counts anew. `dry_run` only tells.
+    ///
+    /// # Errors
+    ///
+    /// Those of every change ([`Store::create_bucket`]).
+    pub async fn repair(&self, dry_run: bool) -> Result<Repaired, StoreError> {
+        self.committer.submit(Vec::new(), move |changes| changes.repair(dry_run)).await
+    }
+
+    /// Up to `max` objects of all buckets, in order, behind that bucket and key: an error for each whose record can't be read.
     ///
     /// # Errors
     ///
@@ -434,15 +549,25 @@ impl Store {
         &self,
         after: Option<(String, String)>,
         max: usize,
-    ) -> Result<Vec<(String, String, Object)>, StoreError> {
+    ) -> Result<Vec<Recorded>, StoreError> {
         let after = after.map(|(bucket, key)| object_key(&bucket, &key));
         let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut last = after.clone();
         self.read(|reading| {
             let mut objects = Vec::new();
-            for entry in reading.open_table(OBJECTS)?.range::<&[u8]>((from, Bound::Unbounded))?.take(max) {
+            for entry in reading.open_table(OBJECTS)?.range::<&[u8]>((from, Bound::Unbounded))? {
+                if objects.len() == max {
+                    break;
+                }
                 let (key, record) = entry?;
-                let object = decode(key.value(), record.value())?;
-                let (bucket, key) = split_key(key.value())?;
+                // Whoever goes on from the last key of a page would go round for ever.
+                if last.as_deref().is_some_and(|last| last >= key.value()) {
+                    return Err(StoreError::Damaged("the database: its keys are out of order".into()));
+                }
+                last = Some(key.value().to_vec());
+                let object = decode(key.value(), record.value());
+                // What is no name is gone through by a repair.
+                let Ok((bucket, key)) = split_key(key.value()) else { continue };
                 objects.push((bucket.to_owned(), key.to_owned(), object));
             }
             Ok(objects)
@@ -498,7 +623,7 @@ fn check_is_empty(dir: &Path) -> Result<(), StoreError> {
 
 fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join("lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(StoreError::io("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -4,8 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The format of the records and of the folder. A folder of another one is refused.
-pub const FORMAT: u32 = 1;
+/// The format of the records and of the folder. A folder of a later one is refused; one of an earlier one is read, and is of this one
+/// from then on. 2 has more ways of [`Encryption`].
+pub const FORMAT: u32 = 2;
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
 pub type Time = u64;
@@ -64,6 +65,36 @@ pub enum Encryption {
         /// MD5 of the key in base64, which clients are told.
         key_md5: String,
     },
+    /// As [`Encryption::Managed`], with the wrapped key good for the bucket and key of this object only.
+    ManagedBound {
+        /// Nonce, encrypted key, tag (AES-256-GCM).
+        wrapped_key: Vec<u8>,
+    },
+    /// As [`Encryption::Customer`], with the object's key made from its bucket and key too. Digests in its records are veiled, so that
+    /// they tell nobody without the key what the data are ([`Keys`](crate::rest::Keys)).
+    CustomerBound {
+        /// As above.
+        salt: [u8; 32],
+        /// As above.
+        check: [u8; 32],
+        /// As above.
+        key_md5: String,
+    },
+}
+
+impl Encryption {
+    /// Whether the server has the key.
+    pub fn is_managed(&self) -> bool {
+        matches!(self, Encryption::Managed { .. } | Encryption::ManagedBound { .. })
+    }
+
+    /// MD5 in base64 of the customer's key, where there is one.
+    pub fn customer_key_md5(&self) -> Option<&str> {
+        match self {
+            Encryption::Customer { key_md5, .. } | Encryption::CustomerBound { key_md5, .. } => Some(key_md5),
+            _ => None,
+        }
+    }
 }
 
 /// How an object's data lie at rest: compressed first, then encrypted.
@@ -129,9 +160,9 @@ pub struct Segment {
     pub size: u64,
     /// Bytes of the file.
     pub stored: u64,
-    /// MD5 of the plain data.
+    /// MD5 of the plain data, perhaps veiled ([`Encryption::CustomerBound`]).
     pub md5: [u8; 16],
-    /// The additional checksum of the plain data, where one was asked for.
+    /// The additional checksum of the plain data, where one was asked for; perhaps veiled.
     pub checksum: Option<Checksum>,
 }
 
@@ -154,10 +185,28 @@ pub struct Object {
     pub headers: Headers,
     /// Its tags.
     pub tags: Vec<(String, String)>,
-    /// Its additional checksum.
+    /// Its additional checksum, perhaps veiled.
     pub checksum: Option<Checksum>,
     /// Why it can't be read any more: its data were found to be wrong.
     pub quarantined: Option<String>,
+}
+
+impl Object {
+    /// Stands for an object whose record can't be read: its key is there, and nothing is known of it.
+    pub fn unreadable(why: &dyn std::fmt::Display) -> Object {
+        Object {
+            size: 0,
+            etag: "unreadable".into(),
+            modified: 0,
+            segments: Vec::new(),
+            in_parts: false,
+            rest: Rest::default(),
+            headers: Headers::default(),
+            tags: Vec::new(),
+            checksum: None,
+            quarantined: Some(why.to_string()),
+        }
+    }
 }
 
 /// A multipart upload that is going on.

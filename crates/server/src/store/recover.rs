@@ -1,4 +1,4 @@
-//! What is found at a start after a crash, and mended.
+//! What is found at a start after a crash, and repaired.
 //!
 //! A draft that was in flight has a file and no record. Its id lies between the lowest one in flight when ids were last reserved
 //! and the end of what was reserved; so the work is bounded by what was going on, not by what is stored.
@@ -46,6 +46,7 @@ pub(super) fn mend(
             unfinished.push(id);
         }
     }
+    unfinished.sort_unstable();
     drop(blobs);
     reading.close()?;
     let recovery = Recovery { crashed, unfinished: unfinished.len(), garbage: garbage.len() };
@@ -54,10 +55,12 @@ pub(super) fn mend(
         sync_folder(folder.data())?;
     }
     sweep(folder, &mut garbage, durability)?;
-    let found = unfinished.len();
+    let mut left = unfinished.clone();
     sweep(folder, &mut unfinished, durability)?;
-    // A file that can't be removed stays in the range that is looked at.
-    let floor = if unfinished.len() == found { end } else { floor };
+    // A file that can't be removed stays in the range that is looked at, now and at the next starts.
+    left.retain(|id| unfinished.binary_search(id).is_err());
+    folder.left(&left);
+    let floor = left.first().copied().unwrap_or(end);
     let transaction = database.begin_write()?;
     let mut changes = Changes::new(&transaction)?;
     changes.removed(&garbage)?;

@@ -9,11 +9,13 @@ use std::thread::{self, JoinHandle};
 use super::Durability;
 use super::error::StoreError;
 use super::folder::{Folder, sync_folder};
+use super::trace;
 
 /// A thread that removes files.
 pub(super) struct Sweeper {
     ids: Option<Sender<Vec<u64>>>,
     thread: Option<JoinHandle<()>>,
+    folder: Arc<Folder>,
     /// What was removed since it was last asked for.
     removed: Arc<Mutex<Vec<u64>>>,
 }
@@ -21,15 +23,16 @@ pub(super) struct Sweeper {
 impl Sweeper {
     pub(super) fn start(folder: Arc<Folder>, durability: Durability) -> Result<Self, StoreError> {
         let (ids, queue) = mpsc::channel();
+        folder.holds().swept_by(Some(ids.clone()));
         let removed = Arc::<Mutex<Vec<u64>>>::default();
         let thread = thread::Builder::new()
             .name("store-sweep".into())
             .spawn({
-                let removed = removed.clone();
+                let (removed, folder) = (removed.clone(), folder.clone());
                 move || run(&queue, &folder, durability, &removed)
             })
             .map_err(StoreError::io("start a thread for", "removals".as_ref()))?;
-        Ok(Self { ids: Some(ids), thread: Some(thread), removed })
+        Ok(Self { ids: Some(ids), thread: Some(thread), folder, removed })
     }
 
     fn removed(&self) -> MutexGuard<'_, Vec<u64>> {
@@ -59,6 +62,7 @@ impl Sweeper {
     /// Waits until all is removed.
     pub(super) fn stop(&mut self) {
         self.ids = None;
+        self.folder.holds().swept_by(None);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -74,6 +78,8 @@ fn lock(removed: &Mutex<Vec<u64>>) -> MutexGuard<'_, Vec<u64>> {
 fn run(queue: &Receiver<Vec<u64>>, folder: &Folder, durability: Durability, removed: &Mutex<Vec<u64>>) {
     while let Ok(mut ids) = queue.recv() {
         queue.try_iter().for_each(|mut more| ids.append(&mut more));
+        // Those that somebody reads come again later.
+        ids.retain(|id| !folder.holds().keeps(*id));
         super::faults::point("before the removal");
         match sweep(folder, &mut ids, durability) {
             Ok(()) => lock(removed).append(&mut ids),
@@ -94,7 +100,7 @@ pub(super) fn sweep(folder: &Folder, ids: &mut Vec<u64>, durability: Durability)
     let numbers: BTreeSet<u64> = ids.iter().map(|id| Folder::number(*id)).collect();
     let mut some_gone = false;
     for path in numbers.into_iter().map(|number| folder.subfolder(number)) {
-        if fs::remove_dir(&path).is_ok() {
+        if trace::removes_folder(&path, || fs::remove_dir(&path)).is_ok() {
             some_gone = true;
         } else if durability != Durability::None && path.exists() {
             // A name that came back after a power loss would be in no list.

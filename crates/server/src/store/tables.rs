@@ -8,6 +8,7 @@
 //! | `parts` | (id of the upload, number) | [`Part`](super::record::Part) |
 //! | `blobs` | id of a data file that a record refers to | |
 //! | `garbage` | id of a data file that no record refers to any more and that is perhaps still there | |
+//! | `completed` | bucket, 0, key | id of the upload that made the object |
 //! | `state` | name | number |
 //!
 //! A bucket's name has no zero byte, so that the bytes of a key order objects by bucket, then by key. Each record is followed by a
@@ -28,6 +29,7 @@ pub(super) const UPLOADS: Records<(&[u8], &[u8])> = TableDefinition::new("upload
 pub(super) const PARTS: Records<(&[u8], u16)> = TableDefinition::new("parts");
 pub(super) const BLOBS: TableDefinition<u64, ()> = TableDefinition::new("blobs");
 pub(super) const GARBAGE: TableDefinition<u64, ()> = TableDefinition::new("garbage");
+pub(super) const COMPLETED: Records<&[u8]> = TableDefinition::new("completed");
 pub(super) const STATE: TableDefinition<&str, u64> = TableDefinition::new("state");
 
 /// `STATE`: the format of records and folder.

@@ -180,7 +180,8 @@ impl Store {
                 for entry in table.range((bound, Bound::Excluded((&*end, no_id))))? {
                     let (name, record) = entry?;
                     let (object, id) = name.value();
-                    let (_, key) = split_key(object)?;
+                    // What can't be read is gone through by a repair.
+                    let Ok((_, key)) = split_key(object) else { continue };
                     if !key.starts_with(&listing.prefix) {
                         return Ok(());
                     }
@@ -194,7 +195,7 @@ impl Store {
                         from = at(bucket, behind(common));
                         continue 'seek;
                     }
-                    let upload = decode(&upload_key(object, id), record.value())?;
+                    let Ok(upload) = decode(&upload_key(object, id), record.value()) else { continue };
                     let id = String::from_utf8_lossy(id).into_owned();
                     last = Some((key.to_owned(), Some(id.clone())));
                     listed.uploads.push((key.to_owned(), id, upload));

@@ -5,7 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use dcs_server::rest::Keys;
 use dcs_server::store::record::Compression;
+use dcs_server::store::{Options, Store};
+use md5::{Digest, Md5};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 
 fn keys() -> Keys {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -102,4 +105,124 @@ fn a_bucket_s_tag_has_new_objects_compressed() {
     for key in ["small", "large"] {
         assert!(client.ask("GET", &format!("/bucket/{key}"), &[], b"").body == body);
     }
+}
+
+/// What is asked with a customer's key.
+fn with_key(
+    client: &mut crate::rig::Client,
+    method: &str,
+    target: &str,
+    more: &[(&str, &str)],
+    body: &[u8],
+) -> crate::rig::Answer {
+    let key = BASE64.encode([7; 32]);
+    let own = [
+        ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
+        ("x-amz-server-side-encryption-customer-key", key.as_str()),
+    ];
+    client.ask(method, target, &[&own, more].concat(), body)
+}
+
+#[test]
+fn nothing_but_the_key_tells_what_a_customer_encrypted() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let body = b"pin=4711";
+    let (md5, sha) = (Md5::digest(body), sha2::Sha256::digest(body));
+    let (md5, sha) = (md5.as_slice(), sha.as_slice());
+    let given = [("x-amz-checksum-sha256", BASE64.encode(sha))];
+    let given = given.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let put = with_key(&mut client, "PUT", "/bucket/key", &given, body);
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert_eq!(put.headers["x-amz-checksum-sha256"], BASE64.encode(sha), "who sent it is told");
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert_ne!(put.etag(), hex(md5));
+    let mode = [("x-amz-checksum-mode", "ENABLED")];
+    for method in ["GET", "HEAD"] {
+        let got = with_key(&mut client, method, "/bucket/key", &mode, b"");
+        assert_eq!(got.headers["x-amz-checksum-sha256"], BASE64.encode(sha));
+        assert_eq!(got.etag(), put.etag());
+    }
+    let wanted = [("x-amz-object-attributes", "ETag,Checksum,ObjectSize")];
+    let told = client.ask("GET", "/bucket/key?attributes", &wanted, b"");
+    assert_eq!(told.status, 400, "{}", told.text());
+    let told = with_key(&mut client, "GET", "/bucket/key?attributes", &wanted, b"").text();
+    assert!(told.contains(&BASE64.encode(sha)), "{told}");
+    assert!(!client.ask("GET", "/bucket", &[], b"").text().contains(&hex(md5)));
+    let copy = [
+        ("x-amz-copy-source", "/bucket/key"),
+        ("x-amz-copy-source-server-side-encryption-customer-algorithm", "AES256"),
+        ("x-amz-copy-source-server-side-encryption-customer-key", &BASE64.encode([7; 32])),
+    ];
+    let copied = with_key(&mut client, "PUT", "/bucket/copy", &copy, b"");
+    assert!(copied.status == 200 && copied.text().contains(&BASE64.encode(sha)), "{}", copied.text());
+    let database = std::fs::read(rig.folder.path().join("meta.redb")).unwrap();
+    for digest in [md5, hex(md5).as_bytes(), sha] {
+        assert!(!database.windows(digest.len()).any(|bytes| bytes == digest));
+    }
+    // The same of an object in parts: the key makes the checksum of the whole.
+    let begun = with_key(
+        &mut client,
+        "POST",
+        "/bucket/parts?uploads",
+        &[("x-amz-checksum-algorithm", "CRC32C")],
+        b"",
+    )
+    .text();
+    let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap();
+    let part = with_key(&mut client, "PUT", &format!("/bucket/parts?partNumber=1&uploadId={id}"), &[], body);
+    assert_eq!(part.status, 200, "{}", part.text());
+    assert_ne!(part.etag(), hex(md5));
+    let crc = &part.headers["x-amz-checksum-crc32c"];
+    let listed = client.ask("GET", &format!("/bucket/parts?uploadId={id}"), &[], b"").text();
+    assert!(listed.contains(part.etag()) && !listed.contains(crc.as_str()), "{listed}");
+    assert!(
+        with_key(&mut client, "GET", &format!("/bucket/parts?uploadId={id}"), &[], b"")
+            .text()
+            .contains(crc.as_str())
+    );
+    let order = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag><ChecksumCRC32C>{crc}</ChecksumCRC32C></Part></CompleteMultipartUpload>",
+        part.etag()
+    );
+    let target = format!("/bucket/parts?uploadId={id}");
+    assert_eq!(client.ask("POST", &target, &[], order.as_bytes()).status, 400);
+    let done = with_key(&mut client, "POST", &target, &[], order.as_bytes());
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert_eq!(with_key(&mut client, "GET", "/bucket/parts", &[], b"").body, body);
+}
+
+#[test]
+fn a_record_is_good_for_its_own_key_only() {
+    let rig = Rig::with(Setting { keys: keys(), ..Default::default() });
+    let mut client = rig.client();
+    let managed = [("x-amz-server-side-encryption", "AES256")];
+    assert_eq!(client.ask("PUT", "/bucket/one", &managed, b"first").status, 200);
+    assert_eq!(client.ask("PUT", "/bucket/two", &managed, b"other").status, 200);
+    assert_eq!(with_key(&mut client, "PUT", "/bucket/three", &[], b"third").status, 200);
+    // Who can write to the disk and has no key puts one object's record under another's name.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for (from, to) in [("one", "two"), ("three", "one")] {
+        let rest = rig.store.object("bucket", from).unwrap().unwrap().rest;
+        runtime.block_on(rig.store.change_object("bucket", to, move |object| object.rest = rest)).unwrap();
+    }
+    assert_eq!(client.ask("GET", "/bucket/two", &[], b"").status, 500);
+    assert_eq!(with_key(&mut client, "GET", "/bucket/one", &[], b"").status, 403);
+}
+
+#[test]
+fn only_the_owner_gets_at_the_folder() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("made/here");
+    let store = Store::open(&folder, Options::default()).unwrap();
+    let mode = |name: &str| std::fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["", "data", "lock", "meta.redb"].map(mode), [0o700, 0o700, 0o600, 0o600]);
+    drop(store);
+    // A folder of the time when everybody could read it.
+    for (name, open) in [("meta.redb", 0o644), ("lock", 0o644), ("data", 0o755), ("", 0o755)] {
+        std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(open)).unwrap();
+    }
+    drop(Store::open(&folder, Options::default()).unwrap());
+    assert_eq!(["data", "lock", "meta.redb"].map(mode), [0o700, 0o600, 0o600]);
+    assert_eq!(mode(""), 0o755, "a folder that was there is the operator's");
 }

@@ -1,8 +1,10 @@
 //! Bodies: checked, cut, in S3's framing, behind 100-continue.
 
 use crate::rig::{Rig, Setting, data};
+use crate::signer::{ask_with, signer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use dcs_server::store::{Durability, memory};
 use md5::{Digest, Md5};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -32,6 +34,65 @@ fn a_body_that_is_not_what_was_announced_leaves_nothing() {
     assert_eq!(client.ask("GET", "/bucket/key", &[], b"").status, 404);
     let right = BASE64.encode(Md5::digest(&body));
     assert_eq!(client.ask("PUT", "/bucket/key", &[("Content-MD5", &right)], &body).status, 200);
+}
+
+#[test]
+fn an_order_that_is_not_what_was_announced_is_not_carried_out() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.ask("PUT", "/bucket/key", &[], b"x");
+    let order = b"<Delete><Object><Key>key</Key></Object></Delete>";
+    let wrong_md5 = BASE64.encode(Md5::digest(b"other"));
+    for (name, value, code) in [
+        ("Content-MD5", wrong_md5.as_str(), "BadDigest"),
+        ("Content-MD5", "short", "InvalidDigest"),
+        ("x-amz-checksum-crc32", "AAAAAA==", "BadDigest"),
+        ("x-amz-checksum-crc32", "short", "InvalidRequest"),
+    ] {
+        let answer = rig.client().ask("POST", "/bucket?delete", &[(name, value)], order);
+        assert!(answer.status == 400 && answer.text().contains(code), "{name}: {}", answer.text());
+    }
+    // Nobody waits for the body of this one.
+    let mut long = rig.client();
+    long.send_head("POST", "/bucket?delete", &[], 9 << 20);
+    let answer = long.answer("POST");
+    assert!(answer.status == 400 && answer.text().contains("MaxMessageLengthExceeded"), "{}", answer.text());
+    // The order that was signed, and one of the same length that was not.
+    let tester = signer("tester");
+    let other = b"<Delete><Object><Key>yek</Key></Object></Delete>";
+    let fields = tester.sign("POST", "/bucket?delete", &[], other);
+    let answer = ask_with(&mut rig.client(), "POST", "/bucket?delete", &fields, order);
+    assert!(answer.status == 400 && answer.text().contains("XAmzContentSHA256Mismatch"), "{}", answer.text());
+    assert_eq!(client.ask("GET", "/bucket/key", &[], b"").body, b"x");
+    let right = BASE64.encode(Md5::digest(order));
+    let fields = tester.sign("POST", "/bucket?delete", &[("Content-MD5", &right)], order);
+    let answer = ask_with(&mut client, "POST", "/bucket?delete", &fields, order);
+    assert!(answer.status == 200 && answer.text().contains("<Deleted>"), "{}", answer.text());
+    assert_eq!(client.ask("GET", "/bucket/key", &[], b"").status, 404);
+    let tagging = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, tagging).to_be_bytes();
+    let fields = [("x-amz-checksum-crc64nvme", BASE64.encode(crc))];
+    let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+    assert_eq!(client.ask("PUT", "/bucket?tagging", &fields, tagging).status, 200);
+}
+
+#[test]
+fn a_checksum_is_announced_once() {
+    let rig = Rig::new();
+    let framed = b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n";
+    let crc32c = BASE64.encode([0x9a, 0x71, 0xbb, 0x4c]);
+    let fields = [
+        ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
+        ("x-amz-decoded-content-length", "5"),
+        ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ("x-amz-checksum-crc32c", crc32c.as_str()),
+    ];
+    let put = rig.client().ask("PUT", "/bucket/key", &fields, framed);
+    assert!(put.status == 400 && put.text().contains("not both"), "{}", put.text());
+    // There is no trailer behind this one.
+    let put = rig.client().ask("PUT", "/bucket/key", &fields[2..3], b"hello");
+    assert!(put.status == 400 && put.text().contains("x-amz-trailer"), "{}", put.text());
+    assert_eq!(rig.client().ask("GET", "/bucket/key", &[], b"").status, 404);
 }
 
 #[test]
@@ -115,4 +176,32 @@ fn a_client_that_dawdles_is_given_up() {
     client.stream.write_all(b"GET / HTTP/1.1\r\nHost").unwrap();
     assert!(client.ended(), "one that says half a word");
     assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// Pages of a file that are in memory and not on the disk.
+fn not_on_disk(path: &std::path::Path) -> u64 {
+    memory::forget(&std::fs::File::open(path).unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_answered_for_is_on_the_disk() {
+    let rig = Rig::with(Setting { durability: Durability::Full, ..Default::default() });
+    let probe = rig.folder.path().join("lost+found");
+    std::fs::write(&probe, [1; 100_000]).unwrap();
+    std::fs::File::open(&probe).unwrap().sync_all().unwrap();
+    if not_on_disk(&probe) > 0 {
+        println!("skipped: files here are in memory and nowhere else");
+        return;
+    }
+    let mut client = rig.client();
+    let database = rig.folder.path().join("meta.redb");
+    for (number, length) in [1, 4096, 300_000, 1 << 20, 3_000_001].into_iter().enumerate() {
+        let key = format!("/bucket/key{number}");
+        assert_eq!(client.ask("PUT", &key, &[], &data(length, 1)).status, 200);
+        assert_eq!(not_on_disk(&database), 0, "records, of {length} bytes");
+        let object = rig.store.object("bucket", &key[8..]).unwrap().unwrap();
+        let id = object.segments[0].id;
+        let path = rig.folder.path().join(format!("data/{:x}/{id:016x}", id >> 10));
+        assert_eq!(not_on_disk(&path), 0, "data, of {length} bytes");
+    }
 }

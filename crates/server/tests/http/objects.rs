@@ -85,6 +85,70 @@ fn conditions_decide() {
 }
 
 #[test]
+fn writes_have_conditions() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let mut ask = |method: &str, key: &str, fields: &[(&str, &str)]| {
+        let body: &[u8] = if method == "PUT" && fields.len() < 2 { b"one" } else { b"" };
+        client.ask(method, &format!("/bucket/{key}"), fields, body).status
+    };
+    let etag = format!("\"{}\"", hex(&Md5::digest(b"one")));
+    let (is, other) = (("If-Match", etag.as_str()), ("If-Match", "\"0123\""));
+    let (is_not, other_not) = (("If-None-Match", etag.as_str()), ("If-None-Match", "\"0123\""));
+    let (present, absent) = (("If-Match", "*"), ("If-None-Match", "*"));
+    let copy = |condition| [("x-amz-copy-source", "/bucket/source"), condition];
+    assert_eq!(ask("PUT", "source", &[]), 200);
+    type Headers<'a> = &'a [(&'a str, &'a str)];
+    let cases: &[(&str, Headers, u16)] = &[
+        ("PUT", &[present], 404),
+        ("PUT", &[is], 404),
+        ("PUT", &copy(present), 404),
+        ("DELETE", &[is], 404),
+        ("PUT", &[other_not], 200),
+        ("PUT", &[present], 200),
+        ("PUT", &[is_not], 412),
+        ("PUT", &[other_not], 200),
+        ("PUT", &copy(absent), 412),
+        ("PUT", &copy(other), 412),
+        ("PUT", &copy(is), 200),
+        ("DELETE", &[other], 412),
+        ("DELETE", &[("If-Match", "\"a\", \"b\"")], 400),
+        ("PUT", &[is, absent], 501),
+        ("DELETE", &[is], 204),
+        ("PUT", &copy(absent), 200),
+        ("DELETE", &[present], 204),
+    ];
+    for (number, (method, fields, status)) in cases.iter().enumerate() {
+        assert_eq!(ask(method, "key", fields), *status, "{number}: {method} {fields:?}");
+    }
+    assert_eq!(ask("PUT", "key", &[]), 200);
+    let order = format!(
+        "<Delete><Object><Key>key</Key><ETag>0123</ETag></Object><Object><Key>source</Key><ETag>{}</ETag></Object></Delete>",
+        etag.trim_matches('"')
+    );
+    let told = client.ask("POST", "/bucket?delete", &[], order.as_bytes()).text();
+    assert!(told.contains("<Deleted><Key>source</Key></Deleted>"), "{told}");
+    assert!(told.contains("<Code>PreconditionFailed</Code><Key>key</Key>"), "{told}");
+    rig.has_files(&[3]);
+}
+
+#[test]
+fn a_range_goes_on_with_the_same_object_only() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let put = client.ask("PUT", "/bucket/key", &[], b"0123456789");
+    let etag = format!("\"{}\"", put.etag());
+    let modified = client.ask("HEAD", "/bucket/key", &[], b"").headers["last-modified"].clone();
+    for (condition, status) in
+        [(etag.as_str(), 206), (&modified, 206), ("\"other\"", 200), ("Fri, 01 Jan 2010 00:00:00 GMT", 200)]
+    {
+        let got = client.ask("GET", "/bucket/key", &[("Range", "bytes=5-"), ("If-Range", condition)], b"");
+        let expected: &[u8] = if status == 206 { b"56789" } else { b"0123456789" };
+        assert_eq!((got.status, got.body.as_slice()), (status, expected), "{condition}");
+    }
+}
+
+#[test]
 fn listings_go_by_prefix_delimiter_and_page() {
     let rig = Rig::new();
     let mut client = rig.client();
@@ -175,4 +239,17 @@ fn a_damaged_object_is_never_read_whole() {
             assert_eq!(got.status, 500, "of what fits into a block nothing is sent");
         }
     }
+}
+
+#[test]
+fn a_copy_s_directive_is_one_that_there_is() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.ask("PUT", "/bucket/key", &[("x-amz-meta-a", "old")], b"x");
+    for name in ["x-amz-metadata-directive", "x-amz-tagging-directive"] {
+        let fields = [("x-amz-copy-source", "/bucket/key"), ("x-amz-meta-a", "new"), (name, "replace")];
+        let copy = client.ask("PUT", "/bucket/copy", &fields, b"");
+        assert!(copy.status == 400 && copy.text().contains("COPY or REPLACE"), "{name}: {}", copy.text());
+    }
+    assert_eq!(client.ask("HEAD", "/bucket/copy", &[], b"").status, 404);
 }

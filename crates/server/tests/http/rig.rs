@@ -1,16 +1,18 @@
 //! A server on a folder of its own, and a client that speaks HTTP/1.1 byte by byte.
 
 use dcs::Engine;
+use dcs_server::access::Anonymous;
 use dcs_server::path::{DataPath, Settings, can_go_direct};
 use dcs_server::rest::Keys;
 use dcs_server::server::{Config, Server};
 use dcs_server::status::StatusFor;
 use dcs_server::store::{Durability, Options, Store};
 use dcs_server::tls::Tls;
-use dcs_server::users::{Anonymous, Users};
+use dcs_server::users::Users;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,8 +32,14 @@ pub struct Setting {
     pub keys: Keys,
     pub idle: Duration,
     pub min_rate: u64,
+    pub patience: Duration,
+    pub head_timeout: Duration,
+    pub transfers: u16,
     pub connections: usize,
     pub tls: Option<Tls>,
+    pub users: Users,
+    pub anonymous: Anonymous,
+    pub durability: Durability,
 }
 
 impl Default for Setting {
@@ -41,8 +49,14 @@ impl Default for Setting {
             keys: Keys::default(),
             idle: Duration::from_secs(20),
             min_rate: 1 << 10,
+            patience: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(2),
+            transfers: 64,
             connections: 100,
             tls: None,
+            users: Users::parse("tester secret-of-tester").unwrap(),
+            anonymous: Anonymous::All,
+            durability: Durability::None,
         }
     }
 }
@@ -53,30 +67,31 @@ impl Rig {
     }
 
     pub fn with(setting: Setting) -> Rig {
-        let over_tls = setting.tls.is_some();
+        let makes_bucket = setting.tls.is_none() && setting.anonymous == Anonymous::All;
         let folder = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(folder.path(), Options { durability: Durability::None }).unwrap();
+        let (store, _) = Store::open(folder.path(), Options { durability: setting.durability }).unwrap();
         let config = Config {
-            users: Users::parse("tester secret-of-tester").unwrap(),
-            anonymous: Anonymous::All,
+            users: setting.users,
+            anonymous: setting.anonymous,
             connections: setting.connections,
             idle: setting.idle,
-            head_timeout: Duration::from_secs(2),
+            head_timeout: setting.head_timeout,
             verify: setting.verify,
             tls: setting.tls,
+            keys_in_the_open: false,
             status_for: StatusFor::Loopback,
         };
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = std::sync::mpsc::channel();
         let (of_server, at) = (store.clone(), folder.path().to_path_buf());
+        let (transfers, min_rate, patience) = (setting.transfers, setting.min_rate, setting.patience);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let engine = Engine::builder().start().unwrap();
                 let direct = can_go_direct(&at);
-                let (transfers, min_rate) = (64, setting.min_rate);
-                let settings = Settings { transfers, min_rate, durable: false, direct };
-                let path = Arc::new(DataPath::new(engine, settings).unwrap());
+                let durable = setting.durability == Durability::Full;
+                let settings = Settings { transfers, min_rate, patience, durable, direct };
+                let path = Arc::new(DataPath::start(Engine::builder(), settings).unwrap());
                 let any = "127.0.0.1:0".parse().unwrap();
                 let server = Server::bind(any, config, of_server, path, setting.keys, stopped).await.unwrap();
                 tell.send(server.address().unwrap()).unwrap();
@@ -85,8 +100,8 @@ impl Rig {
         });
         let address = told.recv().unwrap();
         let rig = Rig { address, folder, store, stop, thread: Some(thread) };
-        // What speaks TLS makes its bucket itself.
-        if !over_tls {
+        // Who speaks TLS, or must sign, makes the bucket himself.
+        if makes_bucket {
             assert_eq!(rig.client().ask("PUT", "/bucket", &[], b"").status, 200);
         }
         rig
@@ -98,11 +113,22 @@ impl Rig {
 
     /// Data files, by their sizes. One that the server takes away while we look is not there.
     pub fn files(&self) -> Vec<u64> {
-        fn walk(folder: &Path, found: &mut Vec<u64>) {
+        let mut found: Vec<u64> = self.walk().iter().map(std::fs::Metadata::len).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Bytes of the disk that they take.
+    pub fn allocated(&self) -> u64 {
+        self.walk().iter().map(|data| data.blocks() * 512).sum()
+    }
+
+    fn walk(&self) -> Vec<std::fs::Metadata> {
+        fn walk(folder: &Path, found: &mut Vec<std::fs::Metadata>) {
             for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
                 match entry.metadata() {
                     Ok(data) if data.is_dir() => walk(&entry.path(), found),
-                    Ok(data) => found.push(data.len()),
+                    Ok(data) => found.push(data),
                     Err(error) => {
                         assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{:?}", entry.path())
                     }
@@ -111,7 +137,6 @@ impl Rig {
         }
         let mut found = Vec::new();
         walk(&self.folder.path().join("data"), &mut found);
-        found.sort_unstable();
         found
     }
 
@@ -218,6 +243,12 @@ impl Client {
         let length = length.min(self.rest.len());
         answer.body = self.rest.drain(..length).collect();
         answer
+    }
+
+    /// Reads so many bytes of a body behind its head.
+    pub fn body(&mut self, length: usize, body: &mut Vec<u8>) {
+        while self.rest.len() < length && self.more() > 0 {}
+        body.extend(self.rest.drain(..length.min(self.rest.len())));
     }
 
     /// Whether the peer has ended the connection.

@@ -1,9 +1,11 @@
 //! Objects over TLS.
 
 use crate::rig::{Rig, Setting, data};
+use dcs_server::access::Anonymous;
 use dcs_server::tls::{Tls, TlsError};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -17,6 +19,8 @@ fn made(folder: &std::path::Path) -> (Made, Tls) {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    assert!(matches!(Tls::read(&certificate, &key), Err(TlsError::Open(_))), "others may read it");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     let tls = Tls::read(&certificate, &key).unwrap();
     (made, tls)
 }
@@ -103,6 +107,29 @@ fn who_does_not_speak_tls_is_let_go() {
     let begun = Instant::now();
     assert!(rig.client().ended());
     assert!(begun.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn who_may_nothing_and_takes_no_answer_over_tls_keeps_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, tls) = made(folder.path());
+    // Longer than an honest client waits here.
+    let long = Duration::from_secs(60);
+    let anonymous = Anonymous::Nothing;
+    let setting = Setting { connections: 1, head_timeout: long, idle: long, anonymous, ..Setting::default() };
+    let rig = Rig::with(Setting { tls: Some(tls), ..setting });
+    let mut stranger = connect(&rig, &certificate);
+    stranger.sock.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    let refused = b"GET /bucket/key HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
+    let mut sent = 0;
+    // Until the server takes no more of them: it waits for its answers to be taken.
+    while let Ok(some) = stranger.write(&refused) {
+        sent += some;
+    }
+    assert!(sent > 0);
+    let mut honest = connect(&rig, &certificate);
+    let (head, _) = answer_to(&mut honest, "GET /bucket/key", b"");
+    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Multipart uploads.
 
 use crate::rig::{Client, Rig, data};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use md5::{Digest, Md5};
 
 const PART: usize = 5 << 20;
@@ -119,4 +121,99 @@ fn parts_are_copied_from_objects() {
     assert_eq!(done.status, 200, "{}", done.text());
     let got = client.ask("GET", "/bucket/key", &[], b"").body;
     assert!(got == [&body[..PART], &body[100..200]].concat());
+}
+
+#[test]
+fn a_completion_that_is_asked_for_again_is_answered_again() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    let begin = |client: &mut crate::rig::Client| {
+        let begun = client.ask("POST", "/bucket/key?uploads", &[], b"").text();
+        let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap().to_string();
+        let part = client.ask("PUT", &format!("/bucket/key?partNumber=1&uploadId={id}"), &[], b"data");
+        (id, part.etag().to_string())
+    };
+    let complete = |client: &mut crate::rig::Client, id: &str, etag: &str| {
+        let part = format!("<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>");
+        let order = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+        let done = client.ask("POST", &format!("/bucket/key?uploadId={id}"), &[], order.as_bytes());
+        (
+            done.status,
+            done.text().split("<ETag>").nth(1).map(|rest| rest.split('<').next().unwrap().to_string()),
+        )
+    };
+    let (id, etag) = begin(&mut client);
+    let first = complete(&mut client, &id, &etag);
+    assert!(first.0 == 200 && first.1.is_some());
+    assert_eq!(complete(&mut client, &id, &etag), first, "the answer was lost on the way");
+    assert_eq!(complete(&mut client, &id, &"0".repeat(32)).0, 404, "of other parts");
+    let other = if id.ends_with('0') { '1' } else { '0' };
+    let wrong_id = format!("{}{other}", &id[..id.len() - 1]);
+    assert_eq!(complete(&mut client, &wrong_id, &etag).0, 404, "of another upload");
+    // The same data by another upload, and then by a put: the first one made neither.
+    let (second, _) = begin(&mut client);
+    assert_eq!(complete(&mut client, &second, &etag).0, 200);
+    assert_eq!(complete(&mut client, &id, &etag).0, 404);
+    client.ask("PUT", "/bucket/key", &[], b"data");
+    assert_eq!(complete(&mut client, &second, &etag).0, 404);
+}
+
+#[test]
+fn a_checksum_of_parts_says_of_how_many() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    for (algorithm, kind, count) in
+        [("SHA256", "COMPOSITE", "-2"), ("CRC32", "COMPOSITE", "-2"), ("CRC64NVME", "FULL_OBJECT", "")]
+    {
+        let begin = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)];
+        let begun = client.ask("POST", "/bucket/key?uploads", &begin, b"").text();
+        let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap().to_string();
+        let header = format!("x-amz-checksum-{}", algorithm.to_lowercase());
+        let mut order = String::new();
+        for number in [1, 2] {
+            let body = data(if number == 1 { 5 << 20 } else { 1000 }, number);
+            let part =
+                client.ask("PUT", &format!("/bucket/key?partNumber={number}&uploadId={id}"), &[], &body);
+            let (etag, sum) = (part.etag(), &part.headers[&header]);
+            order += &format!(
+                "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag><Checksum{algorithm}>{sum}</Checksum{algorithm}></Part>"
+            );
+        }
+        let order = format!("<CompleteMultipartUpload>{order}</CompleteMultipartUpload>");
+        let target = format!("/bucket/key?uploadId={id}");
+        let mut complete = |sum: &str, kind: &str| {
+            let fields = [(header.as_str(), sum), ("x-amz-checksum-type", kind)];
+            client.ask("POST", &target, &fields, order.as_bytes())
+        };
+        // A value of the right size that is another one.
+        let size = match algorithm {
+            "SHA256" => 32,
+            "CRC32" => 4,
+            _ => 8,
+        };
+        let wrong = BASE64.encode(vec![0; size]) + count;
+        let refused = complete(&wrong, kind);
+        assert!(refused.status == 400 && refused.text().contains("BadDigest"), "{}", refused.text());
+        // What it is is known from an upload of the same that says nothing.
+        let expected = expected_of(&rig, &order, algorithm, kind);
+        assert!(expected.ends_with(count) && expected.contains('-') != count.is_empty(), "{expected}");
+        let other = if kind == "COMPOSITE" { "FULL_OBJECT" } else { "COMPOSITE" };
+        assert_eq!(complete(&expected, other).status, 400);
+        let done = complete(&expected, kind);
+        assert!(done.status == 200 && done.text().contains(&expected), "{}", done.text());
+    }
+}
+
+/// The checksum of an object of two parts, as the server says it.
+fn expected_of(rig: &Rig, order: &str, algorithm: &str, kind: &str) -> String {
+    let mut client = rig.client();
+    let begin = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)];
+    let begun = client.ask("POST", "/bucket/same?uploads", &begin, b"").text();
+    let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap().to_string();
+    for number in [1, 2] {
+        let body = data(if number == 1 { 5 << 20 } else { 1000 }, number);
+        client.ask("PUT", &format!("/bucket/same?partNumber={number}&uploadId={id}"), &[], &body);
+    }
+    let done = client.ask("POST", &format!("/bucket/same?uploadId={id}"), &[], order.as_bytes()).text();
+    done.split(&format!("<Checksum{algorithm}>")).nth(1).unwrap().split('<').next().unwrap().to_string()
 }

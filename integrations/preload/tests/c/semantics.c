@@ -210,9 +210,12 @@ static void broken_pipe(int tcp)
     sigaction(SIGPIPE, &action, NULL);
     signals = 0;
     ssize_t sent;
-    do
+    do {
+        /* All of it may have found room. */
+        if (at == size)
+            at = 0;
         sent = sendfile(pair[0], in, &at, size - at);
-    while (sent > 0 || (sent < 0 && errno != EPIPE && errno != ECONNRESET && errno != EAGAIN));
+    } while (sent > 0 || (sent < 0 && errno != EPIPE && errno != ECONNRESET && errno != EAGAIN));
     if (errno == ECONNRESET)
         sent = sendfile(pair[0], in, &at, size - at);
     printf("peer gone: %zd %s, %d signals\n", sent, strerrorname_np(errno), (int)signals);

@@ -4,10 +4,13 @@
 //! Programs that are not installed are skipped, with a line on standard error that says so; `make preload`
 //! installs all of them. With `DCS_CLIENTS=demand` a test that cannot run fails.
 
+mod awkward;
+mod changing;
 mod java;
 mod lighttpd;
 mod nginx;
 mod place;
 mod python;
 mod semantics;
+mod stalls;
 mod vsftpd;

@@ -80,7 +80,7 @@ impl Place {
     pub fn check_digests(&self, plain: impl Fn(&str) -> PathBuf) -> usize {
         let mut asked = Vec::new();
         for object in self.log("object") {
-            for digest in object["digests"].as_array().unwrap() {
+            for digest in object["digests"].as_array().into_iter().flatten() {
                 let file = plain(object["path"].as_str().unwrap());
                 let (offset, bytes) = (object["offset"].as_u64().unwrap(), digest["bytes"].as_u64().unwrap());
                 let (operator, value) = (&digest["operator"], &digest["value"]);
@@ -109,6 +109,16 @@ for line in open(sys.argv[1]):
     told = '%08x' % zlib.crc32(data) if name == 'crc32' else hashlib.new(name, data).hexdigest()
     assert told == value, (line, told)
 ";
+
+/// Compiles a program of `tests/c`.
+pub fn compile(place: &Place, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    let program = place.path(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", "-g", "-O1"]);
+    output(cc.arg(source).arg("-o").arg(&program));
+    program
+}
 
 /// Runs a program that is to succeed, and gives its output.
 pub fn output(command: &mut Command) -> String {

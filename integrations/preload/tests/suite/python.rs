@@ -1,6 +1,8 @@
 //! What Python's os.sendfile sends, which is the C library's: compression, failures, the log.
 
 use crate::place::{COUNTER, KEY, Place, bytes, output, seal};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 /// Sends a file over a socket pair, and checks what arrives. Arguments: file, what is expected (a file, or - for
 /// nothing), how it is encoded, blocking or not; or interrupted: blocking, with signals and a slow receiver.
@@ -124,6 +126,80 @@ fn processes_that_start_at_once_make_one_file_of_counters() {
         }
         assert_eq!(place.counters()["kernel_bytes"], 16 * 1000);
     }
+}
+
+/// Whoever may read the counters can lock them, and whoever may write a FIFO can leave it without a reader.
+#[test]
+fn a_program_starts_whatever_others_do_to_log_and_counters() {
+    let place = Place::new();
+    place.write("file", bytes(1000, 21));
+    let (fifo, counters) = (place.path("fifo"), place.write("counters", ""));
+    let locked = std::fs::File::open(&counters).unwrap();
+    locked.lock().unwrap();
+    output(Command::new("mkfifo").arg(&fifo));
+    let mut python = place.command("python3", "");
+    python.env(
+        "DCS_PRELOAD_RULES",
+        format!("log = {fifo:?}\ncounters = {counters:?}\n[[rule]]\nthrough = 'md5'\n"),
+    );
+    python.args(["-c", SEND, "file", "file", "plain", "blocking"]).current_dir(place.0.path());
+    let done = python.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("log /") && !said.contains("counters /"), "{said}");
+    assert_eq!((place.counters()["engine_bytes"], place.counters()["log_lost"]), (1000, 2));
+}
+
+/// Who may write them may cut them short, and each process that has them would be killed.
+#[test]
+fn counters_that_other_users_may_write_are_not_taken() {
+    let place = Place::new();
+    place.write("file", bytes(1000, 22));
+    let counters = place.write("counters", "");
+    let start = |said: &str| {
+        let mut python = place.command("python3", "[[rule]]\nthrough = 'md5'\n");
+        python.args(["-c", SEND, "file", "file", "plain", "blocking"]).current_dir(place.0.path());
+        let done = python.output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && told.contains(said), "{told}");
+        assert_eq!(std::fs::metadata(&counters).unwrap().len(), 0);
+    };
+    std::fs::set_permissions(&counters, std::fs::Permissions::from_mode(0o664)).unwrap();
+    start("other users may write it");
+    std::fs::set_permissions(&counters, std::fs::Permissions::from_mode(0o644)).unwrap();
+    if std::os::unix::fs::chown(&counters, Some(65534), None).is_ok() {
+        start("it belongs to another user");
+    }
+}
+
+/// Argument: a file, which is sent by one number of a socket, and then by another, when the first one is closed.
+const DUPLICATE: &str = "
+import os, socket, sys, time
+file, size = os.open(sys.argv[1], os.O_RDONLY), os.path.getsize(sys.argv[1])
+ours, theirs = socket.socketpair()
+at = os.sendfile(ours.fileno(), file, 0, 1000)
+twin = ours.dup()
+ours.close()
+# Until it was looked twice for sockets that are gone: each time another one is.
+for times in (1, 2):
+    other, _ = socket.socketpair()
+    os.sendfile(other.fileno(), file, 5, 1000)
+    other.close()
+    while open('log').read().count('closed') < times:
+        time.sleep(0.01)
+while at < size:
+    at += os.sendfile(twin.fileno(), file, at, size - at)
+";
+
+#[test]
+fn a_digest_goes_on_when_one_of_two_duplicates_is_closed() {
+    let place = Place::new();
+    place.write("file", bytes(20_000, 23));
+    let mut python = place.command("python3", "[[rule]]\nthrough = 'md5'\n");
+    output(python.args(["-c", DUPLICATE, "file"]).current_dir(place.0.path()));
+    let objects = place.log("object");
+    let whole: Vec<_> = objects.iter().filter(|object| object["whole"] == true).collect();
+    assert_eq!((objects.len(), whole.len()), (3, 1), "{objects:?}");
+    assert_eq!(place.check_digests(|path| path.into()), 3);
 }
 
 #[test]

@@ -1,24 +1,14 @@
 //! sendfile(2) as a program sees it, by `tests/c/semantics.c`: its transcript does not change.
 
-use crate::place::{COUNTER, KEY, Place, bytes, output, seal};
-use std::path::{Path, PathBuf};
+use crate::place::{COUNTER, KEY, Place, bytes, compile, output, seal};
 use std::process::Command;
 
 const SIZE: usize = (3 << 20) + 77;
 
-fn compile(place: &Place) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/semantics.c");
-    let program = place.path("semantics");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", "-g", "-O1"]);
-    output(cc.arg(source).arg("-o").arg(&program));
-    program
-}
-
 /// With the kernel's own sendfile, and with the library under these rules, of the file that they are for.
 fn compare(rules: impl Fn(&Place) -> String, sealed: bool) -> Place {
     let place = Place::new();
-    let program = compile(&place);
+    let program = compile(&place, "semantics");
     let plain = place.write("plain.bin", bytes(SIZE, 1));
     let file = if sealed { place.path("sealed.bin") } else { plain.clone() };
     if sealed {

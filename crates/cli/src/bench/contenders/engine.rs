@@ -143,6 +143,9 @@ impl<'a> Stream<'a> {
             }
             (None, false) => (Source::handle(&self.socket, ..), Sink::file(&*object.opened(work.serve)?, 0)),
         };
+        // Beside sendfile(2) the engine may lend pages too: these files are not written to. Nor are they before a chain, but the
+        // jobs with one are those of a program that does not know that.
+        let source = if ops.is_empty() && sends { source.immutable() } else { source };
         let (source, sink) =
             if sends { (source.cache(engine.cache), sink) } else { (source, sink.cache(engine.cache)) };
         let request = engine.session.request(source, ops.iter().cloned(), sink);

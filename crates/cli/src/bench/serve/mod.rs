@@ -101,7 +101,7 @@ fn with_those(mut steps: Vec<Step>, programs: &Programs) -> Result<Vec<Step>, Fa
     }
     steps.retain(|step| !step.contenders.is_empty());
     if steps.is_empty() {
-        return Err(Failure::new(Exit::NotFound, "no contender is to be had here")
+        return Err(Failure::new(Exit::NotFound, "no contender is available here")
             .advise("dcs bench serve --list tells what is missing"));
     }
     Ok(steps)

@@ -20,7 +20,7 @@ pub struct Options {
     /// What to measure: put, get; both where none is given
     #[arg(value_name = "JOB", value_enum)]
     pub jobs: Vec<Job>,
-    /// List the contenders, whether they are to be had here, and how each stores; measure nothing
+    /// List the contenders, whether they are available here, and how each stores; measure nothing
     #[arg(long)]
     pub list: bool,
     /// The whole grid: objects of 64k, 1M, 16M and 128M, with 1, 8 and 64 clients
@@ -35,7 +35,7 @@ pub struct Options {
     /// Bytes of each object
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = units::size)]
     pub size: Vec<u64>,
-    /// Contenders: all that are to be had where none are given
+    /// Contenders: all that are available where none are given
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contenders: Vec<String>,
     /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is less); longer
@@ -60,7 +60,7 @@ pub struct Options {
     /// Folder for the objects, on the file system that is to be measured: some GiB
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
-    /// Contenders that are named and not to be had are left out
+    /// Contenders that are named and not available are left out
     #[arg(skip)]
     pub lenient: bool,
 }
@@ -93,7 +93,7 @@ Examples:
 
 Contenders are S3 servers: dcs (dcs serve), versitygw, MinIO and rclone, each with one folder of the same file system, and nginx
 for GET alone. The first run builds those that are written in Go, of pinned versions, into ~/.cache/dcs/serve: it needs Go and the
-Go module proxy, a quarter of an hour and 6 GiB. nginx is Debian's (apt-get install nginx-light). What is not to be had is left out, and
+Go module proxy, a quarter of an hour and 6 GiB. nginx is Debian's (apt-get install nginx-light). What is not available is left out, and
 said; what --contenders names has to be there.
 
 Each server has one core unless --server-cores says otherwise, and runs alone; in each repetition all run once, in another order.
@@ -104,5 +104,5 @@ one is an error, not a result. Contenders differ in what is on the disk when a P
 dcs runs at both levels. Ratios are to versitygw, or else to nginx, within a repetition. A release build on a quiet machine is needed.
 As root it runs in a network namespace of its own, where TCP's congestion control is cubic for all; else it is the machine's.
 
-Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 4 no space; 7 a named contender is not to be had;
+Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 4 no space; 7 a named contender is not available;
             130 interrupted";

@@ -67,7 +67,7 @@ impl Programs {
 
     pub fn of(&self, contender: Contender) -> io::Result<&Path> {
         let program = self.found.get(&contender).map(|program| program.path.as_path());
-        program.ok_or_else(|| io::Error::other(format!("{} is not to be had", contender.name())))
+        program.ok_or_else(|| io::Error::other(format!("{} is not available", contender.name())))
     }
 
     pub fn version(&self, contender: Contender) -> &str {

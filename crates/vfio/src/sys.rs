@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// What came of looking at something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<T> {
+    /// This.
     Is(T),
     /// It is not there.
     Absent,
@@ -25,6 +26,7 @@ impl<T> Seen<T> {
         }
     }
 
+    /// What it is, if that is known.
     pub fn ok(self) -> Option<T> {
         if let Seen::Is(value) = self { Some(value) } else { None }
     }
@@ -35,15 +37,17 @@ impl<T> Seen<T> {
 pub struct Root(PathBuf);
 
 impl Root {
+    /// This folder.
     pub fn new(path: impl Into<PathBuf>) -> Root {
         Root(path.into())
     }
 
-    /// Whether that is this machine, so that devices may be opened.
+    /// True where that is this machine, so that devices may be opened.
     pub fn is_real(&self) -> bool {
         self.0 == Path::new("/")
     }
 
+    /// Where something is.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -77,6 +81,7 @@ impl Root {
         Seen::of(fs::read_dir(self.path(name)).map(names))
     }
 
+    /// True where there is something of that name.
     pub fn exists(&self, name: &str) -> bool {
         self.path(name).exists()
     }

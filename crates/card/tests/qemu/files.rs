@@ -1,0 +1,436 @@
+//! Files of real file systems on the card, in a guest: who may move a file's blocks while the card has them, and what is refused.
+//!
+//! Three SSDs: ext4, an XFS that shares blocks between files, one that does not. The card has the second controller of each.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dcs::card::{Disk, Options, extents};
+use dcs::{Backend, Engine, Op, Session, Sink, Source, Status, TransferError};
+use dcs_card::card::Config;
+use dcs_card::vfio_user::serve::serve;
+use dcs_vm::tools::Flavour;
+use dcs_vm::{Error, Initramfs, Machine, Tools, disk};
+use rustix::fs::FallocateFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::rig::MEMORY;
+
+/// The file systems' folders.
+pub const EXT4: &str = "/mnt/ext4";
+pub const XFS: &str = "/mnt/xfs";
+const FLAT: &str = "/mnt/flat";
+
+const LIMIT: Duration = Duration::from_secs(180);
+const MB: usize = 1 << 20;
+
+/// How long the stress goes on, in seconds.
+const SECONDS: &str = "DCS_FILES_SECONDS";
+
+#[test]
+fn files_stay_where_they_are_while_the_card_has_them() {
+    run("files::the_files_in_the_guest", 0);
+}
+
+#[test]
+fn whatever_others_do_to_files_the_card_touches_no_other_file() {
+    let seconds = std::env::var(SECONDS).ok().and_then(|value| value.parse().ok()).unwrap_or(20);
+    run("stress::the_stress_in_the_guest", seconds);
+}
+
+/// Boots a guest with the three file systems that runs an ignored test of this program.
+fn run(test: &str, seconds: u64) {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = crate::rig::turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("nothing")).unwrap();
+    disk::ext4_with(&tools, &path("ext4"), 96 << 20, &path("nothing"), &["-O", "encrypt"]).unwrap();
+    let say = |text: &str| eprintln!("dcs-vm: {text}");
+    for (name, shares) in [("xfs", true), ("flat", false)] {
+        match disk::xfs(&tools, &path(name), 300 << 20, shares, &say) {
+            Err(Error::Unavailable(why)) => return say(&format!("skipped: {why}")),
+            done => done.unwrap(),
+        }
+    }
+    let card = serve(&path("card"), MEMORY, Config { key: [5; 16], ..Config::default() }).unwrap();
+    let mut initramfs = Initramfs::new(&tools).unwrap();
+    initramfs
+        .modules(&["vfio-pci", "vfio_iommu_type1", "xfs", "xts", "cts", "cbc", "sha512_generic"])
+        .unwrap();
+    initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
+    let script = format!(
+        "while [ $(ls -d /dev/nvme[0-9]n1 2>/dev/null | wc -l) -lt 3 ]; do sleep 0.1; done\n\
+        for d in /dev/nvme[0-9]n1; do\n\
+          case $(cat /sys/class/block/$(basename $d)/device/serial) in dcs0*) D=ext4;; dcs1*) D=xfs;; dcs2*) D=flat;; esac\n\
+          mkdir -p /mnt/$D; ln -s $d /dev/$D; mount -t ${{D/flat/xfs}} $d /mnt/$D || echo \"no $D\"\n\
+        done\n\
+        export {SECONDS}={seconds} RUST_BACKTRACE=1\n\
+        guest-side --ignored --exact {test} --nocapture --test-threads 1"
+    );
+    let limit = LIMIT + Duration::from_secs(2 * seconds);
+    let machine = Machine::new().memory(768).processors(2).limit(limit).iommu();
+    let machine = machine.nvme(&path("ext4")).nvme(&path("xfs")).nvme(&path("flat")).card(&path("card"));
+    let mut guest = machine.start(&tools, &initramfs.finish(&script), folder.path()).unwrap();
+    println!("{}", guest.wait_for("@guest's end", limit).unwrap());
+    guest.wait(LIMIT).unwrap();
+    drop(card);
+}
+
+/// The controllers, in the order of the SSDs: of each the first is the kernel's, the second the card's.
+fn controllers() -> Vec<String> {
+    dcs_vfio::functions(None, None, Some(0x01_0802))
+}
+
+fn options() -> Options {
+    let controllers = controllers();
+    let disk = |(device, pair): (&str, &[String])| Disk {
+        function: pair[1].clone(),
+        device: Some(PathBuf::from(device)),
+    };
+    let disks = ["/dev/ext4", "/dev/xfs", "/dev/flat"].into_iter().zip(controllers.chunks(2));
+    Options { card: None, disks: disks.map(disk).collect(), nics: Vec::new() }
+}
+
+/// The card, with all three SSDs.
+pub fn engine() -> Engine {
+    Engine::builder().backend(Backend::Card).card(options()).start().unwrap()
+}
+
+pub fn create(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap()
+}
+
+/// Bytes that are all different in any place.
+fn data(length: usize, seed: u8) -> Vec<u8> {
+    (0..length as u64).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 11 ^ n >> 3) as u8 ^ seed).collect()
+}
+
+fn read(session: &Session, file: &File, range: std::ops::Range<u64>) -> Result<Vec<u8>, TransferError> {
+    let capacity = (range.end - range.start) as usize;
+    let transfer = session.transfer(Source::file(file, range), [Op::Md5], Sink::memory(capacity)).unwrap();
+    transfer.wait().map(|done| done.memory.unwrap())
+}
+
+fn write(session: &Session, bytes: &[u8], file: &File, offset: u64) -> Result<(), TransferError> {
+    session.transfer(Source::memory(bytes.to_vec()), [], Sink::file(file, offset)).unwrap().wait().map(drop)
+}
+
+fn bytes_of(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+/// It was refused before anything was moved, with this errno, and with words that say this.
+fn refused<T>(done: Result<T, TransferError>, errno: i32, words: &str) {
+    let error = done.err().unwrap_or_else(|| panic!("it succeeds: {words}"));
+    assert_eq!((error.errno, error.completion.bytes_out), (errno, 0), "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+    assert!(error.advice().contains("docs/server.md"), "{}", error.advice());
+}
+
+const ENODATA: i32 = 61;
+const EBUSY: i32 = 16;
+const ETXTBSY: i32 = 26;
+const EOPNOTSUPP: i32 = 95;
+const ECANCELED: i32 = 125;
+
+#[test]
+#[ignore = "runs in the guest of files_stay_where_they_are_while_the_card_has_them"]
+fn the_files_in_the_guest() {
+    // As the kernel's default is 45 s, nobody would see in time what happens when it is over.
+    std::fs::write("/proc/sys/fs/lease-break-time", "8").unwrap();
+    wrong_disks();
+    let engine = engine();
+    only_path();
+    let session = engine.session().unwrap();
+    for folder in [EXT4, XFS, FLAT].map(Path::new) {
+        let said = |what: &str| println!("@{} {what}", folder.display());
+        ranges(&session, folder);
+        said("ranges");
+        sources_with_writers(&session, folder, folder == Path::new(XFS));
+        said("sources with writers");
+        writers_wait(&engine, &session, folder);
+        said("writers wait");
+        destinations(&session, folder);
+        said("destinations");
+    }
+    kinds(&session);
+    println!("@kinds");
+    block_devices(&session);
+    println!("@block devices");
+    drop((session, engine));
+    println!("@guest's end");
+}
+
+fn ranges(session: &Session, folder: &Path) {
+    let (path, bytes) = (folder.join("ranges"), data(3 * MB + 500, 1));
+    std::fs::write(&path, &bytes).unwrap();
+    let file = File::open(&path).unwrap();
+    // What is not written back yet is sent as it is.
+    assert!(read(session, &file, 0..bytes.len() as u64).unwrap() == bytes);
+    assert!(read(session, &file, 777..1_000_000).unwrap() == bytes[777..1_000_000]);
+    // Behind the end there is nothing, even where the last block has room.
+    let error = read(session, &file, 3 * MB as u64..3 * MB as u64 + 501).unwrap_err();
+    assert_eq!((error.status, error.completion.bytes_out), (Status::OutOfRange, 0), "{error}");
+    drop(file);
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let error = write(session, &[1; 1000], &file, 3 * MB as u64).unwrap_err();
+    assert_eq!((error.status, error.completion.bytes_out), (Status::CapacityExceeded, 0), "{error}");
+    // What ends inside a block leaves the rest of it, in one extent or two, of a length that is known or not.
+    let mut expected = bytes.clone();
+    write(session, &[1; 1000], &file, 4096).unwrap();
+    expected[4096..5096].fill(1);
+    let two = Sink::extents(&file, &[(8192, 512), (16_384, 700)]);
+    session.transfer(Source::memory(vec![2; 1212]), [], two).unwrap().wait().unwrap();
+    expected[8192..8704].fill(2);
+    expected[16_384..17_084].fill(2);
+    let packed = session.transfer(Source::memory(vec![3; 9000]), [Op::Gzip { level: 1 }], Sink::memory(9000));
+    let packed = packed.unwrap().wait().unwrap().memory.unwrap();
+    let gzip =
+        session.transfer(Source::memory(vec![3; 9000]), [Op::Gzip { level: 1 }], Sink::file(&file, 32_768));
+    assert_eq!(gzip.unwrap().wait().unwrap().bytes_out, packed.len() as u64);
+    expected[32_768..32_768 + packed.len()].copy_from_slice(&packed);
+    assert!(bytes_of(&path) == expected, "every byte that was not written is as it was");
+    file.set_len(10 * MB as u64).unwrap();
+    drop(file);
+    refused(read(session, &File::open(&path).unwrap(), 0..10 * MB as u64), ENODATA, "hole");
+}
+
+/// `shares`: the file system shares blocks between files, so that the card has a snapshot.
+fn sources_with_writers(session: &Session, folder: &Path, shares: bool) {
+    let (path, bytes) = (folder.join("written"), data(MB, 2));
+    std::fs::write(&path, &bytes).unwrap();
+    let check = |what: &str| {
+        let done = read(session, &File::open(&path).unwrap(), 0..MB as u64);
+        match shares {
+            true => assert!(done.unwrap() == bytes, "{what}"),
+            false => refused(done, ETXTBSY, "open for writing"),
+        }
+    };
+    let writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    check("somebody has it open");
+    let (whole, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: a new mapping, of which nothing is touched before it is unmapped.
+    let memory = unsafe { rustix::mm::mmap(std::ptr::null_mut(), MB, whole, flags, &writer, 0) }.unwrap();
+    drop(writer);
+    check("somebody has it mapped, and no descriptor");
+    // SAFETY: the mapping above.
+    unsafe { rustix::mm::munmap(memory, MB) }.unwrap();
+    assert!(read(session, &File::open(&path).unwrap(), 0..MB as u64).unwrap() == bytes);
+    // A file that is deleted keeps its blocks as long as it is open.
+    let file = File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(read(session, &file, 0..MB as u64).unwrap() == bytes);
+}
+
+fn writers_wait(engine: &Engine, session: &Session, folder: &Path) {
+    let path = folder.join("wanted");
+    let lines: Vec<u8> =
+        (0..MB).flat_map(|number| (number / 9).to_string().into_bytes()).take(4 * MB).collect();
+    std::fs::write(&path, &lines).unwrap();
+    let file = File::open(&path).unwrap();
+    // Far more than the card moves until it has to let go.
+    let source = Source::extents(&file, &[(0, 4 * MB as u64); 100]);
+    let chain = [Op::Md5, Op::Sha256, Op::Sha512, Op::Gzip { level: 9 }];
+    let transfer = session.request(source, chain, Sink::memory(12 * MB)).submit();
+    let transfer = transfer.unwrap();
+    while engine.statistics().transfers == 0 {
+        assert!(!transfer.is_done(), "it ends before anybody wants the file");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let start = Instant::now();
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    writer.set_len(0).unwrap();
+    writer.write_all_at(&[9; 100_000], 0).unwrap();
+    println!("a writer waited for {:?}", start.elapsed());
+    if folder == Path::new(XFS) {
+        // The card has what the file had, whatever becomes of that: nobody waits, and nothing is cancelled but by us.
+        transfer.cancel();
+        let error = transfer.wait().unwrap_err();
+        assert_eq!(error.status, Status::Cancelled, "{error}");
+        return;
+    }
+    let error = transfer.wait().unwrap_err();
+    assert_eq!((error.status, error.errno), (Status::PathUnavailable, ECANCELED), "{error}");
+    assert!(error.to_string().contains("somebody opened the file"), "{error}");
+}
+
+fn destinations(session: &Session, folder: &Path) {
+    let (path, bytes) = (folder.join("destination"), data(2 * MB, 4));
+    let file = create(&path);
+    refused(write(session, &[1; 4096], &sized(&file, 4096), 0), ENODATA, "hole");
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 * MB as u64).unwrap();
+    refused(write(session, &bytes, &file, 0), ENODATA, "never written");
+    extents::prepare(&file, 2 * MB as u64).unwrap();
+    // Somebody else has it open, if only to read it.
+    let other = File::open(&path).unwrap();
+    refused(write(session, &bytes, &file, 0), ETXTBSY, "somebody else");
+    drop(other);
+    // Somebody has it mapped: pages that are mapped cannot be dropped.
+    // SAFETY: a new mapping, whose first byte is read before it is unmapped.
+    let memory =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
+    let memory = memory.unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { memory.cast::<u8>().read_volatile() }, 0);
+    refused(write(session, &bytes, &file, 0), EBUSY, "mapped");
+    // SAFETY: as above.
+    unsafe { rustix::mm::munmap(memory, 8192) }.unwrap();
+    // Whatever is cached, in however large pieces, is not what is read afterwards; and the file says that it was changed.
+    let mut expected = vec![0; 2 * MB];
+    for (offset, length) in
+        [(512, 3584), (4096, 65_536), (MB, 65_536 + 512), (3 * 512, 512), (MB + 4096, 100_000)]
+    {
+        let mut cached = vec![0; 2 * MB];
+        file.read_exact_at(&mut cached, 0).unwrap();
+        rustix::fs::futimens(&file, &long_ago()).unwrap();
+        write(session, &bytes[offset..offset + length], &file, offset as u64).unwrap();
+        expected[offset..offset + length].copy_from_slice(&bytes[offset..offset + length]);
+        file.read_exact_at(&mut cached, 0).unwrap();
+        assert!(cached == expected, "{offset}+{length}");
+        assert!(file.metadata().unwrap().mtime() > 1, "its time of modification");
+    }
+    // Several at once, to one file; and from one file to another.
+    extents::prepare(&file, 2 * MB as u64).unwrap();
+    let pieces = bytes.chunks(MB / 4).enumerate().map(|(at, piece)| {
+        let to = Sink::file(&file, (at * MB / 4) as u64);
+        session.transfer(Source::memory(piece.to_vec()), [], to).unwrap()
+    });
+    pieces.collect::<Vec<_>>().into_iter().for_each(|piece| _ = piece.wait().unwrap());
+    assert!(bytes_of(&path) == bytes);
+    drop(file);
+    let (from, to) = (File::open(&path).unwrap(), create(&folder.join("copy")));
+    extents::prepare(&to, 2 * MB as u64).unwrap();
+    session.transfer(Source::file(&from, ..), [Op::Md5], Sink::file(&to, 0)).unwrap().wait().unwrap();
+    assert!(bytes_of(&folder.join("copy")) == bytes);
+}
+
+fn sized(file: &File, length: u64) -> File {
+    file.set_len(length).unwrap();
+    file.try_clone().unwrap()
+}
+
+fn long_ago() -> rustix::fs::Timestamps {
+    let first = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+    rustix::fs::Timestamps { last_access: first, last_modification: first }
+}
+
+fn shell(line: &str) {
+    let done = Command::new("/bin/sh").args(["-c", line]).status().unwrap();
+    assert!(done.success(), "{line}");
+}
+
+/// Files whose bytes on the disk are not those that are read.
+fn kinds(session: &Session) {
+    let path = Path::new(EXT4).join("journalled");
+    let file = create(&path);
+    // FS_IOC_SETFLAGS: _IOW('f', 2, long), of which an int is read; EXT4_JOURNAL_DATA_FL.
+    const SETFLAGS: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<usize>(b'f', 2);
+    // SAFETY: FS_IOC_SETFLAGS reads an int.
+    unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::Setter::<SETFLAGS, usize>::new(0x4000 | 0x8_0000)) }
+        .unwrap();
+    file.write_all_at(&data(MB, 5), 0).unwrap();
+    drop(file);
+    refused(read(session, &File::open(&path).unwrap(), 0..4096), EOPNOTSUPP, "journal");
+    let elsewhere = create(Path::new("/tmp/elsewhere"));
+    elsewhere.write_all_at(&[1; 5000], 0).unwrap();
+    refused(read(session, &elsewhere, 0..5000), 18, "on no disk that the card drives");
+    // The whole file system, mounted otherwise.
+    shell("umount /mnt/ext4 && mount -t ext4 -o data=journal /dev/ext4 /mnt/ext4");
+    std::fs::write(&path, data(MB, 6)).unwrap();
+    refused(read(session, &File::open(&path).unwrap(), 0..4096), EOPNOTSUPP, "journal");
+    shell("umount /mnt/ext4 && mount -t ext4 -o test_dummy_encryption /dev/ext4 /mnt/ext4");
+    std::fs::create_dir("/mnt/ext4/secrets").unwrap();
+    let path = Path::new("/mnt/ext4/secrets/one");
+    std::fs::write(path, data(MB, 7)).unwrap();
+    refused(read(session, &File::open(path).unwrap(), 0..4096), EOPNOTSUPP, "encrypted");
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    refused(write(session, &[1; 4096], &file, 0), EOPNOTSUPP, "encrypted");
+    drop(file);
+    assert!(bytes_of(path) == data(MB, 7));
+}
+
+fn block_devices(session: &Session) {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/flat").unwrap();
+    refused(read(session, &device, 0..4096), EBUSY, "mounted");
+    refused(write(session, &[1; 4096], &device, 0), EBUSY, "mounted");
+    shell("umount /mnt/flat");
+    // What was written and not written back is read; what the card writes is what the kernel reads then.
+    let (old, new) = (data(MB, 8), data(MB, 9));
+    device.write_all_at(&old, 4096).unwrap();
+    assert!(read(session, &device, 4096..4096 + MB as u64).unwrap() == old);
+    write(session, &new[..MB - 100], &device, 4096).unwrap();
+    let mut found = vec![0; MB];
+    device.read_exact_at(&mut found, 4096).unwrap();
+    assert!(found[..MB - 100] == new[..MB - 100] && found[MB - 100..] == old[MB - 100..]);
+    assert!(write(session, &new, &device, 300 * MB as u64 - 4096).is_err(), "behind its end");
+    // A partition: BLKPG, BLKPG_ADD_PARTITION, at 1 MiB.
+    partition(&device);
+    let part = OpenOptions::new().read(true).write(true).open("/dev/part").unwrap();
+    write(session, &new, &part, 0).unwrap();
+    device.read_exact_at(&mut found, MB as u64).unwrap();
+    rustix::fs::fadvise(&device, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    device.read_exact_at(&mut found, MB as u64).unwrap();
+    assert!(found == new, "the partition's first bytes");
+    let error = write(session, &new, &part, 16 * MB as u64 - 4096).unwrap_err();
+    assert_eq!(error.status, Status::OutOfRange, "{error}");
+    // Named as the disk, it would have all that is on it at the wrong place.
+    let mut wrong = options();
+    wrong.disks[2].device = Some("/dev/part".into());
+    says(&wrong, "partition");
+}
+
+/// Adds a partition of 16 MiB at 1 MiB, as `/dev/part`.
+fn partition(disk: &File) {
+    /// struct blkpg_partition and blkpg_ioctl_arg. [linux/blkpg.h]
+    #[repr(C)]
+    struct Partition {
+        start: i64,
+        length: i64,
+        number: i32,
+        names: [u8; 128],
+    }
+    #[repr(C)]
+    struct Argument {
+        operation: i32,
+        flags: i32,
+        length: i32,
+        data: *mut Partition,
+    }
+    const BLKPG: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 105);
+    let mut partition = Partition { start: MB as i64, length: 16 * MB as i64, number: 1, names: [0; 128] };
+    let length = size_of::<Partition>() as i32;
+    let argument = Argument { operation: 1, flags: 0, length, data: &mut partition };
+    // SAFETY: BLKPG reads a struct blkpg_ioctl_arg, and the partition that it points to.
+    unsafe { rustix::ioctl::ioctl(disk, rustix::ioctl::Setter::<BLKPG, Argument>::new(argument)) }.unwrap();
+    shell("P=$(readlink -f /dev/flat)p1; while [ ! -b $P ]; do sleep 0.1; done; ln -s $P /dev/part");
+}
+
+/// The engine does not start, and says this.
+fn says(options: &Options, words: &str) {
+    let error =
+        Engine::builder().backend(Backend::Card).card(options.clone()).start().unwrap_err().to_string();
+    assert!(error.contains(words), "{error}");
+}
+
+/// Another disk than the one that was named.
+fn wrong_disks() {
+    let mut wrong = options();
+    wrong.disks[0].device = Some("/dev/null".into());
+    says(&wrong, "no block device");
+    let mut wrong = options();
+    wrong.disks[0].device = Some("/dev/xfs".into());
+    says(&wrong, "is not the SSD that the card was given: its serial number is dcs1, the card's dcs0");
+}
+
+/// The kernel's own controller of a disk that is mounted is not taken: there is no other way to it left.
+fn only_path() {
+    for controller in controllers().chunks(2) {
+        let error = dcs_vfio::take(&controller[0]).unwrap_err().to_string();
+        assert!(error.contains("is mounted at /mnt/"), "{error}");
+        assert_eq!(dcs_vfio::driver(&controller[0]).as_deref(), Some("nvme"));
+    }
+}

@@ -1,0 +1,26 @@
+//! SIGHUP: the file of users is read again, and its users are those of the server from then on.
+
+use crate::failure::{Exit, Failure};
+use dcs_server::users::Users;
+use std::path::PathBuf;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Reads the file again at each SIGHUP, for ever. A file with an error in it changes nothing. Without this the signal would end
+/// the process: it is caught from the call on, before the first await.
+pub fn on_hangup(file: PathBuf, users: Users) -> Result<impl Future<Output = ()> + Send, Failure> {
+    let hangup = signal(SignalKind::hangup());
+    let mut hangup = hangup.map_err(|error| Failure::new(Exit::Failed, format!("signals: {error}")))?;
+    Ok(async move {
+        while hangup.recv().await.is_some() {
+            match Users::read(&file) {
+                Ok(read) => {
+                    users.replace(&read);
+                    tracing::info!(file = %file.display(), users = users.access_keys().len(), "users were read again");
+                }
+                Err(error) => {
+                    tracing::error!(file = %file.display(), %error, "users were not read again: they stay who they were");
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,58 @@
+//! How `dcs serve` starts: what is wrong with its options is found before anything is made; where it listens.
+
+use crate::run::Place;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+#[test]
+fn wrong_options_are_found_before_anything_is_made() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let text = place.write("text", b"neither a key nor a certificate nor a user");
+    std::fs::set_permissions(text, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    for (options, code, words) in [
+        (format!("--listen 127.0.0.1:{port}"), 3, &["in use", "another port"][..]),
+        (format!("--listen {port}"), 3, &["in use"]),
+        (format!("--listen :{port}"), 3, &["in use"]),
+        ("--listen 203.0.113.77:0".into(), 3, &["203.0.113.77"]),
+        ("--listen 0 --master-key absent".into(), 2, &["absent"]),
+        ("--listen 0 --master-key text".into(), 2, &["text", "openssl rand -hex 32"]),
+        ("--listen 0 --tls-cert absent --tls-key text".into(), 2, &["absent"]),
+        ("--listen 0 --tls-cert text --tls-key text".into(), 2, &["no certificate"]),
+        ("--listen 0 --users absent".into(), 2, &["absent"]),
+        ("--listen 0 --users text".into(), 2, &["text", "line 1"]),
+        ("--listen 0 --core 9999".into(), 2, &["no such processor"]),
+    ] {
+        place.run(&format!("serve new/store {options}")).fails(code, words);
+        assert_eq!(place.names(), ["text"], "{options}");
+    }
+    let wrong = place.run("serve new/store --listen here");
+    assert!(wrong.code() == 2 && wrong.stderr().contains("ADDR:PORT"), "{}", wrong.stderr());
+}
+
+/// Where a server says that it listens, and what it logs.
+fn serve(listen: &str) -> (SocketAddr, String) {
+    let place = Place::new();
+    let mut child = place.dcs(&format!("serve store --listen {listen}")).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address = lines.find_map(|line| Some(line.unwrap().split_once("http://")?.1.to_string())).unwrap();
+    let address: SocketAddr = address.parse().unwrap();
+    TcpStream::connect(("127.0.0.1", address.port())).expect("it takes connections of this machine");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    let log = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    (address, log)
+}
+
+#[test]
+fn a_port_alone_is_for_this_machine_and_more_is_remarked() {
+    let (address, log) = serve("0");
+    assert!(address.ip().is_loopback() && !log.contains("nothing is encrypted"), "{address}: {log}");
+    for everywhere in [":0", "0.0.0.0:0"] {
+        let (address, log) = serve(everywhere);
+        assert!(address.ip().is_unspecified(), "{address}");
+        assert!(log.contains("WARN") && log.contains("nothing is encrypted on the way: --tls-cert"), "{log}");
+    }
+}

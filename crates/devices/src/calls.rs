@@ -1,0 +1,377 @@
+//! System calls that may wait, on threads of their own.
+//!
+//! A write to a file system that is frozen or slow, a copy of a file that is not cached, the close of a socket that lingers: each may take
+//! for ever, and nothing stops it. So the engine's thread makes none of them.
+//!
+//! Each file system has a *lane*: a few threads, made when they are wanted, and more where all of them are stuck, up to a
+//! bound. A file system that hangs holds up its own calls and nobody else's.
+
+use crate::attempt::{Attempt, DiskRequest};
+use crate::buffer::Buffer;
+use crate::copy;
+use crate::endpoint::{Endpoint, Object};
+use crate::route::Route;
+use crate::{fault, file};
+use dcs_abi::result::{PATH_DESTINATION_CACHED, PATH_SYSCALL};
+use dcs_abi::status::Status;
+use dcs_engine::{BlockId, Fault, OperationId, Outcome};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// The lane of sockets whose close waits for their peers.
+pub(crate) const LINGERING: u64 = u64::MAX;
+
+/// Threads that a lane has when it has work for them.
+const FEW: usize = 4;
+/// Threads that it has at most.
+const MANY: usize = 64;
+/// How long all of a lane's threads are at their calls before it gets another.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// How long an engine that ends waits for calls that are under way.
+const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
+/// How long a thread without work stays.
+const STAY: Duration = Duration::from_secs(5);
+/// Bytes of such a thread's stack.
+const STACK: usize = 128 * 1024;
+
+/// A call that may wait, with all that it needs: nothing of it is closed or used otherwise before it is back.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// A read, write or flush of a file.
+    Disk { request: DiskRequest, endpoint: Arc<Endpoint>, block: Option<(BlockId, Buffer)> },
+    /// A copy within the kernel, from and to these positions.
+    Copy { route: Box<Route>, source: u64, destination: u64, length: u64, more: bool },
+    /// To let go of an endpoint: to drop it is what closes it.
+    Close { _endpoint: Endpoint },
+}
+
+/// One of them, and whose it is.
+#[derive(Debug)]
+struct Job {
+    operation: Option<OperationId>,
+    work: Work,
+}
+
+/// A call that is back.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub operation: OperationId,
+    pub attempt: Attempt,
+    pub work: Work,
+}
+
+/// A copy that is back, with what it used of its route.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub attempt: Attempt,
+    pub route: Route,
+}
+
+/// The lanes of one controller.
+#[derive(Debug)]
+pub(crate) struct Calls(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Jobs that no thread has taken up.
+    queued: AtomicUsize,
+    /// Threads that have not ended.
+    threads: Arc<AtomicUsize>,
+    has_done: AtomicBool,
+    /// The controller sleeps, or is about to: it wants to be woken.
+    asleep: AtomicBool,
+    wake: Arc<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lanes: HashMap<u64, Lane>,
+    done: Vec<Done>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Lane {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    /// Threads that wait for a job.
+    idle: usize,
+    /// When a job was last taken up.
+    moved: Instant,
+    signal: Arc<Condvar>,
+}
+
+impl Calls {
+    /// `wake`: the eventfd on which the controller sleeps.
+    pub fn new(wake: Arc<OwnedFd>) -> Calls {
+        Calls(Arc::new(Shared {
+            state: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            threads: Arc::default(),
+            has_done: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            wake,
+        }))
+    }
+
+    /// Has a call made, which [`Calls::take`] tells the end of.
+    pub fn make(&self, lane: u64, operation: OperationId, work: Work) {
+        self.push(lane, Job { operation: Some(operation), work });
+    }
+
+    /// Lets go of an endpoint, whose close may wait.
+    pub fn close(&self, lane: u64, endpoint: Endpoint) {
+        self.push(lane, Job { operation: None, work: Work::Close { _endpoint: endpoint } });
+    }
+
+    fn push(&self, number: u64, job: Job) {
+        let mut state = self.0.state();
+        let lane = state.lanes.entry(number).or_insert_with(|| Lane {
+            jobs: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            moved: Instant::now(),
+            signal: Arc::default(),
+        });
+        if lane.jobs.is_empty() {
+            lane.moved = Instant::now();
+        }
+        lane.jobs.push_back(job);
+        self.0.queued.fetch_add(1, Ordering::SeqCst);
+        if lane.jobs.len() <= lane.idle {
+            return lane.signal.notify_one();
+        }
+        let few = if number == LINGERING { MANY } else { FEW };
+        if lane.threads < few && !self.hire(number, lane) && lane.threads == 0 {
+            // No thread is to be had: then the caller waits.
+            drop(state);
+            self.0.work_off(number);
+        }
+    }
+
+    /// Gives a lane another thread.
+    fn hire(&self, number: u64, lane: &mut Lane) -> bool {
+        let shared = Arc::clone(&self.0);
+        let thread = std::thread::Builder::new().name("dcs-call".into()).stack_size(STACK);
+        self.0.threads.fetch_add(1, Ordering::SeqCst);
+        let hired = thread.spawn(move || shared.run(number)).is_ok();
+        if !hired {
+            self.0.threads.fetch_sub(1, Ordering::SeqCst);
+        }
+        lane.threads += usize::from(hired);
+        lane.moved = Instant::now();
+        hired
+    }
+
+    /// More threads for lanes all of whose threads are stuck.
+    pub fn relieve(&self) {
+        if self.0.queued.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut state = self.0.state();
+        for (number, lane) in &mut state.lanes {
+            let stuck = !lane.jobs.is_empty() && lane.idle == 0 && lane.moved.elapsed() >= PATIENCE;
+            if stuck && lane.threads < MANY {
+                self.hire(*number, lane);
+            }
+        }
+    }
+
+    /// When to look again, where jobs wait for threads.
+    pub fn timeout(&self) -> Option<Duration> {
+        (self.0.queued.load(Ordering::SeqCst) > 0).then_some(PATIENCE)
+    }
+
+    /// Takes a call back that nobody has begun to make.
+    pub fn withdraw(&self, operation: OperationId) -> Option<Work> {
+        let mut state = self.0.state();
+        for lane in state.lanes.values_mut() {
+            if let Some(at) = lane.jobs.iter().position(|job| job.operation == Some(operation)) {
+                self.0.queued.fetch_sub(1, Ordering::SeqCst);
+                return lane.jobs.remove(at).map(|job| job.work);
+            }
+        }
+        None
+    }
+
+    /// Takes the calls that are back.
+    pub fn take(&self, done: &mut Vec<Done>) {
+        if self.0.has_done.swap(false, Ordering::SeqCst) {
+            done.append(&mut self.0.state().done);
+        }
+    }
+
+    /// The controller is about to sleep; false where it must not, since calls are back.
+    pub fn before_sleep(&self) -> bool {
+        self.0.asleep.store(true, Ordering::SeqCst);
+        !self.0.has_done.load(Ordering::SeqCst)
+    }
+
+    /// The controller is awake.
+    pub fn after_sleep(&self) {
+        self.0.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Calls {
+    /// Threads end when they have nothing left to do; they are waited for, a while. Those that are stuck keep what their calls use.
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.closed = true;
+        state.lanes.values().for_each(|lane| lane.signal.notify_all());
+        drop(state);
+        let end = Instant::now() + PATIENCE_AT_THE_END;
+        while self.0.threads.load(Ordering::SeqCst) > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|error| error.into_inner())
+    }
+
+    /// A thread's life.
+    fn run(self: Arc<Shared>, number: u64) {
+        block_signals();
+        loop {
+            self.work_off(number);
+            if !self.rest(number) {
+                break;
+            }
+        }
+        // It has no descriptor of the engine's any more when it is counted out.
+        let threads = Arc::clone(&self.threads);
+        drop(self);
+        threads.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Waits for a job; false where the thread is to end.
+    fn rest(&self, number: u64) -> bool {
+        let mut state = self.state();
+        let end = Instant::now() + STAY;
+        loop {
+            let (closed, now) = (state.closed, Instant::now());
+            let Some(lane) = state.lanes.get_mut(&number) else { return false };
+            if !lane.jobs.is_empty() {
+                return true;
+            }
+            if closed || now >= end {
+                lane.threads -= 1;
+                return false;
+            }
+            lane.idle += 1;
+            let signal = Arc::clone(&lane.signal);
+            (state, _) = signal.wait_timeout(state, end - now).unwrap_or_else(|error| error.into_inner());
+            if let Some(lane) = state.lanes.get_mut(&number) {
+                lane.idle -= 1;
+            }
+        }
+    }
+
+    /// Makes the calls of a lane until none is left.
+    fn work_off(&self, number: u64) {
+        while let Some(job) = self.next(number) {
+            let Job { operation, mut work } = job;
+            let attempt = catch_unwind(AssertUnwindSafe(|| perform(&mut work)))
+                .unwrap_or_else(|_| Attempt::failed(Fault::new(Status::InternalError)));
+            match operation {
+                Some(operation) => self.tell(Done { operation, attempt, work }),
+                // This is what closes an endpoint.
+                None => drop(work),
+            }
+        }
+    }
+
+    fn next(&self, number: u64) -> Option<Job> {
+        let mut state = self.state();
+        let lane = state.lanes.get_mut(&number)?;
+        let job = lane.jobs.pop_front()?;
+        lane.moved = Instant::now();
+        self.queued.fetch_sub(1, Ordering::SeqCst);
+        Some(job)
+    }
+
+    fn tell(&self, done: Done) {
+        self.state().done.push(done);
+        self.has_done.store(true, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            // EAGAIN: the counter is full of wake-ups already.
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Makes a call, and waits as long as it takes.
+fn perform(work: &mut Work) -> Attempt {
+    match work {
+        Work::Disk { request, block, endpoint } => {
+            Attempt::Done(disk(*request, block.as_mut().map(|(_, buffer)| buffer), endpoint))
+        }
+        Work::Copy { route, source, destination, length, more } => {
+            copy::copy(route, *source, *destination, *length, *more)
+        }
+        Work::Close { .. } => Attempt::Done(Outcome::Flushed),
+    }
+}
+
+fn disk(request: DiskRequest, buffer: Option<&mut Buffer>, endpoint: &Endpoint) -> Outcome {
+    let (result, path) = match (request, buffer) {
+        (DiskRequest::Read { fd, offset, start, length, path, .. }, Some(buffer)) => {
+            let into = &mut buffer.bytes_mut()[start as usize..(start + length) as usize];
+            (rustix::io::retry_on_intr(|| rustix::io::pread(borrow(fd), &mut *into, offset)), path)
+        }
+        (DiskRequest::Write { fd, offset, start, length, path }, Some(buffer)) => {
+            let from = &buffer.bytes()[start as usize..(start + length) as usize];
+            let write = || match &endpoint.object {
+                Object::File(file) if path == PATH_DESTINATION_CACHED => file::write_at(file, from, offset),
+                _ => rustix::io::pwrite(borrow(fd), from, offset),
+            };
+            (rustix::io::retry_on_intr(write), path)
+        }
+        (DiskRequest::Sync { fd }, _) => (rustix::fs::fdatasync(borrow(fd)).map(|()| 0), 0),
+        _ => (Err(Errno::INVAL), 0),
+    };
+    outcome(request, result, path | PATH_SYSCALL)
+}
+
+/// What a disk request has come to.
+pub(crate) fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: u32) -> Outcome {
+    match (request, result) {
+        (DiskRequest::Read { wanted, .. }, Ok(bytes)) => {
+            Outcome::Moved { bytes: bytes.min(wanted as usize) as u64, path, held: false }
+        }
+        (DiskRequest::Read { .. }, Err(errno)) => Outcome::Failed(fault::reading(errno)),
+        (DiskRequest::Sync { .. }, Ok(_)) => Outcome::Flushed,
+        (_, Ok(0)) => Outcome::Failed(fault::writing(Errno::IO)),
+        (_, Ok(bytes)) => Outcome::Moved { bytes: bytes as u64, path, held: false },
+        // A socket without zero copy: a Unix socket.
+        (DiskRequest::SendZeroCopy { .. }, Err(errno @ Errno::OPNOTSUPP)) => {
+            Outcome::Failed(fault::fault(Status::PathUnavailable, errno))
+        }
+        (_, Err(errno)) => Outcome::Failed(fault::writing(errno)),
+    }
+}
+
+/// A descriptor of a request's endpoint.
+fn borrow<'a>(fd: std::os::fd::RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the descriptor belongs to the endpoint that the request's `Work::Disk` holds until the call is back.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Signals are for the application's threads; SIGPIPE and SIGXFSZ of these calls are errors of one transfer.
+fn block_signals() {
+    // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this thread.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigfillset(&mut set);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}

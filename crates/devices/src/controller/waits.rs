@@ -1,0 +1,86 @@
+//! Waiting for descriptors: what comes of a poll, with a ring and without.
+
+use super::{Controller, Pending, borrow};
+use crate::attempt::Interest;
+use dcs_engine::OperationId;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Controller {
+    /// A descriptor is ready for an operation, or in error and nothing else.
+    pub(super) fn is_ready(&mut self, id: OperationId, only_error: bool) {
+        match self.pending.remove(&id) {
+            Some(Pending::Ready { aborted: true, .. }) => self.finish_aborted(id),
+            Some(Pending::Ready { operation, fd, interest, .. }) => {
+                if only_error && self.edges.watch(id, borrow(fd), interest) {
+                    self.arm_edges();
+                }
+                self.retry(operation);
+            }
+            Some(other) => drop(self.pending.insert(id, other)),
+            None => {}
+        }
+    }
+
+    pub(super) fn arm_edges(&mut self) {
+        if let Some(event) = self.edges.raw()
+            && let Some(ring) = self.full_ring()
+        {
+            ring.poll_edges(event);
+        }
+    }
+
+    /// Sleeps until the waker is used, whatever else happens.
+    pub fn rest(&self) {
+        let mut fds = [PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
+        let _ = rustix::event::poll(&mut fds, None);
+        self.clear_wake();
+    }
+
+    /// Without a ring that does it: poll(2) on all that waits, and on the waker.
+    pub(super) fn poll_plain(&mut self, timeout: Option<Duration>) {
+        let mut ids = Vec::with_capacity(self.pending.len());
+        let mut fds = Vec::with_capacity(self.pending.len() + 1);
+        let wake = Arc::clone(&self.wake);
+        fds.push(PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN));
+        for (id, pending) in &self.pending {
+            if let Pending::Ready { fd, interest, .. } = pending
+                && !self.edges.has(*id)
+            {
+                let flags = if *interest == Interest::Readable { PollFlags::IN } else { PollFlags::OUT };
+                fds.push(PollFd::from_borrowed_fd(borrow(*fd), flags));
+                ids.push(*id);
+            }
+        }
+        if let Some(event) = self.edges.event() {
+            fds.push(PollFd::from_borrowed_fd(event, PollFlags::IN));
+        }
+        if let Some(ring) = self.ring.as_ref().filter(|ring| ring.is_busy()) {
+            fds.push(PollFd::from_borrowed_fd(borrow(ring.fd()), PollFlags::IN));
+        }
+        if fds.len() == 1 && timeout == Some(Duration::ZERO) {
+            return;
+        }
+        let timespec = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        if !matches!(rustix::event::poll(&mut fds, timespec.as_ref()), Ok(1..)) {
+            return;
+        }
+        if !fds[0].revents().is_empty() {
+            self.clear_wake();
+        }
+        let told = ids.iter().zip(&fds[1..]).map(|(id, fd)| (*id, fd.revents()));
+        let ready: Vec<(OperationId, PollFlags)> = told.filter(|(_, told)| !told.is_empty()).collect();
+        drop(fds);
+        for (id, told) in ready {
+            self.is_ready(id, told == PollFlags::ERR);
+        }
+        for id in self.edges.take() {
+            self.is_ready(id, false);
+        }
+    }
+}

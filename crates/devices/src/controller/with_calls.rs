@@ -1,0 +1,152 @@
+//! Calls that may wait: what the controller has threads do.
+
+use super::{Controller, Event, Pending};
+use crate::attempt::{Attempt, DiskRequest};
+use crate::buffer::Buffer;
+use crate::calls::{Copied, Done, Work};
+use crate::endpoint::{Closing, Endpoint};
+use crate::route::Route;
+use dcs_abi::status::Status;
+use dcs_engine::{BlockId, Fault, Operation, OperationId, OperationKind, Outcome, Place};
+use std::sync::Arc;
+
+/// The endpoint that an operation is about.
+pub(super) fn endpoint_of(operation: &Operation, route: &Route) -> Arc<Endpoint> {
+    let place = match operation.kind {
+        OperationKind::Read { place, .. } => place,
+        _ => Place::Destination,
+    };
+    Arc::clone(&route.side(place).endpoint)
+}
+
+impl Controller {
+    /// Takes an operation's block out of the pool, where it has one.
+    pub(super) fn take_block(&mut self, operation: &Operation) -> Option<(BlockId, Buffer)> {
+        let (OperationKind::Read { block, .. } | OperationKind::Write { block, .. }) = operation.kind else {
+            return None;
+        };
+        self.pool.take(block).map(|buffer| (block, buffer))
+    }
+
+    /// Has a thread make an operation's call.
+    pub(super) fn call(
+        &mut self,
+        operation: &Operation,
+        request: DiskRequest,
+        route: &Route,
+    ) -> Option<Outcome> {
+        self.call_at(operation, request, endpoint_of(operation, route));
+        None
+    }
+
+    pub(super) fn call_at(&mut self, operation: &Operation, request: DiskRequest, endpoint: Arc<Endpoint>) {
+        let block = self.take_block(operation);
+        let lane = endpoint.lane();
+        self.pending.insert(operation.id, Pending::Call { operation: *operation, aborted: false });
+        self.calls.make(lane, operation.id, Work::Disk { request, endpoint, block });
+    }
+
+    /// Has a thread make a copy within the kernel.
+    pub(super) fn call_copy(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
+        let OperationKind::Direct { source, destination, length, more } = operation.kind else {
+            return Some(Outcome::Failed(Fault::new(Status::InternalError)));
+        };
+        // What may wait is the destination's file system, where it is a file.
+        let places = [Place::Destination, Place::Source].map(|place| &route.side(place).endpoint);
+        let lane = places.iter().find(|side| side.closing() == Closing::OnDisk).map_or(0, |side| side.lane());
+        let route = Box::new(route.lend());
+        self.pending.insert(operation.id, Pending::Call { operation: *operation, aborted: false });
+        self.calls.make(lane, operation.id, Work::Copy { route, source, destination, length, more });
+        None
+    }
+
+    /// Takes a call back if nobody has begun it; else it goes on for as long as it takes.
+    pub(super) fn abort_call(&mut self, id: OperationId) {
+        if let Some(Pending::Call { aborted, .. }) = self.pending.get_mut(&id) {
+            *aborted = true;
+        }
+        let Some(work) = self.calls.withdraw(id) else { return };
+        match work {
+            Work::Disk { endpoint, block, .. } => {
+                self.take_back(block);
+                self.let_go(endpoint);
+            }
+            Work::Copy { route, .. } => self.let_go_of(*route),
+            Work::Close { .. } => {}
+        }
+        self.finish_aborted(id);
+    }
+
+    fn take_back(&mut self, block: Option<(BlockId, Buffer)>) {
+        if let Some((block, buffer)) = block {
+            self.pool.put(block, buffer);
+        }
+    }
+
+    /// Takes in the calls that are back.
+    pub(super) fn hear_calls(&mut self) {
+        self.calls.relieve();
+        let mut back = std::mem::take(&mut self.back);
+        self.calls.take(&mut back);
+        for Done { operation, attempt, work } in back.drain(..) {
+            let Some(Pending::Call { operation: asked, aborted }) = self.pending.remove(&operation) else {
+                continue;
+            };
+            match work {
+                Work::Disk { endpoint, block, .. } => {
+                    self.take_back(block);
+                    self.let_go(endpoint);
+                    let broken = Outcome::Failed(Fault::new(Status::InternalError));
+                    let outcome = if let Attempt::Done(outcome) = attempt { outcome } else { broken };
+                    self.events.push(Event::Done(operation, outcome));
+                }
+                Work::Copy { route, .. } => {
+                    let copied = Some(Box::new(Copied { attempt, route: *route }));
+                    let pending = Pending::Retry { aborted, by_host: false, copied };
+                    self.pending.insert(operation, pending);
+                    self.events.push(Event::Retry(asked));
+                }
+                Work::Close { .. } => {}
+            }
+        }
+        self.back = back;
+    }
+
+    /// A copy is back; `route` is the command's, where that is bound still.
+    pub(super) fn copied(
+        &mut self,
+        operation: &Operation,
+        route: Option<&mut Route>,
+        copied: Copied,
+        aborted: bool,
+    ) -> Option<Outcome> {
+        let Copied { attempt, route: mut lent } = copied;
+        match (route, attempt) {
+            (_, Attempt::Done(outcome)) if aborted => {
+                self.let_go_of(lent);
+                Some(outcome)
+            }
+            (Some(route), attempt) if !aborted => {
+                route.take_back(&mut lent);
+                self.settle(operation, route, attempt)
+            }
+            _ => {
+                self.let_go_of(lent);
+                Some(Outcome::Failed(Fault::new(Status::Cancelled)))
+            }
+        }
+    }
+
+    fn let_go_of(&mut self, route: Route) {
+        route.into_endpoints().for_each(|endpoint| self.let_go(endpoint));
+    }
+
+    /// Lets go of an endpoint, and waits for nothing.
+    pub fn let_go(&mut self, endpoint: Arc<Endpoint>) {
+        if let Some(endpoint) = Arc::into_inner(endpoint)
+            && endpoint.closing() != Closing::AtOnce
+        {
+            self.calls.close(endpoint.lane(), endpoint);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Entries that wait for a command slot. Their time runs and they can be cancelled, though nothing of them has begun.
+
+use crate::engine::Engine;
+use crate::finish::named;
+use crate::frontend::Posting;
+use crate::message::{Fault, Nanos, QueueId};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use dcs_abi::entry::{CompletionEntry, SubmissionEntry, SubmissionPacket};
+use dcs_abi::result::ResultArea;
+use dcs_abi::status::{Stage, Status};
+
+/// An entry that was fetched before there was a slot for its command.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Names it among all that ever waited.
+    serial: u64,
+    bytes: [u8; 64],
+    /// When it was fetched: its timeout counts from here.
+    since: Nanos,
+    deadline: Option<Nanos>,
+}
+
+/// One queue's entries without a slot, in their order.
+pub(crate) type Line = VecDeque<Waiting>;
+
+/// When entries without a slot run out of time.
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    serial: u64,
+    due: BTreeSet<(Nanos, u16, u64)>,
+}
+
+impl Deadlines {
+    /// Makes an entry one that waits.
+    fn join(&mut self, queue: QueueId, bytes: &[u8; 64], now: Nanos) -> Waiting {
+        self.serial += 1;
+        let timeout = parse(bytes).map_or(0, |entry| u64::from(entry.timeout_ms) * 1_000_000);
+        let deadline = (timeout > 0).then(|| now.saturating_add(timeout));
+        self.due.extend(deadline.map(|at| (at, queue.0, self.serial)));
+        Waiting { serial: self.serial, bytes: *bytes, since: now, deadline }
+    }
+
+    /// An entry waits no more.
+    pub fn leave(&mut self, queue: QueueId, waiting: &Waiting) {
+        if let Some(at) = waiting.deadline {
+            self.due.remove(&(at, queue.0, waiting.serial));
+        }
+    }
+
+    /// The first of them.
+    pub fn first(&self) -> Option<Nanos> {
+        self.due.first().map(|(at, ..)| *at)
+    }
+
+    /// Takes the first one out that is due.
+    fn pop(&mut self, now: Nanos) -> Option<(QueueId, u64)> {
+        let (_, queue, serial) = *self.due.first().filter(|(at, ..)| *at <= now)?;
+        self.due.pop_first();
+        Some((QueueId(queue), serial))
+    }
+}
+
+fn parse(bytes: &[u8; 64]) -> Option<SubmissionEntry> {
+    SubmissionPacket::new_checked(bytes).and_then(|packet| SubmissionEntry::parse(&packet)).ok()
+}
+
+/// The command identifier of an entry, however malformed the rest of it is.
+fn cid(bytes: &[u8; 64]) -> u16 {
+    u16::from_le_bytes([bytes[2], bytes[3]])
+}
+
+impl Engine {
+    /// An entry was fetched for which there was no slot.
+    #[cold]
+    pub(crate) fn wait_for_slot(&mut self, queue: QueueId, bytes: &[u8; 64]) {
+        let waiting = self.frontend.deadlines.join(queue, bytes, self.now);
+        let deleting = self.frontend.get(queue).is_some_and(|queue| queue.deleting);
+        match self.frontend.get_mut(queue) {
+            Some(state) if !deleting => state.waiting.push_back(waiting),
+            _ => return self.refuse(queue, waiting, Status::QueueDeleted),
+        }
+        self.frontend.list(queue);
+    }
+
+    /// Begins the command of the first entry in a queue's line, which has a slot now.
+    #[cold]
+    pub(crate) fn begin_waiting(&mut self, queue: QueueId) {
+        let Some(waiting) = self.frontend.get_mut(queue).and_then(|state| state.waiting.pop_front()) else {
+            return;
+        };
+        self.frontend.deadlines.leave(queue, &waiting);
+        self.begin(queue, &waiting.bytes, waiting.since);
+        self.settle();
+    }
+
+    /// Ends an entry that has no slot.
+    #[cold]
+    fn refuse(&mut self, queue: QueueId, waiting: Waiting, status: Status) {
+        self.frontend.deadlines.leave(queue, &waiting);
+        let (stage, at, fault) = named(Stage::Queue, 0, Fault::new(status));
+        let cid = cid(&waiting.bytes);
+        let mut entry = CompletionEntry { stage: stage as u8, stage_index: at, cid, ..Default::default() };
+        entry.set_status(fault.status, false);
+        let address = parse(&waiting.bytes).map_or(0, |entry| entry.result_address);
+        let result = (address != 0).then(|| {
+            let mut area: Box<ResultArea> = self.areas.pop().unwrap_or_default();
+            *area = ResultArea {
+                status: fault.status.code(),
+                stage: stage as u8,
+                queued: waiting.since,
+                finished: self.now,
+                ..Default::default()
+            };
+            (address, area)
+        });
+        self.counters.failures += 1;
+        self.frontend.post(queue, Posting { command: None, entry, result });
+        self.post_completions(queue);
+    }
+
+    /// Aborts an entry that has no slot; false where there is none with this identifier.
+    #[cold]
+    pub(crate) fn abort_waiting(&mut self, queue: QueueId, target: u16) -> bool {
+        let waiting = self.frontend.get_mut(queue).and_then(|state| {
+            let at = state.waiting.iter().position(|waiting| cid(&waiting.bytes) == target)?;
+            state.waiting.remove(at)
+        });
+        let found = waiting.is_some();
+        waiting.into_iter().for_each(|waiting| self.refuse(queue, waiting, Status::Cancelled));
+        found
+    }
+
+    /// Fails what has run out of time without having had a slot.
+    pub(crate) fn on_deadlines_of_waiting(&mut self) {
+        while let Some((queue, serial)) = self.frontend.deadlines.pop(self.now) {
+            let waiting = self.frontend.get_mut(queue).and_then(|state| {
+                let at = state.waiting.binary_search_by_key(&serial, |waiting| waiting.serial).ok()?;
+                state.waiting.remove(at)
+            });
+            waiting.into_iter().for_each(|waiting| self.refuse(queue, waiting, Status::Timeout));
+        }
+    }
+
+    /// All entries of a queue that have no slot go with it.
+    pub(crate) fn delete_waiting(&mut self, queue: QueueId) {
+        let Some(state) = self.frontend.get_mut(queue) else { return };
+        for waiting in core::mem::take(&mut state.waiting) {
+            self.refuse(queue, waiting, Status::QueueDeleted);
+        }
+    }
+}

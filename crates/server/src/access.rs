@@ -1,0 +1,130 @@
+//! Who may do what: each request's rights, and that the server understands all of it.
+
+use crate::connection::{Digests, Exchange};
+use crate::operations;
+use crate::server::ORDER_MAX;
+use crate::store::Store;
+use crate::users::{Right, Rights, Users};
+use http::HeaderMap;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::Credentials;
+use s3s::dto::{CopyObjectInput, CopySource, UploadPartCopyInput};
+use s3s::{S3Request, S3Result, s3_error};
+use std::sync::Arc;
+
+/// What those may do who do not say who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Read objects, and list them.
+    Read,
+    /// Everything.
+    All,
+}
+
+/// Decides on requests.
+#[derive(Clone, Debug)]
+pub struct Access {
+    users: Users,
+    anonymous: Anonymous,
+    store: Arc<Store>,
+}
+
+/// What readers without a name may do of all that reading is.
+const ANONYMOUS_READS: [&str; 6] =
+    ["GetObject", "HeadObject", "ListObjects", "ListObjectsV2", "HeadBucket", "GetBucketLocation"];
+
+impl Access {
+    /// Of these users.
+    pub fn new(users: Users, anonymous: Anonymous, store: Arc<Store>) -> Access {
+        Access { users, anonymous, store }
+    }
+
+    /// What somebody with these credentials may do.
+    pub fn rights(&self, credentials: Option<&Credentials>) -> Rights {
+        match (credentials, self.anonymous) {
+            (Some(credentials), _) => self.users.rights(&credentials.access_key),
+            (None, Anonymous::All) => Rights::Everywhere(Right::Administer),
+            (None, Anonymous::Read) => Rights::Everywhere(Right::Read),
+            (None, Anonymous::Nothing) => Rights::Everywhere(Right::None),
+        }
+    }
+
+    fn need(&self, credentials: Option<&Credentials>, right: Right, bucket: &str) -> S3Result<()> {
+        if self.rights(credentials).on(bucket) >= right {
+            return Ok(());
+        }
+        let who = credentials.map_or("who does not sign", |credentials| &credentials.access_key);
+        let what = match right {
+            Right::Read | Right::None => "read",
+            Right::Write => "write to",
+            Right::Administer => "administer",
+        };
+        Err(s3_error!(AccessDenied, "Access Denied: {who} may not {what} the bucket {bucket}"))
+    }
+
+    /// A client that says whose bucket it takes this one for must be right.
+    fn owner(&self, headers: &HeaderMap, header: &str, bucket: &str) -> S3Result<()> {
+        let Some(expected) = headers.get(header) else { return Ok(()) };
+        match self.store.bucket(bucket)? {
+            Some(found) if found.owner.as_bytes() != expected.as_bytes() => Err(s3_error!(
+                AccessDenied,
+                "Access Denied: the bucket {bucket} has another owner than {header} says"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Who copies reads the source.
+    fn source<T>(&self, request: &S3Request<T>, source: &CopySource) -> S3Result<()> {
+        // Other sources are refused by the operation.
+        let CopySource::Bucket { bucket, .. } = source else { return Ok(()) };
+        self.need(request.credentials.as_ref(), Right::Read, bucket)?;
+        self.owner(&request.headers, "x-amz-source-expected-bucket-owner", bucket)
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for Access {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let name = context.s3_op().name().to_string();
+        let user = context.credentials().map(|credentials| credentials.access_key.clone());
+        // For the log and the metrics.
+        let exchange = context.extensions_mut().get::<Arc<Exchange>>().cloned();
+        if let Some(exchange) = &exchange {
+            exchange.name(name.clone(), user.clone());
+        }
+        let unnamed = self.anonymous != Anonymous::All && !ANONYMOUS_READS.contains(&name.as_str());
+        if user.is_none() && (self.anonymous == Anonymous::Nothing || unnamed) {
+            return Err(s3_error!(AccessDenied, "Access Denied: the request is not signed"));
+        }
+        let operation = operations::find(&name)?;
+        let bucket = context.s3_path().get_bucket_name();
+        if let Some(bucket) = bucket {
+            self.need(context.credentials(), operation.needs, bucket)?;
+        }
+        operation.understands(context.method(), context.uri(), context.headers())?;
+        if let Some(bucket) = bucket {
+            self.owner(context.headers(), "x-amz-expected-bucket-owner", bucket)?;
+        }
+        let Some(exchange) = exchange else { return Ok(()) };
+        if let Some(checksums) = operation.xml() {
+            if exchange.length() > Some(ORDER_MAX) {
+                return Err(s3_error!(MaxMessageLengthExceeded, "an order has {ORDER_MAX} bytes at most"));
+            }
+            exchange.expect(Digests::of(context.headers(), checksums)?)?;
+        }
+        exchange.authorise();
+        Ok(())
+    }
+
+    async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
+        self.source(request, &request.input.copy_source)
+    }
+
+    async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
+        self.source(request, &request.input.copy_source)
+    }
+}

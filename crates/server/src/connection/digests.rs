@@ -1,0 +1,111 @@
+//! Digests that a request gives of a small body, which s3s does not look at.
+
+use crate::api::body::sha256_mismatch;
+use crate::api::common::{BASE64, checksum_in, unhex};
+use crate::store::record::Algorithm;
+use base64::Engine as _;
+use crc_fast::CrcAlgorithm;
+use http::{HeaderMap, HeaderValue};
+use md5::{Digest, Md5};
+use s3s::{S3Error, S3Result, s3_error};
+use sha1::Sha1;
+use sha2::Sha256;
+
+/// What a body's digests have to be, and what they are so far.
+pub(crate) struct Digests(Vec<(Running, Vec<u8>, S3Error)>);
+
+enum Running {
+    Md5(Md5),
+    Sha1(Sha1),
+    Sha256(Sha256),
+    /// And how many bytes it has.
+    Crc(crc_fast::Digest, usize),
+}
+
+impl std::fmt::Debug for Digests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} digests", self.0.len())
+    }
+}
+
+impl Digests {
+    /// Those that the headers give of the body. `checksums`: the additional ones are the body's, and not an object's.
+    ///
+    /// # Errors
+    ///
+    /// They are no digests.
+    pub(crate) fn of(headers: &HeaderMap, checksums: bool) -> S3Result<Digests> {
+        let text = |name: &str| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+        let payload = text("x-amz-content-sha256").unwrap_or_default();
+        let mut digests = Vec::new();
+        // In frames they are those of what is in them.
+        if payload.starts_with("STREAMING-") {
+            return Ok(Digests(digests));
+        }
+        if let Some(expected) = unhex(payload).filter(|sha256| sha256.len() == 32) {
+            digests.push((Running::Sha256(Sha256::new()), expected, sha256_mismatch()));
+        }
+        if let Some(text) = text("content-md5") {
+            let expected = BASE64.decode(text).ok().filter(|md5| md5.len() == 16);
+            let expected = expected.ok_or_else(|| s3_error!(InvalidDigest))?;
+            let error = s3_error!(BadDigest, "the body's MD5 is not that of Content-MD5");
+            digests.push((Running::Md5(Md5::new()), expected, error));
+        }
+        let of = |algorithm, name| (algorithm, text(name));
+        let given = checksum_in([
+            of(Algorithm::Crc32, "x-amz-checksum-crc32"),
+            of(Algorithm::Crc32c, "x-amz-checksum-crc32c"),
+            of(Algorithm::Crc64Nvme, "x-amz-checksum-crc64nvme"),
+            of(Algorithm::Sha1, "x-amz-checksum-sha1"),
+            of(Algorithm::Sha256, "x-amz-checksum-sha256"),
+        ]);
+        if checksums && let Some((algorithm, expected)) = given? {
+            let error = s3_error!(BadDigest, "the body's checksum is not the one that was given");
+            digests.push((running(algorithm), expected, error));
+        }
+        Ok(Digests(digests))
+    }
+
+    /// Takes in what follows of the body.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        for (running, ..) in &mut self.0 {
+            match running {
+                Running::Md5(digest) => digest.update(bytes),
+                Running::Sha1(digest) => digest.update(bytes),
+                Running::Sha256(digest) => digest.update(bytes),
+                Running::Crc(digest, _) => digest.update(bytes),
+            }
+        }
+    }
+
+    /// Compares those of all that was taken in.
+    ///
+    /// # Errors
+    ///
+    /// One is another than was given.
+    pub(crate) fn check(self) -> S3Result<()> {
+        for (running, expected, error) in self.0 {
+            let found = match running {
+                Running::Md5(digest) => digest.finalize().to_vec(),
+                Running::Sha1(digest) => digest.finalize().to_vec(),
+                Running::Sha256(digest) => digest.finalize().to_vec(),
+                Running::Crc(digest, size) => digest.finalize().to_be_bytes()[8 - size..].to_vec(),
+            };
+            if found != expected {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn running(algorithm: Algorithm) -> Running {
+    let crc = |algorithm, size| Running::Crc(crc_fast::Digest::new(algorithm), size);
+    match algorithm {
+        Algorithm::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc, 4),
+        Algorithm::Crc32c => crc(CrcAlgorithm::Crc32Iscsi, 4),
+        Algorithm::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme, 8),
+        Algorithm::Sha1 => Running::Sha1(Sha1::new()),
+        Algorithm::Sha256 => Running::Sha256(Sha256::new()),
+    }
+}

@@ -1,0 +1,388 @@
+//! The operations that the server has: what right each needs, and which parameters and headers each understands.
+//!
+//! What is not in this table is refused. A parameter or header that S3 adds later, or that nothing here does, must not be taken
+//! for nothing: the request would do something else than it says.
+
+use crate::signed;
+use crate::users::Right;
+use http::{HeaderMap, Method, Uri};
+use s3s::{S3Error, S3Result, s3_error};
+
+/// An operation.
+#[derive(Debug)]
+pub struct Operation {
+    name: &'static str,
+    /// What somebody must have on the request's bucket.
+    pub needs: Right,
+    /// Parameters of the query.
+    query: &'static [&'static str],
+    /// Groups of headers, beside those of every request.
+    headers: &'static [&'static [&'static str]],
+}
+
+/// Headers of every request, whatever it does.
+const ALWAYS: &[&str] = &[
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    // Compared with the bucket's owner.
+    "x-amz-expected-bucket-owner",
+    // Nobody else pays here.
+    "x-amz-request-payer",
+    "x-amz-te",
+    "x-amz-trailer",
+    "x-amz-user-agent",
+];
+/// Checksums of small bodies, which are XML.
+const OF_XML: &[&str] = &[
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-checksum-algorithm",
+    "x-amz-checksum-crc32",
+    "x-amz-checksum-crc32c",
+    "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-sha1",
+    "x-amz-checksum-sha256",
+];
+const CHECKSUMS: &[&str] = OF_XML;
+const CUSTOMER_KEY: &[&str] = &[
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-customer-key-md5",
+];
+/// How a new object is to be.
+const NEW_OBJECT: &[&str] = &[
+    "x-amz-acl",
+    "x-amz-grant-full-control",
+    "x-amz-grant-read",
+    "x-amz-grant-read-acp",
+    "x-amz-grant-write-acp",
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+    "x-amz-server-side-encryption",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+    "x-amz-website-redirect-location",
+    META,
+];
+/// User metadata: any name that begins so.
+const META: &str = "x-amz-meta-";
+const COPY_SOURCE: &[&str] = &[
+    "x-amz-copy-source",
+    "x-amz-copy-source-if-match",
+    "x-amz-copy-source-if-modified-since",
+    "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since",
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key-md5",
+    "x-amz-source-expected-bucket-owner",
+];
+/// Conditions of a write.
+const CONDITIONS: &[&str] = &["if-match", "if-none-match"];
+/// Of answers about objects: which states of them are wanted. There are none here.
+const OPTIONAL: &[&str] = &["x-amz-optional-object-attributes"];
+/// Locks that are to be overridden. There are none here.
+const BYPASS: &[&str] = &["x-amz-bypass-governance-retention"];
+
+const READ_QUERY: &[&str] = &[
+    "partNumber",
+    "response-cache-control",
+    "response-content-disposition",
+    "response-content-encoding",
+    "response-content-language",
+    "response-content-type",
+    "response-expires",
+    "versionId",
+];
+
+const fn of(
+    name: &'static str,
+    needs: Right,
+    query: &'static [&'static str],
+    headers: &'static [&'static [&'static str]],
+) -> Operation {
+    Operation { name, needs, query, headers }
+}
+
+const OPERATIONS: &[Operation] = &[
+    of("AbortMultipartUpload", Right::Write, &["uploadId"], &[]),
+    of(
+        "CompleteMultipartUpload",
+        Right::Write,
+        &["uploadId"],
+        &[CHECKSUMS, CUSTOMER_KEY, CONDITIONS, &["x-amz-checksum-type", "x-amz-mp-object-size"]],
+    ),
+    of(
+        "CopyObject",
+        Right::Write,
+        &[],
+        &[
+            NEW_OBJECT,
+            CUSTOMER_KEY,
+            COPY_SOURCE,
+            CONDITIONS,
+            &["x-amz-checksum-algorithm", "x-amz-metadata-directive", "x-amz-tagging-directive"],
+        ],
+    ),
+    of(
+        "CreateBucket",
+        Right::Administer,
+        &[],
+        &[
+            OF_XML,
+            &[
+                "x-amz-acl",
+                "x-amz-bucket-object-lock-enabled",
+                "x-amz-grant-full-control",
+                "x-amz-grant-read",
+            ],
+            &["x-amz-grant-read-acp", "x-amz-grant-write", "x-amz-grant-write-acp", "x-amz-object-ownership"],
+        ],
+    ),
+    of(
+        "CreateMultipartUpload",
+        Right::Write,
+        &["uploads"],
+        &[NEW_OBJECT, CUSTOMER_KEY, &["x-amz-checksum-algorithm", "x-amz-checksum-type"]],
+    ),
+    of("DeleteBucket", Right::Administer, &[], &[]),
+    of("DeleteBucketEncryption", Right::Administer, &["encryption"], &[]),
+    of("DeleteBucketTagging", Right::Administer, &["tagging"], &[]),
+    of("DeleteObject", Right::Write, &["versionId"], &[BYPASS, &["if-match"]]),
+    of("DeleteObjectTagging", Right::Write, &["tagging", "versionId"], &[]),
+    of("DeleteObjects", Right::Write, &["delete"], &[OF_XML, BYPASS]),
+    of("GetBucketAccelerateConfiguration", Right::Read, &["accelerate"], &[]),
+    of("GetBucketAcl", Right::Read, &["acl"], &[]),
+    of("GetBucketCors", Right::Read, &["cors"], &[]),
+    of("GetBucketEncryption", Right::Read, &["encryption"], &[]),
+    of("GetBucketLifecycleConfiguration", Right::Read, &["lifecycle"], &[]),
+    of("GetBucketLocation", Right::Read, &["location"], &[]),
+    of("GetBucketLogging", Right::Read, &["logging"], &[]),
+    of("GetBucketNotificationConfiguration", Right::Read, &["notification"], &[]),
+    of("GetBucketOwnershipControls", Right::Read, &["ownershipControls"], &[]),
+    of("GetBucketPolicy", Right::Read, &["policy"], &[]),
+    of("GetBucketPolicyStatus", Right::Read, &["policyStatus"], &[]),
+    of("GetBucketReplication", Right::Read, &["replication"], &[]),
+    of("GetBucketRequestPayment", Right::Read, &["requestPayment"], &[]),
+    of("GetBucketTagging", Right::Read, &["tagging"], &[]),
+    of("GetBucketVersioning", Right::Read, &["versioning"], &[]),
+    of("GetBucketWebsite", Right::Read, &["website"], &[]),
+    of("GetObject", Right::Read, READ_QUERY, &[CUSTOMER_KEY, &["x-amz-checksum-mode"]]),
+    of("GetObjectAcl", Right::Read, &["acl", "versionId"], &[]),
+    of(
+        "GetObjectAttributes",
+        Right::Read,
+        &["attributes", "versionId"],
+        &[CUSTOMER_KEY, &["x-amz-max-parts", "x-amz-object-attributes", "x-amz-part-number-marker"]],
+    ),
+    of("GetObjectLockConfiguration", Right::Read, &["object-lock"], &[]),
+    of("GetObjectTagging", Right::Read, &["tagging", "versionId"], &[]),
+    of("GetPublicAccessBlock", Right::Read, &["publicAccessBlock"], &[]),
+    of("HeadBucket", Right::Read, &[], &[]),
+    of("HeadObject", Right::Read, READ_QUERY, &[CUSTOMER_KEY, &["x-amz-checksum-mode"]]),
+    // Everybody sees the buckets that they may read.
+    of("ListBuckets", Right::None, &["bucket-region", "continuation-token", "max-buckets", "prefix"], &[]),
+    of(
+        "ListMultipartUploads",
+        Right::Read,
+        &["uploads", "delimiter", "encoding-type", "key-marker", "max-uploads", "prefix", "upload-id-marker"],
+        &[],
+    ),
+    of(
+        "ListObjectVersions",
+        Right::Read,
+        &[
+            "versions",
+            "delimiter",
+            "encoding-type",
+            "key-marker",
+            "max-keys",
+            "metadata",
+            "prefix",
+            "version-id-marker",
+        ],
+        &[OPTIONAL],
+    ),
+    of(
+        "ListObjects",
+        Right::Read,
+        &["delimiter", "encoding-type", "marker", "max-keys", "prefix"],
+        &[OPTIONAL],
+    ),
+    of(
+        "ListObjectsV2",
+        Right::Read,
+        &[
+            "list-type",
+            // Of MinIO's clients, who do without the answer.
+            "metadata",
+            "continuation-token",
+            "delimiter",
+            "encoding-type",
+            "fetch-owner",
+            "max-keys",
+            "prefix",
+            "start-after",
+        ],
+        &[OPTIONAL],
+    ),
+    of("ListParts", Right::Read, &["uploadId", "max-parts", "part-number-marker"], &[CUSTOMER_KEY]),
+    of("PutBucketEncryption", Right::Administer, &["encryption"], &[OF_XML]),
+    of("PutBucketTagging", Right::Administer, &["tagging"], &[OF_XML]),
+    of("PutObject", Right::Write, &[], &[NEW_OBJECT, CUSTOMER_KEY, CHECKSUMS, CONDITIONS]),
+    of("PutObjectTagging", Right::Write, &["tagging", "versionId"], &[OF_XML]),
+    of("UploadPart", Right::Write, &["partNumber", "uploadId"], &[CUSTOMER_KEY, CHECKSUMS]),
+    of(
+        "UploadPartCopy",
+        Right::Write,
+        &["partNumber", "uploadId"],
+        &[CUSTOMER_KEY, COPY_SOURCE, &["x-amz-copy-source-range"]],
+    ),
+];
+
+/// The operation of that name.
+///
+/// # Errors
+///
+/// The server does not have it.
+pub fn find(name: &str) -> S3Result<&'static Operation> {
+    let found = OPERATIONS.iter().find(|operation| operation.name == name);
+    found.ok_or_else(|| s3_error!(NotImplemented, "{name} is not implemented"))
+}
+
+impl Operation {
+    /// Refuses what the operation does not understand. What does not change its meaning is let through: headers that are not
+    /// S3's, and conditions and ranges of a GET that has none, which may answer with everything (RFC 9110 sections 13 and 14.2).
+    ///
+    /// # Errors
+    ///
+    /// The first of them, by name.
+    pub fn understands(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+        let safe = matches!(*method, Method::GET | Method::HEAD);
+        let query: Vec<_> = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).collect();
+        let is_signed = query.iter().any(|(name, _)| name == "X-Amz-Signature");
+        for (at, (name, _)) in query.iter().enumerate() {
+            // In a presigned URL these are of the signature, or have become headers.
+            if name == "x-id" || (is_signed && signed::is_of_header(name)) {
+                continue;
+            }
+            if !self.query.contains(&&**name) {
+                return Err(self.unknown("parameter", name));
+            }
+            if query[..at].iter().any(|(other, _)| other == name) {
+                return Err(s3_error!(InvalidArgument, "the parameter {name} is there twice"));
+            }
+        }
+        for name in headers.keys() {
+            let name = name.as_str();
+            if (name.starts_with("x-amz-") || (!safe && changes_a_write(name))) && !self.knows(name) {
+                return Err(self.unknown("header", name));
+            }
+            if name.starts_with("x-amz-")
+                && headers.get_all(name).iter().nth(1).is_some()
+                && !name.starts_with(META)
+            {
+                // Several lines are one list, and few of these headers are lists.
+                if name != "x-amz-object-attributes" {
+                    return Err(s3_error!(InvalidArgument, "the header {name} is there twice"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the body is an order in XML (`Some`), of which headers may give checksums (`Some(true)`): those of a completed upload are the
+    /// object's.
+    pub fn xml(&self) -> Option<bool> {
+        match self.name {
+            "CompleteMultipartUpload" => Some(false),
+            "CreateBucket"
+            | "DeleteObjects"
+            | "PutBucketEncryption"
+            | "PutBucketTagging"
+            | "PutObjectTagging" => Some(true),
+            _ => None,
+        }
+    }
+
+    fn knows(&self, header: &str) -> bool {
+        let same = |known: &&str| *known == header || (*known == META && header.starts_with(META));
+        ALWAYS.iter().any(same) || self.headers.iter().any(|group| group.iter().any(same))
+    }
+
+    fn unknown(&self, what: &str, name: &str) -> S3Error {
+        s3_error!(
+            NotImplemented,
+            "A {what} you provided implies functionality that is not implemented: {name} of {}",
+            self.name
+        )
+    }
+}
+
+/// Headers of HTTP's own that make a write another one.
+fn changes_a_write(name: &str) -> bool {
+    name.starts_with("if-") || name == "content-range" || name == "range"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(operation: &str, method: Method, target: &str, names: &[&'static str]) -> Result<(), String> {
+        let headers = names
+            .iter()
+            .map(|name| (http::HeaderName::from_static(name), http::HeaderValue::from_static("x")));
+        let uri = target.parse().unwrap();
+        let answer = find(operation).unwrap().understands(&method, &uri, &headers.collect());
+        answer.map_err(|error| error.message().unwrap_or_default().to_string())
+    }
+
+    #[test]
+    fn what_an_operation_knows_is_let_through() {
+        asks("PutObject", Method::PUT, "/b/k?x-id=PutObject", &["x-amz-meta-a", "if-match", "accept"])
+            .unwrap();
+        asks(
+            "GetObject",
+            Method::GET,
+            "/b/k?partNumber=1",
+            &["if-none-match", "range", "x-amz-checksum-mode"],
+        )
+        .unwrap();
+        asks("ListObjectsV2", Method::GET, "/b?list-type=2&prefix=a", &["if-none-match"]).unwrap();
+        let presigned = "/b/k?X-Amz-Signature=0&X-Amz-Date=0&X-Amz-Checksum-Mode=ENABLED";
+        asks("GetObject", Method::GET, presigned, &["x-amz-checksum-mode"]).unwrap();
+    }
+
+    #[test]
+    fn what_it_does_not_know_is_refused_by_name() {
+        let cases: &[(&str, Method, &str, &[&'static str], &str)] = &[
+            (
+                "PutObject",
+                Method::PUT,
+                "/b/k",
+                &["x-amz-write-offset-bytes"],
+                "x-amz-write-offset-bytes of PutObject",
+            ),
+            ("PutObject", Method::PUT, "/b/k?versionId=1", &[], "versionId"),
+            ("PutObject", Method::PUT, "/b/k", &["if-unmodified-since"], "if-unmodified-since"),
+            ("PutObject", Method::PUT, "/b/k", &["content-range"], "content-range"),
+            ("PutObject", Method::PUT, "/b/k?renameObject", &[], "renameObject"),
+            ("GetObject", Method::GET, "/b/k?X-Amz-Date=0", &[], "X-Amz-Date"),
+            ("GetObject", Method::GET, "/b/k", &["x-amz-security-token"], "x-amz-security-token"),
+            ("DeleteBucket", Method::DELETE, "/b?something-new", &[], "something-new of DeleteBucket"),
+            ("DeleteObject", Method::DELETE, "/b/k", &["x-amz-if-match-size"], "x-amz-if-match-size"),
+            ("GetObject", Method::GET, "/b/k?partNumber=1&partNumber=2", &[], "twice"),
+        ];
+        for (operation, method, target, names, expected) in cases {
+            let error = asks(operation, method.clone(), target, names).unwrap_err();
+            assert!(error.contains(expected), "{target} {names:?}: {error}");
+        }
+        assert!(find("SelectObjectContent").is_err());
+    }
+
+    #[test]
+    fn names_are_in_order_and_each_is_there_once() {
+        assert!(OPERATIONS.is_sorted_by(|one, next| one.name < next.name));
+    }
+}

@@ -1,0 +1,638 @@
+//! What moves where: an object's data as commands of the engine.
+//!
+//! ```text
+//!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable
+//!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
+//! ```
+
+mod patience;
+mod places;
+mod room;
+
+pub use patience::Patience;
+pub(crate) use places::Places;
+
+use crate::metrics::{Direction, Metrics};
+use crate::rest::{self, Key};
+use crate::store::record::{Algorithm, Compression};
+use crate::store::{Held, StoreError};
+use dcs::{
+    Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, Transfer,
+    TransferError,
+};
+use patience::{TICK, Watch, Way};
+use room::Room;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why data did not move.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// The engine did not take the command.
+    #[error(transparent)]
+    Submit(#[from] Error),
+    /// The transfer failed.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+    /// The server gave the transfer up.
+    #[error("{why}: {transfer}")]
+    GivenUp {
+        /// Why.
+        why: GivenUp,
+        /// What had been done.
+        transfer: TransferError,
+    },
+    /// A data file can't be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something else of the system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Why the server gives a transfer up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GivenUp {
+    /// Its client moved too little for too long.
+    #[error("the client moved too little for too long")]
+    Slow,
+    /// Its client is gone.
+    #[error("the client is gone")]
+    Gone,
+    /// The disk has no room for what is coming.
+    #[error("the disk has no room for what is coming")]
+    Full,
+}
+
+impl PathError {
+    /// The status of a transfer that failed.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            PathError::Transfer(error) => Some(error.status),
+            PathError::GivenUp { why: GivenUp::Slow, .. } => Some(Status::Timeout),
+            PathError::GivenUp { why: GivenUp::Gone, .. } => Some(Status::PeerReset),
+            _ => None,
+        }
+    }
+
+    /// What had been done of a transfer that failed.
+    pub fn completion(&self) -> Option<&Completion> {
+        match self {
+            PathError::Transfer(transfer) | PathError::GivenUp { transfer, .. } => Some(&transfer.completion),
+            _ => None,
+        }
+    }
+
+    /// Whether the file system, or the user's part of it, is full.
+    pub fn is_full(&self) -> bool {
+        let full = |errno: i32| {
+            [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT].iter().any(|no| no.raw_os_error() == errno)
+        };
+        match self {
+            PathError::GivenUp { why, .. } => *why == GivenUp::Full,
+            PathError::Transfer(transfer) => full(transfer.errno),
+            PathError::Io(error) => error.kind() == io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+
+    /// Whether the bytes that were read are not those that were written. For commands whose source is a data file.
+    pub fn is_damage(&self) -> bool {
+        matches!(self.status(), Some(Status::DigestMismatch | Status::CorruptData | Status::TruncatedData))
+    }
+
+    /// Whether the destination has got nothing.
+    pub fn sent_nothing(&self) -> bool {
+        self.completion().is_none_or(|completion| completion.bytes_out == 0)
+    }
+}
+
+/// The engine, and how many transfers may be in flight.
+///
+/// ```text
+///   clients   over a client's socket, which may hold the transfer up: watched
+///   own       between files and memory: these always go on, whatever clients do
+/// ```
+#[derive(Debug)]
+pub struct DataPath {
+    clients: Lane,
+    own: Lane,
+    transfers: usize,
+    pub(crate) metrics: Arc<Metrics>,
+    patience: Patience,
+    durable: bool,
+    direct: bool,
+    engine: Engine,
+}
+
+/// A queue pair, and places for its transfers.
+#[derive(Debug)]
+struct Lane {
+    session: Session,
+    places: Arc<Places>,
+}
+
+/// How data are moved.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Most transfers of clients at a time.
+    pub transfers: u16,
+    /// A client that is slower, in bytes a second, ...
+    pub min_rate: u64,
+    /// ... is given up after so long; sooner while others wait for its place.
+    pub patience: Duration,
+    /// Data are on the disk before they are answered for.
+    pub durable: bool,
+    /// Large bodies go past the page cache: they have to be on the disk anyway.
+    pub direct: bool,
+}
+
+/// A piece of an answer: of one file, through a chain.
+#[derive(Debug)]
+pub struct Piece {
+    /// The data file.
+    pub data: Data,
+    /// Its segment's id.
+    pub segment: u64,
+    /// Which of its bytes.
+    pub range: Range<u64>,
+    /// What they pass.
+    pub chain: Vec<Op>,
+    /// Bytes that come out.
+    pub length: u64,
+}
+
+/// A data file that is read.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// One that is open.
+    Open(Arc<File>),
+    /// One that is opened when it is its turn, and is there until then.
+    Held(Held),
+}
+
+impl Data {
+    fn file(&self) -> Result<Arc<File>, StoreError> {
+        match self {
+            Data::Open(file) => Ok(file.clone()),
+            Data::Held(held) => held.open().map(Arc::new),
+        }
+    }
+}
+
+/// What came of data that came in.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of plain data.
+    pub size: u64,
+    /// Bytes of the file.
+    pub stored: u64,
+    /// MD5 of the plain data.
+    pub md5: [u8; 16],
+    /// SHA-256 of the plain data, where it was asked for.
+    pub sha256: Option<[u8; 32]>,
+    /// The additional checksum, where one was asked for.
+    pub checksum: Option<Vec<u8>>,
+    /// The checksum that the trailer announced.
+    pub trailer: Option<Vec<u8>>,
+}
+
+/// How data that come in are treated.
+#[derive(Debug, Default)]
+pub struct Intake {
+    /// Takes S3's framing off; then the number of plain bytes.
+    pub framing: Option<(Op, u64)>,
+    /// Computes SHA-256, since the request was signed over it.
+    pub sha256: bool,
+    /// Computes this additional checksum.
+    pub checksum: Option<Algorithm>,
+    /// Compresses.
+    pub compression: Compression,
+    /// Encrypts: key and first counter block.
+    pub cipher: Option<([u8; 32], [u8; 16])>,
+}
+
+/// Levels that cost little and gain most.
+const GZIP_LEVEL: u8 = 1;
+const ZSTD_LEVEL: u8 = 1;
+
+/// A body of so many bytes goes past the page cache, where that is asked for.
+const DIRECT_MIN: u64 = 1 << 20;
+
+/// Bytes of a cipher block (FIPS 197).
+const CIPHER_BLOCK: u64 = 16;
+
+/// The operator of an additional checksum.
+pub fn checksum_op(algorithm: Algorithm) -> Op {
+    match algorithm {
+        Algorithm::Crc32 => Op::Crc32,
+        Algorithm::Crc32c => Op::Crc32c,
+        Algorithm::Crc64Nvme => Op::Crc64Nvme,
+        Algorithm::Sha1 => Op::Sha1,
+        Algorithm::Sha256 => Op::Sha256,
+    }
+}
+
+/// Encrypts or decrypts from this byte of the stream on, which must be the first of a cipher block.
+pub fn cipher_op(key: [u8; 32], counter: [u8; 16], from: u64) -> Op {
+    debug_assert_eq!(from % CIPHER_BLOCK, 0);
+    let counter = u128::from_be_bytes(counter).wrapping_add(u128::from(from / CIPHER_BLOCK));
+    Op::Aes256Ctr { key, counter: counter.to_be_bytes() }
+}
+
+/// The operators that make plain data of a segment's bytes. `from`: the first of them, the beginning of a cipher block.
+pub fn plain(compression: Compression, key: Option<&Key>, segment: u64, from: u64) -> Vec<Op> {
+    let decrypt = key.map(|key| cipher_op(**key, rest::counter(segment), from));
+    let decompress = match compression {
+        Compression::None => None,
+        Compression::Gzip => Some(Op::Gunzip),
+        Compression::Zstd => Some(Op::Unzstd),
+    };
+    decrypt.into_iter().chain(decompress).collect()
+}
+
+/// Whether files of this folder can be written past the page cache.
+pub fn can_go_direct(folder: &Path) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    rustix::fs::open(folder, flags, rustix::fs::Mode::from_raw_mode(0o600)).is_ok()
+}
+
+/// Transfers at a time of the server's own.
+const OWN: u16 = 64;
+
+/// Blocks of an engine beside those that transfers always have: what they read ahead.
+const AHEAD: u32 = 256;
+
+/// Sizes of an engine that has room for so many transfers of clients, and for the server's own. Half of what an engine has is split into
+/// guarantees, a quarter for each of two sessions.
+fn sizes(transfers: u16) -> (u16, u32) {
+    let (clients, own) = (u32::from(transfers), u32::from(OWN) + 1);
+    let share = |clients: u32, own: u32| (clients + own).max(clients.max(own).div_ceil(3) * 4);
+    let commands = share(clients, own);
+    let blocks = share(clients * places::LEAST + AHEAD, own * places::LEAST + AHEAD);
+    (u16::try_from(commands).unwrap_or(u16::MAX), blocks)
+}
+
+impl DataPath {
+    /// Starts an engine that has room for all transfers at once.
+    ///
+    /// # Errors
+    ///
+    /// There can be no such engine.
+    pub fn start(engine: dcs::engine::Builder, settings: Settings) -> Result<DataPath, Error> {
+        let Settings { transfers, min_rate, patience, durable, direct } = settings;
+        let (commands, blocks) = sizes(transfers);
+        let engine = engine.sessions(2).commands(commands).blocks(blocks).start()?;
+        let metrics = Arc::<Metrics>::default();
+        // A transfer that was cancelled takes room in its session for a moment more.
+        let lane = |transfers: u16| -> Result<Lane, Error> {
+            let session = engine.session_with_depth((transfers * 2).min(dcs::session::DEPTH_MAX))?;
+            let places = Places::new(u32::from(transfers) * places::LEAST, metrics.clone());
+            Ok(Lane { session, places: Arc::new(places) })
+        };
+        let (clients, own) = (lane(transfers)?, lane(OWN)?);
+        let patience = Patience::new(patience, min_rate);
+        let transfers = transfers.into();
+        Ok(DataPath { clients, own, transfers, metrics, patience, durable, direct, engine })
+    }
+
+    /// Whether the engine answers: it takes some bytes through an operator.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]; it may be that one asks already.
+    pub async fn answers(&self) -> Result<(), PathError> {
+        let (source, sink) = (Source::memory(b"does it answer?".to_vec()), Sink::memory(15));
+        let request = self.own.session.request(source, [Op::Crc32c], sink).timeout(Duration::from_secs(5));
+        request.submit()?.await?;
+        Ok(())
+    }
+
+    /// What the engine tells, and how many transfers it may have.
+    pub fn statistics(&self) -> (Statistics, usize) {
+        (self.engine.statistics(), self.transfers)
+    }
+
+    /// How long the transfer has waited for a place that waits longest.
+    pub fn longest_wait(&self) -> Option<Duration> {
+        self.clients.places.wait().max(self.own.places.wait())
+    }
+
+    /// The least rate of a client, in bytes a second.
+    pub fn min_rate(&self) -> u64 {
+        self.patience.rate()
+    }
+
+    /// A client's account of time, which is full.
+    pub fn patience(&self) -> Patience {
+        self.patience.clone()
+    }
+
+    /// Takes a body of so many bytes from a socket to a file, which is durable then.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]. The file has some of the data.
+    pub async fn receive(
+        &self,
+        socket: &TcpStream,
+        length: u64,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let _places = self.clients.places.take(places::needed(&intake.chain())).await;
+        let mut watch = self.watch(socket, Way::In(length));
+        let size = intake.framing.as_ref().map_or(length, |(_, size)| *size);
+        let goes_direct = self.direct && intake.compression == Compression::None && size >= DIRECT_MIN;
+        watch.room = if goes_direct { Room::begin(file, size)? } else { None };
+        let sink = Sink::file(file, 0);
+        let sink = if watch.room.is_some() { sink.cache(Mode::Off) } else { sink };
+        let request = self.intake(&self.clients, Source::socket(socket), Some(length), intake, sink);
+        let completion = self.run(Direction::Put, request, Some(watch)).await?;
+        intake.received(&completion)
+    }
+
+    /// Takes a body with a framing that tells its end, so that nobody needs to know how long it is with it: all that comes. Who feeds the
+    /// socket has to have an end of patience with the client.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]. The file has some of the data.
+    pub async fn receive_framed(
+        &self,
+        socket: &impl AsFd,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let _places = self.clients.places.take(places::needed(&intake.chain())).await;
+        let (source, sink) = (Source::socket(socket), Sink::file(file, 0));
+        let request = self.intake(&self.clients, source, None, intake, sink);
+        let completion = self.run(Direction::Put, request, None).await?;
+        intake.received(&completion)
+    }
+
+    /// The same account of a client that holds a place meanwhile.
+    pub fn patience_with_a_place(&self) -> Patience {
+        self.patience().holding(&self.clients.places)
+    }
+
+    fn watch<'a>(&self, socket: &'a TcpStream, way: Way) -> Watch<'a> {
+        Watch::new(socket, way, self.patience_with_a_place())
+    }
+
+    /// Takes an empty body: what is left of it is its digests, and what compression makes of nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn take_nothing(&self, intake: &Intake, file: &File) -> Result<Received, PathError> {
+        let _places = self.own.places.take(places::needed(&intake.chain())).await;
+        self.take_in(Source::memory(Vec::new()), 0, intake, file).await
+    }
+
+    /// Copies pieces to a file, as one stream.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`]. The file has some of the data.
+    pub async fn copy(
+        &self,
+        pieces: Vec<Piece>,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let length = pieces.iter().map(|piece| piece.length).sum();
+        let taking = places::needed(&intake.chain());
+        match pieces.as_slice() {
+            [] => self.take_nothing(intake, file).await,
+            [piece] if piece.chain.is_empty() => {
+                let _places = self.own.places.take(taking).await;
+                let source = Source::file(&*piece.data.file()?, piece.range.clone());
+                self.take_in(source, length, intake, file).await
+            }
+            pieces => {
+                // Both commands get their places at once: copies that each had one and waited for another would wait for ever.
+                let sending = pieces.iter().map(|piece| places::needed(&piece.chain)).max().unwrap_or(0);
+                let _places = self.own.places.take(taking + sending).await;
+                self.copy_through(pieces, length, intake, file).await
+            }
+        }
+    }
+
+    /// Copies by two commands with a pair of sockets between them: digests go over all of it, so all of it has to come from one source.
+    async fn copy_through(
+        &self,
+        pieces: &[Piece],
+        length: u64,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let (from, to) = UnixStream::pair()?;
+        from.set_nonblocking(true)?;
+        to.set_nonblocking(true)?;
+        let send = async {
+            for piece in pieces {
+                let sent = match self.forward(&self.own, &from, Vec::new(), piece, false) {
+                    Ok(request) => self.run(Direction::Copy, request, None).await,
+                    Err(error) => Err(error),
+                };
+                // The other side is told of a failure: it would wait for the rest.
+                sent.inspect_err(|_| _ = from.shutdown(Shutdown::Both))?;
+            }
+            Ok::<(), PathError>(())
+        };
+        let take = async {
+            let taken = self.take_in(Source::socket(&to), length, intake, file).await;
+            taken.inspect_err(|_| _ = to.shutdown(Shutdown::Both))
+        };
+        let (sent, taken) = tokio::join!(send, take);
+        sent.and(taken)
+    }
+
+    /// Takes so many bytes of the server's own to a file.
+    async fn take_in(
+        &self,
+        source: Source,
+        length: u64,
+        intake: &Intake,
+        file: &File,
+    ) -> Result<Received, PathError> {
+        let goes_direct = self.direct && intake.compression == Compression::None && length >= DIRECT_MIN;
+        let room = if goes_direct { Room::begin(file, length)? } else { None };
+        let sink = Sink::file(file, 0);
+        let sink = match room {
+            // All of it is on its way.
+            Some(room) => sink.cache(room.give_all()?),
+            None => sink,
+        };
+        let request = self.intake(&self.own, source, Some(length), intake, sink);
+        let completion = self.run(Direction::Copy, request, None).await?;
+        intake.received(&completion)
+    }
+
+    /// The command that takes data in: so many, or all that come.
+    fn intake<'a>(
+        &self,
+        lane: &'a Lane,
+        source: Source,
+        length: Option<u64>,
+        intake: &Intake,
+        sink: Sink,
+    ) -> Request<'a> {
+        let mut request = lane.session.request(source, intake.chain(), sink);
+        if let Some(length) = length {
+            request = request.length(length);
+        }
+        if self.durable { request.durable() } else { request }
+    }
+
+    /// Fetches a piece that is small.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn fetch(&self, piece: &Piece) -> Result<Vec<u8>, PathError> {
+        let _places = self.own.places.take(places::needed(&piece.chain)).await;
+        let source = Source::file(&*piece.data.file()?, piece.range.clone());
+        let length =
+            usize::try_from(piece.length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let request = self.own.session.request(source, piece.chain.iter().cloned(), Sink::memory(length));
+        // The connection counts what it sends of it.
+        let fetched = request.submit()?.await?;
+        let bytes = fetched.memory.unwrap_or_default();
+        if bytes.len() != length {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        Ok(bytes)
+    }
+
+    /// Has a piece pass its operators to anywhere, in whatever time it takes: how many bytes came out.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn pass(&self, piece: &Piece, sink: Sink) -> Result<u64, PathError> {
+        let _places = self.own.places.take(places::needed(&piece.chain)).await;
+        let source = Source::file(&*piece.data.file()?, piece.range.clone());
+        let request = self.own.session.request(source, piece.chain.iter().cloned(), sink);
+        let passed = self.run(Direction::Check, request, None).await?;
+        Ok(passed.bytes_out)
+    }
+
+    /// Sends a piece to a client, behind these bytes, which pass its operators too. `more`: others follow at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`].
+    pub async fn send(
+        &self,
+        socket: &TcpStream,
+        head: Vec<u8>,
+        piece: &Piece,
+        more: bool,
+    ) -> Result<Completion, PathError> {
+        let _places = self.clients.places.take(places::needed(&piece.chain)).await;
+        let request = self.forward(&self.clients, socket, head, piece, more)?;
+        self.run(Direction::Get, request, Some(self.watch(socket, Way::Out))).await
+    }
+
+    /// The command that sends a piece.
+    fn forward<'a>(
+        &self,
+        lane: &'a Lane,
+        socket: &impl AsFd,
+        head: Vec<u8>,
+        piece: &Piece,
+        more: bool,
+    ) -> Result<Request<'a>, PathError> {
+        let source = Source::file(&*piece.data.file()?, piece.range.clone());
+        // A segment is never written to again.
+        let source = source.immutable();
+        let request = lane.session.request(source, piece.chain.iter().cloned(), Sink::socket(socket));
+        let request = if head.is_empty() { request } else { request.prefix(head) };
+        Ok(if more { request.more() } else { request })
+    }
+
+    /// Has the engine carry a request out, and counts it. `watch`: the client that may hold it up.
+    async fn run(
+        &self,
+        direction: Direction,
+        request: Request<'_>,
+        watch: Option<Watch<'_>>,
+    ) -> Result<Completion, PathError> {
+        let done = match (request.submit(), watch) {
+            (Ok(transfer), None) => transfer.await.map_err(PathError::from),
+            (Ok(transfer), Some(watch)) => watched(transfer, watch).await,
+            (Err(error), _) => Err(error.into()),
+        };
+        self.metrics.moved(direction, &done);
+        done
+    }
+}
+
+/// Waits for a transfer, unless its client is to be given up.
+async fn watched(mut transfer: Transfer, mut watch: Watch<'_>) -> Result<Completion, PathError> {
+    let mut given_up = None;
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut transfer => return done.map_err(|transfer| match given_up {
+                Some(why) => PathError::GivenUp { why, transfer },
+                None => transfer.into(),
+            }),
+            () = tokio::time::sleep(TICK), if given_up.is_none() => {}
+        }
+        if let Err(why) = watch.look() {
+            given_up = Some(why);
+            transfer.cancel();
+        }
+    }
+}
+
+impl Intake {
+    fn chain(&self) -> Vec<Op> {
+        let mut chain = Vec::new();
+        chain.extend(self.framing.as_ref().map(|(op, _)| op.clone()));
+        chain.push(Op::Md5);
+        if self.sha256 && self.checksum != Some(Algorithm::Sha256) {
+            chain.push(Op::Sha256);
+        }
+        chain.extend(self.checksum.map(checksum_op));
+        match self.compression {
+            Compression::None => {}
+            Compression::Gzip => chain.push(Op::Gzip { level: GZIP_LEVEL }),
+            Compression::Zstd => chain.push(Op::Zstd { level: ZSTD_LEVEL }),
+        }
+        chain.extend(self.cipher.map(|(key, counter)| cipher_op(key, counter, 0)));
+        chain
+    }
+
+    fn received(&self, completion: &Completion) -> Result<Received, PathError> {
+        let value = |op: &Op| {
+            let found = completion.digests.iter().find(|digest| digest.operator as u8 == op.number());
+            found.map(|digest| digest.bytes().to_vec())
+        };
+        let missing = || PathError::Io(io::Error::other("the engine has left out a digest"));
+        let md5 = value(&Op::Md5).and_then(|md5| md5.try_into().ok()).ok_or_else(missing)?;
+        let sha256 = if self.sha256 {
+            Some(value(&Op::Sha256).and_then(|value| value.try_into().ok()).ok_or_else(missing)?)
+        } else {
+            None
+        };
+        let checksum = match self.checksum {
+            Some(algorithm) => Some(value(&checksum_op(algorithm)).ok_or_else(missing)?),
+            None => None,
+        };
+        let size = self.framing.as_ref().map_or(completion.bytes_in, |(_, size)| *size);
+        let trailer = self.framing.as_ref().and_then(|(op, _)| value(op));
+        Ok(Received { size, stored: completion.bytes_out, md5, sha256, checksum, trailer })
+    }
+}

@@ -1,0 +1,244 @@
+//! How long a client may keep a transfer waiting: deadlines on progress.
+//!
+//! A client has an account of time. It begins full; the time in which the server waits for the client is taken from it, and every byte that
+//! moves gives time back, at the least rate. So a client may pause, and it may be slow, but not both for long; and the server's own disk
+//! costs the client nothing.
+
+use super::GivenUp;
+use super::places::Places;
+use super::room::Room;
+use dcs::Traffic;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a transfer's client is looked at.
+pub(super) const TICK: Duration = Duration::from_millis(250);
+
+/// While others wait for a place, patience is shorter by this factor.
+const WANTED: u32 = 6;
+
+/// An answer that is still computed is given up where its client has closed its side for so long.
+const CLOSED_MAX: Duration = Duration::from_secs(1);
+
+/// A client's account of time.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    left: Duration,
+    most: Duration,
+    rate: u64,
+    /// What the client holds while it keeps us waiting, which others may want.
+    holds: Option<Arc<Places>>,
+}
+
+impl Patience {
+    /// A full account of `most`; `rate`, in bytes a second, keeps it full.
+    pub fn new(most: Duration, rate: u64) -> Patience {
+        Patience { left: most, most, rate: rate.max(1), holds: None }
+    }
+
+    pub(super) fn holding(mut self, places: &Arc<Places>) -> Patience {
+        self.holds = Some(places.clone());
+        self
+    }
+
+    /// How long a client may do nothing.
+    pub fn most(&self) -> Duration {
+        self.most
+    }
+
+    pub(super) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// So many bytes moved.
+    pub fn moved(&mut self, bytes: u64) {
+        let gained = Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+        self.left = self.left.saturating_add(gained).min(self.most);
+    }
+
+    /// The client kept us waiting for so long; what moved meanwhile was counted before.
+    pub fn waited(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+
+    /// The account is empty; where others wait, it need not be.
+    pub fn is_over(&self) -> bool {
+        let wanted = self.holds.as_ref().is_some_and(|places| places.is_wanted());
+        let most = if wanted { self.most / WANTED } else { self.most };
+        self.most - self.left >= most
+    }
+}
+
+/// Which way a transfer's bytes go over its socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// From the client, so many in all.
+    In(u64),
+    /// To the client.
+    Out,
+}
+
+/// A transfer over a client's socket, which the client may hold up.
+pub(super) struct Watch<'a> {
+    socket: &'a TcpStream,
+    way: Way,
+    patience: Patience,
+    /// The room for what comes in.
+    pub(super) room: Option<Room<'a>>,
+    begun: Traffic,
+    before: Traffic,
+    looked: Instant,
+    closed: Duration,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(socket: &'a TcpStream, way: Way, patience: Patience) -> Watch<'a> {
+        // What is unread belongs to the same moment as what was received, where nothing came between two looks.
+        let look = || Traffic::of(socket).unwrap_or_default();
+        let (mut begun, mut again) = (look(), look());
+        while begun.received != again.received {
+            (begun, again) = (again, look());
+        }
+        let (room, looked, closed) = (None, Instant::now(), Duration::ZERO);
+        Watch { socket, way, patience, room, begun, before: begun, looked, closed }
+    }
+
+    /// Looks at what the client does; an error where it is to be given up.
+    pub(super) fn look(&mut self) -> Result<(), GivenUp> {
+        // A socket that can't tell is broken: the transfer finds out itself.
+        let Ok(now) = Traffic::of(self.socket) else { return Ok(()) };
+        let time = self.looked.elapsed();
+        let before = std::mem::replace(&mut self.before, now);
+        self.looked += time;
+        match self.way {
+            Way::In(length) => {
+                let came = now.received.saturating_sub(self.begun.received.saturating_sub(self.begun.unread));
+                self.patience.moved(now.received.saturating_sub(before.received));
+                if now.unread == 0 && came < length {
+                    self.patience.waited(time);
+                }
+                if let Some(room) = &mut self.room {
+                    room.grow(came)?;
+                }
+            }
+            Way::Out => {
+                let moved = now.acknowledged.saturating_sub(before.acknowledged);
+                self.patience.moved(moved);
+                if now.unacknowledged > 0 {
+                    self.patience.waited(time);
+                }
+                let computes_for_nobody = now.peer_closed && moved == 0 && now.unacknowledged == 0;
+                self.closed = if computes_for_nobody { self.closed + time } else { Duration::ZERO };
+                if self.closed >= CLOSED_MAX {
+                    return Err(GivenUp::Gone);
+                }
+            }
+        }
+        if self.patience.is_over() { Err(GivenUp::Slow) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn who_keeps_the_rate_may_go_on_for_ever_and_pause_meanwhile() {
+        let mut patience = Patience::new(30 * SECOND, 4096);
+        for _ in 0..1000 {
+            patience.waited(SECOND);
+            patience.moved(4096);
+        }
+        patience.waited(29 * SECOND);
+        assert!(!patience.is_over());
+        patience.moved(100 * 4096);
+        patience.waited(29 * SECOND);
+        assert!(!patience.is_over(), "it is full again, and no fuller");
+        patience.waited(SECOND);
+        assert!(patience.is_over());
+    }
+
+    #[test]
+    fn while_others_wait_a_sixth_has_to_do() {
+        let places = Arc::new(Places::new(2, Arc::default()));
+        let mut patience = Patience::new(30 * SECOND, 4096).holding(&places);
+        patience.waited(6 * SECOND);
+        assert!(!patience.is_over());
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut held = pin!(places.take(2));
+        let Poll::Ready(_held) = held.as_mut().poll(context) else { panic!("it is free") };
+        let mut other = pin!(places.take(2));
+        assert!(other.as_mut().poll(context).is_pending());
+        assert!(patience.is_over());
+    }
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    /// Looks until the client is given up.
+    fn given_up(watch: &mut Watch<'_>) -> GivenUp {
+        loop {
+            std::thread::sleep(Duration::from_millis(5));
+            if let Err(why) = watch.look() {
+                return why;
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_left_is_not_computed_for() {
+        let (client, server) = pair();
+        let mut watch = Watch::new(&server, Way::Out, Patience::new(SECOND, 1));
+        watch.look().unwrap();
+        let begun = Instant::now();
+        drop(client);
+        assert_eq!(given_up(&mut watch), GivenUp::Gone);
+        assert!(begun.elapsed() >= CLOSED_MAX / 2);
+    }
+
+    #[test]
+    fn a_client_is_waited_for_only_where_it_is_its_turn() {
+        let (mut client, server) = pair();
+        client.write_all(b"12345").unwrap();
+        server.peek(&mut [0; 5]).unwrap();
+        let mut watch = Watch::new(&server, Way::In(10), Patience::new(Duration::from_millis(50), 1 << 20));
+        let server_is_slow = |watch: &mut Watch<'_>| {
+            let end = Instant::now() + Duration::from_millis(200);
+            while Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+                watch.look().unwrap();
+            }
+        };
+        // Nobody reads what has come.
+        server_is_slow(&mut watch);
+        (&server).read_exact(&mut [0; 5]).unwrap();
+        assert_eq!(given_up(&mut watch), GivenUp::Slow);
+        // All has come and was read: what is left to do is the server's.
+        client.write_all(b"67890").unwrap();
+        (&server).read_exact(&mut [0; 5]).unwrap();
+        let mut watch = Watch { patience: Patience::new(Duration::from_millis(50), 1 << 20), ..watch };
+        server_is_slow(&mut watch);
+    }
+
+    #[test]
+    fn a_byte_now_and_then_is_no_progress() {
+        let mut patience = Patience::new(30 * SECOND, 4096);
+        let lasted = (1..1000).find(|_| {
+            patience.moved(1);
+            patience.waited(SECOND);
+            patience.is_over()
+        });
+        assert_eq!(lasted, Some(31));
+    }
+}

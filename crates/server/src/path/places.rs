@@ -1,0 +1,129 @@
+//! Places in the engine: who may have a transfer there, and who waits for one.
+//!
+//! A transfer takes as many places as it needs blocks, two at least, and takes all of them at once. The engine has a block for every
+//! place, so nobody waits inside the engine, where nobody would see it.
+
+use crate::metrics::Metrics;
+use dcs::Op;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Places of the smallest transfer.
+pub(super) const LEAST: u32 = 2;
+
+/// Places of a transfer: the blocks that it always has. Each operator that changes the length of the data begins a segment of the chain,
+/// and an expected digest holds a block back.
+pub(super) fn needed(chain: &[Op]) -> u32 {
+    let more = chain.iter().filter(|op| {
+        let resizes = matches!(op, Op::Gzip { .. } | Op::Gunzip | Op::Zstd { .. } | Op::Unzstd);
+        resizes || matches!(op, Op::AwsChunked(_) | Op::Slice { .. } | Op::Expect { .. })
+    });
+    (1 + more.count() as u32).max(LEAST)
+}
+
+/// Places, and those who wait for some.
+#[derive(Debug)]
+pub(crate) struct Places {
+    free: Semaphore,
+    all: u32,
+    line: Mutex<Line>,
+    metrics: Arc<Metrics>,
+}
+
+/// Those who wait: since when, in the order in which they came.
+#[derive(Debug, Default)]
+struct Line {
+    next: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+impl Places {
+    pub(super) fn new(all: u32, metrics: Arc<Metrics>) -> Places {
+        Places { free: Semaphore::new(all as usize), all, line: Mutex::default(), metrics }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().expect("no code that holds it panics")
+    }
+
+    /// Takes so many at once, when it is their turn.
+    pub(super) async fn take(&self, count: u32) -> SemaphorePermit<'_> {
+        let count = count.min(self.all);
+        if let Ok(taken) = self.free.try_acquire_many(count) {
+            return taken;
+        }
+        // A guard, since who waits may be dropped.
+        let _waiting = Waiting::new(self);
+        self.free.acquire_many(count).await.expect("it is never closed")
+    }
+
+    /// How long the first in line has been waiting.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.line().since.first_key_value().map(|(_, since)| since.elapsed())
+    }
+
+    /// Whether somebody waits.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.line().since.is_empty()
+    }
+}
+
+struct Waiting<'a> {
+    places: &'a Places,
+    number: u64,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(places: &'a Places) -> Waiting<'a> {
+        let mut line = places.line();
+        let number = line.next;
+        line.next += 1;
+        line.since.insert(number, Instant::now());
+        places.metrics.waiting.inc();
+        Waiting { places, number }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let since = self.places.line().since.remove(&self.number);
+        self.places.metrics.waiting.dec();
+        self.places.metrics.waited(since.map(|since| since.elapsed()).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn who_needs_many_gets_them_at_once_and_in_turn() {
+        let metrics = Arc::new(Metrics::default());
+        let places = Places::new(4, metrics.clone());
+        let context = &mut Context::from_waker(Waker::noop());
+        let Poll::Ready(first) = pin!(places.take(3)).poll(context) else { panic!("it is free") };
+        let mut copy = pin!(places.take(4));
+        assert!(copy.as_mut().poll(context).is_pending());
+        let mut small = pin!(places.take(1));
+        assert!(small.as_mut().poll(context).is_pending(), "it does not overtake");
+        assert!(places.is_wanted() && metrics.waiting.get() == 2);
+        drop(first);
+        let Poll::Ready(all) = copy.as_mut().poll(context) else { panic!("it is its turn") };
+        assert!(small.as_mut().poll(context).is_pending());
+        drop(all);
+        assert!(small.as_mut().poll(context).is_ready());
+        assert!(!places.is_wanted() && places.wait().is_none() && metrics.waiting.get() == 0);
+    }
+
+    #[test]
+    fn chains_need_their_blocks() {
+        assert_eq!(needed(&[]), 2);
+        assert_eq!(needed(&[Op::Md5, Op::Zstd { level: 1 }]), 2);
+        assert_eq!(needed(&[Op::Unzstd, Op::Slice { skip: 1, take: 1 }]), 3);
+    }
+}

@@ -1,0 +1,136 @@
+//! Files that are read later: they stay though their object is replaced, until nobody holds them any more.
+//!
+//! An object in parts may have ten thousand files. Who reads it holds all of them and opens one after the other.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::error::StoreError;
+use super::folder::Folder;
+use super::record::Segment;
+
+/// How many hold which files, and who removes them.
+#[derive(Debug, Default)]
+pub(super) struct Holds(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    held: HashMap<u64, Count>,
+    /// The sweeper's queue; none when it has stopped.
+    sweeper: Option<Sender<Vec<u64>>>,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    holders: usize,
+    /// No record refers to it any more: it is to be removed.
+    unwanted: bool,
+}
+
+impl Holds {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no code that holds it panics")
+    }
+
+    /// Says who removes files that were held when they should have been removed; nobody from now on.
+    pub(super) fn swept_by(&self, sweeper: Option<Sender<Vec<u64>>>) {
+        self.state().sweeper = sweeper;
+    }
+
+    /// Whether a file has to stay; it is removed when nobody holds it any more.
+    pub(super) fn keeps(&self, id: u64) -> bool {
+        self.state().held.get_mut(&id).map(|count| count.unwanted = true).is_some()
+    }
+}
+
+/// Files that stay while this is there.
+#[derive(Debug)]
+pub(super) struct Hold {
+    folder: Arc<Folder>,
+    ids: Vec<u64>,
+}
+
+impl Hold {
+    pub(super) fn new(folder: &Arc<Folder>, ids: Vec<u64>) -> Hold {
+        let mut state = folder.holds().state();
+        for id in &ids {
+            state.held.entry(*id).or_default().holders += 1;
+        }
+        Hold { folder: folder.clone(), ids }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = self.folder.holds().state();
+        let mut free = Vec::new();
+        for id in &self.ids {
+            let Some(count) = state.held.get_mut(id) else { continue };
+            count.holders -= 1;
+            if count.holders == 0 {
+                free.extend(count.unwanted.then_some(*id));
+                state.held.remove(id);
+            }
+        }
+        if let Some(sweeper) = state.sweeper.as_ref().filter(|_| !free.is_empty()) {
+            // A thread that is gone leaves the files to the next start.
+            let _ = sweeper.send(free);
+        }
+    }
+}
+
+/// A segment whose file is there until it is dropped, open or not.
+#[derive(Clone, Debug)]
+pub struct Held {
+    hold: Arc<Hold>,
+    segment: Segment,
+}
+
+impl Held {
+    /// Of a hold that has this segment.
+    pub(super) fn new(hold: &Arc<Hold>, segment: &Segment) -> Held {
+        Held { hold: hold.clone(), segment: segment.clone() }
+    }
+
+    /// Opens its file for reading.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Store::open_segment`](super::Store::open_segment); but a file that is not there is lost.
+    pub fn open(&self) -> Result<File, StoreError> {
+        self.hold.folder.open(&self.segment)
+    }
+}
+
+impl Folder {
+    /// Opens a segment's file for reading, and looks at its length.
+    pub(super) fn open(&self, segment: &Segment) -> Result<File, StoreError> {
+        let path = self.path(segment.id);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(StoreError::NotFound),
+            file => file.map_err(StoreError::io("open", &path))?,
+        };
+        let length = file.metadata().map_err(StoreError::io("look at", &path))?.len();
+        self.check(segment, length).map(|()| file)
+    }
+
+    /// Looks at a segment's file without opening it.
+    pub(super) fn look(&self, segment: &Segment) -> Result<(), StoreError> {
+        let path = self.path(segment.id);
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(StoreError::NotFound),
+            found => self.check(segment, found.map_err(StoreError::io("look at", &path))?.len()),
+        }
+    }
+
+    fn check(&self, segment: &Segment, length: u64) -> Result<(), StoreError> {
+        let (path, stored) = (self.path(segment.id), segment.stored);
+        if length == stored {
+            return Ok(());
+        }
+        Err(StoreError::Damaged(format!("{}: {length} bytes, not {stored}", path.display())))
+    }
+}

@@ -1,0 +1,498 @@
+//! The power is taken away from the store: what it wrote and synced is recorded, and every state of the disk that a loss of power may
+//! leave is made of it, opened, and looked at. What was acknowledged at [`Durability::Full`] is there, whole.
+//!
+//! A disk keeps what was synced. Of what was not, each sector of a file holds any of the contents that were written to it since the
+//! last sync, a file any of its lengths, and a folder any of the names that were made or removed in it: each on its own. All of
+//! these states are tried where they are few, and many drawn by a seeded generator where they are not, beside those where nothing
+//! and where everything of it is there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::crash_tests::{States, check, content, follow, open, put, put_in_parts, wait};
+use super::trace::{Event, Recorder};
+use super::*;
+
+/// How many states of the disk for each place where the power goes, where not 6.
+const LOSSES: &str = "DCS_STORE_LOSSES";
+/// What a disk writes as a whole.
+const SECTOR: u64 = 512;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % limit as u64) as usize
+    }
+}
+
+/// Which of the possible contents a disk has where it has a choice of so many: the first is what was synced.
+enum Choice {
+    /// What was synced, and nothing after it.
+    Oldest,
+    /// Everything that was written.
+    Newest,
+    /// Any.
+    Any(Random),
+    /// The state of this number, of all.
+    Numbered(u128),
+}
+
+impl Choice {
+    fn of(&mut self, states: usize) -> usize {
+        match self {
+            Choice::Oldest => 0,
+            Choice::Newest => states - 1,
+            Choice::Any(random) => random.below(states),
+            Choice::Numbered(rest) => {
+                let state = *rest % states as u128;
+                *rest /= states as u128;
+                state as usize
+            }
+        }
+    }
+}
+
+/// A file of the disk, before its choices are made.
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// What is surely there.
+    bytes: Vec<u8>,
+    /// What was written since, perhaps partly: number of the event, and what it does.
+    since: Vec<(usize, Change)>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Bytes(u64, Vec<u8>),
+    Length(u64),
+}
+
+impl File {
+    fn apply(bytes: &mut Vec<u8>, change: &Change) {
+        match change {
+            Change::Bytes(at, data) => {
+                let (at, end) = (*at as usize, *at as usize + data.len());
+                bytes.resize(bytes.len().max(end), 0);
+                bytes[at..end].copy_from_slice(data);
+            }
+            Change::Length(length) => bytes.resize(*length as usize, 0),
+        }
+    }
+
+    /// What came before the sync began is there for good.
+    fn synced(&mut self, begun: usize) {
+        let (now, later): (Vec<_>, Vec<_>) = self.since.drain(..).partition(|(at, _)| *at < begun);
+        now.iter().for_each(|(_, change)| File::apply(&mut self.bytes, change));
+        self.since = later;
+    }
+
+    /// What came before is lost, unless it is written again.
+    fn lost(&mut self, begun: usize) {
+        self.since.retain(|(at, _)| *at >= begun);
+    }
+
+    /// The file as the disk has it.
+    fn choose(&self, choice: &mut Choice) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        // One of its lengths.
+        let mut lengths = vec![bytes.len()];
+        let mut length = bytes.len();
+        let mut sectors: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (number, (_, change)) in self.since.iter().enumerate() {
+            match change {
+                Change::Length(new) => length = *new as usize,
+                Change::Bytes(at, data) => {
+                    length = length.max(*at as usize + data.len());
+                    let last = (at + data.len() as u64).div_ceil(SECTOR);
+                    for sector in at / SECTOR..last {
+                        sectors.entry(sector).or_default().push(number);
+                    }
+                }
+            }
+            if lengths.last() != Some(&length) {
+                lengths.push(length);
+            }
+        }
+        let length = lengths[choice.of(lengths.len())];
+        // Each sector up to one of its writes.
+        for (sector, writes) in sectors {
+            let kept = choice.of(writes.len() + 1);
+            for number in &writes[..kept] {
+                let Change::Bytes(at, data) = &self.since[*number].1 else { continue };
+                let from = at.max(&(sector * SECTOR)) - at;
+                let to = (at + data.len() as u64).min((sector + 1) * SECTOR) - at;
+                let piece = Change::Bytes(at + from, data[from as usize..to as usize].to_vec());
+                File::apply(&mut bytes, &piece);
+            }
+        }
+        bytes.resize(length, 0);
+        bytes
+    }
+}
+
+/// A name's changes since its folder was synced.
+#[derive(Clone, Debug, Default)]
+struct Name {
+    /// What it is surely: a file by its number, a folder, or nothing.
+    is: Option<Node>,
+    since: Vec<(usize, Option<Node>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Node {
+    File(usize),
+    Folder,
+}
+
+impl Name {
+    fn now(&self) -> Option<Node> {
+        self.since.last().map_or(self.is, |(_, node)| *node)
+    }
+}
+
+/// The disk, with everything that may or may not be on it.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    files: Vec<File>,
+    names: BTreeMap<PathBuf, Name>,
+}
+
+impl Disk {
+    /// The disk after these events.
+    fn after(events: &[Event]) -> Disk {
+        let mut disk = Disk::default();
+        events.iter().enumerate().for_each(|(at, event)| disk.happens(at, event));
+        disk
+    }
+
+    fn file(&mut self, path: &Path) -> Option<&mut File> {
+        match self.names.get(path)?.now()? {
+            Node::File(number) => Some(&mut self.files[number]),
+            Node::Folder => None,
+        }
+    }
+
+    fn name(&mut self, at: usize, path: &Path, node: Option<Node>) {
+        self.names.entry(path.into()).or_default().since.push((at, node));
+    }
+
+    fn happens(&mut self, at: usize, event: &Event) {
+        match event {
+            Event::Write(path, offset, data) => {
+                let file = self.file(path).expect("what is written has a name");
+                file.since.push((at, Change::Bytes(*offset, data.clone())));
+            }
+            Event::Resize(path, length) => {
+                self.file(path).expect("it has a name").since.push((at, Change::Length(*length)));
+            }
+            Event::File(path) => {
+                self.files.push(File::default());
+                self.name(at, path, Some(Node::File(self.files.len() - 1)));
+            }
+            Event::Folder(path) => self.name(at, path, Some(Node::Folder)),
+            Event::Rename(from, to) => {
+                let node = self.names[from].now();
+                self.name(at, from, None);
+                self.name(at, to, node);
+            }
+            Event::Remove(path) => {
+                if self.names.contains_key(path) {
+                    self.name(at, path, None);
+                }
+            }
+            Event::Synced(path, begun) => match self.file(path) {
+                Some(file) => file.synced(*begun),
+                None => self.folder_synced(path, *begun),
+            },
+            Event::SyncFailed(path, begun) => {
+                if let Some(file) = self.file(path) {
+                    file.lost(*begun);
+                }
+            }
+            Event::Note(_) => {}
+        }
+    }
+
+    fn folder_synced(&mut self, folder: &Path, begun: usize) {
+        for (path, name) in &mut self.names {
+            if path.parent() == Some(folder) {
+                while name.since.first().is_some_and(|(at, _)| *at < begun) {
+                    name.is = name.since.remove(0).1;
+                }
+            }
+        }
+    }
+
+    /// Makes one of the disks that may be left, `from` being where the names are and `to` where it is to be.
+    fn make(&self, from: &Path, to: &Path, choice: &mut Choice) {
+        for (path, name) in &self.names {
+            let kept = choice.of(name.since.len() + 1);
+            let node = if kept == 0 { name.is } else { name.since[kept - 1].1 };
+            let place = to.join(path.strip_prefix(from).unwrap());
+            // What is in a folder that is lost is lost.
+            if !place.parent().is_some_and(Path::is_dir) {
+                continue;
+            }
+            match node {
+                Some(Node::Folder) => fs::create_dir(&place).unwrap(),
+                Some(Node::File(number)) => fs::write(&place, self.files[number].choose(choice)).unwrap(),
+                None => {}
+            }
+        }
+    }
+
+    /// How many disks there may be, as far as names and files tell it without looking into each other.
+    fn states(&self) -> u128 {
+        let names = self.names.values().map(|name| name.since.len() as u128 + 1);
+        let files = self.files.iter().map(|file| {
+            let sectors: u64 = file
+                .since
+                .iter()
+                .map(|(_, change)| match change {
+                    Change::Bytes(_, data) => (data.len() as u64).div_ceil(SECTOR) + 1,
+                    Change::Length(_) => 1,
+                })
+                .sum();
+            1_u128.checked_shl(u32::try_from(sectors).unwrap_or(u32::MAX)).unwrap_or(u128::MAX)
+        });
+        names.chain(files).fold(1, u128::saturating_mul)
+    }
+}
+
+/// What a store is asked to do, by some threads at a time. Its events, and where they were.
+fn events_of(dir: &Path, threads: u64, operations: u64) -> Vec<Event> {
+    let recorder = Recorder::start(dir);
+    let (store, _) = open(&dir.join("store/deep"), Durability::Full);
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    recorder.note("bucket".into());
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (store, recorder) = (&store, &recorder);
+            scope.spawn(move || {
+                for number in 0..operations {
+                    let serial = 1 + thread + number * threads;
+                    let key = format!("{thread}-{}", number % 3);
+                    let kind = if number % 5 == 4 { "delete" } else { "put" };
+                    recorder.note(format!("begin {kind} {key} {serial}"));
+                    match number % 5 {
+                        4 => drop(wait(store.delete("b", vec![key.clone()])).unwrap()),
+                        2 => put_in_parts(store, &key, serial).unwrap(),
+                        _ => put(store, &key, serial).unwrap(),
+                    }
+                    recorder.note(format!("end {kind} {key} {serial}"));
+                }
+            });
+        }
+    });
+    drop(store);
+    std::mem::take(&mut *recorder.events())
+}
+
+/// What was told to the clients by then: what may be under each key, and whether the bucket has to be there.
+fn told(events: &[Event]) -> (States, bool) {
+    let mut states = States::new();
+    let mut bucket = false;
+    for event in events {
+        let Event::Note(text) = event else { continue };
+        bucket |= text == "bucket";
+        follow(&mut states, text);
+    }
+    (states, bucket)
+}
+
+/// Opens what the disk has, and looks.
+fn look(disk: &Disk, from: &Path, events: &[Event], choice: &mut Choice, what: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    disk.make(from, dir.path(), choice);
+    let place = dir.path().join("store/deep");
+    let (mut states, bucket) = told(events);
+    // Which recovers as at any other level, and does not wait for this machine's own disk.
+    let opened = Store::open(&place, Options { durability: Durability::None });
+    let store = opened.unwrap_or_else(|error| panic!("{what}: {error}")).0;
+    let there = store.bucket("b").unwrap().is_some();
+    assert!(there || !bucket, "{what}: the bucket is lost");
+    if there {
+        check(&store, &place, &mut states);
+        // It goes on.
+        put(&store, "after", 99).unwrap();
+    }
+}
+
+/// Takes the power away at every event, or at so many of them, and tries some of the disks that may be left each time.
+fn lose_power(dir: &Path, events: &[Event], most: usize) -> usize {
+    let losses = std::env::var(LOSSES).map_or(6, |losses| losses.parse().unwrap());
+    let mut tried = 0;
+    let step = events.len().div_ceil(most).max(1);
+    let mut disk = Disk::default();
+    for at in 0..=events.len() {
+        if at % step == 0 || at == events.len() {
+            let few = disk.states() <= losses as u128;
+            let numbered = (0..if few { disk.states() } else { 0 }).map(Choice::Numbered);
+            let drawn = (0..if few { 0 } else { losses }).map(|number| match number {
+                0 => Choice::Oldest,
+                1 => Choice::Newest,
+                number => Choice::Any(Random((at as u64) << 20 | number as u64)),
+            });
+            for (number, mut choice) in numbered.chain(drawn).enumerate() {
+                let what = format!("power lost after event {at} of {}, disk {number}", events.len());
+                look(&disk, dir, &events[..at], &mut choice, &what);
+                tried += 1;
+            }
+        }
+        if let Some(event) = events.get(at) {
+            disk.happens(at, event);
+        }
+    }
+    tried
+}
+
+#[test]
+fn a_power_loss_takes_nothing_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = events_of(dir.path(), 1, 6);
+    let one = lose_power(dir.path(), &events, 50);
+    let dir = tempfile::tempdir().unwrap();
+    let events = events_of(dir.path(), 4, 6);
+    let more = lose_power(dir.path(), &events, 50);
+    println!("{one} disks after one client, {more} after four at a time");
+    assert!(one > 50 && more > 150);
+}
+
+/// The events without those that `without` names: a store that leaves them out.
+fn without(events: &[Event], without: impl Fn(&Event) -> bool) -> Vec<Event> {
+    // Those that are left keep their numbers, which syncs refer to.
+    let blank = |event: &Event| if without(event) { Event::Note(String::new()) } else { event.clone() };
+    events.iter().map(blank).collect()
+}
+
+#[test]
+fn a_store_that_does_not_sync_is_found_out() {
+    type Is<'a> = dyn Fn(&Path) -> bool + 'a;
+    let dir = tempfile::tempdir().unwrap();
+    let events = events_of(dir.path(), 1, 6);
+    let synced = |event: &Event, is: &Is<'_>| matches!(event, Event::Synced(path, _) if is(path));
+    let is_data = |path: &Path| path.parent().is_some_and(|above| above.ends_with("data/0"));
+    let cases: [(&str, &Is<'_>); 5] = [
+        ("the database", &|path| path.ends_with("meta.redb")),
+        ("data files", &is_data),
+        ("names of data files", &|path| path.ends_with("data/0")),
+        ("the names of data folders", &|path| path.ends_with("deep/data")),
+        ("the store's own name", &|path| path.ends_with("store") || path == dir.path()),
+    ];
+    for (what, is) in cases {
+        let bad = without(&events, |event| synced(event, is));
+        assert!(
+            bad.iter()
+                .zip(&events)
+                .any(|(bad, event)| matches!((bad, event), (Event::Note(_), Event::Synced(..)))),
+            "{what}"
+        );
+        let found = std::panic::catch_unwind(|| {
+            let disk = Disk::after(&bad);
+            for number in 0..8 {
+                let mut choice = if number == 0 { Choice::Oldest } else { Choice::Any(Random(number)) };
+                look(&disk, dir.path(), &bad, &mut choice, what);
+            }
+        });
+        assert!(found.is_err(), "{what}: what is not synced is not missed");
+    }
+}
+
+#[test]
+fn what_a_failed_sync_loses_is_not_built_upon() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(dir.path());
+    let place = dir.path().join("store/deep");
+    let (store, _) = open(&place, Durability::Full);
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    recorder.note("bucket".into());
+    let attempt = |key: &str, serial: u64| {
+        recorder.note(format!("begin put {key} {serial}"));
+        let done = put(&store, key, serial);
+        if done.is_ok() {
+            recorder.note(format!("end put {key} {serial}"));
+        }
+        done
+    };
+    attempt("a", 1).unwrap();
+    // From the failure on memory and disk differ: whoever has the kernel forget memory sees the disk.
+    let root = dir.path().to_owned();
+    recorder.fail_next_sync("meta.redb", move |recorder, file| {
+        let disk = Disk::after(&recorder.events());
+        let there = disk.names[file].now();
+        let Some(Node::File(number)) = there else { panic!("{} of {}", file.display(), root.display()) };
+        let bytes = disk.files[number].choose(&mut Choice::Oldest);
+        let memory = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+        memory
+            .set_len(0)
+            .and_then(|()| std::os::unix::fs::FileExt::write_all_at(&memory, &bytes, 0))
+            .unwrap();
+        memory.sync_all().unwrap();
+        rustix::fs::fadvise(&memory, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    });
+    let failed = attempt("b", 2);
+    assert!(recorder.has_failed() && failed.is_err(), "{failed:?}");
+    // It goes on from what the disk has, or not at all: where memory can't be forgotten.
+    let mut goes_on = 0;
+    for serial in 3..9 {
+        match attempt("c", serial) {
+            Ok(()) => goes_on += 1,
+            Err(error) => assert!(matches!(error, StoreError::Stopped(_) | StoreError::Closed), "{error}"),
+        }
+    }
+    println!("{goes_on} of 6 changes after the failure");
+    let events = recorder.events().clone();
+    drop(store);
+    let tried = lose_power(dir.path(), &events, 50);
+    assert!(tried > 50);
+}
+
+#[test]
+fn a_folder_that_can_t_be_synced_stops_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(dir.path());
+    let (store, _) = open(&dir.path().join("store"), Durability::Full);
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    put(&store, "a", 1).unwrap();
+    recorder.fail_next_sync("data/0", |_, _| {});
+    assert!(matches!(put(&store, "a", 2), Err(StoreError::Unsynced { .. })));
+    assert!(matches!(put(&store, "a", 3), Err(StoreError::Stopped(_))));
+    drop(store);
+    let (store, _) = open(&dir.path().join("store"), Durability::Full);
+    assert_eq!(store.object("b", "a").unwrap().unwrap().modified, 1);
+    put(&store, "a", 4).unwrap();
+}
+
+#[test]
+fn what_can_t_be_removed_is_tried_again_at_each_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), Durability::Full);
+    wait(store.create_bucket("b", Bucket::default())).unwrap();
+    drop(store);
+    // What a crash leaves of a put that was going on; and it can't be removed, since it is a folder.
+    let (store, _) = open(dir.path(), Durability::Full);
+    let draft = store.draft().unwrap();
+    let path = draft.path();
+    draft.leave();
+    drop(store);
+    assert!(path.is_file());
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    for _ in 0..3 {
+        let (store, recovery) = open(dir.path(), Durability::Full);
+        assert_eq!(recovery.unfinished, 1);
+        // So many that ids are reserved again.
+        (0..5000).for_each(|_| drop(store.draft().unwrap()));
+        put(&store, "k", 1).unwrap();
+    }
+    fs::remove_dir(&path).unwrap();
+    fs::write(&path, content(1, 1)).unwrap();
+    let (_store, recovery) = open(dir.path(), Durability::Full);
+    assert_eq!((recovery.unfinished, path.exists()), (1, false));
+}

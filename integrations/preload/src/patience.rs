@@ -1,0 +1,80 @@
+//! How long a call waits for an engine that does nothing.
+
+use crate::units::Place;
+use dcs::{Completion, Transfer, TransferError};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How long a look is apart from the next, in milliseconds.
+pub const LOOK_MS: libc::c_int = 20;
+
+/// Looks at an engine that does nothing at all, before it is given up: 10 seconds. They are counted, not timed: a process that was stopped
+/// meanwhile gives nothing up.
+const IDLE_LOOKS: u32 = 500;
+
+/// Looks at an engine that does everything but this stream: two minutes.
+const LOOKS: u32 = 6000;
+
+/// Waiting for one thing.
+#[derive(Default)]
+pub struct Patience {
+    looks: u32,
+    idle_looks: u32,
+    operations: u64,
+}
+
+impl Patience {
+    /// Something came of it.
+    pub fn renew(&mut self) {
+        self.looks = 0;
+        self.idle_looks = 0;
+    }
+
+    /// Nothing came of it for another [`LOOK_MS`]. True where the engine is to be given up.
+    pub fn is_over(&mut self, place: &Place) -> bool {
+        let operations = place.operations();
+        self.idle_looks = if operations == self.operations { self.idle_looks + 1 } else { 0 };
+        self.operations = operations;
+        self.looks += 1;
+        let is_over = self.idle_looks > IDLE_LOOKS || self.looks > LOOKS || place.is_stuck();
+        if is_over {
+            place.give_up();
+        }
+        is_over
+    }
+
+    /// Waits for a transfer that is soon done. None where the engine is given up: it may end the transfer later.
+    pub fn finish(
+        &mut self,
+        mut transfer: Transfer,
+        place: &Place,
+    ) -> Option<Result<Completion, TransferError>> {
+        if place.caller_drives() {
+            return Some(transfer.wait());
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let look = Duration::from_millis(LOOK_MS as u64);
+        loop {
+            if let Poll::Ready(done) = Pin::new(&mut transfer).poll(&mut Context::from_waker(&waker)) {
+                return Some(done);
+            }
+            let begun = Instant::now();
+            std::thread::park_timeout(look);
+            if begun.elapsed() >= look && self.is_over(place) {
+                return None;
+            }
+        }
+    }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
