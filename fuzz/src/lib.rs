@@ -23,7 +23,7 @@
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include
 //! the module and replay `corpus/` on a stable toolchain (`replay.rs`). A new target is a function here, four lines in
-//! `fuzz_targets/`, a `[[bin]]`, and seeds. Those of the command set are made by `crates/abi-gen`.
+//! `fuzz_targets/`, a `[[bin]]`, and seeds. Those of the command set are made by `tools/abi-gen`.
 #![forbid(unsafe_code)]
 
 mod abi;

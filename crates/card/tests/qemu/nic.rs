@@ -1,8 +1,8 @@
 //! The NIC driver's scenarios, which it passes on the fabric's models, on QEMU's NICs.
 
-#[path = "../../../fabric/tests/nic_host/packets.rs"]
+#[path = "../../../../testbed/fabric/tests/nic_host/packets.rs"]
 pub mod packets;
-#[path = "../../../fabric/tests/nic_host/scenarios.rs"]
+#[path = "../../../../testbed/fabric/tests/nic_host/scenarios.rs"]
 #[allow(dead_code, reason = "other worlds use the rest")]
 pub mod scenarios;
 

@@ -2,7 +2,7 @@
 
 use crate::failure::{Exit, Failure};
 use crate::report::Report;
-use dcs_lab::cpu::Component;
+use dcs_sim::cpu::Component;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;

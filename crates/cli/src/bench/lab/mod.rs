@@ -1,6 +1,6 @@
 //! `dcs bench server`: the papers' experiments on whole servers, in virtual time.
 //!
-//! The servers are those of [`dcs_lab`]: this module chooses the size, shows tables, figures beside the papers', JSON and plots.
+//! The servers are those of [`dcs_sim`]: this module chooses the size, shows tables, figures beside the papers', JSON and plots.
 
 pub mod bars;
 mod page;
@@ -10,9 +10,9 @@ use crate::failure::Failure;
 use crate::report::Report;
 use bars::Chart;
 use clap::{Args, Subcommand};
-use dcs_lab::experiments::figure::Figure;
-use dcs_lab::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
-use dcs_lab::parameters::Parameters;
+use dcs_sim::experiments::figure::Figure;
+use dcs_sim::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
+use dcs_sim::parameters::Parameters;
 use page::Page;
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -3,12 +3,12 @@
 use super::Shown;
 use super::bars::{Bar, Chart};
 use crate::report::Report;
-use dcs_lab::cpu::Component;
-use dcs_lab::experiments::figure::{Figure, Reach};
-use dcs_lab::experiments::load::{Direction, Measured};
-use dcs_lab::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
-use dcs_lab::host::Waiting;
-use dcs_lab::parameters::Parameters;
+use dcs_sim::cpu::Component;
+use dcs_sim::experiments::figure::{Figure, Reach};
+use dcs_sim::experiments::load::{Direction, Measured};
+use dcs_sim::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
+use dcs_sim::host::Waiting;
+use dcs_sim::parameters::Parameters;
 use serde_json::{Value, json};
 
 /// `dcs bench server parameters`.

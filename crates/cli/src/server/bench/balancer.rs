@@ -6,7 +6,7 @@ use crate::report::Report;
 use crate::server::machine::Contents;
 use crate::server::rig::Rig;
 use crate::server::task::{Direction, Item, Task, Who};
-use dcs_lab::experiments::balancer::LENGTH;
+use dcs_sim::experiments::balancer::LENGTH;
 
 /// Pieces of each side.
 const COUNT: usize = 8;

@@ -6,8 +6,8 @@ use crate::report::Report;
 use crate::server::machine::Contents;
 use crate::server::rig::Rig;
 use crate::server::task::{Direction, Item, Task, Who};
-use dcs_lab::experiments::load;
-use dcs_lab::experiments::object::{MIX, Mix, OTHERS, requests};
+use dcs_sim::experiments::load;
+use dcs_sim::experiments::object::{MIX, Mix, OTHERS, requests};
 
 /// Requests of the mix, and of one with small objects alone.
 const COUNT: usize = 160;

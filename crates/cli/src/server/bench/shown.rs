@@ -6,8 +6,8 @@ use super::Measurement;
 use crate::bench::lab::Shown;
 use crate::bench::lab::bars::{Bar, Chart};
 use crate::server::task::Who;
-use dcs_lab::cpu::Component;
-use dcs_lab::experiments::figure::{Figure, Reach};
+use dcs_sim::cpu::Component;
+use dcs_sim::experiments::figure::{Figure, Reach};
 
 /// Names of the experiments: those in virtual time have the same without `guest-`.
 pub const CONTENTION: &str = "guest-contention";

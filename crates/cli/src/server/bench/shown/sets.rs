@@ -5,8 +5,8 @@ use crate::bench::lab::Shown;
 use crate::bench::lab::bars::{Bar, Chart};
 use crate::server::bench::{Measurement, Sets};
 use crate::server::task::Who;
-use dcs_lab::cpu::Component;
-use dcs_lab::experiments::figure::{Figure, Reach};
+use dcs_sim::cpu::Component;
+use dcs_sim::experiments::figure::{Figure, Reach};
 
 const CARD: fn(Who) -> bool = |who| who == Who::Card;
 

@@ -1,9 +1,9 @@
 //! One transfer of each design: bytes and digests are checked as it runs; what it comes to is checked here.
 
-use dcs_lab::design::Design;
-use dcs_lab::experiments::latency::{self, LENGTH, measure};
-use dcs_lab::host::Waiting;
-use dcs_lab::parameters::Parameters;
+use dcs_sim::design::Design;
+use dcs_sim::experiments::latency::{self, LENGTH, measure};
+use dcs_sim::host::Waiting;
+use dcs_sim::parameters::Parameters;
 
 fn parameters() -> Parameters {
     Parameters::default()

@@ -1,11 +1,11 @@
 //! The experiments at a small scale. Every byte and digest is checked in every design, as they run; what they come to is checked here.
 
-use dcs_lab::design::{Design, Job, bring_up, build};
-use dcs_lab::experiments::figure::Figure;
-use dcs_lab::experiments::load::{Direction, Load, Request, run};
-use dcs_lab::experiments::{balancer, contention, encrypted, object, projection, scaling};
-use dcs_lab::host::Waiting;
-use dcs_lab::parameters::Parameters;
+use dcs_sim::design::{Design, Job, bring_up, build};
+use dcs_sim::experiments::figure::Figure;
+use dcs_sim::experiments::load::{Direction, Load, Request, run};
+use dcs_sim::experiments::{balancer, contention, encrypted, object, projection, scaling};
+use dcs_sim::host::Waiting;
+use dcs_sim::parameters::Parameters;
 
 fn parameters() -> Parameters {
     Parameters::default()
