@@ -9,7 +9,7 @@ use dcs_card::pci::{Function, Identity, Registers, Setup};
 use dcs_card::vfio_user::wire::{HEADER, Header, MAX_MESSAGE, Request};
 use dcs_card::vfio_user::{Server, VfioUserBus};
 use dcs_card::wake::Wake;
-use dcs_devices::bus::{Bus, Tag};
+use dcs_drivers::bus::{Bus, Tag};
 
 /// A stream from a client: each message in it is parsed alone, and a server that gets the stream lives on and answers the next client.
 pub fn vfio_user(data: &[u8]) {

@@ -18,7 +18,7 @@
 //! | `connection` | what a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
 //! | `chunks` | a body in the chunked coding, and how it is cut | `crates/server/tests/corpus.rs` |
 //! | `users` | a list of users | `crates/server/tests/corpus.rs` |
-//! | `ssd` | what an SSD answers, completes and writes into its host's memory; what its owner wants | `crates/devices/tests/corpus.rs` |
+//! | `ssd` | what an SSD answers, completes and writes into its host's memory; what its owner wants | `crates/drivers/tests/corpus.rs` |
 //! | `preload` | rules of the preload library and a path; a key; a file of counters | `integrations/preload-rules/tests/corpus.rs` |
 //!
 //! A module holds the targets of one crate and uses nothing but what that crate's tests have, so that these can include

@@ -1,7 +1,7 @@
 //! The target for the NVMe host: a controller that says and writes what it likes.
 
-use dcs_devices::bus::{Bus, BusError, ReadDone, Region, Tag, Window};
-use dcs_devices::nvme::{Config, Memory, Nvme, PmrBar, Request, State};
+use dcs_drivers::bus::{Bus, BusError, ReadDone, Region, Tag, Window};
+use dcs_drivers::nvme::{Config, Memory, Nvme, PmrBar, Request, State};
 use std::collections::{BTreeMap, VecDeque};
 
 const OWN: Window = Window { address: 0x1_0000_0000, length: 2 << 20 };

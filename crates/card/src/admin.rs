@@ -9,11 +9,11 @@ use dcs_abi::admin::{
 };
 use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;
-use dcs_devices::bus::{Bus, Window};
-use dcs_devices::network::{self, Address, Network};
-use dcs_devices::nic;
-use dcs_devices::nvme::{self, State};
-use dcs_devices::ssd::Ssd;
+use dcs_drivers::bus::{Bus, Window};
+use dcs_drivers::network::{self, Address, Network};
+use dcs_drivers::nic;
+use dcs_drivers::nvme::{self, State};
+use dcs_drivers::ssd::Ssd;
 use dcs_engine::{Event, QueueConfig, QueueId};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};

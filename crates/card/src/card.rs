@@ -13,9 +13,9 @@ use crate::timers::Timers;
 use crate::wake::Wake;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
-use dcs_devices::bus::{Bus, ReadDone, Region, Tag, Window};
-use dcs_devices::network::{Network, Wish};
-use dcs_devices::ssd::{Ssd, Told};
+use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
+use dcs_drivers::network::{Network, Wish};
+use dcs_drivers::ssd::{Ssd, Told};
 use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId};
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ pub struct Config {
     /// What the card's own work costs; nothing where it takes the time that it takes.
     pub costs: Costs,
     /// Times and sizes of NVMe hosts; each gets its own registers and tags.
-    pub nvme: dcs_devices::nvme::Config,
+    pub nvme: dcs_drivers::nvme::Config,
 }
 
 impl Default for Config {
@@ -59,7 +59,7 @@ impl Default for Config {
             queues: 8,
             ..dcs_engine::Config::default()
         };
-        let nvme = dcs_devices::nvme::Config::new(Window { address: 0, length: 0 }, 0);
+        let nvme = dcs_drivers::nvme::Config::new(Window { address: 0, length: 0 }, 0);
         Config { engine, handles: 1024, ssds: 4, nics: 4, key: [0; 16], costs: Costs::NONE, nvme }
     }
 }
@@ -227,7 +227,7 @@ impl Card {
         self.ssds.iter_mut().for_each(Ssd::silenced);
         self.networks.iter_mut().for_each(|network| network.silenced(bus));
         for number in self.asked.keys().copied().collect::<Vec<_>>() {
-            let data = Err(dcs_devices::bus::BusError::Timeout);
+            let data = Err(dcs_drivers::bus::BusError::Timeout);
             self.host_read_done(bus, ReadDone { tag: Tag::new(HOST_READS, number), data });
         }
     }

@@ -3,8 +3,8 @@
 //! Whoever reaches for host memory asks here first, each time: what was released is out of reach from then on.
 
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE};
-use dcs_devices::bus::Window;
-use dcs_devices::network::Ends;
+use dcs_drivers::bus::Window;
+use dcs_drivers::network::Ends;
 
 /// What is done with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

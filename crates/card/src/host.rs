@@ -7,7 +7,7 @@ use crate::rings::{COMPLETION, Pair, SUBMISSION};
 use crate::work::moved;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::Status;
-use dcs_devices::bus::{Bus, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
 use dcs_engine::{CommandId, Event, Fault, OperationId, Outcome, QueueId};
 
 /// What a read of host memory is for.

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A [`card::Card`] is a state machine: it has no thread, no clock and no file descriptor, and reaches everything by a
-//! [`Bus`](dcs_devices::bus::Bus). What it drives its SSDs and NICs by is [`dcs_devices::ssd`] and [`dcs_devices::network`].
+//! [`Bus`](dcs_drivers::bus::Bus). What it drives its SSDs and NICs by is [`dcs_drivers::ssd`] and [`dcs_drivers::network`].
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Queue pairs in host memory: their rings' addresses, entries on their way in, entries going out.
 
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 use dcs_engine::QueueId;
 use std::collections::VecDeque;
 

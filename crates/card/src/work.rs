@@ -6,9 +6,9 @@ use crate::host::Asked;
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
-use dcs_devices::bus::{Bus, Window};
-use dcs_devices::network::{Read, WriteTo};
-use dcs_devices::ssd::{Job, Span, Work};
+use dcs_drivers::bus::{Bus, Window};
+use dcs_drivers::network::{Read, WriteTo};
+use dcs_drivers::ssd::{Job, Span, Work};
 use dcs_engine::{
     Binding, BlockId, CommandId, EndpointSpec, Fault, Operation, OperationId, OperationKind, Outcome, Place,
     TransferSpec,

@@ -35,12 +35,12 @@ impl Handle {
 /// engine's transfers, and of no other's.
 #[derive(Clone, Debug)]
 pub struct Namespace {
-    namespace: Arc<dcs_devices::drives::Namespace>,
+    namespace: Arc<dcs_devices::vfio_devices::Namespace>,
     endpoint: Arc<Endpoint>,
 }
 
 impl Namespace {
-    pub(crate) fn new(namespace: &Arc<dcs_devices::drives::Namespace>) -> Namespace {
+    pub(crate) fn new(namespace: &Arc<dcs_devices::vfio_devices::Namespace>) -> Namespace {
         let endpoint = Arc::new(Endpoint::namespace(namespace));
         Namespace { namespace: Arc::clone(namespace), endpoint }
     }

@@ -25,7 +25,7 @@ pub enum Error {
     Card(#[from] crate::card::CardError),
     /// An SSD that the engine is to drive itself cannot be driven.
     #[error(transparent)]
-    Drive(#[from] dcs_devices::drives::DriveError),
+    Drive(#[from] dcs_devices::vfio_devices::DriveError),
     /// The GPU that the engine is to have cannot be had.
     #[error(transparent)]
     Gpu(#[from] dcs_devices::gpu::GpuError),

@@ -1,6 +1,6 @@
 //! What trying an operation once can come to.
 
-use crate::drives::{DriveWork, Driven};
+use crate::vfio_devices::{DriveWork, Driven};
 use dcs_engine::{BlockId, Outcome};
 use rustix::fd::RawFd;
 

@@ -7,15 +7,15 @@ mod with_gpu;
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
 use crate::calls::{self, Calls};
-use crate::drives::{
-    Answer, Ask, DriveError, DriveWork, Driven, Drives, Heard, Interface, Moved, Namespace, Wanted, WantedNic,
-};
 use crate::edge::Edges;
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use crate::gpu::{self, Gpu};
 use crate::ring::{Reply, Ring};
 use crate::route::Route;
+use crate::vfio_devices::{
+    Answer, Ask, DriveError, DriveWork, Driven, Drives, Heard, Interface, Moved, Namespace, Wanted, WantedNic,
+};
 use crate::{copy, file, flow};
 use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
 use dcs_abi::status::Status;
@@ -535,7 +535,7 @@ impl Controller {
         self.events.push(Event::Done(id, Outcome::Failed(Fault::new(Status::Cancelled))));
     }
 
-    /// Whether a command waits for a block that somebody else has: see [`Network::short_of_blocks`](crate::network::Network::short_of_blocks).
+    /// Whether a command waits for a block that somebody else has: see [`Network::short_of_blocks`](dcs_drivers::network::Network::short_of_blocks).
     pub fn short_of_blocks(&mut self, short: bool) {
         self.drives.iter_mut().for_each(|drives| drives.short_of_blocks(short));
     }

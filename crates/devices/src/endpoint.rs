@@ -5,8 +5,8 @@
 
 use crate::buffer::ALIGNMENT;
 use crate::calls::LINGERING;
-use crate::drives::Namespace;
 use crate::gpu::{RegisteredFile, StorageError};
+use crate::vfio_devices::Namespace;
 use dcs_abi::descriptor::EndpointKind;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
@@ -199,7 +199,7 @@ impl Endpoint {
         Endpoint { object: Object::Memory(memory), readable: true, writable: true }
     }
 
-    /// A connection of a card or a NIC, by the card's number for it, or [`Ask`](crate::drives::Ask)'s. `connection` keeps it open.
+    /// A connection of a card or a NIC, by the card's number for it, or [`Ask`](crate::vfio_devices::Ask)'s. `connection` keeps it open.
     pub fn device_flow(handle: u32, connection: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
         let object = Object::Device(DeviceFlow { handle, _connection: connection });
         Endpoint { object, readable: true, writable: true }

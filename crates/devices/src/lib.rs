@@ -1,8 +1,6 @@
-//! Device controllers. Of the kernel backend: files, block devices, sockets, pipes, memory, a GPU. Over a bus, of a card or by VFIO: NVMe and NICs.
+//! The kernel backend's device controllers: files, block devices, sockets, pipes, memory, a GPU, and devices that the process drives itself over VFIO.
 //!
 //! # Architecture
-//!
-//! ## Over the kernel
 //!
 //! The engine says *read this block from there*; a [`Controller`] does it: at once, where that needs no waiting, or
 //! over io_uring, or when a socket is ready. It answers each operation once.
@@ -13,7 +11,7 @@
 //!                                     +--> memory  copy                             /
 //!                                     +--> copy    sendfile, splice, copy_file_range
 //!                                     |
-//!                                     +--> drives  an NVMe host's commands, a NIC's frames, over VFIO; an eventfd tells of their end
+//!                                     +--> vfio    an NVMe host's commands, a NIC's frames (dcs_drivers); an eventfd tells of their end
 //!                                     +--> gpu     a file to the GPU's memory; an eventfd tells of the end
 //!                                     +--> not ready: ring (poll) or poll(2), then again
 //!                                     +--> disk:      ring (reads, O_DIRECT, zero-copy send)
@@ -31,21 +29,8 @@
 //! | `calls` | system calls that may wait, on threads of their own |
 //! | `ring` | io_uring, and all that is unsafe about it |
 //! | [`fork`] | whose engine it is, after a fork |
-//! | [`drives`] | SSDs and a NIC that the process drives itself, over VFIO |
+//! | [`vfio_devices`] | SSDs and a NIC that the process drives itself, over VFIO |
 //! | [`gpu`] | a GPU that processes blocks, by CUDA's driver, and reads files, by cuFile |
-//!
-//! ## Over a bus
-//!
-//! A card drives the devices themselves, and so does the kernel backend over VFIO. These controllers are state machines without threads, clocks and unsafe code; a
-//! [`bus::Bus`] is all that they reach.
-//!
-//! | module | what it holds |
-//! |---|---|
-//! | [`bus`] | what a controller can do on the bus; the card's own memory |
-//! | [`nvme`] | an NVMe host |
-//! | [`ssd`] | an NVMe host as source and destination of an engine's operations |
-//! | [`nic`] | Intel NICs: 82574, 82576 |
-//! | [`network`] | a NIC with TCP and UDP behind it: connections and datagrams as source and destination of an engine's operations |
 //!
 //! # What it doesn't implement
 //!
@@ -53,17 +38,12 @@
 //! * Retries of failed disks. Short reads and writes are carried on by the engine.
 
 pub mod buffer;
-pub mod bus;
 pub mod controller;
-pub mod drives;
 pub mod endpoint;
 pub mod fork;
 pub mod gpu;
-pub mod network;
-pub mod nic;
-pub mod nvme;
 pub mod route;
-pub mod ssd;
+pub mod vfio_devices;
 
 mod attempt;
 mod calls;
@@ -72,10 +52,7 @@ mod edge;
 mod fault;
 mod file;
 mod flow;
-mod registers;
 mod ring;
-#[cfg(test)]
-mod testbus;
 mod traffic;
 
 pub use buffer::{BlockPool, Buffer};

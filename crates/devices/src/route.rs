@@ -1,9 +1,9 @@
 //! A route: one command's endpoints, checked, with the paths that were chosen between them.
 
 use crate::attempt::Attempt;
-use crate::drives::{DriveWork, Driven};
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
+use crate::vfio_devices::{DriveWork, Driven};
 use dcs_abi::descriptor::{Extent, Mode};
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
@@ -355,7 +355,7 @@ impl KernelCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drives::Namespace;
+    use crate::vfio_devices::Namespace;
     use std::sync::Mutex;
 
     #[test]

@@ -3,7 +3,7 @@
 
 use dcs_abi::admin::{AdminEntry, AdminPacket, opcode};
 use dcs_card::registers::AdminQueues;
-use dcs_devices::bus::{Bus, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
 use dcs_fabric::Port;
 use std::collections::HashSet;
 

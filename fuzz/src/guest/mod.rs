@@ -16,7 +16,7 @@ use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
 use dcs_abi::entry::{OPCODE_CANCEL, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_abi::status::Status;
-use dcs_devices::bus::Bus;
+use dcs_drivers::bus::Bus;
 use dcs_fabric::{Fault, HOST, Rule, When, Wire};
 use std::time::Duration;
 use world::{CARD, DATA, DEPTH, GRANTED, HOST_MEMORY, OWN_MEMORY, PEER, REGISTERS, World};

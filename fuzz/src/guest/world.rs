@@ -10,7 +10,7 @@ use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
 use dcs_card::pci::Registers as _;
 use dcs_card::registers::AdminQueues;
-use dcs_devices::bus::{Bus, Window};
+use dcs_drivers::bus::{Bus, Window};
 use dcs_fabric::{Access, Event, Fabric, FunctionId, HOST, Iommu, Rate, Timing, Wire, WireEnd, nic, nvme};
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use dcs_devices::bus::{BusError, Window};
+use dcs_drivers::bus::{BusError, Window};
 
 use crate::fault::{Fault, Injector, Operation};
 

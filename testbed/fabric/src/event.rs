@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use dcs_devices::bus::{BusError, ReadDone};
+use dcs_drivers::bus::{BusError, ReadDone};
 
 use crate::fabric::FunctionId;
 use crate::link::Ps;

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
-use dcs_devices::bus::{BusError, ReadDone, Tag, Window};
+use dcs_drivers::bus::{BusError, ReadDone, Tag, Window};
 
 use crate::count::{Meter, Record, Traffic};
 use crate::device::{Action, Context, Device};
@@ -166,7 +166,7 @@ impl Fabric {
     }
 
     /// Plugs a function in whose far end is in the caller's hands, by its [`Port`]: its BARs are plain memory, the last one is what
-    /// [`dcs_devices::bus::Bus::window`] names. It may not master the bus yet.
+    /// [`dcs_drivers::bus::Bus::window`] names. It may not master the bus yet.
     ///
     /// # Panics
     ///

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 
 use crate::random::draw;
 
@@ -51,13 +51,13 @@ pub enum Fault {
     /// A receive descriptor's write-back says that the frame came with an error of the line.
     ReceiveError,
 
-    /// A transaction vanishes. A read then ends with [`dcs_devices::bus::BusError::Timeout`].
+    /// A transaction vanishes. A read then ends with [`dcs_drivers::bus::BusError::Timeout`].
     DropTransaction,
     /// A transaction takes so much longer. What must not pass it waits behind it: after a write all, after a read nothing.
     DelayTransaction(Duration),
     /// A transaction goes to an address so much higher.
     MisdirectTransaction(u64),
-    /// A read ends with [`dcs_devices::bus::BusError::Aborted`]; a write vanishes.
+    /// A read ends with [`dcs_drivers::bus::BusError::Aborted`]; a write vanishes.
     AbortTransaction,
 
     /// A frame is lost between device and wire.
@@ -76,7 +76,7 @@ pub enum Fault {
     Hang,
     /// As `Hang`; only a reset of the function mends it.
     HangHard,
-    /// The function answers no read at all: each ends with [`dcs_devices::bus::BusError::Timeout`]. A reset of the function mends it.
+    /// The function answers no read at all: each ends with [`dcs_drivers::bus::BusError::Timeout`]. A reset of the function mends it.
     HangBus,
     /// The function is pulled out: reads are not answered or all ones (see [`crate::Fabric::absent`]), writes vanish.
     Remove,

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use dcs_devices::bus::BusError;
+use dcs_drivers::bus::BusError;
 
 use crate::device::{Context, Device};
 use crate::memory::Memory;

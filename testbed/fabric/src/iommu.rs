@@ -1,6 +1,6 @@
 //! What a requester may reach: ranges of its addresses, and what they stand for on the bus. No page tables, no caches of them.
 
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 
 /// The granularity of mappings, and the boundary that no request crosses [PCIe 5.0, 2.2.7]. Bytes.
 pub const PAGE: u64 = 4096;

@@ -23,7 +23,7 @@
 //! requester made before it, and its answer after those that its target made before it. An interrupt is a write.
 //!
 //! ```
-//! use dcs_devices::bus::{Bus, Tag};
+//! use dcs_drivers::bus::{Bus, Tag};
 //! use dcs_fabric::{Event, Fabric, Rate, Timing, nvme};
 //!
 //! let mut fabric = Fabric::new(Timing::default(), 1 << 20, 1);

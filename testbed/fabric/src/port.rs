@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dcs_devices::bus::{Bus, Tag, Window};
+use dcs_drivers::bus::{Bus, Tag, Window};
 
 use crate::event::Happening;
 use crate::fabric::{Asker, Fabric, FunctionId};

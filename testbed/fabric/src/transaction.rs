@@ -1,6 +1,6 @@
 //! How a write or read gets from its requester to its target: split at pages, translated, routed, timed, counted.
 
-use dcs_devices::bus::BusError;
+use dcs_drivers::bus::BusError;
 
 use crate::count::Record;
 use crate::event::{Happening, Part, Place};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dcs_devices::bus::{Bus, Tag, Window};
+use dcs_drivers::bus::{Bus, Tag, Window};
 use dcs_fabric::{Access, Fabric, FunctionId, Iommu, Rate, Timing, Wire, nic, nvme};
 use proptest::prelude::*;
 

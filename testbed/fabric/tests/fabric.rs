@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dcs_devices::bus::{Bus, BusError, Tag, Window};
+use dcs_drivers::bus::{Bus, BusError, Tag, Window};
 use dcs_fabric::{
     Absent, Access, Event, Fabric, Fault, FunctionId, HOST, Iommu, Rate, Rule, Timing, When, Wire, nvme,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dcs_devices::bus::Bus;
+use dcs_drivers::bus::Bus;
 use dcs_fabric::gpu::{COPY_DOORBELL, Command, Config, FAILED, Gpu, Kernels, LAUNCH_DOORBELL, Launch, Work};
 use dcs_fabric::{Fabric, FunctionId, HOST, Rate, Timing};
 

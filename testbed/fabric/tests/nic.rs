@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dcs_devices::bus::{Bus, Window};
+use dcs_drivers::bus::{Bus, Window};
 use dcs_fabric::nic::{Config, Family, Nic};
 use dcs_fabric::{Event, Fabric, Fault, FunctionId, Rate, Rule, Timing, When, Wire, WireEnd};
 

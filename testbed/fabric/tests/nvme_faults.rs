@@ -4,7 +4,7 @@ mod host;
 
 use std::time::Duration;
 
-use dcs_devices::bus::BusError;
+use dcs_drivers::bus::BusError;
 use dcs_fabric::nvme::{Config, Namespace, Nvme};
 use dcs_fabric::{Fault, Rule, When};
 use host::{Cmd, DATA, Done, Host, pattern};

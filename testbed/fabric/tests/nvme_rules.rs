@@ -4,7 +4,7 @@ mod host;
 
 use std::time::Duration;
 
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 use dcs_fabric::nvme::{Config, Media, Nvme, Sgl};
 use dcs_fabric::{Access, Fault, Iommu, Rule, When, nvme};
 use host::{Cmd, DATA, Host, pattern};
@@ -376,7 +376,7 @@ fn queues_and_data_may_lie_in_the_controllers_memory() {
     let before = host.fabric.traffic(host.ssd, host.card).bytes_read;
     let bytes = pattern(4096, 5);
     let command = Cmd::blocks(1, 40, 8, [base + 0x2000, 0]).entry(77);
-    use dcs_devices::bus::Bus;
+    use dcs_drivers::bus::Bus;
     host.fabric.port(host.card).write(base + 0x2000, &bytes);
     host.fabric.port(host.card).write(base, &command);
     host.doorbell(2, 1);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use dcs_devices::bus::{Bus, Tag, Window};
+use dcs_drivers::bus::{Bus, Tag, Window};
 use dcs_fabric::{Event, Fabric, Fault, FunctionId, HOST, Rate, Rule, Timing, When};
 use proptest::prelude::*;
 

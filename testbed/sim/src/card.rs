@@ -12,7 +12,7 @@ use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
 use dcs_card::costs::Costs;
 use dcs_card::pci::Registers;
-use dcs_devices::bus::{Bus, Region};
+use dcs_drivers::bus::{Bus, Region};
 use dcs_engine::Nanos;
 use dcs_fabric::{Event, Fabric, FunctionId, HOST};
 use std::collections::HashMap;

@@ -20,7 +20,7 @@ use crate::parameters::Parameters;
 use crate::server::{Build, Server};
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{ResultArea, STAGE_DESTINATION};
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 use dcs_engine::Nanos;
 use dcs_ndp::Context;
 use std::collections::VecDeque;

@@ -11,9 +11,9 @@ use crate::parameters::Parameters;
 use crate::server::Server;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
-use dcs_devices::bus::{Bus, Window};
-use dcs_devices::network::WriteTo;
-use dcs_devices::nvme::Request;
+use dcs_drivers::bus::{Bus, Window};
+use dcs_drivers::network::WriteTo;
+use dcs_drivers::nvme::Request;
 use dcs_engine::{BlockId, Nanos, OperationId};
 use dcs_fabric::HOST;
 use dcs_fabric::gpu::{COPY_DOORBELL, Command, FAILED, LAUNCH_DOORBELL, Launch, Work};
@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Payload of a frame that a NIC cuts into segments, at most: as [`dcs_devices::network`] has it.
+/// Payload of a frame that a NIC cuts into segments, at most: as [`dcs_drivers::network`] has it.
 const SEGMENTED: u64 = 60_000;
 const PAGE: u64 = 4096;
 /// Packets that the kernel merges into one of 64 KiB.

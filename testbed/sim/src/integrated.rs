@@ -5,7 +5,7 @@
 //! part. A command is 64 bytes in host memory, told by a doorbell; its completion is 16 bytes there, and an interrupt.
 
 use crate::server::PORT;
-use dcs_devices::bus::BusError;
+use dcs_drivers::bus::BusError;
 use dcs_engine::Nanos;
 use dcs_fabric::nvme::{Media, Namespace};
 use dcs_fabric::{Context, Device};

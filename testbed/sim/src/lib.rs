@@ -12,8 +12,8 @@
 //!   cpu          server    fabric: NVMe, NIC, GPU models, peers with a TCP of their own; NVMe host, NIC driver, TCP, card
 //! ```
 //!
-//! Every design moves the bytes: its programs give commands to the same NVMe host ([`dcs_devices::nvme`]), NIC driver
-//! ([`dcs_devices::nic`]) and TCP ([`dcs_net`]) over the same fabric, and the peer compares each byte that arrives. What differs is
+//! Every design moves the bytes: its programs give commands to the same NVMe host ([`dcs_drivers::nvme`]), NIC driver
+//! ([`dcs_drivers::nic`]) and TCP ([`dcs_net`]) over the same fabric, and the peer compares each byte that arrives. What differs is
 //! who calls them, at what cost, and where the data lie. Time is virtual: the same build gives the same nanoseconds.
 //!
 //! | module | what it holds |

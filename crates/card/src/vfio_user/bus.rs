@@ -17,7 +17,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dcs_devices::bus::{Bus, BusError, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Bus, BusError, ReadDone, Tag, Window};
 
 use super::link::Link;
 use super::maps::Way;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use dcs_devices::bus::{BusError, ReadDone, Tag};
+use dcs_drivers::bus::{BusError, ReadDone, Tag};
 use rustix::fs::OFlags;
 
 use super::maps::Maps;

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dcs_devices::bus::{Bus, BusError, Tag};
+use dcs_drivers::bus::{Bus, BusError, Tag};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::memory::Memory;

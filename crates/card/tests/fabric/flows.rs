@@ -7,7 +7,7 @@ use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, LENGTH_TO_END};
 use dcs_abi::operator::Operator::{self, Aes256Ctr, Crc32c, Md5};
 use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 use dcs_fabric::nic::Family;
 use dcs_fabric::{Fault, Rule, When, Wire};
 use std::time::Duration;

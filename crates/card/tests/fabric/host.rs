@@ -8,7 +8,7 @@ use dcs_abi::operator::Operator::Md5;
 use dcs_abi::status::Status;
 use dcs_card::card::Config;
 use dcs_card::costs::Costs;
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 use dcs_fabric::nic::Family;
 use dcs_fabric::{Event, Wire};
 

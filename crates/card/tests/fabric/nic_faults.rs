@@ -11,7 +11,7 @@ use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::operator::Operator::Md5;
 use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 use dcs_fabric::nic::Family;
 use dcs_fabric::{Fault, Rule, When, Wire};
 use std::time::Duration;

@@ -10,7 +10,7 @@ use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
 use dcs_card::pci::{self, Registers};
-use dcs_devices::bus::Bus;
+use dcs_drivers::bus::Bus;
 use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd, nic, nvme};
 use std::net::Ipv4Addr;
 use std::time::Duration;

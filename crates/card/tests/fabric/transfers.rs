@@ -7,7 +7,7 @@ use dcs_abi::operator::Operator::{Crc32c, Gzip, Md5, Sha256};
 use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 
 /// Bytes that are all different in any place.
 pub fn data(length: usize, seed: u64) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! The card reaches what it should: other devices, guest memory, the guest's interrupts.
 
-use dcs_devices::bus::{Bus, BusError, Tag};
+use dcs_drivers::bus::{Bus, BusError, Tag};
 
 use crate::rig::{LIMIT, RAM, Rig};
 

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dcs_devices::bus::{Bus, BusError, Tag};
+use dcs_drivers::bus::{Bus, BusError, Tag};
 use dcs_vfio::{Access, Buffer, Container, Function};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 

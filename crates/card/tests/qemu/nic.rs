@@ -9,8 +9,8 @@ pub mod scenarios;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use dcs_devices::bus::{Bus, ReadDone, Region, Window};
-use dcs_devices::nic::{Config, Model};
+use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
+use dcs_drivers::nic::{Config, Model};
 use dcs_vm::{Nic, wire};
 use scenarios::World;
 

@@ -6,8 +6,8 @@ pub mod scenarios;
 
 use std::time::{Duration, Instant};
 
-use dcs_devices::bus::{Bus, ReadDone, Region, Window};
-use dcs_devices::nvme::{CmbBar, Config, Request, SglUse};
+use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
+use dcs_drivers::nvme::{CmbBar, Config, Request, SglUse};
 use scenarios::World;
 
 use crate::rig::{LIMIT, Rig};

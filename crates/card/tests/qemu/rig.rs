@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dcs_card::pci::{Function, Identity, Registers, Setup};
 use dcs_card::vfio_user::{Running, Server, VfioUserBus};
 use dcs_card::wake::{Idle, Wake, Watch};
-use dcs_devices::bus::{Bus, Tag};
+use dcs_drivers::bus::{Bus, Tag};
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Guest, Initramfs, Machine, Network, Nic, Tools, disk};
 use tempfile::TempDir;

@@ -23,7 +23,7 @@ pub struct Disk {
     pub device: Option<PathBuf>,
 }
 
-pub use dcs_devices::drives::WantedNic as Nic;
+pub use dcs_devices::vfio_devices::WantedNic as Nic;
 
 /// What the environment says makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

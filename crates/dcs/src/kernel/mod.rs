@@ -18,8 +18,8 @@ use dcs_abi::descriptor;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
-use dcs_devices::drives::{Interface, Namespace};
 use dcs_devices::gpu::{self, Properties};
+use dcs_devices::vfio_devices::{Interface, Namespace};
 use dcs_devices::{BlockPool, Controller, Endpoint, Event as DeviceEvent, Io, Route, Setup};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,

@@ -4,7 +4,7 @@
 use super::Core;
 use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::status::Status;
-use dcs_devices::drives::{Answer, Ask};
+use dcs_devices::vfio_devices::{Answer, Ask};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::mpsc::Sender;

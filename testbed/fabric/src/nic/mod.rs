@@ -13,7 +13,7 @@ mod transmit;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use dcs_devices::bus::BusError;
+use dcs_drivers::bus::BusError;
 
 use crate::device::{Context, Device};
 use crate::fault::Fault;

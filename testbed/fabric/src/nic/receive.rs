@@ -1,6 +1,6 @@
 //! From the wire to a receive ring.
 
-use dcs_devices::bus::BusError;
+use dcs_drivers::bus::BusError;
 
 use super::descriptor::{DESCRIPTOR, Received, buffers};
 use super::offload::{Parsed, frame_check, parse};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dcs_devices::bus::BusError;
+use dcs_drivers::bus::BusError;
 
 use super::descriptor::{DESCRIPTOR, Data, Transmit};
 use super::offload::{frame_check, insert, segments};

@@ -18,7 +18,7 @@ pub mod spec;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use dcs_devices::bus::{BusError, Window};
+use dcs_drivers::bus::{BusError, Window};
 
 pub use namespace::{Media, Namespace};
 pub use pointer::{Next, Segment, Walk};

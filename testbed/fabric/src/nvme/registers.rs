@@ -1,6 +1,6 @@
 //! The controller's registers and doorbells [NVMe 1.4, 3.1].
 
-use dcs_devices::bus::Window;
+use dcs_drivers::bus::Window;
 
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::{Config, Nvme, Wait};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dcs_devices::bus::Bus;
+use dcs_drivers::bus::Bus;
 use dcs_fabric::nvme::{Config, Nvme};
 use dcs_fabric::{Event, Fabric, FunctionId, Rate, Timing};
 

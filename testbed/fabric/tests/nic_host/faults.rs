@@ -6,8 +6,8 @@
 
 use crate::scenarios::{DATA, Random, Rig, World, raw};
 use crate::server::{MAC, OWN, Server, server};
-use dcs_devices::bus::Window;
-use dcs_devices::nic::{Failure, Memory, Model, State};
+use dcs_drivers::bus::Window;
+use dcs_drivers::nic::{Failure, Memory, Model, State};
 use dcs_fabric::{Absent, Access, Fault, Iommu, Rule, When};
 use std::time::Duration;
 

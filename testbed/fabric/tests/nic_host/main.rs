@@ -5,7 +5,7 @@ mod packets;
 mod scenarios;
 mod server;
 
-use dcs_devices::nic::Model;
+use dcs_drivers::nic::Model;
 use server::server;
 
 const MODELS: [Model; 2] = [Model::E1000e, Model::Igb];

@@ -1,6 +1,6 @@
 //! Frames made and taken apart in software, to compare a NIC's work with.
 
-use dcs_devices::nic::{Offload, Segmentation, Transport};
+use dcs_drivers::nic::{Offload, Segmentation, Transport};
 
 /// The ones' complement sum of big-endian words, folded. [RFC 1071]
 pub fn sum(parts: &[&[u8]]) -> u16 {

@@ -1,8 +1,8 @@
 //! What a NIC's driver has to do on any bus, with any NIC: scenarios over a [`World`].
 
 use super::packets::{KINDS, Kind};
-use dcs_devices::bus::{Bus, ReadDone, Region, Tag, Window};
-use dcs_devices::nic::{
+use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
+use dcs_drivers::nic::{
     Checksum, Config, Failure, Frame, Memory, Nic, Offload, Received, Sent, State, TransmitError, Transport,
 };
 use std::collections::BTreeMap;

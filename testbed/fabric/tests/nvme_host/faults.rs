@@ -6,8 +6,8 @@
 
 use crate::scenarios::{DATA, Random, Rig};
 use crate::server::{OWN, Server, server};
-use dcs_devices::bus::Window;
-use dcs_devices::nvme::{Failure, Memory, NvmeError, Request, State};
+use dcs_drivers::bus::Window;
+use dcs_drivers::nvme::{Failure, Memory, NvmeError, Request, State};
 use dcs_fabric::{Access, Fault, Iommu, Rule, When};
 use std::time::Duration;
 

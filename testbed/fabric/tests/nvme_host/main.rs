@@ -4,8 +4,8 @@ mod faults;
 mod scenarios;
 mod server;
 
-use dcs_devices::bus::{Bus, Tag, Window};
-use dcs_devices::nvme::{CmbBar, Config, Failure, PmrBar, Request, SglUse, State};
+use dcs_drivers::bus::{Bus, Tag, Window};
+use dcs_drivers::nvme::{CmbBar, Config, Failure, PmrBar, Request, SglUse, State};
 use dcs_fabric::{HOST, nvme};
 use scenarios::{Rig, World};
 use server::{Server, server};

@@ -1,7 +1,7 @@
 //! What an NVMe host has to do on any bus, with any controller: scenarios over a [`World`].
 
-use dcs_devices::bus::{Bus, ReadDone, Region, Window};
-use dcs_devices::nvme::{
+use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
+use dcs_drivers::nvme::{
     Config, Failure, Finished, Memory, Namespace, Nvme, NvmeError, Request, State, SubmitError,
 };
 use std::collections::BTreeMap;

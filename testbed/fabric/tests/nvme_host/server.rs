@@ -1,8 +1,8 @@
 //! The fabric as a world of the scenarios: a card, an SSD, a host that has nothing to do.
 
 use crate::scenarios::World;
-use dcs_devices::bus::{Bus, ReadDone, Region};
-use dcs_devices::nvme::Config;
+use dcs_drivers::bus::{Bus, ReadDone, Region};
+use dcs_drivers::nvme::Config;
 use dcs_fabric::{Event, Fabric, FunctionId, Rate, Timing, nvme};
 use std::time::Duration;
 

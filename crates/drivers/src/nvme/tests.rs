@@ -406,7 +406,7 @@ fn a_controller_that_fetched_what_was_not_there_is_reset() {
         rig.poll();
         rig.read(2, 0, &[page(1)]).unwrap();
         rig.complete(1, rig.cid(1, 0), head, 0, 0);
-        let ends: Vec<_> = std::iter::from_fn(|| rig.nvme.finished()).map(|end| end.result).collect();
+        let ends: Vec<_> = core::iter::from_fn(|| rig.nvme.finished()).map(|end| end.result).collect();
         assert_eq!(ends, [Err(NvmeError::Reset(Failure::Impossible)); 2]);
         assert_eq!(rig.nvme.state(), State::Starting);
     }
@@ -572,16 +572,16 @@ fn survives(up: bool, steps: Vec<Step>) {
             held += u64::from(done.memory == Memory::Held);
             ended.push(done.id);
         }
-        freed += std::iter::from_fn(|| rig.nvme.freed()).count() as u64;
+        freed += core::iter::from_fn(|| rig.nvme.freed()).count() as u64;
         assert!(freed <= held);
         assert_eq!(taken, ended.len() as u64 + rig.nvme.outstanding() as u64);
     }
     rig.nvme.silenced();
-    ended.extend(std::iter::from_fn(|| rig.nvme.finished()).map(|done| {
+    ended.extend(core::iter::from_fn(|| rig.nvme.finished()).map(|done| {
         assert_eq!((done.result.is_err(), done.memory), (true, Memory::Quiet));
         done.id
     }));
-    freed += std::iter::from_fn(|| rig.nvme.freed()).count() as u64;
+    freed += core::iter::from_fn(|| rig.nvme.freed()).count() as u64;
     ended.sort_unstable();
     assert_eq!(ended, (0..taken).collect::<Vec<_>>(), "each once");
     assert_eq!(freed, held);

@@ -1,5 +1,5 @@
 //! A NIC and the TCP and UDP behind it: frames between the two, connections and datagrams as endpoints of transfers. A card has it, and so has an
-//! engine that drives a NIC of this machine itself ([`drives`](crate::drives)).
+//! engine that drives a NIC of this machine itself, over VFIO.
 //!
 //! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into its buffers; this
 //! moves places about, and copies what was received into the blocks of reads (packet gathering). What is sent stays in its block until the
@@ -17,12 +17,12 @@ use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nic::{self, Checksum, Nic, Offload, Received, Segmentation, Transport};
 use crate::ssd::Told;
 use connections::Listener;
+use core::net::Ipv4Addr;
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack, Verdict, checksum};
 use flow::Flow;
 use std::collections::{HashMap, VecDeque};
-use std::net::Ipv4Addr;
 use udp::Udp;
 
 /// Frames that may be at the NIC at once, each with a place for its headers.
@@ -111,8 +111,8 @@ pub struct Network {
     stopping: bool,
 }
 
-impl std::fmt::Debug for Network {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Network {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let usage = self.stack.as_ref().map(Stack::usage);
         write!(
             f,

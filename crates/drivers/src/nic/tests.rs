@@ -238,7 +238,7 @@ fn survives(model: Model, up: bool, steps: Vec<Step>) {
             held += u64::from(end.memory == Memory::Held);
             ended.push(end.id);
         }
-        freed += std::iter::from_fn(|| rig.nic.freed()).count() as u64;
+        freed += core::iter::from_fn(|| rig.nic.freed()).count() as u64;
         assert!(freed <= held);
         assert_eq!(taken, ended.len() as u64 + rig.nic.outstanding() as u64);
         while let Some(frame) = rig.nic.received() {
@@ -252,8 +252,8 @@ fn survives(model: Model, up: bool, steps: Vec<Step>) {
         assert_eq!(lent, (0..10).collect::<Vec<_>>(), "each buffer in one place");
     }
     rig.nic.silenced();
-    ended.extend(std::iter::from_fn(|| rig.nic.sent()).map(|end| end.id));
-    freed += std::iter::from_fn(|| rig.nic.freed()).count() as u64;
+    ended.extend(core::iter::from_fn(|| rig.nic.sent()).map(|end| end.id));
+    freed += core::iter::from_fn(|| rig.nic.freed()).count() as u64;
     ended.sort_unstable();
     assert_eq!(ended, (0..taken).collect::<Vec<_>>(), "each once");
     assert_eq!(freed, held);

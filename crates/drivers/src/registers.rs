@@ -1,7 +1,5 @@
 //! Reads a controller's registers: one at a time, answered later, known by a tag.
 
-#![forbid(unsafe_code)]
-
 use crate::bus::{Bus, BusError, ReadDone, Tag, Window};
 
 /// The registers of one controller.

@@ -7,9 +7,9 @@ use super::bus::VfioBus;
 use super::error::DriveError;
 use super::{HUGE_PAGE, PAGE};
 use crate::buffer::BlockPool;
-use crate::bus::{Region, Window};
-use crate::nvme::spec::{Capabilities, register};
-use crate::nvme::{PmrBar, PmrCapabilities};
+use dcs_drivers::bus::{Region, Window};
+use dcs_drivers::nvme::spec::{Capabilities, register};
+use dcs_drivers::nvme::{PmrBar, PmrCapabilities};
 use dcs_vfio::{Access, Container, Function, Mapping};
 use std::sync::Arc;
 

@@ -2,11 +2,11 @@
 
 use super::{Network, Wish};
 use crate::bus::Bus;
+use core::net::SocketAddrV4;
 use dcs_abi::status::Status;
 use dcs_engine::Nanos;
 use dcs_net as net;
 use std::collections::VecDeque;
-use std::net::SocketAddrV4;
 
 #[derive(Debug, Default)]
 pub(super) struct Listener {

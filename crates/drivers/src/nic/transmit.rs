@@ -100,7 +100,7 @@ impl Ring {
     /// A piece as descriptors may name it.
     fn cuts(&self, piece: Window) -> impl Iterator<Item = Window> + use<> {
         let (most, page, mut done) = (self.chip.piece, self.page, 0);
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             let address = piece.address.wrapping_add(done);
             let length = most.min(piece.length - done).min(page - address % page);
             done += length;

@@ -270,7 +270,7 @@ impl Flow {
             answer(operation, Outcome::Failed(fault));
         }
         for (_, write) in &mut self.writes {
-            if !std::mem::replace(&mut write.answered, true) {
+            if !core::mem::replace(&mut write.answered, true) {
                 let outcome = Outcome::FailedHeld(fault);
                 told.push_back(Told::Done(write.operation, outcome));
             }

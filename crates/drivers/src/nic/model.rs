@@ -50,9 +50,9 @@ pub(super) struct Chip {
     pub receive_control: u32,
 }
 
-impl std::fmt::Display for Model {
+impl core::fmt::Display for Model {
     /// Intel's number of it.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Model::E1000e => "82574",
             Model::Igb => "82576",

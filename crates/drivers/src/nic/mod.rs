@@ -42,8 +42,6 @@
 //!   off.
 //! * PHYs beyond having them negotiate; EEPROM; management firmware; power states.
 
-#![forbid(unsafe_code)]
-
 mod config;
 mod descriptor;
 mod frame;

@@ -6,11 +6,11 @@
 use super::datagrams::{Datagrams, Read};
 use super::{Network, Told};
 use crate::bus::Bus;
+use core::net::SocketAddrV4;
 use dcs_abi::status::Status;
 use dcs_engine::{CommandId, Fault, OperationId, Outcome};
 use dcs_net::{Chunk, Piece, SendError};
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddrV4;
 
 /// errno where nobody answers at the peer's address, or the gateway's (EHOSTUNREACH).
 const UNREACHABLE: u32 = 113;
@@ -48,7 +48,7 @@ impl Udp {
 }
 
 /// The first of all peers.
-const LOWEST: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
+const LOWEST: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::UNSPECIFIED, 0);
 
 impl Network {
     /// Opens datagrams between a port and a peer; `payload`: bytes of each that is sent, 0 for as many as fit.

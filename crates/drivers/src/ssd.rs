@@ -5,8 +5,6 @@
 //! written back: whatever lies behind the end keeps its bytes. What is longer than the controller takes at once is cut: the engine
 //! goes on behind it.
 
-#![forbid(unsafe_code)]
-
 use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
 use dcs_abi::status::Status;
@@ -93,8 +91,8 @@ pub struct Ssd {
     left: bool,
 }
 
-impl std::fmt::Debug for Ssd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Ssd {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Ssd at {:?}, {:?}, {:?}", self.registers, self.host.state(), self.host.counters())
     }
 }

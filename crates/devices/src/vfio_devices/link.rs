@@ -4,11 +4,11 @@
 
 use super::bus::VfioBus;
 use super::error::DriveError;
-use crate::bus::{Region, Window};
-use crate::network::{Address, Network, State, Wish, WriteTo};
-use crate::nic::{self, Model};
-use crate::ssd::Told;
 use dcs_abi::status::Status;
+use dcs_drivers::bus::{Region, Window};
+use dcs_drivers::network::{Address, Network, State, Wish, WriteTo};
+use dcs_drivers::nic::{self, Model};
+use dcs_drivers::ssd::Told;
 use dcs_engine::{BlockId, Nanos, OperationId};
 use dcs_net::{Flow, Piece};
 use dcs_vfio::Function;

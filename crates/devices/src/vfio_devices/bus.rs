@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::bus::{Bus, BusError, ReadDone, Tag, Window};
+use dcs_drivers::bus::{Bus, BusError, ReadDone, Tag, Window};
 use dcs_vfio::Mapping;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Why an SSD or a NIC cannot be driven.
 
-use crate::nvme::Failure;
+use dcs_drivers::nvme::Failure;
 use dcs_vfio::VfioError;
 use std::net::Ipv4Addr;
 
@@ -57,7 +57,7 @@ pub enum DriveError {
     Start(String, Failure),
     /// It did not come up.
     #[error("{0} does not come up: {1}")]
-    StartNic(String, crate::nic::Failure),
+    StartNic(String, dcs_drivers::nic::Failure),
     /// Nothing is at the other end.
     #[error("{0} has no link")]
     NoLink(String),

@@ -148,7 +148,7 @@ impl Ring {
     }
 
     fn abandon(&mut self) {
-        let frame = std::mem::replace(&mut self.partial, Received::new());
+        let frame = core::mem::replace(&mut self.partial, Received::new());
         self.give_back(&frame);
         self.drop = false;
     }
@@ -210,7 +210,7 @@ impl Ring {
             self.abandon();
             return Some(Err(Bad::Dropped));
         }
-        let mut frame = std::mem::replace(&mut self.partial, Received::new());
+        let mut frame = core::mem::replace(&mut self.partial, Received::new());
         (frame.ip, frame.transport) = (written.ip, written.transport);
         Some(Ok(frame))
     }

@@ -538,7 +538,7 @@ impl Nvme {
 
     fn make_queues(&mut self, bus: &mut dyn Bus) {
         self.io.truncate(usize::from(self.bringup.queues));
-        let mut queues = std::mem::take(&mut self.io).into_iter();
+        let mut queues = core::mem::take(&mut self.io).into_iter();
         for pair in 0..self.bringup.queues {
             let address = Address {
                 submissions: match self.bringup.cmb {

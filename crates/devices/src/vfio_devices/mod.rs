@@ -16,13 +16,13 @@ mod link;
 mod memory;
 
 use crate::buffer::{BlockPool, Buffer};
-use crate::bus::{Region, Window};
-use crate::network::Network;
-use crate::nvme::{Config, Failure, IdentifyError, State, spec::admin};
-use crate::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Told, Work};
 use bus::VfioBus;
 use dcs_abi::result::{PATH_PEER_TO_PEER, PATH_VFIO};
 use dcs_abi::status::Status;
+use dcs_drivers::bus::{Region, Window};
+use dcs_drivers::network::Network;
+use dcs_drivers::nvme::{Config, Failure, IdentifyError, State, spec::admin};
+use dcs_drivers::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Told, Work};
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use dcs_net::Piece;
 use dcs_vfio::{Container, Function};

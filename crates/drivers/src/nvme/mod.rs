@@ -50,8 +50,6 @@
 //! * PCI: memory space and bus mastering are to be on. Whoever owns the configuration space also does a function level
 //!   reset where a controller won't stop.
 
-#![forbid(unsafe_code)]
-
 mod config;
 mod data;
 mod error;

@@ -1,0 +1,33 @@
+//! Drivers over a bus: NVMe SSDs, and Intel NICs with TCP and UDP behind. A card runs them, and so does the kernel backend over VFIO.
+//!
+//! A driver is a state machine without threads, clocks and unsafe code. A [`bus::Bus`] is all that it reaches: it makes no system call.
+//! Whoever owns the bus hands it the time and the answers to its reads, and takes what came of its operations.
+//!
+//! ```text
+//!   engine's operations --> Ssd ------> Nvme: an NVMe host --\
+//!                                                             > Bus: own memory, writes, split reads
+//!   engine's operations --> Network --> Nic: rings, frames --/
+//!                             |
+//!                           dcs_net: TCP, UDP
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`bus`] | what a driver can do on the bus; the card's own memory |
+//! | [`nvme`] | an NVMe host |
+//! | [`ssd`] | an NVMe host as source and destination of an engine's operations |
+//! | [`nic`] | Intel NICs: 82574, 82576 |
+//! | [`network`] | a NIC with TCP and UDP behind it: connections and datagrams as source and destination of an engine's operations |
+//! | `registers` | reads of a controller's registers, one at a time |
+
+#![forbid(unsafe_code)]
+
+pub mod bus;
+pub mod network;
+pub mod nic;
+pub mod nvme;
+pub mod ssd;
+
+mod registers;
+#[cfg(test)]
+mod testbus;
