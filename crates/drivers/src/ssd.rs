@@ -526,12 +526,10 @@ impl Ssd {
 fn fault(error: NvmeError, read: bool) -> Fault {
     let failed = if read { Status::ReadError } else { Status::WriteError };
     Fault::new(match error {
-        NvmeError::Status(status) => match (status.kind(), status.code()) {
-            (0, 0x80) => Status::OutOfRange,
-            (0, 0x81) => Status::CapacityExceeded,
-            (2, 0x86) => Status::AccessDenied,
-            _ => failed,
-        },
+        NvmeError::Status(status) if status.is(nvme::Status::LBA_OUT_OF_RANGE) => Status::OutOfRange,
+        NvmeError::Status(status) if status.is(nvme::Status::CAPACITY_EXCEEDED) => Status::CapacityExceeded,
+        NvmeError::Status(status) if status.is(nvme::Status::ACCESS_DENIED) => Status::AccessDenied,
+        NvmeError::Status(_) => failed,
         NvmeError::Aborted => Status::Cancelled,
         NvmeError::TimedOut | NvmeError::Reset(_) => Status::DeviceReset,
     })

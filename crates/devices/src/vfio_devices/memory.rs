@@ -8,8 +8,8 @@ use super::error::DriveError;
 use super::{HUGE_PAGE, PAGE};
 use crate::buffer::BlockPool;
 use dcs_drivers::bus::{Region, Window};
-use dcs_drivers::nvme::spec::{Capabilities, register};
-use dcs_drivers::nvme::{PmrBar, PmrCapabilities};
+use dcs_drivers::nvme::PmrBar;
+use dcs_nvme::{Capabilities, pmr, register};
 use dcs_vfio::{Access, Container, Function, Mapping};
 use std::sync::Arc;
 
@@ -89,10 +89,13 @@ impl Memory {
 fn region(ssd: &Function, bytes: u64) -> Result<(Arc<Mapping>, u8), DriveError> {
     let none = || DriveError::NoMemory(ssd.address().to_owned());
     let registers = ssd.bar(0)?;
-    if registers.length() < register::DOORBELLS || !Capabilities(registers.read64(register::CAP)).has_pmr() {
+    if registers.length() < register::DOORBELLS
+        || !Capabilities::from_bits(registers.read64(register::CAP)).pmr
+    {
         return Err(none());
     }
-    let bar = PmrCapabilities(registers.read32(register::PMRCAP)).bar().ok_or_else(none)?;
+    let bar =
+        pmr::Capabilities::from_bits(registers.read32(register::PMRCAP)).valid_bar().ok_or_else(none)?;
     let memory = ssd.bar(bar.into())?;
     if memory.length() < bytes {
         return Err(DriveError::LittleMemory(ssd.address().to_owned(), memory.length(), bytes));

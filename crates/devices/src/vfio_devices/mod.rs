@@ -21,10 +21,11 @@ use dcs_abi::result::{PATH_PEER_TO_PEER, PATH_VFIO};
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Region, Window};
 use dcs_drivers::network::Network;
-use dcs_drivers::nvme::{Config, Failure, IdentifyError, State, spec::admin};
+use dcs_drivers::nvme::{self, Config, Failure, IdentifyError, State};
 use dcs_drivers::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Told, Work};
 use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
 use dcs_net::Piece;
+use dcs_nvme::command::admin;
 use dcs_vfio::{Container, Function};
 pub use error::DriveError;
 pub use link::{Answer, Ask, Interface, WantedNic};
@@ -560,7 +561,7 @@ fn missing(failure: Failure) -> bool {
     match failure {
         Failure::Identify(IdentifyError::Empty) => true,
         Failure::Admin { opcode, status } => {
-            opcode == admin::IDENTIFY && (status.kind(), status.code()) == (0, 0x0b)
+            opcode == admin::IDENTIFY && status.is(nvme::Status::INVALID_NAMESPACE)
         }
         _ => false,
     }

@@ -3,9 +3,16 @@
 use super::data::list_length;
 use super::pmr::PmrBar;
 use super::slots;
-use super::spec::{COMPLETION, IDENTIFY, SUBMISSION};
 use crate::bus::Window;
 use dcs_engine::Nanos;
+use dcs_nvme::{command, completion, identify};
+
+/// Bytes of a submission entry.
+pub(super) const SUBMISSION: u64 = command::SIZE as u64;
+/// Bytes of a completion entry.
+pub(super) const COMPLETION: u64 = completion::SIZE as u64;
+/// Bytes of identify data.
+pub(super) const IDENTIFY: u64 = identify::SIZE as u64;
 
 /// Entries of the admin queues.
 pub(super) const ADMIN_ENTRIES: u16 = 32;

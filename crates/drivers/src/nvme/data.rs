@@ -1,9 +1,10 @@
 //! Where a command's data lie, in the two ways that NVMe has: page lists (PRP) and scatter gather lists (SGL).
 //! [base 4.1]
 
-use super::identify::Sgl;
-use super::spec::{DataPointer, sgl_data, sgl_last_segment};
 use crate::bus::Window;
+use dcs_nvme::DataPointer;
+use dcs_nvme::identify::Sgl;
+use dcs_nvme::sgl::{self, Descriptor};
 
 /// The place of one command's list, in the card's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ fn scatter_gather(
         Sgl::Bytes => 1,
         Sgl::DoubleWords => 4,
     };
-    if data.len() as u64 > place.length / 16 {
+    if data.len() as u64 > place.length / sgl::SIZE as u64 {
         return Err(Unfit::Pieces);
     }
     for piece in data {
@@ -128,22 +129,20 @@ fn scatter_gather(
         if length == 0 || piece.address % granule != 0 || piece.length % granule != 0 {
             return Err(Unfit::Misaligned);
         }
-        list.extend_from_slice(&sgl_data(piece.address, length));
+        list.extend_from_slice(&Descriptor::data(piece.address, length).bytes());
     }
-    let one = <[u8; 16]>::try_from(list.as_slice());
-    Ok(match one {
-        Ok(descriptor) => {
-            list.clear();
-            DataPointer::Sgl(descriptor)
-        }
-        Err(_) => DataPointer::Sgl(sgl_last_segment(place.address, list.len() as u32)),
-    })
+    if list.len() == sgl::SIZE {
+        let only = Descriptor::from_bytes(list);
+        list.clear();
+        return Ok(DataPointer::Sgl(only));
+    }
+    Ok(DataPointer::Sgl(Descriptor::last_segment(place.address, list.len() as u32)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nvme::spec::{u32_at, u64_at};
+    use dcs_nvme::bytes::u64_at;
     use proptest::prelude::*;
 
     const PLACE: ListPlace = ListPlace { address: 0x100_0000, length: 2 * 4096 };
@@ -159,7 +158,6 @@ mod tests {
             pieces.push(Window { address, length });
         };
         match pointer {
-            DataPointer::None => {}
             DataPointer::Prp(first, second) => {
                 take(first, &mut left);
                 if left > 0 && left <= page {
@@ -176,13 +174,15 @@ mod tests {
                 }
             }
             DataPointer::Sgl(descriptor) => {
-                let descriptors = if descriptor[15] == 0x30 { list } else { &descriptor };
-                assert_eq!(descriptors.len() % 16, 0);
-                for one in descriptors.chunks(16) {
-                    assert_eq!(one[15], 0);
-                    pieces.push(Window { address: u64_at(one, 0), length: u64::from(u32_at(one, 8)) });
+                let only = descriptor.bytes();
+                let descriptors = if descriptor.kind == sgl::LAST_SEGMENT { list } else { &only };
+                assert_eq!(descriptors.len() % sgl::SIZE, 0);
+                for one in descriptors.chunks(sgl::SIZE).map(Descriptor::from_bytes) {
+                    assert_eq!((one.kind, one.subtype), (sgl::DATA_BLOCK, 0));
+                    pieces.push(Window { address: one.address, length: one.length.into() });
                 }
             }
+            other => panic!("{other:?}"),
         }
         pieces
     }

@@ -1,8 +1,8 @@
 //! What can go wrong: with a request, with a command, with a controller.
 
 use super::identify::IdentifyError;
-use super::status::Status;
 use crate::bus::BusError;
+use dcs_nvme::Status;
 
 /// Why a request was not taken. Nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,14 +3,15 @@
 use super::config::{Config, ConfigError, Layout, SglUse};
 use super::data::{self, ListPlace, Unfit};
 use super::error::{Failure, NvmeError, SubmitError};
-use super::identify::{Controller, Namespace, Sgl};
+use super::identify::{Controller, Namespace};
 use super::queue::{Queue, Reaped};
 use super::recover::Recovery;
-use super::spec::{Completion, DataPointer, Submission, nvm};
 use super::start::{Admin, Bringup, Stage};
-use super::status::Status;
 use crate::bus::{Bus, ReadDone, Region, Window};
 use dcs_engine::Nanos;
+use dcs_nvme::command::{Blocks, Command, DataPointer, nvm};
+use dcs_nvme::identify::Sgl;
+use dcs_nvme::{Completion, Status};
 use std::collections::VecDeque;
 
 /// What a controller is to do. Data may lie in any pieces, anywhere on the bus where the controller may go.
@@ -218,17 +219,16 @@ impl Nvme {
         request: &Request<'_>,
     ) -> Result<(), SubmitError> {
         let namespace = self.namespace.filter(|_| self.stage == Stage::Ready).ok_or(SubmitError::NotReady)?;
-        let mut entry = Submission { namespace: namespace.number, ..Submission::default() };
+        let mut entry = Command { namespace: namespace.number, ..Command::default() };
         let data: &[Window] = match *request {
             Request::Read { lba, data } => {
                 entry.opcode = nvm::READ;
-                entry.words = words(&namespace, lba, data)?;
+                entry.words = blocks(&namespace, lba, data)?.words();
                 data
             }
             Request::Write { lba, data, durable } => {
                 entry.opcode = nvm::WRITE;
-                entry.words = words(&namespace, lba, data)?;
-                entry.words[2] |= if durable { nvm::FORCE_UNIT_ACCESS } else { 0 };
+                entry.words = Blocks { durable, ..blocks(&namespace, lba, data)? }.words();
                 data
             }
             Request::Flush => {
@@ -352,10 +352,10 @@ impl Nvme {
     }
 
     fn retire(&mut self, io: &Io, completion: Completion) {
-        let status = completion.status();
+        let status = completion.status;
         let result = match io.ending {
             _ if status.is_success() => Ok(()),
-            Some(error) if is_abort(status) => Err(error),
+            Some(error) if status.is(Status::ABORT_REQUESTED) => Err(error),
             _ => Err(NvmeError::Status(status)),
         };
         if result.is_ok() {
@@ -366,12 +366,8 @@ impl Nvme {
     }
 }
 
-fn is_abort(status: Status) -> bool {
-    (status.kind(), status.code()) == (Status::ABORT_REQUESTED.kind(), Status::ABORT_REQUESTED.code())
-}
-
-/// Double words 10 to 15 of a read or write, checked. [NVM 3.2.4, 3.2.6]
-fn words(namespace: &Namespace, lba: u64, data: &[Window]) -> Result<[u32; 6], SubmitError> {
+/// The blocks of a read or write, checked.
+fn blocks(namespace: &Namespace, first: u64, data: &[Window]) -> Result<Blocks, SubmitError> {
     let max = namespace.max_transfer;
     let length = data.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));
     let length = length.filter(|length| *length <= max).ok_or(SubmitError::TooLong { max })?;
@@ -382,9 +378,9 @@ fn words(namespace: &Namespace, lba: u64, data: &[Window]) -> Result<[u32; 6], S
     if length % size != 0 {
         return Err(SubmitError::Misaligned);
     }
-    let end = lba.checked_add(length / size);
+    let end = first.checked_add(length / size);
     if end.is_none_or(|end| end > namespace.blocks) {
         return Err(SubmitError::OutOfRange { blocks: namespace.blocks });
     }
-    Ok([lba as u32, (lba >> 32) as u32, (length / size - 1) as u32, 0, 0, 0])
+    Ok(Blocks { first, count: (length / size) as u32, durable: false })
 }

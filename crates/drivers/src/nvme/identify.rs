@@ -1,14 +1,8 @@
 //! Identify data structures, checked: what a controller says about itself is believed only as far as it makes sense.
 //! [base 5.17.2, NVM 4.1.5]
 
-use super::spec::{u16_at, u32_at, u64_at};
-
-/// CNS: a namespace, by the NVM command set.
-pub const NAMESPACE: u32 = 0;
-/// CNS: the controller.
-pub const CONTROLLER: u32 = 1;
-/// CNS: the numbers of active namespaces.
-pub const ACTIVE_NAMESPACES: u32 = 2;
+use dcs_nvme::identify::{self, Format, Sgl};
+use dcs_nvme::{command, completion};
 
 /// Why identify data are of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,54 +44,35 @@ pub struct Controller {
     pub serial: [u8; 20],
 }
 
-/// How scatter gather lists may be used. [base figure 275, SGLS]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sgl {
-    /// Not at all.
-    No,
-    /// With any address and length.
-    Bytes,
-    /// With addresses and lengths that are multiples of four.
-    DoubleWords,
-}
-
 impl Controller {
     /// Of the identify data of a controller whose smallest memory page is `2^page_shift` bytes.
-    pub fn parse(data: &[u8], page_shift: u32) -> Result<Controller, IdentifyError> {
-        let entry = |at: usize, size: u8| {
-            let sizes = data.get(at).copied().unwrap_or(0);
-            sizes & 0xf <= size && size <= sizes >> 4
-        };
-        if !entry(512, 6) || !entry(513, 4) {
+    pub fn parse(data: &[u8; identify::SIZE], page_shift: u8) -> Result<Controller, IdentifyError> {
+        let found = identify::Controller::from_bytes(data);
+        let (submission, completion) = (command::SIZE.trailing_zeros(), completion::SIZE.trailing_zeros());
+        if !found.submission_entries.contains(submission as u8)
+            || !found.completion_entries.contains(completion as u8)
+        {
             return Err(IdentifyError::EntrySizes);
         }
-        let mdts = u32::from(data.get(77).copied().unwrap_or(0));
-        let max_transfer = match mdts {
+        let max_transfer = match found.max_transfer {
             0 => None,
-            shift => 1u64.checked_shl(shift.saturating_add(page_shift)),
-        };
-        let sgl = match u32_at(data, 536) & 3 {
-            1 => Sgl::Bytes,
-            2 => Sgl::DoubleWords,
-            _ => Sgl::No,
+            shift => 1u64.checked_shl(u32::from(shift) + u32::from(page_shift)),
         };
         Ok(Controller {
             max_transfer,
-            abort_limit: u16::from(data.get(258).copied().unwrap_or(0)) + 1,
-            sgl,
-            write_cache: data.get(525).is_some_and(|vwc| vwc & 1 != 0),
-            vendor: u16_at(data, 0),
-            serial: bytes_at(data, 4),
+            abort_limit: found.aborts,
+            sgl: found.sgl,
+            write_cache: found.write_cache,
+            vendor: found.vendor,
+            serial: found.serial,
         })
     }
 }
 
 /// The first namespace of an active namespace list.
-pub fn first_active(data: &[u8]) -> Result<u32, IdentifyError> {
-    match u32_at(data, 0) {
-        0 | u32::MAX => Err(IdentifyError::NoNamespace),
-        number => Ok(number),
-    }
+pub fn first_active(data: &[u8; identify::SIZE]) -> Result<u32, IdentifyError> {
+    let first = identify::active_namespaces(data).next();
+    first.filter(|number| *number != command::ALL_NAMESPACES).ok_or(IdentifyError::NoNamespace)
 }
 
 /// A namespace.
@@ -118,22 +93,19 @@ pub struct Namespace {
     pub eui64: [u8; 8],
 }
 
-/// So many bytes of the data; zeros where there are none.
-fn bytes_at<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
-    data.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
-}
-
 impl Namespace {
     /// Of the identify data of namespace `number`. `max_transfer` is what the host and the controller allow.
-    pub fn parse(data: &[u8], number: u32, max_transfer: u64) -> Result<Namespace, IdentifyError> {
-        let blocks = u64_at(data, 0);
+    pub fn parse(
+        data: &[u8; identify::SIZE],
+        number: u32,
+        max_transfer: u64,
+    ) -> Result<Namespace, IdentifyError> {
+        let found = identify::Namespace::from_bytes(data);
+        let blocks = found.blocks;
         if blocks == 0 {
             return Err(IdentifyError::Empty);
         }
-        // FLBAS: the format's number, its upper two bits are in bits 5 and 6. [NVM figure 97]
-        let flbas = usize::from(data.get(26).copied().unwrap_or(0));
-        let format = u32_at(data, 128 + 4 * (flbas & 0xf | (flbas >> 5 & 3) << 4));
-        let (metadata, shift) = (format as u16, (format >> 16) as u8);
+        let Format { metadata, shift } = found.current_format();
         if !(9..=16).contains(&shift) {
             return Err(IdentifyError::BlockSize(shift));
         }
@@ -149,8 +121,7 @@ impl Namespace {
         if max_transfer == 0 {
             return Err(IdentifyError::BlockSize(shift));
         }
-        let (nguid, eui64) = (bytes_at(data, 104), bytes_at(data, 120));
-        Ok(Namespace { number, block_size, blocks, max_transfer, nguid, eui64 })
+        Ok(Namespace { number, block_size, blocks, max_transfer, nguid: found.nguid, eui64: found.eui64 })
     }
 }
 
@@ -158,15 +129,15 @@ impl Namespace {
 mod tests {
     use super::*;
 
-    fn controller() -> Vec<u8> {
-        let mut data = vec![0; 4096];
+    fn controller() -> [u8; identify::SIZE] {
+        let mut data = [0; identify::SIZE];
         data[512] = 0x66;
         data[513] = 0x44;
         data
     }
 
-    fn namespace(blocks: u64, flbas: u8, format: u32) -> Vec<u8> {
-        let mut data = vec![0; 4096];
+    fn namespace(blocks: u64, flbas: u8, format: u32) -> [u8; identify::SIZE] {
+        let mut data = [0; identify::SIZE];
         data[..8].copy_from_slice(&blocks.to_le_bytes());
         data[26] = flbas;
         let at = 128 + 4 * (usize::from(flbas) & 0xf | (usize::from(flbas) >> 5 & 3) << 4);
@@ -188,7 +159,7 @@ mod tests {
 
     #[test]
     fn namespaces_that_lie_are_refused() {
-        let parse = |data: &[u8]| Namespace::parse(data, 1, 1 << 20);
+        let parse = |data: &[u8; identify::SIZE]| Namespace::parse(data, 1, 1 << 20);
         let good = parse(&namespace(8, 0, 9 << 16)).unwrap();
         assert_eq!((good.block_size, good.blocks, good.max_transfer), (512, 8, 1 << 20));
         assert_eq!(parse(&namespace(8, 0x21, 12 << 16)).unwrap().block_size, 4096);
@@ -197,7 +168,6 @@ mod tests {
         assert_eq!(parse(&namespace(8, 0, 63 << 16)), Err(IdentifyError::BlockSize(63)));
         assert_eq!(parse(&namespace(8, 0, 9 << 16 | 8)), Err(IdentifyError::Metadata(8)));
         assert_eq!(parse(&namespace(u64::MAX, 0, 9 << 16)), Err(IdentifyError::TooLarge));
-        assert_eq!(parse(&[]), Err(IdentifyError::Empty));
         assert_eq!(Namespace::parse(&namespace(8, 0, 16 << 16), 1, 4096), Err(IdentifyError::BlockSize(16)));
     }
 }

@@ -19,7 +19,8 @@
 //! |---|---|
 //! | `config` | sizes, timeouts; where everything lies in the region |
 //! | `error` | why a request is refused, how a command failed, why a controller was reset |
-//! | [`identify`], [`spec`], [`status`] | the wire: identify data, registers and entries, status words |
+//! | [`identify`] | identify data, checked |
+//! | [`dcs_nvme`] | the wire: registers, entries, statuses |
 //! | `slots`, `queue`, `data` | outstanding commands by cid; rings and doorbells; PRP lists and SGLs |
 //! | `host` | [`Nvme`]: submit, reap, retire |
 //! | `pmr` | the persistent memory region, as a place for data |
@@ -59,9 +60,7 @@ mod pmr;
 mod queue;
 mod recover;
 mod slots;
-pub mod spec;
 mod start;
-pub mod status;
 #[cfg(test)]
 mod tests;
 
@@ -69,8 +68,9 @@ pub use config::{CmbBar, Config, ConfigError, SglUse};
 pub use error::{Failure, NvmeError, SubmitError};
 pub use host::{Counters, Finished, Memory, Nvme, Request, State};
 pub use identify::{IdentifyError, Namespace};
-pub use pmr::{PmrBar, PmrCapabilities};
-pub use status::Status;
+pub use pmr::PmrBar;
+
+pub use dcs_nvme::Status;
 
 #[cfg(doc)]
 use crate::bus::Bus;

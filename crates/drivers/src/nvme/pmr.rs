@@ -8,10 +8,10 @@
 
 use super::error::Failure;
 use super::host::Nvme;
-use super::spec::register;
 use super::start::Stage;
 use crate::bus::{Bus, Window};
 use dcs_engine::Nanos;
+use dcs_nvme::{pmr, register};
 
 /// Where a controller's persistent memory region is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,50 +22,14 @@ pub struct PmrBar {
     pub window: Window,
 }
 
-/// What the region of a controller is like: PMRCAP. [base 3.1.3.22]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PmrCapabilities(pub u32);
-
-impl PmrCapabilities {
-    /// Its BAR, of which it has the whole; nothing where that is none that it may be.
-    pub fn bar(self) -> Option<u8> {
-        Some((self.0 >> 5 & 7) as u8).filter(|bar| (2..=5).contains(bar))
-    }
-
-    /// Whether commands may name it: the controller reads and writes data there, and takes addresses for it.
-    fn takes_data(self) -> bool {
-        const READ_DATA: u32 = 1 << 3;
-        const WRITE_DATA: u32 = 1 << 4;
-        const ADDRESSES: u32 = 1 << 24;
-        const ALL: u32 = READ_DATA | WRITE_DATA | ADDRESSES;
-        self.0 & ALL == ALL
-    }
-
-    /// How long it may take to be ready, in nanoseconds.
-    fn timeout(self) -> Nanos {
-        const MINUTES: u32 = 1;
-        let unit = if self.0 >> 8 & 3 == MINUTES { 60_000_000_000 } else { 500_000_000 };
-        Nanos::from(self.0 >> 16 & 0xff).max(1) * unit
-    }
+/// Whether commands may name the region: the controller reads and writes data there, and takes addresses for it.
+fn takes_data(found: pmr::Capabilities) -> bool {
+    found.read_data && found.write_data && found.space
 }
 
-/// How the region is: PMRSTS. [base 3.1.3.24]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PmrStatus(u32);
-
-impl PmrStatus {
-    fn ready(self) -> bool {
-        self.0 >> 8 & 1 == 0
-    }
-
-    /// It has no error, and is neither read-only nor unreliable. What it had before may be lost: nobody asks for that.
-    fn works(self) -> bool {
-        self.0 & 0xff == 0 && self.0 >> 9 & 7 <= 1
-    }
-
-    fn address_refused(self) -> bool {
-        self.0 >> 12 & 1 != 0
-    }
+/// Whether it has no error, and is neither read-only nor unreliable. What it had before may be lost: nobody asks for that.
+fn works(status: pmr::Status) -> bool {
+    status.error == 0 && status.health <= 1
 }
 
 /// Steps of a start, in their order.
@@ -85,7 +49,7 @@ impl Nvme {
         if self.config.pmr.is_none() {
             return self.start_cmb(bus, now);
         }
-        if !self.bringup.capabilities.has_pmr() {
+        if !self.bringup.capabilities.pmr {
             return self.fail(bus, now, Failure::Unsupported("a persistent memory region (CAP.PMRS)"));
         }
         self.enter(Stage::Pmr(PmrStep::Capabilities), now, self.config.admin_timeout);
@@ -94,56 +58,38 @@ impl Nvme {
 
     /// A register of the region was read.
     pub(super) fn pmr(&mut self, bus: &mut dyn Bus, now: Nanos, step: PmrStep, value: u32) {
-        const ENABLE: u32 = 1;
-        let status = PmrStatus(value);
+        let status = pmr::Status::from_bits(value);
         match step {
             PmrStep::Capabilities => {
-                let found = PmrCapabilities(value);
-                if found.bar() != self.config.pmr.map(|pmr| pmr.bar) || !found.takes_data() {
+                let found = pmr::Capabilities::from_bits(value);
+                if found.valid_bar() != self.config.pmr.map(|pmr| pmr.bar) || !takes_data(found) {
                     let lacks = "a persistent memory region that commands may name, in this BAR (PMRCAP)";
                     return self.fail(bus, now, Failure::Unsupported(lacks));
                 }
-                self.write32(bus, register::PMRCTL, ENABLE);
-                self.enter(Stage::Pmr(PmrStep::Ready), now, found.timeout());
+                self.write32(bus, register::PMRCTL, pmr::Control { enabled: true }.bits());
+                self.enter(Stage::Pmr(PmrStep::Ready), now, found.timeout_nanos());
                 self.look(bus, now);
             }
-            PmrStep::Ready if !status.ready() => {
+            PmrStep::Ready if status.not_ready => {
                 self.bringup.look = Some(now.saturating_add(self.config.interval));
             }
-            PmrStep::Ready if !status.works() => {
+            PmrStep::Ready if !works(status) => {
                 self.fail(bus, now, Failure::Unsupported("a persistent memory region that works (PMRSTS)"));
             }
             PmrStep::Ready => {
-                const ADDRESSES: u32 = 1 << 1;
                 let base = self.config.pmr.map_or(0, |pmr| pmr.window.address);
+                let space = pmr::Space { enabled: true, base }.bits();
                 // The lower half switches it on.
-                self.write32(bus, register::PMRMSCU, (base >> 32) as u32);
-                self.write32(bus, register::PMRMSCL, base as u32 & !0xfff | ADDRESSES);
+                self.write32(bus, register::PMRMSCU, (space >> 32) as u32);
+                self.write32(bus, register::PMRMSCL, space as u32);
                 self.enter(Stage::Pmr(PmrStep::Address), now, self.config.admin_timeout);
                 self.look(bus, now);
             }
-            PmrStep::Address if status.address_refused() => {
+            PmrStep::Address if status.address_invalid => {
                 let lacks = "a persistent memory region at this address (PMRSTS.CBAI)";
                 self.fail(bus, now, Failure::Unsupported(lacks));
             }
             PmrStep::Address => self.start_cmb(bus, now),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_are_taken_apart() {
-        let found = PmrCapabilities(1 << 24 | 3 << 16 | 1 << 8 | 4 << 5 | 3 << 3);
-        assert_eq!((found.bar(), found.timeout()), (Some(4), 180_000_000_000));
-        assert!(found.takes_data());
-        for missing in [24, 4, 3] {
-            assert!(!PmrCapabilities(found.0 & !(1 << missing)).takes_data(), "bit {missing}");
-        }
-        assert_eq!(PmrCapabilities(2 << 16).timeout(), 1_000_000_000);
-        assert_eq!((PmrCapabilities(0).bar(), PmrCapabilities(7 << 5).bar()), (None, None));
     }
 }

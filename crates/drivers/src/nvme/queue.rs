@@ -1,8 +1,10 @@
 //! A submission queue with its completion queue: the rings in memory and their doorbells. [base 3.3.1]
 
+use super::config::{COMPLETION, SUBMISSION};
 use super::slots::Slots;
-use super::spec::{COMPLETION, Completion, SUBMISSION, Submission};
 use crate::bus::Bus;
+use dcs_nvme::Command;
+use dcs_nvme::completion::{self, Completion};
 
 /// Where a submission queue lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +78,7 @@ impl<T> Queue<T> {
     /// Empties the rings, for a controller that was reset. Cids go on from where they were, so that what comes late of
     /// the time before completes nothing.
     pub fn clear(&mut self, bus: &mut dyn Bus, address: Address) {
-        let zeroes = [0; COMPLETION as usize];
+        let zeroes = [0; completion::SIZE];
         for entry in 0..u64::from(self.entries) {
             bus.store(address.completions + entry * COMPLETION, &zeroes);
         }
@@ -114,7 +116,7 @@ impl<T> Queue<T> {
     }
 
     /// Puts a command into the ring; the controller learns of it by [`Queue::ring`]. Returns its cid. There must be room.
-    pub fn push(&mut self, bus: &mut dyn Bus, command: T, mut entry: Submission) -> Option<u16> {
+    pub fn push(&mut self, bus: &mut dyn Bus, command: T, mut entry: Command) -> Option<u16> {
         let (_, cid) = self.slots.next().filter(|_| self.has_room())?;
         entry.cid = cid;
         let offset = u64::from(self.tail) * SUBMISSION;
@@ -148,14 +150,14 @@ impl<T> Queue<T> {
         let offset = self.address.completions + u64::from(self.next) * COMPLETION;
         let mut last = [0; 4];
         bus.load(offset + COMPLETION - 4, &mut last);
-        if u32::from_le_bytes(last) >> 16 & 1 != u32::from(self.phase) {
+        if completion::phase(last) != self.phase {
             return None;
         }
         // What lies before the phase bit is there only once the phase bit is: read after it.
-        let mut bytes = [0; COMPLETION as usize];
+        let mut bytes = [0; completion::SIZE];
         bus.load(offset, &mut bytes);
-        let completion = Completion::new(bytes);
-        if completion.phase() != self.phase {
+        let completion = Completion::from_bytes(&bytes);
+        if completion.phase != self.phase {
             return None;
         }
         self.next = self.after(self.next);
@@ -164,14 +166,14 @@ impl<T> Queue<T> {
     }
 
     fn accept(&mut self, completion: Completion) -> Reaped<T> {
-        if completion.submission_queue() != self.number || self.slots.get_mut(completion.cid()).is_none() {
+        if completion.submission_queue != self.number || self.slots.get_mut(completion.cid).is_none() {
             return Reaped::Unknown;
         }
-        let head = completion.submission_head();
+        let head = completion.submission_head;
         if head >= self.entries || self.distance(self.head, head) > self.distance(self.head, self.rung_tail) {
             return Reaped::Impossible;
         }
         self.head = head;
-        self.slots.take(completion.cid()).map_or(Reaped::Unknown, |command| Reaped::Done(command, completion))
+        self.slots.take(completion.cid).map_or(Reaped::Unknown, |command| Reaped::Done(command, completion))
     }
 }

@@ -6,10 +6,11 @@
 
 use super::error::{Failure, NvmeError};
 use super::host::{Finished, Memory, Nvme};
-use super::spec::{ControllerStatus, Submission, admin};
 use super::start::{Purpose, Stage};
 use crate::bus::Bus;
 use dcs_engine::Nanos;
+use dcs_nvme::ControllerStatus;
+use dcs_nvme::command::{Abort, Command, admin};
 use std::collections::VecDeque;
 
 /// The state of recovery.
@@ -125,9 +126,9 @@ impl Nvme {
 
     /// CSTS was read because a command takes too long.
     pub(super) fn looked(&mut self, bus: &mut dyn Bus, now: Nanos, status: ControllerStatus) {
-        if status.fatal() {
+        if status.fatal {
             self.fail(bus, now, Failure::Fatal);
-        } else if !status.ready() {
+        } else if !status.ready {
             self.fail(bus, now, Failure::Stopped);
         } else {
             self.send_aborts(bus, now);
@@ -144,8 +145,8 @@ impl Nvme {
             if queue.slots.get_mut(cid).is_none() {
                 continue;
             }
-            let words = [u32::from(cid) << 16 | u32::from(number), 0, 0, 0, 0, 0];
-            let entry = Submission { opcode: admin::ABORT, words, ..Submission::default() };
+            let words = Abort { submission_queue: number, cid }.words();
+            let entry = Command { opcode: admin::ABORT, words, ..Command::default() };
             if !self.send_admin(bus, now, Purpose::Abort, entry) {
                 return self.recovery.aborts.push_front((pair, cid));
             }

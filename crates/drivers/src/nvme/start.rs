@@ -4,16 +4,17 @@
 use super::config::{ADMIN_ENTRIES, Config, Layout};
 use super::error::Failure;
 use super::host::Nvme;
-use super::identify::{self, Controller, Namespace};
+use super::identify::{Controller, Namespace, first_active};
 use super::pmr::PmrStep;
 use super::queue::{Address, Place, Queue, Reaped};
-use super::spec::{
-    Capabilities, ControllerStatus, DataPointer, ENABLED, IDENTIFY, MemoryBuffer, SHUTDOWN, Submission,
-    admin, configuration, register,
-};
 use crate::bus::{Bus, BusError};
 use crate::registers::Registers;
 use dcs_engine::Nanos;
+use dcs_nvme::command::{
+    Command, CreateCompletionQueue, CreateSubmissionQueue, DataPointer, Feature, QueueCounts, admin, feature,
+};
+use dcs_nvme::register::{self, Shutdown, ShutdownRequest};
+use dcs_nvme::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus, cmb, identify};
 
 /// What a host is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +109,7 @@ pub(super) struct Bringup {
     pub then: Option<Stage>,
     /// Where the I/O submission queues lie in the controller memory buffer.
     pub cmb: Option<u64>,
-    cmb_location: u32,
+    cmb_location: cmb::Location,
     queues: u16,
     entries: u16,
 }
@@ -117,12 +118,12 @@ impl Bringup {
     pub fn new(config: &Config) -> Bringup {
         Bringup {
             registers: Registers::new(config.registers, config.controller),
-            capabilities: Capabilities(0),
+            capabilities: Capabilities::default(),
             until: None,
             look: None,
             then: None,
             cmb: None,
-            cmb_location: 0,
+            cmb_location: cmb::Location::default(),
             queues: 0,
             entries: 0,
         }
@@ -151,7 +152,8 @@ impl Nvme {
             Stage::Ready => {
                 self.end_all(Failure::Asked);
                 self.bringup.then = Some(Stage::Off);
-                self.write32(bus, register::CC, configuration(self.page_shift) | SHUTDOWN);
+                let shutdown = ShutdownRequest::Normal;
+                self.configure(bus, Configuration { shutdown, ..self.enabled() });
                 self.enter(Stage::Shutdown, now, self.config.timeout);
                 self.look(bus, now);
             }
@@ -223,44 +225,47 @@ impl Nvme {
             }
             Err(error) => return self.fail(bus, now, Failure::Register(error)),
         };
-        let status = ControllerStatus(value as u32);
+        let status = ControllerStatus::from_bits(value as u32);
+        // All ones are read where there is no controller any more.
         let gone = match self.stage {
             Stage::Capabilities => value == u64::MAX,
-            _ => status.gone(),
+            _ => value as u32 == u32::MAX,
         };
         if gone {
             return self.fail(bus, now, Failure::Gone);
         }
         match self.stage {
-            Stage::Capabilities => match self.capabilities(Capabilities(value)) {
+            Stage::Capabilities => match self.capabilities(Capabilities::from_bits(value)) {
                 Ok(()) => {
                     self.stage = Stage::Configuration;
                     self.look(bus, now);
                 }
                 Err(failure) => self.fail(bus, now, failure),
             },
-            Stage::Configuration if value as u32 & ENABLED == 0 => self.disabling(bus, now),
+            Stage::Configuration if !Configuration::from_bits(value as u32).enabled => {
+                self.disabling(bus, now)
+            }
             Stage::Configuration => {
-                self.enter(Stage::Settling, now, self.bringup.capabilities.timeout());
+                self.enter(Stage::Settling, now, self.bringup.capabilities.timeout_nanos());
                 self.look(bus, now);
             }
-            Stage::Settling if status.ready() || status.fatal() => self.disable(bus, now),
-            Stage::Disabling if !status.ready() => self.stopped(bus, now),
+            Stage::Settling if status.ready || status.fatal => self.disable(bus, now),
+            Stage::Disabling if !status.ready => self.stopped(bus, now),
             Stage::Pmr(step) => self.pmr(bus, now, step, value as u32),
             Stage::CmbLocation => {
-                self.bringup.cmb_location = value as u32;
+                self.bringup.cmb_location = cmb::Location::from_bits(value as u32);
                 self.stage = Stage::CmbSize;
-                self.read(bus, register::CMBLOC + 4, 4);
+                self.read(bus, register::CMBSZ, 4);
             }
-            Stage::CmbSize => self.cmb(bus, now, value as u32),
+            Stage::CmbSize => self.cmb(bus, now, cmb::Size::from_bits(value as u32)),
             Stage::CmbStatus => {
-                const INVALID_ADDRESS: u64 = 1;
-                self.bringup.cmb = self.bringup.cmb.filter(|_| value & INVALID_ADDRESS == 0);
+                let status = cmb::Status::from_bits(value as u32);
+                self.bringup.cmb = self.bringup.cmb.filter(|_| !status.address_invalid);
                 self.enable(bus, now);
             }
-            Stage::Enabling if status.fatal() => self.fail(bus, now, Failure::Fatal),
-            Stage::Enabling if status.ready() => self.setup(bus, now, Setup::Controller),
-            Stage::Shutdown if status.shut_down() => self.restart(bus, now),
+            Stage::Enabling if status.fatal => self.fail(bus, now, Failure::Fatal),
+            Stage::Enabling if status.ready => self.setup(bus, now, Setup::Controller),
+            Stage::Shutdown if status.shutdown == Shutdown::Complete => self.restart(bus, now),
             Stage::Settling | Stage::Disabling | Stage::Enabling | Stage::Shutdown => {
                 self.bringup.look = Some(now.saturating_add(self.config.interval));
             }
@@ -282,13 +287,13 @@ impl Nvme {
     }
 
     fn capabilities(&mut self, capabilities: Capabilities) -> Result<(), Failure> {
-        if !capabilities.nvm_command_set() {
+        if !capabilities.nvm_commands {
             return Err(Failure::Unsupported("the NVM command set (CAP.CSS)"));
         }
-        if capabilities.max_entries() < 2 {
+        if capabilities.max_entries < 2 {
             return Err(Failure::Unsupported("queues of two entries (CAP.MQES)"));
         }
-        let (least, most) = (capabilities.page_shift_min(), capabilities.page_shift_max());
+        let (least, most) = (capabilities.page_shift_min, capabilities.page_shift_max);
         if least > most {
             return Err(Failure::Unsupported("a memory page size (CAP.MPSMIN, CAP.MPSMAX)"));
         }
@@ -299,19 +304,28 @@ impl Nvme {
             return Err(Failure::Unsupported("doorbells inside its BAR (CAP.DSTRD)"));
         }
         self.bringup.queues = u64::from(self.config.queues).min(pairs - 1) as u16;
-        self.bringup.entries = u32::from(self.config.depth).min(capabilities.max_entries()) as u16;
-        self.page_shift = self.config.page.trailing_zeros().clamp(least, most);
+        self.bringup.entries = u32::from(self.config.depth).min(capabilities.max_entries) as u16;
+        self.page_shift = self.config.page.trailing_zeros().clamp(least.into(), most.into());
         self.bringup.capabilities = capabilities;
         Ok(())
     }
 
     fn disable(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        self.write32(bus, register::CC, configuration(self.page_shift) & !ENABLED);
+        self.configure(bus, Configuration::new(self.page_shift));
         self.disabling(bus, now);
     }
 
+    /// What the controller is to be like while it runs.
+    fn enabled(&self) -> Configuration {
+        Configuration { enabled: true, ..Configuration::new(self.page_shift) }
+    }
+
+    fn configure(&self, bus: &mut dyn Bus, configuration: Configuration) {
+        self.write32(bus, register::CC, configuration.bits());
+    }
+
     fn disabling(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        self.enter(Stage::Disabling, now, self.bringup.capabilities.timeout());
+        self.enter(Stage::Disabling, now, self.bringup.capabilities.timeout_nanos());
         self.look(bus, now);
     }
 
@@ -333,9 +347,9 @@ impl Nvme {
         if self.config.cmb.is_none() {
             return self.enable(bus, now);
         }
-        if self.bringup.capabilities.cmb_switch() {
-            const ENABLE_REGISTERS: u64 = 1;
-            self.write64(bus, register::CMBMSC, ENABLE_REGISTERS);
+        if self.bringup.capabilities.cmb {
+            let control = cmb::Control { registers: true, ..cmb::Control::default() };
+            self.write64(bus, register::CMBMSC, control.bits());
         }
         self.enter(Stage::CmbLocation, now, self.config.admin_timeout);
         self.read(bus, register::CMBLOC, 4);
@@ -356,23 +370,24 @@ impl Nvme {
     }
 
     /// Decides whether the submission queues go into the controller's memory buffer.
-    fn cmb(&mut self, bus: &mut dyn Bus, now: Nanos, size: u32) {
-        let buffer = MemoryBuffer { location: self.bringup.cmb_location, size };
+    fn cmb(&mut self, bus: &mut dyn Bus, now: Nanos, size: cmb::Size) {
+        let location = self.bringup.cmb_location;
+        let offset = u64::from(location.offset) * size.unit();
         let needed = u64::from(self.bringup.queues) * self.layout.submission_bytes();
         let address = self.config.cmb.and_then(|bar| {
-            let address = bar.window.address.checked_add(buffer.offset())?;
-            let fits = buffer.takes_submission_queues()
-                && buffer.bar() == bar.bar
-                && needed <= buffer.length()
+            let address = bar.window.address.checked_add(offset)?;
+            let fits = size.submission_queues
+                && location.bar == bar.bar
+                && needed <= size.bytes()
                 && bar.window.contains(address, needed)
                 && address % (1 << self.page_shift) == 0;
             fits.then_some(address)
         });
         self.bringup.cmb = address;
         match address {
-            Some(address) if self.bringup.capabilities.cmb_switch() => {
-                const ENABLE_BOTH: u64 = 3;
-                self.write64(bus, register::CMBMSC, address | ENABLE_BOTH);
+            Some(base) if self.bringup.capabilities.cmb => {
+                let control = cmb::Control { registers: true, space: true, base };
+                self.write64(bus, register::CMBMSC, control.bits());
                 self.stage = Stage::CmbStatus;
                 self.read(bus, register::CMBSTS, 4);
             }
@@ -380,75 +395,76 @@ impl Nvme {
         }
     }
 
-    fn doorbell(&self, queue: u16, head: bool) -> u64 {
-        let index = 2 * u64::from(queue) + u64::from(head);
-        self.config.registers.address
-            + register::DOORBELLS
-            + index * self.bringup.capabilities.doorbell_stride()
+    /// Bus addresses of a queue pair's doorbells: of the submission queue's tail, and of the completion queue's head.
+    fn doorbells(&self, queue: u16) -> (u64, u64) {
+        let (base, stride) = (self.config.registers.address, self.bringup.capabilities.doorbell_stride());
+        (base + register::tail_doorbell(queue, stride), base + register::head_doorbell(queue, stride))
     }
 
     fn enable(&mut self, bus: &mut dyn Bus, now: Nanos) {
         let layout = self.layout;
+        let (tail_doorbell, head_doorbell) = self.doorbells(0);
         let address = Address {
             submissions: Place::Own(layout.admin_submissions()),
             completions: layout.admin_completions(),
-            tail_doorbell: self.doorbell(0, false),
-            head_doorbell: self.doorbell(0, true),
+            tail_doorbell,
+            head_doorbell,
         };
-        let entries = u32::from(ADMIN_ENTRIES).min(self.bringup.capabilities.max_entries()) as u16;
+        let entries = u32::from(ADMIN_ENTRIES).min(self.bringup.capabilities.max_entries) as u16;
         renew(&mut self.admin, bus, 0, entries, address);
         if !self.config.interrupts {
             // With MSI-X this register is not to be touched. [base 3.1.3.3]
             self.write32(bus, register::INTMS, u32::MAX);
         }
-        let attribute = u32::from(entries - 1);
-        self.write32(bus, register::AQA, attribute << 16 | attribute);
+        let sizes = AdminQueueSizes { submissions: entries, completions: entries };
+        self.write32(bus, register::AQA, sizes.bits());
         self.write64(bus, register::ASQ, self.window.address + layout.admin_submissions());
         self.write64(bus, register::ACQ, self.window.address + layout.admin_completions());
-        self.write32(bus, register::CC, configuration(self.page_shift));
-        self.enter(Stage::Enabling, now, self.bringup.capabilities.timeout());
+        self.configure(bus, self.enabled());
+        self.enter(Stage::Enabling, now, self.bringup.capabilities.timeout_nanos());
         self.look(bus, now);
     }
 
     /// Sends the admin command of a step.
     fn setup(&mut self, bus: &mut dyn Bus, now: Nanos, step: Setup) {
-        let identify = |cns, namespace| Submission {
+        let identify = |cns: u8, namespace| Command {
             opcode: admin::IDENTIFY,
             namespace,
             data: DataPointer::Prp(self.window.address + self.layout.identify(), 0),
-            words: [cns, 0, 0, 0, 0, 0],
-            ..Submission::default()
+            words: [cns.into(), 0, 0, 0, 0, 0],
+            ..Command::default()
         };
-        let queue = |opcode, pair: u16, address, attributes| Submission {
-            opcode,
-            data: DataPointer::Prp(address, 0),
-            words: [u32::from(self.bringup.entries - 1) << 16 | u32::from(pair + 1), attributes, 0, 0, 0, 0],
-            ..Submission::default()
+        let create = |opcode, address, words| {
+            let data = DataPointer::Prp(address, 0);
+            Command { opcode, data, words, ..Command::default() }
         };
-        const CONTIGUOUS: u32 = 1;
-        const INTERRUPTS: u32 = 1 << 1;
+        let (entries, contiguous) = (self.bringup.entries.into(), true);
         let entry = match step {
             Setup::Controller => identify(identify::CONTROLLER, 0),
             Setup::Active => identify(identify::ACTIVE_NAMESPACES, 0),
             Setup::Namespace(number) => identify(identify::NAMESPACE, number),
             Setup::Queues => {
-                let wanted = u32::from(self.bringup.queues - 1);
-                let words = [admin::NUMBER_OF_QUEUES, wanted << 16 | wanted, 0, 0, 0, 0];
-                Submission { opcode: admin::SET_FEATURES, words, ..Submission::default() }
+                let wanted = self.bringup.queues.into();
+                let value = QueueCounts { submissions: wanted, completions: wanted }.bits();
+                let number = feature::NUMBER_OF_QUEUES;
+                let words = Feature { number, value, ..Feature::default() }.words();
+                Command { opcode: admin::SET_FEATURES, words, ..Command::default() }
             }
             Setup::CompletionQueue(pair) => {
+                let (queue, interrupts, vector) = (pair + 1, self.config.interrupts, 0);
+                let words = CreateCompletionQueue { queue, entries, contiguous, interrupts, vector }.words();
                 let address = self.window.address + self.layout.completions(pair);
-                let interrupts = if self.config.interrupts { INTERRUPTS } else { 0 };
-                queue(admin::CREATE_COMPLETION_QUEUE, pair, address, CONTIGUOUS | interrupts)
+                create(admin::CREATE_COMPLETION_QUEUE, address, words)
             }
             Setup::SubmissionQueue(pair) => {
-                let address = self.submission_queue(pair);
-                queue(admin::CREATE_SUBMISSION_QUEUE, pair, address, u32::from(pair + 1) << 16 | CONTIGUOUS)
+                let (queue, completion_queue, priority) = (pair + 1, pair + 1, 0);
+                let wanted = CreateSubmissionQueue { queue, entries, contiguous, priority, completion_queue };
+                create(admin::CREATE_SUBMISSION_QUEUE, self.submission_queue(pair), wanted.words())
             }
         };
         self.rest(Stage::Setup(step));
         // What a controller doesn't write is not to be taken for what it said before.
-        bus.store(self.layout.identify(), &[0; IDENTIFY as usize]);
+        bus.store(self.layout.identify(), &[0; identify::SIZE]);
         self.send_admin(bus, now, Purpose::Setup(entry.opcode), entry);
     }
 
@@ -466,7 +482,7 @@ impl Nvme {
         bus: &mut dyn Bus,
         now: Nanos,
         purpose: Purpose,
-        entry: Submission,
+        entry: Command,
     ) -> bool {
         let deadline = now.saturating_add(self.config.admin_timeout);
         let Some(queue) = &mut self.admin else { return false };
@@ -488,9 +504,9 @@ impl Nvme {
                 Reaped::Impossible => return self.fail(bus, now, Failure::Impossible),
                 Reaped::Done(Admin { purpose: Purpose::Abort, .. }, _) => self.aborted(bus, now),
                 Reaped::Done(Admin { purpose: Purpose::Setup(opcode), .. }, completion) => {
-                    let status = completion.status();
+                    let status = completion.status;
                     let next = if status.is_success() {
-                        self.advance(bus, completion.result())
+                        self.advance(bus, completion.result)
                     } else {
                         Err(Failure::Admin { opcode, status })
                     };
@@ -507,20 +523,21 @@ impl Nvme {
     /// Takes what a step of the setup brought, and says which is next.
     fn advance(&mut self, bus: &mut dyn Bus, result: u32) -> Result<Option<Setup>, Failure> {
         let Stage::Setup(step) = self.stage else { return Err(Failure::Impossible) };
-        let mut data = [0; IDENTIFY as usize];
+        let mut data = [0; identify::SIZE];
         bus.load(self.layout.identify(), &mut data);
         Ok(Some(match step {
             Setup::Controller => {
-                let shift = self.bringup.capabilities.page_shift_min();
+                let shift = self.bringup.capabilities.page_shift_min;
                 self.controller = Some(Controller::parse(&data, shift)?);
                 Setup::Queues
             }
             Setup::Queues => {
-                let granted = (result as u16).min((result >> 16) as u16);
-                self.bringup.queues = self.bringup.queues.min(granted.saturating_add(1));
+                let granted = QueueCounts::from_bits(result);
+                let least = granted.submissions.min(granted.completions).min(self.bringup.queues.into());
+                self.bringup.queues = least as u16;
                 self.config.namespace.map_or(Setup::Active, Setup::Namespace)
             }
-            Setup::Active => Setup::Namespace(identify::first_active(&data)?),
+            Setup::Active => Setup::Namespace(first_active(&data)?),
             Setup::Namespace(number) => {
                 let most = self.controller.and_then(|controller| controller.max_transfer);
                 let most = most.map_or(self.config.max_transfer, |most| most.min(self.config.max_transfer));
@@ -540,14 +557,15 @@ impl Nvme {
         self.io.truncate(usize::from(self.bringup.queues));
         let mut queues = core::mem::take(&mut self.io).into_iter();
         for pair in 0..self.bringup.queues {
+            let (tail_doorbell, head_doorbell) = self.doorbells(pair + 1);
             let address = Address {
                 submissions: match self.bringup.cmb {
                     Some(_) => Place::Peer(self.submission_queue(pair)),
                     None => Place::Own(self.layout.submissions(pair)),
                 },
                 completions: self.layout.completions(pair),
-                tail_doorbell: self.doorbell(pair + 1, false),
-                head_doorbell: self.doorbell(pair + 1, true),
+                tail_doorbell,
+                head_doorbell,
             };
             let mut queue = queues.next();
             renew(&mut queue, bus, pair + 1, self.bringup.entries, address);

@@ -1,9 +1,10 @@
 //! Exact bytes on the bus, and a controller that writes anything at all. Whole scenarios are in the fabric's tests.
 
-use super::spec::{register, u16_at, u32_at, u64_at};
 use super::*;
 use crate::bus::{Bus, BusError, ReadDone, Region, Window};
 use crate::testbus::TestBus;
+use dcs_nvme::bytes::{u16_at, u32_at, u64_at};
+use dcs_nvme::register;
 use proptest::prelude::*;
 
 const OWN: Window = Window { address: 0x4000_0000, length: 1 << 20 };

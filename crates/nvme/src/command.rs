@@ -1,0 +1,370 @@
+//! Submission queue entries: commands, and what each keeps in its double words. [base 3.3.3.1]
+
+use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
+use crate::sgl::Descriptor;
+
+/// Bytes of an entry.
+pub const SIZE: usize = 64;
+
+/// Opcodes of admin commands. [base figure 138]
+pub mod admin {
+    /// Delete I/O submission queue. [base 5.7]
+    pub const DELETE_SUBMISSION_QUEUE: u8 = 0x00;
+    /// Create I/O submission queue: [`CreateSubmissionQueue`](super::CreateSubmissionQueue). [base 5.5]
+    pub const CREATE_SUBMISSION_QUEUE: u8 = 0x01;
+    /// Get log page: [`GetLogPage`](super::GetLogPage). [base 5.16]
+    pub const GET_LOG_PAGE: u8 = 0x02;
+    /// Delete I/O completion queue. [base 5.6]
+    pub const DELETE_COMPLETION_QUEUE: u8 = 0x04;
+    /// Create I/O completion queue: [`CreateCompletionQueue`](super::CreateCompletionQueue). [base 5.4]
+    pub const CREATE_COMPLETION_QUEUE: u8 = 0x05;
+    /// Identify: [`identify`](crate::identify). [base 5.17]
+    pub const IDENTIFY: u8 = 0x06;
+    /// Abort: [`Abort`](super::Abort). [base 5.1]
+    pub const ABORT: u8 = 0x08;
+    /// Set features: [`Feature`](super::Feature). [base 5.27]
+    pub const SET_FEATURES: u8 = 0x09;
+    /// Get features: [`Feature`](super::Feature). [base 5.15]
+    pub const GET_FEATURES: u8 = 0x0a;
+    /// Asynchronous event request. [base 5.2]
+    pub const ASYNCHRONOUS_EVENT_REQUEST: u8 = 0x0c;
+}
+
+/// Opcodes of the NVM command set. [NVM figure 16]
+pub mod nvm {
+    /// Flush. [base 7.1]
+    pub const FLUSH: u8 = 0x00;
+    /// Write: [`Blocks`](super::Blocks). [NVM 3.2.6]
+    pub const WRITE: u8 = 0x01;
+    /// Read: [`Blocks`](super::Blocks). [NVM 3.2.4]
+    pub const READ: u8 = 0x02;
+    /// Write zeroes: [`Blocks`](super::Blocks). [NVM 3.2.8]
+    pub const WRITE_ZEROES: u8 = 0x08;
+}
+
+/// Numbers of features. [base 5.27.1]
+pub mod feature {
+    /// Volatile write cache: whether it is on.
+    pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
+    /// Number of queues: [`QueueCounts`](super::QueueCounts).
+    pub const NUMBER_OF_QUEUES: u8 = 0x07;
+}
+
+/// The namespace identifier that means all namespaces. [base 3.2.1.2]
+pub const ALL_NAMESPACES: u32 = u32::MAX;
+
+/// Where a command's data are: the data pointer, and PSDT, which says what it is. [base 4.1]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataPointer {
+    /// Physical region pages: the first page, and the second or the list of the others. Zeros where there are no data. [base 4.1.1]
+    Prp(u64, u64),
+    /// The first descriptor of a scatter gather list. [base 4.1.2]
+    Sgl(Descriptor),
+    /// The same, and metadata by a scatter gather list too.
+    SglWithMetadata(Descriptor),
+    /// The value of PSDT that has no meaning.
+    Reserved([u8; 16]),
+}
+
+impl Default for DataPointer {
+    fn default() -> DataPointer {
+        DataPointer::Prp(0, 0)
+    }
+}
+
+/// A command. [base figure 87]
+///
+/// ```
+/// use dcs_nvme::command::{Blocks, Command, nvm};
+///
+/// let blocks = Blocks { first: 8, count: 4, durable: false };
+/// let read = Command { opcode: nvm::READ, cid: 7, namespace: 1, words: blocks.words(), ..Command::default() };
+/// let entry = read.bytes();
+/// assert_eq!(Command::from_bytes(&entry), read);
+/// assert_eq!(Blocks::from_words(&read.words), blocks);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Command {
+    /// What to do (OPC).
+    pub opcode: u8,
+    /// Whether it is a half of a fused operation (FUSE), of 2 bits: 0 where not.
+    pub fused: u8,
+    /// By what its completion is known (CID).
+    pub cid: u16,
+    /// Namespace (NSID).
+    pub namespace: u32,
+    /// Its data (DPTR, PSDT).
+    pub data: DataPointer,
+    /// Double words 10 to 15, whose meaning is the command's.
+    pub words: [u32; 6],
+}
+
+impl Command {
+    /// Takes an entry apart.
+    pub fn from_bytes(bytes: &[u8; SIZE]) -> Command {
+        let (flags, pointer): (u8, [u8; 16]) = (bytes[1], array_at(bytes, 24));
+        Command {
+            opcode: bytes[0],
+            fused: flags & 3,
+            cid: u16_at(bytes, 2),
+            namespace: u32_at(bytes, 4),
+            data: match flags >> 6 {
+                0 => DataPointer::Prp(u64_at(&pointer, 0), u64_at(&pointer, 8)),
+                1 => DataPointer::Sgl(Descriptor::from_bytes(&pointer)),
+                2 => DataPointer::SglWithMetadata(Descriptor::from_bytes(&pointer)),
+                _ => DataPointer::Reserved(pointer),
+            },
+            words: core::array::from_fn(|i| u32_at(bytes, 40 + 4 * i)),
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        let (kind, pointer) = match self.data {
+            DataPointer::Prp(first, second) => {
+                (0, (u128::from(second) << 64 | u128::from(first)).to_le_bytes())
+            }
+            DataPointer::Sgl(descriptor) => (1, descriptor.bytes()),
+            DataPointer::SglWithMetadata(descriptor) => (2, descriptor.bytes()),
+            DataPointer::Reserved(pointer) => (3, pointer),
+        };
+        bytes[0] = self.opcode;
+        bytes[1] = kind << 6 | self.fused & 3;
+        put(&mut bytes, 2, &self.cid.to_le_bytes());
+        put(&mut bytes, 4, &self.namespace.to_le_bytes());
+        put(&mut bytes, 24, &pointer);
+        for (i, word) in self.words.iter().enumerate() {
+            put(&mut bytes, 40 + 4 * i, &word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// The two halves of a double word: the lower, then the upper.
+fn halves(word: u32) -> (u16, u16) {
+    (word as u16, (word >> 16) as u16)
+}
+
+fn word((lower, upper): (u16, u16)) -> u32 {
+    u32::from(upper) << 16 | u32::from(lower)
+}
+
+/// A count as it lies in 16 bits: one less. What is too large is cut.
+fn one_less(count: u32) -> u16 {
+    count.saturating_sub(1) as u16
+}
+
+/// What a read, a write or a write zeroes is for. [NVM 3.2.4, 3.2.6, 3.2.8]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// First logical block (SLBA).
+    pub first: u64,
+    /// Logical blocks, 1 to 65,536. NLB is one less.
+    pub count: u32,
+    /// Done only when the blocks are on the medium (FUA).
+    pub durable: bool,
+}
+
+impl Blocks {
+    const FORCE_UNIT_ACCESS: u32 = 1 << 30;
+
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> Blocks {
+        Blocks {
+            first: u64::from(words[1]) << 32 | u64::from(words[0]),
+            count: u32::from(words[2] as u16) + 1,
+            durable: words[2] & Blocks::FORCE_UNIT_ACCESS != 0,
+        }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let flags = if self.durable { Blocks::FORCE_UNIT_ACCESS } else { 0 };
+        let count = u32::from(one_less(self.count));
+        [self.first as u32, (self.first >> 32) as u32, count | flags, 0, 0, 0]
+    }
+}
+
+/// The completion queue to be created. [base 5.4]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateCompletionQueue {
+    /// Its number (QID).
+    pub queue: u16,
+    /// Its entries, 1 to 65,536, of which 1 is too few. QSIZE is one less.
+    pub entries: u32,
+    /// It lies in one piece (PC).
+    pub contiguous: bool,
+    /// Its completions raise interrupts (IEN).
+    pub interrupts: bool,
+    /// Which ones (IV).
+    pub vector: u16,
+}
+
+impl CreateCompletionQueue {
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> CreateCompletionQueue {
+        let ((queue, size), (flags, vector)) = (halves(words[0]), halves(words[1]));
+        CreateCompletionQueue {
+            queue,
+            entries: u32::from(size) + 1,
+            contiguous: flags & 1 != 0,
+            interrupts: flags & 2 != 0,
+            vector,
+        }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let flags = u16::from(self.contiguous) | u16::from(self.interrupts) << 1;
+        [word((self.queue, one_less(self.entries))), word((flags, self.vector)), 0, 0, 0, 0]
+    }
+}
+
+/// The submission queue to be created. [base 5.5]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateSubmissionQueue {
+    /// Its number (QID).
+    pub queue: u16,
+    /// Its entries, 1 to 65,536, of which 1 is too few. QSIZE is one less.
+    pub entries: u32,
+    /// It lies in one piece (PC).
+    pub contiguous: bool,
+    /// How urgent its commands are, where arbitration is weighted (QPRIO), of 2 bits: 0 is urgent, 3 is low.
+    pub priority: u8,
+    /// The completion queue to which the ends of its commands go (CQID).
+    pub completion_queue: u16,
+}
+
+impl CreateSubmissionQueue {
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> CreateSubmissionQueue {
+        let ((queue, size), (flags, completion_queue)) = (halves(words[0]), halves(words[1]));
+        CreateSubmissionQueue {
+            queue,
+            entries: u32::from(size) + 1,
+            contiguous: flags & 1 != 0,
+            priority: (flags >> 1 & 3) as u8,
+            completion_queue,
+        }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let flags = u16::from(self.contiguous) | u16::from(self.priority & 3) << 1;
+        [word((self.queue, one_less(self.entries))), word((flags, self.completion_queue)), 0, 0, 0, 0]
+    }
+}
+
+/// The command to be aborted. [base 5.1]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abort {
+    /// The submission queue that it came from (SQID).
+    pub submission_queue: u16,
+    /// Which one (CID).
+    pub cid: u16,
+}
+
+impl Abort {
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> Abort {
+        let (submission_queue, cid) = halves(words[0]);
+        Abort { submission_queue, cid }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        [word((self.submission_queue, self.cid)), 0, 0, 0, 0, 0]
+    }
+}
+
+/// The log page that is wanted, and which part of it. [base 5.16]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetLogPage {
+    /// Its number (LID).
+    pub page: u8,
+    /// The event that pointed to it is kept (RAE).
+    pub retain_event: bool,
+    /// Bytes, a multiple of four, at least four. NUMD counts double words, and is one less.
+    pub bytes: u64,
+    /// First byte (LPO).
+    pub offset: u64,
+}
+
+impl GetLogPage {
+    const RETAIN: u32 = 1 << 15;
+
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> GetLogPage {
+        let (first, second) = (words[0], words[1]);
+        GetLogPage {
+            page: first as u8,
+            retain_event: first & GetLogPage::RETAIN != 0,
+            bytes: (u64::from(word((halves(first).1, halves(second).0))) + 1) * 4,
+            offset: u64::from(words[3]) << 32 | u64::from(words[2]),
+        }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let (lower, upper) = halves((self.bytes / 4).saturating_sub(1) as u32);
+        let retain = if self.retain_event { GetLogPage::RETAIN } else { 0 };
+        let first = u32::from(lower) << 16 | retain | u32::from(self.page);
+        [first, upper.into(), self.offset as u32, (self.offset >> 32) as u32, 0, 0]
+    }
+}
+
+/// The feature that is wanted (get features) or set (set features). [base 5.15, 5.27]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Feature {
+    /// Its number (FID): see [`feature`].
+    pub number: u8,
+    /// Which of its values is wanted (SEL), of 3 bits: 0 current, 1 default, 2 saved, 3 what can be done with it.
+    pub select: u8,
+    /// The value is to outlive a reset (SV).
+    pub save: bool,
+    /// The value that is set: double word 11.
+    pub value: u32,
+}
+
+impl Feature {
+    const SAVE: u32 = 1 << 31;
+
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> Feature {
+        Feature {
+            number: words[0] as u8,
+            select: (words[0] >> 8 & 7) as u8,
+            save: words[0] & Feature::SAVE != 0,
+            value: words[1],
+        }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let save = if self.save { Feature::SAVE } else { 0 };
+        [save | u32::from(self.select & 7) << 8 | u32::from(self.number), self.value, 0, 0, 0, 0]
+    }
+}
+
+/// How many I/O queues of each kind the host wants, or the controller has: the value and the result of a feature. [base 5.27.1.5]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Submission queues, 1 to 65,536, of which 65,536 is too many. NSQR and NSQA are one less.
+    pub submissions: u32,
+    /// Completion queues, 1 to 65,536, of which 65,536 is too many. NCQR and NCQA are one less.
+    pub completions: u32,
+}
+
+impl QueueCounts {
+    /// Takes a value apart.
+    pub fn from_bits(bits: u32) -> QueueCounts {
+        let (submissions, completions) = halves(bits);
+        QueueCounts { submissions: u32::from(submissions) + 1, completions: u32::from(completions) + 1 }
+    }
+
+    /// The value.
+    pub fn bits(self) -> u32 {
+        word((one_less(self.submissions), one_less(self.completions)))
+    }
+}

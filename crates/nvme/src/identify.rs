@@ -1,0 +1,273 @@
+//! Identify data: what a controller says about itself and its namespaces. [base 5.17.2, NVM 4.1.5]
+//!
+//! The structures have the fields that somebody here reads or writes; the rest of the data are zeros when they are written.
+
+use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
+
+/// Bytes of each data structure.
+pub const SIZE: usize = 4096;
+
+/// CNS: a namespace, by the NVM command set: [`Namespace`]. [NVM 4.1.5.1]
+pub const NAMESPACE: u8 = 0x00;
+/// CNS: the controller: [`Controller`]. [base 5.17.2.1]
+pub const CONTROLLER: u8 = 0x01;
+/// CNS: the numbers of active namespaces: [`active_namespaces`]. [base 5.17.2.2]
+pub const ACTIVE_NAMESPACES: u8 = 0x02;
+/// CNS: descriptors of what identifies a namespace. [base 5.17.2.3]
+pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+
+/// Sizes of queue entries that a controller takes, as powers of two. [base figure 275, SQES, CQES]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntrySizes {
+    /// The size that every controller has to take.
+    pub least: u8,
+    /// The largest one.
+    pub most: u8,
+}
+
+impl EntrySizes {
+    fn from_bits(bits: u8) -> EntrySizes {
+        EntrySizes { least: bits & 0xf, most: bits >> 4 }
+    }
+
+    fn bits(self) -> u8 {
+        self.most << 4 | self.least & 0xf
+    }
+
+    /// Whether entries of `1 << shift` bytes are taken.
+    pub fn contains(self, shift: u8) -> bool {
+        (self.least..=self.most).contains(&shift)
+    }
+}
+
+/// Scatter gather lists that a controller takes. [base figure 275, SGLS bits 1:0]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sgl {
+    /// None.
+    #[default]
+    No,
+    /// With any address and length.
+    Bytes,
+    /// With addresses and lengths that are multiples of four.
+    DoubleWords,
+}
+
+/// What a controller says about itself. [base figure 275]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controller {
+    /// PCI vendor (VID).
+    pub vendor: u16,
+    /// Serial number, padded with spaces (SN).
+    pub serial: [u8; 20],
+    /// Model, padded with spaces (MN).
+    pub model: [u8; 40],
+    /// Firmware revision, padded with spaces (FR).
+    pub firmware: [u8; 8],
+    /// Others with which it shares its namespaces (CMIC): bit 1, other controllers.
+    pub sharing: u8,
+    /// A command may move `1 << max_transfer` of the smallest memory pages; 0: any length (MDTS).
+    pub max_transfer: u8,
+    /// Version, as in the register (VER).
+    pub version: u32,
+    /// Kind (CNTRLTYPE): 1, an I/O controller.
+    pub kind: u8,
+    /// Abort commands that may be outstanding, 1 to 256. ACL is one less.
+    pub aborts: u16,
+    /// Asynchronous event requests that may be outstanding, 1 to 256. AERL is one less.
+    pub event_requests: u16,
+    /// Firmware slots (FRMW): bit 0, the first is read only; bits 3:1, how many.
+    pub firmware_slots: u8,
+    /// Log pages (LPA): bit 2, they have offsets and any length.
+    pub log_pages: u8,
+    /// Entries of the error log, 1 to 256. ELPE is one less.
+    pub error_entries: u16,
+    /// Temperature that is worth a warning, in Kelvin (WCTEMP).
+    pub warning_temperature: u16,
+    /// Temperature that is critical, in Kelvin (CCTEMP).
+    pub critical_temperature: u16,
+    /// Sizes of submission entries (SQES).
+    pub submission_entries: EntrySizes,
+    /// Sizes of completion entries (CQES).
+    pub completion_entries: EntrySizes,
+    /// The largest number of a namespace (NN).
+    pub namespaces: u32,
+    /// Optional commands (ONCS): bit 3, write zeroes.
+    pub optional_commands: u16,
+    /// There is a volatile write cache: without one, flush does nothing (VWC bit 0).
+    pub write_cache: bool,
+    /// What a flush of all namespaces does (VWC bits 2:1), of 2 bits: 3, it flushes them.
+    pub flush_all: u8,
+    /// Scatter gather lists (SGLS bits 1:0).
+    pub sgl: Sgl,
+    /// Bit buckets are taken (SGLS bit 16).
+    pub bit_buckets: bool,
+    /// Name of the subsystem, ended by zeros (SUBNQN).
+    pub subsystem: [u8; 256],
+    /// Watts of power state 0, in hundredths (PSD0).
+    pub power: u16,
+}
+
+impl Controller {
+    /// Takes identify data apart.
+    pub fn from_bytes(data: &[u8; SIZE]) -> Controller {
+        let sgls = u32_at(data, 536);
+        Controller {
+            vendor: u16_at(data, 0),
+            serial: array_at(data, 4),
+            model: array_at(data, 24),
+            firmware: array_at(data, 64),
+            sharing: data[76],
+            max_transfer: data[77],
+            version: u32_at(data, 80),
+            kind: data[111],
+            aborts: u16::from(data[258]) + 1,
+            event_requests: u16::from(data[259]) + 1,
+            firmware_slots: data[260],
+            log_pages: data[261],
+            error_entries: u16::from(data[262]) + 1,
+            warning_temperature: u16_at(data, 266),
+            critical_temperature: u16_at(data, 268),
+            submission_entries: EntrySizes::from_bits(data[512]),
+            completion_entries: EntrySizes::from_bits(data[513]),
+            namespaces: u32_at(data, 516),
+            optional_commands: u16_at(data, 520),
+            write_cache: data[525] & 1 != 0,
+            flush_all: data[525] >> 1 & 3,
+            sgl: match sgls & 3 {
+                1 => Sgl::Bytes,
+                2 => Sgl::DoubleWords,
+                _ => Sgl::No,
+            },
+            bit_buckets: sgls >> 16 & 1 != 0,
+            subsystem: array_at(data, 768),
+            power: u16_at(data, 2048),
+        }
+    }
+
+    /// Its identify data.
+    pub fn bytes(&self) -> [u8; SIZE] {
+        let one_less = |count: u16| [count.saturating_sub(1) as u8];
+        let mut data = [0; SIZE];
+        let mut put = |at, bytes: &[u8]| put(&mut data, at, bytes);
+        put(0, &self.vendor.to_le_bytes());
+        put(4, &self.serial);
+        put(24, &self.model);
+        put(64, &self.firmware);
+        put(76, &[self.sharing, self.max_transfer]);
+        put(80, &self.version.to_le_bytes());
+        put(111, &[self.kind]);
+        put(258, &one_less(self.aborts));
+        put(259, &one_less(self.event_requests));
+        put(260, &[self.firmware_slots, self.log_pages]);
+        put(262, &one_less(self.error_entries));
+        put(266, &self.warning_temperature.to_le_bytes());
+        put(268, &self.critical_temperature.to_le_bytes());
+        put(512, &[self.submission_entries.bits(), self.completion_entries.bits()]);
+        put(516, &self.namespaces.to_le_bytes());
+        put(520, &self.optional_commands.to_le_bytes());
+        put(525, &[(self.flush_all & 3) << 1 | u8::from(self.write_cache)]);
+        let sgls = self.sgl as u32 | u32::from(self.bit_buckets) << 16;
+        put(536, &sgls.to_le_bytes());
+        put(768, &self.subsystem);
+        put(2048, &self.power.to_le_bytes());
+        data
+    }
+}
+
+/// A format of logical blocks. [NVM figure 98]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Format {
+    /// Bytes of metadata a block (MS).
+    pub metadata: u16,
+    /// Bytes of a block, as a power of two (LBADS).
+    pub shift: u8,
+}
+
+/// Formats that a namespace may have.
+pub const FORMATS: usize = 64;
+
+/// What a controller says about a namespace. [NVM figure 97]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Logical blocks; 0: it is not active (NSZE).
+    pub blocks: u64,
+    /// Logical blocks that may be allocated (NCAP).
+    pub capacity: u64,
+    /// Logical blocks that are allocated (NUSE).
+    pub used: u64,
+    /// The format that it has, by its place in `formats` (FLBAS).
+    pub format: u8,
+    /// Others with which it is shared (NMIC): bit 0, other controllers.
+    pub sharing: u8,
+    /// Globally unique identifier; zeros: none (NGUID).
+    pub nguid: [u8; 16],
+    /// IEEE extended unique identifier; zeros: none (EUI64).
+    pub eui64: [u8; 8],
+    /// The formats that there are (LBAF).
+    pub formats: [Format; FORMATS],
+}
+
+impl Default for Namespace {
+    /// One that is not active: all is zero.
+    fn default() -> Namespace {
+        Namespace::from_bytes(&[0; SIZE])
+    }
+}
+
+impl Namespace {
+    /// Takes identify data apart.
+    pub fn from_bytes(data: &[u8; SIZE]) -> Namespace {
+        let flbas = data[26];
+        Namespace {
+            blocks: u64_at(data, 0),
+            capacity: u64_at(data, 8),
+            used: u64_at(data, 16),
+            // The upper two bits of the number are in bits 5 and 6.
+            format: flbas & 0xf | (flbas >> 5 & 3) << 4,
+            sharing: data[30],
+            nguid: array_at(data, 104),
+            eui64: array_at(data, 120),
+            formats: core::array::from_fn(|i| {
+                let bits = u32_at(data, 128 + 4 * i);
+                Format { metadata: bits as u16, shift: (bits >> 16) as u8 }
+            }),
+        }
+    }
+
+    /// Its identify data.
+    pub fn bytes(&self) -> [u8; SIZE] {
+        let mut data = [0; SIZE];
+        let mut put = |at, bytes: &[u8]| put(&mut data, at, bytes);
+        put(0, &self.blocks.to_le_bytes());
+        put(8, &self.capacity.to_le_bytes());
+        put(16, &self.used.to_le_bytes());
+        put(26, &[self.format & 0xf | (self.format >> 4 & 3) << 5]);
+        put(30, &[self.sharing]);
+        put(104, &self.nguid);
+        put(120, &self.eui64);
+        for (i, format) in self.formats.iter().enumerate() {
+            let bits = u32::from(format.shift) << 16 | u32::from(format.metadata);
+            put(128 + 4 * i, &bits.to_le_bytes());
+        }
+        data
+    }
+
+    /// The format that it has.
+    pub fn current_format(&self) -> Format {
+        self.formats[usize::from(self.format) % FORMATS]
+    }
+}
+
+/// The numbers of active namespaces, ascending, as the data have them: 1,024 at most, up to the first that is 0. [base 5.17.2.2]
+pub fn active_namespaces(data: &[u8; SIZE]) -> impl Iterator<Item = u32> {
+    (0..SIZE / 4).map(|i| u32_at(data, 4 * i)).take_while(|number| *number != 0)
+}
+
+/// The identify data that name these namespaces, as far as there is room for them.
+pub fn active_namespaces_bytes(numbers: impl IntoIterator<Item = u32>) -> [u8; SIZE] {
+    let mut data = [0; SIZE];
+    for (place, number) in data.chunks_exact_mut(4).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    data
+}

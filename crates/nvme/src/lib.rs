@@ -1,0 +1,42 @@
+//! NVMe on the wire, for both of its sides: the host's driver and the controller. Layouts and numbers; nothing that acts.
+//!
+//! Each register, entry and data structure is a plain struct that is read from its bits and written to them. Reading never fails and never
+//! panics: what the other side wrote is taken apart as it is, and whoever uses a value checks it first. Bits that no field names are
+//! dropped; values too large for their field are cut.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`register`] | the registers of BAR0, with their offsets, and the doorbells |
+//! | [`cmb`], [`pmr`] | the registers of a controller's memory: the controller memory buffer, the persistent memory region |
+//! | [`command`] | submission entries, opcodes, and what each command keeps in its double words |
+//! | [`sgl`] | descriptors of scatter gather lists |
+//! | [`completion`] | completion entries |
+//! | [`status`] | statuses, with the specification's words |
+//! | [`identify`] | identify data |
+//! | [`bytes`] | little-endian numbers |
+//!
+//! Sections are those of the NVM Express Base Specification 2.0c (\[base\]), the NVM Command Set Specification 1.0c (\[NVM\]) and the NVMe over
+//! PCIe Transport Specification 1.0c (\[PCIe\]).
+//!
+//! # What it doesn't have
+//!
+//! Walks along page lists and scatter gather lists: the driver writes them and a controller reads them, and the tests hold the one against
+//! the other. Metadata, and command sets other than NVM.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod bytes;
+pub mod cmb;
+pub mod command;
+pub mod completion;
+pub mod identify;
+pub mod pmr;
+pub mod register;
+pub mod sgl;
+pub mod status;
+
+pub use command::{Command, DataPointer};
+pub use completion::Completion;
+pub use register::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus};
+pub use status::Status;

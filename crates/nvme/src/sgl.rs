@@ -1,0 +1,60 @@
+//! Scatter gather lists: their descriptors. [base 4.1.2]
+
+use crate::bytes::{array_at, put, u32_at, u64_at};
+
+/// Bytes of a descriptor.
+pub const SIZE: usize = 16;
+
+/// Type: data at `address`. [base figure 96]
+pub const DATA_BLOCK: u8 = 0x0;
+/// Type: data that are dropped. [base figure 97]
+pub const BIT_BUCKET: u8 = 0x1;
+/// Type: the next descriptors, at `address`, of which the last names those that follow. [base figure 99]
+pub const SEGMENT: u8 = 0x2;
+/// Type: the last descriptors, at `address`. [base figure 100]
+pub const LAST_SEGMENT: u8 = 0x3;
+
+/// A descriptor of one of the types above; others have other fields. [base figure 93]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Where what it names begins.
+    pub address: u64,
+    /// Bytes of what it names.
+    pub length: u32,
+    /// What it names: a type, of 4 bits.
+    pub kind: u8,
+    /// How `address` is to be understood, of 4 bits: 0 for a bus address.
+    pub subtype: u8,
+}
+
+impl Descriptor {
+    /// Names data.
+    pub const fn data(address: u64, length: u32) -> Descriptor {
+        Descriptor { address, length, kind: DATA_BLOCK, subtype: 0 }
+    }
+
+    /// Names the last (or only) array of further descriptors.
+    pub const fn last_segment(address: u64, length: u32) -> Descriptor {
+        Descriptor { address, length, kind: LAST_SEGMENT, subtype: 0 }
+    }
+
+    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    pub fn from_bytes(bytes: &[u8]) -> Descriptor {
+        let [identifier] = array_at(bytes, 15);
+        Descriptor {
+            address: u64_at(bytes, 0),
+            length: u32_at(bytes, 8),
+            kind: identifier >> 4,
+            subtype: identifier & 0xf,
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        put(&mut bytes, 0, &self.address.to_le_bytes());
+        put(&mut bytes, 8, &self.length.to_le_bytes());
+        bytes[15] = self.kind << 4 | self.subtype & 0xf;
+        bytes
+    }
+}
