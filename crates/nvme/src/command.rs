@@ -44,10 +44,36 @@ pub mod nvm {
 
 /// Numbers of features. [base 5.27.1]
 pub mod feature {
-    /// Volatile write cache: whether it is on.
+    /// Arbitration between submission queues. [base 5.27.1.1]
+    pub const ARBITRATION: u8 = 0x01;
+    /// Power management. [base 5.27.1.2]
+    pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// Temperature threshold, in Kelvin. [base 5.27.1.3]
+    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
+    /// Error recovery. [NVM 4.1.3]
+    pub const ERROR_RECOVERY: u8 = 0x05;
+    /// Volatile write cache: bit 0, whether it is on. [base 5.27.1.4]
     pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
-    /// Number of queues: [`QueueCounts`](super::QueueCounts).
+    /// Number of queues: [`QueueCounts`](super::QueueCounts). [base 5.27.1.5]
     pub const NUMBER_OF_QUEUES: u8 = 0x07;
+    /// Interrupt coalescing. [base 5.27.1.6]
+    pub const INTERRUPT_COALESCING: u8 = 0x08;
+    /// Configuration of an interrupt vector. [base 5.27.1.7]
+    pub const INTERRUPT_VECTOR: u8 = 0x09;
+    /// Write atomicity. [NVM 4.1.3]
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
+    /// Asynchronous events that are told. [base 5.27.1.8]
+    pub const ASYNCHRONOUS_EVENTS: u8 = 0x0b;
+}
+
+/// Numbers of log pages. [base 5.16.1]
+pub mod log {
+    /// Error information. [base 5.16.1.2]
+    pub const ERRORS: u8 = 0x01;
+    /// SMART, health information. [base 5.16.1.3]
+    pub const HEALTH: u8 = 0x02;
+    /// Firmware slots. [base 5.16.1.4]
+    pub const FIRMWARE: u8 = 0x03;
 }
 
 /// The namespace identifier that means all namespaces. [base 3.2.1.2]

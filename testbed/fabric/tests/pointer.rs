@@ -2,18 +2,17 @@
 
 use std::collections::HashMap;
 
-use dcs_fabric::nvme::spec::{Command, Status};
-use dcs_fabric::nvme::{Next, Segment, Walk};
+use dcs_fabric::nvme::{Next, Segment, Walk, status};
+use dcs_nvme::Status;
+use dcs_nvme::sgl::Descriptor;
 use proptest::prelude::*;
 
 /// Memory of 8-byte words, enough for lists.
 type Words = HashMap<u64, u64>;
 
-fn command(data: [u64; 2]) -> Command {
-    let mut entry = [0; 64];
-    entry[24..32].copy_from_slice(&data[0].to_le_bytes());
-    entry[32..40].copy_from_slice(&data[1].to_le_bytes());
-    Command::parse(&entry)
+fn parsed(words: [u64; 2]) -> Descriptor {
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    Descriptor::from_bytes(&bytes)
 }
 
 /// Where data lie, in order, as few segments as can be: an address, or none for bytes that are dropped, and a length.
@@ -55,7 +54,7 @@ fn run(memory: &Words, begun: Result<(Walk, Next), Status>) -> Result<Extents, S
 /// The data's pages by the letter of [NVMe 1.4, 4.3], one PRP entry after the other.
 fn prp_by_the_letter(memory: &Words, data: [u64; 2], length: u64, page: u64) -> Result<Extents, Status> {
     if !data[0].is_multiple_of(4) {
-        return Err(Status::PRP_OFFSET_INVALID);
+        return Err(status::INVALID_PRP_OFFSET);
     }
     let mut pages = vec![data[0]];
     let covered = |pages: &Vec<u64>| page - data[0] % page + (pages.len() as u64 - 1) * page;
@@ -63,7 +62,7 @@ fn prp_by_the_letter(memory: &Words, data: [u64; 2], length: u64, page: u64) -> 
         pages.push(data[1]);
     } else if covered(&pages) < length {
         if !data[1].is_multiple_of(8) {
-            return Err(Status::PRP_OFFSET_INVALID);
+            return Err(status::INVALID_PRP_OFFSET);
         }
         let mut at = data[1];
         while covered(&pages) < length {
@@ -71,7 +70,7 @@ fn prp_by_the_letter(memory: &Words, data: [u64; 2], length: u64, page: u64) -> 
             let last_of_list = at % page == page - 8;
             let more_than_one = covered(&pages) + page < length;
             if entry % page != 0 {
-                return Err(Status::PRP_OFFSET_INVALID);
+                return Err(status::INVALID_PRP_OFFSET);
             }
             if last_of_list && more_than_one {
                 at = entry;
@@ -82,7 +81,7 @@ fn prp_by_the_letter(memory: &Words, data: [u64; 2], length: u64, page: u64) -> 
         }
     }
     if pages[1..].iter().any(|entry| entry % page != 0) {
-        return Err(Status::PRP_OFFSET_INVALID);
+        return Err(status::INVALID_PRP_OFFSET);
     }
     let (mut found, mut left) = (Extents::new(), length);
     for start in pages {
@@ -129,7 +128,7 @@ proptest! {
         let first = (1 << 45) + offset;
         let second = if length + offset <= 2 * page { entries[0] } else { list };
         let data = [first, second];
-        let found = run(&memory, Walk::prp(&command(data), length, page));
+        let found = run(&memory, Walk::prp(data.into(), length, page));
         prop_assert_eq!(found, prp_by_the_letter(&memory, data, length, page));
     }
 
@@ -141,7 +140,7 @@ proptest! {
     ) {
         let memory: Words = (0..64).map(|i| ((data[1] & !7).wrapping_add(8 * i), words[i as usize])).collect();
         let data = [data[0] >> 8, data[1] >> 8];
-        let found = run(&memory, Walk::prp(&command(data), length, 4096));
+        let found = run(&memory, Walk::prp(data.into(), length, 4096));
         prop_assert_eq!(found, prp_by_the_letter(&memory, data, length, 4096));
     }
 }
@@ -198,14 +197,14 @@ proptest! {
         let length = expected.iter().map(|(_, length)| *length as i64).sum::<i64>() + change;
         prop_assume!(length > 0);
         let first = descriptor(kind, place(0), sizes[0]);
-        let found = run(&memory, Walk::sgl(&command(first), length as u64, write, false));
-        let right = if change == 0 { Ok(expected) } else { Err(Status::SGL_LENGTH_INVALID) };
+        let found = run(&memory, Walk::sgl(parsed(first), length as u64, write, false));
+        let right = if change == 0 { Ok(expected) } else { Err(status::INVALID_SGL_LENGTH) };
         prop_assert_eq!(found, right);
     }
 }
 
 fn sgl(memory: &Words, first: [u64; 2], length: u64) -> Result<Extents, Status> {
-    run(memory, Walk::sgl(&command(first), length, false, true))
+    run(memory, Walk::sgl(parsed(first), length, false, true))
 }
 
 #[test]
@@ -216,17 +215,17 @@ fn what_no_sgl_may_be_is_refused() {
     lay_sgl(&mut memory, at, &[block, descriptor(2, 0x2000, 16)]);
     lay_sgl(&mut memory, 0x2000, &[block]);
     // A last segment that leads on; a segment that does not; one that leads on in its middle.
-    assert_eq!(sgl(&memory, descriptor(3, at, 32), 128), Err(Status::INVALID_SGL_SEGMENT));
-    assert_eq!(sgl(&memory, descriptor(2, at, 32), 128), Err(Status::INVALID_SGL_COUNT));
+    assert_eq!(sgl(&memory, descriptor(3, at, 32), 128), Err(status::INVALID_SGL_SEGMENT));
+    assert_eq!(sgl(&memory, descriptor(2, at, 32), 128), Err(status::INVALID_SGL_COUNT));
     lay_sgl(&mut memory, at, &[descriptor(2, 0x2000, 16), block]);
-    assert_eq!(sgl(&memory, descriptor(2, at, 32), 128), Err(Status::INVALID_SGL_SEGMENT));
+    assert_eq!(sgl(&memory, descriptor(2, at, 32), 128), Err(status::INVALID_SGL_SEGMENT));
     // Lengths of segments, types, subtypes, alignment.
-    assert_eq!(sgl(&memory, descriptor(3, at, 0), 64), Err(Status::INVALID_SGL_SEGMENT));
-    assert_eq!(sgl(&memory, descriptor(3, at, 24), 64), Err(Status::INVALID_SGL_SEGMENT));
-    assert_eq!(sgl(&memory, descriptor(4, at, 64), 64), Err(Status::SGL_TYPE_INVALID));
-    assert_eq!(sgl(&memory, [at, 64 | 1 << 56], 64), Err(Status::SGL_TYPE_INVALID));
-    assert_eq!(sgl(&memory, descriptor(0, at + 2, 64), 64), Err(Status::INVALID_FIELD));
+    assert_eq!(sgl(&memory, descriptor(3, at, 0), 64), Err(status::INVALID_SGL_SEGMENT));
+    assert_eq!(sgl(&memory, descriptor(3, at, 24), 64), Err(status::INVALID_SGL_SEGMENT));
+    assert_eq!(sgl(&memory, descriptor(4, at, 64), 64), Err(status::INVALID_SGL_TYPE));
+    assert_eq!(sgl(&memory, [at, 64 | 1 << 56], 64), Err(status::INVALID_SGL_TYPE));
+    assert_eq!(sgl(&memory, descriptor(0, at + 2, 64), 64), Err(status::INVALID_FIELD));
     // Segments that lead to each other for ever.
     lay_sgl(&mut memory, at, &[descriptor(2, at, 16)]);
-    assert_eq!(sgl(&memory, descriptor(2, at, 16), 64), Err(Status::INVALID_SGL_COUNT));
+    assert_eq!(sgl(&memory, descriptor(2, at, 16), 64), Err(status::INVALID_SGL_COUNT));
 }

@@ -259,7 +259,7 @@ fn a_persistent_memory_region_of_no_use_is_not_used() {
     rig.answer(register::CSTS, 0);
     assert!(lacks(rig).contains("CAP.PMRS"));
     // Another BAR, no addresses, no data into it.
-    for capabilities in [PMRCAP ^ 1 << 5, PMRCAP & !(1 << 24), PMRCAP & !(1 << 3), 0] {
+    for capabilities in [PMRCAP ^ 1 << 5, PMRCAP & !(1 << 24), PMRCAP & !(1 << 3), PMRCAP & !(1 << 4), 0] {
         let mut rig = before_pmr();
         rig.answer(register::PMRCAP, capabilities);
         assert!(rig.written().is_empty());

@@ -1,77 +1,87 @@
 //! The data structures of Identify and Get Log Page [NVMe 1.4, 5.14, 5.15].
 
+use dcs_nvme::identify::{self, EntrySizes, Format, active_namespaces_bytes};
+use dcs_nvme::{command, completion};
+
 use super::namespace::Namespace;
 use super::registers::VERSION;
-use super::{Config, Counts, Sgl};
+use super::{Config, Counts};
 
 /// Entries of the error log.
 pub(super) const ERRORS: usize = 16;
-/// Aborts at once, from zero.
-const ABORTS: u8 = 3;
+/// Aborts at once.
+const ABORTS: u16 = 4;
+/// Temperatures in Kelvin: worth a warning, and critical.
+pub(super) const WARM: u16 = 343;
+const HOT: u16 = 353;
 
-fn text(at: &mut [u8], value: &str) {
-    at.fill(b' ');
-    at[..value.len()].copy_from_slice(value.as_bytes());
+fn text<const N: usize>(value: &str) -> [u8; N] {
+    let mut bytes = [b' '; N];
+    bytes[..value.len()].copy_from_slice(value.as_bytes());
+    bytes
+}
+
+/// Entries of one size alone.
+fn only(bytes: usize) -> EntrySizes {
+    let shift = bytes.trailing_zeros() as u8;
+    EntrySizes { least: shift, most: shift }
 }
 
 pub(super) fn controller(config: &Config) -> Vec<u8> {
-    let mut data = vec![0; 4096];
-    let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
-    // The namespace is shared by several controllers of the subsystem.
-    put(76, &[0b10]);
-    put(77, &[config.mdts]);
-    put(80, &VERSION.to_le_bytes());
-    // An I/O controller.
-    put(111, &[1]);
-    put(258, &[ABORTS, (config.async_events - 1) as u8]);
-    // One firmware slot, read only.
-    put(260, &[0b11]);
-    // Log pages of any length and offset.
-    put(261, &[0b100, (ERRORS - 1) as u8]);
-    put(266, &343u16.to_le_bytes());
-    put(268, &353u16.to_le_bytes());
-    put(512, &[0x66, 0x44]);
-    put(516, &(config.namespaces.len() as u32).to_le_bytes());
-    // Write Zeroes.
-    put(520, &(1u16 << 3).to_le_bytes());
-    // Flush takes the broadcast namespace identifier.
-    put(525, &[0b110 | u8::from(config.cache)]);
-    let sgl: u32 = match config.sgl {
-        Sgl::No => 0,
-        Sgl::Bytes => 1 | 1 << 16,
-        Sgl::Dwords => 2 | 1 << 16,
-    };
-    put(536, &sgl.to_le_bytes());
-    // 25 W, in units of 10 mW.
-    put(2048, &2500u16.to_le_bytes());
-    text(&mut data[4..24], &config.serial);
-    text(&mut data[24..64], "dcs fabric NVMe model");
-    text(&mut data[64..72], "1");
     let name = format!("nqn.2014-08.org.nvmexpress:dcs:{}", config.serial);
-    data[768..768 + name.len()].copy_from_slice(name.as_bytes());
-    data
+    let mut subsystem = [0; 256];
+    subsystem[..name.len()].copy_from_slice(name.as_bytes());
+    let data = identify::Controller {
+        vendor: 0,
+        serial: text(&config.serial),
+        model: text("dcs fabric NVMe model"),
+        firmware: text("1"),
+        // The namespace is shared by several controllers of the subsystem.
+        sharing: 0b10,
+        max_transfer: config.mdts,
+        version: VERSION,
+        // An I/O controller.
+        kind: 1,
+        aborts: ABORTS,
+        event_requests: config.async_events as u16,
+        // One, read only.
+        firmware_slots: 0b11,
+        // Of any length and offset.
+        log_pages: 0b100,
+        error_entries: ERRORS as u16,
+        warning_temperature: WARM,
+        critical_temperature: HOT,
+        submission_entries: only(command::SIZE),
+        completion_entries: only(completion::SIZE),
+        namespaces: config.namespaces.len() as u32,
+        // Write Zeroes.
+        optional_commands: 1 << 3,
+        write_cache: config.cache,
+        // It takes the broadcast namespace identifier.
+        flush_all: 0b11,
+        sgl: config.sgl,
+        bit_buckets: config.sgl != identify::Sgl::No,
+        subsystem,
+        // 25 W.
+        power: 2500,
+    };
+    data.bytes().to_vec()
 }
 
 pub(super) fn namespace(held: Option<&Namespace>) -> Vec<u8> {
-    let mut data = vec![0; 4096];
-    let Some(held) = held else { return data };
-    for at in [0, 8, 16] {
-        data[at..at + 8].copy_from_slice(&held.blocks().to_le_bytes());
+    let mut data = identify::Namespace::default();
+    if let Some(held) = held {
+        (data.blocks, data.capacity, data.used) = (held.blocks(), held.blocks(), held.blocks());
+        // It may be attached to several controllers.
+        data.sharing = 1;
+        data.formats[0] = Format { metadata: 0, shift: held.shift() };
     }
-    // It may be attached to several controllers.
-    data[30] = 1;
-    data[130] = held.shift();
-    data
+    data.bytes().to_vec()
 }
 
 /// The identifiers after `after`, in order.
 pub(super) fn list(count: usize, after: u32) -> Vec<u8> {
-    let mut data = vec![0; 4096];
-    let numbers = (1..=count as u32).filter(|number| *number > after);
-    for (slot, number) in data.chunks_exact_mut(4).zip(numbers) {
-        slot.copy_from_slice(&number.to_le_bytes());
-    }
-    data
+    active_namespaces_bytes((1..=count as u32).filter(|number| *number > after)).to_vec()
 }
 
 /// One descriptor: a UUID made of the serial number and the identifier.
@@ -110,6 +120,6 @@ pub(super) fn health(counts: &Counts, errors: u64, shift: u8) -> Vec<u8> {
 pub(super) fn firmware() -> Vec<u8> {
     let mut data = vec![0; 512];
     data[0] = 1;
-    text(&mut data[8..16], "1");
+    data[8..16].copy_from_slice(&text::<8>("1"));
     data
 }

@@ -1,9 +1,10 @@
 //! Commands of I/O queues [NVMe 1.4, 6].
 
-use super::Nvme;
+use dcs_nvme::command::{ALL_NAMESPACES, Blocks, Command, nvm};
+
 use super::namespace::Namespace;
-use super::spec::{Command, Status, io};
 use super::task::{Direction, Outcome, Task};
+use super::{Nvme, status};
 
 impl Nvme {
     fn namespace(&self, nsid: u32) -> Option<&Namespace> {
@@ -13,31 +14,32 @@ impl Nvme {
 
     /// The first look at a command: whether it can be done, and what has to move.
     pub(super) fn io(&mut self, command: &Command) -> Outcome {
-        let everywhere = command.opcode == io::FLUSH && command.nsid == u32::MAX;
-        let namespace = self.namespace(command.nsid);
+        let everywhere = command.opcode == nvm::FLUSH && command.namespace == ALL_NAMESPACES;
+        let namespace = self.namespace(command.namespace);
         match command.opcode {
-            io::FLUSH if everywhere || namespace.is_some() => Outcome::Media(self.config.media.flush),
-            io::FLUSH | io::READ | io::WRITE | io::WRITE_ZEROES => match namespace {
-                None => Status::INVALID_NAMESPACE.into(),
+            nvm::FLUSH if everywhere || namespace.is_some() => Outcome::Media(self.config.media.flush),
+            nvm::FLUSH | nvm::READ | nvm::WRITE | nvm::WRITE_ZEROES => match namespace {
+                None => status::INVALID_NAMESPACE.into(),
                 Some(namespace) => self.blocks(command, namespace),
             },
-            _ => Status::INVALID_OPCODE.into(),
+            _ => status::INVALID_OPCODE.into(),
         }
     }
 
     fn blocks(&self, command: &Command, namespace: &Namespace) -> Outcome {
-        let length = command.blocks() << namespace.shift();
-        let moves = command.opcode != io::WRITE_ZEROES;
+        let blocks = Blocks::from_words(&command.words);
+        let length = u64::from(blocks.count) << namespace.shift();
+        let moves = command.opcode != nvm::WRITE_ZEROES;
         if moves && self.config.mdts > 0 && length > 4096 << self.config.mdts {
-            return Status::INVALID_FIELD.into();
+            return status::INVALID_FIELD.into();
         }
-        let end = command.lba().checked_add(command.blocks());
+        let end = blocks.first.checked_add(blocks.count.into());
         if end.is_none_or(|end| end > namespace.blocks()) {
-            return Status::LBA_OUT_OF_RANGE.into();
+            return status::LBA_OUT_OF_RANGE.into();
         }
         match command.opcode {
-            io::READ => Outcome::Transfer(Direction::ToHost, length),
-            io::WRITE => Outcome::Transfer(Direction::FromHost, length),
+            nvm::READ => Outcome::Transfer(Direction::ToHost, length),
+            nvm::WRITE => Outcome::Transfer(Direction::FromHost, length),
             _ => Outcome::Media(self.config.media.write),
         }
     }
@@ -45,22 +47,22 @@ impl Nvme {
     /// The medium does what the command says.
     pub(super) fn execute(&mut self, task: &mut Task) {
         let command = &task.command;
-        let (nsid, blocks) = (command.nsid, command.blocks());
-        if command.opcode == io::FLUSH {
+        let (nsid, blocks) = (command.namespace, Blocks::from_words(&command.words));
+        if command.opcode == nvm::FLUSH {
             self.counts.flushes += 1;
             return self.flush(nsid);
         }
         // FUA, or no cache.
-        let durable = command.dword(12) & 1 << 30 != 0 || !self.caches();
+        let durable = blocks.durable || !self.caches();
         let namespace = &self.config.namespaces[nsid as usize - 1];
-        let offset = command.lba() << namespace.shift();
+        let (offset, blocks) = (blocks.first << namespace.shift(), u64::from(blocks.count));
         match command.opcode {
-            io::READ => {
+            nvm::READ => {
                 namespace.load(offset, &mut task.data);
                 self.counts.reads += 1;
                 self.counts.blocks_read += blocks;
             }
-            io::WRITE => {
+            nvm::WRITE => {
                 task.corrupt();
                 namespace.write(offset, &task.data, durable);
                 self.counts.writes += 1;
@@ -76,7 +78,7 @@ impl Nvme {
     /// Makes a namespace's content durable, or, with the broadcast identifier, all namespaces'.
     pub(super) fn flush(&self, nsid: u32) {
         for (number, namespace) in (1..).zip(&self.config.namespaces) {
-            if nsid == u32::MAX || nsid == number {
+            if nsid == ALL_NAMESPACES || nsid == number {
                 namespace.flush();
             }
         }

@@ -10,16 +10,15 @@ mod namespace;
 mod pointer;
 mod queue;
 mod registers;
+pub mod status;
 mod task;
-
-#[allow(missing_docs, reason = "the specification's names")]
-pub mod spec;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use dcs_drivers::bus::{BusError, Window};
 
+pub use dcs_nvme::identify::Sgl;
 pub use namespace::{Media, Namespace};
 pub use pointer::{Next, Segment, Walk};
 
@@ -28,17 +27,6 @@ use crate::memory::Memory;
 use queue::{CompletionQueue, Posted, SubmissionQueue};
 use registers::Registers;
 use task::Task;
-
-/// What SGLs the controller takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sgl {
-    /// None: PRP lists alone.
-    No,
-    /// Any address and length.
-    Bytes,
-    /// Addresses and lengths that are multiples of four.
-    Dwords,
-}
 
 /// What a controller is like.
 #[derive(Clone)]
@@ -376,8 +364,8 @@ impl Nvme {
             }
             Wait::Held { completion, mut posted } => {
                 // Heads never go back from one completion to the next.
-                if let Some(submission) = self.submission.get(&posted.entry.queue) {
-                    posted.entry.head = submission.head as u16;
+                if let Some(submission) = self.submission.get(&posted.entry.submission_queue) {
+                    posted.entry.submission_head = submission.head as u16;
                 }
                 self.post(completion, posted, cx);
             }

@@ -1,6 +1,9 @@
 //! Where a command's data lie: walks PRP lists and SGLs. It reads nothing itself: it says what to fetch, and is given it.
 
-use super::spec::{Command, Status};
+use dcs_nvme::Status;
+use dcs_nvme::sgl::{self, Descriptor, SIZE};
+
+use super::status;
 
 /// Bytes at a bus address. Without one they are dropped: an SGL's bit bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +48,11 @@ enum Kind {
 const LONGEST: usize = 1 << 16;
 
 impl Walk {
-    /// Along the PRP entries of a command [NVMe 1.4, 4.3]. `length` in bytes, the page size of CC.MPS.
-    pub fn prp(command: &Command, length: u64, page: u64) -> Result<(Walk, Next), Status> {
+    /// Along both PRP entries of a command [NVMe 1.4, 4.3]. `length` in bytes, the page size of CC.MPS.
+    pub fn prp((first, second): (u64, u64), length: u64, page: u64) -> Result<(Walk, Next), Status> {
         let mut walk = Walk { kind: Kind::Prp { page }, found: Vec::new(), left: length, fetched: 0 };
-        let (first, second) = (command.prp1(), command.prp2());
         if first % 4 != 0 {
-            return Err(Status::PRP_OFFSET_INVALID);
+            return Err(status::INVALID_PRP_OFFSET);
         }
         walk.add(Some(first), page - first % page)?;
         let next = match walk.left {
@@ -59,18 +61,18 @@ impl Walk {
                 walk.whole_page(second, page)?;
                 walk.done()
             }
-            _ if second % 8 != 0 => return Err(Status::PRP_OFFSET_INVALID),
+            _ if second % 8 != 0 => return Err(status::INVALID_PRP_OFFSET),
             _ => walk.fetch_list(second, page),
         };
         Ok((walk, next))
     }
 
-    /// Along the SGL of a command [NVMe 1.4, 4.4]. `write`: data go to the device. `dword`: addresses and lengths
+    /// Along the SGL that begins with `first` [NVMe 1.4, 4.4]. `write`: data go to the device. `dword`: addresses and lengths
     /// must be multiples of four.
-    pub fn sgl(command: &Command, length: u64, write: bool, dword: bool) -> Result<(Walk, Next), Status> {
+    pub fn sgl(first: Descriptor, length: u64, write: bool, dword: bool) -> Result<(Walk, Next), Status> {
         let kind = Kind::Sgl { last: true, write, dword };
         let mut walk = Walk { kind, found: Vec::new(), left: length, fetched: 0 };
-        let next = match walk.descriptor(&command.data, true)? {
+        let next = match walk.descriptor(first, true)? {
             Some(fetch) => fetch,
             None => walk.finish()?,
         };
@@ -92,7 +94,7 @@ impl Walk {
             return Ok(());
         }
         if self.found.len() == LONGEST {
-            return Err(Status::INVALID_SGL_COUNT);
+            return Err(status::INVALID_SGL_COUNT);
         }
         self.left -= length;
         match (self.found.last_mut(), address) {
@@ -113,7 +115,7 @@ impl Walk {
 
     fn whole_page(&mut self, entry: u64, page: u64) -> Result<(), Status> {
         if !entry.is_multiple_of(page) {
-            return Err(Status::PRP_OFFSET_INVALID);
+            return Err(status::INVALID_PRP_OFFSET);
         }
         self.add(Some(entry), page)
     }
@@ -132,7 +134,7 @@ impl Walk {
         for (i, entry) in entries.enumerate() {
             if goes_on && i as u64 == count - 1 {
                 if entry % page != 0 {
-                    return Err(Status::PRP_OFFSET_INVALID);
+                    return Err(status::INVALID_PRP_OFFSET);
                 }
                 return Ok(self.fetch_list(entry, page));
             }
@@ -143,54 +145,54 @@ impl Walk {
 
     fn finish(&mut self) -> Result<Next, Status> {
         if self.left > 0 {
-            return Err(Status::SGL_LENGTH_INVALID);
+            return Err(status::INVALID_SGL_LENGTH);
         }
         Ok(self.done())
     }
 
     /// One SGL descriptor. A segment to fetch comes back if it names one, which only the `last` of a segment may.
-    fn descriptor(&mut self, bytes: &[u8], last: bool) -> Result<Option<Next>, Status> {
+    fn descriptor(&mut self, one: Descriptor, last: bool) -> Result<Option<Next>, Status> {
         let Kind::Sgl { write, dword, .. } = self.kind else { unreachable!("an SGL") };
-        let address = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-        let length = u64::from(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")));
-        let (kind, subtype) = (bytes[15] >> 4, bytes[15] & 15);
-        if subtype != 0 {
-            return Err(Status::SGL_TYPE_INVALID);
+        let (address, length) = (one.address, u64::from(one.length));
+        if one.subtype != 0 {
+            return Err(status::INVALID_SGL_TYPE);
         }
         if dword && (address % 4 != 0 || length % 4 != 0) {
-            return Err(Status::INVALID_FIELD);
+            return Err(status::INVALID_FIELD);
         }
-        match kind {
+        match one.kind {
             // A bit bucket takes nothing from the host [NVMe 1.4, 4.4.1].
-            1 if write => Ok(None),
-            0 | 1 if length > self.left => Err(Status::SGL_LENGTH_INVALID),
-            0 => self.add(Some(address), length).map(|()| None),
-            1 => self.add(None, length).map(|()| None),
-            2 | 3 if !last || length == 0 || length % 16 != 0 => Err(Status::INVALID_SGL_SEGMENT),
-            2 | 3 => {
-                self.fetched += (length / 16) as usize;
+            sgl::BIT_BUCKET if write => Ok(None),
+            sgl::DATA_BLOCK | sgl::BIT_BUCKET if length > self.left => Err(status::INVALID_SGL_LENGTH),
+            sgl::DATA_BLOCK => self.add(Some(address), length).map(|()| None),
+            sgl::BIT_BUCKET => self.add(None, length).map(|()| None),
+            sgl::SEGMENT | sgl::LAST_SEGMENT if !last || length == 0 || length % SIZE as u64 != 0 => {
+                Err(status::INVALID_SGL_SEGMENT)
+            }
+            sgl::SEGMENT | sgl::LAST_SEGMENT => {
+                self.fetched += length as usize / SIZE;
                 if self.fetched > LONGEST {
-                    return Err(Status::INVALID_SGL_COUNT);
+                    return Err(status::INVALID_SGL_COUNT);
                 }
-                self.kind = Kind::Sgl { last: kind == 3, write, dword };
+                self.kind = Kind::Sgl { last: one.kind == sgl::LAST_SEGMENT, write, dword };
                 Ok(Some(Next::Fetch { address, length }))
             }
-            _ => Err(Status::SGL_TYPE_INVALID),
+            _ => Err(status::INVALID_SGL_TYPE),
         }
     }
 
     fn feed_segment(&mut self, bytes: &[u8]) -> Result<Next, Status> {
         let Kind::Sgl { last: final_segment, .. } = self.kind else { unreachable!("an SGL") };
-        let count = bytes.len() / 16;
-        for (i, descriptor) in bytes.chunks_exact(16).enumerate() {
+        let count = bytes.len() / SIZE;
+        for (i, one) in bytes.chunks_exact(SIZE).map(Descriptor::from_bytes).enumerate() {
             let may_lead_on = !final_segment && i + 1 == count;
-            if let Some(next) = self.descriptor(descriptor, may_lead_on)? {
+            if let Some(next) = self.descriptor(one, may_lead_on)? {
                 return Ok(next);
             }
         }
         // A segment that is not the last one ends in a descriptor of the next one.
         if !final_segment {
-            return Err(Status::INVALID_SGL_COUNT);
+            return Err(status::INVALID_SGL_COUNT);
         }
         self.finish()
     }

@@ -2,7 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::spec::{CQE, Completion, SQE};
+use dcs_nvme::{Completion, command, completion};
+
+/// Bytes of a submission queue entry.
+pub(super) const SQE: u64 = command::SIZE as u64;
+/// Bytes of a completion queue entry.
+pub(super) const CQE: u64 = completion::SIZE as u64;
 
 /// A submission queue: entries from `head` up to `tail` have yet to be fetched.
 #[derive(Debug)]

@@ -1,153 +1,167 @@
 //! The controller's registers and doorbells [NVMe 1.4, 3.1].
 
 use dcs_drivers::bus::Window;
+use dcs_nvme::register::{
+    ACQ, AQA, ASQ, CAP, CC, CMBLOC, CMBMSC, CMBSZ, CSTS, DOORBELLS, INTMC, INTMS, PMRCAP, PMRCTL, PMRMSCL,
+    PMRMSCU, PMRSTS, Shutdown, ShutdownRequest, VS,
+};
+use dcs_nvme::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus, cmb, pmr};
 
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::{Config, Nvme, Wait};
 use crate::device::Context;
 
-const CAP: u64 = 0x00;
-const VS: u64 = 0x08;
-const INTMS: u64 = 0x0c;
-const INTMC: u64 = 0x10;
-const CC: u64 = 0x14;
-const CSTS: u64 = 0x1c;
-const AQA: u64 = 0x24;
-const ASQ: u64 = 0x28;
-const ACQ: u64 = 0x30;
-const CMBLOC: u64 = 0x38;
-const CMBSZ: u64 = 0x3c;
-const CMBMSC: u64 = 0x50;
-const PMRCAP: u64 = 0xe00;
-const PMRCTL: u64 = 0xe04;
-const PMRSTS: u64 = 0xe08;
-const PMRMSCL: u64 = 0xe14;
-const PMRMSCU: u64 = 0xe18;
-const DOORBELLS: u64 = 0x1000;
-
 /// 1.4.0.
 pub(super) const VERSION: u32 = 0x0001_0400;
 
 /// Pages up to so many times 4096 bytes, times two: CAP.MPSMAX.
-const LARGEST_PAGE: u32 = 4;
+const LARGEST_PAGE: u8 = 4;
 
 /// The persistent memory region's.
 #[derive(Debug)]
 struct Pmr {
     bytes: u64,
-    capabilities: u32,
-    control: u32,
+    capabilities: pmr::Capabilities,
+    control: pmr::Control,
     ready: bool,
-    /// PMRMSCU and PMRMSCL.
+    /// PMRMSCU and PMRMSCL, as they were written.
     space: u64,
     /// The host named addresses that cannot be.
     refused: bool,
 }
 
-const READY: u32 = 1;
-const FATAL: u32 = 1 << 1;
-const SHUTTING: u32 = 1 << 2;
-const SHUT: u32 = 2 << 2;
-
 #[derive(Debug)]
 pub(super) struct Registers {
-    cap: u64,
+    cap: Capabilities,
     mask: u32,
+    /// CC, as it was written.
     cc: u32,
-    csts: u32,
-    aqa: u32,
+    csts: ControllerStatus,
+    aqa: AdminQueueSizes,
     asq: u64,
     acq: u64,
-    cmb_size: u32,
+    cmb_size: cmb::Size,
+    /// CMBMSC, as it was written.
     cmb_control: u64,
     pmr: Option<Pmr>,
     /// CC as it was when the controller was enabled: what is under way goes by it.
-    enabled_by: u32,
+    enabled_by: Configuration,
 }
 
 impl Registers {
     pub(super) fn new(config: &Config) -> Registers {
         // In units of 500 ms, rounded up.
         let timeout = (config.ready.as_millis() as u64).div_ceil(500).clamp(1, 255);
-        let cap = u64::from(config.entries - 1)
-            | 1 << 16
-            | timeout << 24
-            | u64::from(config.stride) << 32
-            | 1 << 37
-            | u64::from(LARGEST_PAGE) << 52
-            | u64::from(config.pmr > 0) << 56
-            | u64::from(config.cmb > 0) << 57;
-        // In units of 4 KiB; submission and completion queues, lists, and data both ways may lie in it.
-        let cmb_size = (config.cmb / 4096) as u32;
-        let cmb_size = if cmb_size > 0 { cmb_size << 12 | 0x1f } else { 0 };
-        // Data both ways, BAR 4, and the host says where it is.
-        let capabilities = 1 << 24 | (timeout as u32) << 16 | 4 << 5 | 3 << 3;
+        let cap = Capabilities {
+            max_entries: config.entries,
+            contiguous: true,
+            timeout: timeout as u8,
+            stride: config.stride,
+            nvm_commands: true,
+            page_shift_max: 12 + LARGEST_PAGE,
+            pmr: config.pmr > 0,
+            cmb: config.cmb > 0,
+            ..Capabilities::default()
+        };
+        // Everything may lie in it.
+        let there = config.cmb > 0;
+        let cmb_size = cmb::Size {
+            submission_queues: there,
+            completion_queues: there,
+            lists: there,
+            read_data: there,
+            write_data: there,
+            granularity: 0,
+            units: (config.cmb / 4096) as u32,
+        };
+        // The host says where it is.
+        let capabilities = pmr::Capabilities {
+            read_data: true,
+            write_data: true,
+            bar: 4,
+            timeout_unit: 0,
+            timeout: timeout as u8,
+            space: true,
+        };
         let pmr = (config.pmr > 0).then_some(Pmr {
             bytes: config.pmr,
             capabilities,
-            control: 0,
+            control: pmr::Control::default(),
             ready: false,
             space: 0,
             refused: false,
         });
-        let (mask, cc, csts, aqa, asq, acq, cmb_control, enabled_by) = (0, 0, 0, 0, 0, 0, 0, 0);
-        Registers { cap, mask, cc, csts, aqa, asq, acq, cmb_size, cmb_control, pmr, enabled_by }
+        Registers {
+            cap,
+            mask: 0,
+            cc: 0,
+            csts: ControllerStatus::default(),
+            aqa: AdminQueueSizes::from_bits(0),
+            asq: 0,
+            acq: 0,
+            cmb_size,
+            cmb_control: 0,
+            pmr,
+            enabled_by: Configuration::default(),
+        }
     }
 
     pub(super) fn ready(&self) -> bool {
-        self.csts & READY != 0
+        self.csts.ready
     }
 
     pub(super) fn failed(&self) -> bool {
-        self.csts & FATAL != 0
+        self.csts.fatal
     }
 
     pub(super) fn fail(&mut self) {
-        self.csts |= FATAL;
+        self.csts.fatal = true;
     }
 
     pub(super) fn shut_down(&mut self) {
-        self.csts = self.csts & !(3 << 2) | SHUT;
+        self.csts.shutdown = Shutdown::Complete;
+    }
+
+    fn configuration(&self) -> Configuration {
+        Configuration::from_bits(self.cc)
     }
 
     pub(super) fn enabled(&self) -> bool {
-        self.cc & 1 != 0
+        self.configuration().enabled
     }
 
     /// Bytes of a page of memory: CC.MPS.
     pub(super) fn page(&self) -> u64 {
-        4096 << ((self.enabled_by >> 7) & 15)
+        self.enabled_by.page_bytes()
     }
 
     /// Whether CC names the entry sizes that I/O queues have.
     pub(super) fn entry_sizes(&self) -> bool {
-        (self.enabled_by >> 16) & 0xff == 0x46
+        self.enabled_by.has_entry_sizes()
     }
 
     /// Whether what CC and the admin queue's registers say can be enabled.
     fn sensible(&self) -> bool {
-        let command_set = (self.cc >> 4) & 7;
-        let page = (self.cc >> 7) & 15;
-        let arbitration = (self.cc >> 11) & 7;
-        let sizes = [self.aqa & 0xfff, (self.aqa >> 16) & 0xfff];
-        let bases = [self.asq, self.acq];
-        command_set == 0
-            && page <= LARGEST_PAGE
-            && arbitration == 0
-            && sizes.iter().all(|size| *size >= 1)
-            && bases.iter().all(|base| base.trailing_zeros() >= 12 + page)
+        let wanted = self.configuration();
+        let sizes = [self.aqa.submissions, self.aqa.completions];
+        wanted.command_set == 0
+            && wanted.page <= LARGEST_PAGE
+            && wanted.arbitration == 0
+            && sizes.iter().all(|size| *size >= 2)
+            && [self.asq, self.acq].iter().all(|base| base.is_multiple_of(wanted.page_bytes()))
     }
 
     /// Where the controller memory buffer is for the controller's own addresses: where the host says (CMBMSC.CBA), once it has.
     pub(super) fn cmb_window(&self, length: u64) -> Option<Window> {
-        let enabled = self.cmb_control & 3 == 3;
-        enabled.then_some(Window { address: self.cmb_control & !0xfff, length })
+        let control = cmb::Control::from_bits(self.cmb_control);
+        (control.registers && control.space).then_some(Window { address: control.base, length })
     }
 
     /// The same for the persistent memory region.
     pub(super) fn pmr_window(&self) -> Option<Window> {
-        let pmr = self.pmr.as_ref().filter(|pmr| pmr.ready && !pmr.refused && pmr.space & 2 != 0)?;
-        Some(Window { address: pmr.space & !0xfff, length: pmr.bytes })
+        let pmr = self.pmr.as_ref().filter(|pmr| pmr.ready && !pmr.refused)?;
+        let space = pmr::Space::from_bits(pmr.space);
+        space.enabled.then_some(Window { address: space.base, length: pmr.bytes })
     }
 
     /// Whether its BAR answers.
@@ -157,16 +171,16 @@ impl Registers {
 
     pub(super) fn pmr_is_ready(&mut self) {
         if let Some(pmr) = &mut self.pmr {
-            pmr.ready = pmr.control & 1 != 0;
+            pmr.ready = pmr.control.enabled;
         }
     }
 
     /// PMRCTL is written. True where the region is to become ready.
     fn switch_pmr(&mut self, value: u32) -> bool {
         let Some(pmr) = &mut self.pmr else { return false };
-        let before = std::mem::replace(&mut pmr.control, value & 1);
-        pmr.ready &= pmr.control != 0;
-        before < pmr.control
+        let before = std::mem::replace(&mut pmr.control, pmr::Control::from_bits(value));
+        pmr.ready &= pmr.control.enabled;
+        pmr.control.enabled && !before.enabled
     }
 
     /// Half of where it is is written. The lower half counts.
@@ -176,16 +190,19 @@ impl Registers {
             pmr.space = pmr.space & 0xffff_ffff | u64::from(value) << 32;
         } else {
             pmr.space = pmr.space & !0xffff_ffff | u64::from(value);
-            pmr.refused = (pmr.space & !0xfff).checked_add(pmr.bytes).is_none();
+            pmr.refused = pmr::Space::from_bits(pmr.space).base.checked_add(pmr.bytes).is_none();
         }
     }
 
     fn get_pmr(&self, offset: u64) -> u32 {
         let Some(pmr) = &self.pmr else { return 0 };
         match offset {
-            PMRCAP => pmr.capabilities,
-            PMRCTL => pmr.control,
-            PMRSTS => u32::from(!pmr.ready) << 8 | u32::from(pmr.refused) << 12,
+            PMRCAP => pmr.capabilities.bits(),
+            PMRCTL => pmr.control.bits(),
+            PMRSTS => {
+                let (not_ready, address_invalid) = (!pmr.ready, pmr.refused);
+                pmr::Status { not_ready, address_invalid, ..pmr::Status::default() }.bits()
+            }
             PMRMSCL => pmr.space as u32,
             PMRMSCU => (pmr.space >> 32) as u32,
             _ => 0,
@@ -194,9 +211,9 @@ impl Registers {
 
     fn get(&self, offset: u64) -> u32 {
         let half = |value: u64| (value >> (8 * (offset & 4))) as u32;
-        let shown = self.cmb_control & 1 != 0;
+        let shown = cmb::Control::from_bits(self.cmb_control).registers;
         match offset & !4 {
-            CAP => half(self.cap),
+            CAP => half(self.cap.bits()),
             ASQ => half(self.asq),
             ACQ => half(self.acq),
             CMBMSC => half(self.cmb_control),
@@ -204,11 +221,11 @@ impl Registers {
                 VS => VERSION,
                 INTMS | INTMC => self.mask,
                 CC => self.cc,
-                CSTS => self.csts,
-                AQA => self.aqa,
+                CSTS => self.csts.bits(),
+                AQA => self.aqa.bits(),
                 // The whole of BAR 1. Both read as zero until the host asks for them (CMBMSC.CRE).
-                CMBLOC if shown => 2,
-                CMBSZ if shown => self.cmb_size,
+                CMBLOC if shown => cmb::Location { bar: 2, offset: 0 }.bits(),
+                CMBSZ if shown => self.cmb_size.bits(),
                 _ => self.get_pmr(offset),
             },
         }
@@ -235,10 +252,10 @@ impl Nvme {
             INTMS => registers.mask |= value,
             INTMC => registers.mask &= !value,
             CC => self.write_cc(value, cx),
-            AQA if !registers.enabled() => registers.aqa = value & 0x0fff_0fff,
+            AQA if !registers.enabled() => registers.aqa = AdminQueueSizes::from_bits(value),
             _ if offset & !4 == ASQ && !registers.enabled() => set_half(&mut registers.asq, offset, value),
             _ if offset & !4 == ACQ && !registers.enabled() => set_half(&mut registers.acq, offset, value),
-            _ if offset & !4 == CMBMSC && registers.cmb_size > 0 => {
+            _ if offset & !4 == CMBMSC && registers.cmb_size.units > 0 => {
                 set_half(&mut registers.cmb_control, offset, value);
             }
             PMRCTL if registers.switch_pmr(value) => {
@@ -252,15 +269,16 @@ impl Nvme {
     }
 
     fn write_cc(&mut self, value: u32, cx: &mut Context<'_>) {
-        let before = std::mem::replace(&mut self.registers.cc, value);
-        let (was, is) = (before & 1 != 0, value & 1 != 0);
-        if was && !is {
+        let before = self.registers.configuration();
+        self.registers.cc = value;
+        let wanted = self.registers.configuration();
+        if before.enabled && !wanted.enabled {
             if self.hung != Some(true) {
                 let token = self.token(Wait::Disabled);
                 cx.after(self.config.reset, token);
             }
-        } else if !was && is && self.hung.is_none() {
-            self.registers.enabled_by = value;
+        } else if !before.enabled && wanted.enabled && self.hung.is_none() {
+            self.registers.enabled_by = wanted;
             if self.registers.sensible() {
                 let token = self.token(Wait::Ready);
                 cx.after(self.config.ready, token);
@@ -268,9 +286,9 @@ impl Nvme {
                 self.registers.fail();
             }
         }
-        let shutdown = |cc: u32| (cc >> 14) & 3 != 0;
-        if shutdown(value) && !shutdown(before) && self.hung.is_none() {
-            self.registers.csts = self.registers.csts & !(3 << 2) | SHUTTING;
+        let asked = |cc: Configuration| cc.shutdown != ShutdownRequest::None;
+        if asked(wanted) && !asked(before) && self.hung.is_none() {
+            self.registers.csts.shutdown = Shutdown::Occurring;
             let token = self.token(Wait::Shutdown);
             cx.after(self.config.shutdown, token);
         }
@@ -280,7 +298,7 @@ impl Nvme {
     pub(super) fn disabled(&mut self) {
         self.hung = None;
         self.clear();
-        self.registers.csts = 0;
+        self.registers.csts = ControllerStatus::default();
         if self.registers.enabled() {
             // Enabled before it was disabled, which the host must not do [NVMe 1.4, 3.1.5].
             self.registers.fail();
@@ -289,17 +307,17 @@ impl Nvme {
 
     pub(super) fn become_ready(&mut self) {
         let registers = &mut self.registers;
-        registers.csts |= READY;
-        let size = |shift: u32| ((registers.aqa >> shift) & 0xfff) + 1;
-        self.submission.insert(0, SubmissionQueue::new(registers.asq, size(0), 0));
-        self.completion.insert(0, CompletionQueue::new(registers.acq, size(16), Some(0)));
+        registers.csts.ready = true;
+        let AdminQueueSizes { submissions, completions } = registers.aqa;
+        self.submission.insert(0, SubmissionQueue::new(registers.asq, submissions.into(), 0));
+        self.completion.insert(0, CompletionQueue::new(registers.acq, completions.into(), Some(0)));
     }
 
     fn doorbell(&mut self, offset: u64, value: u32, cx: &mut Context<'_>) {
         if !self.running() || !self.registers.enabled() {
             return;
         }
-        let distance = 4 << self.config.stride;
+        let distance = self.registers.cap.doorbell_stride();
         let number = offset / distance;
         if !offset.is_multiple_of(distance) || number / 2 > u64::from(u16::MAX) {
             return;

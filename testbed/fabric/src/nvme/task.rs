@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use dcs_drivers::bus::BusError;
+use dcs_nvme::command::{self, Blocks, nvm};
+use dcs_nvme::{Command, Completion, DataPointer, Status};
 
 use super::pointer::{Next, Segment, Walk};
-use super::queue::Posted;
-use super::spec::{Command, Completion, SQE, Status, io};
-use super::{Nvme, Sgl, Wait};
+use super::queue::{Posted, SQE};
+use super::{Nvme, Sgl, Wait, status};
 use crate::device::Context;
 use crate::fault::{Fault, Operation};
 
@@ -87,8 +88,9 @@ impl Nvme {
         let Some(held) = self.submission.get_mut(&queue) else { return };
         let Ok(data) = data else { return self.fatal() };
         held.fetched(count);
-        for entry in data.chunks_exact(SQE as usize) {
-            self.begin(queue, Command::parse(entry), cx);
+        let (entries, _) = data.as_chunks::<{ command::SIZE }>();
+        for entry in entries {
+            self.begin(queue, Command::from_bytes(entry), cx);
         }
         self.pump(cx);
     }
@@ -99,8 +101,9 @@ impl Nvme {
         }
         self.counts.commands += 1;
         let blocks = match command.opcode {
-            io::READ | io::WRITE | io::WRITE_ZEROES if queue != 0 => {
-                command.lba()..command.lba().saturating_add(command.blocks())
+            nvm::READ | nvm::WRITE | nvm::WRITE_ZEROES if queue != 0 => {
+                let Blocks { first, count, .. } = Blocks::from_words(&command.words);
+                first..first.saturating_add(count.into())
             }
             _ => 0..0,
         };
@@ -134,10 +137,10 @@ impl Nvme {
 
     pub(super) fn started(&mut self, task: u64, cx: &mut Context<'_>) {
         let Some(held) = self.tasks.get(&task) else { return };
-        let (queue, command) = (held.queue, held.command.clone());
+        let (queue, command) = (held.queue, held.command);
         let outcome = match held.fault {
             Some(Fault::BadStatus(status)) => Outcome::Done(Status(status), 0),
-            _ if command.fuse != 0 => Status::INVALID_FIELD.into(),
+            _ if command.fused != 0 => status::INVALID_FIELD.into(),
             _ if queue == 0 => self.admin(task, &command, cx),
             _ => self.io(&command),
         };
@@ -162,13 +165,15 @@ impl Nvme {
             held.data = vec![0; length as usize];
         }
         let admin = held.queue == 0;
-        let dword = self.config.sgl == Sgl::Dwords;
-        let begun = match held.command.psdt {
-            0 => Walk::prp(&held.command, length, page),
-            1 | 2 if !admin && self.config.sgl != Sgl::No => {
-                Walk::sgl(&held.command, length, direction == Direction::FromHost, dword)
+        let dword = self.config.sgl == Sgl::DoubleWords;
+        let begun = match held.command.data {
+            DataPointer::Prp(first, second) => Walk::prp((first, second), length, page),
+            DataPointer::Sgl(first) | DataPointer::SglWithMetadata(first)
+                if !admin && self.config.sgl != Sgl::No =>
+            {
+                Walk::sgl(first, length, direction == Direction::FromHost, dword)
             }
-            _ => Err(Status::INVALID_FIELD),
+            _ => Err(status::INVALID_FIELD),
         };
         match begun {
             Ok((walk, next)) => {
@@ -299,7 +304,7 @@ impl Nvme {
     /// Completes a command.
     pub(super) fn finish(&mut self, task: u64, status: Status, result: u32, cx: &mut Context<'_>) {
         let Some(held) = self.tasks.remove(&task) else { return };
-        if status.0 & 0x7ff != 0 {
+        if !status.is_success() {
             self.record(&held, status);
         }
         self.complete(held.queue, held.command.cid, status, result, held.fault, cx);
@@ -318,11 +323,18 @@ impl Nvme {
     ) {
         let Some(submission) = self.submission.get(&queue) else { return };
         let completion = submission.completion;
-        let mut entry = Completion { result, queue, head: submission.head as u16, cid, status };
+        let mut entry = Completion {
+            result,
+            submission_head: submission.head as u16,
+            submission_queue: queue,
+            cid,
+            phase: false,
+            status,
+        };
         match fault {
             Some(Fault::WrongCid(xor)) => entry.cid ^= xor,
-            Some(Fault::WrongQueue(xor)) => entry.queue ^= xor,
-            Some(Fault::WrongHead(more)) => entry.head = entry.head.wrapping_add(more),
+            Some(Fault::WrongQueue(xor)) => entry.submission_queue ^= xor,
+            Some(Fault::WrongHead(more)) => entry.submission_head = entry.submission_head.wrapping_add(more),
             Some(Fault::FalseStatus(status)) => entry.status = Status(status),
             _ => {}
         }
@@ -354,7 +366,8 @@ impl Nvme {
         let vector = queue.vector;
         let mut written = Vec::new();
         while let Some((address, phase, posted)) = queue.next() {
-            written.push((address, posted.entry.emit(phase != posted.wrong_phase)));
+            let entry = Completion { phase: phase != posted.wrong_phase, ..posted.entry };
+            written.push((address, entry.bytes()));
         }
         let any = !written.is_empty();
         for (address, entry) in written {

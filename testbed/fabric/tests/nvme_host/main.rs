@@ -45,7 +45,7 @@ fn random_requests_on_every_kind_of_controller() {
         (nvme::Config { sgl: nvme::Sgl::Bytes, ..nvme::Config::default() }, |config| {
             config.sgl = SglUse::Preferred
         }),
-        (nvme::Config { sgl: nvme::Sgl::Dwords, cache: false, ..nvme::Config::default() }, |config| {
+        (nvme::Config { sgl: nvme::Sgl::DoubleWords, cache: false, ..nvme::Config::default() }, |config| {
             config.depth = 5
         }),
         (
