@@ -15,6 +15,7 @@ use dcs_drivers::nic;
 use dcs_drivers::nvme::{self, State};
 use dcs_drivers::ssd::Ssd;
 use dcs_engine::{Event, QueueConfig, QueueId};
+use dcs_nvme::command::{Abort, CreateCompletionQueue, CreateSubmissionQueue};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -248,39 +249,50 @@ impl Card {
     }
 
     /// The ring that a Create command names.
-    fn new_ring(&self, entry: &AdminEntry, bytes: u64, access: Access) -> Result<(u16, Ring), Status> {
-        let (number, depth) = (entry.words[0] as u16, (entry.words[0] >> 16) + 1);
+    fn new_ring(
+        &self,
+        base: u64,
+        (number, depth, contiguous): (u16, u32, bool),
+        bytes: u64,
+        access: Access,
+    ) -> Result<Ring, Status> {
         let known = number >= 1 && usize::from(number) <= self.pairs.len();
-        if !known || !(2..=DEPTH_MAX).contains(&depth) || entry.words[1] & 1 == 0 {
+        if !known || !(2..=DEPTH_MAX).contains(&depth) || !contiguous {
             return Err(Status::InvalidField);
         }
-        let ring = Ring { base: entry.data_address, depth: depth as u16 };
+        let ring = Ring { base, depth: depth as u16 };
         let aligned = ring.base.is_multiple_of(4096);
         if !aligned || !self.handles.any_allows(ring.window(bytes), access) {
             return Err(Status::DataTransferError);
         }
-        Ok((number, ring))
+        Ok(ring)
     }
 
     fn create_completions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
-        let (number, ring) = self.new_ring(entry, COMPLETION, Access::Write)?;
+        let wanted = CreateCompletionQueue::from_words(&entry.words);
+        let CreateCompletionQueue { queue: number, entries, contiguous, interrupts, vector } = wanted;
+        let shape = (number, entries, contiguous);
+        let ring = self.new_ring(entry.data_address, shape, COMPLETION, Access::Write)?;
         let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
         let taken = admin.created.iter().any(|(other, _)| *other == number);
         if taken || self.pairs[number as usize - 1].is_some() {
             return Err(Status::InvalidField);
         }
-        let vector = (entry.words[1] & 2 != 0).then_some((entry.words[1] >> 16) as u16);
+        let vector = interrupts.then_some(vector);
         admin.created.push((number, CompletionQueue { ring, vector }));
         Ok(())
     }
 
     fn create_submissions(&mut self, entry: &AdminEntry) -> Result<(), Status> {
-        let (number, ring) = self.new_ring(entry, SUBMISSION, Access::Read)?;
+        let wanted = CreateSubmissionQueue::from_words(&entry.words);
+        let CreateSubmissionQueue { queue: number, entries, contiguous, completion_queue, .. } = wanted;
+        let shape = (number, entries, contiguous);
+        let ring = self.new_ring(entry.data_address, shape, SUBMISSION, Access::Read)?;
         let admin = self.admin.as_mut().ok_or(Status::InternalError)?;
         let at = admin.created.iter().position(|(other, _)| *other == number);
         let completions = at.map(|at| admin.created[at].1).ok_or(Status::InvalidField)?;
         // The engine's rings are pairs of one size.
-        if (entry.words[1] >> 16) as u16 != number || completions.ring.depth != ring.depth {
+        if completion_queue != number || completions.ring.depth != ring.depth {
             return Err(Status::InvalidField);
         }
         let (tenant, depth) = (entry.words[2] as u16, ring.depth);
@@ -329,7 +341,7 @@ impl Card {
     }
 
     fn abort(&mut self, entry: &AdminEntry) -> Result<(), Status> {
-        let (number, cid) = (entry.words[0] as u16, (entry.words[0] >> 16) as u16);
+        let Abort { submission_queue: number, cid } = Abort::from_words(&entry.words);
         let pair = self.pairs.get(usize::from(number).wrapping_sub(1)).and_then(Option::as_ref);
         let queue = pair.ok_or(Status::InvalidField)?.id;
         self.handle(Event::Abort { queue, cid });

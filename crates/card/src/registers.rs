@@ -5,25 +5,19 @@
 
 use crate::pci;
 use crate::wake::Wake;
-use dcs_abi::register::{DOORBELL_BASE, ENGINE_BLOCK};
+use dcs_abi::register as engine;
+use dcs_nvme::register::{
+    ACQ, AQA, ASQ, CAP, CC, CSTS, DOORBELLS, INTMC, INTMS, Shutdown, ShutdownRequest, VS,
+};
+use dcs_nvme::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Version 2.1.
 const VERSION: u32 = 0x0002_0100;
-/// 'DCS1'.
-const ENGINE_ID: u32 = 0x4443_5331;
-/// CAP: queues are contiguous (CQR); 10 s to become ready (TO, in 500 ms); the admin command set alone (CSS bit 7); pages of 4 KiB.
-const CAP: u64 = 1 << 16 | 20 << 24 | 1 << 44;
-/// CC.EN.
-const ENABLE: u32 = 1;
-/// CC with the only entry sizes, page size and arbitration that there are: IOSQES 6, IOCQES 4.
-const CONFIGURATION: u32 = 6 << 16 | 4 << 20;
-/// The bits of CC that have to be as in [`CONFIGURATION`]: IOCQES, IOSQES, AMS, MPS.
-const CONFIGURATION_MASK: u32 = 0x00ff_3f80;
-/// CSTS.RDY, CSTS.CFS, CSTS.SHST (complete).
-const READY: u32 = 1;
-const FATAL: u32 = 1 << 1;
-const SHUT_DOWN: u32 = 2 << 2;
+/// How long it may take to become ready, in units of 500 ms: 10 s.
+const TIMEOUT: u8 = 20;
+/// Bytes from one doorbell to the next.
+const STRIDE: u64 = 4;
 
 /// What a card tells of itself in its registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,9 +70,10 @@ pub struct Registers {
     facts: Facts,
     blocks_free: u32,
     scoreboard: u32,
+    /// CC, as it was written.
     cc: u32,
-    csts: u32,
-    aqa: u32,
+    csts: ControllerStatus,
+    aqa: AdminQueueSizes,
     asq: u64,
     acq: u64,
     /// Vectors that the host has masked (INTMS, INTMC), and those of them that are due: bit n is vector n.
@@ -92,7 +87,8 @@ impl Registers {
     /// Registers as they are after power on, with doorbells of so many queues, the admin queue included.
     pub fn new(facts: Facts, queues: u16) -> Registers {
         let (blocks_free, wanted) = (facts.blocks, Wanted::default());
-        let (scoreboard, cc, csts, aqa, asq, acq, masked, pending) = Default::default();
+        let (csts, aqa) = (ControllerStatus::default(), AdminQueueSizes::from_bits(0));
+        let (scoreboard, cc, asq, acq, masked, pending) = Default::default();
         Registers { facts, blocks_free, scoreboard, cc, csts, aqa, asq, acq, masked, pending, wanted, queues }
     }
 
@@ -107,39 +103,52 @@ impl Registers {
     /// The register that a byte belongs to, and its value; 0 where there is none.
     fn value(&self, at: u64) -> (u64, u64) {
         let (quad, word) = (at & !7, at & !3);
-        let engine = ENGINE_BLOCK as u64;
         match quad {
-            0x00 => return (quad, CAP | u64::from(self.facts.depth.saturating_sub(1))),
-            0x28 => return (quad, self.asq),
-            0x30 => return (quad, self.acq),
-            _ if quad == engine + 0x20 => return (quad, self.facts.operators),
+            CAP => return (quad, self.capabilities().bits()),
+            ASQ => return (quad, self.asq),
+            ACQ => return (quad, self.acq),
+            _ if quad == engine::ENGINE_OPERATORS as u64 => return (quad, self.facts.operators),
             _ => {}
         }
         let value = match word {
-            0x08 => VERSION,
-            0x0c | 0x10 => self.masked,
-            0x14 => self.cc,
-            0x1c => self.csts,
-            0x24 => self.aqa,
-            _ if word < engine => 0,
-            _ => match word - engine {
-                0x00 => ENGINE_ID,
-                0x04 => dcs_abi::ABI_VERSION.into(),
-                0x08 => self.facts.block_size,
-                0x0c => self.facts.blocks,
-                0x10 => self.blocks_free,
-                0x14 => self.facts.commands,
-                0x18 => self.scoreboard,
+            VS => VERSION,
+            INTMS | INTMC => self.masked,
+            CC => self.cc,
+            CSTS => self.csts.bits(),
+            AQA => self.aqa.bits(),
+            _ => match word as usize {
+                engine::ENGINE_ID => engine::ENGINE_ID_VALUE,
+                engine::ENGINE_ABI => dcs_abi::ABI_VERSION.into(),
+                engine::ENGINE_BLOCK_SIZE => self.facts.block_size,
+                engine::ENGINE_BLOCKS => self.facts.blocks,
+                engine::ENGINE_BLOCKS_FREE => self.blocks_free,
+                engine::ENGINE_COMMANDS => self.facts.commands,
+                engine::ENGINE_SCOREBOARD => self.scoreboard,
                 _ => 0,
             },
         };
         (word, value.into())
     }
 
+    /// What CAP says: contiguous queues, the admin command set alone, pages of 4 KiB.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_entries: self.facts.depth.into(),
+            contiguous: true,
+            timeout: TIMEOUT,
+            admin_only: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn configuration(&self) -> Configuration {
+        Configuration::from_bits(self.cc)
+    }
+
     /// A store of 4 bytes, or 8 where the register has them; others are ignored, as are those to where nothing can be written.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         match (offset, bytes.len()) {
-            (0x28 | 0x30, 8) => {
+            (ASQ | ACQ, 8) => {
                 self.write(offset, &bytes[..4]);
                 self.write(offset + 4, &bytes[4..]);
             }
@@ -155,48 +164,50 @@ impl Registers {
         let low = |old: u64| old & !0xffff_ffff | u64::from(value);
         let high = |old: u64| old & 0xffff_ffff | u64::from(value) << 32;
         match offset {
-            0x0c => self.masked |= value,
-            0x10 => self.unmask(value),
-            0x14 => self.configure(value),
-            0x24 => self.aqa = value & 0x0fff_0fff,
-            0x28 => self.asq = low(self.asq) & !0xfff,
-            0x2c => self.asq = high(self.asq),
-            0x30 => self.acq = low(self.acq) & !0xfff,
-            0x34 => self.acq = high(self.acq),
-            _ if offset >= DOORBELL_BASE as u64 => self.ring((offset - DOORBELL_BASE as u64) / 4, value),
+            INTMS => self.masked |= value,
+            INTMC => self.unmask(value),
+            CC => self.configure(value),
+            AQA => self.aqa = AdminQueueSizes::from_bits(value),
+            ASQ => self.asq = low(self.asq) & !0xfff,
+            ACQ => self.acq = low(self.acq) & !0xfff,
+            _ if offset == ASQ + 4 => self.asq = high(self.asq),
+            _ if offset == ACQ + 4 => self.acq = high(self.acq),
+            _ if offset >= DOORBELLS => self.ring((offset - DOORBELLS) / STRIDE, value),
             _ => {}
         }
     }
 
     fn configure(&mut self, value: u32) {
-        let before = std::mem::replace(&mut self.cc, value);
-        if value & !before & ENABLE != 0 {
+        let before = self.configuration();
+        self.cc = value;
+        let wanted = self.configuration();
+        if wanted.enabled && !before.enabled {
             // Also what a shutdown left while it was off.
-            self.csts = 0;
+            self.csts = ControllerStatus::default();
         }
-        match (before & ENABLE, value & ENABLE) {
-            (1, 0) => self.stop(),
-            (0, 1) if value & CONFIGURATION_MASK != CONFIGURATION => self.csts |= FATAL,
-            (0, 1) => {
-                let depth = |field: u32| (field & 0xfff) as u16 + 1;
+        match (before.enabled, wanted.enabled) {
+            (true, false) => self.stop(),
+            (false, true) if !is_possible(wanted) => self.csts.fatal = true,
+            (false, true) => {
                 self.wanted.start = Some(AdminQueues {
                     submissions: self.asq,
-                    submission_depth: depth(self.aqa),
+                    submission_depth: self.aqa.submissions,
                     completions: self.acq,
-                    completion_depth: depth(self.aqa >> 16),
+                    completion_depth: self.aqa.completions,
                 });
             }
             _ => {}
         }
-        // CC.SHN: nothing of the card's outlives a shutdown that has to be waited for.
-        if value >> 14 & 3 != 0 {
-            self.csts |= SHUT_DOWN;
+        // Nothing of the card's outlives a shutdown that has to be waited for.
+        if wanted.shutdown != ShutdownRequest::None {
+            self.csts.shutdown = Shutdown::Complete;
         }
     }
 
     fn stop(&mut self) {
         self.wanted = Wanted { stop: true, silenced: self.wanted.silenced, ..Wanted::default() };
-        (self.csts, self.masked, self.pending) = (0, 0, 0);
+        self.csts = ControllerStatus::default();
+        (self.masked, self.pending) = (0, 0);
     }
 
     /// INTMC: what was held back meanwhile is due now.
@@ -218,7 +229,7 @@ impl Registers {
 
     fn ring(&mut self, doorbell: u64, value: u32) {
         let queue = doorbell / 2;
-        if queue >= u64::from(self.queues) || self.cc & ENABLE == 0 {
+        if queue >= u64::from(self.queues) || !self.configuration().enabled {
             return;
         }
         let queue = queue as u16;
@@ -252,14 +263,14 @@ impl Registers {
 
     /// The card has started; only if the host still wants that.
     pub fn set_ready(&mut self) {
-        if self.cc & ENABLE == 1 && !self.wanted.stop {
-            self.csts |= READY;
+        if self.configuration().enabled && !self.wanted.stop {
+            self.csts.ready = true;
         }
     }
 
     /// The card cannot go on until it is reset (CSTS.CFS).
     pub fn set_fatal(&mut self) {
-        self.csts |= FATAL;
+        self.csts.fatal = true;
     }
 
     /// What the engine has left.
@@ -267,6 +278,11 @@ impl Registers {
         self.blocks_free = blocks_free;
         self.scoreboard = u32::from(rows_in_use) | u32::from(rows) << 16;
     }
+}
+
+/// Whether these are the only entry sizes, page size and arbitration that there are.
+fn is_possible(wanted: Configuration) -> bool {
+    wanted.has_entry_sizes() && wanted.page == 0 && wanted.arbitration == 0
 }
 
 /// The registers as the host's side and the card's share them.
@@ -316,6 +332,16 @@ mod tests {
     use super::*;
     use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 
+    /// CAP but for MQES: contiguous queues (16), 20 units (31:24), admin commands alone (44).
+    const CAP: u64 = 1 << 16 | 20 << 24 | 1 << 44;
+    /// CC: entries of 64 (19:16) and 16 bytes (23:20); enabled.
+    const CONFIGURATION: u32 = 6 << 16 | 4 << 20;
+    const ENABLE: u32 = 1;
+    /// CSTS: ready, fatal, shutdown complete.
+    const READY: u32 = 1;
+    const FATAL: u32 = 1 << 1;
+    const SHUT_DOWN: u32 = 2 << 2;
+
     fn registers() -> Registers {
         let facts = Facts { block_size: 65536, blocks: 64, commands: 32, operators: 0b110, depth: 1024 };
         Registers::new(facts, 5)
@@ -343,7 +369,7 @@ mod tests {
         let mut one = [0];
         registers.read(2, &mut one);
         assert_eq!(one, [1]);
-        assert_eq!(word(&registers, 0xf00), ENGINE_ID);
+        assert_eq!(word(&registers, 0xf00), 0x4443_5331);
         assert_eq!((word(&registers, 0xf08), word(&registers, 0xf20)), (65536, 0b110));
         assert_eq!(word(&registers, 0xfff_fff0), 0);
     }

@@ -214,6 +214,18 @@ fn a_completion_is_read_as_it_lies() {
 }
 
 #[test]
+fn every_status_has_words() {
+    for raw in 0..1 << 15 {
+        let status = Status(raw);
+        assert!(!status.text().is_empty());
+        assert_eq!(status.is_success(), raw & 0x7ff == 0);
+    }
+    assert_eq!(Status(0x4281).to_string(), "Unrecovered Read Error (SCT 0x2, SC 0x81, DNR)");
+    assert_eq!(Status(0x0781).text(), "Vendor Specific");
+    assert_eq!(Status(0x04ff).text(), "Reserved Status Code Type");
+}
+
+#[test]
 fn double_words_of_commands() {
     let blocks = Blocks { first: 0x1_2345_6789, count: 65536, durable: true };
     assert_eq!(blocks.words(), [0x2345_6789, 1, 0x4000_ffff, 0, 0, 0]);

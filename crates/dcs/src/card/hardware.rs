@@ -13,10 +13,16 @@ use dcs_abi::admin::{
     SsdIdentityPacket, opcode,
 };
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
-use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
+use dcs_abi::register::{
+    ENGINE_ABI, ENGINE_BLOCKS, ENGINE_BLOCKS_FREE, ENGINE_ID, ENGINE_ID_VALUE, cq_head_doorbell,
+    sq_tail_doorbell,
+};
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_devices::controller::Waker;
+use dcs_nvme::command::{Abort, CreateCompletionQueue, CreateSubmissionQueue};
+use dcs_nvme::register::{ACQ, AQA, ASQ, CC, CSTS};
+use dcs_nvme::{AdminQueueSizes, Configuration, ControllerStatus};
 use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use std::collections::{HashMap, VecDeque};
@@ -28,6 +34,8 @@ use std::time::{Duration, Instant};
 /// The card's vendor and device.
 const VENDOR: u16 = 0xdc51;
 const DEVICE: u16 = 0x0001;
+/// Pages of memory are of 4 KiB.
+const PAGE_SHIFT: u32 = 12;
 /// Entries of each ring.
 const DEPTH: u16 = 64;
 /// Commands that the card may have.
@@ -50,15 +58,6 @@ const BUFFER_HANDLE: u32 = 1;
 const START: Duration = Duration::from_secs(30);
 /// Maximum transmission unit.
 const MTU: u32 = 1500;
-
-/// Controller configuration and status, and two bits of the latter. [NVMe Base 2.1, 3.1.4]
-const CC: u64 = 0x14;
-const CSTS: u64 = 0x1c;
-const READY: u32 = 1;
-const FATAL: u32 = 2;
-/// Registers of the engine's own. [dcs_abi::register]
-const ENGINE_BLOCKS: u64 = 0xf0c;
-const ENGINE_BLOCKS_FREE: u64 = 0xf10;
 
 /// An answer to an admin command.
 pub(super) type Answer = Result<(u32, u32), Status>;
@@ -175,16 +174,16 @@ impl Hardware {
     }
 
     fn start(&self) -> Result<(), CardError> {
-        if self.registers.read32(0xf00) != 0x4443_5331 {
+        if self.registers.read32(ENGINE_ID as u64) != ENGINE_ID_VALUE {
             return Err(CardError::Card("its registers are not those of a dcs card"));
         }
-        if self.registers.read32(0xf04) != u32::from(dcs_abi::ABI_VERSION) {
+        if self.registers.read32(ENGINE_ABI as u64) != u32::from(dcs_abi::ABI_VERSION) {
             return Err(CardError::Card("it speaks another version of the command set"));
         }
         self.registers.write32(CC, 0);
         let end = Instant::now() + START;
-        let reaches = |mask: u32, value: u32| {
-            while self.registers.read32(CSTS) & mask != value {
+        let reaches = |wanted: fn(ControllerStatus) -> bool| {
+            while !wanted(self.status()) {
                 if Instant::now() > end {
                     return Err(CardError::Card("it does not become ready (CSTS)"));
                 }
@@ -192,14 +191,19 @@ impl Hardware {
             }
             Ok(())
         };
-        reaches(READY, 0)?;
-        let (depth, base) = (u32::from(DEPTH - 1), self.buffer.address());
-        self.registers.write32(0x24, depth | depth << 16);
-        self.registers.write64(0x28, base + ADMIN_SQ);
-        self.registers.write64(0x30, base + ADMIN_CQ);
-        // CC: entries of 64 and 16 bytes, enable.
-        self.registers.write32(CC, 0x0046_0001);
-        reaches(READY | FATAL, READY)
+        reaches(|status| !status.ready)?;
+        let base = self.buffer.address();
+        let sizes = AdminQueueSizes { submissions: DEPTH, completions: DEPTH };
+        self.registers.write32(AQA, sizes.bits());
+        self.registers.write64(ASQ, base + ADMIN_SQ);
+        self.registers.write64(ACQ, base + ADMIN_CQ);
+        let enabled = Configuration { enabled: true, ..Configuration::new(PAGE_SHIFT) };
+        self.registers.write32(CC, enabled.bits());
+        reaches(is_well)
+    }
+
+    fn status(&self) -> ControllerStatus {
+        ControllerStatus::from_bits(self.registers.read32(CSTS))
     }
 
     fn make_queues(&mut self) -> Result<(), CardError> {
@@ -209,10 +213,12 @@ impl Hardware {
         if handle != BUFFER_HANDLE {
             return Err(CardError::Card("it was not reset"));
         }
-        let size = 1 | u32::from(DEPTH - 1) << 16;
-        // Contiguous, interrupts, vector 1.
-        self.ask("make a queue", entry(opcode::CREATE_CQ, base + CQ, &[size, 3 | 1 << 16]))?;
-        self.ask("make a queue", entry(opcode::CREATE_SQ, base + SQ, &[size, 1 | 1 << 16]))?;
+        let (queue, entries, contiguous) = (1, DEPTH.into(), true);
+        let completions = CreateCompletionQueue { queue, entries, contiguous, interrupts: true, vector: 1 };
+        self.ask("make a queue", entry(opcode::CREATE_CQ, base + CQ, &completions.words()))?;
+        let submissions =
+            CreateSubmissionQueue { queue, entries, contiguous, priority: 0, completion_queue: queue };
+        self.ask("make a queue", entry(opcode::CREATE_SQ, base + SQ, &submissions.words()))?;
         Ok(())
     }
 
@@ -273,7 +279,7 @@ impl Hardware {
 
     /// Has a command aborted.
     pub fn abort(&mut self, cid: u16) {
-        let words = [1 | u32::from(cid) << 16];
+        let words = Abort { submission_queue: 1, cid }.words();
         self.waiting.push_back((entry(opcode::ABORT, 0, &words), None));
         self.give_admin();
     }
@@ -389,12 +395,12 @@ impl Hardware {
 
     /// Blocks of the card's.
     pub fn blocks(&self) -> u32 {
-        self.registers.read32(ENGINE_BLOCKS)
+        self.registers.read32(ENGINE_BLOCKS as u64)
     }
 
     /// Those that are free now.
     pub fn blocks_free(&self) -> u32 {
-        self.registers.read32(ENGINE_BLOCKS_FREE)
+        self.registers.read32(ENGINE_BLOCKS_FREE as u64)
     }
 
     /// Waits for an interrupt, or to be woken, or for so long.
@@ -418,7 +424,7 @@ impl Hardware {
 
     /// It is there, enabled and well. All ones are read of a function that has gone.
     pub fn is_well(&self) -> bool {
-        self.registers.read32(CSTS) & (READY | FATAL) == READY
+        is_well(self.status())
     }
 
     /// Admin commands that it has not answered.
@@ -441,6 +447,11 @@ impl Hardware {
         self.asked.clear();
         self.waiting.clear();
     }
+}
+
+/// It processes commands. All ones, as they are read of a function that has gone, say that it is fatal too.
+fn is_well(status: ControllerStatus) -> bool {
+    status.ready && !status.fatal
 }
 
 /// An admin command.
