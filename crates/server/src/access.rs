@@ -1,6 +1,6 @@
 //! Who may do what: each request's rights, and that the server understands all of it.
 
-use crate::connection::{Digests, Exchange};
+use crate::connection::{Digests, Exchange, Order};
 use crate::operations;
 use crate::server::ORDER_MAX;
 use crate::store::Store;
@@ -110,11 +110,12 @@ impl S3Access for Access {
             self.owner(context.headers(), "x-amz-expected-bucket-owner", bucket)?;
         }
         let Some(exchange) = exchange else { return Ok(()) };
-        if let Some(checksums) = operation.xml() {
+        if let Some(xml) = operation.xml() {
             if exchange.length() > Some(ORDER_MAX) {
                 return Err(s3_error!(MaxMessageLengthExceeded, "an order has {ORDER_MAX} bytes at most"));
             }
-            exchange.expect(Digests::of(context.headers(), checksums)?)?;
+            let digests = Digests::of(context.headers(), xml.checksums)?;
+            exchange.expect(Order::new(digests, xml.tags))?;
         }
         exchange.authorise();
         Ok(())

@@ -20,6 +20,15 @@ pub struct Operation {
     headers: &'static [&'static [&'static str]],
 }
 
+/// An order in XML.
+#[derive(Clone, Copy, Debug)]
+pub struct Xml {
+    /// Headers may give checksums of it: those of a completed upload are the object's.
+    pub checksums: bool,
+    /// Most tags that it can have, those that end elements too.
+    pub tags: usize,
+}
+
 /// Headers of every request, whatever it does.
 const ALWAYS: &[&str] = &[
     "x-amz-content-sha256",
@@ -292,16 +301,18 @@ impl Operation {
         Ok(())
     }
 
-    /// Whether the body is an order in XML (`Some`), of which headers may give checksums (`Some(true)`): those of a completed upload are the
-    /// object's.
-    pub fn xml(&self) -> Option<bool> {
+    /// What there is to know of the body, where it is an order in XML.
+    pub fn xml(&self) -> Option<Xml> {
+        /// The outermost element, and a few beside the list.
+        const FRAME: usize = 32;
         match self.name {
-            "CompleteMultipartUpload" => Some(false),
-            "CreateBucket"
-            | "DeleteObjects"
-            | "PutBucketEncryption"
-            | "PutBucketTagging"
-            | "PutObjectTagging" => Some(true),
+            // 10000 parts: number, ETag, and five checksums.
+            "CompleteMultipartUpload" => Some(Xml { checksums: false, tags: 10_000 * 2 * 8 + FRAME }),
+            // 1000 objects: key, version, ETag, time and size.
+            "DeleteObjects" => Some(Xml { checksums: true, tags: 1000 * 2 * 6 + FRAME }),
+            "CreateBucket" | "PutBucketEncryption" | "PutBucketTagging" | "PutObjectTagging" => {
+                Some(Xml { checksums: true, tags: 1000 })
+            }
             _ => None,
         }
     }

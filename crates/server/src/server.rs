@@ -15,7 +15,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -205,14 +205,21 @@ impl Server {
         }
     }
 
-    /// Waits for a place for a connection. Where there is none, one that only waits for a request gives way.
+    /// Waits for a place for a connection. Where there is none, one that only waits for a request gives way; where none of those is
+    /// there either, clients that keep us waiting are waited for less long.
     async fn place(&self) -> OwnedSemaphorePermit {
         const RETRY: Duration = Duration::from_millis(50);
+        /// By then a connection without a request, if there is one, has given way.
+        const CALL_AFTER: Duration = Duration::from_secs(2);
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return place;
         }
+        let (begun, mut call) = (Instant::now(), None);
         loop {
             self.shared.newcomers.send_one_away();
+            if begun.elapsed() >= CALL_AFTER {
+                call.get_or_insert_with(|| self.shared.path.call());
+            }
             if let Ok(place) = tokio::time::timeout(RETRY, self.places.clone().acquire_owned()).await {
                 return place.expect("it is never closed");
             }

@@ -4,6 +4,7 @@
 //! s3s verifies that a signature is that of what it covers; what it has to cover is checked here. A presigned URL is handed to
 //! others: a header that they add must not turn their upload into a copy of somebody else's object.
 
+use crate::connection::tidy_range;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request};
 use s3s::{S3Result, s3_error};
@@ -43,20 +44,28 @@ pub fn check(request: &mut Request<()>, secure: bool) -> S3Result<()> {
         return Err(other_version());
     }
     let headers = request.headers();
-    let in_header = headers.contains_key(AUTHORIZATION);
-    match (in_header, has("X-Amz-Signature")) {
+    let is_presigned = has("X-Amz-Signature");
+    let signed = match (headers.contains_key(AUTHORIZATION), is_presigned) {
         (true, true) => {
             return Err(s3_error!(
                 InvalidArgument,
                 "a request is signed in its header or in its query, not both"
             ));
         }
-        (true, false) => covers(&signed_in_header(headers)?, headers)?,
-        (false, true) => {
-            covers(&signed_in_query(&query)?, headers)?;
-            hoist(&query, request.headers_mut())?;
-        }
-        (false, false) => {}
+        (true, false) => Some(signed_in_header(headers)?),
+        (false, true) => Some(signed_in_query(&query)?),
+        (false, false) => None,
+    };
+    if let Some(signed) = &signed {
+        covers(signed, headers)?;
+    }
+    if is_presigned {
+        hoist(&query, request.headers_mut())?;
+    }
+    // What a signature covers has to stay as it is.
+    let is_fixed = signed.is_some_and(|signed| signed.iter().any(|name| name == "range"));
+    if matches!(*request.method(), Method::GET | Method::HEAD) && !is_fixed {
+        tidy_range(request.headers_mut());
     }
     if !secure && request.headers().keys().any(is_customer_key) {
         return Err(s3_error!(

@@ -10,13 +10,15 @@
 //! It is the slower way: each byte is encrypted on the server's thread, and copied twice more.
 
 use crate::connection;
+use crate::path::{Patience, TICK};
 use crate::server::Shared;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::io::AsyncWriteExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -27,6 +29,9 @@ use tokio_rustls::rustls::{self, ServerConfig};
 
 /// Bytes that wait between TLS and the connection each way: what the engine has sent is then nearly what the client has.
 const BUFFER: usize = 256 << 10;
+
+/// Most bytes of a record (RFC 8446 section 5.1).
+const RECORD: usize = 16 << 10;
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
@@ -104,20 +109,18 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared
         Ok(pair) => pair,
         Err(error) => return tracing::warn!(%error, "no sockets for a connection over TLS"),
     };
-    let idle = shared.config.idle;
+    let patience = shared.path.patience();
     let served = connection::serve(inside, peer, shared);
-    let (mut from_client, mut to_client) = tokio::io::split(accepted);
-    let (mut from_server, mut to_server) = outside.into_split();
+    let (mut from_client, to_client) = tokio::io::split(accepted);
+    let (from_server, mut to_server) = outside.into_split();
+    let moved = AtomicU64::new(0);
     let inward = async {
         let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
         // The server sees the end; what it answers yet goes on its way.
         let _ = to_server.shutdown().await;
         std::future::pending::<()>().await;
     };
-    let outward = async {
-        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
-        let _ = to_client.shutdown().await;
-    };
+    let outward = pass(from_server, to_client, &moved);
     // Its end of the pair is closed when it is done, so that what was answered last goes out and then an end; a client that
     // keeps its side open is not waited for.
     let answered = async {
@@ -125,17 +128,50 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared
         tokio::select! {
             // Where the connection broke or gave way, nobody waits for the client to take the rest.
             ended = &mut served => {
-                if ended.is_ok() {
-                    let _ = timeout(idle, outward).await;
+                if ended.is_ok() && !while_it_moves(outward, &moved, patience).await {
+                    tracing::debug!(%peer, "the client does not take the end of its answer");
                 }
             }
-            () = &mut outward => drop(served.await),
+            _ = &mut outward => drop(served.await),
         }
     };
     tokio::select! {
         () = answered => {}
         () = inward => {}
     }
+}
+
+/// Passes bytes on, and counts those that have been taken; then an end.
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    moved: &AtomicU64,
+) -> io::Result<()> {
+    let mut room = vec![0; RECORD];
+    loop {
+        let read = from.read(&mut room).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&room[..read]).await?;
+        to.flush().await?;
+        moved.fetch_add(read as u64, Ordering::Relaxed);
+    }
+}
+
+/// Lets the last bytes go out to a client that takes them. Says whether they did.
+async fn while_it_moves<T>(work: impl Future<Output = T>, moved: &AtomicU64, mut patience: Patience) -> bool {
+    let mut work = std::pin::pin!(work);
+    let mut before = moved.load(Ordering::Relaxed);
+    while timeout(TICK, &mut work).await.is_err() {
+        let now = moved.load(Ordering::Relaxed);
+        patience.moved(now - std::mem::replace(&mut before, now));
+        patience.waited(TICK);
+        if patience.is_over() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Two connected sockets. TCP, since that is what connections are.

@@ -190,7 +190,7 @@ impl Users {
         Users::parse(&std::fs::read_to_string(path)?)
     }
 
-    /// Users from such a text: a line for each user, with access key, secret key and rights; `#` begins a comment.
+    /// Users from such a text: a line for each user, with access key, secret key and rights; a word that begins with `#` begins a remark.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl Users {
     pub fn parse(text: &str) -> Result<Users, UsersError> {
         let mut users = List::new();
         for (at, line) in text.lines().enumerate() {
-            let line = line.split_once('#').map_or(line, |(line, _)| line).trim();
+            let line = without_remark(line).trim();
             if line.is_empty() {
                 continue;
             }
@@ -241,6 +241,13 @@ impl Users {
     }
 }
 
+/// Keys may have a `#` in them.
+fn without_remark(line: &str) -> &str {
+    let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
+    let remark = line.match_indices('#').map(|(at, _)| at).find(begins);
+    &line[..remark.unwrap_or(line.len())]
+}
+
 #[async_trait::async_trait]
 impl S3Auth for Users {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
@@ -258,6 +265,12 @@ mod tests {
         let users = Users::parse("# who\nalice secret-of-alice  # admin\n\n bob\tsecret-of-bob\n").unwrap();
         assert_eq!(users.list()["bob"].secret, "secret-of-bob");
         assert!(!format!("{users:?}").contains("secret"));
+        let sharp = Users::parse("a#c secret#of#abc# read:* #write:*\n#bob secret-of-bob").unwrap();
+        assert_eq!(
+            (sharp.access_keys(), &*sharp.list()["a#c"].secret),
+            (vec!["a#c".into()], "secret#of#abc#")
+        );
+        assert_eq!(sharp.rights("a#c").on("any"), Right::Read);
         for bad in ["", "# nobody", "alice", "alice short", "a b c", "al secret-of-al", "x/y secret-of-xy"] {
             assert!(Users::parse(bad).is_err(), "{bad}");
         }

@@ -26,6 +26,7 @@ mod serve_full;
 mod serve_killed;
 mod serve_log;
 mod serve_start;
+mod serve_stop;
 mod server;
 mod setup;
 

@@ -3,7 +3,7 @@
 use crate::run::Place;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 const OBJECT: usize = 3 << 20;
 
@@ -32,9 +32,8 @@ impl Client {
     }
 }
 
-#[test]
-fn a_full_disk_is_said_and_loses_nothing() {
-    let place = Place::new();
+/// A server on a disk of 64 MiB, half of which it keeps free, and its bucket; `None` where no file system may be mounted.
+fn on_a_small_disk(place: &Place) -> Option<(Child, Client)> {
     std::fs::create_dir(place.path("small")).unwrap();
     // A mount of the process's own, which goes away with it.
     let script = "mount -t tmpfs -o size=64m none small && exec \"$@\"";
@@ -46,7 +45,7 @@ fn a_full_disk_is_said_and_loses_nothing() {
     let may = unshared(&["true"]).output();
     if !may.as_ref().is_ok_and(|output| output.status.success()) {
         println!("skipped: no file system may be mounted here: {may:?}");
-        return;
+        return None;
     }
     let line = ["serve", "small/store", "--listen", "127.0.0.1:0", "--anonymous", "all", "--verify"];
     let command: Vec<&str> = [env!("CARGO_BIN_EXE_dcs")].into_iter().chain(line).collect();
@@ -55,6 +54,31 @@ fn a_full_disk_is_said_and_loses_nothing() {
     let address = lines.find_map(|line| Some(line.ok()?.split_once("http://")?.1.to_string()));
     let client = Client(address.unwrap());
     assert_eq!(client.ask("PUT", "/bucket", b"").0, 200);
+    Some((server, client))
+}
+
+#[test]
+fn a_body_for_which_there_is_no_room_is_refused_before_it_is_read() {
+    let place = Place::new();
+    let Some((mut server, client)) = on_a_small_disk(&place) else { return };
+    for expect in ["", "Expect: 100-continue\r\n"] {
+        let mut stream = TcpStream::connect(&client.0).unwrap();
+        let head =
+            format!("PUT /bucket/key HTTP/1.1\r\nHost: h\r\n{expect}Content-Length: {}\r\n\r\n", 40 << 20);
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 507 ") && answer.contains("StorageFull"), "{expect}{answer}");
+    }
+    assert_eq!(client.put(0).0, 200, "what there is room for is taken");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[test]
+fn a_full_disk_is_said_and_loses_nothing() {
+    let place = Place::new();
+    let Some((mut server, client)) = on_a_small_disk(&place) else { return };
     let mut there = 0;
     let (status, said) = loop {
         match client.put(there) {

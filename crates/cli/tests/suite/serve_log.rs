@@ -28,14 +28,14 @@ fn a_log_that_is_no_terminal_has_no_colours_and_no_rust() {
 }
 
 /// A server whose log comes line by line, as JSON.
-struct Logged {
-    child: Child,
-    address: String,
+pub struct Logged {
+    pub child: Child,
+    pub address: String,
     log: Lines<BufReader<ChildStderr>>,
 }
 
 impl Logged {
-    fn start(place: &Place, options: &str) -> Logged {
+    pub fn start(place: &Place, options: &str) -> Logged {
         let line = format!("serve store --listen 127.0.0.1:0 --log json {options}");
         let mut child = place.dcs(&line).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -45,13 +45,13 @@ impl Logged {
     }
 
     /// The fields of the next line that says so.
-    fn says(&mut self, message: &str) -> Value {
+    pub fn says(&mut self, message: &str) -> Value {
         let lines = self.log.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
         let mut fields = lines.map(|line| line["fields"].clone());
         fields.find(|fields| fields["message"] == message).expect("it is said before the log ends")
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 }

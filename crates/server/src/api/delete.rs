@@ -9,6 +9,9 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 /// Most keys of one request. S3's own limit.
 const KEYS_MAX: usize = 1000;
 
+/// Longest key in bytes. S3's own limit.
+const KEY_MAX: usize = 1024;
+
 /// Takes an object away. That there was none is no error, unless there was to be one.
 pub async fn one(
     api: &Api,
@@ -25,6 +28,9 @@ pub async fn one(
 
 /// What a deletion of many says of one.
 fn condition_of(object: &ObjectIdentifier) -> S3Result<Condition> {
+    if object.key.len() > KEY_MAX {
+        return Err(s3_error!(KeyTooLongError, "Your key is too long."));
+    }
     super::get::only_version(object.version_id.as_deref())?;
     if object.last_modified_time.is_some() || object.size.is_some() {
         return Err(s3_error!(NotImplemented, "the condition of a deletion is an ETag"));
@@ -42,8 +48,11 @@ pub async fn many(
 ) -> S3Result<S3Response<DeleteObjectsOutput>> {
     let input = request.input;
     let objects = input.delete.objects;
-    if objects.len() > KEYS_MAX {
-        return Err(s3_error!(MalformedXML, "a request deletes {KEYS_MAX} objects at most"));
+    if !(1..=KEYS_MAX).contains(&objects.len()) || objects.iter().any(|object| object.key.is_empty()) {
+        return Err(s3_error!(
+            MalformedXML,
+            "a request deletes 1 to {KEYS_MAX} objects, each of which has a name"
+        ));
     }
     let (mut keys, mut errors) = (Vec::new(), Vec::new());
     for object in objects {

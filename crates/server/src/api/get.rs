@@ -83,7 +83,8 @@ fn range_of(
         (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "a range or a part, not both")),
         (None, None) => Ok((0..object.size, false)),
         (Some(range), None) => match range.check(object.size) {
-            Ok(range) => Ok((range, true)),
+            // The last bytes of nothing can't be said as a part (RFC 9110 section 14.4).
+            Ok(range) => Ok((range, object.size > 0)),
             Err(_) => {
                 let mut error = s3_error!(InvalidRange);
                 let mut headers = http::HeaderMap::new();

@@ -2,9 +2,9 @@
 //!
 //! The connection's task, the body that s3s may read, and an operation that has the engine take the body share it.
 
-use super::digests::Digests;
 use super::head::Framing;
 use super::newcomers::Newcomer;
+use super::order::Order;
 use crate::path::{Patience, Piece};
 use bytes::Bytes;
 use dcs::Traffic;
@@ -41,9 +41,9 @@ struct State {
     newcomer: Option<Newcomer>,
     authorised: bool,
     begun: bool,
-    /// The digests that a body has to have that is read here.
-    digests: Option<Digests>,
-    /// The body has another digest.
+    /// What a body has to be that is read here.
+    order: Option<Order>,
+    /// The body is something else.
     damaged: Option<S3Error>,
     /// The client kept us waiting for the body for too long.
     timed_out: bool,
@@ -104,7 +104,7 @@ impl Exchange {
             newcomer: Some(newcomer),
             authorised: false,
             begun,
-            digests: None,
+            order: None,
             damaged: None,
             timed_out: false,
         })))
@@ -137,29 +137,30 @@ impl Exchange {
         self.state().newcomer = None;
     }
 
-    /// Has the body, which is read here, compared with these digests.
+    /// Has the body looked at while it is read here.
     ///
     /// # Errors
     ///
-    /// It is empty, and has others.
-    pub(crate) fn expect(&self, digests: Digests) -> S3Result<()> {
+    /// It is empty, and was to be something else.
+    pub(crate) fn expect(&self, order: Order) -> S3Result<()> {
         let mut state = self.state();
         if state.rest.is_ended() {
-            return digests.check();
+            return order.check();
         }
-        state.digests = Some(digests);
+        state.order = Some(order);
         Ok(())
     }
 
-    /// Takes in some of the body. At its end, the error is kept for the answer: s3s makes another of it.
-    fn digest(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Takes in some of the body. An error is kept for the answer: s3s makes another of it.
+    fn look_at(&self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let is_ended = state.rest.is_ended();
-        if let Some(digests) = &mut state.digests {
-            digests.update(bytes);
+        let Some(order) = &mut state.order else { return Ok(()) };
+        let mut looked = order.update(bytes);
+        if is_ended && let Some(order) = state.order.take() {
+            looked = looked.and_then(|()| order.check());
         }
-        let Some(digests) = state.digests.take_if(|_| is_ended) else { return Ok(()) };
-        digests.check().map_err(|error| {
+        looked.map_err(|error| {
             state.damaged = Some(error);
             io::ErrorKind::InvalidData.into()
         })
@@ -417,15 +418,15 @@ impl http_body::Body for SocketBody {
         if let Some((since, _)) = self.waits.take() {
             self.patience.waited(since.elapsed());
         }
-        let digested = match &found {
+        let looked = match &found {
             Poll::Ready(Some(Ok(bytes))) => {
                 self.patience.moved(bytes.len() as u64);
-                self.exchange.digest(bytes)
+                self.exchange.look_at(bytes)
             }
-            Poll::Ready(None) => self.exchange.digest(&[]),
+            Poll::Ready(None) => self.exchange.look_at(&[]),
             _ => Ok(()),
         };
-        if let Err(error) = digested {
+        if let Err(error) = looked {
             return Poll::Ready(Some(Err(error)));
         }
         found.map(|found| found.map(|bytes| bytes.map(Frame::data)))

@@ -5,15 +5,20 @@ mod errors;
 mod exchange;
 mod head;
 mod newcomers;
+mod order;
+mod range;
 mod response;
+mod xml;
 
 pub(crate) use digests::Digests;
 pub use exchange::{Chunks, Exchange, Incoming, Payload, SocketBody};
 pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
 pub(crate) use newcomers::Newcomers;
+pub(crate) use order::Order;
+pub(crate) use range::tidy as tidy_range;
 
 use crate::metrics::Answered;
-use crate::path::{GivenUp, PathError, Patience, Piece};
+use crate::path::{GivenUp, PathError, Piece, TICK};
 use crate::server::Shared;
 use crate::{signed, status};
 use bytes::Bytes;
@@ -25,7 +30,7 @@ use s3s::{Body, S3Error};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -70,7 +75,7 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
             return Ok(None);
         }
     };
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let (method, path) = (head.request.method().clone(), head.request.uri().path().to_string());
     let (close, framing) = (head.close, head.framing);
     let id = errors::request_id();
@@ -85,6 +90,7 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
             return Ok(None);
         }
     };
+    xml::refer(&mut answer);
     let error = errors::complete(&mut answer, &path, &id);
     let (stream, payload, left) = exchange.finish();
     let metrics = &shared.path.metrics;
@@ -246,7 +252,7 @@ async fn call(mut head: Head, peer: SocketAddr, exchange: Arc<Exchange>, shared:
     if let Err(error) = signed::check(&mut head.request, shared.is_secure(peer)) {
         return self::error(error);
     }
-    let patience = Patience::new(shared.config.head_timeout, shared.path.min_rate());
+    let patience = shared.path.patience().of(shared.config.head_timeout);
     let mut request =
         head.request.map(|()| Body::http_body_unsync(SocketBody::new(exchange.clone(), patience)));
     request.extensions_mut().insert(exchange);
@@ -294,14 +300,28 @@ async fn send(
     write(stream, shared, &bytes).await.map(Some)
 }
 
-async fn write(mut stream: TcpStream, shared: &Shared, bytes: &[u8]) -> io::Result<TcpStream> {
-    match timeout(shared.config.head_timeout, stream.write_all(bytes)).await {
-        Ok(written) => {
-            shared.path.metrics.sent(bytes.len() as u64);
-            written.map(|()| stream)
+/// Writes to a client, which has the time of a head for it, and gains some with what it takes.
+async fn write(mut stream: TcpStream, shared: &Shared, mut bytes: &[u8]) -> io::Result<TcpStream> {
+    let mut patience = shared.path.patience().of(shared.config.head_timeout);
+    while !bytes.is_empty() {
+        let begun = Instant::now();
+        match timeout(TICK, stream.write(bytes)).await {
+            Ok(written) => {
+                let written = written?;
+                bytes = &bytes[written..];
+                shared.path.metrics.sent(written as u64);
+                patience.moved(written as u64);
+                patience.waited(begun.elapsed());
+            }
+            Err(_) => {
+                patience.waited(begun.elapsed());
+                if patience.is_over() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
         }
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
+    Ok(stream)
 }
 
 /// So much of an answer that is processed goes through memory: it is known to be right before its head is sent.
@@ -349,7 +369,8 @@ async fn send_payload(
             return if !begun && error.sent_nothing() && !gone {
                 failed(TcpStream::from_std(socket)?, shared, (payload, parts), &error).await
             } else {
-                Ok(None)
+                // Nobody waits for the client to take what it has got of it.
+                Err(io::Error::other("the answer was cut short"))
             };
         }
     }
@@ -404,6 +425,7 @@ async fn failed(
     let mut response = self::error(error);
     let resource = format!("/{}/{}", payload.bucket, payload.key);
     errors::complete(&mut response, &resource, id);
+    xml::refer(&mut response);
     let (parts, body) = response.into_parts();
     let body = body.bytes().unwrap_or_default();
     let mut bytes = response::head(&parts, Some(body.len() as u64), true);

@@ -10,6 +10,7 @@ mod places;
 mod room;
 
 pub use patience::Patience;
+pub(crate) use patience::{Call, TICK};
 pub(crate) use places::Places;
 
 use crate::metrics::{Direction, Metrics};
@@ -20,7 +21,7 @@ use dcs::{
     Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, Transfer,
     TransferError,
 };
-use patience::{TICK, Watch, Way};
+use patience::{Watch, Way};
 use room::Room;
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -326,9 +327,9 @@ impl DataPath {
         self.clients.places.wait().max(self.own.places.wait())
     }
 
-    /// The least rate of a client, in bytes a second.
-    pub fn min_rate(&self) -> u64 {
-        self.patience.rate()
+    /// A client waits for a connection until this is dropped. Meanwhile the others are waited for less long.
+    pub(crate) fn call(&self) -> Call {
+        self.patience.callers().wait()
     }
 
     /// A client's account of time, which is full.

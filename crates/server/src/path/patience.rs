@@ -10,16 +10,43 @@ use super::room::Room;
 use dcs::Traffic;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a transfer's client is looked at.
-pub(super) const TICK: Duration = Duration::from_millis(250);
+pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// While others wait for a place, patience is shorter by this factor.
+/// While others wait for a place, or for a connection, patience is shorter by this factor.
 const WANTED: u32 = 6;
 
 /// An answer that is still computed is given up where its client has closed its side for so long.
 const CLOSED_MAX: Duration = Duration::from_secs(1);
+
+/// Clients that wait for a connection: every client that we wait for holds one.
+#[derive(Debug, Default)]
+pub(super) struct Callers(AtomicUsize);
+
+impl Callers {
+    /// One more waits, until the call is dropped.
+    pub(super) fn wait(self: &Arc<Callers>) -> Call {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Call(self.clone())
+    }
+
+    fn are_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A client that waits for a connection.
+#[derive(Debug)]
+pub(crate) struct Call(Arc<Callers>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A client's account of time.
 #[derive(Clone, Debug)]
@@ -27,14 +54,23 @@ pub struct Patience {
     left: Duration,
     most: Duration,
     rate: u64,
-    /// What the client holds while it keeps us waiting, which others may want.
+    /// Who wants the client's connection.
+    callers: Arc<Callers>,
+    /// What else the client holds while it keeps us waiting, which others may want.
     holds: Option<Arc<Places>>,
 }
 
 impl Patience {
     /// A full account of `most`; `rate`, in bytes a second, keeps it full.
     pub fn new(most: Duration, rate: u64) -> Patience {
-        Patience { left: most, most, rate: rate.max(1), holds: None }
+        Patience { left: most, most, rate: rate.max(1), callers: Arc::default(), holds: None }
+    }
+
+    /// The same, with an account of `most`.
+    #[must_use]
+    pub fn of(mut self, most: Duration) -> Patience {
+        (self.left, self.most) = (most, most);
+        self
     }
 
     pub(super) fn holding(mut self, places: &Arc<Places>) -> Patience {
@@ -42,13 +78,13 @@ impl Patience {
         self
     }
 
+    pub(super) fn callers(&self) -> &Arc<Callers> {
+        &self.callers
+    }
+
     /// How long a client may do nothing.
     pub fn most(&self) -> Duration {
         self.most
-    }
-
-    pub(super) fn rate(&self) -> u64 {
-        self.rate
     }
 
     /// So many bytes moved.
@@ -64,7 +100,7 @@ impl Patience {
 
     /// The account is empty; where others wait, it need not be.
     pub fn is_over(&self) -> bool {
-        let wanted = self.holds.as_ref().is_some_and(|places| places.is_wanted());
+        let wanted = self.callers.are_there() || self.holds.as_ref().is_some_and(|places| places.is_wanted());
         let most = if wanted { self.most / WANTED } else { self.most };
         self.most - self.left >= most
     }
@@ -178,6 +214,19 @@ mod tests {
         let mut other = pin!(places.take(2));
         assert!(other.as_mut().poll(context).is_pending());
         assert!(patience.is_over());
+    }
+
+    #[test]
+    fn while_others_wait_for_a_connection_a_sixth_has_to_do_too() {
+        let first = Patience::new(30 * SECOND, 4096);
+        let (mut transfer, mut answer) = (first.clone(), first.clone().of(12 * SECOND));
+        transfer.waited(6 * SECOND);
+        answer.waited(3 * SECOND);
+        assert!(!transfer.is_over() && !answer.is_over());
+        let call = first.callers().wait();
+        assert!(transfer.is_over() && answer.is_over());
+        drop(call);
+        assert!(!transfer.is_over() && !answer.is_over());
     }
 
     fn pair() -> (TcpStream, TcpStream) {

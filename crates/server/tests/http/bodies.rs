@@ -76,6 +76,67 @@ fn an_order_that_is_not_what_was_announced_is_not_carried_out() {
     assert_eq!(client.ask("PUT", "/bucket?tagging", &fields, tagging).status, 200);
 }
 
+/// Nobody would compare the checksum in its trailer.
+#[test]
+fn an_order_in_s3_s_framing_is_refused() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.ask("PUT", "/bucket/key", &[], b"x");
+    let order = "<Delete><Object><Key>key</Key></Object></Delete>";
+    let framed = format!("{:x}\r\n{order}\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n", order.len());
+    let length = order.len().to_string();
+    let fields =
+        [("x-amz-decoded-content-length", length.as_str()), ("x-amz-trailer", "x-amz-checksum-crc32")];
+    let payload = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+    let fields = signer("tester").sign_payload("POST", "/bucket?delete", &fields, payload, &[]);
+    let answer = ask_with(&mut client, "POST", "/bucket?delete", &fields, framed.as_bytes());
+    assert!(answer.status == 501 && answer.text().contains("NotImplemented"), "{}", answer.text());
+    assert_eq!(rig.client().ask("GET", "/bucket/key", &[], b"").body, b"x");
+}
+
+#[test]
+fn a_deletion_of_too_many_is_refused_before_all_of_it_has_come() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.send_head("POST", "/bucket?delete", &[], 8_000_000);
+    let order = format!("<Delete>{}", "<Object><Key>a</Key></Object>".repeat(4000));
+    client.stream.write_all(order.as_bytes()).unwrap();
+    let answer = client.answer("POST");
+    assert!(answer.status == 400 && answer.text().contains("MalformedXML"), "{}", answer.text());
+    // As many as there may be, with all that S3 has of each.
+    let mut client = rig.client();
+    for (number, status) in [(1000, 200), (1001, 400)] {
+        let object = "<Object><Key>a</Key><VersionId>null</VersionId><ETag>b</ETag></Object>";
+        let order =
+            format!("<?xml version=\"1.0\"?><Delete>{}<Quiet>true</Quiet></Delete>", object.repeat(number));
+        let answer = client.ask("POST", "/bucket?delete", &[], order.as_bytes());
+        assert_eq!(answer.status, status, "{number}: {}", answer.text());
+    }
+}
+
+#[test]
+fn keys_that_no_object_has_are_not_deleted() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.ask("PUT", "/bucket/key", &[], b"x");
+    let order = |key: &str| {
+        format!("<Delete><Object><Key>{key}</Key></Object><Object><Key>key</Key></Object></Delete>")
+    };
+    for bad in
+        [order(""), "<Delete></Delete>".to_string(), "<Delete><Quiet>true</Quiet></Delete>".to_string()]
+    {
+        let answer = client.ask("POST", "/bucket?delete", &[], bad.as_bytes());
+        assert!(answer.status == 400 && answer.text().contains("MalformedXML"), "{bad}: {}", answer.text());
+    }
+    assert_eq!(client.ask("GET", "/bucket/key", &[], b"").body, b"x");
+    let long = "ü".repeat(512);
+    let answer = client.ask("POST", "/bucket?delete", &[], order(&format!("{long}a")).as_bytes()).text();
+    let error = format!("<Error><Code>KeyTooLongError</Code><Key>{long}a</Key>");
+    assert!(answer.contains(&error) && answer.contains("<Deleted><Key>key</Key></Deleted>"), "{answer}");
+    let answer = client.ask("POST", "/bucket?delete", &[], order(&long).as_bytes()).text();
+    assert!(answer.contains(&format!("<Deleted><Key>{long}</Key></Deleted>")), "{answer}");
+}
+
 #[test]
 fn a_checksum_is_announced_once() {
     let rig = Rig::new();

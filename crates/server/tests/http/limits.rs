@@ -1,6 +1,6 @@
 //! Limits: who is slow, silent, or one too many.
 
-use crate::rig::{Rig, Setting, data};
+use crate::rig::{Client, Rig, Setting, data};
 use crate::signer::signer;
 use dcs_server::access::Anonymous;
 use std::io::{Read, Write};
@@ -36,25 +36,45 @@ fn who_may_nothing_and_takes_no_answer_keeps_nobody_out() {
     let head_timeout = Duration::from_secs(60);
     let anonymous = Anonymous::Nothing;
     let rig = Rig::with(Setting { connections: 2, head_timeout, anonymous, ..Setting::default() });
-    let refused = b"GET /bucket/key HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
     let strangers: Vec<_> = (0..2).map(|_| rig.client()).collect();
-    let flood = |mut stream: std::net::TcpStream| {
-        stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
-        let mut sent = 0;
-        // Until the server takes no more of them: it waits for its answers to be taken.
-        while let Ok(some) = stream.write(&refused) {
-            sent += some;
-        }
-        sent
-    };
     std::thread::scope(|scope| {
         for stranger in &strangers {
-            let stream = stranger.stream.try_clone().unwrap();
-            scope.spawn(move || assert!(flood(stream) > 0));
+            scope.spawn(|| flood(stranger, "/bucket/key"));
         }
     });
     let made = signer("tester").ask(&mut rig.client(), "PUT", "/bucket", &[], b"");
     assert_eq!(made.status, 200, "{}", made.text());
+}
+
+/// Asks for it again and again, until the server takes no more requests: it waits for its answers to be taken.
+fn flood(client: &Client, target: &str) {
+    let requests = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(100);
+    client.stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    while (&client.stream).write(requests.as_bytes()).is_ok() {}
+}
+
+#[test]
+fn readers_who_take_nothing_keep_nobody_out() {
+    // Longer than an honest client waits here; a sixth of it is not.
+    let long = Duration::from_secs(60);
+    let rig = Rig::with(Setting { connections: 4, head_timeout: long, patience: long, ..Setting::default() });
+    let mut client = rig.client();
+    assert_eq!(client.ask("PUT", "/bucket/big", &[], &data(64 * MIB, 5)).status, 200);
+    for number in 0..20 {
+        let target = format!("/bucket/{}{number}", "long".repeat(200));
+        assert_eq!(client.ask("PUT", &target, &[], b"").status, 200);
+    }
+    drop(client);
+    let mut reader = rig.client();
+    reader.send_head("GET", "/bucket/big", &[], 0);
+    assert_eq!(reader.head().status, 200, "the engine is at it");
+    let silent = [rig.client(), rig.client(), rig.client()];
+    std::thread::scope(|scope| {
+        for (client, target) in silent.iter().zip(["/bucket", "/bucket?list-type=2", "/bucket/none"]) {
+            scope.spawn(move || flood(client, target));
+        }
+    });
+    assert_eq!(rig.client().ask("HEAD", "/bucket/big", &[], b"").status, 200);
 }
 
 #[test]

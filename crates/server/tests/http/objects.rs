@@ -1,6 +1,7 @@
 //! Objects: put, got, ranged, listed, copied, deleted.
 
 use crate::rig::{Rig, data};
+use crate::signer::signer;
 use md5::{Digest, Md5};
 
 fn hex(bytes: &[u8]) -> String {
@@ -60,8 +61,55 @@ fn ranges_are_those_of_rfc_9110() {
             format!("bytes {}-{}/100000", expected.start, expected.end - 1)
         );
     }
-    let got = client.ask("GET", "/bucket/key", &[("Range", "bytes=100000-")], b"");
-    assert_eq!((got.status, got.headers["content-range"].as_str()), (416, "bytes */100000"));
+    for range in ["bytes=100000-", "bytes=99999999999999999999-", "bytes=-0"] {
+        let got = client.ask("GET", "/bucket/key", &[("Range", range)], b"");
+        assert_eq!((got.status, got.headers["content-range"].as_str()), (416, "bytes */100000"), "{range}");
+    }
+    // What is no range of bytes, or not one, is as if it was not there: section 14.2.
+    for range in ["items=0-1", "bytes=5-2", "bytes=0-1,5-6", "bytes", "bytes=-", "bytes=a-b", "\u{fc}"] {
+        let got = client.ask("GET", "/bucket/key", &[("Range", range)], b"");
+        assert!(got.status == 200 && got.body == body, "{range}: {}", got.status);
+        assert_eq!(client.ask("HEAD", "/bucket/key", &[("Range", range)], b"").status, 200, "{range}");
+    }
+    let got = client.ask("GET", "/bucket/key", &[("Range", "Bytes= , 7-8")], b"");
+    assert!(got.status == 206 && got.body == body[7..9]);
+    // Nothing has no last bytes that could be told.
+    client.ask("PUT", "/bucket/empty", &[], b"");
+    let got = client.ask("GET", "/bucket/empty", &[("Range", "bytes=-5")], b"");
+    assert!(got.status == 200 && got.body.is_empty() && !got.headers.contains_key("content-range"));
+    assert_eq!(client.ask("GET", "/bucket/empty", &[("Range", "bytes=0-")], b"").status, 416);
+}
+
+#[test]
+fn a_range_that_is_signed_is_verified_and_then_read() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    client.ask("PUT", "/bucket/key", &[], b"0123456789");
+    let got = signer("tester").ask(&mut client, "GET", "/bucket/key", &[("range", "bytes=2-4")], b"");
+    assert!(got.status == 206 && got.body == b"234", "{}", got.text());
+}
+
+#[test]
+fn names_that_xml_has_no_characters_for_are_told_by_references() {
+    let rig = Rig::new();
+    let mut client = rig.client();
+    for key in ["a%01b", "a%02b", "a%0Db", "a%EF%BF%BFb", "a%09b"] {
+        assert_eq!(client.ask("PUT", &format!("/bucket/{key}"), &[], b"x").status, 200);
+    }
+    let names = ["a&#x1;b", "a&#x2;b", "a\tb", "a&#xD;b", "a&#xFFFF;b"];
+    for target in ["/bucket", "/bucket?list-type=2", "/bucket?versions"] {
+        let listed = client.ask("GET", target, &[], b"");
+        let text = String::from_utf8(listed.body).unwrap();
+        let keys: Vec<_> = text.split("<Key>").skip(1).map(|rest| rest.split('<').next().unwrap()).collect();
+        assert_eq!(keys, names, "{target}");
+    }
+    let listed = client.ask("GET", "/bucket?encoding-type=url", &[], b"").text();
+    assert!(listed.contains("<Key>a%01b</Key>") && listed.contains("<Key>a%0Db</Key>"), "{listed}");
+    // So do other answers tell them.
+    let order = "<Delete><Object><Key>a&#xD;b</Key></Object></Delete>";
+    let deleted = client.ask("POST", "/bucket?delete", &[], order.as_bytes()).text();
+    assert!(deleted.contains("<Deleted><Key>a&#xD;b</Key>"), "{deleted}");
+    assert_eq!(client.ask("GET", "/bucket/a%0Db", &[], b"").status, 404);
 }
 
 #[test]

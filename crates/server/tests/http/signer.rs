@@ -73,8 +73,20 @@ impl Signer {
         body: &[u8],
         left_out: &[&str],
     ) -> Vec<(String, String)> {
-        let (date, payload) = (date(), hex(&Sha256::digest(body)));
-        let own = [("x-amz-date", date.as_str()), ("x-amz-content-sha256", payload.as_str())];
+        self.sign_payload(method, target, fields, &hex(&Sha256::digest(body)), left_out)
+    }
+
+    /// As [`Signer::sign_but`], with any word for the body.
+    pub fn sign_payload(
+        &self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        payload: &str,
+        left_out: &[&str],
+    ) -> Vec<(String, String)> {
+        let date = date();
+        let own = [("x-amz-date", date.as_str()), ("x-amz-content-sha256", payload)];
         let all: Vec<_> = own.into_iter().chain(fields.iter().copied()).collect();
         let mut signed: Vec<(String, &str)> =
             all.iter().map(|(name, value)| (name.to_ascii_lowercase(), *value)).collect();

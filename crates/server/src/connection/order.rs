@@ -1,0 +1,42 @@
+//! The body of an order in XML, looked at while it comes: what is wrong with it is found before anything is made of it.
+
+use super::digests::Digests;
+use s3s::{S3Result, s3_error};
+
+/// What an order's body has to be, and what it is so far.
+#[derive(Debug)]
+pub(crate) struct Order {
+    digests: Digests,
+    /// Tags that may still come.
+    tags_left: usize,
+}
+
+impl Order {
+    /// One with these digests, and with so many tags at most.
+    pub(crate) fn new(digests: Digests, tags: usize) -> Order {
+        Order { digests, tags_left: tags }
+    }
+
+    /// Takes in what follows of the body.
+    ///
+    /// # Errors
+    ///
+    /// It has more tags than an order of its kind can have: the list that s3s makes of it would take many times its size.
+    pub(crate) fn update(&mut self, bytes: &[u8]) -> S3Result<()> {
+        let tags = bytes.iter().filter(|byte| **byte == b'<').count();
+        let left = self.tags_left.checked_sub(tags);
+        self.tags_left =
+            left.ok_or_else(|| s3_error!(MalformedXML, "the order has more elements than S3 allows"))?;
+        self.digests.update(bytes);
+        Ok(())
+    }
+
+    /// Compares the digests of all that was taken in.
+    ///
+    /// # Errors
+    ///
+    /// One is another than was given.
+    pub(crate) fn check(self) -> S3Result<()> {
+        self.digests.check()
+    }
+}

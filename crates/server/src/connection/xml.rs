@@ -1,0 +1,46 @@
+//! Names in answers. XML 1.0 has no control characters, and names of objects may have any: references stand for them, as in S3's own
+//! answers. Most parsers refuse these; clients that want to read such names ask for `encoding-type=url`.
+
+use http::Response;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use s3s::Body;
+
+/// Has references stand for the characters of an answer that no text of XML has, or that a parser changes (XML 1.0 sections 2.2, 2.11).
+pub fn refer(response: &mut Response<Body>) {
+    if response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/xml") {
+        return;
+    }
+    let referred = response.body().bytes().and_then(|body| referred(std::str::from_utf8(&body).ok()?));
+    if let Some(body) = referred {
+        // The connection says how long it is.
+        response.headers_mut().remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(bytes::Bytes::from(body));
+    }
+}
+
+/// `None`: there is no such character.
+fn referred(text: &str) -> Option<String> {
+    let is_none = |c: char| (c < ' ' && c != '\t' && c != '\n') || matches!(c, '\u{fffe}' | '\u{ffff}');
+    let mut rest = text;
+    let mut referred = String::new();
+    while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_none(*c)) {
+        referred += &rest[..at];
+        referred += &format!("&#x{:X};", u32::from(c));
+        rest = &rest[at + c.len_utf8()..];
+    }
+    (rest.len() < text.len()).then(|| referred + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_stand_for_what_xml_has_not() {
+        assert_eq!(referred("<Key>a\tb\nc ü \u{7f}</Key>"), None);
+        assert_eq!(
+            referred("\u{1}<Key>a\rb\u{ffff}</Key>\u{1f}").as_deref(),
+            Some("&#x1;<Key>a&#xD;b&#xFFFF;</Key>&#x1F;")
+        );
+    }
+}
