@@ -193,3 +193,22 @@ async fn pair() -> io::Result<(TcpStream, TcpStream)> {
         return Ok((inside, outside));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_last_answer_is_waited_for_while_it_is_taken() {
+        let moved = AtomicU64::new(0);
+        let patience = || Patience::new(2 * TICK, 1);
+        assert!(!while_it_moves(std::future::pending::<()>(), &moved, patience()).await, "nobody takes it");
+        let slowly = async {
+            for _ in 0..8 {
+                tokio::time::sleep(TICK / 2).await;
+                moved.fetch_add(1000, Ordering::Relaxed);
+            }
+        };
+        assert!(while_it_moves(slowly, &moved, patience()).await, "it takes longer than the patience alone");
+    }
+}

@@ -300,7 +300,9 @@ def test_buckets(s3, bucket):
     assert s3.get_object_acl(Bucket=bucket, Key="k")["Owner"]
     s3.delete_object(Bucket=bucket, Key="k")
     s3.delete_bucket(Bucket=bucket)
-    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}, ACL="private")
+    elsewhere = {"LocationConstraint": "eu-central-1"}
+    assert error(s3.create_bucket, Bucket=bucket, CreateBucketConfiguration=elsewhere)[0] == "InvalidLocationConstraint"
+    s3.create_bucket(Bucket=bucket, ACL="private")
     s3.delete_bucket(Bucket=bucket)
 
 

@@ -35,6 +35,13 @@ pub async fn create(
     {
         return Err(s3_error!(NotImplemented, "there are no directory buckets"));
     }
+    let region = configuration.and_then(|configuration| configuration.location_constraint.as_ref());
+    if region.is_some_and(|region| !["", REGION].contains(&region.as_str())) {
+        return Err(s3_error!(
+            InvalidLocationConstraint,
+            "buckets are in {REGION}: leave LocationConstraint out, or ask for this region"
+        ));
+    }
     let name = request.input.bucket;
     let bucket = Bucket { created: now(), owner: owner.clone(), ..Bucket::default() };
     match api.store.create_bucket(&name, bucket).await {

@@ -238,10 +238,10 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         };
         object_out!(output, object);
         let wants_checksum = input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == "ENABLED");
-        if wants_checksum && !partial {
-            let checksum = Veil::of(&object.rest, key.as_ref())?.object(object.checksum.as_ref());
+        if wants_checksum {
+            let checksum = checksum_of(&object, key.as_ref(), partial, input.part_number)?;
             checksum_out!(output, &checksum);
-            output.checksum_type = checksum.as_ref().map(checksum_type);
+            output.checksum_type = object.checksum.as_ref().filter(|_| checksum.is_some()).map(checksum_type);
         }
         let mut response = S3Response::new(output);
         if partial {
@@ -278,6 +278,24 @@ fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end.max(range.start + 1) - 1)
 }
 
+/// The checksum of what is answered with, where it has one: the object, or one of its parts.
+fn checksum_of(
+    object: &Object,
+    key: Option<&Key>,
+    partial: bool,
+    part: Option<i32>,
+) -> S3Result<Option<crate::store::record::Checksum>> {
+    let veil = Veil::of(&object.rest, key)?;
+    let at = part.and_then(|part| usize::try_from(part - 1).ok());
+    match at {
+        Some(at) if object.in_parts => Ok(veil.segment(&object.segments[at]).checksum),
+        // It is its one part.
+        Some(_) => Ok(veil.object(object.checksum.as_ref())),
+        None if partial => Ok(None),
+        None => Ok(veil.object(object.checksum.as_ref())),
+    }
+}
+
 fn parts_count(object: &Object, part: Option<i32>) -> Option<i32> {
     let asked = part.is_some() && object.in_parts;
     asked.then(|| i32::try_from(object.segments.len()).ok()).flatten()
@@ -306,10 +324,10 @@ pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3
         ..Default::default()
     };
     object_out!(output, object);
-    if input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == "ENABLED") && !partial {
-        let checksum = Veil::of(&object.rest, key.as_ref())?.object(object.checksum.as_ref());
+    if input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == "ENABLED") {
+        let checksum = checksum_of(&object, key.as_ref(), partial, input.part_number)?;
         checksum_out!(output, &checksum);
-        output.checksum_type = checksum.as_ref().map(checksum_type);
+        output.checksum_type = object.checksum.as_ref().filter(|_| checksum.is_some()).map(checksum_type);
     }
     output.content_range = partial.then(|| content_range(&range, object.size));
     overridden(input, &mut output);

@@ -329,7 +329,7 @@ impl DataPath {
 
     /// A client waits for a connection until this is dropped. Meanwhile the others are waited for less long.
     pub(crate) fn call(&self) -> Call {
-        self.patience.callers().wait()
+        self.patience.call()
     }
 
     /// A client's account of time, which is full.

@@ -24,11 +24,10 @@ const CLOSED_MAX: Duration = Duration::from_secs(1);
 
 /// Clients that wait for a connection: every client that we wait for holds one.
 #[derive(Debug, Default)]
-pub(super) struct Callers(AtomicUsize);
+struct Callers(AtomicUsize);
 
 impl Callers {
-    /// One more waits, until the call is dropped.
-    pub(super) fn wait(self: &Arc<Callers>) -> Call {
+    fn wait(self: &Arc<Callers>) -> Call {
         self.0.fetch_add(1, Ordering::Relaxed);
         Call(self.clone())
     }
@@ -78,8 +77,9 @@ impl Patience {
         self
     }
 
-    pub(super) fn callers(&self) -> &Arc<Callers> {
-        &self.callers
+    /// Somebody wants a client's connection, until the call is dropped.
+    pub(crate) fn call(&self) -> Call {
+        self.callers.wait()
     }
 
     /// How long a client may do nothing.
@@ -223,7 +223,7 @@ mod tests {
         transfer.waited(6 * SECOND);
         answer.waited(3 * SECOND);
         assert!(!transfer.is_over() && !answer.is_over());
-        let call = first.callers().wait();
+        let call = first.call();
         assert!(transfer.is_over() && answer.is_over());
         drop(call);
         assert!(!transfer.is_over() && !answer.is_over());

@@ -216,6 +216,14 @@ fn nothing_is_ignored_in_silence() {
     refused(&class, 400, "InvalidStorageClass", "STANDARD");
     assert_eq!(client.ask("GET", "/bucket/key?versionId=null", &[], b"").body, b"AAAAAAAAAA");
     assert_eq!(client.ask("HEAD", "/bucket/key?versionId=1", &[], b"").status, 501);
+    let region = |name: &str| {
+        format!(
+            "<CreateBucketConfiguration><LocationConstraint>{name}</LocationConstraint></CreateBucketConfiguration>"
+        )
+    };
+    let elsewhere = client.ask("PUT", "/elsewhere", &[], region("eu-central-1").as_bytes());
+    refused(&elsewhere, 400, "InvalidLocationConstraint", "us-east-1");
+    assert_eq!(client.ask("PUT", "/here", &[], region("us-east-1").as_bytes()).status, 200);
     let head = client.ask("HEAD", "/bucket/key?response-content-type=text/x", &[], b"");
     assert_eq!(head.headers["content-type"], "text/x");
     assert_eq!(client.ask("HEAD", "/other", &[], b"").status, 404, "no bucket was made");

@@ -132,45 +132,6 @@ fn who_may_nothing_and_takes_no_answer_over_tls_keeps_nobody_out() {
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
 }
 
-/// The last answer of a connection fits between server and TLS, and its client never takes it.
-#[test]
-fn who_does_not_take_a_last_answer_over_tls_is_let_go() {
-    const MIB: usize = 1 << 20;
-    let folder = tempfile::tempdir().unwrap();
-    let (certificate, tls) = made(folder.path());
-    // Whoever is let go after as long as one without a request may stay would stay for the test's life.
-    let (idle, patience) = (Duration::from_secs(600), Duration::from_secs(3));
-    let setting = Setting { idle, patience, head_timeout: patience, ..Setting::default() };
-    let rig = Rig::with(Setting { tls: Some(tls), ..setting });
-    let mut client = connect(&rig, &certificate);
-    assert!(answer_to(&mut client, "PUT /bucket", b"").0.starts_with("HTTP/1.1 200"));
-    assert!(answer_to(&mut client, "PUT /bucket/big", &data(8 * MIB, 3)).0.starts_with("HTTP/1.1 200"));
-    // Nobody knows how much the kernel keeps for a client that takes nothing: one of these is a little more than that.
-    let silent: Vec<_> = (1..=32)
-        .map(|quarters| {
-            let mut stream = connect(&rig, &certificate);
-            let range = format!("Range: bytes=0-{}", quarters * MIB / 4 - 1);
-            let head = format!(
-                "GET /bucket/big HTTP/1.1\r\nHost: localhost\r\n{range}\r\nConnection: close\r\n\r\n"
-            );
-            stream.write_all(head.as_bytes()).unwrap();
-            stream
-        })
-        .collect();
-    let open = |client: &mut _| {
-        let (_, figures) = answer_to(client, "GET /_dcs/metrics", b"");
-        let figures = String::from_utf8(figures).unwrap();
-        let line = figures.lines().find_map(|line| line.strip_prefix("dcs_connections_open "));
-        line.unwrap().parse::<f64>().unwrap()
-    };
-    let begun = Instant::now();
-    while open(&mut client) > 1.0 {
-        assert!(begun.elapsed() < Duration::from_secs(120), "{} are open", open(&mut client));
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    drop(silent);
-}
-
 #[test]
 fn files_that_are_no_certificate_and_key_are_said_to_be_that() {
     let folder = tempfile::tempdir().unwrap();

@@ -169,12 +169,13 @@ fn a_checksum_of_parts_says_of_how_many() {
         let begun = client.ask("POST", "/bucket/key?uploads", &begin, b"").text();
         let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap().to_string();
         let header = format!("x-amz-checksum-{}", algorithm.to_lowercase());
-        let mut order = String::new();
+        let (mut order, mut of_parts) = (String::new(), Vec::new());
         for number in [1, 2] {
             let body = data(if number == 1 { 5 << 20 } else { 1000 }, number);
             let part =
                 client.ask("PUT", &format!("/bucket/key?partNumber={number}&uploadId={id}"), &[], &body);
             let (etag, sum) = (part.etag(), &part.headers[&header]);
+            of_parts.push(sum.clone());
             order += &format!(
                 "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag><Checksum{algorithm}>{sum}</Checksum{algorithm}></Part>"
             );
@@ -201,6 +202,19 @@ fn a_checksum_of_parts_says_of_how_many() {
         assert_eq!(complete(&expected, other).status, 400);
         let done = complete(&expected, kind);
         assert!(done.status == 200 && done.text().contains(&expected), "{}", done.text());
+        let asks = [("x-amz-checksum-mode", "ENABLED")];
+        let mut told =
+            |method: &str, target: &str| client.ask(method, target, &asks, b"").headers[&header].clone();
+        for method in ["GET", "HEAD"] {
+            let each = [1, 2].map(|number| told(method, &format!("/bucket/key?partNumber={number}")));
+            assert_eq!(
+                (told(method, "/bucket/key"), each.to_vec()),
+                (expected.clone(), of_parts.clone()),
+                "{method}"
+            );
+        }
+        let range = [asks[0], ("Range", "bytes=0-9")];
+        assert!(!client.ask("GET", "/bucket/key", &range, b"").headers.contains_key(&header));
     }
 }
 
