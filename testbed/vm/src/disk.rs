@@ -51,6 +51,24 @@ pub fn xfs(
     error::run(&mut mkfs).map(|_| ())
 }
 
+/// Checks an ext4 file system that is not mounted, and changes nothing (e2fsck -fn).
+///
+/// # Errors
+///
+/// [`Error::Program`] where it is damaged, with the last of what is wrong.
+pub fn check_ext4(tools: &Tools, image: &Path) -> Result<(), Error> {
+    error::run(tools.e2fsck().arg("-fn").arg(image)).map(|_| ())
+}
+
+/// Checks an XFS file system that is not mounted, and changes nothing (xfs_repair -n).
+///
+/// # Errors
+///
+/// As [`check_ext4`], or where xfs_repair is not to be had.
+pub fn check_xfs(tools: &Tools, image: &Path, report: &dyn Fn(&str)) -> Result<(), Error> {
+    error::run(tools.xfs_repair(report)?.arg("-nf").arg(image)).map(|_| ())
+}
+
 /// Makes a sparse image of so many zeros.
 ///
 /// # Errors

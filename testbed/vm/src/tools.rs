@@ -52,6 +52,11 @@ impl Program {
         command.arg("--argv0").arg(name).arg(&self.path);
         command
     }
+
+    /// Another program of the same package, in the same folder.
+    fn beside(&self, name: &str) -> Program {
+        Program { path: self.path.with_file_name(name), root: self.root.clone() }
+    }
 }
 
 /// QEMU, a kernel, busybox, and what makes file systems.
@@ -136,16 +141,33 @@ impl Tools {
         self.mkfs.command()
     }
 
+    /// e2fsck, which comes with mkfs.ext4.
+    pub fn e2fsck(&self) -> Command {
+        self.mkfs.beside("e2fsck").command()
+    }
+
     /// mkfs.xfs, fetched where this machine has none: 2 MB.
     ///
     /// # Errors
     ///
     /// As [`Tools::find`].
     pub fn mkfs_xfs(&self, report: &dyn Fn(&str)) -> Result<Command, Error> {
+        Ok(self.xfs(report)?.command())
+    }
+
+    /// xfs_repair, which comes with mkfs.xfs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tools::find`].
+    pub fn xfs_repair(&self, report: &dyn Fn(&str)) -> Result<Command, Error> {
+        Ok(self.xfs(report)?.beside("xfs_repair").command())
+    }
+
+    fn xfs(&self, report: &dyn Fn(&str)) -> Result<Program, Error> {
         let lock = File::create(self.cache.join("lock")).map_err(error::at(&self.cache))?;
         lock.lock().map_err(error::at(&self.cache))?;
-        let program = Fetch { cache: &self.cache, report, apt: None }.mkfs("mkfs.xfs", "xfsprogs")?;
-        Ok(program.command())
+        Fetch { cache: &self.cache, report, apt: None }.mkfs("mkfs.xfs", "xfsprogs")
     }
 
     /// The kernel's image.

@@ -1,5 +1,6 @@
 //! Boots a guest and speaks with it. Skipped, with the reason, where no virtual server is to be had.
 
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use dcs_vm::tools::Flavour;
@@ -37,6 +38,25 @@ fn a_guest_reads_its_disk_runs_our_programs_and_answers() {
     guest.send("good evening").unwrap();
     assert_eq!(guest.wait_for("@said", LIMIT).unwrap(), "good evening");
     guest.wait(LIMIT).unwrap();
+}
+
+#[test]
+fn a_file_system_that_is_damaged_is_found_out() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (ext4, xfs) = (folder.path().join("ext4"), folder.path().join("xfs"));
+    std::fs::create_dir(folder.path().join("contents")).unwrap();
+    disk::ext4(&tools, &ext4, 32 << 20, &folder.path().join("contents")).unwrap();
+    disk::xfs(&tools, &xfs, 300 << 20, true, &|_| ()).unwrap();
+    disk::check_ext4(&tools, &ext4).unwrap();
+    disk::check_xfs(&tools, &xfs, &|_| ()).unwrap();
+    // Behind the superblock: ext4's group descriptors, XFS's trees of free room.
+    for image in [&ext4, &xfs] {
+        let file = std::fs::File::options().write(true).open(image).unwrap();
+        file.write_all_at(&[0xa5; 4096], 4096).unwrap();
+    }
+    disk::check_ext4(&tools, &ext4).unwrap_err();
+    disk::check_xfs(&tools, &xfs, &|_| ()).unwrap_err();
 }
 
 #[test]

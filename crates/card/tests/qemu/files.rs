@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dcs::card::{Disk, Options, extents};
+use dcs::card::{Disk, Nic as CardNic, Options, extents};
 use dcs::{Backend, Engine, Op, Session, Sink, Source, Status, TransferError};
 use dcs_card::card::Config;
 use dcs_card::vfio_user::serve::serve;
 use dcs_vm::tools::Flavour;
-use dcs_vm::{Error, Initramfs, Machine, Tools, disk};
+use dcs_vm::{Error, Initramfs, Machine, Network, Nic, Tools, disk};
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -32,17 +32,18 @@ const SECONDS: &str = "DCS_FILES_SECONDS";
 
 #[test]
 fn files_stay_where_they_are_while_the_card_has_them() {
-    run("files::the_files_in_the_guest", 0);
+    run("files::the_files_in_the_guest", 0, &[]);
 }
 
 #[test]
 fn whatever_others_do_to_files_the_card_touches_no_other_file() {
     let seconds = std::env::var(SECONDS).ok().and_then(|value| value.parse().ok()).unwrap_or(20);
-    run("stress::the_stress_in_the_guest", seconds);
+    run("stress::the_stress_in_the_guest", seconds, &[EXT4, XFS]);
 }
 
-/// Boots a guest with the three file systems that runs an ignored test of this program.
-fn run(test: &str, seconds: u64) {
+/// Boots a guest with the three file systems that runs an ignored test of this program, which tells these things. The file systems are
+/// whole afterwards.
+fn run(test: &str, seconds: u64, tells: &[&str]) {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
     let _turn = crate::rig::turn();
     let folder = tempfile::tempdir().unwrap();
@@ -59,7 +60,16 @@ fn run(test: &str, seconds: u64) {
     let card = serve(&path("card"), MEMORY, Config { key: [5; 16], ..Config::default() }).unwrap();
     let mut initramfs = Initramfs::new(&tools).unwrap();
     initramfs
-        .modules(&["vfio-pci", "vfio_iommu_type1", "xfs", "xts", "cts", "cbc", "sha512_generic"])
+        .modules(&[
+            "vfio-pci",
+            "vfio_iommu_type1",
+            "virtio_net",
+            "xfs",
+            "xts",
+            "cts",
+            "cbc",
+            "sha512_generic",
+        ])
         .unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
     let script = format!(
@@ -68,16 +78,27 @@ fn run(test: &str, seconds: u64) {
           case $(cat /sys/class/block/$(basename $d)/device/serial) in dcs0*) D=ext4;; dcs1*) D=xfs;; dcs2*) D=flat;; esac\n\
           mkdir -p /mnt/$D; ln -s $d /dev/$D; mount -t ${{D/flat/xfs}} $d /mnt/$D || echo \"no $D\"\n\
         done\n\
+        ip addr add 10.0.3.2/24 dev eth0; ip link set eth0 up\n\
         export {SECONDS}={seconds} RUST_BACKTRACE=1\n\
-        guest-side --ignored --exact {test} --nocapture --test-threads 1"
+        guest-side --ignored --exact {test} --nocapture --test-threads 1\n\
+        umount /mnt/ext4 && umount /mnt/xfs && echo @unmounted"
     );
     let limit = LIMIT + Duration::from_secs(2 * seconds);
     let machine = Machine::new().memory(768).processors(2).limit(limit).iommu();
-    let machine = machine.nvme(&path("ext4")).nvme(&path("xfs")).nvme(&path("flat")).card(&path("card"));
+    let machine = machine.nvme(&path("ext4")).nvme(&path("xfs")).nvme(&path("flat"));
+    // One cable, with the guest's kernel at one end of it and the card at the other.
+    let machine = machine.nic(Nic::Virtio, &Network::Cable(1)).nic(Nic::Igb, &Network::Cable(1));
+    let machine = machine.card(&path("card"));
     let mut guest = machine.start(&tools, &initramfs.finish(&script), folder.path()).unwrap();
-    println!("{}", guest.wait_for("@guest's end", limit).unwrap());
+    for done in tells {
+        println!("{done} {}", guest.wait_for(&format!("@{done}"), limit).unwrap());
+    }
+    guest.wait_for("@guest's end", limit).unwrap();
+    guest.wait_for("@unmounted", LIMIT).unwrap();
     guest.wait(LIMIT).unwrap();
     drop(card);
+    disk::check_ext4(&tools, &path("ext4")).unwrap();
+    disk::check_xfs(&tools, &path("xfs"), &say).unwrap();
 }
 
 /// The controllers, in the order of the SSDs: of each the first is the kernel's, the second the card's.
@@ -95,9 +116,9 @@ fn options() -> Options {
     Options { card: None, disks: disks.map(disk).collect(), nics: Vec::new() }
 }
 
-/// The card, with all three SSDs.
-pub fn engine() -> Engine {
-    Engine::builder().backend(Backend::Card).card(options()).start().unwrap()
+/// The card, with all three SSDs and these NICs.
+pub fn engine(nics: Vec<CardNic>) -> Engine {
+    Engine::builder().backend(Backend::Card).card(Options { nics, ..options() }).start().unwrap()
 }
 
 pub fn create(path: &Path) -> File {
@@ -143,7 +164,7 @@ fn the_files_in_the_guest() {
     // As the kernel's default is 45 s, nobody would see in time what happens when it is over.
     std::fs::write("/proc/sys/fs/lease-break-time", "8").unwrap();
     wrong_disks();
-    let engine = engine();
+    let engine = engine(Vec::new());
     only_path();
     let session = engine.session().unwrap();
     for folder in [EXT4, XFS, FLAT].map(Path::new) {

@@ -1,0 +1,127 @@
+//! The files that the card and others have at once, and what is in them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+pub const SECTOR: usize = 512;
+pub const PAGE: u64 = 4096;
+/// Bytes of a file at most.
+pub const MOST: u64 = 1 << 20;
+/// Files that are there at once.
+pub const FILES: usize = 24;
+
+/// Numbers that seem to be chance, and are the same every time.
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end.max(1)
+    }
+
+    pub fn pages(&mut self, end: u64) -> u64 {
+        self.below(end / PAGE) * PAGE
+    }
+}
+
+/// Sectors from a place of a file on. `whose`: the number under which its contents were made.
+pub fn sectors(whose: u64, offset: u64, length: u64, version: u64) -> Vec<u8> {
+    let first = offset / SECTOR as u64;
+    let mut bytes = vec![0; length as usize];
+    for (index, sector) in (first..).zip(bytes.chunks_mut(SECTOR)) {
+        let sum = whose.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.rotate_left(32) ^ version;
+        for (at, word) in [whose, index, version, sum].into_iter().enumerate() {
+            sector[at * 8..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        (0..4).for_each(|double| sector.copy_within(..32 << double, 32 << double));
+    }
+    bytes
+}
+
+/// The versions of sectors, all of which must be that file's: those of a hole have none.
+pub fn versions(bytes: &[u8], whose: u64, offset: u64, what: &str) -> Vec<Option<u64>> {
+    let word = |sector: &[u8], at: usize| u64::from_le_bytes(sector[at * 8..][..8].try_into().unwrap());
+    let one = |(at, sector): (usize, &[u8])| {
+        let (version, place) = (word(sector, 2), offset + (at * SECTOR) as u64);
+        let right = sectors(whose, place, SECTOR as u64, version);
+        if sector == [0; SECTOR] {
+            return None;
+        }
+        let (found, index) = (word(sector, 0), word(sector, 1));
+        assert!(
+            sector == right,
+            "{what}: at {place} of {whose} is sector {index} of {found}, version {version}"
+        );
+        Some(version)
+    };
+    bytes.chunks(SECTOR).enumerate().map(one).collect()
+}
+
+/// The files of a folder, by their numbers: whose their contents are, and how often somebody was about to change them.
+pub struct Pool {
+    pub folder: PathBuf,
+    files: Mutex<HashMap<u64, Entry>>,
+    next: AtomicU64,
+}
+
+#[derive(Clone)]
+pub struct Entry {
+    pub number: u64,
+    pub whose: u64,
+    pub touched: Arc<AtomicU64>,
+}
+
+impl Pool {
+    pub fn new(folder: PathBuf) -> Pool {
+        Pool { folder, files: Mutex::default(), next: AtomicU64::new(1) }
+    }
+
+    pub fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("file{number}"))
+    }
+
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn add(&self, number: u64, whose: u64) -> Entry {
+        let entry = Entry { number, whose, touched: Arc::default() };
+        self.files.lock().unwrap().insert(number, entry.clone());
+        entry
+    }
+
+    pub fn any(&self, chance: &mut Chance) -> Option<Entry> {
+        let files = self.files.lock().unwrap();
+        let mut numbers: Vec<&u64> = files.keys().collect();
+        numbers.sort();
+        let number = **numbers.get(chance.below(numbers.len() as u64) as usize)?;
+        Some(files[&number].clone())
+    }
+
+    pub fn all(&self) -> Vec<Entry> {
+        self.files.lock().unwrap().values().cloned().collect()
+    }
+
+    pub fn remove(&self, number: u64) {
+        self.files.lock().unwrap().remove(&number);
+        let _ = std::fs::remove_file(self.path(number));
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.files.lock().unwrap().len() >= FILES
+    }
+
+    /// A new file of the kernel's, in blocks that others have left.
+    pub fn new_file(&self, chance: &mut Chance) {
+        let number = self.number();
+        let bytes = sectors(number, 0, chance.pages(MOST) + PAGE, 1);
+        match std::fs::write(self.path(number), bytes) {
+            Ok(()) => _ = self.add(number, number),
+            Err(_) => self.remove(number),
+        }
+    }
+}

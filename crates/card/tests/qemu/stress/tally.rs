@@ -1,0 +1,41 @@
+//! How often each thing was done, and what was said where it was not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Mutex;
+
+use dcs::{Status, TransferError};
+
+#[derive(Default)]
+pub struct Tally(Mutex<BTreeMap<String, u64>>);
+
+impl Tally {
+    pub fn add(&self, what: impl Into<String>) {
+        *self.0.lock().unwrap().entry(what.into()).or_default() += 1;
+    }
+
+    /// True where each of these was done at least once: on a machine with much else to do that may take longer than it was given.
+    pub fn has_all(&self, done: &[&str]) -> bool {
+        let counts = self.0.lock().unwrap();
+        done.iter().all(|what| counts.contains_key(*what))
+    }
+
+    /// A transfer failed, in one of the ways in which it may.
+    pub fn failed(&self, what: &str, error: &TransferError) {
+        let expected =
+            matches!(error.status, Status::PathUnavailable | Status::OutOfRange | Status::CapacityExceeded);
+        assert!(expected, "{what}: {error}");
+        let said = error.reason.as_deref().map_or_else(|| error.status.to_string(), str::to_owned);
+        // Where in the file does not matter here.
+        let reason: String = said.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        self.add(format!("{what}, refused: {}", reason.trim()));
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.0.lock().unwrap();
+        let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{what}: {count}")).collect();
+        f.write_str(&counts.join("; "))
+    }
+}
