@@ -183,8 +183,8 @@ extern "C" {
 /** more data follow on the destination socket soon (MSG_MORE on the last block) */
 #define DCS_FLAG_MORE 0x0002u
 /**
- * complete when the destination connection's peer has acknowledged every byte; without it, when all
- * are sent
+ * complete when the TCP of the destination's peer has acknowledged every byte; without it, when all
+ * are sent. Acknowledged is not read by the peer's application
  */
 #define DCS_FLAG_ACKNOWLEDGED 0x0004u
 

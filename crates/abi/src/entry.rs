@@ -84,7 +84,8 @@ pub const LENGTH_TO_END: u64 = u64::MAX;
 pub const FLAG_DURABLE: u16 = 1 << 0;
 /// More data follow on the destination socket soon: the last block is sent with MSG_MORE.
 pub const FLAG_MORE: u16 = 1 << 1;
-/// The completion comes when the destination's peer has acknowledged every byte: not earlier, when all are sent.
+/// The completion comes when the destination's peer has acknowledged every byte: not earlier, when all are sent, and not later, when
+/// its application has read them.
 pub const FLAG_ACKNOWLEDGED: u16 = 1 << 2;
 
 /// Flags of a submission entry, for generators.
@@ -102,7 +103,7 @@ pub const FLAGS: &[Constant] = &[
     Constant {
         name: "ACKNOWLEDGED",
         value: FLAG_ACKNOWLEDGED as u64,
-        doc: "complete when the destination connection's peer has acknowledged every byte; without it, when all are sent",
+        doc: "complete when the TCP of the destination's peer has acknowledged every byte; without it, when all are sent. Acknowledged is not read by the peer's application",
     },
 ];
 

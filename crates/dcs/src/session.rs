@@ -179,9 +179,10 @@ impl Request<'_> {
         self
     }
 
-    /// The transfer is done when the peer of the destination connection has acknowledged every byte; without this, when all
-    /// are sent. For connections of a card, and of a NIC that the engine drives; others cannot tell, and the transfer fails with
-    /// `PATH_UNAVAILABLE`.
+    /// The transfer is done when the TCP of the destination's peer has acknowledged every byte; without this, when all are sent. Acknowledged
+    /// is not read by the peer's application. It fails where the connection ends before ([`Status::PeerReset`]), and may wait for long: give it a
+    /// [`Request::timeout`]. For TCP sockets, connections of a card, and of a NIC that the engine drives; nobody can tell of others, and the
+    /// transfer fails with [`Status::PathUnavailable`].
     pub fn acknowledged(mut self) -> Self {
         self.flags |= FLAG_ACKNOWLEDGED;
         self

@@ -3,6 +3,7 @@
 use crate::vfio_devices::{DriveWork, Driven};
 use dcs_engine::{BlockId, Outcome};
 use rustix::fd::RawFd;
+use std::time::Duration;
 
 /// What came of trying an operation without waiting.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) enum Attempt {
     Call(DiskRequest),
     /// A copy within the kernel that may wait for a disk.
     Copy,
+    /// Nobody will tell when it can go on: try again after so long.
+    Later(Duration),
 }
 
 /// What to wait for.

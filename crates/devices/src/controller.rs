@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How the kernel is asked to do what takes time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +86,8 @@ enum Pending {
     Block { operation: Operation, block: BlockId },
     /// A zero-copy send of which nothing went waits until the kernel has let go of its block.
     Again { operation: Operation, fd: RawFd, aborted: bool },
+    /// Waits for a time to come.
+    Later { operation: Operation },
     /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again. `copied`: what its copy came to.
     Retry { aborted: bool, by_host: bool, copied: Option<Box<calls::Copied>> },
 }
@@ -124,6 +126,8 @@ pub struct Controller {
     replies: Vec<Reply>,
     events: Vec<Event>,
     edges: Edges,
+    /// When operations are to be tried again: some of them may be done, or aborted.
+    later: Vec<(Instant, OperationId)>,
     calls: Calls,
     back: Vec<calls::Done>,
     registered: bool,
@@ -193,6 +197,7 @@ impl Controller {
             replies: Vec::new(),
             events: Vec::new(),
             edges: Edges::default(),
+            later: Vec::new(),
             registered: false,
             drives: None,
             heard: Vec::new(),
@@ -309,6 +314,7 @@ impl Controller {
             Attempt::Disk(request) => self.disk(operation, request, route),
             Attempt::Call(request) => self.call(operation, request, route),
             Attempt::Copy => self.call_copy(operation, route),
+            Attempt::Later(pause) => self.retry_after(operation, pause),
         }
     }
 
@@ -436,8 +442,8 @@ impl Controller {
                 Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
                 Object::File(file) => Attempt::Call(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
                 Object::Namespace(_) => route.side(Place::Destination).driven(DriveWork::Flush),
-                Object::Device(_) if route.acknowledged => {
-                    route.side(Place::Destination).driven(DriveWork::Flush)
+                Object::Device(_) | Object::Flow(_) if route.acknowledged => {
+                    route.look_whether_acknowledged()
                 }
                 _ => Attempt::Done(Outcome::Flushed),
             },
@@ -502,7 +508,7 @@ impl Controller {
                     drives.abort(id);
                 }
             }
-            Some(Pending::Block { .. }) => self.finish_aborted(id),
+            Some(Pending::Block { .. } | Pending::Later { .. }) => self.finish_aborted(id),
             Some(Pending::Call { .. }) => self.abort_call(id),
             Some(Pending::Retry { aborted, .. } | Pending::Again { aborted, .. }) => *aborted = true,
             Some(Pending::ToGpu { aborted }) => {
@@ -546,6 +552,7 @@ impl Controller {
         if !self.has_ring() && !self.pending.is_empty() {
             self.poll_plain(Some(Duration::ZERO));
         }
+        self.retry_due();
         self.hear_calls();
         self.hear_drives();
         self.hear_gpu();
@@ -565,7 +572,8 @@ impl Controller {
         }
         let drives = self.drives.as_ref().and_then(Drives::timeout);
         let gpu = self.gpu.as_mut().and_then(Gpu::before_sleep);
-        let timeout = [timeout, drives, gpu, self.calls.timeout()].into_iter().flatten().min();
+        let later = self.until_due();
+        let timeout = [timeout, drives, gpu, later, self.calls.timeout()].into_iter().flatten().min();
         let wake = self.wake.as_raw_fd();
         if self.calls.before_sleep() {
             match self.full_ring() {

@@ -26,6 +26,7 @@
 //! | [`controller`] | starts, aborts, reaps, waits |
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | [`Traffic`] | what has gone over a TCP connection, as the kernel counts it |
+//! | `acknowledged` | waiting until a peer has acknowledged what was sent |
 //! | `calls` | system calls that may wait, on threads of their own |
 //! | `ring` | io_uring, and all that is unsafe about it |
 //! | [`fork`] | whose engine it is, after a fork |
@@ -45,6 +46,7 @@ pub mod gpu;
 pub mod route;
 pub mod vfio_devices;
 
+mod acknowledged;
 mod attempt;
 mod calls;
 mod copy;

@@ -1,5 +1,6 @@
 //! A route: one command's endpoints, checked, with the paths that were chosen between them.
 
+use crate::acknowledged::{self, Awaited};
 use crate::attempt::Attempt;
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
@@ -31,6 +32,8 @@ pub struct Route {
     pub(crate) source_error: Option<Errno>,
     /// A flush waits for the peer's acknowledgements.
     pub(crate) acknowledged: bool,
+    /// For which of them it waits, where the kernel has the connection.
+    awaited: Option<Awaited>,
     /// What a direct copy failed with that was the source or the destination: a write that fails after it tells it.
     pub(crate) copy_error: Option<Errno>,
     /// A direct copy moved nothing though both ends were ready: once may be chance.
@@ -95,8 +98,12 @@ impl Route {
         if overwrites_itself(spec, &source, &destination) {
             return Err((Stage::Destination, Fault::new(Status::InvalidField)));
         }
-        // The kernel tells nobody when a peer has acknowledged something.
-        if spec.acknowledged && !matches!(destination.endpoint.object, Object::Device(_)) {
+        let is_told = match &destination.endpoint.object {
+            Object::Device(_) => true,
+            Object::Flow(flow) => spec.acknowledged && acknowledged::is_told(flow),
+            _ => false,
+        };
+        if spec.acknowledged && !is_told {
             return Err((Stage::Destination, Fault::new(Status::PathUnavailable)));
         }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
@@ -112,6 +119,7 @@ impl Route {
             to_gpu: ToGpu::choose(spec),
             source_error: None,
             acknowledged: spec.acknowledged,
+            awaited: None,
             copy_error: None,
             futile: false,
         };
@@ -167,6 +175,7 @@ impl Route {
             to_gpu: None,
             source_error: None,
             acknowledged: false,
+            awaited: None,
             copy_error: None,
             futile: self.futile,
         }
@@ -178,6 +187,14 @@ impl Route {
         self.source_error = lent.source_error;
         self.copy_error = lent.copy_error;
         self.futile = lent.futile;
+    }
+
+    /// Looks whether the destination's peer has acknowledged what was sent to it.
+    pub(crate) fn look_whether_acknowledged(&mut self) -> Attempt {
+        match &self.destination.endpoint.object {
+            Object::Flow(flow) => acknowledged::look(flow, &mut self.awaited),
+            _ => self.destination.driven(DriveWork::Flush),
+        }
     }
 
     /// Its endpoints, to be let go of.

@@ -17,6 +17,8 @@ pub struct Traffic {
     pub unacknowledged: u64,
     /// The peer has closed its side, or reset the connection.
     pub peer_closed: bool,
+    /// There is no connection any more: both sides have ended it, it was reset, or given up.
+    pub is_gone: bool,
 }
 
 /// Where `struct tcp_info` (linux/tcp.h) has its fields; it only ever grows at its end.
@@ -27,6 +29,7 @@ const KNOWN: usize = 136;
 
 /// States of a connection whose peer has sent its end: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING (net/tcp_states.h).
 const PEER_CLOSED: [u8; 5] = [6, 7, 8, 9, 11];
+const CLOSED: u8 = 7;
 
 impl Traffic {
     /// Asks the kernel.
@@ -66,6 +69,7 @@ impl Traffic {
             unread: ioctl_fionread(socket)?,
             unacknowledged: u64::try_from(unacknowledged).unwrap_or(0),
             peer_closed: PEER_CLOSED.contains(&info[STATE]),
+            is_gone: info[STATE] == CLOSED,
         })
     }
 }

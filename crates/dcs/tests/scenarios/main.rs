@@ -8,6 +8,7 @@ mod ends;
 mod oracle;
 mod rig;
 
+mod acknowledged;
 mod fuse;
 mod life;
 mod many;

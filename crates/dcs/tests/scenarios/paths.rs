@@ -9,7 +9,6 @@ use crate::rig::{BLOCK, Bench, data, for_each_backend, is_root, skip, tool};
 use dcs::{Mode, Op, Sink, Source, Stage, Status};
 use dcs_abi::result::*;
 use std::fs::File;
-use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -187,24 +186,6 @@ fn zero_copy_is_claimed_only_where_the_kernel_did_not_copy() {
         let sink = Sink::file(&file, 0).zero_copy(Mode::On);
         let error = bench.session.transfer(Source::memory(&b"x"[..]), [], sink).unwrap().wait().unwrap_err();
         assert_eq!((error.status, error.stage), (Status::PathUnavailable, Stage::Destination));
-    });
-}
-
-/// The kernel tells nobody when a peer has acknowledged something, and files and memory never do: that is said, and nothing is moved.
-#[test]
-fn what_nobody_acknowledges_is_not_promised() {
-    for_each_backend(|bench| {
-        let (ours, mut theirs) = tcp4();
-        let file = file_with(&[]);
-        for sink in [Sink::socket(&ours), Sink::file(&file, 0)] {
-            let request = bench.session.request(Source::memory(&b"x"[..]), vec![], sink).acknowledged();
-            let error = request.submit().unwrap().wait().unwrap_err();
-            assert_eq!((error.status, error.stage), (Status::PathUnavailable, Stage::Destination));
-        }
-        drop(ours);
-        let mut received = Vec::new();
-        theirs.read_to_end(&mut received).unwrap();
-        assert_eq!((received, file.metadata().unwrap().len()), (vec![], 0));
     });
 }
 

@@ -1,12 +1,12 @@
-//! Waiting for descriptors: what comes of a poll, with a ring and without.
+//! Waiting for descriptors: what comes of a poll, with a ring and without. And for a time to come.
 
 use super::{Controller, Pending, borrow};
 use crate::attempt::Interest;
-use dcs_engine::OperationId;
+use dcs_engine::{Operation, OperationId, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Controller {
     /// A descriptor is ready for an operation, or in error and nothing else.
@@ -29,6 +29,35 @@ impl Controller {
             && let Some(ring) = self.full_ring()
         {
             ring.poll_edges(event);
+        }
+    }
+
+    /// An operation is to be tried again after so long.
+    pub(super) fn retry_after(&mut self, operation: &Operation, pause: Duration) -> Option<Outcome> {
+        self.pending.insert(operation.id, Pending::Later { operation: *operation });
+        self.later.push((Instant::now() + pause, operation.id));
+        None
+    }
+
+    /// How long it is until one of them is to be tried again.
+    pub(super) fn until_due(&self) -> Option<Duration> {
+        let first = self.later.iter().map(|(at, _)| *at).min()?;
+        Some(first.saturating_duration_since(Instant::now()))
+    }
+
+    /// Has those tried again whose time has come.
+    pub(super) fn retry_due(&mut self) {
+        if self.later.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for (_, id) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            match self.pending.remove(&id) {
+                Some(Pending::Later { operation }) => self.retry(operation),
+                Some(other) => drop(self.pending.insert(id, other)),
+                // It was aborted.
+                None => {}
+            }
         }
     }
 
