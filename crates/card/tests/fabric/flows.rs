@@ -372,6 +372,49 @@ fn peers_that_acknowledge_nothing_do_not_stall_others() {
     }
 }
 
+/// A command that waits for a peer's next bytes has a block, and a queue at most 36 of those: other queues have theirs, whatever these
+/// peers do. In its own queue others wait, for as long as the commands may.
+#[test]
+fn peers_that_say_nothing_hold_up_the_queue_that_waits_for_them_alone() {
+    const PEERS: u16 = 60;
+    let mut rig = server(Family::Igb, Wire::default());
+    let other = Transfer::new(End::ssd(2, &[(0, 100_000)]), End::memory(1, FREE, 100_000));
+    let alone = rig.run(&other).took;
+    let flows: Vec<_> = (0..PEERS).map(|at| rig.accepted(4, PORT, 5000 + at)).collect();
+    let receive = |flow, timeout_ms| {
+        let transfer = Transfer::new(End::flow(flow), End::memory(1, FREE + (1 << 20), 1000));
+        Transfer { length: 1000, timeout_ms, ..transfer }
+    };
+    // Whoever has given them a time has his queue back then.
+    let waiting: Vec<_> = flows.iter().map(|(flow, _)| rig.submit(&receive(*flow, 1000))).collect();
+    let ended = rig.run(&other);
+    assert_eq!(ended.status(), Status::Success);
+    assert!(ended.took < 1_100_000_000, "{} ms", ended.took / 1_000_000);
+    for cid in waiting {
+        assert_eq!(rig.wait(cid).status(), Status::Timeout);
+    }
+    // Whoever has not waits, and nobody else does.
+    let waiting: Vec<_> = flows.iter().map(|(flow, _)| rig.submit(&receive(*flow, 0))).collect();
+    let behind = rig.submit(&other);
+    let now = rig.now();
+    rig.run_until(|rig| rig.now() > now + 60_000_000_000);
+    assert!(!rig.is_done(behind) && !waiting.iter().any(|cid| rig.is_done(*cid)));
+    rig.create_another().unwrap();
+    for _ in 0..20 {
+        let ended = rig.run(&other);
+        assert_eq!(ended.status(), Status::Success);
+        assert!(ended.took < 2 * alone, "{} µs, alone {} µs", ended.took / 1000, alone / 1000);
+    }
+    // They have their bytes still, when these come.
+    for (_, stream) in &flows {
+        rig.stream(*stream).to_send = data(1000, 7);
+    }
+    for cid in waiting.into_iter().chain([behind]) {
+        assert_eq!(rig.wait(cid).status(), Status::Success);
+    }
+    rig.assert_idle();
+}
+
 #[test]
 fn connections_that_nobody_accepts_have_a_bound() {
     let mut rig = server(Family::Igb, Wire::default());

@@ -19,15 +19,18 @@ use std::time::Duration;
 pub const HOST_MEMORY: u64 = 64 << 20;
 /// Bytes of the card's own memory.
 const OWN_MEMORY: u64 = 16 << 20;
-/// The number of the command queues: the last one that the card has.
+/// The number of the command queues: the last one that the card has. And of further ones.
 pub const QUEUE: u16 = 8;
+pub const ANOTHER: u16 = 3;
 /// Entries of the admin and command queues.
 const DEPTH: u16 = 64;
-/// A page each, in host memory: the admin queues, then the command queues.
+/// A page each, in host memory: the admin queues, then the command queues, and the further ones.
 const ADMIN_SQ: u64 = 0x1000;
 const ADMIN_CQ: u64 = 0x2000;
 const SQ: u64 = 0x3000;
 const CQ: u64 = 0x4000;
+const ANOTHER_SQ: u64 = 0x5000;
+const ANOTHER_CQ: u64 = 0x6000;
 /// Descriptors and results, one place of each for each cid; then whatever tests need.
 const DESCRIPTORS: u64 = 0x10_0000;
 const DESCRIPTOR: u64 = 0x1000;
@@ -46,6 +49,15 @@ struct Side {
     tail: u16,
     head: u16,
     turned: bool,
+}
+
+/// A pair of command queues: its number, where its rings are, how far they have come.
+#[derive(Debug)]
+struct Queue {
+    number: u16,
+    sq: u64,
+    cq: u64,
+    side: Side,
 }
 
 /// One end of a transfer.
@@ -122,7 +134,8 @@ pub struct Rig {
     /// The NIC, and who is at the other end of its wire.
     pub nic: Option<(FunctionId, WireEnd, Peer)>,
     admin: Side,
-    commands: Side,
+    /// The last one is submitted to.
+    queues: Vec<Queue>,
     next_cid: u16,
     /// Completions that were seen, by cid, and when.
     seen: Vec<(u16, CompletionEntry, u64)>,
@@ -148,9 +161,9 @@ impl Rig {
             })
             .collect();
         let card = Card::new(config, &fabric.port(card_id), None).expect("the sizes are sound");
-        let (admin, commands, seen, submitted) = Default::default();
+        let (admin, queues, seen, submitted) = Default::default();
         let mut rig =
-            Rig { fabric, card, card_id, ssds, nic: None, admin, commands, next_cid: 0, seen, submitted };
+            Rig { fabric, card, card_id, ssds, nic: None, admin, queues, next_cid: 0, seen, submitted };
         rig.enable();
         rig
     }
@@ -257,7 +270,7 @@ impl Rig {
     }
 
     pub fn enable(&mut self) {
-        (self.admin, self.commands) = Default::default();
+        (self.admin, self.queues) = Default::default();
         self.store(ADMIN_CQ, &[0; 0x1000]);
         self.store(CQ, &[0; 0x1000]);
         let depth = u32::from(DEPTH - 1);
@@ -270,7 +283,7 @@ impl Rig {
 
     /// The function is reset and started again before the card has looked once.
     pub fn reset_and_start(&mut self) {
-        (self.admin, self.commands) = Default::default();
+        (self.admin, self.queues) = Default::default();
         self.store(ADMIN_CQ, &[0; 0x1000]);
         self.store(CQ, &[0; 0x1000]);
         let mut front = self.card.front();
@@ -335,17 +348,27 @@ impl Rig {
     }
 
     pub fn create_queues(&mut self) -> Result<(), Status> {
-        let size = u32::from(QUEUE) | u32::from(DEPTH - 1) << 16;
+        self.create(QUEUE, SQ, CQ)
+    }
+
+    /// Another pair, which is submitted to from here on.
+    pub fn create_another(&mut self) -> Result<(), Status> {
+        self.create(ANOTHER, ANOTHER_SQ, ANOTHER_CQ)
+    }
+
+    fn create(&mut self, number: u16, sq: u64, cq: u64) -> Result<(), Status> {
+        let size = u32::from(number) | u32::from(DEPTH - 1) << 16;
         let words = [size, 3 | 1 << 16, 0, 0, 0, 0];
-        self.admin(AdminEntry { opcode: opcode::CREATE_CQ, data_address: CQ, words, ..Default::default() })?;
-        let words = [size, 1 | u32::from(QUEUE) << 16, 0, 0, 0, 0];
-        self.admin(AdminEntry { opcode: opcode::CREATE_SQ, data_address: SQ, words, ..Default::default() })?;
+        self.admin(AdminEntry { opcode: opcode::CREATE_CQ, data_address: cq, words, ..Default::default() })?;
+        let words = [size, 1 | u32::from(number) << 16, 0, 0, 0, 0];
+        self.admin(AdminEntry { opcode: opcode::CREATE_SQ, data_address: sq, words, ..Default::default() })?;
+        self.queues.push(Queue { number, sq, cq, side: Side::default() });
         Ok(())
     }
 
     /// The command queues are gone, as far as the host knows.
     pub fn forget_queues(&mut self) {
-        self.commands = Side::default();
+        self.queues.clear();
         self.store(CQ, &[0; 0x1000]);
     }
 
@@ -435,27 +458,32 @@ impl Rig {
     }
 
     pub fn submit_raw(&mut self, entry: &[u8; 64]) {
-        self.store(SQ + u64::from(self.commands.tail) * 64, entry);
-        self.commands.tail = (self.commands.tail + 1) % DEPTH;
-        self.write_register(sq_tail_doorbell(QUEUE) as u64, &u32::from(self.commands.tail).to_le_bytes());
+        let queue = self.queues.last_mut().expect("there is a queue");
+        let (number, at) = (queue.number, queue.sq + u64::from(queue.side.tail) * 64);
+        queue.side.tail = (queue.side.tail + 1) % DEPTH;
+        let tail = u32::from(queue.side.tail).to_le_bytes();
+        self.store(at, entry);
+        self.write_register(sq_tail_doorbell(number) as u64, &tail);
     }
 
     /// Reads new completions.
     fn reap(&mut self) {
-        loop {
-            let bytes = self.load(CQ + u64::from(self.commands.head) * 16, 16);
-            let Some(entry) = CompletionEntry::if_new(&bytes, !self.commands.turned).expect("16 bytes")
-            else {
-                return;
-            };
-            self.commands.head = (self.commands.head + 1) % DEPTH;
-            self.commands.turned ^= self.commands.head == 0;
-            let head = u32::from(self.commands.head).to_le_bytes();
-            self.write_register(cq_head_doorbell(QUEUE) as u64, &head);
-            assert_eq!(entry.sq_id, QUEUE, "the host's number of the queue");
-            let now = self.now();
-            self.seen.push((entry.cid, entry, now));
-        }
+        (0..self.queues.len()).for_each(|at| while self.reap_one(at) {});
+    }
+
+    fn reap_one(&mut self, at: usize) -> bool {
+        let Queue { number, cq, side: Side { head, turned, .. }, .. } = self.queues[at];
+        let bytes = self.load(cq + u64::from(head) * 16, 16);
+        let Some(entry) = CompletionEntry::if_new(&bytes, !turned).expect("16 bytes") else { return false };
+        let side = &mut self.queues[at].side;
+        side.head = (head + 1) % DEPTH;
+        side.turned ^= side.head == 0;
+        let head = u32::from(side.head).to_le_bytes();
+        self.write_register(cq_head_doorbell(number) as u64, &head);
+        assert_eq!(entry.sq_id, number, "the host's number of the queue");
+        let now = self.now();
+        self.seen.push((entry.cid, entry, now));
+        true
     }
 
     /// Whether a transfer has ended.
