@@ -33,22 +33,32 @@ pub fn ext4_with(
     error::run(&mut mkfs).map(|_| ())
 }
 
-/// Makes a sparse image of so many bytes, at least 300 MiB, with an empty XFS file system, which shares blocks between files or not.
+/// Makes a sparse image of so many bytes, at least 300 MiB, with an empty XFS file system, which shares blocks between files; or, with an image
+/// for its realtime device, which is made too, does not.
 ///
 /// # Errors
 ///
-/// Where the file cannot be made, or mkfs.xfs is not to be had or fails.
+/// Where a file cannot be made, or mkfs.xfs is not to be had or fails.
 pub fn xfs(
     tools: &Tools,
     image: &Path,
     bytes: u64,
-    shares: bool,
+    realtime: Option<&Path>,
     report: &dyn Fn(&str),
 ) -> Result<(), Error> {
     blank(image, bytes)?;
     let mut mkfs = tools.mkfs_xfs(report)?;
-    mkfs.args(["-q", "-f", "-m", if shares { "reflink=1" } else { "reflink=0" }]).arg(image);
-    error::run(&mut mkfs).map(|_| ())
+    mkfs.args(["-q", "-f"]);
+    match realtime {
+        None => mkfs.args(["-m", "reflink=1"]),
+        Some(realtime) => {
+            blank(realtime, 64 << 20)?;
+            let mut option = std::ffi::OsString::from("rtdev=");
+            option.push(realtime);
+            mkfs.args(["-m", "reflink=0,rmapbt=0", "-r"]).arg(option)
+        }
+    };
+    error::run(mkfs.arg(image)).map(|_| ())
 }
 
 /// Checks an ext4 file system that is not mounted, and changes nothing (e2fsck -fn).

@@ -47,7 +47,7 @@ fn a_file_system_that_is_damaged_is_found_out() {
     let (ext4, xfs) = (folder.path().join("ext4"), folder.path().join("xfs"));
     std::fs::create_dir(folder.path().join("contents")).unwrap();
     disk::ext4(&tools, &ext4, 32 << 20, &folder.path().join("contents")).unwrap();
-    disk::xfs(&tools, &xfs, 300 << 20, true, &|_| ()).unwrap();
+    disk::xfs(&tools, &xfs, 300 << 20, None, &|_| ()).unwrap();
     disk::check_ext4(&tools, &ext4).unwrap();
     disk::check_xfs(&tools, &xfs, &|_| ()).unwrap();
     // Behind the superblock: ext4's group descriptors, XFS's trees of free room.

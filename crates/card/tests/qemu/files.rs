@@ -1,28 +1,33 @@
 //! Files of real file systems on the card, in a guest: who may move a file's blocks while the card has them, and what is refused.
 //!
-//! Three SSDs: ext4, an XFS that shares blocks between files, one that does not. The card has the second controller of each.
+//! SSDs: ext4, an XFS that shares blocks between files, one that does not, and an ext4 with files of odd kinds. The card has the second
+//! controller of each. One more is the third one's realtime device.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dcs::card::{Disk, Nic as CardNic, Options, extents};
+use dcs::card::{Disk, Options, extents};
 use dcs::{Backend, Engine, Op, Session, Sink, Source, Status, TransferError};
 use dcs_card::card::Config;
 use dcs_card::vfio_user::serve::serve;
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Error, Initramfs, Machine, Network, Nic, Tools, disk};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::kinds::kinds;
 use crate::rig::MEMORY;
+use crate::wire::{self, Line, Wire};
 
 /// The file systems' folders.
 pub const EXT4: &str = "/mnt/ext4";
 pub const XFS: &str = "/mnt/xfs";
-const FLAT: &str = "/mnt/flat";
+pub const FLAT: &str = "/mnt/flat";
+pub const ODD: &str = "/mnt/odd";
 
 const LIMIT: Duration = Duration::from_secs(180);
 const MB: usize = 1 << 20;
@@ -41,7 +46,7 @@ fn whatever_others_do_to_files_the_card_touches_no_other_file() {
     run("stress::the_stress_in_the_guest", seconds, &[EXT4, XFS]);
 }
 
-/// Boots a guest with the three file systems that runs an ignored test of this program, which tells these things. The file systems are
+/// Boots a guest with these file systems that runs an ignored test of this program, which tells these things. The file systems are
 /// whole afterwards.
 fn run(test: &str, seconds: u64, tells: &[&str]) {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
@@ -49,10 +54,12 @@ fn run(test: &str, seconds: u64, tells: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::create_dir(path("nothing")).unwrap();
-    disk::ext4_with(&tools, &path("ext4"), 96 << 20, &path("nothing"), &["-O", "encrypt"]).unwrap();
+    disk::ext4(&tools, &path("ext4"), 96 << 20, &path("nothing")).unwrap();
+    let odd = ["-O", "encrypt,verity,inline_data"];
+    disk::ext4_with(&tools, &path("odd"), 32 << 20, &path("nothing"), &odd).unwrap();
     let say = |text: &str| eprintln!("dcs-vm: {text}");
-    for (name, shares) in [("xfs", true), ("flat", false)] {
-        match disk::xfs(&tools, &path(name), 300 << 20, shares, &say) {
+    for (name, realtime) in [("xfs", None), ("flat", Some(path("realtime")))] {
+        match disk::xfs(&tools, &path(name), 300 << 20, realtime.as_deref(), &say) {
             Err(Error::Unavailable(why)) => return say(&format!("skipped: {why}")),
             done => done.unwrap(),
         }
@@ -72,20 +79,27 @@ fn run(test: &str, seconds: u64, tells: &[&str]) {
         ])
         .unwrap();
     initramfs.program("bin/guest-side", &std::env::current_exe().unwrap()).unwrap();
+    let names = ["ext4", "xfs", "flat", "odd", "realtime"];
+    let cases: Vec<String> =
+        names.iter().zip(0..).map(|(name, at)| format!("dcs{at}*) D={name};;")).collect();
     let script = format!(
-        "while [ $(ls -d /dev/nvme[0-9]n1 2>/dev/null | wc -l) -lt 3 ]; do sleep 0.1; done\n\
+        "while [ $(ls -d /dev/nvme[0-9]n1 2>/dev/null | wc -l) -lt {} ]; do sleep 0.1; done\n\
         for d in /dev/nvme[0-9]n1; do\n\
-          case $(cat /sys/class/block/$(basename $d)/device/serial) in dcs0*) D=ext4;; dcs1*) D=xfs;; dcs2*) D=flat;; esac\n\
-          mkdir -p /mnt/$D; ln -s $d /dev/$D; mount -t ${{D/flat/xfs}} $d /mnt/$D || echo \"no $D\"\n\
+          case $(cat /sys/class/block/$(basename $d)/device/serial) in {} esac\n\
+          mkdir -p /mnt/$D; ln -s $d /dev/$D\n\
         done\n\
+        mount -t ext4 /dev/ext4 /mnt/ext4; mount -t ext4 /dev/odd /mnt/odd; mount -t xfs /dev/xfs /mnt/xfs\n\
+        mount -t xfs -o rtdev=/dev/realtime /dev/flat /mnt/flat\n\
         ip addr add 10.0.3.2/24 dev eth0; ip link set eth0 up\n\
         export {SECONDS}={seconds} RUST_BACKTRACE=1\n\
         guest-side --ignored --exact {test} --nocapture --test-threads 1\n\
-        umount /mnt/ext4 && umount /mnt/xfs && echo @unmounted"
+        umount /mnt/ext4 && umount /mnt/xfs && umount /mnt/odd && echo @unmounted",
+        names.len(),
+        cases.join(" ")
     );
     let limit = LIMIT + Duration::from_secs(2 * seconds);
     let machine = Machine::new().memory(768).processors(2).limit(limit).iommu();
-    let machine = machine.nvme(&path("ext4")).nvme(&path("xfs")).nvme(&path("flat"));
+    let machine = names.iter().fold(machine, |machine, name| machine.nvme(&path(name)));
     // One cable, with the guest's kernel at one end of it and the card at the other.
     let machine = machine.nic(Nic::Virtio, &Network::Cable(1)).nic(Nic::Igb, &Network::Cable(1));
     let machine = machine.card(&path("card"));
@@ -98,6 +112,7 @@ fn run(test: &str, seconds: u64, tells: &[&str]) {
     guest.wait(LIMIT).unwrap();
     drop(card);
     disk::check_ext4(&tools, &path("ext4")).unwrap();
+    disk::check_ext4(&tools, &path("odd")).unwrap();
     disk::check_xfs(&tools, &path("xfs"), &say).unwrap();
 }
 
@@ -112,13 +127,14 @@ fn options() -> Options {
         function: pair[1].clone(),
         device: Some(PathBuf::from(device)),
     };
-    let disks = ["/dev/ext4", "/dev/xfs", "/dev/flat"].into_iter().zip(controllers.chunks(2));
+    let disks = ["/dev/ext4", "/dev/xfs", "/dev/flat", "/dev/odd"].into_iter().zip(controllers.chunks(2));
     Options { card: None, disks: disks.map(disk).collect(), nics: Vec::new() }
 }
 
-/// The card, with all three SSDs and these NICs.
-pub fn engine(nics: Vec<CardNic>) -> Engine {
-    Engine::builder().backend(Backend::Card).card(Options { nics, ..options() }).start().unwrap()
+/// The card, with its SSDs and its NIC.
+pub fn engine() -> Engine {
+    let options = Options { nics: vec![wire::nic()], ..options() };
+    Engine::builder().backend(Backend::Card).card(options).start().unwrap()
 }
 
 pub fn create(path: &Path) -> File {
@@ -126,26 +142,26 @@ pub fn create(path: &Path) -> File {
 }
 
 /// Bytes that are all different in any place.
-fn data(length: usize, seed: u8) -> Vec<u8> {
+pub fn data(length: usize, seed: u8) -> Vec<u8> {
     (0..length as u64).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 11 ^ n >> 3) as u8 ^ seed).collect()
 }
 
-fn read(session: &Session, file: &File, range: std::ops::Range<u64>) -> Result<Vec<u8>, TransferError> {
+pub fn read(session: &Session, file: &File, range: std::ops::Range<u64>) -> Result<Vec<u8>, TransferError> {
     let capacity = (range.end - range.start) as usize;
     let transfer = session.transfer(Source::file(file, range), [Op::Md5], Sink::memory(capacity)).unwrap();
     transfer.wait().map(|done| done.memory.unwrap())
 }
 
-fn write(session: &Session, bytes: &[u8], file: &File, offset: u64) -> Result<(), TransferError> {
+pub fn write(session: &Session, bytes: &[u8], file: &File, offset: u64) -> Result<(), TransferError> {
     session.transfer(Source::memory(bytes.to_vec()), [], Sink::file(file, offset)).unwrap().wait().map(drop)
 }
 
-fn bytes_of(path: &Path) -> Vec<u8> {
+pub fn bytes_of(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
 /// It was refused before anything was moved, with this errno, and with words that say this.
-fn refused<T>(done: Result<T, TransferError>, errno: i32, words: &str) {
+pub fn refused<T>(done: Result<T, TransferError>, errno: i32, words: &str) {
     let error = done.err().unwrap_or_else(|| panic!("it succeeds: {words}"));
     assert_eq!((error.errno, error.completion.bytes_out), (errno, 0), "{error}");
     assert!(error.to_string().contains(words), "{error}");
@@ -155,7 +171,8 @@ fn refused<T>(done: Result<T, TransferError>, errno: i32, words: &str) {
 const ENODATA: i32 = 61;
 const EBUSY: i32 = 16;
 const ETXTBSY: i32 = 26;
-const EOPNOTSUPP: i32 = 95;
+pub const EOPNOTSUPP: i32 = 95;
+const ESTALE: i32 = 116;
 const ECANCELED: i32 = 125;
 
 #[test]
@@ -164,7 +181,8 @@ fn the_files_in_the_guest() {
     // As the kernel's default is 45 s, nobody would see in time what happens when it is over.
     std::fs::write("/proc/sys/fs/lease-break-time", "8").unwrap();
     wrong_disks();
-    let engine = engine(Vec::new());
+    let engine = engine();
+    let wire = Wire::new(&engine);
     only_path();
     let session = engine.session().unwrap();
     for folder in [EXT4, XFS, FLAT].map(Path::new) {
@@ -177,12 +195,14 @@ fn the_files_in_the_guest() {
         said("writers wait");
         destinations(&session, folder);
         said("destinations");
+        given_descriptors(&engine, &session, &wire, folder);
+        said("given descriptors");
     }
     kinds(&session);
     println!("@kinds");
     block_devices(&session);
     println!("@block devices");
-    drop((session, engine));
+    drop((session, wire, engine));
     println!("@guest's end");
 }
 
@@ -329,6 +349,56 @@ fn destinations(session: &Session, folder: &Path) {
     assert!(bytes_of(&folder.join("copy")) == bytes);
 }
 
+/// Who gave a destination can do with it by his descriptor what nobody else can: then the transfer fails, also where the file seems to lie
+/// where it lay.
+fn given_descriptors(engine: &Engine, session: &Session, wire: &Wire, folder: &Path) {
+    const LENGTH: u64 = MB as u64;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    type Act<'a> = &'a dyn Fn(&File);
+    let meanwhile: [(&str, Act<'_>); 4] = [
+        ("cuts it", &|file| file.set_len(0).unwrap()),
+        ("punches it", &|file| rustix::fs::fallocate(file, punch, 0, LENGTH / 2).unwrap()),
+        ("makes it anew", &|file| {
+            file.set_len(0).unwrap();
+            extents::prepare(file, LENGTH).unwrap();
+        }),
+        ("writes to it", &|file| file.write_all_at(&[9; 4096], LENGTH / 2).unwrap()),
+    ];
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    for (what, act) in meanwhile {
+        let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).unwrap());
+        extents::prepare(&file, LENGTH).unwrap();
+        rustix::fs::futimens(&file, &long_ago()).unwrap();
+        let Line { card, peer } = wire.connect();
+        let (first, rest) = (data(MB / 2, 10), data(MB / 2, 11));
+        let request = session.request(Source::connection(&card), [Op::Md5], Sink::file(&file, 0));
+        let transfer = request.length(LENGTH).submit().unwrap();
+        while engine.statistics().transfers == 0 {
+            assert!(!transfer.is_done(), "it ends before its peer has said anything");
+        }
+        wire::give(&peer, &first, Duration::ZERO).unwrap();
+        act(&file);
+        wire::give(&peer, &rest, Duration::ZERO).unwrap();
+        let error = transfer.wait().expect_err(what);
+        assert_eq!((error.status, error.errno), (Status::WriteError, ESTALE), "{what}: {error}");
+        assert!(error.to_string().contains("by the descriptor that the card was given"), "{what}: {error}");
+    }
+    // Left alone, it is right, and then others have it.
+    let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).unwrap());
+    extents::prepare(&file, LENGTH).unwrap();
+    write(session, &data(MB, 12), &file, 0).unwrap();
+    let path = folder.join("appears");
+    rustix::fs::linkat(
+        CWD,
+        format!("/proc/self/fd/{}", file.as_raw_fd()),
+        CWD,
+        &path,
+        AtFlags::SYMLINK_FOLLOW,
+    )
+    .unwrap();
+    assert!(bytes_of(&path) == data(MB, 12));
+}
+
 fn sized(file: &File, length: u64) -> File {
     file.set_len(length).unwrap();
     file.try_clone().unwrap()
@@ -339,39 +409,9 @@ fn long_ago() -> rustix::fs::Timestamps {
     rustix::fs::Timestamps { last_access: first, last_modification: first }
 }
 
-fn shell(line: &str) {
+pub fn shell(line: &str) {
     let done = Command::new("/bin/sh").args(["-c", line]).status().unwrap();
     assert!(done.success(), "{line}");
-}
-
-/// Files whose bytes on the disk are not those that are read.
-fn kinds(session: &Session) {
-    let path = Path::new(EXT4).join("journalled");
-    let file = create(&path);
-    // FS_IOC_SETFLAGS: _IOW('f', 2, long), of which an int is read; EXT4_JOURNAL_DATA_FL.
-    const SETFLAGS: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<usize>(b'f', 2);
-    // SAFETY: FS_IOC_SETFLAGS reads an int.
-    unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::Setter::<SETFLAGS, usize>::new(0x4000 | 0x8_0000)) }
-        .unwrap();
-    file.write_all_at(&data(MB, 5), 0).unwrap();
-    drop(file);
-    refused(read(session, &File::open(&path).unwrap(), 0..4096), EOPNOTSUPP, "journal");
-    let elsewhere = create(Path::new("/tmp/elsewhere"));
-    elsewhere.write_all_at(&[1; 5000], 0).unwrap();
-    refused(read(session, &elsewhere, 0..5000), 18, "on no disk that the card drives");
-    // The whole file system, mounted otherwise.
-    shell("umount /mnt/ext4 && mount -t ext4 -o data=journal /dev/ext4 /mnt/ext4");
-    std::fs::write(&path, data(MB, 6)).unwrap();
-    refused(read(session, &File::open(&path).unwrap(), 0..4096), EOPNOTSUPP, "journal");
-    shell("umount /mnt/ext4 && mount -t ext4 -o test_dummy_encryption /dev/ext4 /mnt/ext4");
-    std::fs::create_dir("/mnt/ext4/secrets").unwrap();
-    let path = Path::new("/mnt/ext4/secrets/one");
-    std::fs::write(path, data(MB, 7)).unwrap();
-    refused(read(session, &File::open(path).unwrap(), 0..4096), EOPNOTSUPP, "encrypted");
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    refused(write(session, &[1; 4096], &file, 0), EOPNOTSUPP, "encrypted");
-    drop(file);
-    assert!(bytes_of(path) == data(MB, 7));
 }
 
 fn block_devices(session: &Session) {
@@ -449,7 +489,7 @@ fn wrong_disks() {
 
 /// The kernel's own controller of a disk that is mounted is not taken: there is no other way to it left.
 fn only_path() {
-    for controller in controllers().chunks(2) {
+    for controller in controllers().chunks(2).take(options().disks.len()) {
         let error = dcs_vfio::take(&controller[0]).unwrap_err().to_string();
         assert!(error.contains("is mounted at /mnt/"), "{error}");
         assert_eq!(dcs_vfio::driver(&controller[0]).as_deref(), Some("nvme"));

@@ -72,6 +72,9 @@ pub enum ExtentError {
     /// Its blocks were moved all the same.
     #[error("the file's blocks were moved while the card had them")]
     Moved,
+    /// The program did something to it by the descriptor that it gave.
+    #[error("the file was written or cut by the descriptor that the card was given, while the card had it")]
+    Changed,
     /// Its time of modification could not be set.
     #[error("the bytes are written, but not the file's time of modification: {0}")]
     Time(#[source] io::Error),
@@ -94,7 +97,7 @@ impl ExtentError {
             ExtentError::Unheld(error) | ExtentError::Snapshot(error) => system(error, libc::EIO),
             ExtentError::Cached | ExtentError::Claimed => libc::EBUSY,
             ExtentError::Wanted => libc::ECANCELED,
-            ExtentError::Moved => libc::ESTALE,
+            ExtentError::Moved | ExtentError::Changed => libc::ESTALE,
             ExtentError::Time(error) => system(error, libc::EIO),
         }
     }

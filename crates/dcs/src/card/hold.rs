@@ -13,12 +13,12 @@
 use super::extents::ExtentError;
 use super::files;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// F_SETSIG: which signal tells of a lease. [linux, asm-generic/fcntl.h]
@@ -45,6 +45,8 @@ pub(super) struct Hold {
     file: OwnedFd,
     way: Way,
     wanted: OnceLock<Instant>,
+    /// When the file was modified last, as far as it may have been: seconds and nanoseconds.
+    modified: Mutex<(i64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,20 @@ impl Hold {
         Some(*self.wanted.get_or_init(Instant::now))
     }
 
+    /// Whether somebody has modified the file since it is held: who gave it can, by the descriptor that was given.
+    pub fn is_changed(&self) -> io::Result<bool> {
+        Ok(modified(self.file())? != *self.modified.lock().unwrap_or_else(|error| error.into_inner()))
+    }
+
+    /// The card has modified the file.
+    pub fn touch(&self) -> io::Result<()> {
+        let keep = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+        let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+        rustix::fs::futimens(&self.file, &Timestamps { last_access: keep, last_modification: now })?;
+        *self.modified.lock().unwrap_or_else(|error| error.into_inner()) = modified(self.file())?;
+        Ok(())
+    }
+
     fn lease(file: OwnedFd, way: Way) -> Result<Hold, Errno> {
         let kind = if way == Way::Reading { libc::F_RDLCK } else { libc::F_WRLCK };
         let set = |command, value: libc::c_int| {
@@ -89,7 +105,10 @@ impl Hold {
         // Not SIGIO, which ends a process that does not know it: SIGURG is ignored by those.
         set(SETSIG, libc::SIGURG)?;
         set(libc::F_SETLEASE, kind)?;
-        Ok(Hold { file, way, wanted: OnceLock::new() })
+        let hold = Hold { file, way, wanted: OnceLock::new(), modified: Mutex::default() };
+        // What was done to it before it was held does not count.
+        *hold.modified.lock().unwrap_or_else(|error| error.into_inner()) = modified(hold.file())?;
+        Ok(hold)
     }
 }
 
@@ -167,7 +186,12 @@ impl Holds {
             Errno::BUSY => ExtentError::Claimed,
             errno => ExtentError::Unheld(errno.into()),
         });
-        let hold = claimed.map(|file| Hold { file, way: Way::Claim, wanted: OnceLock::new() });
+        let hold = claimed.map(|file| Hold {
+            file,
+            way: Way::Claim,
+            wanted: OnceLock::new(),
+            modified: Mutex::default(),
+        });
         self.keep(identity, hold)
     }
 
@@ -199,6 +223,11 @@ fn unleased(errno: Errno, taken: ExtentError) -> ExtentError {
         Errno::ACCESS => ExtentError::Owner,
         errno => ExtentError::Unheld(errno.into()),
     }
+}
+
+fn modified(file: BorrowedFd<'_>) -> Result<(i64, u64), Errno> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok((stat.st_mtime, stat.st_mtime_nsec))
 }
 
 fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), ExtentError> {

@@ -14,7 +14,6 @@ use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
 use rustix::fd::BorrowedFd;
-use rustix::fs::{Timespec, Timestamps};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -434,18 +433,19 @@ impl Held {
         let Some(extents) = &self.extents else {
             return if *purpose == Purpose::Write { forget(hold, *offset, *length, true) } else { Ok(()) };
         };
-        if *purpose == Purpose::Write {
+        let write = *purpose == Purpose::Write;
+        if write && hold.is_changed().map_err(ExtentError::Unheld)? {
+            return Err(ExtentError::Changed);
+        }
+        if write {
             forget(hold, *offset, *length, false)?;
         }
         let now = extents::of(&hold.file(), *offset, *length, *purpose, EXTENTS_MAX);
         if !now.is_ok_and(|now| now == *extents) {
             return Err(ExtentError::Moved);
         }
-        if *purpose == Purpose::Write {
-            let keep = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
-            let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
-            let times = Timestamps { last_access: keep, last_modification: now };
-            rustix::fs::futimens(hold.file(), &times).map_err(|errno| ExtentError::Time(errno.into()))?;
+        if write {
+            hold.touch().map_err(ExtentError::Time)?;
         }
         Ok(())
     }

@@ -44,21 +44,31 @@ pub fn sectors(whose: u64, offset: u64, length: u64, version: u64) -> Vec<u8> {
 
 /// The versions of sectors, all of which must be that file's: those of a hole have none.
 pub fn versions(bytes: &[u8], whose: u64, offset: u64, what: &str) -> Vec<Option<u64>> {
-    let word = |sector: &[u8], at: usize| u64::from_le_bytes(sector[at * 8..][..8].try_into().unwrap());
+    look(bytes, whose, offset).unwrap_or_else(|wrong| panic!("{what}: {wrong}"))
+}
+
+/// The same, or what is the first that is wrong.
+pub fn look(bytes: &[u8], whose: u64, offset: u64) -> Result<Vec<Option<u64>>, String> {
     let one = |(at, sector): (usize, &[u8])| {
-        let (version, place) = (word(sector, 2), offset + (at * SECTOR) as u64);
-        let right = sectors(whose, place, SECTOR as u64, version);
         if sector == [0; SECTOR] {
-            return None;
+            return Ok(None);
         }
-        let (found, index) = (word(sector, 0), word(sector, 1));
-        assert!(
-            sector == right,
-            "{what}: at {place} of {whose} is sector {index} of {found}, version {version}"
-        );
-        Some(version)
+        let (version, place) = (words(sector)[2], offset + (at * SECTOR) as u64);
+        let right = sectors(whose, place, SECTOR as u64, version);
+        let wrong = sector.iter().zip(&right).position(|(found, right)| found != right);
+        let Some(wrong) = wrong else { return Ok(Some(version)) };
+        let there = &sector[wrong / 32 * 32..][..32];
+        Err(format!(
+            "at {place} of {whose} is {:?} (whose, sector, version, sum), and from byte {wrong} of it on {:?}",
+            words(sector),
+            words(there)
+        ))
     };
     bytes.chunks(SECTOR).enumerate().map(one).collect()
+}
+
+fn words(bytes: &[u8]) -> [u64; 4] {
+    std::array::from_fn(|at| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("8 bytes")))
 }
 
 /// The files of a folder, by their numbers: whose their contents are, and how often somebody was about to change them.
