@@ -3,15 +3,49 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo server python test swift preload hdfs gpu lint fuzz bench bench-all report generate clean
+# How it is built: release; dist, which is slower to build and faster (`make dist`); dev.
+PROFILE ?= release
+# Where cargo leaves it.
+BUILT = $(or $(CARGO_TARGET_DIR),target)/$(PROFILE:dev=debug)
+
+# Where `make install` puts it; DESTDIR comes before all of them.
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR ?= $(PREFIX)/share/man
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+PLACES = BUILT DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR BASHDIR ZSHDIR FISHDIR UNITDIR
+
+.PHONY: help build dist install uninstall deb demo server python test swift preload hdfs gpu lint fuzz bench bench-all report generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 build: ## the dcs command, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
 	@tools/setup
-	$(CARGO) build --release --locked
-	cd "$${CARGO_TARGET_DIR:-target}/release" && ln -f libdcs_preload.so libdcs-preload.so
+	$(CARGO) build --profile $(PROFILE) --locked -p dcs-cli -p dcs-capi -p dcs-preload
+	tools/names $(BUILT)
+
+dist: PROFILE = dist
+dist: ## the same with link-time optimisation, in target/dist: a quarter of an hour
+	@tools/setup
+	$(CARGO) build --profile dist --locked -p dcs-cli
+	$(CARGO) rustc --profile dist --locked -p dcs-capi --crate-type cdylib,staticlib
+	$(CARGO) rustc --profile dist --locked -p dcs-preload --crate-type cdylib
+	tools/names $(BUILT)
+
+install: ## what make build left, to PREFIX (/usr/local); make install PROFILE=dist: what make dist left
+	@$(foreach place,$(PLACES),$(place)='$($(place))') tools/install install
+
+uninstall: ## remove it from there
+	@$(foreach place,$(PLACES),$(place)='$($(place))') tools/install uninstall
+
+deb: dist ## Debian packages of it, in target/deb
+	tools/deb
 
 demo: build ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
 	target/release/dcs demo
@@ -32,6 +66,7 @@ test: ## every test
 	DCS_GZIP=zlib-rs $(CARGO) test -q -p dcs-ndp --locked --test vectors --test properties --test independent --test corpus
 	tools/python test
 	integrations/swift/run quick
+	tools/install-test
 
 swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own, beside stock; a quarter of an hour
 	@tools/setup
@@ -48,7 +83,7 @@ hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, bal
 
 gpu: build ## on a machine with a GPU of NVIDIA's: what it computes against the CPU, and in which time, to target/gpu
 	target/release/dcs doctor
-	DCS_GPU=demand $(CARGO) test -p dcs-devices -p dcs --locked --test gpu real_gpu -- --nocapture
+	DCS_GPU=demand $(CARGO) test -p dcs-devices -p dcs-library --locked --test gpu real_gpu -- --nocapture
 	mkdir -p target/gpu
 	head -c 1G /dev/urandom >target/gpu/data
 	target/release/dcs bench gpu --file target/gpu/data --svg target/gpu/gpu.svg --json >target/gpu/gpu.jsonl; code=$$?; rm target/gpu/data; cat target/gpu/gpu.jsonl; exit $$code

@@ -46,6 +46,9 @@ pub enum Command {
     Server(Server),
     /// Serve the card to a QEMU of your own
     Card(Card),
+    /// Write man pages and completions into a folder, for make install
+    #[command(hide = true)]
+    Pages { folder: PathBuf },
     #[command(hide = true)]
     DemoWorker,
     #[command(hide = true)]

@@ -18,8 +18,10 @@ fn root() -> PathBuf {
 
 /// Every file that shows commands.
 fn files() -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> =
-        ["README.md", "SPECIFICATION.md"].iter().map(|name| root().join(name)).collect();
+    let mut files: Vec<PathBuf> = ["README.md", "SPECIFICATION.md", "CONTRIBUTING.md", "SECURITY.md"]
+        .iter()
+        .map(|name| root().join(name))
+        .collect();
     let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     files.extend(docs.filter(|path| path.extension().is_some_and(|end| end == "md")));
     files

@@ -8,6 +8,7 @@
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `closed` | standard input and output that were closed from the start |
 //! | `identity`, `sparse`, `replace` | what cp promises: same files, holes, owners and modes |
+//! | `pages` | man pages and completions, for `make install` |
 //! | `outgoing` | the connection of `dcs send`, which is reset unless all went well |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
 //! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
@@ -38,6 +39,7 @@ mod nvme;
 mod operate;
 mod ops;
 mod outgoing;
+mod pages;
 mod preload;
 mod recv;
 mod replace;
@@ -73,6 +75,7 @@ fn main() -> std::process::ExitCode {
         Command::Doctor(options) => doctor::run(options, &report),
         Command::Server(options) => server::run(options, &report),
         Command::Card(options) => server::card::run(options, &report),
+        Command::Pages { folder } => pages::run(folder),
         Command::Demo(demo) => demo::run(demo, &report),
         Command::Bench(options) => bench::run(options, &report),
         Command::BenchControl { contender, transfers } => bench::control::child(contender, *transfers),

@@ -71,6 +71,7 @@ impl Report {
                 ("server-helper", false)
             }
             Command::DemoWorker => ("demo-helper", false),
+            Command::Pages { .. } => ("pages", false),
         };
         Report {
             command,

@@ -84,7 +84,8 @@ pub(crate) struct Side {
 
 /// Which bytes of an endpoint.
 #[derive(Clone, Debug)]
-pub(crate) enum Range {
+#[doc(hidden)]
+pub enum Range {
     /// From here to there, or to the end.
     Span(Bound<u64>, Bound<u64>),
     /// These extents.
@@ -227,7 +228,9 @@ impl Source {
         Source(Side::new(Ok(unsafe { Endpoint::foreign(address.cast_mut(), length) }), range))
     }
 
-    pub(crate) fn endpoint(endpoint: Arc<Endpoint>, range: Range) -> Source {
+    /// An endpoint that was made before.
+    #[doc(hidden)]
+    pub fn endpoint(endpoint: Arc<Endpoint>, range: Range) -> Source {
         Source(Side::shared(Ok(endpoint), range))
     }
 
@@ -319,7 +322,9 @@ impl Sink {
         Sink(Side::new(Ok(unsafe { Endpoint::foreign(address, length) }), Range::From(0)))
     }
 
-    pub(crate) fn endpoint(endpoint: Arc<Endpoint>, range: Range) -> Sink {
+    /// An endpoint that was made before.
+    #[doc(hidden)]
+    pub fn endpoint(endpoint: Arc<Endpoint>, range: Range) -> Sink {
         Sink(Side::shared(Ok(endpoint), range))
     }
 

@@ -25,7 +25,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long an engine looks for work before it sleeps, where there are cores for that.
-pub(crate) const SPIN: Duration = Duration::from_micros(20);
+#[doc(hidden)]
+pub const SPIN: Duration = Duration::from_micros(20);
 
 /// Steps of the engine that are taken for a caller who does not want to wait.
 const STEPS_AT_ONCE: usize = 4;

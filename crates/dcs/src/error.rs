@@ -125,7 +125,8 @@ impl TransferError {
 }
 
 /// errno for a status: that of the system call behind it, else the nearest in meaning.
-pub(crate) fn nearest_errno(status: Status, system: i32) -> i32 {
+#[doc(hidden)]
+pub fn nearest_errno(status: Status, system: i32) -> i32 {
     if system != 0 {
         return system;
     }
@@ -150,7 +151,9 @@ pub(crate) fn nearest_errno(status: Status, system: i32) -> i32 {
     }
 }
 
-pub(crate) fn sentence(
+/// A failure in one line: stage, status, errno and bytes delivered.
+#[doc(hidden)]
+pub fn sentence(
     status: Status,
     stage: Stage,
     operator: Option<(u8, &'static str)>,
@@ -168,7 +171,9 @@ pub(crate) fn sentence(
     format!("{stage}: {status}{errno}; {delivered} bytes had been delivered")
 }
 
-pub(crate) fn advice(status: Status) -> &'static str {
+/// What can be done about a status, in one line.
+#[doc(hidden)]
+pub fn advice(status: Status) -> &'static str {
     match status {
         Status::Success => "nothing: it succeeded",
         Status::InvalidField => "check lengths, offsets, modes and flags of the command",

@@ -40,8 +40,8 @@
 //! | [`statistics`] | what an engine counts |
 //! | `queue` | the queue pair's memory |
 //! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
+//! | [`binding`] | what the C API in `crates/capi` needs beyond this, hidden from the documentation |
 //! | [`card`] | the card backend: a PCIe card runs the transfers on SSDs and a NIC of its own |
-//! | `capi` | the C API, `dcs.h` |
 //!
 //! # What it doesn't implement
 //!
@@ -49,6 +49,8 @@
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
 //! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card (not on a NIC that the engine drives itself) UDP ([`card::net::Datagrams`]).
 
+#[doc(hidden)]
+pub mod binding;
 pub mod card;
 pub mod completion;
 pub mod endpoint;
@@ -60,7 +62,6 @@ pub mod session;
 pub mod statistics;
 
 mod backend;
-mod capi;
 mod kernel;
 mod queue;
 

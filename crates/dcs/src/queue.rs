@@ -120,8 +120,10 @@ pub(crate) type Endpoints = [Option<Arc<Endpoint>>; ENDPOINTS_MAX];
 
 /// A completion, as it was read from the ring and the result area.
 #[derive(Clone, Debug)]
-pub(crate) struct Finished {
+pub struct Finished {
+    /// The ring's entry.
     pub entry: CompletionEntry,
+    /// Numbers of operators, then zeros.
     pub chain: OpChain,
     /// Stages and digests of operators that the chain does not have are zero.
     pub result: ResultPacket<[u8; ResultArea::SIZE]>,

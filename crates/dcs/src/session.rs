@@ -23,7 +23,8 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// Transfers in flight of a session whose depth nobody said.
-pub(crate) const DEPTH: u16 = 64;
+#[doc(hidden)]
+pub const DEPTH: u16 = 64;
 
 /// Most transfers in flight of one session.
 pub const DEPTH_MAX: u16 = 4096;
@@ -122,12 +123,14 @@ impl Session {
     }
 
     /// Makes the eventfd readable, where there is one: something is done that the engine was not asked for.
-    pub(crate) fn signal(&self) {
+    #[doc(hidden)]
+    pub fn signal(&self) {
         self.queue.signal();
     }
 
     /// Closes it, and waits until the engine has let go of all that its transfers were given.
-    pub(crate) fn close(self) {
+    #[doc(hidden)]
+    pub fn close(self) {
         let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
         drop(self);
         engine.wait(&queue, Awaited::Closed);
@@ -147,7 +150,9 @@ impl Request<'_> {
         self
     }
 
-    pub(crate) fn prefix_source(mut self, source: Source) -> Self {
+    /// The same, from an endpoint.
+    #[doc(hidden)]
+    pub fn prefix_source(mut self, source: Source) -> Self {
         self.prefix = Some(source.0);
         self
     }
@@ -336,7 +341,8 @@ impl Transfer {
     }
 
     /// Its completion if it is done, which stays to be taken; else does what can be done without waiting.
-    pub(crate) fn peek<R>(&self, of: impl FnOnce(&Finished) -> R) -> Option<R> {
+    #[doc(hidden)]
+    pub fn peek<R>(&self, of: impl FnOnce(&Finished) -> R) -> Option<R> {
         if self.engine.is_foreign() {
             return Some(of(&Finished::elsewhere()));
         }
@@ -345,7 +351,8 @@ impl Transfer {
     }
 
     /// Waits until it is done, and leaves its completion to be taken.
-    pub(crate) fn wait_done(&self) {
+    #[doc(hidden)]
+    pub fn wait_done(&self) {
         while !self.is_done() {
             self.engine.wait(&self.queue, Awaited::Done(self.cid));
         }

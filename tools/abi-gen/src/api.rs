@@ -1,6 +1,6 @@
 //! The API section of `dcs.h`: the C functions of the library, read from its Rust sources by cbindgen.
 //!
-//! The sources are parsed, not compiled: `crates/dcs/src/capi.rs` and every file below `crates/dcs/src/capi/`. What
+//! The sources are parsed, not compiled: `crates/capi/src/lib.rs` and its modules. What
 //! they make public is what the header has: `#[unsafe(no_mangle)] pub unsafe extern "C" fn dcs_...`, `#[repr(C)]`
 //! structures, opaque types (without `repr(C)`, declared but not defined), and their doc comments.
 //!
@@ -13,36 +13,11 @@ use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, Styl
 use dcs_abi::layout::STRUCTURES;
 use std::path::{Path, PathBuf};
 
-const FILE: &str = "crates/dcs/src/capi.rs";
-const FOLDER: &str = "crates/dcs/src/capi";
+const FILE: &str = "crates/capi/src/lib.rs";
 
-/// The C API's sources below the repository's root, in a fixed order; none where there is no C API yet.
-pub fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut files = Vec::new();
-    let file = root.join(FILE);
-    if file.is_file() {
-        files.push(file);
-    }
-    let folder = root.join(FOLDER);
-    if folder.is_dir() {
-        collect(&folder, &mut files)?;
-    }
-    Ok(files)
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = entries.map_err(|error| Error::Io(folder.into(), error))?;
-    let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(())
+/// The C API's sources below the repository's root: one file, whose modules cbindgen follows. None where there is no C API yet.
+pub fn sources(root: &Path) -> Vec<PathBuf> {
+    Some(root.join(FILE)).filter(|file| file.is_file()).into_iter().collect()
 }
 
 /// The section's text, or nothing where there are no sources.

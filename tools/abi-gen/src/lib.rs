@@ -97,7 +97,7 @@ impl Output {
 ///
 /// [`Error`] where a hand-written part is missing or not understood.
 pub fn outputs(root: &Path) -> Result<Vec<Output>, Error> {
-    let api = api::section(&api::sources(root)?)?;
+    let api = api::section(&api::sources(root))?;
     let document = root.join(DOCUMENT);
     let document = std::fs::read_to_string(&document).map_err(|error| Error::Io(document, error))?;
     let mut outputs = vec![

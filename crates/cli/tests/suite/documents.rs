@@ -12,11 +12,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
 }
 
-/// README, the specification and docs.
+/// README, the other documents beside it, and docs.
 fn documents() -> Vec<(String, String)> {
     let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let docs = docs.filter(|path| path.extension().is_some_and(|end| end == "md"));
-    let all = docs.chain(["README.md", "SPECIFICATION.md"].map(|name| root().join(name)));
+    let all = docs.chain(
+        ["README.md", "SPECIFICATION.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)),
+    );
     all.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
@@ -267,7 +269,7 @@ fn what_documents_name_is_there() {
             }
         }
         for span in text.split('`').skip(1).step_by(2) {
-            let ours = ["crates/", "integrations/", "contrib/", "examples/", "tools/", "fuzz/"];
+            let ours = ["crates/", "integrations/", "contrib/", "examples/", "testbed/", "tools/", "fuzz/"];
             let is_path =
                 ours.iter().any(|start| span.starts_with(start)) && !span.contains(['*', '<', '{', '\n']);
             let path = span.split(' ').next().unwrap();

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 const CHECKER: &str = include_str!("c/check.py");
+const SONAME: &str = concat!("libdcs.so.", env!("CARGO_PKG_VERSION_MAJOR"));
 const INPUT: usize = 4 << 20;
 const FLAGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", "-g"];
 
@@ -15,26 +16,24 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The folder with the `libdcs.so` that was built with this test, once the Rust examples are built: cargo may link the
-/// library anew for them, and nobody may be using it then.
+/// A folder with the `libdcs.so` that was built with this test, under the names by which compilers and loaders ask for it.
 fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let folder = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-        build_examples(folder.parent().unwrap());
-        assert!(folder.join("libdcs.so").is_file(), "no libdcs.so in {}", folder.display());
+    static LIBRARY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = LIBRARY.get_or_init(|| {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let built = deps().join("libdcs_capi.so");
+        assert!(built.is_file(), "no {}", built.display());
+        for name in ["libdcs.so", SONAME] {
+            std::os::unix::fs::symlink(&built, folder.path().join(name)).unwrap();
+        }
         folder
-    })
+    });
+    folder.path()
 }
 
-fn build_examples(profile: &Path) {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "dcs", "--examples"]).current_dir(root());
-    cargo.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    output(&mut cargo);
+/// The folder in which cargo left this test and what it was built with.
+fn deps() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_path_buf()
 }
 
 fn output(command: &mut Command) -> String {
@@ -84,7 +83,7 @@ fn folder() -> tempfile::TempDir {
 fn run(name: &str, claims: usize) {
     for (driver, io) in [("thread", "auto"), ("thread", "plain"), ("caller", "auto"), ("caller", "plain")] {
         let folder = folder();
-        let program = compile(&format!("crates/dcs/tests/c/{name}.c"), folder.path());
+        let program = compile(&format!("crates/capi/tests/c/{name}.c"), folder.path());
         let said = output(command(&program).arg(folder.path()).args([driver, io]));
         assert!(said.ends_with("end\n"), "{name} {driver} {io} broke off:\n{said}");
         let log = folder.path().join("claims");
@@ -114,7 +113,7 @@ fn failures() {
 #[test]
 fn no_key_is_left_in_memory() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    output(&mut command(&compile("crates/dcs/tests/c/keys.c", folder.path())));
+    output(&mut command(&compile("crates/capi/tests/c/keys.c", folder.path())));
 }
 
 /// What md5sum or sha256sum says of a file.
@@ -134,9 +133,21 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-/// One of the crate's examples, built as this test was: cargo itself builds them only where all tests are run.
+/// One of the Rust library's examples, built as this test was: cargo itself builds them only where all tests are run.
 fn rust_example(name: &str) -> PathBuf {
-    library().parent().unwrap().join("examples").join(name)
+    static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
+    let folder = EXAMPLES.get_or_init(|| {
+        let profile = deps().parent().unwrap().to_path_buf();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "dcs-library", "--examples"]).current_dir(root());
+        cargo.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        output(&mut cargo);
+        profile.join("examples")
+    });
+    folder.join(name)
 }
 
 /// Both ends of a transfer are told the same digest, which is the right one, and the file arrives.
@@ -182,34 +193,31 @@ fn the_loop_examples_are_sha256sum() {
     }
 }
 
-/// The template that is installed names what a program needs.
-#[test]
-fn the_pkg_config_file_builds_a_program() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let template = std::fs::read_to_string(root().join("crates/dcs/dcs.pc.in")).unwrap();
-    let filled = template
-        .replace("@version@", env!("CARGO_PKG_VERSION"))
-        .replace("@prefix@", &root().display().to_string())
-        .replace("@libdir@", &library().display().to_string());
-    assert!(!filled.contains('@'), "{filled}");
-    std::fs::write(folder.path().join("dcs.pc"), filled).unwrap();
-    let make = |arguments: &[&str]| {
-        let mut make = Command::new("make");
-        make.args(arguments).env("PKG_CONFIG_PATH", folder.path()).current_dir(root().join("examples/c"));
-        make.arg(format!("OUT={}", folder.path().display()));
-        output(&mut make)
-    };
-    make(&[]);
-    let done = command(&folder.path().join("send_file")).output().unwrap();
-    assert_eq!(done.status.code(), Some(2), "it says how it is used");
-}
-
 /// A program may have its own copy of a library that is linked in here: its symbols must not be taken for these.
 #[test]
-fn the_library_exports_its_own_functions_alone() {
+fn the_library_exports_the_functions_of_the_header_alone() {
     let said = output(Command::new("nm").args(["-D", "--defined-only"]).arg(library().join("libdcs.so")));
-    let names: Vec<&str> = said.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
-    assert!(names.contains(&"dcs_sendfile"), "{names:?}");
-    let others: Vec<&&str> = names.iter().filter(|name| !name.starts_with("dcs_")).collect();
-    assert_eq!(others, Vec::<&&str>::new());
+    let mut exported: Vec<&str> = said.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    exported.sort();
+    let header = std::fs::read_to_string(root().join("include/dcs.h")).unwrap();
+    assert_eq!(exported, functions(&header));
+}
+
+/// The functions that a header declares, which are not those that it defines (`static inline`).
+fn functions(header: &str) -> Vec<&str> {
+    let api = header.split_once("/* ---- Functions ---- */").unwrap().1;
+    let code = api.lines().filter(|line| !line.trim_start().starts_with(['*', '/', '#']));
+    let words = code.flat_map(|line| line.match_indices('(').map(|(at, _)| &line[..at]));
+    let names = words.filter_map(|before| before.rsplit([' ', '*']).next());
+    let mut names: Vec<&str> = names.filter(|name| name.starts_with("dcs_")).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Programs that were linked with one version of it do not start with another that they do not fit.
+#[test]
+fn the_library_has_its_soname() {
+    let said = output(Command::new("readelf").arg("-d").arg(library().join("libdcs.so")));
+    assert!(said.contains(&format!("soname: [{SONAME}]")), "{said}");
 }

@@ -1,13 +1,13 @@
 //! The two calls that are like sendfile(2).
 
-use super::completion::dcs_completion;
-use super::engine::dcs_session;
-use super::operators::{copy_chain, dcs_op, keeps_length, numbers};
-use super::request::{Command, End, check_open, prefix};
-use super::status::Failure;
-use super::transfer::run;
-use super::{call, last_errno};
-use crate::session::Session;
+use crate::completion::dcs_completion;
+use crate::engine::dcs_session;
+use crate::operators::{copy_chain, dcs_op, keeps_length, numbers};
+use crate::request::{Command, End, check_open, prefix};
+use crate::status::Failure;
+use crate::transfer::run;
+use crate::{call, last_errno};
+use dcs::session::Session;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;

@@ -1,9 +1,8 @@
 //! What a transfer did, as C has it.
 
-use super::copy_text;
-use super::status::Failure;
-use crate::error::{nearest_errno, sentence};
-use crate::queue::Finished;
+use crate::copy_text;
+use crate::status::Failure;
+use dcs::binding::{Finished, nearest_errno, sentence};
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{DigestSlot, ResultArea};
 use dcs_abi::status::{Stage, Status};

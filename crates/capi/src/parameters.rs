@@ -1,6 +1,6 @@
 //! Parameter blocks of operators, filled in.
 
-use crate::op::{AwsChunked, AwsSignature};
+use dcs::op::{AwsChunked, AwsSignature};
 use dcs_abi::operator::Operator;
 use std::ffi::{CStr, c_char};
 use zeroize::Zeroizing;

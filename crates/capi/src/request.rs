@@ -1,12 +1,13 @@
 //! What a transfer is to do: read from the caller, checked, and submitted.
 
-use super::operators::{copy_chain, dcs_op};
-use super::slice;
-use super::status::Failure;
-use crate::endpoint::{Range, Sink, Source};
-use crate::error::Error;
-use crate::op::Op;
-use crate::session::{Session, Transfer};
+use crate::operators::{copy_chain, dcs_op};
+use crate::slice;
+use crate::status::Failure;
+use dcs::binding::Range;
+use dcs::endpoint::{Sink, Source};
+use dcs::error::Error;
+use dcs::op::Op;
+use dcs::session::{Session, Transfer};
 use dcs_abi::descriptor::{EndpointKind, Mode};
 use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END};
 use dcs_abi::status::{Stage, Status};
@@ -87,7 +88,7 @@ pub struct dcs_request {
 }
 
 /// One end, checked as far as it can be without the other.
-pub(super) struct End {
+pub(crate) struct End {
     pub endpoint: Arc<Endpoint>,
     pub offset: u64,
     pub cache: Mode,
@@ -96,7 +97,7 @@ pub(super) struct End {
 }
 
 /// A request, checked likewise.
-pub(super) struct Command {
+pub(crate) struct Command {
     pub source: End,
     pub destination: End,
     pub prefix: Option<Endpoint>,
@@ -163,7 +164,7 @@ fn endpoint(fd: c_int) -> Result<Endpoint, EndpointError> {
 
 /// Checks that a descriptor is open before another one is duplicated: the duplicate may get the number of one that is
 /// closed, which would then look open.
-pub(super) fn check_open(fd: c_int, stage: Stage) -> Result<(), Failure> {
+pub(crate) fn check_open(fd: c_int, stage: Stage) -> Result<(), Failure> {
     // SAFETY: a system call that answers EBADF where the descriptor is not open.
     match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
         -1 => Err(refused(&EndpointError::NotOpen, stage)),
@@ -176,7 +177,7 @@ pub(super) fn check_open(fd: c_int, stage: Stage) -> Result<(), Failure> {
 /// # Safety
 ///
 /// `prefix` is NULL or valid for `length` bytes, and stays so until the endpoint is dropped.
-pub(super) unsafe fn prefix(prefix: *const c_void, length: usize) -> Result<Option<Endpoint>, Failure> {
+pub(crate) unsafe fn prefix(prefix: *const c_void, length: usize) -> Result<Option<Endpoint>, Failure> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { slice(prefix.cast::<u8>(), length) }.map_err(Failure::invalid)?;
     Ok(match length {

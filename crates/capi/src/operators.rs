@@ -1,8 +1,8 @@
 //! Chains of operators, and the table of all there are.
 
-use super::slice;
-use super::status::{Failure, text};
-use crate::op::Op;
+use crate::slice;
+use crate::status::{Failure, text};
+use dcs::op::Op;
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{ON_GPU, OPERATORS, Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
@@ -84,7 +84,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 /// # Safety
 ///
 /// `chain` is NULL, or points to `operators` operators whose parameters are valid for reads.
-pub(super) unsafe fn copy_chain(chain: *const dcs_op, operators: usize) -> Result<Vec<Op>, Failure> {
+pub(crate) unsafe fn copy_chain(chain: *const dcs_op, operators: usize) -> Result<Vec<Op>, Failure> {
     if operators > CHAIN_MAX {
         return Err(Failure::invalid(libc::EINVAL));
     }
@@ -113,7 +113,7 @@ pub(super) unsafe fn copy_chain(chain: *const dcs_op, operators: usize) -> Resul
 /// # Safety
 ///
 /// As for `copy_chain`.
-pub(super) unsafe fn numbers(chain: *const dcs_op, operators: usize) -> [u8; CHAIN_MAX] {
+pub(crate) unsafe fn numbers(chain: *const dcs_op, operators: usize) -> [u8; CHAIN_MAX] {
     let mut numbers = [0; CHAIN_MAX];
     // SAFETY: the caller's promise.
     if let Ok(chain) = unsafe { slice(chain, operators.min(CHAIN_MAX)) } {
@@ -123,7 +123,7 @@ pub(super) unsafe fn numbers(chain: *const dcs_op, operators: usize) -> [u8; CHA
 }
 
 /// True where what comes out of the chain is as long as what goes in.
-pub(super) fn keeps_length(chain: &[Op]) -> bool {
+pub(crate) fn keeps_length(chain: &[Op]) -> bool {
     let resizes = |op: &Op| {
         Operator::from_number(op.number()).is_some_and(|operator| operator.kind() == OperatorKind::Resize)
     };

@@ -1,6 +1,6 @@
 //! Statuses as errno, and in words.
 
-use crate::error::{self, nearest_errno};
+use dcs::binding::{advice, nearest_errno};
 use dcs_abi::status::{Stage, Status};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 /// Why a transfer failed, or was never one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     pub status: Status,
     pub stage: Stage,
     /// Which operator, where the stage is [`Stage::Operator`].
@@ -38,7 +38,7 @@ impl Failure {
 }
 
 /// A static text with a NUL at its end, made once.
-pub(super) fn text(text: &'static str) -> *const c_char {
+pub(crate) fn text(text: &'static str) -> *const c_char {
     static TEXTS: Mutex<BTreeMap<&'static str, CString>> = Mutex::new(BTreeMap::new());
     let mut texts = TEXTS.lock().unwrap_or_else(|error| error.into_inner());
     // A text with a NUL inside there is not; a CString's bytes stay where they are when the map moves it.
@@ -62,7 +62,7 @@ pub extern "C" fn dcs_status_meaning(status: u16) -> *const c_char {
 /// What can be done about a status, in one line. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn dcs_status_advice(status: u16) -> *const c_char {
-    text(error::advice(Status::from_code(status)))
+    text(advice(Status::from_code(status)))
 }
 
 /// The errno that a function leaves where a transfer ends with this status and no system call is behind it; 0 for

@@ -1,10 +1,11 @@
 //! Engines and sessions.
 
-use super::copy_text;
-use super::{call, read_sized};
-use crate::engine::{Backend, Builder, Driver, Engine};
-use crate::error::Error;
-use crate::session::{DEPTH, Session};
+use crate::copy_text;
+use crate::{call, read_sized};
+use dcs::binding::DEPTH;
+use dcs::engine::{Backend, Builder, Driver, Engine};
+use dcs::error::Error;
+use dcs::session::Session;
 use dcs_abi::descriptor::Mode;
 use dcs_devices::Io;
 use dcs_devices::gpu::Wanted;
@@ -90,7 +91,7 @@ pub struct dcs_engine {
 
 /// A queue pair to an engine, with its transfers. Threads may share it.
 pub struct dcs_session {
-    pub(super) session: Session,
+    pub(crate) session: Session,
 }
 
 /// Starts an engine.
@@ -322,12 +323,12 @@ pub unsafe extern "C" fn dcs_session_eventfd(session: *const dcs_session) -> c_i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::SPIN;
-    use crate::session::DEPTH_MAX;
+    use dcs::binding::SPIN;
+    use dcs::session::DEPTH_MAX;
 
     #[test]
     fn the_header_tells_the_defaults_of_the_code() {
-        let header = include_str!("../../../../include/dcs.h");
+        let header = include_str!("../../../include/dcs.h");
         let number = |text: &str| text.rsplit(' ').next().and_then(|word| word.parse::<u128>().ok());
         let told: Vec<u128> = header.split(" by default").map_while(number).collect();
         let of = ::dcs_engine::Config::default();

@@ -1,12 +1,12 @@
 //! Transfers one by one: submit, wait, poll, cancel, free.
 
-use super::completion::dcs_completion;
-use super::engine::dcs_session;
-use super::operators::numbers;
-use super::request::{Command, dcs_request};
-use super::status::Failure;
-use super::{call, read_sized};
-use crate::session::{Session, Transfer};
+use crate::completion::dcs_completion;
+use crate::engine::dcs_session;
+use crate::operators::numbers;
+use crate::request::{Command, dcs_request};
+use crate::status::Failure;
+use crate::{call, read_sized};
+use dcs::session::{Session, Transfer};
 use dcs_abi::status::Stage;
 use std::ffi::c_int;
 
@@ -53,7 +53,7 @@ impl Drop for dcs_transfer {
 }
 
 /// Runs a command to its end.
-pub(super) fn run(session: &Session, command: Command) -> Result<dcs_completion, Failure> {
+pub(crate) fn run(session: &Session, command: Command) -> Result<dcs_completion, Failure> {
     let transfer = dcs_transfer { state: State::Submitted(command.submit(session)?) };
     Ok(transfer.wait())
 }

@@ -1,0 +1,7 @@
+//! What the C API (`crates/capi`) needs beyond the public API. Other crates must not use it: it may change with any version.
+
+pub use crate::endpoint::Range;
+pub use crate::engine::SPIN;
+pub use crate::error::{advice, nearest_errno, sentence};
+pub use crate::queue::Finished;
+pub use crate::session::DEPTH;
