@@ -30,7 +30,7 @@ pub struct Config {
     pub connections: usize,
     /// Ends a connection on which no request comes for so long.
     pub idle: Duration,
-    /// Ends a connection on which a request's head, or a small answer, takes longer.
+    /// Ends a connection on which a request's head takes longer, or whose client takes nothing of a small answer for so long.
     pub head_timeout: Duration,
     /// Computes the digest of whole objects that are read, and cuts the answer short where it is wrong.
     pub verify: bool,

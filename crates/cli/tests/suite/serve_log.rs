@@ -99,6 +99,24 @@ fn a_request_s_line_says_who_what_and_how_much() {
 }
 
 #[test]
+fn an_answer_that_is_cut_short_is_not_said_to_be_sent() {
+    let place = Place::new();
+    let mut server = Logged::start(&place, "--anonymous all --patience 2s");
+    let mut client = TcpStream::connect(&server.address).unwrap();
+    // More than the kernel keeps for a client that takes nothing.
+    let body = vec![b'x'; 64 << 20];
+    for (target, body) in [("/bucket", &b""[..]), ("/bucket/big", &body)] {
+        write!(client, "PUT {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+        client.write_all(body).unwrap();
+        assert_eq!(server.says("request")["status"], 200);
+    }
+    write!(client, "GET /bucket/big HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    server.says("an answer was cut short");
+    assert_eq!(server.says("request")["sent"], false);
+    drop(client);
+}
+
+#[test]
 fn users_are_read_again_at_a_hangup() {
     let place = Place::new();
     let users = |text: &str| {
