@@ -1,8 +1,8 @@
 //! Targets for the parsers of `dcs-abi`.
 
 use dcs_abi::descriptor::{
-    Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, EndpointView, Extent,
-    NoRoom, Place,
+    Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, EndpointRole,
+    EndpointView, Extent, NoRoom,
 };
 use dcs_abi::entry::{
     COMPLETION, CompletionEntry, CompletionPacket, LENGTH_TO_END, SUBMISSION, SubmissionEntry,
@@ -105,8 +105,8 @@ fn check_rebuilt(parsed: &Descriptor<'_>) {
 
 fn rebuild(parsed: &Descriptor<'_>, buffer: &mut [u8]) -> Result<usize, NoRoom> {
     let mut builder = Builder::new(buffer)?;
-    let places = [Place::Prefix, Place::Source, Place::Destination];
-    for (place, view) in places.into_iter().zip(endpoints(parsed)) {
+    let roles = [EndpointRole::Prefix, EndpointRole::Source, EndpointRole::Destination];
+    for (role, view) in roles.into_iter().zip(endpoints(parsed)) {
         let (kind, cache, zero_copy) = (view.kind as u8, view.cache as u8, view.zero_copy as u8);
         let endpoint = Endpoint {
             kind,
@@ -116,7 +116,7 @@ fn rebuild(parsed: &Descriptor<'_>, buffer: &mut [u8]) -> Result<usize, NoRoom> 
             handle: view.handle,
             ..Endpoint::ZERO
         };
-        builder.endpoint(place, endpoint, &view.extents().collect::<Vec<_>>())?;
+        builder.endpoint(role, endpoint, &view.extents().collect::<Vec<_>>())?;
     }
     for at in 0..CHAIN_MAX {
         builder.parameter(at, parsed.parameter(at))?;

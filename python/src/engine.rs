@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// What it counts, as a dict: transfers in flight, blocks and blocks_free, commands fetched, completed and failed,
-    /// device operations, passes of multi-lane units and the blocks gathered in them, batches of the GPU and the blocks in them.
+    /// device operations, passes of multi-lane units and the lanes filled in them, batches of the GPU and the blocks in them.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counted = self.held()?.engine.statistics();
         let dict = PyDict::new(py);
@@ -159,7 +159,7 @@ impl Engine {
         dict.set_item("failed", counted.failed)?;
         dict.set_item("operations", counted.operations)?;
         dict.set_item("passes", counted.passes)?;
-        dict.set_item("gathered", counted.gathered)?;
+        dict.set_item("lanes_filled", counted.lanes_filled)?;
         dict.set_item("gpu_batches", counted.gpu_batches)?;
         dict.set_item("gpu_blocks", counted.gpu_blocks)?;
         dict.set_item("ignored", counted.ignored)?;

@@ -413,9 +413,9 @@ impl core::fmt::Display for NoRoom {
 
 impl core::error::Error for NoRoom {}
 
-/// Which of the three endpoints a [`Builder`] writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+/// One of the three endpoints of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EndpointRole {
     /// Bytes before the source's.
     Prefix,
     /// The source.
@@ -449,7 +449,7 @@ impl<'a> Builder<'a> {
     /// [`NoRoom`].
     pub fn endpoint(
         &mut self,
-        place: Place,
+        role: EndpointRole,
         mut endpoint: Endpoint,
         extents: &[Extent],
     ) -> Result<&mut Self, NoRoom> {
@@ -461,10 +461,10 @@ impl<'a> Builder<'a> {
             endpoint.extents_offset = to as u32;
             endpoint.extents_count = extents.len() as u32;
         }
-        match place {
-            Place::Prefix => self.header.prefix = endpoint,
-            Place::Source => self.header.source = endpoint,
-            Place::Destination => self.header.destination = endpoint,
+        match role {
+            EndpointRole::Prefix => self.header.prefix = endpoint,
+            EndpointRole::Source => self.header.source = endpoint,
+            EndpointRole::Destination => self.header.destination = endpoint,
         }
         Ok(self)
     }
@@ -522,8 +522,8 @@ mod tests {
     fn sample(buffer: &mut [u8]) -> usize {
         let mut builder = Builder::new(buffer).unwrap();
         let extents = [Extent { offset: 4096, length: 100 }, Extent { offset: 0, length: 50 }];
-        builder.endpoint(Place::Source, file(3), &extents).unwrap();
-        builder.endpoint(Place::Destination, socket(4), &[]).unwrap();
+        builder.endpoint(EndpointRole::Source, file(3), &extents).unwrap();
+        builder.endpoint(EndpointRole::Destination, socket(4), &[]).unwrap();
         builder.parameter(1, &[7; 48]).unwrap();
         builder.finish()
     }
@@ -585,8 +585,8 @@ mod tests {
         let mut buffer = [0; 1024];
         let mut builder = Builder::new(&mut buffer).unwrap();
         let extents = [Extent { offset: 0, length: u64::MAX - 1 }, Extent { offset: 0, length: 2 }];
-        builder.endpoint(Place::Source, file(1), &extents).unwrap();
-        builder.endpoint(Place::Destination, socket(2), &[]).unwrap();
+        builder.endpoint(EndpointRole::Source, file(1), &extents).unwrap();
+        builder.endpoint(EndpointRole::Destination, socket(2), &[]).unwrap();
         let used = builder.finish();
         assert_eq!(Descriptor::parse(&buffer[..used]).unwrap_err(), DescriptorError::Extents);
     }

@@ -3,7 +3,8 @@
 use dcs_abi::layout::{Kind, Layout, STRUCTURES};
 use dcs_abi::{CHAIN_MAX, WireError, admin, descriptor, entry, result};
 use descriptor::{
-    Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, Extent, NoRoom, Place,
+    Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, EndpointRole, Extent,
+    NoRoom,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -171,9 +172,9 @@ struct Plan {
 impl Plan {
     fn build(&self, buffer: &mut [u8]) -> Result<usize, NoRoom> {
         let mut builder = Builder::new(buffer)?;
-        let places = [Place::Prefix, Place::Source, Place::Destination];
-        for (place, (endpoint, extents)) in places.into_iter().zip(&self.endpoints) {
-            builder.endpoint(place, *endpoint, extents)?;
+        let roles = [EndpointRole::Prefix, EndpointRole::Source, EndpointRole::Destination];
+        for (role, (endpoint, extents)) in roles.into_iter().zip(&self.endpoints) {
+            builder.endpoint(role, *endpoint, extents)?;
         }
         for (at, block) in self.parameters.iter().enumerate() {
             builder.parameter(at, block)?;

@@ -53,7 +53,7 @@ impl Default for Config {
         let engine = dcs_engine::Config {
             block_size: 64 << 10,
             blocks: 64,
-            near: 64,
+            cached_blocks: 64,
             window: 8,
             commands: 64,
             queues: 8,

@@ -10,8 +10,8 @@ use dcs_drivers::bus::{Bus, Window};
 use dcs_drivers::network::{Read, WriteTo};
 use dcs_drivers::ssd::{Job, Span, Work};
 use dcs_engine::{
-    Binding, BlockId, CommandId, EndpointSpec, Fault, Operation, OperationId, OperationKind, Outcome, Place,
-    TransferSpec,
+    Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Fault, Operation, OperationId, OperationKind,
+    Outcome, TransferSpec,
 };
 use dcs_ndp::Chain;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Card {
         };
         let (spec, names) = (Arc::clone(&bound.spec), bound.names);
         let (name, handle) = match operation.kind {
-            OperationKind::Read { place: Place::Source, .. } => (names[0], spec.source.handle),
+            OperationKind::Read { role: EndpointRole::Source, .. } => (names[0], spec.source.handle),
             OperationKind::Write { .. } | OperationKind::Flush => (names[1], spec.destination.handle),
             _ => (None, 0),
         };
@@ -115,11 +115,12 @@ impl Card {
             return self.done(operation.id, Outcome::Failed(Fault::new(Status::BadHandle)));
         }
         match operation.kind {
-            OperationKind::Read { place, offset, block, start, length } => {
-                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+            OperationKind::Read { role, offset, block, start, length } => {
+                let end =
+                    if role == EndpointRole::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
                 let span = self.span(offset, block, start, length);
                 match end {
-                    Some(end) if place == Place::Source => self.read_source(bus, operation, end, span),
+                    Some(end) if role == EndpointRole::Source => self.read_source(bus, operation, end, span),
                     Some(end) => self.read(bus, operation.id, end, span),
                     None => self.done(operation.id, Outcome::Failed(Fault::new(Status::InternalError))),
                 }

@@ -7,7 +7,7 @@ use crate::error::{Error, TransferError};
 use crate::op::Op;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{self, Builder, EndpointKind, Mode, Place};
+use dcs_abi::descriptor::{self, Builder, EndpointKind, EndpointRole, Mode};
 use dcs_abi::entry::{
     FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry,
 };
@@ -225,9 +225,9 @@ impl Request<'_> {
         let (destination, to) = describe(self.sink.0)?;
         let (prefix, before) = prefix.map(describe).transpose()?.unzip();
         let described = [
-            Some((Place::Source, from)),
-            Some((Place::Destination, to)),
-            before.map(|before| (Place::Prefix, before)),
+            Some((EndpointRole::Source, from)),
+            Some((EndpointRole::Destination, to)),
+            before.map(|before| (EndpointRole::Prefix, before)),
         ];
         let endpoints = [Some(source), Some(destination), prefix];
         let mut op_chain = [0; CHAIN_MAX];
@@ -290,14 +290,14 @@ fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
 fn write_descriptor(
     bytes: &mut [u8],
     handles: &[u32],
-    endpoints: &[Option<(Place, Described)>],
+    endpoints: &[Option<(EndpointRole, Described)>],
     chain: &[Op],
 ) -> Option<usize> {
     let mut builder = Builder::new(bytes).ok()?;
     for (endpoint, handle) in endpoints.iter().zip(handles) {
-        if let Some((place, (wire, extents))) = endpoint {
+        if let Some((role, (wire, extents))) = endpoint {
             let wire = descriptor::Endpoint { handle: *handle, ..*wire };
-            builder.endpoint(*place, wire, extents.as_slice()).ok()?;
+            builder.endpoint(*role, wire, extents.as_slice()).ok()?;
         }
     }
     for (at, op) in chain.iter().enumerate().filter(|(_, op)| op.has_parameter()) {

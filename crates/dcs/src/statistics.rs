@@ -23,7 +23,7 @@ pub struct Statistics {
     /// Passes of multi-lane units (the card does not tell).
     pub passes: u64,
     /// Blocks in those passes: lanes that were filled.
-    pub gathered: u64,
+    pub lanes_filled: u64,
     /// Batches that the GPU was given.
     pub gpu_batches: u64,
     /// Blocks in those batches.
@@ -52,7 +52,7 @@ impl Statistics {
             failed: counters.failures,
             operations: counters.operations,
             passes: counters.passes,
-            gathered: counters.gathered,
+            lanes_filled: counters.lanes_filled,
             gpu_batches: 0,
             gpu_blocks: 0,
             host_bytes: 0,

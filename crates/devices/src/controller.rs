@@ -19,7 +19,7 @@ use crate::vfio_devices::{
 use crate::{copy, file, flow};
 use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, Operation, OperationId, OperationKind, Outcome, Place};
+use dcs_engine::{BlockId, EndpointRole, Fault, Operation, OperationId, OperationKind, Outcome};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -387,14 +387,14 @@ impl Controller {
     fn attempt(&mut self, operation: &Operation, route: &mut Route) -> Attempt {
         let ring = self.ring.as_ref().is_some_and(|ring| ring.zero_copy);
         match operation.kind {
-            OperationKind::Read { place, offset, block, start, length } => {
-                if place == Place::Source
+            OperationKind::Read { role, offset, block, start, length } => {
+                if role == EndpointRole::Source
                     && let Some(errno) = route.source_error.take()
                 {
                     return Attempt::failed(fault::reading(errno));
                 }
                 let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
-                let side = route.side(place);
+                let side = route.side(role);
                 let bytes = buffer.bytes_mut();
                 let range = start as usize..(start + length) as usize;
                 match &side.endpoint.object {
@@ -413,7 +413,7 @@ impl Controller {
                 }
                 let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
                 let copy_error = route.copy_error;
-                let side = route.side(Place::Destination);
+                let side = route.side(EndpointRole::Destination);
                 let bytes = &buffer.bytes()[start as usize..(start + length) as usize];
                 match &side.endpoint.object {
                     Object::File(file) => file::write(file, side.direct_io, offset, bytes, start),
@@ -437,11 +437,11 @@ impl Controller {
             OperationKind::Direct { source, destination, length, more } => {
                 copy::copy(route, source, destination, length, more)
             }
-            OperationKind::Flush => match &route.side(Place::Destination).endpoint.object {
+            OperationKind::Flush => match &route.side(EndpointRole::Destination).endpoint.object {
                 // There is nothing behind memory.
                 Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
                 Object::File(file) => Attempt::Call(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
-                Object::Namespace(_) => route.side(Place::Destination).driven(DriveWork::Flush),
+                Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
                 Object::Device(_) | Object::Flow(_) if route.acknowledged => {
                     route.look_whether_acknowledged()
                 }

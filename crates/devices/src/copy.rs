@@ -8,7 +8,7 @@ use dcs_abi::result::{
     PATH_DESTINATION_CACHED, PATH_KERNEL_COPY, PATH_SOURCE_CACHED, PATH_SYSCALL, PATH_ZERO_COPY,
 };
 use dcs_abi::status::Status;
-use dcs_engine::{Outcome, Place};
+use dcs_engine::{EndpointRole, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::fs::OFlags;
@@ -56,8 +56,8 @@ enum Failure {
 pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64, more: bool) -> Attempt {
     let Some(kind) = route.kernel_copy else { return unavailable(Errno::INVAL) };
     let mut staging = route.staging.take();
-    let from = end(route, Place::Source, source);
-    let to = end(route, Place::Destination, destination);
+    let from = end(route, EndpointRole::Source, source);
+    let to = end(route, EndpointRole::Destination, destination);
     let (Some(from), Some(to)) = (from, to) else { return unavailable(Errno::INVAL) };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let result = match kind {
@@ -94,7 +94,7 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
 
 /// What a direct copy waits for, where that is its source: no thread need find it out.
 pub(crate) fn source_waits(route: &Route) -> Option<Attempt> {
-    let from = end(route, Place::Source, 0)?;
+    let from = end(route, EndpointRole::Source, 0)?;
     let held = route.staging.as_ref().map_or(0, |staging| staging.held);
     let waits = from.offset.is_none() && held == 0 && poll_now(from.fd, PollFlags::IN).is_empty();
     waits.then(|| Attempt::NotReady(from.fd.as_raw_fd(), Interest::Readable))
@@ -116,8 +116,8 @@ pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attem
     if !route.sends_again {
         return None;
     }
-    let from = end(route, Place::Source, source)?;
-    let to = end(route, Place::Destination, 0)?;
+    let from = end(route, EndpointRole::Source, source)?;
+    let to = end(route, EndpointRole::Destination, 0)?;
     match sendfile(&from, &to, source, length as usize) {
         Ok(bytes @ 1..) => Some(Attempt::moved(bytes, PATH_ZERO_COPY | PATH_SYSCALL | PATH_SOURCE_CACHED)),
         Err(Failure::NotReady(fd, interest)) => Some(Attempt::NotReady(fd, interest)),
@@ -129,8 +129,8 @@ pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attem
     }
 }
 
-fn end(route: &Route, place: Place, offset: u64) -> Option<End<'_>> {
-    match &route.side(place).endpoint.object {
+fn end(route: &Route, role: EndpointRole, offset: u64) -> Option<End<'_>> {
+    match &route.side(role).endpoint.object {
         Object::File(file) => Some(End { fd: file.cached(), offset: Some(offset), is_socket: false }),
         Object::Flow(flow) => Some(End { fd: flow.fd.as_fd(), offset: None, is_socket: true }),
         Object::Stream(stream) => Some(End { fd: stream.fd.as_fd(), offset: None, is_socket: false }),

@@ -8,7 +8,7 @@ use crate::vfio_devices::{DriveWork, Driven};
 use dcs_abi::descriptor::{Extent, Mode};
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
-use dcs_engine::{Binding, EndpointSpec, Fault, OperationKind, OperatorSpec, Place, TransferSpec};
+use dcs_engine::{Binding, EndpointRole, EndpointSpec, Fault, OperationKind, OperatorSpec, TransferSpec};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -203,11 +203,11 @@ impl Route {
         prefix.into_iter().chain([source, destination]).map(|side| side.endpoint)
     }
 
-    pub(crate) fn side(&self, place: Place) -> &Side {
-        match place {
-            Place::Prefix => self.prefix.as_ref().unwrap_or(&self.source),
-            Place::Source => &self.source,
-            Place::Destination => &self.destination,
+    pub(crate) fn side(&self, role: EndpointRole) -> &Side {
+        match role {
+            EndpointRole::Prefix => self.prefix.as_ref().unwrap_or(&self.source),
+            EndpointRole::Source => &self.source,
+            EndpointRole::Destination => &self.destination,
         }
     }
 }

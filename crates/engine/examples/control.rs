@@ -4,7 +4,7 @@
 //! It does no I/O and moves no data: what a device would do takes no instruction here.
 
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 use dcs_abi::result::DigestSlot;
@@ -23,9 +23,9 @@ fn command(chain: &[Operator]) -> ([u8; 64], Vec<u8>) {
     let mut builder = Builder::new(&mut descriptor).expect("a header fits");
     let file = Endpoint { kind: EndpointKind::File as u8, handle: 1, ..Default::default() };
     let extent = [Extent { offset: 0, length: LENGTH }];
-    builder.endpoint(Place::Source, file, &extent).expect("an extent fits");
+    builder.endpoint(EndpointRole::Source, file, &extent).expect("an extent fits");
     let socket = Endpoint { kind: EndpointKind::Flow as u8, handle: 2, ..Default::default() };
-    builder.endpoint(Place::Destination, socket, &[]).expect("it needs no room");
+    builder.endpoint(EndpointRole::Destination, socket, &[]).expect("it needs no room");
     for (at, operator) in chain.iter().enumerate() {
         builder.parameter(at, &vec![7; operator.info().parameter.0]).expect("parameters fit");
     }

@@ -1,9 +1,9 @@
 //! One command's state, from the fetch of its entry to its completion.
 
-use crate::message::{CommandId, Fault, Nanos, QueueId};
+use crate::interface::{CommandId, Fault, Nanos, QueueId};
 use crate::position::Position;
 use crate::scoreboard::RowId;
-use crate::spec::TransferSpec;
+use crate::validate::TransferSpec;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ pub(crate) enum Phase {
     /// It failed; its digests are asked for their values.
     Collect,
     /// Finished. Its slot stays taken until its completion is posted and no device has an operation of it.
-    Over,
+    Finished,
 }
 
 /// The part of a chain between two operators that change the length of the data.
@@ -50,7 +50,7 @@ pub(crate) struct Segment {
     /// The block that the operator before it is filling.
     pub filling: Option<RowId>,
     /// It is in the line for a block.
-    pub hungry: bool,
+    pub awaiting_block: bool,
     /// The row that waits to fill a block of this segment.
     pub stalled: Option<RowId>,
     /// The rows of its blocks in order: the first,
@@ -73,7 +73,7 @@ pub(crate) struct Command {
     /// What it asks for, once its descriptor was read. The memory is used again for the next command of this slot.
     pub spec: Arc<TransferSpec>,
     /// The descriptor's fetch or the binding is under way: its owner always answers.
-    pub awaiting: bool,
+    pub awaiting_owner: bool,
     /// Endpoints are bound, operators loaded.
     pub bound: bool,
     /// Source and destination have a path of their own between them, and it is to be used.
@@ -116,7 +116,7 @@ pub(crate) struct Command {
     pub failure: Option<(Stage, u8, Fault)>,
     pub result: Box<ResultArea>,
     /// It is found by its command identifier.
-    listed: bool,
+    registered: bool,
     /// The next one in its bucket.
     bucket_next: u16,
 }
@@ -129,7 +129,7 @@ impl Command {
             queue: QueueId(0),
             entry: SubmissionEntry::default(),
             spec: Arc::default(),
-            awaiting: false,
+            awaiting_owner: false,
             bound: false,
             direct: false,
             parallel_reads: false,
@@ -154,7 +154,7 @@ impl Command {
             grace: None,
             failure: None,
             result: Box::default(),
-            listed: false,
+            registered: false,
             bucket_next: NOBODY,
         }
     }
@@ -165,7 +165,7 @@ impl Command {
         self.phase = Phase::Fetch;
         self.queue = queue;
         self.entry = entry;
-        self.awaiting = false;
+        self.awaiting_owner = false;
         self.bound = false;
         self.direct = false;
         self.segment_count = 0;
@@ -207,7 +207,7 @@ impl Command {
         self.gather = spec.gathers();
         let expects = spec.expects();
         self.repeats_source = self.parallel_reads && spec.repeats_source();
-        self.withholds = expects && !self.surely_goes_on();
+        self.withholds = expects && !self.certainly_continues();
     }
 
     /// Blocks that a segment always has: where blocks are withheld there has to be one behind them.
@@ -218,7 +218,7 @@ impl Command {
 
     /// True where it is certain, before the last block is there, that more bytes follow a block: only then may a
     /// socket be told to wait for them.
-    pub fn surely_goes_on(&self) -> bool {
+    pub fn certainly_continues(&self) -> bool {
         self.spec.length != LENGTH_TO_END && self.segment_count == 1
     }
 
@@ -272,7 +272,7 @@ impl Commands {
     #[inline]
     pub fn find(&mut self, id: CommandId) -> Option<&mut Command> {
         let command = self.slots.get_mut(id.index as usize)?;
-        let live = !matches!(command.phase, Phase::Free | Phase::Over);
+        let live = !matches!(command.phase, Phase::Free | Phase::Finished);
         (command.generation == id.generation && live).then_some(command)
     }
 
@@ -305,19 +305,19 @@ impl Commands {
 
     /// Lets a command be found by its command identifier.
     #[inline]
-    pub fn list(&mut self, index: u16) {
+    pub fn register(&mut self, index: u16) {
         let command = &self.slots[index as usize];
         let bucket = self.bucket(command.queue, command.entry.cid);
         let next = core::mem::replace(&mut self.buckets[bucket], index);
         let command = &mut self.slots[index as usize];
-        (command.listed, command.bucket_next) = (true, next);
+        (command.registered, command.bucket_next) = (true, next);
     }
 
-    /// A command's identifier may be used again; false where it was not listed.
+    /// A command's identifier may be used again; false where it was not registered.
     #[inline]
-    pub fn unlist(&mut self, index: u16) -> bool {
+    pub fn unregister(&mut self, index: u16) -> bool {
         let command = &mut self.slots[index as usize];
-        if !core::mem::take(&mut command.listed) {
+        if !core::mem::take(&mut command.registered) {
             return false;
         }
         let (next, queue, cid) = (command.bucket_next, command.queue, command.entry.cid);
@@ -336,7 +336,7 @@ impl Commands {
 
     /// The command in flight of that queue and command identifier.
     #[inline]
-    pub fn listed(&self, queue: QueueId, cid: u16) -> Option<CommandId> {
+    pub fn find_by_cid(&self, queue: QueueId, cid: u16) -> Option<CommandId> {
         let mut at = self.buckets[self.bucket(queue, cid)];
         while let Some(command) = self.slots.get(at as usize) {
             if command.queue == queue && command.entry.cid == cid {
@@ -351,7 +351,7 @@ impl Commands {
     pub fn of_queue(&self, queue: QueueId) -> Vec<CommandId> {
         let mine = |index: &u16| {
             let command = &self.slots[*index as usize];
-            command.listed && command.queue == queue
+            command.registered && command.queue == queue
         };
         (0..self.slots.len() as u16).filter(mine).map(|index| self.id(index)).collect()
     }
@@ -369,14 +369,14 @@ mod tests {
         let ids = all.map(|(queue, cid)| {
             let entry = SubmissionEntry { cid, ..Default::default() };
             let id = commands.add(QueueId(queue), entry, 0);
-            assert_eq!(commands.listed(QueueId(queue), cid), None);
-            commands.list(id.index);
+            assert_eq!(commands.find_by_cid(QueueId(queue), cid), None);
+            commands.register(id.index);
             id
         });
         for out in [1, 2, 0, 4, 3] {
-            assert_eq!(commands.listed(QueueId(all[out].0), all[out].1), Some(ids[out]));
-            assert!(commands.unlist(ids[out].index) && !commands.unlist(ids[out].index));
-            assert_eq!(commands.listed(QueueId(all[out].0), all[out].1), None);
+            assert_eq!(commands.find_by_cid(QueueId(all[out].0), all[out].1), Some(ids[out]));
+            assert!(commands.unregister(ids[out].index) && !commands.unregister(ids[out].index));
+            assert_eq!(commands.find_by_cid(QueueId(all[out].0), all[out].1), None);
         }
         assert!(commands.buckets.iter().all(|first| *first == NOBODY));
         assert_eq!(commands.of_queue(QueueId(0)), []);

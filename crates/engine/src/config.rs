@@ -18,7 +18,7 @@ pub struct Config {
     pub window: u16,
     /// Blocks that fit close to whoever processes them (a processor's second-level cache). With so many commands in
     /// flight that they would hold more, each reads ahead less, down to one block.
-    pub near: u32,
+    pub cached_blocks: u32,
     /// Commands in flight.
     pub commands: u16,
     /// Queue pairs.
@@ -30,7 +30,7 @@ pub struct Config {
     pub gpu: Vec<(Operator, u16)>,
     /// Operators whose units are the lanes of one: their blocks are processed together, a pass at a time
     /// ([`Action::StartPass`](crate::Action)). It has no effect on operators that change the length of the data.
-    pub gather: Vec<Operator>,
+    pub multi_lane: Vec<Operator>,
     /// Bytes that one direct copy moves at most, so that commands take turns.
     pub direct_chunk: u64,
     /// How long a failed command waits for its aborted operations before it completes without them.
@@ -44,12 +44,12 @@ impl Default for Config {
             block_size: 128 * 1024,
             blocks: 256,
             window: 4,
-            near: 256,
+            cached_blocks: 256,
             commands: 256,
             queues: 64,
             units: OPERATORS.iter().map(|info| (info.operator, 1)).collect(),
             gpu: Vec::new(),
-            gather: Vec::new(),
+            multi_lane: Vec::new(),
             direct_chunk: 1 << 20,
             abort_grace: 5_000_000_000,
         }

@@ -1,7 +1,7 @@
 //! Blocks on reserve and on credit: who gets the next one, and when one is free again.
 
 use crate::engine::Engine;
-use crate::message::BlockId;
+use crate::interface::BlockId;
 use crate::scoreboard::{RowId, State};
 
 impl Engine {
@@ -15,15 +15,15 @@ impl Engine {
         // A block on credit: the first one never is.
         if held > 0 && held >= command.reserved(segment) {
             let state = &mut command.segments[segment as usize];
-            // Everybody's blocks together are to stay near: so its share of them is a command's window, too.
-            let share_is_taken = u64::from(held) * in_use >= u64::from(self.config.near);
+            // Everybody's blocks together are to stay cached_blocks: so its share of them is a command's window, too.
+            let share_is_taken = u64::from(held) * in_use >= u64::from(self.config.cached_blocks);
             if held >= self.config.window || share_is_taken {
                 return None;
             }
             if !self.quota.take(command.queue.0 as usize, 1) {
-                if !core::mem::replace(&mut state.hungry, true) {
+                if !core::mem::replace(&mut state.awaiting_block, true) {
                     let id = self.commands.id(index);
-                    self.hungry.push_back((id, segment));
+                    self.awaiting_block.push_back((id, segment));
                 }
                 return None;
             }
@@ -41,14 +41,14 @@ impl Engine {
     }
 
     /// Gives blocks to segments in line, each one block a turn.
-    pub(crate) fn feed(&mut self) {
-        for _ in 0..self.hungry.len() {
+    pub(crate) fn grant_credits(&mut self) {
+        for _ in 0..self.awaiting_block.len() {
             if self.quota.free() == 0 {
                 return;
             }
-            let Some((id, segment)) = self.hungry.pop_front() else { return };
+            let Some((id, segment)) = self.awaiting_block.pop_front() else { return };
             let Some(command) = self.commands.find(id) else { continue };
-            command.segments[segment as usize].hungry = false;
+            command.segments[segment as usize].awaiting_block = false;
             self.refill(id.index, segment);
         }
     }
@@ -94,11 +94,11 @@ impl Engine {
             command.charged -= 1;
             self.quota.give(queue, 1);
             let state = &mut command.segments[segment as usize];
-            if !self.hungry.is_empty() {
+            if !self.awaiting_block.is_empty() {
                 // Others are in line: this segment joins them at the end.
-                if !core::mem::replace(&mut state.hungry, true) {
+                if !core::mem::replace(&mut state.awaiting_block, true) {
                     let id = self.commands.id(index);
-                    self.hungry.push_back((id, segment));
+                    self.awaiting_block.push_back((id, segment));
                 }
                 return;
             }

@@ -1,10 +1,10 @@
 //! Dispatch: a ready row goes to its device, or waits for a unit or a block.
 
 use crate::engine::Engine;
-use crate::message::{Action, Fault, Operation, OperationKind, Place};
+use crate::interface::{Action, EndpointRole, Fault, Operation, OperationKind};
 use crate::position::Position;
 use crate::scoreboard::{Device, Row, RowId, State};
-use crate::spec::TransferSpec;
+use crate::validate::TransferSpec;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::Status;
 
@@ -15,7 +15,7 @@ fn origin(spec: &TransferSpec, row: &Row, block_size: u32, length: u32) -> Optio
     let before = row.sequence * u64::from(block_size) + u64::from(row.start);
     let at = Position::first_in(spec).advance(spec, before);
     let (offset, run) = at.run(spec);
-    (at.place == Place::Source && run >= u64::from(length)).then_some(offset)
+    (at.role == EndpointRole::Source && run >= u64::from(length)).then_some(offset)
 }
 
 impl Engine {
@@ -46,7 +46,7 @@ impl Engine {
         let (offset, run) = position.run(&command.spec);
         let length = run.min(u64::from(row.end - row.start)) as u32;
         let block = id.block();
-        let kind = OperationKind::Read { place: position.place, offset, block, start: row.start, length };
+        let kind = OperationKind::Read { role: position.role, offset, block, start: row.start, length };
         self.issue(id, kind, u64::from(length));
     }
 
@@ -137,7 +137,7 @@ impl Engine {
             let (id, (stage, at)) = (self.commands.id(row.command), row.device.stage());
             return self.fail(id, stage, at, Fault::new(Status::CapacityExceeded));
         }
-        let more = if row.last { spec.more } else { command.surely_goes_on() };
+        let more = if row.last { spec.more } else { command.certainly_continues() };
         let length = run.min(u64::from(row.length - row.start)) as u32;
         let origin =
             if command.repeats_source { origin(spec, row, self.config.block_size, length) } else { None };
@@ -163,10 +163,10 @@ impl Engine {
         let (destination, destination_run) = command.write_at.run(spec);
         if destination_run == 0 {
             // Full, and perhaps the source is at its end too: the way by blocks finds out.
-            return self.leave_direct(id);
+            return self.abandon_direct(id);
         }
         let length = left.min(source_run).min(destination_run).min(chunk);
-        let more = if length == left { spec.more } else { command.surely_goes_on() };
+        let more = if length == left { spec.more } else { command.certainly_continues() };
         self.issue(id, OperationKind::Direct { source, destination, length, more }, length);
     }
 

@@ -1,11 +1,11 @@
 //! The engine itself: what it owns, and its step.
 
-use crate::admit::Admission;
+use crate::admission::Admission;
 use crate::command::Commands;
 use crate::config::{Config, ConfigError, QueueConfig};
 use crate::frontend::{Frontend, Pick};
-use crate::gather::Occasion;
-use crate::message::{Action, CommandId, Event, Nanos, QueueId};
+use crate::interface::{Action, CommandId, Event, Nanos, QueueId};
+use crate::multi_lane::Occasion;
 use crate::order::Order;
 use crate::quota::Quota;
 use crate::renaming::Renaming;
@@ -31,7 +31,7 @@ pub struct Counters {
     /// Passes of multi-lane units.
     pub passes: u64,
     /// Blocks in those passes: lanes that were filled.
-    pub gathered: u64,
+    pub lanes_filled: u64,
     /// Doorbell writes that made no sense and were ignored.
     pub bad_doorbells: u64,
     /// Events that belong to nothing in flight (late or double answers of devices) and were ignored.
@@ -45,7 +45,132 @@ pub struct Counters {
 /// One action in so many is the fetch of a new command, where there is any.
 const FETCH_EVERY: u32 = 16;
 
-/// The engine core. See the crate's documentation.
+/// The engine core: a state machine without I/O, threads or a clock.
+///
+/// # Calling contract
+///
+/// An engine has one owner, which calls it and carries out what it asks for. No call blocks. The owner's loop is:
+///
+/// 1. [`Engine::handle`] for each [`Event`] that has happened, in the order in which they happened.
+/// 2. [`Engine::poll_action`] until it returns `None`. Carry out every [`Action`], in order. Answers that are known at
+///    once may be handed in between two polls; all others come with a later round.
+/// 3. If there is still nothing to do (no doorbell, no answer), [`Engine::handle_idle`], then step 2 again: blocks that
+///    waited in a multi-lane unit for company now go without it. An owner that sleeps without this call leaves them
+///    waiting for the timeout of step 4.
+/// 4. [`Engine::next_timeout`]. Sleep until an event or that moment, whichever comes first. When the moment comes, call
+///    [`Engine::handle_timeout`], then step 2. Any other call may change the moment: ask again before each sleep.
+///    Calling [`Engine::handle_timeout`] early is harmless.
+///
+/// `now` is in nanoseconds since a moment of the owner's choice; a value lower than an earlier one counts as that one.
+///
+/// # What each action obliges the owner to
+///
+/// | action | answer owed |
+/// |---|---|
+/// | [`Action::FetchEntry`] | one [`Event::Entry`]; those of one queue in the order of their actions. Zeroes where the entry cannot be read |
+/// | [`Action::FetchDescriptor`] | one [`Event::Descriptor`], with `None` where it cannot be read |
+/// | [`Action::Bind`] | one [`Event::Bound`]. After `Ok`, one [`Action::Unbind`] follows when the command ends |
+/// | [`Action::Unbind`] | none: release endpoints and operators |
+/// | [`Action::Issue`] | one [`Event::Done`], however late |
+/// | [`Action::StartPass`] | none of its own: it has the operations issued to that multi-lane operator processed, each with its [`Event::Done`] |
+/// | [`Action::Abort`] | none of its own: the [`Event::Done`] of that operation, soon if possible |
+/// | [`Action::Complete`] | none: write the result area, then the entry, then notify the host. The box may go back through [`Engine::recycle`] |
+/// | [`Action::QueueDeleted`] | none: the queue's memory may go, and [`Engine::add_queue`] may reuse its number |
+///
+/// No timeout, abort or deletion of a queue cancels an answer that is owed. From [`Action::Issue`] to its
+/// [`Event::Done`] the operation's blocks belong to the device. An answer with `held` (or [`Outcome::FailedHeld`])
+/// leaves the block with the device until [`Event::Released`]. A command that fails, times out or is
+/// aborted waits for its operations for [`Config::abort_grace`] at most; then it completes without them. An operation
+/// that never ends keeps its block and its command's slot.
+///
+/// # What the engine tolerates
+///
+/// Entries, descriptors and doorbells come from a host that is not trusted: they may hold anything. Answers that match
+/// nothing in flight (late, twice, invented) are ignored. [`Counters`] counts them. An answer that claims more than was
+/// asked for fails its command.
+///
+/// # Stopping
+///
+/// Hand in [`Event::DeleteQueue`] for every queue, run the loop until [`Engine::is_idle`], then drop the engine. Dropped
+/// earlier it stops nothing: devices may still be using blocks.
+///
+/// [`Outcome::FailedHeld`]: crate::Outcome::FailedHeld
+///
+/// # Example
+///
+/// One command copies 12 bytes of memory. The owner answers every action at once, so one round is enough.
+///
+/// ```
+/// use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
+/// use dcs_abi::entry::{OPCODE_TRANSFER, SubmissionEntry};
+/// use dcs_engine::{Action, Binding, Config, Engine, Event, OperationKind, Outcome, QueueConfig};
+///
+/// // The host's side: a descriptor (from handle 1 to handle 2) and the entry that names it.
+/// let mut descriptor = [0; 512];
+/// let mut builder = Builder::new(&mut descriptor)?;
+/// let memory = |handle| Endpoint { kind: EndpointKind::Memory as u8, handle, ..Default::default() };
+/// let extent = [Extent { offset: 0, length: 12 }];
+/// builder.endpoint(EndpointRole::Source, memory(1), &extent)?;
+/// builder.endpoint(EndpointRole::Destination, memory(2), &extent)?;
+/// let length = builder.finish();
+/// let entry = SubmissionEntry {
+///     opcode: OPCODE_TRANSFER,
+///     cid: 7,
+///     descriptor_length: length as u32,
+///     length: 12,
+///     ..Default::default()
+/// };
+///
+/// // The owner's side: the blocks, and what the handles stand for.
+/// let config = Config::default();
+/// let mut blocks = vec![vec![0; config.block_size as usize]; config.blocks as usize];
+/// let (source, mut destination) = (*b"hello engine", [0; 12]);
+/// let mut engine = Engine::new(config)?;
+/// let queue = engine.add_queue(QueueConfig::default()).expect("the first queue");
+///
+/// let now = 0;
+/// let mut completed = None;
+/// engine.handle(now, Event::SubmissionDoorbell { queue, tail: 1 });
+/// while let Some(action) = engine.poll_action() {
+///     match action {
+///         Action::FetchEntry { queue, .. } => {
+///             engine.handle(now, Event::Entry { queue, bytes: &entry.to_bytes() });
+///         }
+///         Action::FetchDescriptor { command, .. } => {
+///             engine.handle(now, Event::Descriptor { command, bytes: Some(&descriptor[..length]) });
+///         }
+///         Action::Bind { command, .. } => {
+///             engine.handle(now, Event::Bound { command, binding: Ok(Binding::default()) });
+///         }
+///         Action::Issue(operation) => {
+///             let moved = match operation.kind {
+///                 OperationKind::Read { offset, block, start, length, .. } => {
+///                     let (from, to, length) = (offset as usize, start as usize, length as usize);
+///                     blocks[block.index()][to..to + length].copy_from_slice(&source[from..from + length]);
+///                     length
+///                 }
+///                 OperationKind::Write { offset, block, start, length, .. } => {
+///                     let (to, from, length) = (offset as usize, start as usize, length as usize);
+///                     destination[to..to + length].copy_from_slice(&blocks[block.index()][from..from + length]);
+///                     length
+///                 }
+///                 other => unreachable!("a copy has no {other:?}"),
+///             };
+///             let outcome = Outcome::Moved { bytes: moved as u64, path: 0, held: false };
+///             engine.handle(now, Event::Done { operation: operation.id, outcome });
+///         }
+///         Action::Unbind { .. } => {}
+///         Action::Complete { entry, .. } => completed = Some(entry),
+///         other => unreachable!("a success has no {other:?}"),
+///     }
+/// }
+///
+/// let completion = completed.expect("every command completes once");
+/// assert!(completion.status().is_success());
+/// assert_eq!((completion.cid, destination), (7, *b"hello engine"));
+/// assert!(engine.is_idle());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) config: Config,
@@ -59,7 +184,7 @@ pub struct Engine {
     /// Commands that wait for the blocks that they need at least.
     pub(crate) admission: Admission,
     /// Segments that wait for a block on credit.
-    pub(crate) hungry: VecDeque<(CommandId, u8)>,
+    pub(crate) awaiting_block: VecDeque<(CommandId, u8)>,
     /// Rows that wait for nothing and are to be dispatched.
     pub(crate) ready: VecDeque<RowId>,
     pub(crate) deadlines: BTreeSet<(Nanos, CommandId)>,
@@ -85,11 +210,11 @@ impl Engine {
             frontend: Frontend::new(config.queues, config.commands),
             commands: Commands::new(config.commands),
             board: Scoreboard::new(config.blocks, config.commands),
-            units: Renaming::new(&config.units, &config.gpu, &config.gather),
+            units: Renaming::new(&config.units, &config.gpu, &config.multi_lane),
             quota: Quota::new(config.blocks, config.queues),
             order: Order::default(),
             admission: Admission::new(config.queues),
-            hungry: VecDeque::new(),
+            awaiting_block: VecDeque::new(),
             ready: VecDeque::new(),
             deadlines: BTreeSet::new(),
             actions: VecDeque::new(),
@@ -128,7 +253,7 @@ impl Engine {
 
     /// True where a command waits for a block that somebody else has.
     pub fn is_short_of_blocks(&self) -> bool {
-        !self.admission.is_empty() || !self.hungry.is_empty()
+        !self.admission.is_empty() || !self.awaiting_block.is_empty()
     }
 
     /// True where no command is in flight and all that commands had has come back: blocks, credits, slots, units,
@@ -141,7 +266,7 @@ impl Engine {
         let nobody_waits = self.order.is_empty()
             && self.admission.is_empty()
             && self.frontend.nobody_waits()
-            && self.hungry.is_empty()
+            && self.awaiting_block.is_empty()
             && self.ready.is_empty()
             && self.deadlines.is_empty();
         pools_full && nobody_waits && self.board.in_use() == 0 && self.commands.in_use() == 0
@@ -172,7 +297,7 @@ impl Engine {
             Event::Abort { queue, cid } => _ = self.abort(queue, cid),
             Event::DeleteQueue { queue } => self.on_delete_queue(queue),
         }
-        if !self.ready.is_empty() || self.quota.has_given() {
+        if !self.ready.is_empty() || self.quota.has_returned() {
             self.settle();
         }
         self.start_passes(Occasion::Step);
@@ -187,11 +312,11 @@ impl Engine {
 
     #[inline]
     fn start_passes(&mut self, occasion: Occasion) {
-        while self.units.gathers()
+        while self.units.has_filled_lanes()
             && let Some((operator, rows)) = self.units.start_pass(self.now, occasion)
         {
             self.counters.passes += 1;
-            self.counters.gathered += rows as u64;
+            self.counters.lanes_filled += rows as u64;
             self.actions.push_back(Action::StartPass { operator });
         }
     }
@@ -260,11 +385,11 @@ impl Engine {
             while let Some(row) = self.ready.pop_front() {
                 self.dispatch(row);
             }
-            if !self.quota.was_given() {
+            if !self.quota.take_returned() {
                 return;
             }
             self.admit();
-            self.feed();
+            self.grant_credits();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The frontend: queue pairs, weighted round robin, phase bits.
 
 use crate::config::QueueConfig;
-use crate::message::QueueId;
+use crate::interface::QueueId;
 use crate::quota::Quota;
 use crate::waiting::{Deadlines, Line};
 use alloc::boxed::Box;
@@ -60,7 +60,7 @@ pub(crate) struct Queue {
     /// Entries that may still be fetched in this turn.
     turn: u16,
     /// It is in the round of those that have entries to fetch.
-    listed: bool,
+    in_round: bool,
     /// Commands from the fetch of their entries to their completions.
     pub commands: u32,
     /// Completions for which the ring has no room yet.
@@ -147,7 +147,7 @@ impl Frontend {
             early: 0,
             waiting: Line::new(),
             turn: config.weight,
-            listed: false,
+            in_round: false,
             commands: 0,
             postings: VecDeque::new(),
             deleting: false,
@@ -171,16 +171,16 @@ impl Frontend {
             return false;
         };
         queue.sq_tail = tail as u16;
-        if !core::mem::replace(&mut queue.listed, true) {
+        if !core::mem::replace(&mut queue.in_round, true) {
             self.round.push_back(id.0);
         }
         true
     }
 
     /// Puts a queue into the round of those that have entries.
-    pub fn list(&mut self, id: QueueId) {
+    pub fn join_round(&mut self, id: QueueId) {
         if let Some(queue) = self.get_mut(id)
-            && !core::mem::replace(&mut queue.listed, true)
+            && !core::mem::replace(&mut queue.in_round, true)
         {
             self.round.push_back(id.0);
         }
@@ -248,7 +248,7 @@ impl Frontend {
         let queue = self.queues[at as usize].as_mut().filter(|queue| !queue.deleting);
         let has_entries = |queue: &&mut Queue| queue.sq_fetch != queue.sq_tail || !queue.waiting.is_empty();
         let Some(queue) = queue.filter(has_entries) else {
-            self.unlist(at);
+            self.leave_round(at);
             return None;
         };
         // What is on its way without a slot comes first.
@@ -266,20 +266,20 @@ impl Frontend {
         queue.fetching += 1;
         let slot = queue.next_slot();
         if queue.sq_fetch == queue.sq_tail {
-            (queue.listed, queue.turn) = (false, queue.config.weight);
+            (queue.in_round, queue.turn) = (false, queue.config.weight);
             self.round.pop_front();
         }
         Some(Pick::Fetch(QueueId(at), slot))
     }
 
-    fn unlist(&mut self, at: u16) {
+    fn leave_round(&mut self, at: u16) {
         if self.round.front() == Some(&at) {
             self.round.pop_front();
         } else {
             self.round.retain(|other| *other != at);
         }
         if let Some(queue) = &mut self.queues[at as usize] {
-            (queue.listed, queue.turn) = (false, queue.config.weight);
+            (queue.in_round, queue.turn) = (false, queue.config.weight);
         }
     }
 
@@ -320,7 +320,7 @@ impl Frontend {
             queue.deleting && fetches == 0 && queue.commands == 0 && queue.postings.is_empty()
         });
         if drained {
-            self.unlist(id.0);
+            self.leave_round(id.0);
             self.queues[id.0 as usize] = None;
         }
         drained

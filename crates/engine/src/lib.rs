@@ -12,7 +12,7 @@
 //!        |                                                                                ^
 //!   frontend     fetches entries of many queue pairs by weighted round robin, posts completions
 //!        |
-//!      spec      checks entry and descriptor, which were copied first
+//!    validate    checks entry and descriptor, which were copied first
 //!        |
 //!      order     commands of one tenant with one request id (rid) go one after the other
 //!        |
@@ -30,21 +30,21 @@
 //! *segment* of the chain and begins the next, whose blocks it fills. Each segment of a started command has at least one block
 //! reserved, so that commands cannot starve each other into a deadlock; more are credits, taken while there are any.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`message`] | events, actions, operations, outcomes: the whole interface |
+//! | [`interface`] | events, actions, operations, outcomes |
 //! | [`config`] | sizes |
-//! | `frontend`, `quota` | queue pairs, arbitration, phase bits; what one tenant can never take from another |
-//! | `spec` | from entry and descriptor to a checked transfer |
-//! | `command`, `position` | one command's state; where in its extents it is |
-//! | `gather` | when a pass of a multi-lane unit starts |
-//! | `scoreboard`, `renaming`, `order` | rows and their blocks, units, request ids |
 //! | `engine` | the state machine's step |
+//! | `frontend`, `quota` | queue pairs, arbitration, phase bits; the share that no tenant can take from another |
 //! | `waiting` | entries that wait for a command slot |
-//! | `admit`, `finish` | a command's start, its end |
-//! | `plan`, `credit`, `dispatch`, `done` | its data: blocks get their rows, ready ones go to devices and come back |
+//! | `validate` | entry and descriptor become a checked [`TransferSpec`] |
+//! | `command`, `position` | one command's state; its progress through its extents |
+//! | `admission`, `completion` | a command's start and its end |
+//! | `order` | request ids |
+//! | `scoreboard`, `renaming`, `multi_lane` | rows and their blocks; physical units; passes of multi-lane units |
+//! | `credit`, `plan`, `dispatch`, `outcome` | a block's way: taken, planned, given to a device, answered |
 //!
-//! # What it doesn't implement
+//! # Not implemented
 //!
 //! * Devices, operators, memory: an operation names a block by number; whoever performs it owns the bytes.
 //! * Recovery of devices: an operation that fails, fails its command. Device controllers retry what is worth it.
@@ -54,30 +54,30 @@
 
 extern crate alloc;
 
-mod admit;
+mod admission;
 mod command;
+mod completion;
 pub mod config;
 mod credit;
 mod dispatch;
-mod done;
 mod engine;
-mod finish;
 mod frontend;
-mod gather;
-pub mod message;
+pub mod interface;
+mod multi_lane;
 mod order;
+mod outcome;
 mod plan;
 mod position;
 mod quota;
 mod renaming;
 mod scoreboard;
-mod spec;
+mod validate;
 mod waiting;
 
 pub use config::{Config, ConfigError, QueueConfig};
 pub use engine::{Counters, Engine};
-pub use message::{
-    Action, Binding, BlockId, CommandId, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
-    Place, QueueId,
+pub use interface::{
+    Action, Binding, BlockId, CommandId, EndpointRole, Event, Fault, Nanos, Operation, OperationId,
+    OperationKind, Outcome, QueueId,
 };
-pub use spec::{EndpointSpec, OperatorSpec, TransferSpec};
+pub use validate::{EndpointSpec, OperatorSpec, TransferSpec};

@@ -1,6 +1,6 @@
 //! Request ids: commands of one tenant with the same `rid` go one after the other (FlexCSV section 4.3.1).
 
-use crate::message::CommandId;
+use crate::interface::CommandId;
 use alloc::collections::{BTreeMap, VecDeque};
 
 /// Lines of commands, by tenant and request id. The front of each line may run.

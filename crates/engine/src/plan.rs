@@ -1,8 +1,8 @@
 //! Planning: which blocks a command gets, and how their rows go from stage to stage.
 
+use crate::EndpointRole;
 use crate::command::Phase;
 use crate::engine::Engine;
-use crate::message::Place;
 use crate::scoreboard::{Device, RowId, State};
 
 impl Engine {
@@ -13,7 +13,7 @@ impl Engine {
             if command.phase != Phase::Run || command.source_done {
                 return;
             }
-            if command.direct && command.read_at.place == Place::Source {
+            if command.direct && command.read_at.role == EndpointRole::Source {
                 return self.plan_direct(index);
             }
             if !command.parallel_reads && command.reads_in_flight > 0 {
@@ -59,7 +59,7 @@ impl Engine {
         let segment = &self.commands.at(index).segments[self.board.get(id).segment as usize];
         let first =
             if segment.first < segment.end { Device::Operator(segment.first) } else { Device::Destination };
-        self.enter(id, first);
+        self.enter_stage(id, first);
     }
 
     #[inline]
@@ -89,7 +89,7 @@ impl Engine {
 
     /// A row comes to a stage. Operators, and writes to a stream, take rows in their order.
     #[inline]
-    fn enter(&mut self, id: RowId, device: Device) {
+    fn enter_stage(&mut self, id: RowId, device: Device) {
         let row = self.board.get_mut(id);
         (row.device, row.start, row.state) = (device, 0, State::Wait);
         let (index, previous) = (row.command, row.previous);
@@ -130,7 +130,7 @@ impl Engine {
 
     /// A row is through with its stage: it goes on to the next one, and the row behind it may take its place.
     #[inline]
-    pub(crate) fn go_on(&mut self, id: RowId) {
+    pub(crate) fn next_stage(&mut self, id: RowId) {
         let row = self.board.get(id);
         let (done, follower, index) = (row.device, row.next, row.command);
         let end = self.commands.at(index).segments[row.segment as usize].end;
@@ -141,14 +141,14 @@ impl Engine {
             _ => is_last.then_some(Device::Destination),
         };
         if let Some(next) = next {
-            self.enter(id, next);
+            self.enter_stage(id, next);
         }
-        self.let_follow(follower, done);
+        self.wake_follower(follower, done);
     }
 
     /// A row may have waited for the one before it to pass a stage.
     #[inline]
-    pub(crate) fn let_follow(&mut self, follower: Option<RowId>, passed: Device) {
+    pub(crate) fn wake_follower(&mut self, follower: Option<RowId>, passed: Device) {
         if let Some(id) = follower {
             let row = self.board.get(id);
             let waits = row.state == State::Wait && row.device == passed;
@@ -172,7 +172,7 @@ impl Engine {
             return;
         }
         command.source_done = true;
-        let row = self.board.aside(index, Device::Direct);
+        let row = self.board.add_blockless(index, Device::Direct);
         self.make_ready(row);
     }
 }

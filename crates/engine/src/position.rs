@@ -1,12 +1,12 @@
 //! Where in its extents a transfer is.
 
-use crate::message::Place;
-use crate::spec::{EndpointSpec, TransferSpec};
+use crate::EndpointRole;
+use crate::validate::{EndpointSpec, TransferSpec};
 
 /// A place in the bytes of prefix and source, or of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    pub place: Place,
+    pub role: EndpointRole,
     /// Which extent,
     extent: u32,
     /// and which byte of it.
@@ -14,20 +14,20 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    pub const START: Position = Position { place: Place::Source, extent: 0, offset: 0 };
+    pub const START: Position = Position { role: EndpointRole::Source, extent: 0, offset: 0 };
 
     /// The first byte that comes in.
     #[inline]
     pub fn first_in(spec: &TransferSpec) -> Position {
         // A prefix may be empty; its end is the source's start.
         let prefixed = spec.prefix.as_ref().is_some_and(|prefix| prefix.length() > 0);
-        let place = if prefixed { Place::Prefix } else { Place::Source };
-        Position { place, extent: 0, offset: 0 }
+        let role = if prefixed { EndpointRole::Prefix } else { EndpointRole::Source };
+        Position { role, extent: 0, offset: 0 }
     }
 
     /// The first byte that goes out.
     pub fn first_out() -> Position {
-        Position { place: Place::Destination, extent: 0, offset: 0 }
+        Position { role: EndpointRole::Destination, extent: 0, offset: 0 }
     }
 
     /// Position on the device, and how many bytes follow it without a gap. A stream is at 0 and never ends.
@@ -65,17 +65,17 @@ impl Position {
     fn next_extent(mut self, endpoint: &EndpointSpec) -> Position {
         self.extent += 1;
         self.offset = 0;
-        if self.place == Place::Prefix && self.extent as usize == endpoint.extents.len() {
+        if self.role == EndpointRole::Prefix && self.extent as usize == endpoint.extents.len() {
             self = Position::START;
         }
         self
     }
 
     fn endpoint<'a>(&self, spec: &'a TransferSpec) -> &'a EndpointSpec {
-        match self.place {
-            Place::Prefix => spec.prefix.as_ref().unwrap_or(&spec.source),
-            Place::Source => &spec.source,
-            Place::Destination => &spec.destination,
+        match self.role {
+            EndpointRole::Prefix => spec.prefix.as_ref().unwrap_or(&spec.source),
+            EndpointRole::Source => &spec.source,
+            EndpointRole::Destination => &spec.destination,
         }
     }
 }
@@ -103,11 +103,11 @@ mod tests {
     }
 
     /// Walks on by `step` until the end; tells each place and how many bytes follow.
-    fn walk(spec: &TransferSpec, mut at: Position, step: u64) -> Vec<(Place, u64, u64)> {
+    fn walk(spec: &TransferSpec, mut at: Position, step: u64) -> Vec<(EndpointRole, u64, u64)> {
         let mut walked = Vec::new();
         loop {
             let (offset, run) = at.run(spec);
-            walked.push((at.place, offset, run));
+            walked.push((at.role, offset, run));
             if run == 0 {
                 return walked;
             }
@@ -120,7 +120,7 @@ mod tests {
         let prefix = endpoint(EndpointKind::Memory, &[(7, 3)]);
         let source = endpoint(EndpointKind::File, &[(100, 5), (0, 1)]);
         let spec = spec(Some(prefix), source, endpoint(EndpointKind::Flow, &[]));
-        let (prefix, source) = (Place::Prefix, Place::Source);
+        let (prefix, source) = (EndpointRole::Prefix, EndpointRole::Source);
         let all = [(prefix, 7, 3), (source, 100, 5), (source, 0, 1), (source, 0, 0)];
         assert_eq!(walk(&spec, Position::first_in(&spec), 10), all);
         let twos = [(prefix, 7, 3), (prefix, 9, 1), (source, 100, 5), (source, 102, 3), (source, 104, 1)];
@@ -135,7 +135,7 @@ mod tests {
         let flow = || endpoint(EndpointKind::Flow, &[]);
         let spec = spec(Some(prefix), flow(), flow());
         let first = Position::first_in(&spec);
-        assert_eq!((first.place, first.run(&spec)), (Place::Source, (0, u64::MAX)));
+        assert_eq!((first.role, first.run(&spec)), (EndpointRole::Source, (0, u64::MAX)));
         assert_eq!(first.advance(&spec, 12345), first);
     }
 }

@@ -13,14 +13,14 @@ pub(crate) struct Quota {
     /// Sum over all queues of what they have not taken of their guarantees.
     owed: u32,
     /// Something was given back since this was last asked: who waits may try again.
-    given: bool,
+    returned: bool,
 }
 
 impl Quota {
     pub fn new(total: u32, queues: u16) -> Quota {
         let guarantee = total / 2 / u32::from(queues);
         let owed = guarantee * u32::from(queues);
-        Quota { free: total, guarantee, used: vec![0; queues as usize], owed, given: false }
+        Quota { free: total, guarantee, used: vec![0; queues as usize], owed, returned: false }
     }
 
     /// Takes `count` for a queue, all or nothing.
@@ -41,17 +41,17 @@ impl Quota {
         debug_assert!(self.used[queue] >= count);
         self.set(queue, self.used[queue].saturating_sub(count));
         self.free += count;
-        self.given |= count > 0;
+        self.returned |= count > 0;
     }
 
-    /// True where [`Quota::was_given`] would be.
-    pub fn has_given(&self) -> bool {
-        self.given
+    /// True where [`Quota::take_returned`] would be.
+    pub fn has_returned(&self) -> bool {
+        self.returned
     }
 
     /// True once after something was given back.
-    pub fn was_given(&mut self) -> bool {
-        core::mem::take(&mut self.given)
+    pub fn take_returned(&mut self) -> bool {
+        core::mem::take(&mut self.returned)
     }
 
     #[inline]

@@ -3,8 +3,8 @@
 //! A chain names an operator; which unit works on a block is decided block by block, by whichever is free. The
 //! stream's state is the command's, not the unit's: a unit is loaded with it for one block.
 
-use crate::gather::{Gathering, Occasion};
-use crate::message::Nanos;
+use crate::interface::Nanos;
+use crate::multi_lane::{MultiLaneUnit, Occasion};
 use crate::scoreboard::RowId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -18,30 +18,32 @@ struct Pool {
     free: Vec<u16>,
     waiting: VecDeque<RowId>,
     /// Where the units are the lanes of one.
-    gathering: Option<Gathering>,
+    multi_lane: Option<MultiLaneUnit>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Renaming {
     pools: Vec<Pool>,
     /// Rows in lanes that wait for a pass.
-    gathered: usize,
+    filled: usize,
 }
 
 impl Renaming {
-    pub fn new(units: &[(Operator, u16)], gpu: &[(Operator, u16)], gather: &[Operator]) -> Renaming {
+    pub fn new(units: &[(Operator, u16)], gpu: &[(Operator, u16)], multi_lane: &[Operator]) -> Renaming {
         let pool = |(operator, count, on_gpu): (Operator, u16, bool)| Pool {
             operator,
             on_gpu,
             count,
             free: (0..count).rev().collect(),
             waiting: VecDeque::new(),
-            gathering: (!on_gpu && gather.contains(&operator) && operator.kind() != OperatorKind::Resize)
-                .then(|| Gathering::new(count)),
+            multi_lane: (!on_gpu
+                && multi_lane.contains(&operator)
+                && operator.kind() != OperatorKind::Resize)
+                .then(|| MultiLaneUnit::new(count)),
         };
         let own = units.iter().map(|unit| (unit.0, unit.1, false));
         let all = own.chain(gpu.iter().map(|unit| (unit.0, unit.1, true)));
-        Renaming { pools: all.filter(|unit| unit.1 > 0).map(pool).collect(), gathered: 0 }
+        Renaming { pools: all.filter(|unit| unit.1 > 0).map(pool).collect(), filled: 0 }
     }
 
     /// The pool of an operator, if this engine has units of it.
@@ -76,33 +78,33 @@ impl Renaming {
     /// A row is in its lane, where its pool gathers.
     #[inline]
     pub fn join(&mut self, pool: u8, row: RowId, now: Nanos) {
-        if let Some(gathering) = &mut self.pools[pool as usize].gathering {
-            gathering.join(row, now);
-            self.gathered += 1;
+        if let Some(multi_lane) = &mut self.pools[pool as usize].multi_lane {
+            multi_lane.join(row, now);
+            self.filled += 1;
         }
     }
 
     /// The operation of a row was answered.
     #[inline]
     pub fn answered(&mut self, pool: u8, row: RowId, now: Nanos, processed: bool) {
-        if let Some(gathering) = &mut self.pools[pool as usize].gathering
-            && gathering.answered(row, now, processed)
+        if let Some(multi_lane) = &mut self.pools[pool as usize].multi_lane
+            && multi_lane.answered(row, now, processed)
         {
-            self.gathered -= 1;
+            self.filled -= 1;
         }
     }
 
     /// Rows are in lanes and wait for a pass.
     #[inline]
-    pub fn gathers(&self) -> bool {
-        self.gathered > 0
+    pub fn has_filled_lanes(&self) -> bool {
+        self.filled > 0
     }
 
     /// Starts a pass that is due, if there is one; tells of which operator, and of how many rows.
     pub fn start_pass(&mut self, now: Nanos, occasion: Occasion) -> Option<(Operator, usize)> {
         self.pools.iter_mut().find_map(|pool| {
-            let started = pool.gathering.as_mut()?.start(now, occasion)?;
-            self.gathered -= started;
+            let started = pool.multi_lane.as_mut()?.start(now, occasion)?;
+            self.filled -= started;
             Some((pool.operator, started))
         })
     }
@@ -110,10 +112,10 @@ impl Renaming {
     /// When the next pass is due at the latest.
     #[inline]
     pub fn next_pass(&self) -> Option<Nanos> {
-        if self.gathered == 0 {
+        if self.filled == 0 {
             return None;
         }
-        self.pools.iter().filter_map(|pool| pool.gathering.as_ref()?.deadline()).min()
+        self.pools.iter().filter_map(|pool| pool.multi_lane.as_ref()?.deadline()).min()
     }
 
     /// Takes a row out of the line of its pool: its command failed.
@@ -124,7 +126,7 @@ impl Renaming {
     /// True where no unit works and nobody waits for one.
     pub fn all_free(&self) -> bool {
         let free = |pool: &Pool| pool.free.len() == pool.count as usize && pool.waiting.is_empty();
-        self.gathered == 0 && self.pools.iter().all(free)
+        self.filled == 0 && self.pools.iter().all(free)
     }
 }
 

@@ -4,7 +4,7 @@
 //! operation in flight; where order counts, it waits for the row before it to pass the stage first. A few more rows are
 //! for operations without a block.
 
-use crate::message::{BlockId, Nanos, OperationId};
+use crate::interface::{BlockId, Nanos, OperationId};
 use crate::position::Position;
 use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
@@ -69,7 +69,7 @@ impl Device {
     }
 
     /// Which of its command's rows without a block is for it.
-    fn aside(self) -> usize {
+    fn blockless(self) -> usize {
         match self {
             Device::Snapshot(at) => at as usize,
             // At most one of the others is in use, and only while no digest is asked for its value.
@@ -176,14 +176,14 @@ pub(crate) struct Scoreboard {
     /// Blocks in use by nobody.
     free: Vec<RowId>,
     /// Rows without a block that are in use.
-    asides: usize,
+    blockless: usize,
 }
 
 impl Scoreboard {
     pub fn new(blocks: u32, commands: u16) -> Scoreboard {
         let size = blocks as usize + commands as usize * CHAIN_MAX;
         let free = (0..blocks).rev().map(RowId).collect();
-        Scoreboard { rows: alloc::vec![FREE; size], blocks, free, asides: 0 }
+        Scoreboard { rows: alloc::vec![FREE; size], blocks, free, blockless: 0 }
     }
 
     /// Takes a free block for a segment of a command; the quota was asked before.
@@ -205,12 +205,12 @@ impl Scoreboard {
     }
 
     /// The row of a command's operation that has no block.
-    pub fn aside(&mut self, command: u16, device: Device) -> RowId {
-        let id = RowId(self.blocks + u32::from(command) * CHAIN_MAX as u32 + device.aside() as u32);
+    pub fn add_blockless(&mut self, command: u16, device: Device) -> RowId {
+        let id = RowId(self.blocks + u32::from(command) * CHAIN_MAX as u32 + device.blockless() as u32);
         let row = self.get_mut(id);
         debug_assert_eq!(row.state, State::Free);
         *row = Row { serial: row.serial, command, device, state: State::Wait, ..FREE };
-        self.asides += 1;
+        self.blockless += 1;
         id
     }
 
@@ -220,7 +220,7 @@ impl Scoreboard {
         let row = self.get_mut(id);
         debug_assert_ne!(row.state, State::Free);
         (row.state, row.orphan) = (State::Free, false);
-        self.asides -= 1;
+        self.blockless -= 1;
     }
 
     pub fn has_block(&self, id: RowId) -> bool {
@@ -269,12 +269,12 @@ impl Scoreboard {
 
     /// Every row of a command that is not finished, those of blocks first.
     pub fn of_command(&self, command: u16) -> impl Iterator<Item = RowId> + '_ {
-        let aside = self.blocks + u32::from(command) * CHAIN_MAX as u32;
+        let first_blockless = self.blocks + u32::from(command) * CHAIN_MAX as u32;
         let mine = move |id: &RowId| {
             let row = self.get(*id);
             row.state != State::Free && !row.orphan && row.command == command
         };
-        (0..self.blocks).chain(aside..aside + CHAIN_MAX as u32).map(RowId).filter(mine)
+        (0..self.blocks).chain(first_blockless..first_blockless + CHAIN_MAX as u32).map(RowId).filter(mine)
     }
 
     /// Blocks that are free.
@@ -284,7 +284,7 @@ impl Scoreboard {
 
     /// Rows in use.
     pub fn in_use(&self) -> usize {
-        self.blocks as usize - self.free.len() + self.asides
+        self.blocks as usize - self.free.len() + self.blockless
     }
 }
 
@@ -316,9 +316,9 @@ mod tests {
     fn a_command_owns_its_rows_until_they_are_orphans() {
         let mut board = Scoreboard::new(4, 3);
         let blocks: Vec<RowId> = (0..2).filter_map(|sequence| board.take(1, 0, 0, sequence)).collect();
-        let flush = board.aside(1, Device::Flush);
+        let flush = board.add_blockless(1, Device::Flush);
         board.take(2, 0, 0, 0);
-        let other = board.aside(2, Device::Snapshot(3));
+        let other = board.add_blockless(2, Device::Snapshot(3));
         assert_eq!(board.of_command(1).collect::<Vec<_>>(), [blocks[0], blocks[1], flush]);
         board.get_mut(blocks[1]).orphan = true;
         board.remove(flush);

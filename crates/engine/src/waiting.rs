@@ -1,9 +1,9 @@
 //! Entries that wait for a command slot. Their time runs and they can be cancelled, though nothing of them has begun.
 
+use crate::completion::as_reported;
 use crate::engine::Engine;
-use crate::finish::named;
 use crate::frontend::Posting;
-use crate::message::{Fault, Nanos, QueueId};
+use crate::interface::{Fault, Nanos, QueueId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry, SubmissionPacket};
@@ -80,7 +80,7 @@ impl Engine {
             Some(state) if !deleting => state.waiting.push_back(waiting),
             _ => return self.refuse(queue, waiting, Status::QueueDeleted),
         }
-        self.frontend.list(queue);
+        self.frontend.join_round(queue);
     }
 
     /// Begins the command of the first entry in a queue's line, which has a slot now.
@@ -98,7 +98,7 @@ impl Engine {
     #[cold]
     fn refuse(&mut self, queue: QueueId, waiting: Waiting, status: Status) {
         self.frontend.deadlines.leave(queue, &waiting);
-        let (stage, at, fault) = named(Stage::Queue, 0, Fault::new(status));
+        let (stage, at, fault) = as_reported(Stage::Queue, 0, Fault::new(status));
         let cid = cid(&waiting.bytes);
         let mut entry = CompletionEntry { stage: stage as u8, stage_index: at, cid, ..Default::default() };
         entry.set_status(fault.status, false);

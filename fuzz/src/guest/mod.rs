@@ -2,24 +2,24 @@
 //!
 //! The bytes decide what the guest does: half of it is what a guest may well do, with some of it wrong, so that it comes deep; the rest is
 //! rubbish. What is promised is looked after all the time: the card neither panics nor goes on for ever, and touches nothing but what it was
-//! allowed to ([`law`]). At the end, a reset brings everything back: the SSD's bytes come with the right digest, and a connection carries
+//! allowed to ([`oracle`]). At the end, a reset brings everything back: the SSD's bytes come with the right digest, and a connection carries
 //! data.
 
-mod law;
+mod oracle;
 #[path = "../../../crates/card/tests/fabric/peer.rs"]
 #[allow(dead_code, reason = "the tests of the fabric use all of it")]
 mod peer;
-mod world;
+mod rig;
 
 use dcs_abi::admin::{ADMIN_OPCODES, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{OPCODE_CANCEL, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_abi::status::Status;
 use dcs_drivers::bus::Bus;
 use dcs_fabric::{Fault, HOST, Rule, When, Wire};
+use rig::{CARD, DATA, DEPTH, GRANTED, HOST_MEMORY, OWN_MEMORY, PEER, REGISTERS, Rig};
 use std::time::Duration;
-use world::{CARD, DATA, DEPTH, GRANTED, HOST_MEMORY, OWN_MEMORY, PEER, REGISTERS, World};
 
 /// Steps that a case may take before the end: so that it takes no minute.
 const STEPS: usize = 30_000;
@@ -31,9 +31,9 @@ const PORT: u16 = 80;
 
 /// Does what the bytes say, then what a guest does that means well.
 pub fn card(data: &[u8]) {
-    let mut guest = Guest { bytes: data, world: World::new() };
+    let mut guest = Guest { bytes: data, rig: Rig::new() };
     guest.set_up();
-    while !guest.bytes.is_empty() && guest.world.steps < STEPS {
+    while !guest.bytes.is_empty() && guest.rig.steps < STEPS {
         guest.act();
     }
     guest.recover();
@@ -41,7 +41,7 @@ pub fn card(data: &[u8]) {
 
 struct Guest<'a> {
     bytes: &'a [u8],
-    world: World,
+    rig: Rig,
 }
 
 impl Guest<'_> {
@@ -63,26 +63,26 @@ impl Guest<'_> {
     /// How far a well-meaning guest has come when it turns bad.
     fn set_up(&mut self) {
         let how = self.byte();
-        let world = &mut self.world;
+        let rig = &mut self.rig;
         if how & 1 == 0 {
-            world.enable();
-            assert!(world.is_ready());
-            assert_eq!(world.grant(0, GRANTED), Ok((1, 0)));
-            world.create_queues(1).expect("there is a queue");
+            rig.enable();
+            assert!(rig.is_ready());
+            assert_eq!(rig.grant(0, GRANTED), Ok((1, 0)));
+            rig.create_queues(1).expect("there is a queue");
         }
         if how & 3 == 0 {
-            assert_eq!(world.attach_ssd(), Ok((2, 512)), "{:?}", world.card);
+            assert_eq!(rig.attach_ssd(), Ok((2, 512)), "{:?}", rig.card);
         }
         if how & 5 == 0 {
-            let (nic, _) = world.attach_nic().expect("there is a NIC");
-            let (listener, _) = world.command(opcode::LISTEN, 0, &[nic, PORT.into()]).expect("a free port");
+            let (nic, _) = rig.attach_nic().expect("there is a NIC");
+            let (listener, _) = rig.command(opcode::LISTEN, 0, &[nic, PORT.into()]).expect("a free port");
             if how & 8 == 0 {
-                world.peer.connect((CARD, PORT), 5000);
-                world.command(opcode::ACCEPT, 0, &[listener]).expect("a connection");
+                rig.peer.connect((CARD, PORT), 5000);
+                rig.command(opcode::ACCEPT, 0, &[listener]).expect("a connection");
             }
         }
         if how & 17 == 0 {
-            world.create_queues(2).expect("there is another queue");
+            rig.create_queues(2).expect("there is another queue");
         }
     }
 
@@ -92,31 +92,31 @@ impl Guest<'_> {
             1 => {
                 let (at, length) = (self.below(REGISTERS - 16), 1 + usize::from(self.byte() % 16));
                 let bytes: [u8; 16] = self.array();
-                self.world.write_register(at, &bytes[..length]);
+                self.rig.write_register(at, &bytes[..length]);
             }
             2 => {
                 let (doorbell, value) = (self.below(8), u32::from(self.byte() % 40));
-                self.world.write_register(0x1000 + doorbell * 4, &value.to_le_bytes());
+                self.rig.write_register(0x1000 + doorbell * 4, &value.to_le_bytes());
             }
             3 => {
                 let (at, bytes) = (self.below(HOST_MEMORY / 64) * 8, self.array::<8>());
-                self.world.store(at, &bytes);
+                self.rig.store(at, &bytes);
             }
             4 => self.scribble(),
             5..=8 => self.command(),
             9 => {
                 let entry = self.array();
-                self.world.push(0, &entry);
+                self.rig.push(0, &entry);
             }
             10..=13 => self.transfer(),
             14 => {
                 let (queue, entry) = (1 + u16::from(self.byte() % 2), self.array());
-                self.world.push(queue, &entry);
+                self.rig.push(queue, &entry);
             }
             15 | 16 => self.run(),
             17 => {
-                let end = self.world.now() + (1 << (self.byte() % 34));
-                while self.world.steps < STEPS && self.world.step(end) {}
+                let end = self.rig.now() + (1 << (self.byte() % 34));
+                while self.rig.steps < STEPS && self.rig.step(end) {}
             }
             18 => self.speak(),
             19 => self.frame(),
@@ -134,9 +134,9 @@ impl Guest<'_> {
 
     /// So many things happen, where there are as many in a while.
     fn steps(&mut self, count: u8) {
-        let end = self.world.now() + 10_000_000_000;
+        let end = self.rig.now() + 10_000_000_000;
         for _ in 0..count {
-            self.world.step(end);
+            self.rig.step(end);
         }
     }
 
@@ -144,9 +144,9 @@ impl Guest<'_> {
         const KNOWN: [u64; 10] = [0x14, 0x14, 0x24, 0x28, 0x2c, 0x30, 0x34, 0x0c, 0x1c, 0xf00];
         let at = KNOWN[self.below(KNOWN.len() as u64) as usize];
         let value = self.number();
-        self.world.write_register(at, &(value as u32).to_le_bytes());
+        self.rig.write_register(at, &(value as u32).to_le_bytes());
         if self.byte() & 1 == 0 {
-            self.world.write_register(at, &value.to_le_bytes());
+            self.rig.write_register(at, &value.to_le_bytes());
         }
     }
 
@@ -156,21 +156,21 @@ impl Guest<'_> {
         let at = u64::from(u32::from_le_bytes([low, middle, high, 0])) % (OWN_MEMORY - 8);
         // Most of what is worth it is behind the blocks, in front of the NIC's buffers.
         let at = if high & 0x80 == 0 { (1 << 20) + at % (2 << 20) } else { at };
-        let address = self.world.bar(self.world.card_id, 1).address + at;
+        let address = self.rig.bar(self.rig.card_id, 1).address + at;
         let bytes: [u8; 8] = self.array();
         let length = 1 + usize::from(self.byte() % 8);
-        self.world.fabric.port(HOST).write(address, &bytes[..length]);
-        self.world.law.meddled = true;
+        self.rig.fabric.port(HOST).write(address, &bytes[..length]);
+        self.rig.oracle.meddled = true;
     }
 
     /// A number that is worth trying.
     fn number(&mut self) -> u64 {
         let offset = u64::from(self.byte());
         let window = |guest: &Self, which: u8| match which {
-            0 => guest.world.bar(guest.world.card_id, 0),
-            1 => guest.world.bar(guest.world.card_id, 1),
-            2 => guest.world.bar(guest.world.ssd, 0),
-            _ => guest.world.bar(guest.world.nic, 0),
+            0 => guest.rig.bar(guest.rig.card_id, 0),
+            1 => guest.rig.bar(guest.rig.card_id, 1),
+            2 => guest.rig.bar(guest.rig.ssd, 0),
+            _ => guest.rig.bar(guest.rig.nic, 0),
         };
         match self.byte() % 16 {
             0 | 1 => offset,
@@ -195,20 +195,18 @@ impl Guest<'_> {
         let number = 1 + u32::from(self.byte() % 2);
         let handle = u32::from(self.byte() % 9);
         let mut entry = AdminEntry { opcode: row.value as u8, ..Default::default() };
-        let (submissions, completions) = World::rings(number as u16);
+        let (submissions, completions) = Rig::rings(number as u16);
         let size = number | u32::from(DEPTH - 1) << 16;
         let (address, words): (u64, Vec<u32>) = match entry.opcode {
             opcode::CREATE_CQ => (completions, vec![size, 3 | number << 16]),
             opcode::CREATE_SQ => (submissions, vec![size, 1 | number << 16, 1]),
-            opcode::ABORT => (0, vec![number | u32::from(self.world.cid) << 16]),
+            opcode::ABORT => (0, vec![number | u32::from(self.rig.cid) << 16]),
             opcode::GRANT_MEMORY => (0, vec![GRANTED as u32, 0, GRANT_READ | GRANT_WRITE]),
             opcode::ATTACH_SSD => {
-                let bar = self.world.bar(self.world.ssd, 0);
+                let bar = self.rig.bar(self.rig.ssd, 0);
                 (bar.address, vec![bar.length as u32])
             }
-            opcode::ATTACH_NIC => {
-                (self.world.bar(self.world.nic, 0).address, self.world.nic_words().to_vec())
-            }
+            opcode::ATTACH_NIC => (self.rig.bar(self.rig.nic, 0).address, self.rig.nic_words().to_vec()),
             opcode::LISTEN => (0, vec![handle, u32::from(PORT) + number]),
             opcode::CONNECT => (0, vec![handle, PEER.to_bits(), u32::from(PORT) + number]),
             opcode::DATAGRAMS => {
@@ -227,10 +225,10 @@ impl Guest<'_> {
                 _ => entry.data_address = value,
             }
         }
-        self.world.cid = self.world.cid.wrapping_add(1);
-        entry.cid = self.world.cid;
+        self.rig.cid = self.rig.cid.wrapping_add(1);
+        entry.cid = self.rig.cid;
         for _ in 0..1 + self.byte() / 64 {
-            self.world.push(0, &entry.to_bytes());
+            self.rig.push(0, &entry.to_bytes());
         }
     }
 
@@ -268,13 +266,13 @@ impl Guest<'_> {
     /// A transfer that may be good, with some of its bytes wrong.
     fn transfer(&mut self) {
         let queue = 1 + u16::from(self.byte() % 2);
-        self.world.cid = self.world.cid.wrapping_add(1);
-        let cid = self.world.cid;
+        self.rig.cid = self.rig.cid.wrapping_add(1);
+        let cid = self.rig.cid;
         let mut bytes = vec![0; 4096];
         let mut builder = Builder::new(&mut bytes).expect("a header fits");
-        for place in [Place::Source, Place::Destination] {
+        for role in [EndpointRole::Source, EndpointRole::Destination] {
             let (endpoint, extents) = self.end();
-            builder.endpoint(place, endpoint, &extents).expect("they fit");
+            builder.endpoint(role, endpoint, &extents).expect("they fit");
         }
         let mut op_chain = [0; 8];
         let operators = usize::from(self.byte() % 4);
@@ -293,7 +291,7 @@ impl Guest<'_> {
             bytes[at] = self.byte();
         }
         let place = u64::from(cid % 16);
-        self.world.store(DESCRIPTORS + place * 0x1000, &bytes);
+        self.rig.store(DESCRIPTORS + place * 0x1000, &bytes);
         let how = self.byte();
         let entry = SubmissionEntry {
             opcode: OPCODE_TRANSFER,
@@ -313,26 +311,26 @@ impl Guest<'_> {
             let at = usize::from(self.byte() % 64);
             entry[at] = self.byte();
         }
-        self.world.push(queue, &entry);
+        self.rig.push(queue, &entry);
     }
 
     fn cancel(&mut self) {
         let queue = 1 + u16::from(self.byte() % 2);
-        let target = self.world.cid.wrapping_sub(u16::from(self.byte() % 8));
-        self.world.cid = self.world.cid.wrapping_add(1);
+        let target = self.rig.cid.wrapping_sub(u16::from(self.byte() % 8));
+        self.rig.cid = self.rig.cid.wrapping_add(1);
         let mut op_chain = [0; 8];
         op_chain[..2].copy_from_slice(&queue.to_le_bytes());
         op_chain[2..4].copy_from_slice(&target.to_le_bytes());
         let entry =
-            SubmissionEntry { opcode: OPCODE_CANCEL, cid: self.world.cid, op_chain, ..Default::default() };
-        self.world.push(queue, &entry.to_bytes());
+            SubmissionEntry { opcode: OPCODE_CANCEL, cid: self.rig.cid, op_chain, ..Default::default() };
+        self.rig.push(queue, &entry.to_bytes());
     }
 
     /// The peer does something that peers do.
     fn speak(&mut self) {
         let (what, which) = (self.byte() % 7, usize::from(self.byte()));
-        let count = self.world.peer.streams.len();
-        let peer = &mut self.world.peer;
+        let count = self.rig.peer.streams.len();
+        let peer = &mut self.rig.peer;
         match what {
             0 if count < STREAMS => _ = peer.connect((CARD, PORT + (which % 3) as u16), 6000 + count as u16),
             1 if count < STREAMS => _ = peer.listen(PORT + (which % 3) as u16),
@@ -360,7 +358,7 @@ impl Guest<'_> {
         let how = self.byte();
         if how & 3 == 3 {
             let wire = Wire { lose: u16::from(how) / 4, duplicate: 10, reorder: 30, ..Wire::default() };
-            return self.world.fabric.set_wire(self.world.end, wire);
+            return self.rig.fabric.set_wire(self.rig.end, wire);
         }
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 8, 0];
         let length = usize::from(self.byte());
@@ -369,27 +367,27 @@ impl Guest<'_> {
             frame.extend([0x13, 0x88, 0, 80]);
         }
         frame.extend((0..length).map(|_| self.byte()));
-        self.world.fabric.send(self.world.end, frame);
+        self.rig.fabric.send(self.rig.end, frame);
     }
 
     fn reset(&mut self) {
         let how = self.byte();
         if how & 15 == 15 {
-            return self.world.reset_function();
+            return self.rig.reset_function();
         }
-        self.world.write_register(0x14, &0x0046_0000u32.to_le_bytes());
+        self.rig.write_register(0x14, &0x0046_0000u32.to_le_bytes());
         self.steps((how & 3) * 8);
-        self.world.enable();
+        self.rig.enable();
         // A guest that can't wait.
-        let address = World::rings(0);
+        let address = Rig::rings(0);
         if how & 4 == 0 {
             self.steps(how >> 4);
             let words = [GRANTED as u32, 0, GRANT_READ | GRANT_WRITE, 0, 0, 0];
             let grant = AdminEntry { opcode: opcode::GRANT_MEMORY, words, ..Default::default() };
-            self.world.push(0, &grant.to_bytes());
+            self.rig.push(0, &grant.to_bytes());
         }
         if how & 8 == 0 {
-            self.world.store(address.1, &[0; 512]);
+            self.rig.store(address.1, &[0; 512]);
         }
     }
 
@@ -397,7 +395,7 @@ impl Guest<'_> {
     fn answer(&mut self) {
         let queue = u16::from(self.byte() % 3);
         for _ in 0..8 {
-            if self.world.reap(queue).is_none() {
+            if self.rig.reap(queue).is_none() {
                 return;
             }
         }
@@ -427,30 +425,28 @@ impl Guest<'_> {
         let (which, how, after) = (usize::from(self.byte()), self.byte() % 4, u64::from(self.byte() % 32));
         let any = When::Command { queue: None, opcode: None };
         let (device, when, fault) = match how {
-            0 | 1 => (self.world.ssd, any, COMMANDS[which % COMMANDS.len()]),
-            2 => (self.world.nic, When::Fetch, FRAMES[which % FRAMES.len()]),
-            _ if which < 32 => (self.world.nic, When::Store, Fault::WrongLength(which as u16 * 2048)),
-            _ if which < 64 => {
-                (self.world.nic, When::Store, Fault::DelayCompletion(Duration::from_millis(9)))
-            }
-            _ => (self.world.nic, When::Store, FRAMES[which % FRAMES.len()]),
+            0 | 1 => (self.rig.ssd, any, COMMANDS[which % COMMANDS.len()]),
+            2 => (self.rig.nic, When::Fetch, FRAMES[which % FRAMES.len()]),
+            _ if which < 32 => (self.rig.nic, When::Store, Fault::WrongLength(which as u16 * 2048)),
+            _ if which < 64 => (self.rig.nic, When::Store, Fault::DelayCompletion(Duration::from_millis(9))),
+            _ => (self.rig.nic, When::Store, FRAMES[which % FRAMES.len()]),
         };
-        self.world.fabric.inject(device, Rule::once(when, fault).after(after));
+        self.rig.fabric.inject(device, Rule::once(when, fault).after(after));
     }
 
     /// A reset mends it all.
     fn recover(&mut self) {
-        let world = &mut self.world;
-        world.fabric.set_wire(world.end, Wire::default());
-        world.reset_devices();
-        world.disable();
-        world.enable();
-        assert!(world.is_ready(), "it does not start again: {:?}", world.card);
-        assert_eq!(world.grant(0, GRANTED), Ok((1, 0)), "nothing is left of before");
-        world.create_queues(1).expect("no queue is left of before");
-        assert_eq!(world.patiently(World::attach_ssd), Ok((2, 512)), "{:?}", world.card);
+        let rig = &mut self.rig;
+        rig.fabric.set_wire(rig.end, Wire::default());
+        rig.reset_devices();
+        rig.disable();
+        rig.enable();
+        assert!(rig.is_ready(), "it does not start again: {:?}", rig.card);
+        assert_eq!(rig.grant(0, GRANTED), Ok((1, 0)), "nothing is left of before");
+        rig.create_queues(1).expect("no queue is left of before");
+        assert_eq!(rig.patiently(Rig::attach_ssd), Ok((2, 512)), "{:?}", rig.card);
         self.read_once();
-        let (nic, _) = self.world.patiently(World::attach_nic).expect("the NIC works again");
+        let (nic, _) = self.rig.patiently(Rig::attach_nic).expect("the NIC works again");
         self.send_once(nic);
     }
 
@@ -461,20 +457,22 @@ impl Guest<'_> {
         destination: (EndpointKind, u32, u64),
         length: u64,
     ) -> Vec<u8> {
-        let world = &mut self.world;
-        world.cid = world.cid.wrapping_add(1);
+        let rig = &mut self.rig;
+        rig.cid = rig.cid.wrapping_add(1);
         let mut bytes = vec![0; 4096];
         let mut builder = Builder::new(&mut bytes).expect("a header fits");
-        for (place, (kind, handle, offset)) in [(Place::Source, source), (Place::Destination, destination)] {
+        for (role, (kind, handle, offset)) in
+            [(EndpointRole::Source, source), (EndpointRole::Destination, destination)]
+        {
             let endpoint = Endpoint { kind: kind as u8, handle, ..Default::default() };
             let extents = if kind == EndpointKind::Flow { vec![] } else { vec![Extent { offset, length }] };
-            builder.endpoint(place, endpoint, &extents).expect("they fit");
+            builder.endpoint(role, endpoint, &extents).expect("they fit");
         }
         let made = builder.finish();
-        world.store(DESCRIPTORS, &bytes[..made]);
+        rig.store(DESCRIPTORS, &bytes[..made]);
         let entry = SubmissionEntry {
             opcode: OPCODE_TRANSFER,
-            cid: world.cid,
+            cid: rig.cid,
             descriptor_length: made as u32,
             descriptor_address: DESCRIPTORS,
             result_address: RESULTS,
@@ -482,10 +480,10 @@ impl Guest<'_> {
             length,
             ..Default::default()
         };
-        world.push(1, &entry.to_bytes());
-        let ended = world.wait(1, world.cid);
-        assert_eq!((ended.status(), ended.delivered.value()), (Status::Success, length), "{:?}", world.card);
-        let result = world.load(RESULTS, dcs_abi::result::ResultArea::SIZE);
+        rig.push(1, &entry.to_bytes());
+        let ended = rig.wait(1, rig.cid);
+        assert_eq!((ended.status(), ended.delivered.value()), (Status::Success, length), "{:?}", rig.card);
+        let result = rig.load(RESULTS, dcs_abi::result::ResultArea::SIZE);
         let packet = dcs_abi::result::ResultPacket::new_checked(&result[..]).expect("its size");
         let result = dcs_abi::result::ResultArea::parse(&packet).expect("no reserved bytes");
         result.digests[0].value[..16].to_vec()
@@ -495,24 +493,23 @@ impl Guest<'_> {
         const LENGTH: u64 = 80_000;
         let digest = self.one((EndpointKind::Block, 2, 4096), (EndpointKind::Memory, 1, DATA), LENGTH);
         let mut expected = vec![0; LENGTH as usize];
-        self.world.namespace.load(4096, &mut expected);
-        assert!(self.world.load(DATA, LENGTH as usize) == expected, "the SSD's bytes");
+        self.rig.namespace.load(4096, &mut expected);
+        assert!(self.rig.load(DATA, LENGTH as usize) == expected, "the SSD's bytes");
         assert_eq!(digest, md5(&expected));
     }
 
     fn send_once(&mut self, nic: u32) {
         const LENGTH: u64 = 20_000;
         let port = 90;
-        let (listener, _) = self.world.command(opcode::LISTEN, 0, &[nic, port]).expect("no port is taken");
-        let stream = self.world.peer.connect((CARD, port as u16), 7000);
-        let (flow, _) = self.world.command(opcode::ACCEPT, 0, &[listener]).expect("a connection comes");
+        let (listener, _) = self.rig.command(opcode::LISTEN, 0, &[nic, port]).expect("no port is taken");
+        let stream = self.rig.peer.connect((CARD, port as u16), 7000);
+        let (flow, _) = self.rig.command(opcode::ACCEPT, 0, &[listener]).expect("a connection comes");
         let digest = self.one((EndpointKind::Block, 2, 8192), (EndpointKind::Flow, flow, 0), LENGTH);
-        let came = self
-            .world
-            .run_until(60_000_000_000, |world| world.peer.streams[stream].got.len() as u64 == LENGTH);
+        let came =
+            self.rig.run_until(60_000_000_000, |rig| rig.peer.streams[stream].got.len() as u64 == LENGTH);
         let mut expected = vec![0; LENGTH as usize];
-        self.world.namespace.load(8192, &mut expected);
-        assert!(came && self.world.peer.streams[stream].got == expected, "the peer has it");
+        self.rig.namespace.load(8192, &mut expected);
+        assert!(came && self.rig.peer.streams[stream].got == expected, "the peer has it");
         assert_eq!(digest, md5(&expected));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::server::{Build, HOST_MEMORY, PORT, Server, address};
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{CompletionEntry, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
@@ -68,7 +68,7 @@ impl CardHost {
         let units = build.parameters.units * build.sets as u16;
         let engine = dcs_engine::Config {
             blocks: 128 * build.sets as u32,
-            near: 128 * build.sets as u32,
+            cached_blocks: 128 * build.sets as u32,
             commands: 256,
             units: OPERATORS.iter().map(|info| (info.operator, units)).collect(),
             ..Config::default().engine
@@ -229,17 +229,17 @@ impl CardHost {
     ) -> Vec<u8> {
         let mut bytes = vec![0; DESCRIPTOR as usize];
         let mut builder = Builder::new(&mut bytes).expect("a header fits");
-        for (place, end) in [(Place::Source, source), (Place::Destination, destination)] {
+        for (role, end) in [(EndpointRole::Source, source), (EndpointRole::Destination, destination)] {
             let room = length.next_multiple_of(512);
             let (kind, handle, extents) = match end {
                 End::Ssd(set, position) => {
-                    let length = if place == Place::Source { length } else { room };
+                    let length = if role == EndpointRole::Source { length } else { room };
                     (EndpointKind::Block, self.ssds[set], vec![Extent { offset: position, length }])
                 }
                 End::Flow(handle) => (EndpointKind::Flow, handle, Vec::new()),
             };
             let endpoint = Endpoint { kind: kind as u8, handle, ..Default::default() };
-            builder.endpoint(place, endpoint, &extents).expect("they fit");
+            builder.endpoint(role, endpoint, &extents).expect("they fit");
         }
         if let Some((_, parameter)) = operator {
             builder.parameter(0, parameter).expect("it fits");

@@ -13,9 +13,9 @@
 
 use crate::card::End;
 use crate::cpu::ThreadId;
+use crate::executor::Executor;
 use crate::host::{Buffer, Host, OnGpu, Stack, Waiting};
 use crate::integrated::Command;
-use crate::lab::Lab;
 use crate::parameters::Parameters;
 use crate::server::{Build, Server};
 use dcs_abi::operator::Operator;
@@ -103,21 +103,21 @@ pub fn build(design: Design, parameters: Parameters) -> Build {
 }
 
 /// A server that is up, with its programs, and `connections` connections on each set.
-pub fn bring_up(design: Design, build: Build, waiting: Waiting, connections: usize) -> (Lab, Program) {
+pub fn bring_up(design: Design, build: Build, waiting: Waiting, connections: usize) -> (Executor, Program) {
     let sets = build.sets;
     let mut server = Server::new(build);
     for set in 0..sets {
         (0..connections).for_each(|_| _ = server.connect(set));
     }
     server.start();
-    let lab = Lab::new(server);
+    let executor = Executor::new(server);
     let stack = if design == Design::HostCentric { Stack::Kernel } else { Stack::User };
     let piece = piece(stack);
     let on_gpu = design == Design::PeerToPeer;
     let count =
         if matches!(design, Design::Card | Design::Integrated) { 0 } else { BUFFERS * connections * sets };
-    let host = Host::new(&lab.handle(), stack, waiting, (count, piece), on_gpu);
-    (lab, Program { host, design })
+    let host = Host::new(&executor.handle(), stack, waiting, (count, piece), on_gpu);
+    (executor, Program { host, design })
 }
 
 fn piece(stack: Stack) -> u64 {

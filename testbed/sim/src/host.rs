@@ -5,8 +5,8 @@
 
 use crate::card::End;
 use crate::cpu::{Component, ThreadId};
+use crate::executor::Handle;
 use crate::integrated;
-use crate::lab::Handle;
 use crate::parameters::Parameters;
 use crate::server::Server;
 use dcs_abi::operator::Operator;

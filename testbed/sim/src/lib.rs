@@ -21,7 +21,7 @@
 //! | [`parameters`] | every figure, with its source |
 //! | [`cpu`] | cores, run queue, interrupts |
 //! | [`server`], [`card`], [`peer`], [`pattern`] | the machine and the far end of its wires |
-//! | [`lab`] | programs as futures |
+//! | [`executor`] | programs as futures |
 //! | [`host`], [`design`] | software, step by step; the designs |
 //! | [`kernels`] | operators on the GPU |
 //! | [`integrated`] | an SSD and a NIC in one function |
@@ -41,11 +41,11 @@ pub mod breakdown;
 pub mod card;
 pub mod cpu;
 pub mod design;
+pub mod executor;
 pub mod experiments;
 pub mod host;
 pub mod integrated;
 pub mod kernels;
-pub mod lab;
 pub mod parameters;
 pub mod pattern;
 pub mod peer;

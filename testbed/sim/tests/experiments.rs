@@ -78,13 +78,14 @@ fn faster_devices_leave_software_the_larger_share() {
 #[test]
 #[should_panic(expected = "the peer got a wrong byte")]
 fn a_wrong_byte_is_seen() {
-    let (lab, program) = bring_up(Design::Card, build(Design::Card, parameters()), Waiting::Interrupt, 1);
-    let handle = lab.handle();
+    let (executor, program) =
+        bring_up(Design::Card, build(Design::Card, parameters()), Waiting::Interrupt, 1);
+    let handle = executor.handle();
     handle.with(|server| {
         server.sets[0].namespace.store(70_000, &[0, 1, 2, 3]);
         server.stream(0).expect(0, 1 << 20);
     });
-    lab.run(async {
+    executor.run(async {
         let thread = handle.thread();
         let job = Job { connection: 0, position: 0, length: 1 << 20, operator: None };
         program.send(thread, job).await;

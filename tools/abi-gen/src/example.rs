@@ -5,7 +5,7 @@
 
 use dcs_abi::U48;
 use dcs_abi::descriptor::{
-    Builder, DESCRIPTOR, DescriptorHeader, EXTENT, Endpoint, EndpointKind, Extent, NoRoom, Place,
+    Builder, DESCRIPTOR, DescriptorHeader, EXTENT, Endpoint, EndpointKind, EndpointRole, Extent, NoRoom,
 };
 use dcs_abi::entry::{COMPLETION, CompletionEntry, OPCODE_TRANSFER, SUBMISSION, SubmissionEntry};
 use dcs_abi::layout::{Kind, Layout};
@@ -52,8 +52,8 @@ fn build(buffer: &mut [u8]) -> Result<usize, NoRoom> {
     let file = Endpoint { kind: EndpointKind::File as u8, handle: 3, ..Default::default() };
     let socket = Endpoint { kind: EndpointKind::Flow as u8, handle: 4, ..Default::default() };
     let mut builder = Builder::new(buffer)?;
-    builder.endpoint(Place::Source, file, &[Extent { offset: 0, length: LENGTH }])?;
-    builder.endpoint(Place::Destination, socket, &[])?;
+    builder.endpoint(EndpointRole::Source, file, &[Extent { offset: 0, length: LENGTH }])?;
+    builder.endpoint(EndpointRole::Destination, socket, &[])?;
     builder.parameter(1, &[&KEY[..], &counter[..]].concat())?;
     Ok(builder.finish())
 }

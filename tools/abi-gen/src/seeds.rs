@@ -1,7 +1,7 @@
 //! Inputs with names for the fuzz targets of the command set: one for each case that a parser distinguishes.
 
 use crate::example;
-use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
 
 /// One input.
@@ -74,10 +74,10 @@ fn between(source: (Endpoint, &[Extent]), destination: (Endpoint, &[Extent]), pr
     let mut buffer = vec![0; DESCRIPTOR_MAX];
     let mut builder = Builder::new(&mut buffer).expect("the largest buffer");
     if !prefix.is_empty() {
-        builder.endpoint(Place::Prefix, endpoint(EndpointKind::Memory, 5), prefix).expect("room");
+        builder.endpoint(EndpointRole::Prefix, endpoint(EndpointKind::Memory, 5), prefix).expect("room");
     }
-    builder.endpoint(Place::Source, source.0, source.1).expect("room");
-    builder.endpoint(Place::Destination, destination.0, destination.1).expect("room");
+    builder.endpoint(EndpointRole::Source, source.0, source.1).expect("room");
+    builder.endpoint(EndpointRole::Destination, destination.0, destination.1).expect("room");
     let used = builder.finish();
     buffer.truncate(used);
     buffer

@@ -2,7 +2,7 @@
 
 use crate::peer::Peer;
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{CompletionEntry, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
@@ -522,11 +522,13 @@ impl Rig {
 fn descriptor(transfer: &Transfer) -> Vec<u8> {
     let mut bytes = vec![0; DESCRIPTOR as usize];
     let mut builder = Builder::new(&mut bytes).expect("a header fits");
-    for (place, end) in [(Place::Source, &transfer.source), (Place::Destination, &transfer.destination)] {
+    for (role, end) in
+        [(EndpointRole::Source, &transfer.source), (EndpointRole::Destination, &transfer.destination)]
+    {
         let endpoint = Endpoint { kind: end.kind as u8, handle: end.handle, ..Default::default() };
         let extents: Vec<Extent> =
             end.extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect();
-        builder.endpoint(place, endpoint, &extents).expect("they fit");
+        builder.endpoint(role, endpoint, &extents).expect("they fit");
     }
     for (at, (_, parameter)) in transfer.chain.iter().enumerate() {
         builder.parameter(at, parameter).expect("it fits");

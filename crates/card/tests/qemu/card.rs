@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{CompletionEntry, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
@@ -218,10 +218,12 @@ impl Driver {
     fn transfer(&mut self, source: End, destination: End, operator: Operator) -> Vec<u8> {
         let mut bytes = [0; 0x1000];
         let mut builder = Builder::new(&mut bytes).unwrap();
-        for (place, (kind, handle, offset)) in [(Place::Source, source), (Place::Destination, destination)] {
+        for (role, (kind, handle, offset)) in
+            [(EndpointRole::Source, source), (EndpointRole::Destination, destination)]
+        {
             let endpoint = Endpoint { kind: kind as u8, handle, ..Default::default() };
             let extents: Vec<_> = offset.map(|offset| Extent { offset, length: BYTES }).into_iter().collect();
-            builder.endpoint(place, endpoint, &extents).unwrap();
+            builder.endpoint(role, endpoint, &extents).unwrap();
         }
         let length = builder.finish();
         self.memory.store(DESCRIPTOR, &bytes[..length]);

@@ -8,7 +8,9 @@ use super::files;
 use super::hardware::{DESCRIPTOR, Hardware};
 use super::hold::{Hold, Holds, Unheld};
 use super::room::{Part, Room};
-use dcs_abi::descriptor::{self, Builder, Descriptor, EndpointKind, EndpointView, Extent, OPEN_END, Place};
+use dcs_abi::descriptor::{
+    self, Builder, Descriptor, EndpointKind, EndpointRole, EndpointView, Extent, OPEN_END,
+};
 use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
@@ -138,10 +140,14 @@ impl Translator {
         let to = context.destination(&destination, &find(&destination, Stage::Destination)?, length)?;
         let mut made = vec![0; DESCRIPTOR as usize];
         let mut builder = Builder::new(&mut made).map_err(|_| frontend(Status::OutOfResources))?;
-        let ends = [(Place::Prefix, prefix), (Place::Source, Some(from)), (Place::Destination, Some(to))];
-        for (place, end) in ends {
+        let ends = [
+            (EndpointRole::Prefix, prefix),
+            (EndpointRole::Source, Some(from)),
+            (EndpointRole::Destination, Some(to)),
+        ];
+        for (role, end) in ends {
             if let Some(End { endpoint, extents }) = end {
-                builder.endpoint(place, endpoint, &extents).map_err(|_| frontend(Status::OutOfResources))?;
+                builder.endpoint(role, endpoint, &extents).map_err(|_| frontend(Status::OutOfResources))?;
             }
         }
         for at in 0..given.parameters() {

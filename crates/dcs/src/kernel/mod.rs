@@ -111,12 +111,12 @@ impl Core {
                 *units = lanes as u16;
             }
         }
-        config.near = cache_size().checked_div(config.block_size).unwrap_or(0);
+        config.cached_blocks = cache_size().checked_div(config.block_size).unwrap_or(0);
         if gpu.is_some() {
             // A block of each command may be with each of its operators.
             config.gpu = crate::gpu::operators().map(|operator| (operator, config.commands)).collect();
         }
-        config.gather = passes.iter().map(|pass| pass.lanes().0).collect();
+        config.multi_lane = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io, by_callers };
         if matches!((drives, nic, &gpu), ([], None, None)) {
             // The kernel does not take long to stop what it can stop. A call that it cannot stop keeps its block, and no timeout waiting.

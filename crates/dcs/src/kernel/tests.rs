@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::queue::{Awaited, Command as QueueCommand};
-use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 
@@ -48,8 +48,8 @@ fn submit(
             ..Default::default()
         };
         let mut builder = Builder::new(descriptor).ok()?;
-        builder.endpoint(Place::Source, endpoint(0), &all).ok()?;
-        builder.endpoint(Place::Destination, endpoint(1), &all).ok()?;
+        builder.endpoint(EndpointRole::Source, endpoint(0), &all).ok()?;
+        builder.endpoint(EndpointRole::Destination, endpoint(1), &all).ok()?;
         let length = builder.finish();
         change(&mut descriptor[..length]);
         Some(length)
@@ -70,9 +70,9 @@ fn stuck(pair: &QueuePair, stream: Arc<dcs_devices::Endpoint>, timeout_ms: u32) 
             ..Default::default()
         };
         let mut builder = Builder::new(descriptor).ok()?;
-        builder.endpoint(Place::Source, endpoint(EndpointKind::Stream, 0), &[]).ok()?;
+        builder.endpoint(EndpointRole::Source, endpoint(EndpointKind::Stream, 0), &[]).ok()?;
         let room = [Extent { offset: 0, length: 8 }];
-        builder.endpoint(Place::Destination, endpoint(EndpointKind::Memory, 1), &room).ok()?;
+        builder.endpoint(EndpointRole::Destination, endpoint(EndpointKind::Memory, 1), &room).ok()?;
         Some(builder.finish())
     };
     let endpoints = [Some(stream), Some(Arc::new(sink)), None];

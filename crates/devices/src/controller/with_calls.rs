@@ -7,16 +7,16 @@ use crate::calls::{Copied, Done, Work};
 use crate::endpoint::{Closing, Endpoint};
 use crate::route::Route;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, Operation, OperationId, OperationKind, Outcome, Place};
+use dcs_engine::{BlockId, EndpointRole, Fault, Operation, OperationId, OperationKind, Outcome};
 use std::sync::Arc;
 
 /// The endpoint that an operation is about.
 pub(super) fn endpoint_of(operation: &Operation, route: &Route) -> Arc<Endpoint> {
-    let place = match operation.kind {
-        OperationKind::Read { place, .. } => place,
-        _ => Place::Destination,
+    let role = match operation.kind {
+        OperationKind::Read { role, .. } => role,
+        _ => EndpointRole::Destination,
     };
-    Arc::clone(&route.side(place).endpoint)
+    Arc::clone(&route.side(role).endpoint)
 }
 
 impl Controller {
@@ -52,8 +52,8 @@ impl Controller {
             return Some(Outcome::Failed(Fault::new(Status::InternalError)));
         };
         // What may wait is the destination's file system, where it is a file.
-        let places = [Place::Destination, Place::Source].map(|place| &route.side(place).endpoint);
-        let lane = places.iter().find(|side| side.closing() == Closing::OnDisk).map_or(0, |side| side.lane());
+        let sides = [EndpointRole::Destination, EndpointRole::Source].map(|role| &route.side(role).endpoint);
+        let lane = sides.iter().find(|side| side.closing() == Closing::OnDisk).map_or(0, |side| side.lane());
         let route = Box::new(route.lend());
         self.pending.insert(operation.id, Pending::Call { operation: *operation, aborted: false });
         self.calls.make(lane, operation.id, Work::Copy { route, source, destination, length, more });

@@ -7,7 +7,7 @@ use crate::gpu::{self, Gpu};
 use crate::route::{Route, ToGpu};
 use dcs_abi::result::{PATH_GPU_STORAGE, PATH_SOURCE_DIRECT};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, Operation, OperationKind, Outcome, Place};
+use dcs_engine::{BlockId, EndpointRole, Fault, Operation, OperationKind, Outcome};
 use std::sync::Arc;
 
 impl Controller {
@@ -118,14 +118,15 @@ impl Controller {
 
     /// Has a file read to the GPU, past the host's memory, where that can be; false where it is to be read as ever.
     pub(super) fn read_to_gpu(&mut self, operation: &Operation, route: &Route) -> bool {
-        let OperationKind::Read { place: Place::Source, offset, block, start: 0, length } = operation.kind
+        let OperationKind::Read { role: EndpointRole::Source, offset, block, start: 0, length } =
+            operation.kind
         else {
             return false;
         };
         let Some(then) = route.to_gpu.filter(|_| self.gpu.as_ref().is_some_and(Gpu::reads_files)) else {
             return false;
         };
-        let side = route.side(Place::Source);
+        let side = route.side(EndpointRole::Source);
         let Object::File(file) = &side.endpoint.object else { return false };
         let whole = (offset | u64::from(length)).is_multiple_of(gpu::PAGE as u64);
         if !whole || !file.may_go_to_gpu() {

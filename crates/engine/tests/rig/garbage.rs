@@ -4,14 +4,14 @@
 //! nothing, doorbells, entries and descriptors. At the end every device answers, and the engine must be idle.
 
 use super::serve::{blocks_of, granted};
-use dcs_abi::descriptor::{Builder, Endpoint, Extent, Place as At};
+use dcs_abi::descriptor::{Builder, Endpoint, EndpointRole, Extent};
 use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::OPERATORS;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{STATUSES, Stage};
 use dcs_engine::{
     Action, Binding, BlockId, CommandId, Config, Engine, Event, Fault, Operation, OperationId, OperationKind,
-    Outcome, Place, QueueConfig, QueueId, TransferSpec,
+    Outcome, QueueConfig, QueueId, TransferSpec,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -55,12 +55,12 @@ impl<'a> World<'a> {
             block_size: BLOCK,
             blocks: 20,
             window: 2,
-            near: 4,
+            cached_blocks: 4,
             commands: 8,
             queues: QUEUES,
             units,
             gpu: Vec::new(),
-            gather: vec![OPERATORS[0].operator, OPERATORS[7].operator],
+            multi_lane: vec![OPERATORS[0].operator, OPERATORS[7].operator],
             direct_chunk: 5000,
             abort_grace: 1000,
         };
@@ -204,8 +204,12 @@ impl<'a> World<'a> {
         let (command, length) = self.descriptors.swap_remove(at);
         let mut bytes = vec![0; 4096];
         let mut builder = Builder::new(&mut bytes).expect("a header fits");
-        for place in [At::Prefix, At::Source, At::Destination] {
-            let kind = if place == At::Prefix { [0, 4][self.below(2)] } else { [1, 3, 4, 6][self.below(4)] };
+        for role in [EndpointRole::Prefix, EndpointRole::Source, EndpointRole::Destination] {
+            let kind = if role == EndpointRole::Prefix {
+                [0, 4][self.below(2)]
+            } else {
+                [1, 3, 4, 6][self.below(4)]
+            };
             let endpoint = Endpoint { kind, ..Default::default() };
             let count = if matches!(kind, 1 | 4) { 1 + self.below(3) } else { 0 };
             let extents: Vec<Extent> = (0..count)
@@ -214,7 +218,7 @@ impl<'a> World<'a> {
                     length: 1 + u64::from(self.word() % 20_000),
                 })
                 .collect();
-            builder.endpoint(place, endpoint, &extents).expect("there is room");
+            builder.endpoint(role, endpoint, &extents).expect("there is room");
         }
         for at in 0..self.below(9) {
             let length = [0, 1, 48, 80][self.below(4)];
@@ -371,8 +375,9 @@ impl<'a> World<'a> {
     fn issue(&mut self, operation: Operation) {
         let spec = Arc::clone(&self.bound[&operation.command]);
         match operation.kind {
-            OperationKind::Read { place, offset, length, start, .. } => {
-                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+            OperationKind::Read { role, offset, length, start, .. } => {
+                let end =
+                    if role == EndpointRole::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
                 granted(end.expect("there is a prefix"), offset, u64::from(length));
                 assert!(start + length <= BLOCK);
             }

@@ -1,7 +1,7 @@
 //! The host's side: rings and descriptors in memory, submissions, completions.
 
 use super::Rig;
-use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, Extent, Place};
+use dcs_abi::descriptor::{Builder, DESCRIPTOR_MAX, Endpoint, EndpointKind, EndpointRole, Extent};
 use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 use dcs_abi::result::ResultArea;
@@ -125,18 +125,20 @@ impl Transfer {
         let mut bytes = vec![0; DESCRIPTOR_MAX];
         let mut builder = Builder::new(&mut bytes).expect("a header fits");
         let ends = [
-            (Place::Prefix, self.prefix.as_ref()),
-            (Place::Source, Some(&self.source)),
-            (Place::Destination, Some(&self.destination)),
+            (EndpointRole::Prefix, self.prefix.as_ref()),
+            (EndpointRole::Source, Some(&self.source)),
+            (EndpointRole::Destination, Some(&self.destination)),
         ];
-        for (place, end) in ends {
+        for (role, end) in ends {
             let Some(End { kind, handle, extents }) = end else { continue };
             // Nobody writes to a file of the rig that is read, but a command to itself.
             let immutable = u8::from(
-                place == Place::Source && *kind == EndpointKind::File && *handle != self.destination.handle,
+                role == EndpointRole::Source
+                    && *kind == EndpointKind::File
+                    && *handle != self.destination.handle,
             );
             let endpoint = Endpoint { kind: *kind as u8, handle: *handle, immutable, ..Default::default() };
-            builder.endpoint(place, endpoint, extents).expect("the extents fit");
+            builder.endpoint(role, endpoint, extents).expect("the extents fit");
         }
         for (at, (_, parameter)) in self.chain.iter().enumerate() {
             builder.parameter(at, parameter).expect("the parameters fit");

@@ -103,7 +103,7 @@ pub struct Rig {
     units: BTreeSet<(dcs_abi::operator::Operator, u16)>,
     deleted: Vec<QueueId>,
     /// Operations in lanes, with what their faults add to the pass's time.
-    gathered: Vec<(dcs_abi::operator::Operator, OperationId, Nanos)>,
+    in_lanes: Vec<(dcs_abi::operator::Operator, OperationId, Nanos)>,
     /// When operations came into their lanes.
     joined: BTreeMap<OperationId, Nanos>,
     /// How long each block was in its lane before its pass.
@@ -141,7 +141,7 @@ impl Rig {
             flights: BTreeMap::new(),
             units: BTreeSet::new(),
             deleted: Vec::new(),
-            gathered: Vec::new(),
+            in_lanes: Vec::new(),
             joined: BTreeMap::new(),
             waits: Vec::new(),
             passes: Vec::new(),
@@ -263,13 +263,13 @@ impl Rig {
         let waiting: Vec<_> = self.submitted.iter().filter(|command| command.is_owed()).collect();
         assert!(waiting.is_empty(), "never completed: {waiting:?}");
         assert!(self.flights.is_empty() && self.bound.is_empty() && self.units.is_empty());
-        assert!(self.gathered.is_empty(), "everything that was gathered is processed");
+        assert!(self.in_lanes.is_empty(), "every filled lane is processed");
         assert!(self.engine.is_idle(), "leak: {:#?}", self.engine);
     }
 
     /// Operations in lanes that wait for a pass.
-    pub fn gathered(&self) -> usize {
-        self.gathered.len()
+    pub fn in_lanes(&self) -> usize {
+        self.in_lanes.len()
     }
 
     /// Operations with devices now.

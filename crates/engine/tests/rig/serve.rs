@@ -7,8 +7,8 @@ use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_engine::{
-    Action, Binding, BlockId, CommandId, EndpointSpec, Event, Fault, Operation, OperationId, OperationKind,
-    Outcome, Place, QueueId, TransferSpec,
+    Action, Binding, BlockId, CommandId, EndpointRole, EndpointSpec, Event, Fault, Operation, OperationId,
+    OperationKind, Outcome, QueueId, TransferSpec,
 };
 use dcs_ndp::Context;
 use std::sync::Arc;
@@ -206,12 +206,12 @@ impl Rig {
             Some(Kind::Delay) => self.random.range(1, 1000) * self.options.latency,
             _ => self.random.range(1, self.options.latency),
         };
-        let gathers = unit.filter(|(operator, _)| self.engine.config().gather.contains(operator));
+        let multi_lane = unit.filter(|(operator, _)| self.engine.config().multi_lane.contains(operator));
         if let Some((operator, _)) =
-            gathers.filter(|_| matches!(operation.kind, OperationKind::Process { .. }))
+            multi_lane.filter(|_| matches!(operation.kind, OperationKind::Process { .. }))
         {
             let extra = if struck.is_some() { delay } else { 0 };
-            self.gathered.push((operator, operation.id, extra));
+            self.in_lanes.push((operator, operation.id, extra));
             self.joined.insert(operation.id, self.now);
         } else if !hangs || struck == Some(Kind::Drop) {
             self.later(delay, Due::Answer { operation: operation.id });
@@ -221,8 +221,8 @@ impl Rig {
     /// All that is in the lanes of an operator is processed in the same time.
     fn start_pass(&mut self, operator: Operator) {
         let (now, later) =
-            std::mem::take(&mut self.gathered).into_iter().partition(|entry| entry.0 == operator);
-        self.gathered = later;
+            std::mem::take(&mut self.in_lanes).into_iter().partition(|entry| entry.0 == operator);
+        self.in_lanes = later;
         let now: Vec<(Operator, OperationId, u64)> = now;
         let lanes =
             self.engine.config().units.iter().find(|unit| unit.0 == operator).map_or(0, |unit| unit.1);
@@ -239,7 +239,7 @@ impl Rig {
     fn device_hangs(&self, kind: &OperationKind, spec: &TransferSpec) -> bool {
         let hangs = |end: &EndpointSpec| self.devices[end.handle as usize].hangs();
         match kind {
-            OperationKind::Read { place: Place::Source, .. } => hangs(&spec.source),
+            OperationKind::Read { role: EndpointRole::Source, .. } => hangs(&spec.source),
             OperationKind::Write { .. } | OperationKind::Flush => hangs(&spec.destination),
             OperationKind::Direct { .. } => hangs(&spec.source) || hangs(&spec.destination),
             _ => false,
@@ -256,7 +256,7 @@ impl Rig {
 
     /// The source is cut off where this operation reads it.
     fn truncate(&mut self, kind: &OperationKind, spec: &TransferSpec) {
-        let (OperationKind::Read { place: Place::Source, offset, .. }
+        let (OperationKind::Read { role: EndpointRole::Source, offset, .. }
         | OperationKind::Direct { source: offset, .. }) = *kind
         else {
             return;
@@ -279,7 +279,7 @@ impl Rig {
     fn answer(&mut self, operation: OperationId) {
         // An aborted operation is due twice; the first time counts.
         let Some(flight) = self.flights.remove(&operation) else { return };
-        self.gathered.retain(|(_, other, _)| *other != operation);
+        self.in_lanes.retain(|(_, other, _)| *other != operation);
         let outcome = self.outcome(&flight);
         self.give_back(&flight);
         self.engine.handle(self.now, Event::Done { operation, outcome });
@@ -338,15 +338,16 @@ impl Rig {
     fn check_operation(&mut self, operation: &Operation, spec: &TransferSpec) -> Option<(Operator, u16)> {
         let size = u64::from(self.engine.config().block_size);
         match operation.kind {
-            OperationKind::Read { place, offset, start, length, .. } => {
-                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+            OperationKind::Read { role, offset, start, length, .. } => {
+                let end =
+                    if role == EndpointRole::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
                 granted(end.expect("there is a prefix"), offset, u64::from(length));
-                self.check_alone(operation, place);
+                self.check_alone(operation, role);
                 assert!(u64::from(start) + u64::from(length) <= size);
             }
             OperationKind::Write { offset, start, length, .. } => {
                 granted(&spec.destination, offset, u64::from(length));
-                self.check_alone(operation, Place::Destination);
+                self.check_alone(operation, EndpointRole::Destination);
                 assert!(u64::from(start) + u64::from(length) <= size);
             }
             OperationKind::Direct { source, destination, length, .. } => {
@@ -389,18 +390,21 @@ impl Rig {
     }
 
     /// A stream has one operation at a time of each command, or its bytes would be in no order.
-    fn check_alone(&self, operation: &Operation, place: Place) {
+    fn check_alone(&self, operation: &Operation, role: EndpointRole) {
         let bound = &self.bound[&operation.command];
-        let kind =
-            if place == Place::Destination { bound.spec.destination.kind } else { bound.spec.source.kind };
-        if place == Place::Prefix || kind.is_positional() {
+        let kind = if role == EndpointRole::Destination {
+            bound.spec.destination.kind
+        } else {
+            bound.spec.source.kind
+        };
+        if role == EndpointRole::Prefix || kind.is_positional() {
             return;
         }
         let same = |other: &OperationKind| {
             matches!(
-                (place, other),
-                (Place::Source, OperationKind::Read { .. })
-                    | (Place::Destination, OperationKind::Write { .. })
+                (role, other),
+                (EndpointRole::Source, OperationKind::Read { .. })
+                    | (EndpointRole::Destination, OperationKind::Write { .. })
             )
         };
         let mut mine = self.flights.values().filter(|flight| flight.operation.command == operation.command);

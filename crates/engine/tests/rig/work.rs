@@ -6,7 +6,7 @@ use super::serve::Flight;
 use super::{Due, Rig};
 use dcs_abi::result::{DigestSlot, PATH_KERNEL_COPY};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, CommandId, EndpointSpec, Fault, OperationKind, Outcome, Place};
+use dcs_engine::{BlockId, CommandId, EndpointRole, EndpointSpec, Fault, OperationKind, Outcome};
 use dcs_ndp::{DigestValue, OperatorError};
 use std::sync::Arc;
 
@@ -19,8 +19,9 @@ impl Rig {
         };
         let spec = Arc::clone(&bound.spec);
         match flight.operation.kind {
-            OperationKind::Read { place, offset, block, start, length } => {
-                let end = if place == Place::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
+            OperationKind::Read { role, offset, block, start, length } => {
+                let end =
+                    if role == EndpointRole::Prefix { spec.prefix.as_ref() } else { Some(&spec.source) };
                 let end = end.expect("there is a prefix");
                 let length = self.piece(end, length as usize, flight.kind);
                 let to = &mut self.blocks[block.index()].bytes[start as usize..start as usize + length];

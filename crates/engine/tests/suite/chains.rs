@@ -30,7 +30,15 @@ pub fn chain(operators: &[Operator]) -> Chain {
 
 /// Small blocks, so that small data take many.
 pub fn small() -> Config {
-    Config { block_size: 4096, blocks: 36, window: 3, near: 20, commands: 32, queues: 4, ..Config::default() }
+    Config {
+        block_size: 4096,
+        blocks: 36,
+        window: 3,
+        cached_blocks: 20,
+        commands: 32,
+        queues: 4,
+        ..Config::default()
+    }
 }
 
 /// As few of everything as an engine can have.

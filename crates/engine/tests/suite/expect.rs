@@ -75,7 +75,7 @@ fn rig(config: Config, seed: u64) -> Rig {
 #[test]
 fn a_wrong_digest_keeps_the_end_of_the_data_back() {
     for (seed, way) in ways().enumerate() {
-        for config in [small(), tiny(), Config { gather: vec![Md5, Sha256], ..small() }] {
+        for config in [small(), tiny(), Config { multi_lane: vec![Md5, Sha256], ..small() }] {
             let block = config.block_size as usize;
             let mut rig = rig(config, seed as u64);
             let queue = rig.queue(QueueConfig::default());

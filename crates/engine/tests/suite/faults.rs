@@ -106,9 +106,10 @@ fn cell(scenario: &Scenario, place: Where, kind: Kind, nth: u32, seed: u64) -> b
     let options = Options { seed, direct: scenario.direct, says_idle, ..Options::default() };
     // Two units of each operator: one may hang.
     let units = OPERATORS.iter().map(|info| (info.operator, 2)).collect();
-    // Every other seed gathers.
-    let gather = if seed.is_multiple_of(2) { Vec::new() } else { vec![Operator::Md5, Operator::Aes256Ctr] };
-    let config = Config { window: 3, direct_chunk: 3000, queues: 2, units, gather, ..small() };
+    // Every other seed has multi-lane units.
+    let multi_lane =
+        if seed.is_multiple_of(2) { Vec::new() } else { vec![Operator::Md5, Operator::Aes256Ctr] };
+    let config = Config { window: 3, direct_chunk: 3000, queues: 2, units, multi_lane, ..small() };
     let mut rig = Rig::new(config, options);
     let queues: Vec<QueueId> = (0..2).map(|_| rig.queue(QueueConfig::default())).collect();
     rig.faults.push(Fault::new(queues[0], place, nth, kind));

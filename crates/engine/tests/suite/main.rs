@@ -7,7 +7,7 @@ mod fairness;
 mod faults;
 mod frontend;
 mod garbage;
-mod gather;
+mod multi_lane;
 mod order;
 mod properties;
 #[path = "../rig/mod.rs"]

@@ -88,9 +88,9 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 fn config() -> impl Strategy<Value = Config> {
     let sizes = (prop::sample::select(vec![4096u32, 8192, 20_480]), 18u32..60, 1u16..5, 8u16..40);
-    let gather = prop_oneof![Just(vec![]), Just(vec![Md5, Aes256Ctr, Crc32, Gzip])];
-    (sizes, 1u16..4, 1u64..20_000, gather).prop_map(
-        |((block_size, blocks, window, commands), units, direct_chunk, gather)| {
+    let multi_lane = prop_oneof![Just(vec![]), Just(vec![Md5, Aes256Ctr, Crc32, Gzip])];
+    (sizes, 1u16..4, 1u64..20_000, multi_lane).prop_map(
+        |((block_size, blocks, window, commands), units, direct_chunk, multi_lane)| {
             let units = OPERATORS.iter().map(|info| (info.operator, units)).collect();
             let queues = 4;
             Config {
@@ -100,7 +100,7 @@ fn config() -> impl Strategy<Value = Config> {
                 commands,
                 queues,
                 units,
-                gather,
+                multi_lane,
                 direct_chunk,
                 ..Config::default()
             }

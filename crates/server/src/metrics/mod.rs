@@ -332,7 +332,7 @@ impl Metrics {
             (&s.operations, now.engine.operations),
             (&s.ignored, now.engine.ignored),
             (&s.passes, now.engine.passes),
-            (&s.gathered, now.engine.gathered),
+            (&s.gathered, now.engine.lanes_filled),
             (&s.quarantined, now.quarantined),
         ];
         for (counter, value) in counters {

@@ -54,9 +54,9 @@ pub fn measure(design: Design, waiting: Waiting, operator: Option<Operator>, par
     let mut made = build(design, parameters);
     made.ssd_bytes = 1 << 20;
     made.checks = true;
-    let (lab, program) = bring_up(design, made, waiting, 1);
-    let handle = lab.handle();
-    let (row, done) = lab.run(async {
+    let (executor, program) = bring_up(design, made, waiting, 1);
+    let handle = executor.handle();
+    let (row, done) = executor.run(async {
         let thread = handle.thread();
         let mut row = None;
         for position in [64 << 10, 0] {

@@ -2,8 +2,8 @@
 
 use crate::cpu::Component;
 use crate::design::{Design, Job, Program, bring_up, build};
+use crate::executor::Handle;
 use crate::host::Waiting;
-use crate::lab::Handle;
 use crate::parameters::Parameters;
 use crate::server::Build;
 use dcs_abi::operator::Operator;
@@ -139,14 +139,14 @@ pub fn run(load: &Load) -> Measured {
         ssd_link: fast(made.ssd_link),
         ..made
     };
-    let (lab, mut program) = bring_up(load.design, made, load.waiting, load.connections);
+    let (executor, mut program) = bring_up(load.design, made, load.waiting, load.connections);
     let memory = load.parameters.memory_ps * (1 + load.memory_contenders);
     // A copy reads and writes.
     program.host.copy_ps = program.host.copy_ps.max(if load.memory_contenders > 0 { 2 * memory } else { 0 });
-    let handle = lab.handle();
+    let handle = executor.handle();
     handle.with(|server| (0..load.spinners).for_each(|_| server.cpu.spinner()));
     // They have been there for long.
-    lab.run(handle.sleep_until(handle.now() + 300_000_000));
+    executor.run(handle.sleep_until(handle.now() + 300_000_000));
     let start = handle.now();
     let before: Vec<Nanos> = busy(&handle);
     let done = Rc::new(RefCell::new(0));
@@ -171,7 +171,7 @@ pub fn run(load: &Load) -> Measured {
         }
     }
     let workers = load.sets * load.connections;
-    lab.run(handle.until(|_| (*done.borrow() == workers).then_some(())));
+    executor.run(handle.until(|_| (*done.borrow() == workers).then_some(())));
     let time = handle.now() - start;
     let after = busy(&handle);
     let spent = after.iter().zip(&before).map(|(after, before)| after - before);

@@ -1,6 +1,6 @@
 //! From a submission entry and a descriptor, both copied, to a transfer that is checked as far as the core can.
 
-use crate::message::Fault;
+use crate::interface::Fault;
 use crate::renaming::Renaming;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -8,7 +8,7 @@ use dcs_fabric::Port;
 use std::collections::HashSet;
 
 /// What was allowed since the last reset. What was released counts as allowed until then.
-pub struct Law {
+pub struct Oracle {
     own: Window,
     /// Registers of devices, and the opcode that attaches each.
     devices: Vec<(Window, u8)>,
@@ -24,10 +24,10 @@ pub struct Law {
     pub meddled: bool,
 }
 
-impl Law {
-    pub fn new(own: Window, devices: Vec<(Window, u8)>) -> Law {
+impl Oracle {
+    pub fn new(own: Window, devices: Vec<(Window, u8)>) -> Oracle {
         let (admin, granted, attached, entries) = Default::default();
-        Law { own, devices, admin, submissions: None, granted, attached, entries, meddled: false }
+        Oracle { own, devices, admin, submissions: None, granted, attached, entries, meddled: false }
     }
 
     /// The controller was enabled.
@@ -90,7 +90,7 @@ fn overlap(one: Window, other: Window) -> bool {
 /// The card's port, watched.
 pub struct Watch<'a> {
     pub port: Port<'a>,
-    pub law: &'a mut Law,
+    pub oracle: &'a mut Oracle,
 }
 
 impl Bus for Watch<'_> {
@@ -104,13 +104,13 @@ impl Bus for Watch<'_> {
         self.port.store(offset, bytes);
     }
     fn write(&mut self, address: u64, bytes: &[u8]) {
-        self.law.check(address, bytes.len() as u64, "a write");
+        self.oracle.check(address, bytes.len() as u64, "a write");
         self.port.write(address, bytes);
     }
     fn read(&mut self, address: u64, length: u32, tag: Tag) {
-        self.law.check(address, length.into(), "a read");
-        if length == 64 && self.law.submissions.is_some_and(|ring| ring.contains(address, 64)) {
-            self.law.entries.insert(tag);
+        self.oracle.check(address, length.into(), "a read");
+        if length == 64 && self.oracle.submissions.is_some_and(|ring| ring.contains(address, 64)) {
+            self.oracle.entries.insert(tag);
         }
         self.port.read(address, length, tag);
     }

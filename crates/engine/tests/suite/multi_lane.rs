@@ -16,7 +16,7 @@ const LATENCY: Nanos = 20_000;
 
 fn rig(seed: u64) -> (Rig, QueueId) {
     let units = OPERATORS.iter().map(|info| (info.operator, LANES)).collect();
-    let config = Config { blocks: 200, commands: 40, queues: 1, units, gather: vec![Md5], ..small() };
+    let config = Config { blocks: 200, commands: 40, queues: 1, units, multi_lane: vec![Md5], ..small() };
     let options = Options { seed, latency: LATENCY, pass_time: Some(PASS), ..Options::default() };
     let mut rig = Rig::new(config, options);
     let queue = rig.queue(QueueConfig::default());
@@ -42,9 +42,9 @@ fn a_lone_stream_is_never_delayed() {
     let lone = stream(&mut rig, queue, 20, &[Md5]);
     let mut since = None;
     while rig.step() {
-        let joined = since.filter(|_| rig.gathered() > 0).unwrap_or(rig.now);
+        let joined = since.filter(|_| rig.in_lanes() > 0).unwrap_or(rig.now);
         assert_eq!(joined, rig.now, "each block starts a pass at the moment at which it took its lane");
-        since = (rig.gathered() > 0).then_some(joined);
+        since = (rig.in_lanes() > 0).then_some(joined);
     }
     rig.settle();
     assert_eq!(filled(&rig), [1; 20]);
@@ -95,7 +95,7 @@ fn who_is_cancelled_in_its_lane_leaves_it_and_the_others_go_on() {
     for seed in 0..20 {
         let (mut rig, queue) = rig(seed);
         let all: Vec<_> = (0..6).map(|_| stream(&mut rig, queue, 12, &[Md5, Crc32])).collect();
-        while rig.gathered() < 2 && rig.step() {}
+        while rig.in_lanes() < 2 && rig.step() {}
         rig.cancel(queue, all[(seed % 6) as usize]);
         rig.run_for(seed * 300_000);
         rig.cancel(queue, all[((seed + 1) % 6) as usize]);

@@ -3,7 +3,7 @@
 use crate::command::Phase;
 use crate::engine::Engine;
 use crate::frontend::Posting;
-use crate::message::{Action, CommandId, Fault, OperationKind, Outcome, QueueId};
+use crate::interface::{Action, CommandId, Fault, OperationKind, Outcome, QueueId};
 use crate::scoreboard::{Device, RowId, State};
 use alloc::vec::Vec;
 use dcs_abi::U48;
@@ -19,9 +19,9 @@ impl Engine {
         let Some(command) = self.commands.find(id).filter(|command| command.failure.is_none()) else {
             return;
         };
-        command.failure = Some(named(stage, at, fault));
+        command.failure = Some(as_reported(stage, at, fault));
         let is_full = stage == Stage::Destination && fault.status == Status::CapacityExceeded;
-        if command.awaiting {
+        if command.awaiting_owner {
             return;
         }
         let (phase, queue) = (command.phase, command.queue);
@@ -35,7 +35,7 @@ impl Engine {
         if self.commands.at(id.index).in_flight > 0 {
             self.start_grace(id);
         }
-        self.conclude(id);
+        self.complete_failed(id);
     }
 
     /// Aborts what is in flight and stops what is not. Writes that are done stay: they still count as delivered if
@@ -82,7 +82,7 @@ impl Engine {
         row.state = State::Stopped;
         match (row.device, outcome) {
             (Device::Snapshot(at) | Device::Operator(at), Outcome::Digest(slot))
-                if is_sound(command.spec.chain[at as usize].operator, slot) =>
+                if is_digest_of(command.spec.chain[at as usize].operator, slot) =>
             {
                 command.result.digests[at as usize] = *slot;
             }
@@ -109,13 +109,13 @@ impl Engine {
         }
         self.retire_writes(index);
         let id = self.commands.id(index);
-        self.conclude(id);
+        self.complete_failed(id);
     }
 
     /// Completes a failed command once nothing of it is in flight and its digests have told their values.
-    pub(crate) fn conclude(&mut self, id: CommandId) {
+    pub(crate) fn complete_failed(&mut self, id: CommandId) {
         let Some(command) = self.commands.find(id) else { return };
-        if command.awaiting || command.in_flight > 0 || command.failure.is_none() {
+        if command.awaiting_owner || command.in_flight > 0 || command.failure.is_none() {
             return;
         }
         if command.phase != Phase::Collect && command.bound {
@@ -125,7 +125,7 @@ impl Engine {
                 let command = self.commands.at(id.index);
                 let is_digest = command.spec.chain[at as usize].operator.digest_size() > 0;
                 if is_digest && command.result.digests[at as usize].operator == 0 {
-                    let snapshot = self.board.aside(id.index, Device::Snapshot(at));
+                    let snapshot = self.board.add_blockless(id.index, Device::Snapshot(at));
                     self.issue(snapshot, OperationKind::Snapshot { operator: at }, 0);
                     missing = true;
                 }
@@ -150,8 +150,8 @@ impl Engine {
             }
         }
         command.forget_spec();
-        command.phase = Phase::Over;
-        if self.commands.unlist(id.index)
+        command.phase = Phase::Finished;
+        if self.commands.unregister(id.index)
             && let Some(queue) = self.frontend.get_mut(queue)
         {
             queue.commands -= 1;
@@ -274,8 +274,10 @@ impl Engine {
 
     /// Aborts a command; false where it is not in flight.
     pub(crate) fn abort(&mut self, queue: QueueId, cid: u16) -> bool {
-        let Some(target) = self.commands.listed(queue, cid) else { return self.abort_waiting(queue, cid) };
-        let (stage, at) = self.held_up_at(target);
+        let Some(target) = self.commands.find_by_cid(queue, cid) else {
+            return self.abort_waiting(queue, cid);
+        };
+        let (stage, at) = self.stage_in_flight(target);
         self.fail(target, stage, at, Fault::new(Status::Cancelled));
         true
     }
@@ -287,12 +289,12 @@ impl Engine {
             // The devices hang: their answers will find orphans. A digest in such a device has no value to tell.
             return self.finish(id);
         }
-        let (stage, at) = self.held_up_at(id);
+        let (stage, at) = self.stage_in_flight(id);
         self.fail(id, stage, at, Fault::new(Status::Timeout));
     }
 
     /// The stage that a command is waiting for: of its operations in flight, the one farthest down its chain.
-    fn held_up_at(&self, id: CommandId) -> (Stage, u8) {
+    fn stage_in_flight(&self, id: CommandId) -> (Stage, u8) {
         let rows = self.board.of_command(id.index).map(|id| self.board.get(id));
         let issued = rows.filter(|row| row.state == State::Issue);
         issued.map(|row| row.device.stage()).max().unwrap_or((Stage::Queue, 0))
@@ -307,7 +309,7 @@ impl Engine {
         self.delete_waiting(id);
         let commands = self.commands.of_queue(id);
         for command in commands {
-            let (stage, at) = self.held_up_at(command);
+            let (stage, at) = self.stage_in_flight(command);
             self.fail(command, stage, at, Fault::new(Status::QueueDeleted));
         }
         self.post_completions(id);
@@ -315,7 +317,7 @@ impl Engine {
 }
 
 /// A failure as it is told: one without a stage is the frontend's, and success is none.
-pub(crate) fn named(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
+pub(crate) fn as_reported(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
     let stage = if stage == Stage::None { Stage::Frontend } else { stage };
     let at = if stage == Stage::Operator { at } else { 0 };
     let status = if fault.status.code() == 0 { Status::InternalError } else { fault.status };
@@ -323,7 +325,7 @@ pub(crate) fn named(stage: Stage, at: u8, fault: Fault) -> (Stage, u8, Fault) {
 }
 
 /// True where a digest's value is one that this operator can have.
-pub(crate) fn is_sound(operator: Operator, slot: &DigestSlot) -> bool {
+pub(crate) fn is_digest_of(operator: Operator, slot: &DigestSlot) -> bool {
     let size = operator.digest_size();
     size > 0 && slot.operator == operator as u8 && slot.size as usize == size
 }

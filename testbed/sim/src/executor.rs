@@ -16,12 +16,12 @@ struct Inner {
 }
 
 /// A server and the programs that run on it.
-pub struct Lab(Handle);
+pub struct Executor(Handle);
 
-impl Lab {
+impl Executor {
     /// A server without programs.
-    pub fn new(server: Server) -> Lab {
-        Lab(Handle(Rc::new(Inner { server: RefCell::new(server), tasks: RefCell::default() })))
+    pub fn new(server: Server) -> Executor {
+        Executor(Handle(Rc::new(Inner { server: RefCell::new(server), tasks: RefCell::default() })))
     }
 
     /// For programs.
@@ -56,7 +56,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for Executor {
     /// Programs hold the server, and the server them.
     fn drop(&mut self) {
         self.0.0.tasks.take();

@@ -1,11 +1,11 @@
 //! Done: what a device's answer means for its row, and for those that wait for it.
 
 use crate::command::Phase;
+use crate::completion::is_digest_of;
 use crate::engine::Engine;
-use crate::finish::is_sound;
-use crate::message::{Fault, OperationId, Outcome};
+use crate::interface::{Fault, OperationId, Outcome};
 use crate::scoreboard::{Device, RowId, State};
-use crate::spec::OperatorSpec;
+use crate::validate::OperatorSpec;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::{DigestSlot, PATH_GPU};
@@ -82,7 +82,7 @@ impl Engine {
         let (index, asked) = (row.command, row.asked);
         match (row.device, outcome) {
             (Device::Direct, Outcome::Failed(Fault { status: Status::PathUnavailable, .. })) => {
-                self.leave_direct(id);
+                self.abandon_direct(id);
             }
             (_, Outcome::Failed(fault) | Outcome::FailedHeld(fault)) => return Err(*fault),
             (Device::Source, Outcome::Moved { bytes, held: false, .. }) if *bytes <= asked => {
@@ -147,7 +147,7 @@ impl Engine {
         row.length = row.start;
         let index = row.command;
         self.commands.at(index).reads_in_flight -= 1;
-        self.go_on(id);
+        self.next_stage(id);
         self.plan(index);
     }
 
@@ -180,7 +180,7 @@ impl Engine {
         let row = self.board.get_mut(id);
         row.state = State::Done;
         let (index, follower) = (row.command, row.next);
-        self.let_follow(follower, Device::Destination);
+        self.wake_follower(follower, Device::Destination);
         self.commands.at(index).final_written |= is_final;
         self.retire_writes(index);
         let command = self.commands.at(index);
@@ -220,7 +220,7 @@ impl Engine {
         let command = self.commands.at(index);
         if bytes == 0 {
             // That nothing moved need not be the source's end (splice(2) stops at urgent data): a read says what it is.
-            return self.leave_direct(id);
+            return self.abandon_direct(id);
         }
         command.planned += bytes;
         command.read_at = command.read_at.advance(&command.spec, bytes);
@@ -231,7 +231,7 @@ impl Engine {
     }
 
     /// The direct path turned out not to be there: the rest goes by blocks.
-    pub(crate) fn leave_direct(&mut self, id: RowId) {
+    pub(crate) fn abandon_direct(&mut self, id: RowId) {
         let index = self.board.get(id).command;
         self.board.remove(id);
         let command = self.commands.at(index);
@@ -245,7 +245,7 @@ impl Engine {
         let row = self.board.get(id);
         let command = self.commands.at(row.command);
         let OperatorSpec { operator, kind, on_gpu, .. } = command.spec.chain[at as usize];
-        if !is_sound(operator, slot) || !row.last {
+        if !is_digest_of(operator, slot) || !row.last {
             return Err(Fault::new(Status::InternalError));
         }
         command.result.digests[at as usize] = *slot;
@@ -332,7 +332,7 @@ impl Engine {
     pub(crate) fn operator_done(&mut self, id: RowId, kind: OperatorKind) {
         // It may have been given a unit that it turned out not to need.
         self.return_unit(id);
-        self.go_on(id);
+        self.next_stage(id);
         if kind == OperatorKind::Resize {
             self.retire_block(id);
         }
@@ -368,7 +368,7 @@ impl Engine {
             return self.finish(id);
         }
         command.phase = Phase::Flush;
-        let flush = self.board.aside(index, Device::Flush);
+        let flush = self.board.add_blockless(index, Device::Flush);
         self.make_ready(flush);
     }
 }

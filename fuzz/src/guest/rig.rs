@@ -1,7 +1,7 @@
 //! A small server for a guest that means no good: the card, an SSD, a NIC with a peer, host memory. And the guest's calls, as
 //! one that means well makes them.
 
-use super::law::{Law, Watch};
+use super::oracle::{Oracle, Watch};
 use super::peer::Peer;
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
 use dcs_abi::entry::CompletionEntry;
@@ -42,7 +42,7 @@ pub struct Side {
     pub turned: bool,
 }
 
-pub struct World {
+pub struct Rig {
     pub fabric: Fabric,
     pub card: Card,
     pub card_id: FunctionId,
@@ -51,7 +51,7 @@ pub struct World {
     pub nic: FunctionId,
     pub end: WireEnd,
     pub peer: Peer,
-    pub law: Law,
+    pub oracle: Oracle,
     /// The admin queue, and the others by number less 1.
     pub sides: [Side; 3],
     pub cid: u16,
@@ -63,7 +63,7 @@ pub struct World {
 fn config() -> Config {
     let mut config = Config { handles: 32, ssds: 2, nics: 1, key: [7; 16], ..Config::default() };
     config.engine.blocks = 32;
-    config.engine.near = 32;
+    config.engine.cached_blocks = 32;
     config.engine.commands = 8;
     config.engine.queues = 2;
     config.nvme.timeout = 200_000_000;
@@ -71,8 +71,8 @@ fn config() -> Config {
     config
 }
 
-impl World {
-    pub fn new() -> World {
+impl Rig {
+    pub fn new() -> Rig {
         let mut fabric = Fabric::new(Timing::default(), HOST_MEMORY, 7);
         let card_id = fabric.add_endpoint("card", Rate::GEN2_X8, &[REGISTERS, OWN_MEMORY]);
         let namespace = nvme::Namespace::new(2048, 9);
@@ -95,10 +95,10 @@ impl World {
         }
         let devices =
             vec![(fabric.bar(ssd, 0), opcode::ATTACH_SSD), (fabric.bar(nic, 0), opcode::ATTACH_NIC)];
-        let law = Law::new(own, devices);
+        let oracle = Oracle::new(own, devices);
         let card = Card::new(config(), &fabric.port(card_id), None).expect("the sizes are sound");
         let (peer, sides) = (Peer::new(PEER), Default::default());
-        World {
+        Rig {
             fabric,
             card,
             card_id,
@@ -107,7 +107,7 @@ impl World {
             nic,
             end,
             peer,
-            law,
+            oracle,
             sides,
             cid: 0,
             still: 0,
@@ -147,12 +147,12 @@ impl World {
     /// Lets the card do what it can now.
     fn settle(&mut self) {
         let now = self.now();
-        let mut watch = Watch { port: self.fabric.port(self.card_id), law: &mut self.law };
+        let mut watch = Watch { port: self.fabric.port(self.card_id), oracle: &mut self.oracle };
         let rests = (0..POLLS).any(|_| !self.card.poll(&mut watch, now));
         assert!(rests, "the card comes to no rest: {:?}", self.card);
         for device in [self.ssd, self.nic] {
             let refused = self.fabric.take_refused(device);
-            assert!(self.law.meddled || refused.is_empty(), "a device was sent to {refused:x?}");
+            assert!(self.oracle.meddled || refused.is_empty(), "a device was sent to {refused:x?}");
         }
     }
 
@@ -175,8 +175,8 @@ impl World {
         match event {
             Some(Event::Frame { bytes, .. }) => self.peer.receive(bytes),
             Some(Event::Read { function, done }) if function == self.card_id => {
-                self.law.seen(&done);
-                let mut watch = Watch { port: self.fabric.port(function), law: &mut self.law };
+                self.oracle.seen(&done);
+                let mut watch = Watch { port: self.fabric.port(function), oracle: &mut self.oracle };
                 self.card.read_done(&mut watch, now, done);
             }
             Some(Event::Written { function, bar: 0, offset, bytes, .. }) if function == self.card_id => {
@@ -196,20 +196,20 @@ impl World {
                 let depth = |field: u32| (field & 0xfff) as u16 + 1;
                 let long = |at| u64::from(self.register(at)) | u64::from(self.register(at + 4)) << 32;
                 let attributes = self.register(0x24);
-                self.law.start(AdminQueues {
+                self.oracle.start(AdminQueues {
                     submissions: long(0x28),
                     submission_depth: depth(attributes),
                     completions: long(0x30),
                     completion_depth: depth(attributes >> 16),
                 });
             }
-            (1, 0) => self.law.stop(),
+            (1, 0) => self.oracle.stop(),
             _ => {}
         }
     }
 
     /// Runs until something is so, for a time at most.
-    pub fn run_until(&mut self, time: u64, mut done: impl FnMut(&mut World) -> bool) -> bool {
+    pub fn run_until(&mut self, time: u64, mut done: impl FnMut(&mut Rig) -> bool) -> bool {
         let end = self.now() + time;
         while !done(self) {
             if !self.step(end) {
@@ -223,7 +223,7 @@ impl World {
     pub fn reset_function(&mut self) {
         self.reset_devices();
         self.card.front().reset();
-        self.law.stop();
+        self.oracle.stop();
         self.settle();
     }
 
@@ -237,9 +237,7 @@ impl World {
 
     pub fn disable(&mut self) {
         self.write_register(0x14, &0x0046_0000u32.to_le_bytes());
-        assert!(
-            self.run_until(1_000_000, |world| world.register(0x14) & 1 == 0 && world.register(0x1c) & 1 == 0)
-        );
+        assert!(self.run_until(1_000_000, |rig| rig.register(0x14) & 1 == 0 && rig.register(0x1c) & 1 == 0));
         // The answer to a read comes after what the card wrote before.
         let address = self.bar(self.card_id, 0).address;
         self.fabric.read(HOST, address, 4).expect("the card answers");
@@ -256,7 +254,7 @@ impl World {
     }
 
     pub fn is_ready(&mut self) -> bool {
-        self.run_until(60_000_000_000, |world| world.register(0x1c) == 1)
+        self.run_until(60_000_000_000, |rig| rig.register(0x1c) == 1)
     }
 
     /// Where the rings of queue `number` are: submissions, completions.
@@ -273,14 +271,14 @@ impl World {
         let slot = side.tail;
         side.tail = (slot + 1) % DEPTH;
         let tail = side.tail;
-        self.store(World::rings(number).0 + u64::from(slot) * 64, entry);
+        self.store(Rig::rings(number).0 + u64::from(slot) * 64, entry);
         self.write_register(sq_tail_doorbell(number) as u64, &u32::from(tail).to_le_bytes());
     }
 
     /// The next completion of a queue, if there is one.
     pub fn reap(&mut self, number: u16) -> Option<[u8; 16]> {
         let side = self.sides[usize::from(number)];
-        let bytes = self.load(World::rings(number).1 + u64::from(side.head) * 16, 16);
+        let bytes = self.load(Rig::rings(number).1 + u64::from(side.head) * 16, 16);
         if (bytes[14] & 1 == 1) == side.turned {
             return None;
         }
@@ -297,8 +295,8 @@ impl World {
         self.cid = self.cid.wrapping_add(1);
         self.push(0, &AdminEntry { cid: self.cid, ..entry }.to_bytes());
         let mut found = None;
-        self.run_until(60_000_000_000, |world| {
-            found = world.reap(0);
+        self.run_until(60_000_000_000, |rig| {
+            found = rig.reap(0);
             found.is_some()
         });
         let bytes = found.unwrap_or_else(|| panic!("an admin command is answered: {:?}", self.card));
@@ -323,7 +321,7 @@ impl World {
     }
 
     pub fn create_queues(&mut self, number: u16) -> Result<(), Status> {
-        let (submissions, completions) = World::rings(number);
+        let (submissions, completions) = Rig::rings(number);
         self.store(completions, &[0; 0x1000]);
         self.sides[usize::from(number)] = Side::default();
         let words = [u32::from(number) | u32::from(DEPTH - 1) << 16, 3 | u32::from(number) << 16];
@@ -340,7 +338,7 @@ impl World {
     /// Attaches a device, if need be when those of before have stopped.
     pub fn patiently(
         &mut self,
-        attach: fn(&mut World) -> Result<(u32, u32), Status>,
+        attach: fn(&mut Rig) -> Result<(u32, u32), Status>,
     ) -> Result<(u32, u32), Status> {
         for _ in 0..60 {
             match attach(self) {
@@ -364,8 +362,8 @@ impl World {
     /// The completion of a transfer, where nothing is in the guest's way.
     pub fn wait(&mut self, number: u16, cid: u16) -> CompletionEntry {
         let mut found = None;
-        self.run_until(300_000_000_000, |world| {
-            found = world.reap(number);
+        self.run_until(300_000_000_000, |rig| {
+            found = rig.reap(number);
             found.is_some()
         });
         let bytes = found.unwrap_or_else(|| panic!("a transfer ends: {:?}", self.card));

@@ -1,4 +1,4 @@
-//! Gathering: when the blocks of many streams go through a multi-lane unit together.
+//! Multi-lane units: when the blocks of many streams go through a multi-lane unit together.
 //!
 //! A pass takes about the same time however few lanes are filled. So a block that is in its lane waits for others
 //! while the owner has other things to do, since these may bring more blocks; and no longer:
@@ -11,7 +11,7 @@
 //! runs beside its owner, no other is started, since its streams come back when it ends; but a lane that hangs holds up the
 //! others for no longer than another pass would take.
 
-use crate::message::Nanos;
+use crate::interface::Nanos;
 use crate::scoreboard::RowId;
 use alloc::vec::Vec;
 
@@ -32,7 +32,7 @@ pub(crate) enum Occasion {
 }
 
 #[derive(Debug)]
-pub(crate) struct Gathering {
+pub(crate) struct MultiLaneUnit {
     lanes: usize,
     /// Rows that are in their lanes for the next pass.
     waiting: Vec<RowId>,
@@ -46,11 +46,11 @@ pub(crate) struct Gathering {
     time: Nanos,
 }
 
-impl Gathering {
-    pub fn new(lanes: u16) -> Gathering {
+impl MultiLaneUnit {
+    pub fn new(lanes: u16) -> MultiLaneUnit {
         let lanes = lanes as usize;
         let waiting = Vec::with_capacity(lanes);
-        Gathering { lanes, waiting, oldest: 0, started: 0, running: 0, time: 0 }
+        MultiLaneUnit { lanes, waiting, oldest: 0, started: 0, running: 0, time: 0 }
     }
 
     /// A row is in its lane.
@@ -108,9 +108,9 @@ mod tests {
     use super::*;
     use Occasion::{Idle, Step};
 
-    /// A gathering of four lanes whose passes take 64,000 ns.
-    fn four() -> Gathering {
-        Gathering { time: 64_000, ..Gathering::new(4) }
+    /// A unit of four lanes whose passes take 64,000 ns.
+    fn four() -> MultiLaneUnit {
+        MultiLaneUnit { time: 64_000, ..MultiLaneUnit::new(4) }
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
             full.join(RowId(row), 10);
         }
         assert_eq!(full.start(10, Step), Some(4));
-        let mut unknown = Gathering::new(4);
+        let mut unknown = MultiLaneUnit::new(4);
         unknown.join(RowId(0), 10);
         assert!(unknown.start(10, Step).is_some(), "what a pass takes is not known yet");
     }
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn the_time_of_a_pass_is_learned_and_one_late_answer_does_not_spoil_it() {
-        let mut gathering = Gathering::new(2);
+        let mut unit = MultiLaneUnit::new(2);
         for round in 0..50 {
-            gathering.join(RowId(0), round * 10_000);
-            assert!(gathering.start(round * 10_000, Idle).is_some());
-            gathering.answered(RowId(0), round * 10_000 + 800, true);
+            unit.join(RowId(0), round * 10_000);
+            assert!(unit.start(round * 10_000, Idle).is_some());
+            unit.answered(RowId(0), round * 10_000 + 800, true);
         }
-        assert!((700..=800).contains(&gathering.time), "{}", gathering.time);
-        gathering.answered(RowId(1), 60_000_000_000, true);
-        assert!(gathering.time < 1600);
+        assert!((700..=800).contains(&unit.time), "{}", unit.time);
+        unit.answered(RowId(1), 60_000_000_000, true);
+        assert!(unit.time < 1600);
     }
 }

@@ -3,8 +3,8 @@
 use crate::command::Phase;
 use crate::engine::Engine;
 use crate::frontend::Arrival;
-use crate::message::{Action, Binding, CommandId, Fault, Nanos, QueueId};
-use crate::spec::Refusal;
+use crate::interface::{Action, Binding, CommandId, Fault, Nanos, QueueId};
+use crate::validate::Refusal;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -79,7 +79,7 @@ impl Engine {
         // A malformed entry is answered under the cid that it carries: bytes 2 and 3 always mean that.
         let cid = u16::from_le_bytes([bytes[2], bytes[3]]);
         let entry = parsed.unwrap_or(SubmissionEntry { cid, ..Default::default() });
-        let known = self.commands.listed(queue, cid);
+        let known = self.commands.find_by_cid(queue, cid);
         let id = self.commands.add(queue, entry, since);
         self.counters.commands_peak = self.counters.commands_peak.max(self.commands.in_use() as u64);
         let deleting = self.frontend.get(queue).is_some_and(|queue| queue.deleting);
@@ -92,7 +92,7 @@ impl Engine {
         if let Some(status) = refusal {
             return self.fail(id, Stage::Frontend, 0, Fault::new(status));
         }
-        self.commands.list(id.index);
+        self.commands.register(id.index);
         if let Some(queue) = self.frontend.get_mut(queue) {
             queue.commands += 1;
         }
@@ -107,7 +107,7 @@ impl Engine {
         if entry.rid != 0 {
             self.order.join(self.tenant(queue), entry.rid, id);
         }
-        self.commands.at(id.index).awaiting = true;
+        self.commands.at(id.index).awaiting_owner = true;
         let (address, length) = (entry.descriptor_address, entry.descriptor_length);
         self.actions.push_back(Action::FetchDescriptor { command: id, queue, address, length });
     }
@@ -117,9 +117,9 @@ impl Engine {
             self.counters.stale_events += 1;
             return;
         };
-        command.awaiting = false;
+        command.awaiting_owner = false;
         if command.failure.is_some() {
-            return self.conclude(id);
+            return self.complete_failed(id);
         }
         let refused =
             match bytes.filter(|bytes| bytes.len() == command.entry.descriptor_length as usize) {
@@ -177,7 +177,7 @@ impl Engine {
         }
         command.charged = needed;
         command.phase = Phase::Bind;
-        command.awaiting = true;
+        command.awaiting_owner = true;
         let spec = Arc::clone(&command.spec);
         self.actions.push_back(Action::Bind { command: id, queue, spec });
         true
@@ -188,10 +188,10 @@ impl Engine {
             self.counters.stale_events += 1;
             return;
         };
-        command.awaiting = false;
+        command.awaiting_owner = false;
         command.bound = binding.is_ok();
         if command.failure.is_some() {
-            return self.conclude(id);
+            return self.complete_failed(id);
         }
         match binding {
             Ok(binding) => {

@@ -1,12 +1,14 @@
 //! The engine's whole interface: events go in, actions come out.
 
-use crate::spec::TransferSpec;
+use crate::validate::TransferSpec;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use dcs_abi::entry::CompletionEntry;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{DigestSlot, ResultArea};
 use dcs_abi::status::Status;
+
+pub use dcs_abi::descriptor::EndpointRole;
 
 /// Nanoseconds since a moment of the owner's choice. Never goes back.
 pub type Nanos = u64;
@@ -63,17 +65,6 @@ impl BlockId {
     pub fn index(self) -> usize {
         self.0 as usize
     }
-}
-
-/// Which of a command's endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// The bytes that come before the source's.
-    Prefix,
-    /// The source.
-    Source,
-    /// The destination.
-    Destination,
 }
 
 /// Why something failed: a status, and the errno behind it where there is one.
@@ -135,7 +126,7 @@ pub enum Event<'a> {
     Bound {
         /// Whose.
         command: CommandId,
-        /// What was found; or which place (a stage: frontend, source, operator and its index, destination) failed and why.
+        /// The paths found; or the stage that failed (with an operator's index), and why.
         binding: Result<Binding, (dcs_abi::status::Stage, u8, Fault)>,
     },
     /// [`Action::Issue`] is done, or failed, or was aborted.
@@ -243,8 +234,8 @@ pub enum Action {
         /// Which command.
         command: CommandId,
     },
-    /// Perform a device operation; answer with [`Event::Done`], once. That of an operator which gathers
-    /// ([`Config::gather`](crate::Config)) only takes its lane, and is performed by the next [`Action::StartPass`].
+    /// Perform a device operation; answer with [`Event::Done`], once. That of a multi-lane operator
+    /// ([`Config::multi_lane`](crate::Config)) only takes its lane, and is performed by the next [`Action::StartPass`].
     Issue(Operation),
     /// Perform all operations of this operator that were issued since the last pass and not answered, together.
     StartPass {
@@ -291,7 +282,7 @@ pub enum OperationKind {
     /// Read from prefix or source into a block.
     Read {
         /// Prefix or source.
-        place: Place,
+        role: EndpointRole,
         /// Position on the device; 0 for a stream.
         offset: u64,
         /// Into this block,
