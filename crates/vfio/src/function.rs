@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,6 +15,9 @@ use crate::mapping::Mapping;
 
 const MAPPABLE: u32 = 1 << 2;
 const COMMAND: u64 = 4;
+
+/// What is said of a function that somebody has by VFIO.
+const TAKEN: &str = "another process, or another engine of this one, drives it: end that first";
 
 /// A function that vfio-pci has ([`bind`](crate::bind)), in a container. It is its owner's alone. When it is dropped, the kernel resets it.
 #[derive(Debug)]
@@ -33,7 +37,14 @@ impl Function {
     /// Where it has no IOMMU, is not bound to vfio-pci, is taken already, or shares its group with a function in use.
     pub fn open(container: &Container, address: &str) -> Result<Function, VfioError> {
         let path = Path::new("/dev/vfio").join(bind::group(address)?);
-        let group = File::options().read(true).write(true).open(&path).map_err(at(&path))?;
+        let group =
+            File::options().read(true).write(true).open(&path).map_err(|error| match error.kind() {
+                // A group is one process' at a time.
+                ErrorKind::ResourceBusy => {
+                    VfioError::InUse(address.to_owned(), format!("{TAKEN} ({})", path.display()))
+                }
+                _ => at(&path)(error),
+            })?;
         if !ioctl::group_is_viable(group.as_fd()).map_err(at(&path))? {
             return Err(VfioError::Group(address.to_owned()));
         }

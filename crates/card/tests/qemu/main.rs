@@ -9,6 +9,7 @@ mod kinds;
 mod library;
 mod nic;
 mod nvme;
+mod owners;
 mod rig;
 mod stress;
 mod suite;

@@ -88,6 +88,9 @@ pub struct Forge {
     pub stack: Stack,
     pub now: u64,
     pub ports: (u16, u16),
+    /// What the NIC says of the checksums of frames, and whether IP's is wrong.
+    pub verdict: Verdict,
+    pub damaged: bool,
     buffers: u64,
     pub released: u64,
     pub sent: Vec<FrameId>,
@@ -107,6 +110,8 @@ impl Forge {
             stack,
             now: SECOND,
             ports,
+            verdict: Verdict::Good,
+            damaged: false,
             buffers: 0,
             released: 0,
             sent: Vec::new(),
@@ -137,7 +142,7 @@ impl Forge {
             length: bytes.len() as u32,
             offset: self.buffers << 16,
             split: None,
-            checksum: Verdict::Good,
+            checksum: self.verdict,
         };
         self.stack.receive(&frame, self.now);
         self.take_events();
@@ -157,6 +162,7 @@ impl Forge {
         packet.set_src_addr(ADDRESSES[1]);
         packet.set_dst_addr(ADDRESSES[0]);
         packet.fill_checksum();
+        bytes[24] ^= u8::from(self.damaged);
         bytes.extend(body);
         self.frame(&bytes);
     }

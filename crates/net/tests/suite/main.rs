@@ -6,6 +6,7 @@ mod rig;
 mod datagrams;
 mod floods;
 mod goodput;
+mod hostile;
 mod links;
 mod states;
 mod transfers;
