@@ -4,7 +4,7 @@ use crate::rig::{Rig, Setting, data};
 use dcs_server::access::Anonymous;
 use dcs_server::tls::{Tls, TlsError};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,6 +130,55 @@ fn who_may_nothing_and_takes_no_answer_over_tls_keeps_nobody_out() {
     let mut honest = connect(&rig, &certificate);
     let (head, _) = answer_to(&mut honest, "GET /bucket/key", b"");
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+}
+
+/// Bytes that the kernel keeps for a peer that takes nothing.
+fn kept_by_the_kernel() -> usize {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let _peer = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let (mut kept, mut refused) = (0, 0);
+    while refused < 20 {
+        match stream.write(&[0; 16 << 10]) {
+            Ok(some) => (kept, refused) = (kept + some, 0),
+            Err(_) => {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+    kept
+}
+
+/// A last answer that neither goes out nor keeps the engine: what is left of it waits between server and TLS.
+#[test]
+fn who_does_not_take_a_last_answer_over_tls_keeps_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, tls) = made(folder.path());
+    // Longer than an honest client waits here; a sixth of it is not.
+    let long = Duration::from_secs(60);
+    let setting =
+        Setting { connections: 2, head_timeout: long, patience: long, idle: long, ..Setting::default() };
+    let rig = Rig::with(Setting { tls: Some(tls), ..setting });
+    let body = data(kept_by_the_kernel() + (200 << 10), 7);
+    let mut client = connect(&rig, &certificate);
+    assert!(answer_to(&mut client, "PUT /bucket", b"").0.starts_with("HTTP/1.1 200"));
+    assert!(answer_to(&mut client, "PUT /bucket/key", &body).0.starts_with("HTTP/1.1 200"));
+    drop(client);
+    let silent = || {
+        let mut stream = connect(&rig, &certificate);
+        stream
+            .write_all(b"GET /bucket/key HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        stream
+    };
+    let _silent = [silent(), silent()];
+    // Until then the connection behind it lingers, and gives way sooner.
+    std::thread::sleep(Duration::from_secs(4));
+    let mut honest = connect(&rig, &certificate);
+    assert!(answer_to(&mut honest, "HEAD /bucket", b"").0.starts_with("HTTP/1.1 200"));
 }
 
 #[test]
