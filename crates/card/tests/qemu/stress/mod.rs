@@ -26,6 +26,9 @@ const DONE: [&str; 7] =
     ["read", "written", "copied", "sent", "received", "defragmented", "mapped and written"];
 const SHARING: [&str; 2] = ["shared", "merged"];
 
+/// How long a peer pauses.
+const PAUSE: Duration = Duration::from_secs(3);
+
 /// How often a file that others write to is read until each of its sectors is whole.
 const AGAIN: usize = 10;
 
@@ -33,7 +36,8 @@ const AGAIN: usize = 10;
 #[ignore = "runs in the guest of whatever_others_do_to_files_the_card_touches_no_other_file"]
 fn the_stress_in_the_guest() {
     let seconds: u64 = std::env::var("DCS_FILES_SECONDS").unwrap().parse().unwrap();
-    std::fs::write("/proc/sys/fs/lease-break-time", "8").unwrap();
+    // Others wait for an eighth of that, less than peers pause; the card has three quarters to let go.
+    std::fs::write("/proc/sys/fs/lease-break-time", "16").unwrap();
     let engine = engine();
     let wire = Wire::new(&engine);
     for folder in [EXT4, XFS] {
@@ -204,7 +208,7 @@ impl User<'_> {
 
     /// How long a peer pauses: mostly not at all, sometimes until somebody else wants the file.
     fn pause(&mut self) -> Duration {
-        if self.chance.below(8) == 0 { Duration::from_secs(2) } else { Duration::ZERO }
+        if self.chance.below(8) == 0 { PAUSE } else { Duration::ZERO }
     }
 
     /// Some part of some file; sometimes more of it than there is.
