@@ -284,6 +284,11 @@ impl Fabric {
         self.functions[function.0].faults.clear();
     }
 
+    /// The rules of a function, in the order in which they were injected.
+    pub fn rules(&self, function: FunctionId) -> &[Rule] {
+        self.functions[function.0].faults.rules()
+    }
+
     /// How many operations of the function were struck by a fault.
     pub fn faults_struck(&self, function: FunctionId) -> u64 {
         self.functions[function.0].faults.struck()

@@ -1,4 +1,4 @@
-//! What can be made to go wrong, where and how often. It decides; the fabric and the models carry it out.
+//! Faults: the things that can go wrong, where and how often. This module decides; the fabric and the models carry it out.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::random::draw;
 ///
 /// | strikes | faults |
 /// |---|---|
-/// | an NVMe command ([`When::Command`], [`When::Blocks`]) | `DropCompletion` to `StallCommand`, `Hang` to `Remove` |
+/// | an NVMe command ([`When::Command`], [`When::Io`], [`When::Blocks`]) | `DropCompletion` to `StallCommand`, `Hang` to `Remove` |
 /// | a transaction that the function makes ([`When::Write`], [`When::Read`]) | `DropTransaction` to `AbortTransaction`, `HangBus`, `Remove` |
 /// | a frame in a NIC's rings ([`When::Fetch`], [`When::Store`]) | `DropCompletion` to `DuplicateCompletion`, `ShortDma` to `CorruptDma`, `WrongLength`, `ReceiveError`, `Hang` to `Remove` |
 /// | a frame on the wire ([`When::Transmit`], [`When::Receive`]) | `DropFrame` to `CorruptFrame`, `Hang` to `Remove` |
@@ -92,6 +92,8 @@ pub enum When {
         /// As in the command's first byte.
         opcode: Option<u8>,
     },
+    /// Commands of I/O queues with an opcode (all where none is named).
+    Io(Option<u8>),
     /// Commands of I/O queues that touch one of these logical blocks.
     Blocks(Range<u64>),
     /// Writes that the function makes to these of its addresses.
@@ -123,6 +125,9 @@ impl When {
             (When::Command { queue, opcode }, Operation::Command { queue: q, opcode: o, .. }) => {
                 queue.is_none_or(|queue| queue == *q) && opcode.is_none_or(|opcode| opcode == *o)
             }
+            (When::Io(opcode), Operation::Command { queue, opcode: o, .. }) => {
+                *queue != 0 && opcode.is_none_or(|opcode| opcode == *o)
+            }
             (When::Blocks(range), Operation::Command { queue, blocks, .. }) => {
                 *queue != 0 && range.start < blocks.end && blocks.start < range.end
             }
@@ -152,7 +157,7 @@ impl When {
         let moved = matches!(fault, ShortDma(_) | MisdirectedDma(_) | CorruptDma);
         everywhere
             || match self {
-                When::Command { .. } | When::Blocks(_) => !transaction && !frame && !received,
+                When::Command { .. } | When::Io(_) | When::Blocks(_) => !transaction && !frame && !received,
                 When::Fetch => told || moved || hang,
                 When::Store => told || moved || received || hang,
                 When::Write(_) | When::Read(_) => transaction,
@@ -169,6 +174,7 @@ pub struct Rule {
     skip: u64,
     times: u64,
     met: u64,
+    struck: u64,
     /// Out of 1,000, and what the draws come from.
     chance: Option<(u16, u64)>,
 }
@@ -181,7 +187,7 @@ impl Rule {
     /// Where the fault has no meaning for such operations.
     pub fn once(when: When, fault: Fault) -> Rule {
         assert!(when.allows(fault), "{fault:?} has no meaning for {when:?}");
-        Rule { when, fault, skip: 0, times: 1, met: 0, chance: None }
+        Rule { when, fault, skip: 0, times: 1, met: 0, struck: 0, chance: None }
     }
 
     /// Strikes every such operation.
@@ -212,7 +218,17 @@ impl Rule {
         Rule { times: count, ..self }
     }
 
-    /// Counts an operation. Says whether it is struck.
+    /// The operations that it describes, so far.
+    pub fn met(&self) -> u64 {
+        self.met
+    }
+
+    /// Those of them that it struck.
+    pub fn struck(&self) -> u64 {
+        self.struck
+    }
+
+    /// Counts an operation. True where it is struck.
     fn strikes(&mut self, operation: &Operation) -> bool {
         if !self.when.meets(operation) {
             return false;
@@ -258,12 +274,17 @@ impl Injector {
         self.struck
     }
 
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
     /// Every rule counts the operation; the first that strikes gives the fault.
     pub(crate) fn strike(&mut self, operation: &Operation) -> Option<Fault> {
         let mut fault = None;
         for rule in &mut self.rules {
             if rule.strikes(operation) && fault.is_none() {
                 fault = Some(rule.fault);
+                rule.struck += 1;
             }
         }
         self.struck += u64::from(fault.is_some());

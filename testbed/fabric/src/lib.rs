@@ -49,7 +49,8 @@
 //! | `transaction` | the way of a write or read |
 //! | `link` | rates, hops, packets |
 //! | `iommu` | who may go where |
-//! | `fault` | what goes wrong: [`Fault`], [`Rule`], [`When`] |
+//! | `fault` | faults: [`Fault`], [`Rule`], [`When`] |
+//! | `plan` | faults as a user writes them: [`FaultPlan`], [`Faults`] |
 //! | `wire` | Ethernet between NICs |
 //! | [`nvme`] | the NVMe controller |
 //! | [`nic`] | the NICs |
@@ -75,6 +76,7 @@ mod fault;
 mod iommu;
 mod link;
 mod memory;
+mod plan;
 mod port;
 mod random;
 mod transaction;
@@ -92,5 +94,6 @@ pub use fault::{Fault, Rule, When};
 pub use iommu::{Access, Iommu, Refused};
 pub use link::{Rate, Timing};
 pub use memory::Memory;
+pub use plan::{Device as FaultDevice, FAULT_HELP, FaultPlan, FaultPlanError, Faults};
 pub use port::Port;
 pub use wire::{Wire, WireCount, WireEnd};
