@@ -125,7 +125,7 @@ const fn row(name: &'static str, opcode: u8, doc: &'static str) -> Constant {
     Constant { name, value: opcode as u64, doc }
 }
 
-/// What memory is granted for, for generators.
+/// The uses that memory is granted for, for generators.
 pub const GRANTS: &[Constant] = &[
     Constant { name: "READ", value: GRANT_READ as u64, doc: "the engine may read it" },
     Constant { name: "WRITE", value: GRANT_WRITE as u64, doc: "the engine may write it" },

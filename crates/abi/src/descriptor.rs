@@ -174,7 +174,7 @@ pub const PARAMETER_KINDS: &[Constant] = &[
     },
 ];
 
-/// What is wrong with a descriptor.
+/// A reason why a descriptor is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DescriptorError {
     /// The header is not one.
@@ -229,7 +229,7 @@ pub struct Descriptor<'a> {
 /// One endpoint of a checked descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointView<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: EndpointKind,
     /// Page cache.
     pub cache: Mode,
@@ -332,7 +332,7 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// Where the parameters are in the header: its last field.
+/// The offset of the parameters in the header: its last field.
 const PARAMETERS_AT: usize = DESCRIPTOR.fields[DESCRIPTOR.fields.len() - 1].offset;
 
 /// The parameter block that a header's field names.

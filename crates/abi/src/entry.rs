@@ -119,7 +119,7 @@ impl SubmissionEntry {
         SubmissionEntry { opcode: OPCODE_CANCEL, cid: own_cid, op_chain, ..Default::default() }
     }
 
-    /// Which command a Cancel entry is for: queue and identifier.
+    /// The command that a Cancel entry is for: queue and identifier.
     pub fn cancel_target(&self) -> (u16, u16) {
         (u16::get(&self.op_chain[..2]), u16::get(&self.op_chain[2..4]))
     }

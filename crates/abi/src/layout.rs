@@ -1,6 +1,6 @@
 //! The tables that generators read: which field lies where, how wide it is, and what it means.
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An unsigned little-endian integer of that many bytes (1, 2, 4, 6 or 8).
@@ -29,7 +29,7 @@ pub struct Field {
     pub name: &'static str,
     /// Bytes from the start of the structure.
     pub offset: usize,
-    /// What it holds.
+    /// Its type.
     pub kind: Kind,
     /// Meaning, unit and source, one string a line.
     pub doc: &'static [&'static str],
@@ -44,7 +44,7 @@ pub struct Layout {
     pub size: usize,
     /// Fields by rising offset; the bytes between them are reserved and must be zero.
     pub fields: &'static [Field],
-    /// What the structure is for, one string a line.
+    /// The structure's description, one string a line.
     pub doc: &'static [&'static str],
 }
 

@@ -12,7 +12,7 @@
 //! [`layout::Layout`] table. Generators walk the tables: `dcs.h` and the tables of `docs/abi.md` come from them
 //! today, a SystemVerilog package later. Nothing is written down twice.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`entry`] | submission entry, completion entry with its phase bit, opcodes |
 //! | [`admin`] | admin commands: queues, memory, devices, connections of an engine that is a card |
@@ -23,7 +23,31 @@
 //! | [`register`] | registers, doorbells |
 //! | [`layout`] | the tables that generators read |
 //!
-//! # What it doesn't implement
+//! # Example
+//!
+//! An application builds an entry; an engine copies its bytes and reads them.
+//!
+//! ```
+//! use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry, SubmissionPacket};
+//! use dcs_abi::operator::Operator;
+//!
+//! let mut op_chain = [0; dcs_abi::CHAIN_MAX];
+//! op_chain[0] = Operator::Md5 as u8;
+//! let opcode = OPCODE_TRANSFER;
+//! let entry = SubmissionEntry { opcode, cid: 7, op_chain, length: LENGTH_TO_END, ..Default::default() };
+//! let bytes = entry.to_bytes();
+//!
+//! let read = SubmissionEntry::parse(&SubmissionPacket::new_checked(&bytes)?)?;
+//! assert_eq!(read, entry);
+//!
+//! // A reserved byte that is not zero is refused: it may have a meaning one day.
+//! let mut reserved = bytes;
+//! reserved[63] = 1;
+//! assert!(SubmissionEntry::parse(&SubmissionPacket::new_checked(&reserved)?).is_err());
+//! # Ok::<(), dcs_abi::WireError>(())
+//! ```
+//!
+//! # Not implemented
 //!
 //! * No queues, no memory access, no ordering: these are the engine's and its host's.
 //! * No semantic checks that need a device (is this handle open, is the range inside the file).

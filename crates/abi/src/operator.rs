@@ -65,19 +65,19 @@ pub enum OperatorKind {
 /// One operator, as generators, validators and people are told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperatorInfo {
-    /// Which one.
+    /// The one described.
     pub operator: Operator,
     /// The name that people type: `aes256-ctr`.
     pub name: &'static str,
     /// The name of its constant in C: `AES256_CTR`.
     pub constant: &'static str,
-    /// What it does to the data.
+    /// Its effect on the data.
     pub kind: OperatorKind,
     /// Bytes of its parameter block: fewest and most. `(0, 0)`: it takes none.
     pub parameter: (usize, usize),
-    /// What the parameter block holds, field by field.
+    /// The fields of the parameter block.
     pub parameter_doc: &'static str,
-    /// What it is, with its source.
+    /// Its description, with its source.
     pub doc: &'static str,
     /// Its name where a GPU is to do it, `gpu:md5`; none where GPUs don't.
     pub gpu: Option<&'static str>,
@@ -291,7 +291,7 @@ impl Operator {
         self.info().name
     }
 
-    /// What it does to the data.
+    /// Its effect on the data.
     #[inline]
     pub fn kind(self) -> OperatorKind {
         self.info().kind

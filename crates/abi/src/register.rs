@@ -6,7 +6,7 @@
 
 use dcs_nvme::register as nvme;
 
-/// Who may write a register.
+/// Access to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read only.
@@ -34,7 +34,7 @@ pub struct Register {
 
 /// Where the engine's own registers start in BAR0. NVMe Base 2.1 reserves 0E1Ch to 0FFFh.
 pub const ENGINE_BLOCK: usize = 0xf00;
-/// Where doorbells start (NVMe over PCIe Transport 1.1, doorbell properties).
+/// The first doorbell (NVMe over PCIe Transport 1.1, doorbell properties).
 pub const DOORBELL_BASE: usize = nvme::DOORBELLS as usize;
 
 /// Who it is: [`ENGINE_ID_VALUE`].

@@ -75,7 +75,7 @@ wire_struct! {
     }
 }
 
-/// Where [`ResultArea::stages`] and [`ResultArea::digests`] begin.
+/// The offsets of [`ResultArea::stages`] and [`ResultArea::digests`].
 const STAGES_AT: usize = 64;
 const DIGESTS_AT: usize = 384;
 

@@ -70,7 +70,7 @@ pub enum Status {
 /// One row of the status table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusInfo {
-    /// Which one.
+    /// The one described.
     pub status: Status,
     /// Name of its constant in C.
     pub name: &'static str,
@@ -80,7 +80,7 @@ pub struct StatusInfo {
     pub sc: u8,
     /// Do Not Retry: the same command would fail again.
     pub dnr: bool,
-    /// What it means and where it is from.
+    /// Its meaning and its source.
     pub doc: &'static str,
 }
 
@@ -154,7 +154,7 @@ impl Status {
         self == Status::Success
     }
 
-    /// What it means, for people.
+    /// Its meaning, for people.
     pub fn meaning(self) -> &'static str {
         let doc = self::info(self).map_or("a status of a newer engine", |info| info.doc);
         doc.split(" [").next().unwrap_or(doc)

@@ -14,7 +14,7 @@ pub enum WireError {
     },
     /// A reserved byte is not zero.
     Reserved {
-        /// Where it is, from the start of the structure.
+        /// Its offset from the start of the structure.
         offset: usize,
     },
 }
@@ -36,7 +36,7 @@ impl core::error::Error for WireError {}
 pub trait Wire: Copy {
     /// Bytes on the wire.
     const SIZE: usize;
-    /// What generators are told.
+    /// Its kind, for generators.
     const KIND: Kind;
     /// All bytes zero.
     const ZERO: Self;
@@ -118,7 +118,7 @@ impl<T: Wire, const N: usize> Wire for [T; N] {
     }
 }
 
-/// Which bytes of a structure are reserved, also inside nested structures: 0xff there, 0 in fields.
+/// A mask of a structure's reserved bytes, also inside nested structures: 0xff there, 0 in fields.
 pub(crate) const fn reserved_mask<const SIZE: usize>(layout: &Layout) -> [u8; SIZE] {
     let mut mask = [0xff; SIZE];
     clear_fields(layout, &mut mask, 0);

@@ -71,11 +71,51 @@ pub struct Builder {
     gpu_storage_library: Option<PathBuf>,
 }
 
-/// An engine. Dropping it aborts what is in flight, waits for that, and stops it.
+/// An engine: it runs the transfers that its sessions submit.
 ///
-/// It belongs to the process that made it. In a child of fork(2) it does nothing, and neither do its sessions and transfers: they say so
-/// ([`Error::Forked`], `QueueDeleted` with `EPERM`), and dropping them there leaves the parent's alone. A child makes an engine of its own.
-/// Descriptors of what the parent has in flight at a fork are the child's too, until it ends or executes another program.
+/// # Calling contract
+///
+/// 1. [`Engine::builder`], its settings, [`Builder::start`]: all devices are ready, or an error says which is not.
+/// 2. [`Engine::session`]: a queue pair. Sessions are independent of each other; threads may share one.
+/// 3. [`Session::transfer`] (or [`Session::request`], for a length, a prefix, a timeout or an order). An error means that
+///    nothing was submitted and nothing moves. `Ok` means that the transfer ends once: with a [`Completion`], or with a
+///    [`TransferError`] that says at which stage, and how much was delivered before.
+/// 4. Wait for each [`Transfer`]: [`Transfer::wait`], [`Transfer::try_wait`] or, as a future, `.await`.
+///    [`Session::wait_any`] waits for any of a session's. To drop a transfer cancels it.
+/// 5. Drop sessions when their transfers are done, then the engine. Dropped earlier, the engine aborts what is in
+///    flight and waits for that; its transfers end with [`Status::QueueDeleted`], and its sessions refuse new ones ([`Error::Stopped`]).
+///
+/// Keep an engine as long as the program transfers anything: to start one is slow, to submit to one is fast.
+///
+/// With [`Driver::Thread`] (the default) the engine works while your threads do something else. With
+/// [`Driver::Caller`] it works inside the waiting calls alone: nothing moves, no timeout fires and no connection of
+/// its NIC is served while nobody waits; futures panic, since nobody would wake them.
+///
+/// ```
+/// use dcs::{Engine, Op, Sink, Source};
+///
+/// let engine = Engine::builder().start()?;
+/// let session = engine.session()?;
+/// // Both are in flight before the first is waited for.
+/// let submit = |text: &'static [u8]| session.transfer(Source::memory(text), [Op::Crc32], Sink::memory(16));
+/// let (first, second) = (submit(b"one")?, submit(b"second")?);
+/// assert_eq!(first.wait()?.memory.as_deref(), Some(&b"one"[..]));
+/// assert_eq!(second.wait()?.bytes_out, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Processes
+///
+/// An engine belongs to the process that made it. In a child of fork(2) it does nothing, and neither do its sessions
+/// and transfers: they say so ([`Error::Forked`], [`Status::QueueDeleted`] with `EPERM`), and dropping them there leaves
+/// the parent's alone. A child makes an engine of its own. Descriptors of what the parent has in flight at a fork are
+/// the child's too, until it ends or executes another program.
+///
+/// [`Completion`]: crate::Completion
+/// [`TransferError`]: crate::TransferError
+/// [`Transfer`]: crate::Transfer
+/// [`Transfer::wait`]: crate::Transfer::wait
+/// [`Transfer::try_wait`]: crate::Transfer::try_wait
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,

@@ -13,7 +13,7 @@ use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::ResultArea;
 use dcs_abi::status::Stage;
 
-/// How far a command has come.
+/// The progress of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The slot is free.
@@ -70,7 +70,7 @@ pub(crate) struct Command {
     pub phase: Phase,
     pub queue: QueueId,
     pub entry: SubmissionEntry,
-    /// What it asks for, once its descriptor was read. The memory is used again for the next command of this slot.
+    /// The transfer asked for, once its descriptor was read. The next command of this slot reuses the memory.
     pub spec: Arc<TransferSpec>,
     /// The descriptor's fetch or the binding is under way: its owner always answers.
     pub awaiting_owner: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Command {
     pub repeats_source: bool,
     pub segments: [Segment; SEGMENTS_MAX],
     pub segment_count: u8,
-    /// Where reading is (or has been planned to, where reads overlap).
+    /// The position of the next read (of the next one to be planned, where reads overlap).
     pub read_at: Position,
     /// Bytes for which reads are planned.
     pub planned: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Command {
     /// The last block was written.
     pub final_written: bool,
     pub reads_in_flight: u16,
-    /// Where writing is planned to.
+    /// The position of the next write to be planned.
     pub write_at: Position,
     /// Issued operations.
     pub in_flight: u32,

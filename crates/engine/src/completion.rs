@@ -169,7 +169,7 @@ impl Engine {
         self.post_completions(queue);
     }
 
-    /// What a finished command's completion says.
+    /// Makes a finished command's completion.
     #[inline]
     fn posting(&mut self, index: u16) -> Posting {
         let now = self.now;

@@ -33,7 +33,7 @@ pub struct Config {
     pub multi_lane: Vec<Operator>,
     /// Bytes that one direct copy moves at most, so that commands take turns.
     pub direct_chunk: u64,
-    /// How long a failed command waits for its aborted operations before it completes without them.
+    /// Nanoseconds that a failed command waits for its aborted operations before it completes without them.
     pub abort_grace: u64,
 }
 
@@ -56,7 +56,7 @@ impl Default for Config {
     }
 }
 
-/// Why an engine cannot have these sizes.
+/// A reason why an engine cannot have these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// `block_size` is 0, not a multiple of 4096, or over 1 GiB.
@@ -110,7 +110,7 @@ impl Config {
 /// Sizes of one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Whose commands these are: request ids (`rid`) order commands of one tenant.
+    /// The tenant whose commands these are: request ids (`rid`) order commands of one tenant.
     pub tenant: u16,
     /// Entries of the submission and of the completion ring: 2 to 32768.
     pub depth: u16,

@@ -8,7 +8,7 @@ use crate::validate::TransferSpec;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::Status;
 
-/// Where the source has a block's next bytes: nowhere, if they are of the prefix, or of two extents.
+/// The source's position of a block's next bytes; none if they are the prefix's, or of two extents.
 #[cold]
 fn origin(spec: &TransferSpec, row: &Row, block_size: u32, length: u32) -> Option<u64> {
     // Reads that overlap fill their blocks, all but the last.

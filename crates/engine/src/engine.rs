@@ -15,7 +15,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use dcs_abi::result::ResultArea;
 
-/// What an engine counted since it was made. All of it is diagnosis: nothing of it changes what the engine does.
+/// Counts since the engine was made. They are for diagnosis: none of them changes what the engine does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Submission entries fetched.
@@ -236,7 +236,7 @@ impl Engine {
         &self.config
     }
 
-    /// What it counted.
+    /// Its counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }

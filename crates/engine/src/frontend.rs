@@ -19,7 +19,7 @@ pub(crate) struct Posting {
     pub result: Option<(u64, Box<ResultArea>)>,
 }
 
-/// What is to be done for a queue next.
+/// The next thing to do for a queue.
 #[derive(Debug)]
 pub(crate) enum Pick {
     /// Fetch the entry in this slot of its ring.
@@ -28,7 +28,7 @@ pub(crate) enum Pick {
     Begin(QueueId),
 }
 
-/// What it means that an entry came.
+/// The meaning of an entry that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// Nobody asked for it.

@@ -70,7 +70,7 @@ impl BlockId {
 /// Why something failed: a status, and the errno behind it where there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What the completion will say.
+    /// The completion's status.
     pub status: Status,
     /// errno of the system call, or 0.
     pub errno: u32,
@@ -83,7 +83,7 @@ impl Fault {
     }
 }
 
-/// What the owner found when it bound a command's endpoints to devices and loaded its operators.
+/// The owner's findings when it bound a command's endpoints to devices and loaded its operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
     /// Source and destination have a path between them that needs no block (sendfile, splice). Used where the chain
@@ -91,54 +91,54 @@ pub struct Binding {
     pub direct: bool,
 }
 
-/// What the owner tells the engine.
+/// An event that the owner hands in.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The submission tail doorbell of a queue was written. Untrusted: a value out of range is ignored and counted.
     SubmissionDoorbell {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// The new tail.
         tail: u32,
     },
     /// The completion head doorbell of a queue was written. Untrusted.
     CompletionDoorbell {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// The new head.
         head: u32,
     },
     /// [`Action::FetchEntry`] is done: a copy of the entry. Those of one queue come in the order of their actions.
     Entry {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
         /// The 64 bytes.
         bytes: &'a [u8; 64],
     },
     /// [`Action::FetchDescriptor`] is done (it always must be, and [`Action::Bind`] too: no timeout cuts them short): a copy of the descriptor, or nothing where it could not be read.
     Descriptor {
-        /// Whose.
+        /// Its command.
         command: CommandId,
         /// The bytes.
         bytes: Option<&'a [u8]>,
     },
     /// [`Action::Bind`] is done. On failure nothing is bound.
     Bound {
-        /// Whose.
+        /// Its command.
         command: CommandId,
         /// The paths found; or the stage that failed (with an operator's index), and why.
         binding: Result<Binding, (dcs_abi::status::Stage, u8, Fault)>,
     },
     /// [`Action::Issue`] is done, or failed, or was aborted.
     Done {
-        /// Which operation.
+        /// The operation.
         operation: OperationId,
-        /// What came of it.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// A block that an [`Outcome::Moved`] with `held`, or an [`Outcome::FailedHeld`], left with a device is free again.
     Released {
-        /// Which block.
+        /// The block.
         block: BlockId,
     },
     /// A command is to be aborted, asked for beside the queue (as NVMe's admin command Abort, 08h): it takes no
@@ -152,12 +152,12 @@ pub enum Event<'a> {
     /// A queue pair is to go: its commands are aborted, then [`Action::QueueDeleted`] follows. Completions for which its
     /// ring has no room by then are dropped.
     DeleteQueue {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
     },
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A read, write or direct copy moved so many bytes: from 1 up to what was asked for; a read that moved 0 is at
@@ -198,14 +198,14 @@ pub enum Outcome {
     FailedHeld(Fault),
 }
 
-/// What the owner is to do.
+/// An action that the owner is to carry out.
 #[derive(Debug)]
 pub enum Action {
     /// Copy a submission entry out of its queue and hand it in with [`Event::Entry`].
     FetchEntry {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
-        /// Which slot of it.
+        /// The slot of its submission ring.
         slot: u16,
     },
     /// Copy a descriptor out of memory and hand it in with [`Event::Descriptor`]. The address is untrusted.
@@ -221,17 +221,17 @@ pub enum Action {
     },
     /// Find the devices behind the endpoints, check access and ranges, load the operators; answer with [`Event::Bound`].
     Bind {
-        /// Which command.
+        /// The command.
         command: CommandId,
         /// Of which queue: handles are the queue's own.
         queue: QueueId,
-        /// What it asks for.
+        /// The transfer.
         spec: Arc<TransferSpec>,
     },
     /// Let go of a command's endpoints and operators. No operation of it is in flight, unless it hung past the
     /// abort grace.
     Unbind {
-        /// Which command.
+        /// The command.
         command: CommandId,
     },
     /// Perform a device operation; answer with [`Event::Done`], once. That of a multi-lane operator
@@ -239,28 +239,28 @@ pub enum Action {
     Issue(Operation),
     /// Perform all operations of this operator that were issued since the last pass and not answered, together.
     StartPass {
-        /// Which operator.
+        /// The operator.
         operator: Operator,
     },
     /// Stop an operation soon if that can be done. It is still answered by [`Event::Done`], once.
     Abort {
-        /// Which operation.
+        /// The operation.
         operation: OperationId,
     },
     /// Write the result area, then the completion entry into its slot of the queue, then tell the host.
     Complete {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
-        /// Which slot of its completion ring.
+        /// The slot of its completion ring.
         slot: u16,
         /// The entry, phase bit set.
         entry: CompletionEntry,
-        /// Where the result area goes (untrusted bus address), and what is in it.
+        /// The result area and its bus address (untrusted).
         result: Option<(u64, Box<ResultArea>)>,
     },
     /// The queue pair that [`Event::DeleteQueue`] named is gone.
     QueueDeleted {
-        /// Which queue.
+        /// The queue.
         queue: QueueId,
     },
 }
@@ -272,11 +272,11 @@ pub struct Operation {
     pub id: OperationId,
     /// Its command.
     pub command: CommandId,
-    /// What to do.
+    /// The work.
     pub kind: OperationKind,
 }
 
-/// What an operation does.
+/// The work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// Read from prefix or source into a block.

@@ -15,7 +15,7 @@ use crate::interface::Nanos;
 use crate::scoreboard::RowId;
 use alloc::vec::Vec;
 
-/// How much of a new measurement of a pass's time goes into what is known: one part of so many.
+/// The weight of a new measurement in the average time of a pass: one part of so many.
 const WEIGHT: u64 = 8;
 
 /// How many times a pass's time the first block waits for more at most. A stream that comes too late costs one more pass, and
@@ -42,7 +42,7 @@ pub(crate) struct MultiLaneUnit {
     started: Nanos,
     /// Blocks of passes that were started and are not answered.
     running: usize,
-    /// What a pass takes.
+    /// The average time of a pass.
     time: Nanos,
 }
 
@@ -83,7 +83,7 @@ impl MultiLaneUnit {
         (!self.waiting.is_empty()).then(|| patience.max(self.busy_until()))
     }
 
-    /// Until when the unit is taken to be busy with its last pass.
+    /// The time until which the unit counts as busy with its last pass.
     fn busy_until(&self) -> Nanos {
         if self.running > 0 { self.started.saturating_add(2 * self.time) } else { 0 }
     }

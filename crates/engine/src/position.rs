@@ -1,4 +1,4 @@
-//! Where in its extents a transfer is.
+//! A transfer's position in its extents.
 
 use crate::EndpointRole;
 use crate::validate::{EndpointSpec, TransferSpec};
@@ -7,7 +7,7 @@ use crate::validate::{EndpointSpec, TransferSpec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub role: EndpointRole,
-    /// Which extent,
+    /// The extent,
     extent: u32,
     /// and which byte of it.
     offset: u64,

@@ -1,4 +1,4 @@
-//! What one tenant can never take from another.
+//! Quotas: the share of a pool that no tenant can take from another.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -17,7 +17,7 @@ struct Pool {
     count: u16,
     free: Vec<u16>,
     waiting: VecDeque<RowId>,
-    /// Where the units are the lanes of one.
+    /// Set where the units are the lanes of one.
     multi_lane: Option<MultiLaneUnit>,
 }
 

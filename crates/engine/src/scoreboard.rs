@@ -68,7 +68,7 @@ impl Device {
         }
     }
 
-    /// Which of its command's rows without a block is for it.
+    /// The index of its row among its command's rows without a block.
     fn blockless(self) -> usize {
         match self {
             Device::Snapshot(at) => at as usize,
@@ -93,7 +93,7 @@ impl RowId {
 /// One row, and all that is known of its block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// How often it was issued: what makes operation identifiers unique.
+    /// Counts its issues, so that operation identifiers are unique.
     serial: u32,
     /// Slot of its command; meaningless once it is an orphan.
     pub command: u16,
@@ -122,7 +122,7 @@ pub(crate) struct Row {
     pub length: u32,
     /// First byte of the block that its stage is not through with.
     pub start: u32,
-    /// How far to fill the block by reading.
+    /// The end of what is to be read into the block.
     pub end: u32,
     /// Its place in its segment, from 0.
     pub sequence: u64,
@@ -130,9 +130,9 @@ pub(crate) struct Row {
     pub asked: u64,
     /// When that was issued.
     pub issued: Nanos,
-    /// Where it is read from, if reads overlap.
+    /// Its position at the source, if reads overlap.
     pub from: Position,
-    /// Where it goes to, once that is known.
+    /// Its position at the destination, once that is known.
     pub to: Option<Position>,
     /// The block that a resizing operator fills now.
     pub output: Option<RowId>,

@@ -10,16 +10,16 @@ use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENG
 use dcs_abi::operator::{Operator, OperatorInfo, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 
-/// What a command asks for.
+/// A transfer, as a command asks for it.
 #[derive(Debug, Default)]
 pub struct TransferSpec {
     /// Bytes before the source's.
     pub prefix: Option<EndpointSpec>,
-    /// Where bytes come from.
+    /// The source.
     pub source: EndpointSpec,
-    /// Where they go.
+    /// The destination.
     pub destination: EndpointSpec,
-    /// What happens on the way.
+    /// The operators, in the order in which the data pass them.
     pub chain: Vec<OperatorSpec>,
     /// Bytes in all, or [`LENGTH_TO_END`] for a source that ends by itself.
     pub length: u64,
@@ -34,7 +34,7 @@ pub struct TransferSpec {
 /// One endpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct EndpointSpec {
-    /// What it is.
+    /// Its kind.
     pub kind: EndpointKind,
     /// Page cache.
     pub cache: Mode,
@@ -50,11 +50,11 @@ pub struct EndpointSpec {
 
 /// One operator of a chain. The parameter block may hold a key: it is wiped when dropped and not printed.
 pub struct OperatorSpec {
-    /// Which operator.
+    /// The operator.
     pub operator: Operator,
     /// A GPU does it.
     pub on_gpu: bool,
-    /// What it does to the data.
+    /// Its effect on the data.
     pub(crate) kind: OperatorKind,
     /// The pool of physical units that implement it.
     pub(crate) pool: u8,
@@ -90,7 +90,7 @@ impl Drop for OperatorSpec {
     }
 }
 
-/// What is wrong with a command, and at which stage.
+/// The stage that refused a command, its operator's index, and the reason.
 pub(crate) type Refusal = (Stage, u8, Fault);
 
 fn refuse<T>(status: Status) -> Result<T, Refusal> {

@@ -32,7 +32,7 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// Which one cannot be loaded, and why.
+    /// The operator that cannot be loaded, and the reason.
     pub fn load(&mut self, spec: &TransferSpec) -> Result<(), (u8, Fault)> {
         self.0.clear();
         for (at, spec) in spec.chain.iter().enumerate() {
@@ -63,7 +63,7 @@ impl Chain {
         self.0.get(at as usize).is_some_and(|loaded| loaded.context.is_offloaded())
     }
 
-    /// Whether [`Chain::hand_out`] looks at the block's bytes.
+    /// True where [`Chain::hand_out`] looks at the block's bytes.
     pub fn looks(&self, at: u8, length: usize) -> bool {
         self.0.get(at as usize).is_none_or(|loaded| loaded.context.looks(length))
     }
@@ -72,24 +72,24 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// Where the operator cannot be handed out.
+    /// A fault where the operator cannot be handed out.
     pub fn hand_out(&mut self, at: u8, bytes: &[u8]) -> Result<Option<Task>, Fault> {
         let loaded = self.0.get_mut(at as usize).ok_or(BROKEN)?;
         loaded.covered += bytes.len() as u64;
         loaded.context.hand_out(bytes).map_err(|error| fault(&error))
     }
 
-    /// What the device made of it.
+    /// Takes in the device's answer.
     ///
     /// # Errors
     ///
-    /// Where that is no answer to what it was given.
+    /// A fault where that is no answer to the task it was given.
     pub fn take_in(&mut self, at: u8, answer: Option<Answer>) -> Result<(), Fault> {
         let loaded = self.0.get_mut(at as usize).ok_or(BROKEN)?;
         loaded.context.take_in(answer).map_err(|error| fault(&error))
     }
 
-    /// What came of a block that a pass or another device has processed.
+    /// The outcome of a block that a pass or another device has processed.
     pub fn after_pass(&self, at: u8, length: u32, last: bool) -> Outcome {
         let done = Outcome::Processed { consumed: length, produced: 0, finished: false };
         let loaded = self.0.get(at as usize).ok_or(BROKEN);

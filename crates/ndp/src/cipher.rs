@@ -153,7 +153,7 @@ impl BlockCipherEncClosure for KeyStream<'_> {
     }
 }
 
-/// Which of two inverse operators.
+/// One of two inverse operators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Encrypt,
@@ -234,7 +234,7 @@ impl Xts {
 /// An element of GF(2^128), where x^128 = x^7 + x^2 + x + 1: the lower coefficients first.
 type Tweak = [u64; 2];
 
-/// Where the tweaks of blocks come from.
+/// The source of the blocks' tweaks.
 struct Tweaks {
     cipher: Aes256,
     unit_size: usize,

@@ -1,4 +1,4 @@
-//! What can go wrong in an operator, and the status that says so in a completion.
+//! Errors of operators, and the status of each in a completion.
 
 use dcs_abi::status::Status;
 

@@ -11,7 +11,7 @@ pub(crate) trait Function {
     type State: Copy + AsRef<[u32]>;
     /// The state before the first block.
     const START: Self::State;
-    /// How words, and the length at the end, are stored.
+    /// The byte order of words and of the length at the end.
     const BIG_ENDIAN: bool;
     /// The compression function, block by block.
     fn compress(state: &mut Self::State, blocks: &[[u8; BLOCK]]);
@@ -90,7 +90,7 @@ impl<F: Function> Hash<F> {
     }
 }
 
-/// What a hash comes to: as many bytes as its state has.
+/// A hash's value: as many bytes as its state has.
 pub(crate) struct Value {
     bytes: [u8; 32],
     size: usize,

@@ -17,7 +17,7 @@
 //!     +-----------------+
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `chain` | [`Chain`]: the operators of a command of the engine |
 //! | `digest` | digests and CRCs; [`DigestValue`] |
@@ -34,9 +34,38 @@
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
-//! How the input is cut into blocks and how large the output blocks are changes neither output nor digests.
+//! Neither output nor digests depend on how the input is cut into blocks, or on the size of the output blocks.
 //!
-//! # What it doesn't implement
+//! # Example
+//!
+//! A digest and gzip over a stream that comes in two blocks. [`sequential::run`] does the same for bytes in memory.
+//!
+//! ```
+//! use dcs_abi::operator::Operator;
+//! use dcs_ndp::{Context, sequential};
+//!
+//! let mut md5 = Context::new(Operator::Md5, &[])?;
+//! let mut gzip = Context::new(Operator::Gzip, &[])?;
+//! let (mut compressed, mut room) = (Vec::new(), [0; 4096]);
+//! for (block, last) in [(&b"message "[..], false), (&b"digest"[..], true)] {
+//!     md5.absorb(block);
+//!     let mut input = block;
+//!     loop {
+//!         let progress = gzip.resize(input, &mut room, last)?;
+//!         compressed.extend_from_slice(&room[..progress.produced]);
+//!         input = &input[progress.consumed..];
+//!         if progress.finished || (input.is_empty() && !last) {
+//!             break;
+//!         }
+//!     }
+//! }
+//! assert_eq!(md5.value().expect("a digest").to_string(), "f96b697d7cb7938d525a2f31aaf161d0");
+//! let unpacked = sequential::run(&[(Operator::Gunzip, vec![])], &compressed).expect("gzip's own output");
+//! assert_eq!(unpacked.output, b"message digest");
+//! # Ok::<(), dcs_ndp::OperatorError>(())
+//! ```
+//!
+//! # Not implemented
 //!
 //! * No authenticated encryption: `docs/operators.md` says why, and what to use instead.
 //! * No limit on what a decompressor produces: the destination is the limit.
@@ -97,7 +126,7 @@ enum Unit {
     Offload(Box<offload::Offload>),
 }
 
-/// What one call of [`Context::resize`] did.
+/// The progress of one call of [`Context::resize`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the input that need not be given again.
@@ -173,7 +202,7 @@ impl Context {
         }
     }
 
-    /// Whether [`Context::hand_out`] looks at the next bytes, where they are so many; else their number is all that matters.
+    /// True where [`Context::hand_out`] looks at the next bytes, if there are so many; else only their number matters.
     pub fn looks(&self, length: usize) -> bool {
         match &self.unit {
             Unit::Offload(offload) => offload.looks(length),
@@ -186,7 +215,7 @@ impl Context {
         matches!(self.unit, Unit::Offload(_))
     }
 
-    /// What the device made of what it was handed; `None` where it failed: then the stream has no value any more.
+    /// Takes in the device's answer to a task; `None` where it failed: then the stream has no value any more.
     ///
     /// # Errors
     ///
@@ -198,7 +227,7 @@ impl Context {
         }
     }
 
-    /// Which operator it is.
+    /// The operator.
     pub fn operator(&self) -> Operator {
         self.operator
     }

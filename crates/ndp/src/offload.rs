@@ -15,7 +15,7 @@ use std::ops::Range;
 pub const OFFLOADED: [Operator; 5] =
     [Operator::Md5, Operator::Sha256, Operator::Crc32, Operator::Crc32c, Operator::Aes256Ctr];
 
-/// What a device is to do with a piece.
+/// A device's task with one piece.
 pub enum Task {
     /// MD5's compression function over these bytes of the piece, whole blocks of 64.
     Md5 {
@@ -47,7 +47,7 @@ pub enum Task {
     },
 }
 
-/// What a device answers.
+/// A device's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The state after the blocks.
@@ -60,7 +60,7 @@ pub enum Answer {
     Changed,
 }
 
-/// What is kept of a stream.
+/// The state of a stream between pieces.
 pub(crate) struct Offload {
     state: State,
     /// Bytes of the piece that a device has.
@@ -103,7 +103,7 @@ impl Offload {
         Ok(Offload { state, out: None, broken: false })
     }
 
-    /// Whether [`Offload::hand_out`] looks at the next bytes, where they are so many; else their number is all that matters.
+    /// True where [`Offload::hand_out`] looks at the next bytes, if there are so many; else only their number matters.
     pub fn looks(&self, length: usize) -> bool {
         let ends = |begun: bool| begun || !length.is_multiple_of(BLOCK);
         match &self.state {
@@ -142,7 +142,7 @@ impl Offload {
         Ok(task)
     }
 
-    /// What came of the task; nothing where the device failed.
+    /// Takes in the outcome of the task; nothing where the device failed.
     pub fn take_in(&mut self, answer: Option<Answer>) -> Result<(), OperatorError> {
         let length = self.out.take();
         match (&mut self.state, answer, length) {

@@ -45,11 +45,11 @@ pub struct AwsChunked {
     pub trailers: bool,
     /// The checksum that a trailer brings (`x-amz-trailer`): `Crc32`, `Crc32c`, `Crc64Nvme`, `Sha1` or `Sha256`.
     pub checksum: Option<Operator>,
-    /// What the chunks' signatures are made with; none where they have none.
+    /// The key of the chunks' signatures; none where they have none.
     pub signature: Option<AwsSignature>,
 }
 
-/// What the signatures of `aws-chunked` are made with (AWS Signature Version 4).
+/// The key and scope of the signatures of `aws-chunked` (AWS Signature Version 4).
 #[derive(Clone, PartialEq, Eq)]
 pub struct AwsSignature {
     /// The signing key, derived from the secret key for day, region and service.

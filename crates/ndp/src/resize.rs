@@ -1,15 +1,15 @@
-//! What every operator that changes the length has in common: one loop around the steps of its library.
+//! The loop that all operators share that change the length: it runs the steps of their libraries.
 
 use crate::{DigestValue, OperatorError, Progress};
 
-/// What one call of a library did.
+/// The progress of one call of a library.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
     pub(crate) produced: usize,
     pub(crate) end: End,
 }
 
-/// How a step left the stream.
+/// The state in which a step left the stream.
 pub(crate) enum End {
     /// It may go on.
     Open,
@@ -24,7 +24,7 @@ pub(crate) trait Codec: Send {
     /// Does something if it can. `output` is never empty.
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step;
 
-    /// What it found in the data, once it is finished.
+    /// The value that it found in the data, once it is finished.
     fn value(&self) -> Option<DigestValue> {
         None
     }

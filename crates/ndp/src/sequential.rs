@@ -5,7 +5,7 @@ use dcs_abi::operator::{Operator, OperatorKind};
 
 use crate::{Context, DigestValue, OperatorError};
 
-/// What a chain made of its input.
+/// The result of a chain over its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The data after the last operator.

@@ -30,7 +30,7 @@ const TRAILERS_MAX: usize = 1024;
 const CHUNK_SIGNATURE: &[u8] = b"chunk-signature";
 const TRAILER_SIGNATURE: &[u8] = b"x-amz-trailer-signature";
 
-/// What comes next in the framing.
+/// The part of the framing that comes next.
 enum State {
     /// The line before a chunk.
     Header,
@@ -50,7 +50,7 @@ pub(crate) struct AwsChunked {
     line: Line,
     /// Bytes of data that are still to come.
     left: u64,
-    /// Where chunks are signed: the chain of their signatures.
+    /// The chain of the chunks' signatures, where they are signed.
     signature: Option<Signature>,
     /// The signature that the chunk's line claims.
     claimed: [u8; 32],

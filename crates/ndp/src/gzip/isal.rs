@@ -54,7 +54,7 @@ struct ZStream {
     rest: [u8; 82_296],
 }
 
-/// What one stream takes, about 165 KiB; small streams touch little of it.
+/// The memory of one stream, about 165 KiB; small streams touch little of it.
 #[repr(C)]
 struct Memory {
     stream: ZStream,

@@ -28,7 +28,7 @@ const ROOM: usize = 64 * 1024;
 /// The library that is always there.
 const ZLIB_RS: &str = "zlib-rs";
 
-/// What one call of a library did.
+/// The progress of one call of a library.
 struct Call {
     consumed: usize,
     produced: usize,
@@ -70,7 +70,7 @@ fn zlib_rs(level: u8) -> Box<dyn Deflate> {
     Box::new(Compress::new_gzip(Compression::new(level.into()), WINDOW_BITS))
 }
 
-/// What compresses in this process.
+/// The library that compresses in this process.
 pub(crate) fn gzip_library() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if isal::library().is_some() {
@@ -79,7 +79,7 @@ pub(crate) fn gzip_library() -> &'static str {
     ZLIB_RS
 }
 
-/// What decompresses.
+/// The library that decompresses.
 pub(crate) const GUNZIP_LIBRARY: &str = ZLIB_RS;
 
 /// Compression into one member.
@@ -209,7 +209,7 @@ mod tests {
     use crate::resize::Resize;
     use proptest::prelude::*;
 
-    /// Where it is in [`libraries`].
+    /// Its index in [`libraries`].
     const ISA_L: usize = 2;
 
     /// Every library that this machine has.

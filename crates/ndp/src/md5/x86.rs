@@ -109,7 +109,7 @@ impl Loaded {
 ///
 /// # Panics
 ///
-/// Where there are more than 32 streams, or one of them has fewer blocks.
+/// With more than 32 streams, or one that has fewer blocks.
 pub(crate) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
     check(jobs, blocks, 32);
     let mut loaded = Loaded::new(jobs);
@@ -128,7 +128,7 @@ pub(crate) fn avx512(jobs: &mut [Job<'_>], blocks: usize) {
 ///
 /// # Panics
 ///
-/// Where there are more than 16 streams, or one of them has fewer blocks.
+/// With more than 16 streams, or one that has fewer blocks.
 pub(crate) fn avx2(jobs: &mut [Job<'_>], blocks: usize) {
     check(jobs, blocks, 16);
     let mut loaded = Loaded::new(jobs);

@@ -45,7 +45,7 @@ pub(crate) fn is_there() -> bool {
 ///
 /// # Panics
 ///
-/// Where there are not two streams, or one of them has fewer blocks.
+/// With other than two streams, or one that has fewer blocks.
 pub(crate) fn pair(jobs: &mut [Job<'_, [u32; 8]>], blocks: usize) {
     let jobs: &mut [Job<'_, [u32; 8]>; SIDE_BY_SIDE] = jobs.try_into().expect("two streams");
     let data = jobs.each_ref().map(|job| &job.blocks[..blocks]);
