@@ -133,6 +133,7 @@ async fn soak(plan: &Plan, address: SocketAddr, report: Rc<RefCell<Report>>) {
     honest::prepare(address).await;
     let until = Instant::now() + Duration::from_secs(plan.seconds);
     let pause = Duration::from_millis(1000 * plan.honest as u64 / plan.rate);
+    tokio::task::spawn_local(honest::watch_lateness(report.clone()));
     for number in 0..plan.hostile {
         tokio::task::spawn_local(hostile::run(address, number, report.clone()));
     }
