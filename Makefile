@@ -20,7 +20,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PLACES = BUILT DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR BASHDIR ZSHDIR FISHDIR UNITDIR
 
-.PHONY: help build dist install uninstall deb demo server python test swift preload hdfs gpu lint fuzz bench bench-all report generate clean
+.PHONY: help build dist install uninstall deb demo workshop vm python test swift preload hdfs gpu lint fuzz bench bench-all report generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,13 +47,17 @@ uninstall: ## remove it from there
 deb: dist ## Debian packages of it, in target/deb
 	tools/deb
 
-demo: build ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
-	target/release/dcs demo
+demo: workshop ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
+	target/release/dcs-bench demo
 	@echo
-	target/release/dcs server demo || { code=$$?; test $$code -eq 9; }
+	target/release/dcs-bench vm demo || { code=$$?; test $$code -eq 9; }
 
-server: build ## a shell in a virtual server with the card
-	target/release/dcs server shell
+workshop: ## dcs-bench, the program behind dcs demo, dcs bench and dcs vm, in target/release
+	@tools/setup
+	$(CARGO) build --profile $(PROFILE) --locked -p dcs-bench
+
+vm: build workshop ## a shell in a virtual server with the card
+	target/release/dcs vm shell
 
 python: ## the wheel of the Python package, in target/wheels
 	@tools/setup
@@ -81,7 +85,7 @@ hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, bal
 	integrations/hdfs/setup
 	integrations/hdfs/demo.py
 
-gpu: build ## on a machine with a GPU of NVIDIA's: what it computes against the CPU, and in which time, to target/gpu
+gpu: build workshop ## on a machine with a GPU of NVIDIA's: what it computes against the CPU, and in which time, to target/gpu
 	target/release/dcs doctor
 	DCS_GPU=demand $(CARGO) test -p dcs-devices -p dcs-library --locked --test gpu real_gpu -- --nocapture
 	mkdir -p target/gpu
@@ -98,13 +102,13 @@ lint: ## formatting, clippy, dependency licences and advisories, the GPU's kerne
 fuzz: ## each fuzz target for FUZZ_SECONDS seconds (needs a nightly toolchain and cargo-fuzz)
 	tools/fuzz $(FUZZ_SECONDS)
 
-bench: build ## what the main jobs cost, beside what else could do them: a few minutes
-	target/release/dcs bench
+bench: workshop ## what the main jobs cost, beside what else could do them: a few minutes
+	target/release/dcs-bench bench
 
-bench-all: build ## every job, with small objects, cold files and hogs, and object servers, to target/bench: two hours and more
+bench-all: build workshop ## every job, with small objects, cold files and hogs, and object servers, to target/bench: two hours and more
 	tools/bench-all
 
-report: build ## the papers' experiments beside the papers' figures, on one page: target/report/index.html
+report: workshop ## the papers' experiments beside the papers' figures, on one page: target/report/index.html
 	tools/report
 
 generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi; the GPU's kernels

@@ -78,7 +78,7 @@ fn engine() -> Result<Option<Engine>, Failure> {
         .map_err(|error| Failure::usage(error.to_string()).advise("correct the environment variable"))?;
     let builder = Engine::builder().backend(Backend::Card).card(options);
     let started = builder.start().map_err(|error| Failure::new(Exit::Failed, format!("the card: {error}")));
-    started.map(Some).map_err(|failure| failure.advise("dcs server shell boots a server that has one"))
+    started.map(Some).map_err(|failure| failure.advise("dcs vm shell boots a server that has one"))
 }
 
 /// From the card's address, or the NIC's, to this one.

@@ -76,14 +76,15 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     input.advance(done.completion.bytes_in);
     expected.check(&done.completion, &target)?;
     target.commit(done.completion.bytes_out)?;
-    report.finished(&Finished {
+    Finished {
         source: &copy.from,
         destination: &destination,
         file: &input.name,
         chain: &chain.names,
         counters: &chain.counters,
         done: &done,
-    });
+    }
+    .tell(report);
     Ok(())
 }
 

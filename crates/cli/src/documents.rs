@@ -1,181 +1,22 @@
 //! Every `dcs` command that README, docs and help show is one that this program takes: what a changed name would break is found
-//! here. `tests/suite/documents.rs` runs those that can run anywhere.
+//! here. `tests/suite/documents.rs` runs those that can run anywhere. Those of `dcs-bench` are tried beside its own parser.
 
 use crate::args::{Arguments, Command, Moving};
-use crate::bench::job::Job;
 use crate::chain;
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use dcs::Operator;
-use std::path::{Path, PathBuf};
+use dcs_documents::{Shown, check, of_documents, of_help, shown, wrong};
 
-/// Words in capitals that stand for something.
-const STAND_INS: [(&str, &str); 4] =
-    [("COMMAND", "send"), ("JOB", "file>socket"), ("...", "more"), ("ADDRESS/PREFIX", "10.0.0.1/24")];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
+fn own(all: Vec<Shown>) -> Vec<Shown> {
+    all.into_iter().filter(|shown| !shown.is_companion_s()).collect()
 }
 
-/// Every file that shows commands.
-fn files() -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = ["README.md", "SPECIFICATION.md", "CONTRIBUTING.md", "SECURITY.md"]
-        .iter()
-        .map(|name| root().join(name))
-        .collect();
-    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    files.extend(docs.filter(|path| path.extension().is_some_and(|end| end == "md")));
-    files
-}
-
-/// A command, and where it stands.
-struct Shown {
-    at: String,
-    words: Vec<String>,
-    /// It is on a line of its own, to be typed, and not a name in a sentence.
-    is_whole: bool,
-}
-
-/// All that a text shows.
-fn shown(name: &str, text: &str) -> Vec<Shown> {
-    let mut found = Vec::new();
-    let mut fenced = false;
-    for (number, line) in text.lines().enumerate() {
-        let at = || format!("{name}:{}", number + 1);
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-            continue;
-        }
-        let code = fenced || line.starts_with("    ") || line.starts_with("  dcs ");
-        if code {
-            let whole = commands(line.trim()).into_iter();
-            found.extend(whole.map(|words| Shown { at: at(), words, is_whole: true }));
-        } else {
-            let spans = line.split('`').skip(1).step_by(2);
-            let spans = spans.flat_map(commands);
-            found.extend(spans.map(|words| Shown { at: at(), words, is_whole: false }));
-        }
-    }
-    found
-}
-
-/// The `dcs` commands of a line of a shell, each as its words after `dcs`.
-fn commands(line: &str) -> Vec<Vec<String>> {
-    let is_dcs = |word: &str| word == "dcs" || word.ends_with("/dcs");
-    let first = line.split_whitespace().next().unwrap_or_default();
-    let begins = is_dcs(first) || first == "sudo" || first.contains('=') || line.contains("| dcs ");
-    if !begins {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    for part in parts(line) {
-        let mut words = part.into_iter().skip_while(|word| word == "sudo" || is_assignment(word));
-        if words.next().is_some_and(|word| is_dcs(&word)) {
-            let words: Vec<String> = words.collect();
-            // The name alone is a mention.
-            found.extend(Some(words).filter(|words| !words.is_empty()));
-        }
-    }
-    found
-}
-
-fn is_assignment(word: &str) -> bool {
-    let name = word.split_once('=').map_or("", |(name, _)| name);
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
-}
-
-/// Splits a line at pipes and semicolons, and each part into words as a shell does. Redirections and comments are left out, and what
-/// stands behind a wide gap: a remark.
-fn parts(line: &str) -> Vec<Vec<String>> {
-    let mut parts = vec![Vec::new()];
-    let mut word = String::new();
-    let (mut quote, mut quoted, mut depth, mut skip) = (None, false, 0, false);
-    let mut rest = line.chars().peekable();
-    let mut gap = 0;
-    while let Some(c) = rest.next() {
-        gap = if c == ' ' && quote.is_none() { gap + 1 } else { 0 };
-        match c {
-            _ if quote == Some(c) => quote = None,
-            _ if quote.is_some() => word.push(c),
-            '\'' | '"' => (quote, quoted) = (Some(c), true),
-            '(' if word.ends_with('$') => (depth, word) = (depth + 1, word + "("),
-            ')' if depth > 0 => (depth, word) = (depth - 1, word + ")"),
-            _ if depth > 0 => word.push(if c == ' ' { '_' } else { c }),
-            '#' if word.is_empty() => break,
-            ' ' if gap > 3 => break,
-            ' ' => end(&mut word, &mut quoted, &mut skip, &mut parts),
-            '|' | ';' | '&' => {
-                end(&mut word, &mut quoted, &mut skip, &mut parts);
-                parts.push(Vec::new());
-            }
-            '>' | '<' => {
-                end(&mut word, &mut quoted, &mut skip, &mut parts);
-                skip = true;
-                while rest.next_if_eq(&' ').is_some() {}
-            }
-            _ => word.push(c),
-        }
-    }
-    end(&mut word, &mut quoted, &mut skip, &mut parts);
-    parts
-}
-
-/// Ends a word: it belongs to the last part, unless it is the file of a redirection.
-fn end(word: &mut String, quoted: &mut bool, skip: &mut bool, parts: &mut [Vec<String>]) {
-    let word = std::mem::take(word);
-    let is_word = std::mem::take(quoted) || !word.is_empty();
-    if is_word
-        && !std::mem::take(skip)
-        && let Some(part) = parts.last_mut()
-    {
-        part.push(word);
-    }
-}
-
-/// Values for what stands for something else.
-fn filled_in(words: &[String]) -> Vec<String> {
-    let fill = |word: &String| {
-        let stand_in = STAND_INS.iter().find(|(name, _)| word == name);
-        let word = stand_in.map_or(word.as_str(), |(_, value)| value);
-        word.replace("$iv", &"0".repeat(32)).replace("$sum", &"0".repeat(32))
-    };
-    words.iter().map(fill).collect()
-}
-
-/// What is wrong with a command.
-fn wrong(shown: &Shown) -> Option<String> {
-    use clap::error::ErrorKind;
-    let words = filled_in(&shown.words);
-    let parsed = Arguments::try_parse_from(std::iter::once("dcs".to_string()).chain(words));
-    match parsed {
-        Ok(arguments) => unfit(&arguments.command),
-        Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
-            // The name of a command, or of an option of it, in a sentence.
-            ErrorKind::MissingRequiredArgument
-            | ErrorKind::MissingSubcommand
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-                if !shown.is_whole =>
-            {
-                None
-            }
-            ErrorKind::InvalidValue if !shown.is_whole && error.to_string().contains("none was supplied") => {
-                None
-            }
-            _ => Some(error.to_string()),
-        },
-    }
-}
-
-/// What clap does not look at: operators, counters, jobs.
-fn unfit(command: &Command) -> Option<String> {
-    let moving = match command {
+/// What clap does not look at: operators, counters.
+fn unfit(arguments: &Arguments) -> Option<String> {
+    let moving = match &arguments.command {
         Command::Send(send) => &send.moving,
         Command::Recv(recv) => &recv.moving,
         Command::Copy(copy) => &copy.moving,
-        Command::Bench(bench) => {
-            let jobs = bench.jobs.iter().filter(|job| *job != "control");
-            return jobs.filter_map(|job| Job::parse(job).err()).map(|failure| failure.line).next();
-        }
         _ => return None,
     };
     chain_of(moving)
@@ -192,47 +33,14 @@ fn chain_of(moving: &Moving) -> Option<String> {
         .then(|| format!("{counters} aes256-ctr and {} --iv", moving.ciphers.iv.len()))
 }
 
-fn check(all: Vec<Shown>, least: usize) {
-    let whole = all.iter().filter(|shown| shown.is_whole).count();
-    assert!(whole >= least, "only {whole} commands were found");
-    let wrong: Vec<String> = all
-        .iter()
-        .filter_map(|shown| Some(format!("{}: dcs {}: {}", shown.at, shown.words.join(" "), wrong(shown)?)))
-        .collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
 #[test]
 fn commands_of_readme_and_docs_are_understood() {
-    let texts =
-        files().into_iter().map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()));
-    check(texts.flat_map(|(name, text)| shown(&name, &text)).collect(), 60);
+    check(&own(of_documents()), unfit, 40);
 }
 
 #[test]
 fn commands_of_help_are_understood() {
-    fn visit(command: &clap::Command, name: &str, all: &mut Vec<Shown>) {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        all.extend(shown(name, &help));
-        for command in command.get_subcommands() {
-            visit(command, &format!("{name} {}", command.get_name()), all);
-        }
-    }
-    let mut all = Vec::new();
-    visit(&Arguments::command(), "dcs", &mut all);
-    check(all, 60);
-}
-
-#[test]
-fn commands_are_found_in_lines() {
-    let all = |line: &str| commands(line).iter().map(|words| words.join(" ")).collect::<Vec<_>>();
-    assert_eq!(all("sudo dcs doctor --bind 01:00.0   # takes it"), ["doctor --bind 01:00.0"]);
-    assert_eq!(all("tar c src | dcs send - there:9000 > log"), ["send - there:9000"]);
-    assert_eq!(all("DCS_KEY=$(openssl rand -hex 32) dcs send a b:1"), ["send a b:1"]);
-    assert_eq!(all("dcs bench 'file>md5>socket' --json | jq -r '.x | .y'"), ["bench file>md5>socket --json"]);
-    assert_eq!(all("dcs server demo        guest: stock Linux"), ["server demo"]);
-    assert_eq!(all("leave out gpu:; dcs doctor tells of GPUs"), [""; 0]);
-    assert_eq!(all("iv=$(openssl rand -hex 16); dcs recv 9000 b"), ["recv 9000 b"]);
+    check(&own(of_help(&Arguments::command())), unfit, 30);
 }
 
 #[test]
@@ -242,15 +50,13 @@ fn a_wrong_command_is_found() {
         "dcs send a there:9000 --though md5",
         "dcs send a there:9000 --through md6",
         "dcs copy a b --through aes256-ctr",
-        "dcs bench 'file>md6>socket'",
-        "dcs server bench everything",
         "dcs help sent",
         "dcs send a",
     ];
     for line in wrong_ones {
         let found = shown("here", &format!("    {line}"));
-        assert!(found.len() == 1 && wrong(&found[0]).is_some(), "{line}");
+        assert!(found.len() == 1 && wrong(&found[0], unfit).is_some(), "{line}");
     }
     let mentioned = shown("here", "It is `dcs send`, and `dcs sent` is not.");
-    assert!(wrong(&mentioned[0]).is_none() && wrong(&mentioned[1]).is_some());
+    assert!(wrong(&mentioned[0], unfit).is_none() && wrong(&mentioned[1], unfit).is_some());
 }

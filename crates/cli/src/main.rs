@@ -2,8 +2,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `args`, `units` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `demo`, `bench`, `preload` (`dcs run`), `serve`, `scrub`, `doctor`, `server` | one subcommand each |
+//! | `args` | the command line and its help |
+//! | `send`, `recv`, `copy`, `ops`, `preload` (`dcs run`), `serve`, `scrub`, `doctor`, `serve_card` (`dcs card`) | one subcommand each |
+//! | `companion` | `dcs demo`, `dcs bench` and `dcs vm`, which are another program's |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `closed` | standard input and output that were closed from the start |
@@ -12,31 +13,27 @@
 //! | `outgoing` | the connection of `dcs send`, which is reset unless all went well |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
 //! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
-//! | `failure`, `report` | what went wrong, what was done; for people and as JSON |
-//! | `workload` | what the demo and the benchmark have in common |
-//! | `operate` | a chain of operators without an engine |
+//! | `report` | what was done; for people and as JSON |
+//!
+//! What it has in common with `dcs-bench` is in `dcs_console`: sizes and times, failures, Ctrl-C, reports.
 #![deny(unsafe_code)]
 
 mod address;
 mod args;
-mod bench;
 mod card;
 mod chain;
 mod closed;
+mod companion;
 mod copy;
-mod demo;
 mod doctor;
 #[cfg(test)]
 mod documents;
 mod expect;
-mod failure;
 mod identity;
 mod input;
-mod interrupt;
 mod keys;
 mod nic;
 mod nvme;
-mod operate;
 mod ops;
 mod outgoing;
 mod pages;
@@ -47,23 +44,24 @@ mod report;
 mod scrub;
 mod send;
 mod serve;
-mod server;
+mod serve_card;
 mod sparse;
 mod target;
 mod transfer;
-mod units;
 mod watch;
-mod workload;
 
 use args::{Arguments, Command};
-use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
-use failure::Failure;
+use dcs_console::refusal::refuse;
+use dcs_console::{failure, interrupt, operate, units};
 use report::Report;
 
 fn main() -> std::process::ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| refused(error));
-    let report = Report::new(&arguments);
+    if companion::is_asked_for_help() {
+        return ended(&Report::new("help", &Default::default()), Err(companion::start()));
+    }
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
+    let report = arguments.report();
     let result = match &arguments.command {
         Command::Send(send) => send::run(send, &report),
         Command::Recv(recv) => recv::run(recv, &report),
@@ -73,24 +71,15 @@ fn main() -> std::process::ExitCode {
         Command::Serve(options) => serve::run(options, &report),
         Command::Scrub(options) => scrub::run(options, &report),
         Command::Doctor(options) => doctor::run(options, &report),
-        Command::Server(options) => server::run(options, &report),
-        Command::Card(options) => server::card::run(options, &report),
         Command::Pages { folder } => pages::run(folder),
-        Command::Demo(demo) => demo::run(demo, &report),
-        Command::Bench(options) => bench::run(options, &report),
-        Command::BenchControl { contender, transfers } => bench::control::child(contender, *transfers),
-        Command::BenchServer => bench::server::run(),
-        Command::BenchClient => bench::client::run(),
-        Command::BenchHog { cores } => {
-            bench::measure::hog(cores).map_err(|error| Failure::io("bench hog", &error))
-        }
-        Command::BenchLoad => bench::serve::load::run(),
-        Command::BenchBecome { cores, command } => bench::serve::process::become_program(cores, command),
-        Command::ServerEnvironment { sets } => server::guest::environment(*sets),
-        Command::ServerGuest { orders } => server::guest::run(*orders),
-        Command::ServerWorker => server::worker::run(),
-        Command::DemoWorker => demo::worker::run(),
+        Command::Card(options) => serve_card::run(options, &report),
+        Command::Demo(_) | Command::Bench(_) | Command::Vm(_) => Err(companion::start()),
     };
+    ended(&report, result)
+}
+
+/// Tells a failure. The exit code says what it was.
+fn ended(report: &Report, result: Result<(), failure::Failure>) -> std::process::ExitCode {
     match result.and_then(|()| report.check_told()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(failure) => {
@@ -98,18 +87,4 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::from(failure.exit as u8)
         }
     }
-}
-
-/// Says what is wrong with the command line, or gives the help that was asked for, and ends. Subcommands that are hidden are
-/// for this program's own processes, and not suggested.
-fn refused(mut error: clap::Error) -> ! {
-    if let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) {
-        let command = Arguments::command();
-        let is_hidden = |name: &String| command.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
-        names.retain(|name| !is_hidden(name));
-        if !names.is_empty() {
-            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
-        }
-    }
-    error.exit()
 }

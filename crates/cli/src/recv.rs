@@ -67,14 +67,15 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     expected.check(&done.completion, &target)?;
     let destination = recv.file.as_str();
     target.commit(done.completion.bytes_out)?;
-    report.finished(&Finished {
+    Finished {
         source: &recv.from,
         destination,
         file: destination,
         chain: &chain.names,
         counters: &chain.counters,
         done: &done,
-    });
+    }
+    .tell(report);
     Ok(())
 }
 

@@ -58,14 +58,15 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     input.advance(done.completion.bytes_in);
     to.finish(&done, moving.timeout)?;
     let (source, destination) = (send.file.as_str(), send.to.as_str());
-    report.finished(&Finished {
+    Finished {
         source,
         destination,
         file: source,
         chain: &chain.names,
         counters: &chain.counters,
         done: &done,
-    });
+    }
+    .tell(report);
     Ok(())
 }
 

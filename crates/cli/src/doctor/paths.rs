@@ -54,7 +54,7 @@ pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
     rows.push(match card(root) {
         Some(address) => row("DCS_BACKEND=card", State::Ok, format!("card backend: {address}")),
         None => row("DCS_BACKEND=card", State::Note, "refused: no dcs card is to be seen here".into())
-            .fix("dcs server shell boots a server that has one"),
+            .fix("dcs vm shell boots a server that has one"),
     });
     rows
 }

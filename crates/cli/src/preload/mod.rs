@@ -73,11 +73,6 @@ such a one, no rule applies to it. docs/preload.md tells the rest.
 
 Exit codes: those of PROGRAM; 2 usage, bad configuration or key; 6 PROGRAM not permitted; 7 PROGRAM or the library not found";
 
-/// The library, where it is found.
-pub fn library() -> Result<PathBuf, String> {
-    library::find(None).map_err(|failure| failure.line)
-}
-
 pub fn run(run: &Run, report: &Report) -> Result<(), Failure> {
     if let Some(file) = &run.show {
         return show(file, report);

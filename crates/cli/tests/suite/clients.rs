@@ -2,7 +2,7 @@
 //! versions, into the user's cache folder. Where that can't be, the tests are skipped, and say why; with `DCS_CLIENTS=demand`
 //! they fail.
 //!
-//! rclone is used where the environment names it (`RCLONE=PATH`), where it is installed, or where `dcs bench serve` has built
+//! rclone is used where the environment names it (`RCLONE=PATH`), where it is installed, or where `dcs bench s3` has built
 //! it; mc where the environment names it (`MC=PATH`).
 
 use std::fs::{self, File};

@@ -1,11 +1,9 @@
 //! The `dcs` command as a user has it: the built program, real files, pipes and sockets, and Python as the judge.
 
-mod bench;
-mod bench_serve;
-mod bench_server;
+mod card;
 mod clients;
+mod companion;
 mod copy;
-mod demo;
 mod devices;
 mod documents;
 mod endings;
@@ -27,8 +25,10 @@ mod serve_killed;
 mod serve_log;
 mod serve_start;
 mod serve_stop;
-mod server;
 mod setup;
+
+/// What is tested.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs");
 
 #[path = "../../../devices/tests/cuda/stand_in.rs"]
 mod stand_in;

@@ -41,7 +41,7 @@ impl Place {
     }
 
     pub fn dcs(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dcs"));
+        let mut command = Command::new(crate::PROGRAM);
         command.current_dir(self.0.path()).args(line.split_whitespace());
         command.env_remove("DCS_KEY").env_remove("DCS_KEY_2").env_remove("DCS_IO");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

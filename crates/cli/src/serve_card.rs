@@ -1,0 +1,37 @@
+//! `dcs card`: the card, served to a QEMU at a vfio-user socket.
+
+use crate::args;
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::report::Report;
+use crate::units::human;
+use dcs_card::card::Config;
+use dcs_card::vfio_user::serve::serve;
+use serde_json::json;
+
+pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let mut key = [0; 16];
+    getrandom::fill(&mut key)
+        .map_err(|error| Failure::new(Exit::Failed, format!("no randomness: {error}")))?;
+    let config = Config { key, ..Config::default() };
+    let socket = options.socket.display();
+    if !options.memory.is_power_of_two() {
+        let line = format!("--memory {}: a card's memory is a power of two", options.memory);
+        return Err(Failure::usage(line).advise("for example 16MiB"));
+    }
+    let served = serve(&options.socket, options.memory, config)
+        .map_err(|error| Failure::new(Exit::Failed, format!("{socket}: {error}")))?;
+    let _leftover = interrupt::leftover(&options.socket);
+    report.object(&json!({ "event": "listening", "command": "card", "socket": socket.to_string() }));
+    report.remark(format_args!(
+        "dcs: a card with {} at {socket}; QEMU attaches it by\n\
+         -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}},\"rombar\":0}}'",
+        human(options.memory)
+    ));
+    // It serves until a signal ends the process.
+    loop {
+        std::thread::park();
+        let _ = &served;
+    }
+}

@@ -1,0 +1,18 @@
+//! What `dcs` and `dcs-bench` have in common.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`failure`] | what went wrong, and its exit code |
+//! | [`report`] | results and errors, for people and as JSON |
+//! | [`refusal`] | a command line that is wrong |
+//! | [`interrupt`] | Ctrl-C and SIGTERM |
+//! | [`units`] | sizes, times and hexadecimal digits as people write them |
+//! | [`operate`] | a chain of operators without an engine |
+#![deny(unsafe_code)]
+
+pub mod failure;
+pub mod interrupt;
+pub mod operate;
+pub mod refusal;
+pub mod report;
+pub mod units;

@@ -1,0 +1,174 @@
+//! What was done and what went wrong, for people and as JSON.
+//!
+//! Results go to standard output, unless that carries the data; the rest goes to standard error. A reader who left
+//! is no reason to fail; a disk that is full is one.
+
+use crate::failure::Failure;
+use clap::Args;
+use dcs::Completion;
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
+
+/// How results are told.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Options {
+    /// Print results as JSON, one object per line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print no progress, no summary: only digests, counters and errors
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// Where and how to say it.
+pub struct Report {
+    command: &'static str,
+    json: bool,
+    quiet: bool,
+    stdout_is_data: bool,
+    /// Why standard output did not take a result.
+    refused: OnceLock<io::Error>,
+}
+
+/// See [`Report::step`].
+pub struct Step(Option<ProgressBar>);
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if let Some(spinner) = &self.0 {
+            spinner.finish_and_clear();
+        }
+    }
+}
+
+impl Report {
+    /// One for a command of that name.
+    pub fn new(command: &'static str, options: &Options) -> Report {
+        let Options { json, quiet } = *options;
+        Report { command, json, quiet, stdout_is_data: false, refused: OnceLock::new() }
+    }
+
+    /// One that says nothing, for tests.
+    pub fn silent() -> Report {
+        Report { stdout_is_data: true, ..Report::new("test", &Options { json: false, quiet: true }) }
+    }
+
+    /// The same, where standard output carries the data: results go to standard error.
+    pub fn beside_data(self) -> Report {
+        Report { stdout_is_data: true, ..self }
+    }
+
+    /// The command's name.
+    pub fn command(&self) -> &'static str {
+        self.command
+    }
+
+    /// Whether progress is drawn: for people, on a terminal.
+    pub fn shows_progress(&self) -> bool {
+        !self.quiet && !self.json && std::io::stderr().is_terminal()
+    }
+
+    /// A sign of life while a step runs; gone when it is dropped.
+    pub fn step(&self, name: String) -> Step {
+        Step(self.shows_progress().then(|| {
+            let spinner = ProgressBar::new_spinner().with_message(name);
+            spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+            spinner
+        }))
+    }
+
+    /// A result. It may be the only copy of a counter or a digest: what standard output does not take goes to standard error.
+    pub fn line(&self, line: impl std::fmt::Display) {
+        if !self.stdout_is_data {
+            match writeln!(io::stdout(), "{line}") {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => _ = self.refused.set(error),
+                _ => return,
+            }
+        }
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+
+    /// Fails where a result did not get to standard output.
+    pub fn check_told(&self) -> Result<(), Failure> {
+        let failed = |error| Err(Failure::io("standard output, which is for the results", error));
+        self.refused.get().map_or(Ok(()), failed)
+    }
+
+    /// A result for people only.
+    pub fn text(&self, line: impl std::fmt::Display) {
+        if !self.json {
+            self.line(line);
+        }
+    }
+
+    /// A result for programs only.
+    pub fn object(&self, object: &Value) {
+        if self.json {
+            self.line(object);
+        }
+    }
+
+    /// A remark for people, beside the results.
+    pub fn remark(&self, line: impl std::fmt::Display) {
+        if !self.json && !self.quiet {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    }
+
+    /// What went wrong, on standard error, and as JSON where that is asked for.
+    pub fn failure(&self, failure: &Failure) {
+        let _ = writeln!(std::io::stderr(), "dcs: {}", failure.line);
+        if let Some(advice) = &failure.advice {
+            let _ = writeln!(std::io::stderr(), "     {advice}");
+        }
+        let mut object = json!({
+            "event": "error", "ok": false, "command": self.command, "exit": failure.exit as u8,
+            "message": failure.line, "advice": failure.advice,
+        });
+        if let Some(error) = &failure.transfer {
+            object["stage"] = error.stage.name().into();
+            object["status"] = error.status.name().into();
+            object["operator"] = error.operator.map(|(_, operator)| operator.name()).into();
+            object["errno"] = error.errno.into();
+            add_completion(&mut object, &error.completion);
+        }
+        self.object(&object);
+    }
+}
+
+/// Adds what a completion says to a JSON object.
+pub fn add_completion(object: &mut Value, completion: &Completion) {
+    object["bytes_in"] = completion.bytes_in.into();
+    object["bytes_out"] = completion.bytes_out.into();
+    object["digests"] = digests(completion);
+    object["path"] = completion.path.names().collect::<Vec<_>>().into();
+    object["breakdown"] = breakdown(completion);
+}
+
+/// The digests of a completion as JSON.
+fn digests(completion: &Completion) -> Value {
+    let digest = |digest: &dcs::Digest| {
+        json!({
+            "operator": digest.operator.name(), "place": digest.place,
+            "covered": digest.covered, "value": digest.to_string(),
+        })
+    };
+    completion.digests.iter().map(digest).collect()
+}
+
+/// The latency breakdown of a completion as JSON, in nanoseconds.
+pub fn breakdown(completion: &Completion) -> Value {
+    let stage = |stage: &dcs::completion::StageTime| {
+        json!({
+            "name": stage.name, "first_ns": stage.first.as_nanos() as u64, "last_ns": stage.last.as_nanos() as u64,
+            "busy_ns": stage.busy.as_nanos() as u64, "operations": stage.operations,
+        })
+    };
+    json!({
+        "queued_ns": completion.breakdown.queued.as_nanos() as u64,
+        "run_ns": completion.breakdown.run.as_nanos() as u64,
+        "stages": completion.breakdown.stages.iter().map(stage).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,272 @@
+//! The command line of `dcs demo`, `dcs bench` and `dcs vm`. Help teaches by example: every subcommand ends with commands that
+//! work as they stand.
+
+use crate::report::{self, Report};
+use crate::units;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Measure what dcs does, and check every byte of it. `dcs` starts this program for its commands demo, bench and vm.
+#[derive(Debug, Parser)]
+#[command(name = "dcs", bin_name = "dcs", version)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub telling: report::Options,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the main job on generated data, check every byte, and compare with the ordinary loop
+    Demo(Demo),
+    /// Measure what jobs cost, beside what else could do them
+    Bench(Box<Bench>),
+    /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
+    Vm(Vm),
+    #[command(hide = true)]
+    DemoWorker,
+    #[command(hide = true)]
+    GuestCard { socket: PathBuf },
+    #[command(hide = true)]
+    GuestEnvironment { sets: usize },
+    #[command(hide = true)]
+    GuestOrders { from: std::net::SocketAddrV4 },
+    #[command(hide = true)]
+    GuestWorker,
+    #[command(hide = true)]
+    BenchControl { contender: String, transfers: usize },
+    #[command(hide = true)]
+    BenchServer,
+    #[command(hide = true)]
+    BenchClient,
+    #[command(hide = true)]
+    BenchHog { cores: Vec<usize> },
+    #[command(hide = true)]
+    BenchLoad,
+    #[command(hide = true)]
+    BenchBecome {
+        cores: String,
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
+}
+
+impl Arguments {
+    /// Where and how the command tells its results.
+    pub fn report(&self) -> Report {
+        let name = match &self.command {
+            Command::Demo(_) => "demo",
+            Command::Bench(_) => "bench",
+            Command::Vm(_) => "vm",
+            _ => "helper",
+        };
+        Report::new(name, &self.telling)
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = DEMO_HELP)]
+pub struct Demo {
+    /// Bytes of the data set
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "256MiB")]
+    pub size: u64,
+    /// Folder for the data; it needs about 2.5 times the size
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
+    /// Measured runs of each contender, of which the median counts
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub runs: u32,
+    /// Succeed even where python3 or openssl is missing, so that not all could be checked
+    #[arg(long)]
+    pub unverified: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = HOST_HELP, args_conflicts_with_subcommands = true)]
+pub struct Bench {
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+    #[command(flatten)]
+    pub host: Host,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Jobs of the engine on this machine, beside loops, Python and sendfile(2); what dcs bench without a name does
+    Host(Host),
+    /// S3 object servers side by side: dcs, versitygw, MinIO, rclone, nginx
+    S3(crate::s3::options::Options),
+    /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised, peer-to-peer, card
+    Sim(crate::sim::Options),
+    /// The papers' experiments in a guest in QEMU: beside spinning processes, an object server, the HDFS balancer
+    Guest(crate::guest::experiments::Options),
+    /// Applications as they are, and on the engine: OpenStack Swift, nginx
+    Apps(crate::apps::Options),
+    /// What a GPU does with each operator, beside its memory, its bus, and one core
+    Gpu(crate::gpu::Options),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = HOST_HELP)]
+pub struct Host {
+    /// What to measure: 'file>md5>socket', 'socket>md5>file', any chain between the two, or control; without one, a set
+    /// that takes a few minutes
+    #[arg(value_name = "JOB")]
+    pub jobs: Vec<String>,
+    /// List jobs and contenders, and measure nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Streams side by side, each on a connection of its own: 1,4,16,64 where none are given
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 1024>)]
+    pub streams: Vec<usize>,
+    /// Bytes of each object: 4 MiB where none are given; up to 256k they are small, and many
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = units::size)]
+    pub size: Vec<u64>,
+    /// Contenders: those that suit the job where none are given
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub contenders: Vec<String>,
+    /// Busy processes beside the measured one, on its cores
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<0, 256>)]
+    pub hogs: Vec<usize>,
+    /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is less)
+    #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "1")]
+    pub seconds: f64,
+    /// Runs of each contender, of which the median counts
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub runs: u32,
+    /// Open the file for each object, or all files before
+    #[arg(long, value_enum, default_value = "each")]
+    pub open: OpenChoice,
+    /// Files are not in the page cache: O_DIRECT, or dropped from it after each object
+    #[arg(long)]
+    pub cold: bool,
+    /// Cores of the measured process, a number or all; the client has the others
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub server_cores: ServerCores,
+    /// Plot CPU seconds per GiB by streams
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Folder for the data: up to some hundred MiB
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = VM_HELP, subcommand_required = true, arg_required_else_help = true)]
+pub struct Vm {
+    #[command(subcommand)]
+    pub command: VmCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VmCommand {
+    /// Run the main jobs by each design: the guest's kernel, software in user space, the card; check every byte, and compare
+    Demo(VmDemo),
+    /// A shell in the guest, on this terminal
+    Shell(VmShell),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = VM_HELP)]
+pub struct VmDemo {
+    /// Bytes of each job, in objects of 1 MiB
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB")]
+    pub size: u64,
+    /// The NIC that the guest's kernel has; all but virtio need the kernel with all drivers, 100 MB to fetch once
+    #[arg(long, value_enum, default_value = "virtio")]
+    pub nic: KernelNic,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = VM_HELP)]
+pub struct VmShell {
+    /// The NIC that the guest's kernel has
+    #[arg(long, value_enum, default_value = "virtio")]
+    pub nic: KernelNic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KernelNic {
+    Virtio,
+    E1000e,
+    Igb,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OpenChoice {
+    Each,
+    Once,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCores {
+    Some(usize),
+    All,
+}
+
+impl std::str::FromStr for ServerCores {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServerCores, String> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(ServerCores::All),
+            (_, Ok(count)) if count > 0 => Ok(ServerCores::Some(count)),
+            _ => Err("a number of cores, or all".into()),
+        }
+    }
+}
+
+const DEMO_HELP: &str = "\
+Examples:
+  dcs demo
+  dcs demo --size 1GiB --dir /mnt/nvme
+  dcs demo --json > demo.jsonl
+
+Sends a generated data set over TCP through md5, through md5,aes256-ctr and through gzip, and receives
+one with md5. Python's hashlib and gzip and the openssl command check every byte and every digest
+(where they are missing the demo fails, unless --unverified). Then the engine and the ordinary loop
+run side by side. Fair comparison needs a release build.
+
+Exit codes: 0 all checks passed; 1 a check failed or could not be made; 4 no space; 130 interrupted";
+
+const VM_HELP: &str = "\
+Examples:
+  dcs vm demo                                  # boots a server, compares the designs on it, the card among them
+  dcs vm demo --size 256MiB --nic igb
+  dcs vm demo --json | jq -r 'select(.event == \"measurement\") | [.job, .by, .guest_cpu_s_per_gib] | @tsv'
+  dcs bench guest all                             # the papers' experiments in the guest: dcs bench guest --help
+  dcs vm shell                                 # the same server, and its shell; leave by exit, or Ctrl-A x
+
+It needs an x86-64 Linux, and no root. A QEMU of version 10.1 or later is used where there is one (DCS_QEMU names it);
+else QEMU, a kernel and busybox are fetched from Debian's packages into ~/.cache/dcs (70 MB, once).
+The card is a process of its own (dcs card); docs/server.md has a picture of who writes to whom.
+DCS_VM_CONSOLE=1 shows the guest's console during the demo.
+
+Exit codes: 0 all checks passed; 1 a check or the guest failed; 2 usage; 9 no virtual server can be had here; 130 interrupted";
+
+const HOST_HELP: &str = "\
+Examples:
+  dcs bench                                        # five minutes, a table at the end
+  dcs bench 'file>md5>socket' --streams 1,16 --seconds 2
+  dcs bench 'file>md5>socket' --size 4k --streams 1,64 --open once
+  dcs bench 'socket>md5>file' --streams 16 --contenders loop-direct,engine-direct
+  dcs bench 'file>sha256,aes256-ctr>socket' --hogs 0,8
+  dcs bench 'file>gzip>socket' --json | jq -r '[.contender, .cpu_s_per_gib] | @tsv'
+  dcs bench 'file>md5>socket' --svg md5.svg
+  dcs bench control                                # instructions of one small transfer
+  dcs bench s3                                     # object servers: dcs bench s3 --help
+  dcs bench gpu                                    # what a GPU does: dcs bench gpu --help
+  dcs bench sim latency                            # the papers' experiments in virtual time: dcs bench sim --help
+  dcs bench guest object                           # and in a guest: dcs bench guest --help
+
+Each contender is a process of its own, on one core unless --server-cores says otherwise; in each repetition all run
+once, in another order. CPU time is that of all its threads and of kernel threads (of which other programs may have
+some); the client's is told apart. Ratios are to the contender loop, within a repetition. Every run is checked: a
+contender that delivers a wrong byte or digest is an error, not a result. A release build on a quiet machine is needed.
+TCP runs with cubic, whatever the machine's default: BBR's timers cost more on loopback than all the rest. The variable
+DCS_CONGESTION names another congestion control.
+control counts instructions one by one, by ptrace: the same every time, whatever else runs.
+
+Exit codes: 0 measured; 1 a contender failed or delivered wrong bytes; 2 usage; 130 interrupted";

@@ -1,0 +1,15 @@
+//! The `dcs` command, for what is measured or used through it.
+
+use crate::failure::{Exit, Failure};
+use std::path::PathBuf;
+
+/// The one beside this program, else the first in PATH.
+pub fn find() -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("dcs"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = beside.into_iter().chain(std::env::split_paths(&path).map(|folder| folder.join("dcs")));
+    all.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        Failure::new(Exit::NotFound, "there is no dcs beside this program, nor in PATH")
+            .advise("build it in a source tree of dcs: cargo build --release -p dcs-cli")
+    })
+}

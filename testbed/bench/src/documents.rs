@@ -1,0 +1,48 @@
+//! Every `dcs demo`, `dcs bench` and `dcs vm` that README, docs and help show is one that this program takes.
+
+use crate::args::{Arguments, BenchCommand, Command};
+use crate::host::job::Job;
+use clap::CommandFactory;
+use dcs_documents::{Shown, check, of_documents, of_help, shown, wrong};
+
+fn own(all: Vec<Shown>) -> Vec<Shown> {
+    all.into_iter().filter(Shown::is_companion_s).collect()
+}
+
+/// What clap does not look at: jobs.
+fn unfit(arguments: &Arguments) -> Option<String> {
+    let Command::Bench(bench) = &arguments.command else { return None };
+    let host = match &bench.command {
+        None => &bench.host,
+        Some(BenchCommand::Host(host)) => host,
+        _ => return None,
+    };
+    let jobs = host.jobs.iter().filter(|job| *job != "control");
+    jobs.filter_map(|job| Job::parse(job).err()).map(|failure| failure.line).next()
+}
+
+#[test]
+fn commands_of_readme_and_docs_are_understood() {
+    check(&own(of_documents()), unfit, 30);
+}
+
+#[test]
+fn commands_of_help_are_understood() {
+    check(&own(of_help(&Arguments::command())), unfit, 30);
+}
+
+#[test]
+fn a_wrong_command_is_found() {
+    let wrong_ones = [
+        "dcs bench 'file>md6>socket'",
+        "dcs bench host 'file>md6>socket'",
+        "dcs bench guest everything",
+        "dcs bench serve",
+        "dcs help vm shel",
+        "dcs demo --sise 1M",
+    ];
+    for line in wrong_ones {
+        let found = shown("here", &format!("    {line}"));
+        assert!(found.len() == 1 && wrong(&found[0], unfit).is_some(), "{line}");
+    }
+}

@@ -1,0 +1,247 @@
+//! `dcs bench gpu`: what a GPU does with each operator, beside what its memory and its bus allow, and one core of the CPU.
+
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::plot::{self, Point};
+use crate::report::Report;
+use crate::units::{self, human};
+use clap::Args;
+use dcs::Operator;
+use dcs::gpu::{self, Floor, MeasureError, Measured, Plan, Properties, Wanted};
+use serde_json::json;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct Options {
+    /// Operators: all that GPUs do where none are given
+    #[arg(value_name = "OPERATOR")]
+    pub operators: Vec<String>,
+    /// Which GPU, from 0 on
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub gpu: u32,
+    /// Streams side by side, a piece of each in a pass
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<1, 65535>, default_value = "1,32,256,1024,4096")]
+    pub streams: Vec<usize>,
+    /// Bytes of a piece: a block of the engine's
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "128KiB")]
+    pub size: u64,
+    /// Passes
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+    /// Also read this file past the page cache, to the GPU directly (GPUDirect Storage) and by the host: the larger the better
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Plot GiB/s by streams
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Examples:
+  dcs bench gpu
+  dcs bench gpu md5 sha256 --streams 1024,8192 --runs 50
+  dcs bench gpu --svg gpu.svg --json > gpu.jsonl
+
+on GPU: the kernel on data that are on the GPU already, by the GPU's own clock (events). of memory: the share of the rate that the
+GPU's memory shows in a copy within it, measured in the same run, where every byte is read once, and written once by a cipher.
+apart: copies in, kernel, copies out, each after the one before; overlapped: in several streams. one core: this machine's CPU, on as
+many streams. engine: a whole engine, from memory through the operator to /dev/null, the operator on the GPU and on the engine's own core.
+--file: the file in 16 streams through each operator to /dev/null, read with O_DIRECT to the GPU's memory by GPUDirect Storage, and to the host's and copied
+from there; GiB/s, and seconds of the CPU for each GiB. What comes out is compared with what the CPU makes of it.
+The first pass of each is checked against the CPU, and every digest of an engine: a wrong byte or digest is an error, not a result.
+Digests of one stream are one serial chain: a GPU is fast where there are thousands of streams.
+Pieces of all streams are in locked memory and on the GPU: --streams times --size on both sides.
+With the stand-in that tests have in the driver's place it runs, says so in every line, and draws nothing.
+
+Exit codes: 0 measured; 1 no GPU, or it computed something wrong; 2 usage; 130 interrupted";
+
+const SERIES: [&str; 4] = ["on GPU", "overlapped", "apart", "one core"];
+const GIB: f64 = (1u64 << 30) as f64;
+
+pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let operators = operators(&options.operators)?;
+    let size = usize::try_from(options.size).ok().filter(|size| *size > 0 && size.is_multiple_of(64));
+    let size = size.ok_or_else(|| Failure::usage("--size is a multiple of 64 bytes"))?;
+    let wanted = Wanted { device: options.gpu, ..Wanted::default() };
+    let mut all: Vec<(usize, Measured)> = Vec::new();
+    for (at, &streams) in options.streams.iter().enumerate() {
+        if interrupt::pressed() {
+            return Err(Failure::new(Exit::Interrupted, "bench gpu: interrupted"));
+        }
+        let plan = Plan { wanted: wanted.clone(), streams, size, repetitions: options.runs };
+        let (gpu, floor, measured) = gpu::measure(&plan, &operators).map_err(failed)?;
+        if gpu.stand_in && options.svg.is_some() {
+            return Err(Failure::usage(
+                "--svg: this is a stand-in for tests, no GPU: its figures are not for publishing",
+            )
+            .advise("unset DCS_CUDA_LIBRARY on a machine with a GPU"));
+        }
+        if at == 0 {
+            head(&gpu, report);
+        }
+        table(&plan, &gpu, &floor, &measured, report);
+        all.extend(measured.into_iter().map(|measured| (streams, measured)));
+    }
+    if let Some(path) = &options.file {
+        file(path, &wanted, options, &operators, report)?;
+    }
+    if cfg!(debug_assertions) {
+        report.remark("dcs: this is a debug build: what it says of the CPU says nothing");
+    }
+    if let Some(path) = &options.svg {
+        let points: Vec<Point<'_>> =
+            all.iter().flat_map(|(streams, measured)| points(*streams, measured)).collect();
+        plot::draw(&points, &SERIES, ("streams", "GiB/s"), path, report)?;
+    }
+    report.object(&json!({ "event": "done", "ok": true }));
+    Ok(())
+}
+
+fn operators(names: &[String]) -> Result<Vec<Operator>, Failure> {
+    if names.is_empty() {
+        return Ok(gpu::operators().collect());
+    }
+    let find = |name: &String| {
+        let bare = name.strip_prefix("gpu:").unwrap_or(name);
+        gpu::operators().find(|operator| operator.name() == bare).ok_or_else(|| {
+            let all: Vec<_> = gpu::operators().map(Operator::name).collect();
+            Failure::usage(format!("no GPU does {name:?}")).advise(format!("GPUs do: {}", all.join(", ")))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn failed(error: MeasureError) -> Failure {
+    let advice = match &error {
+        MeasureError::Gpu(_) => "dcs doctor tells of the GPUs of this machine",
+        MeasureError::Wrong(_) => "please report it, with the output of dcs doctor",
+        MeasureError::Engine(_) => "take fewer --streams, or look at dcs doctor",
+        MeasureError::Plan => "see dcs bench gpu --help",
+    };
+    Failure::new(Exit::Failed, format!("bench gpu: {error}")).advise(advice)
+}
+
+fn head(gpu: &Properties, report: &Report) {
+    let (major, minor) = gpu.capability;
+    report.text(format_args!(
+        "GPU {}: {}, {}, {} multiprocessors, compute capability {major}.{minor}; CUDA {}.{}",
+        gpu.device,
+        gpu.name,
+        human(gpu.memory),
+        gpu.multiprocessors,
+        gpu.driver.0,
+        gpu.driver.1
+    ));
+    if gpu.stand_in {
+        report.text(
+            "STAND-IN, NO GPU: the figures below are of a test double on the CPU and say nothing of any GPU.",
+        );
+    }
+}
+
+fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], report: &Report) {
+    let mark = if gpu.stand_in { "  (stand-in, no GPU)" } else { "" };
+    report.text(format_args!(
+        "\n{} stream{}, pieces of {}; memory of the GPU {:.1} GiB/s, copies in {:.1}, out {:.1}{mark}",
+        plan.streams,
+        if plan.streams == 1 { "" } else { "s" },
+        human(plan.size as u64),
+        floor.memory / GIB,
+        floor.copy_in / GIB,
+        floor.copy_out / GIB,
+    ));
+    report.text(format_args!(
+        "  {:15}{:>10}{:>11}{:>10}{:>12}{:>10}{:>10}{:>12}{:>12}",
+        "operator",
+        "on GPU",
+        "of memory",
+        "apart",
+        "overlapped",
+        "one core",
+        "x core",
+        "engine, GPU",
+        "engine, CPU"
+    ));
+    report.object(&json!({
+        "event": "floor", "stand_in": gpu.stand_in, "gpu": gpu.name, "streams": plan.streams, "size": plan.size,
+        "memory_gib_per_s": floor.memory / GIB, "copy_in_gib_per_s": floor.copy_in / GIB, "copy_out_gib_per_s": floor.copy_out / GIB,
+    }));
+    for one in measured {
+        let engine = |of: fn((f64, f64)) -> f64| one.engine.map(|rates| of(rates) / GIB);
+        let shown = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.2}"));
+        let (there, here) = (engine(|rates| rates.0), engine(|rates| rates.1));
+        report.text(format_args!(
+            "  {:15}{:>10.2}{:>11}{:>10.2}{:>12.2}{:>10.2}{:>10.2}{:>12}{:>12}{mark}",
+            one.operator,
+            one.resident / GIB,
+            one.of_floor.map_or("-".into(), |share| format!("{:.1}%", 100.0 * share)),
+            one.apart / GIB,
+            one.overlapped / GIB,
+            one.cpu / GIB,
+            one.overlapped / one.cpu,
+            shown(there),
+            shown(here),
+        ));
+        report.object(&json!({
+            "event": "measurement", "stand_in": gpu.stand_in, "gpu": gpu.name, "operator": one.operator,
+            "streams": plan.streams, "size": plan.size, "runs": plan.repetitions,
+            "on_gpu_gib_per_s": one.resident / GIB, "of_memory": one.of_floor, "apart_gib_per_s": one.apart / GIB,
+            "overlapped_gib_per_s": one.overlapped / GIB, "one_core_gib_per_s": one.cpu / GIB,
+            "engine_gpu_gib_per_s": there, "engine_cpu_gib_per_s": here,
+        }));
+    }
+}
+
+/// A file that is read to the GPU both ways.
+fn file(
+    path: &Path,
+    wanted: &Wanted,
+    options: &Options,
+    operators: &[Operator],
+    report: &Report,
+) -> Result<(), Failure> {
+    let file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
+    let stand_in = gpu::find(wanted).is_ok_and(|found| found.iter().any(|gpu| gpu.stand_in));
+    let mark = if stand_in { "  (stand-in, no GPU)" } else { "" };
+    let measured = gpu::measure_file(wanted, &file, options.runs, operators).map_err(failed)?;
+    report.text(format_args!("\n{}, past the page cache{mark}", path.display()));
+    report.text(format_args!(
+        "  {:15}{:>12}{:>12}{:>16}{:>16}",
+        "operator", "direct", "by host", "direct, s/GiB", "by host, s/GiB"
+    ));
+    for one in &measured {
+        let by_host = (one.by_host.rate / GIB, one.by_host.cpu * GIB);
+        let direct = one.direct.as_ref().map(|read| (read.rate / GIB, read.cpu * GIB));
+        let (rate, cpu) = direct
+            .as_ref()
+            .map_or(("-".into(), "-".into()), |(rate, cpu)| (format!("{rate:.2}"), format!("{cpu:.3}")));
+        report.text(format_args!(
+            "  {:15}{rate:>12}{:>12.2}{cpu:>16}{:>16.3}{mark}",
+            one.operator, by_host.0, by_host.1
+        ));
+        report.object(&json!({
+            "event": "file", "stand_in": stand_in, "operator": one.operator, "runs": options.runs,
+            "direct_gib_per_s": direct.as_ref().ok().map(|read| read.0),
+            "direct_cpu_s_per_gib": direct.as_ref().ok().map(|read| read.1),
+            "by_host_gib_per_s": by_host.0, "by_host_cpu_s_per_gib": by_host.1,
+            "not_direct": direct.as_ref().err().map(ToString::to_string),
+        }));
+    }
+    if let Some(Err(error)) = measured.first().map(|one| &one.direct) {
+        report.text(format_args!("  not direct: {error}"));
+    }
+    Ok(())
+}
+
+fn points(streams: usize, one: &Measured) -> [Point<'static>; 4] {
+    let rates = [one.resident, one.overlapped, one.apart, one.cpu];
+    std::array::from_fn(|at| Point {
+        panel: one.operator.into(),
+        series: SERIES[at],
+        x: streams,
+        y: rates[at] / GIB,
+    })
+}

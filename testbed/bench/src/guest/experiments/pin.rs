@@ -1,0 +1,71 @@
+//! Which thread has which core of the outer machine.
+
+use crate::failure::Failure;
+use crate::guest::rig::Rig;
+use crate::workload::process::Helper;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::io;
+use std::process::Command;
+
+/// The guest's processor is on a core of its own, all else on the others, while this lives.
+pub struct Pinned {
+    /// This process's, as it was.
+    before: Option<CpuSet>,
+    _filler: Option<Helper>,
+}
+
+impl Pinned {
+    pub fn new(rig: &Rig<'_>) -> Result<Pinned, Failure> {
+        pin(rig).map_err(|error| Failure::io("cores for the guest", &error))
+    }
+
+    /// Why the figures do not mean what they should.
+    pub fn missing(&self) -> Option<&'static str> {
+        self.before.is_none().then_some(
+            "one core only: the guest's spinners take it from the card and from QEMU's devices too, so that the figures are of this machine, and not of the designs",
+        )
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = each(std::process::id(), |thread| sched_setaffinity(thread, before));
+        }
+    }
+}
+
+fn pin(rig: &Rig<'_>) -> io::Result<Pinned> {
+    let before = sched_getaffinity(Pid::from_raw(0))?;
+    let cores: Vec<usize> =
+        (0..CpuSet::count()).filter(|core| before.is_set(*core).unwrap_or(false)).collect();
+    let Some((own, others)) = cores.split_last().filter(|(_, others)| !others.is_empty()) else {
+        return Ok(Pinned { before: None, _filler: None });
+    };
+    let mut rest = CpuSet::new();
+    others.iter().try_for_each(|core| rest.set(*core))?;
+    for process in [rig.qemu(), rig.parts.card(), std::process::id()] {
+        each(process, |thread| sched_setaffinity(thread, &rest))?;
+    }
+    let mut alone = CpuSet::new();
+    alone.set(*own)?;
+    sched_setaffinity(Pid::from_raw(rig.processor.thread as i32), &alone)?;
+    // By nice(1), which every Linux has.
+    let mut filler = Command::new("nice");
+    filler.args(["-n", "19"]).arg(std::env::current_exe()?).args(["bench-hog", &own.to_string()]);
+    Ok(Pinned { before: Some(before), _filler: Some(Helper::spawn(&mut filler)?) })
+}
+
+/// All threads of a process. One that has just ended is nobody's concern.
+fn each(process: u32, act: impl Fn(Pid) -> nix::Result<()>) -> io::Result<()> {
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let name = task?.file_name();
+        let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        match act(Pid::from_raw(thread)) {
+            Err(nix::Error::ESRCH) | Ok(()) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

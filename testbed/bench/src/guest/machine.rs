@@ -1,0 +1,203 @@
+//! The virtual server: its devices, its guest and the card beside it.
+
+use super::card::Listening;
+use super::orders;
+use super::task::object;
+use crate::args::KernelNic;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{self, Leftover};
+use crate::report::Report;
+use crate::workload::process::Helper;
+use dcs_vm::tools::Flavour;
+use dcs_vm::{Initramfs, Machine, Network, Nic, Tools, disk};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Of the guest.
+const MEMORY_MIB: u32 = 512;
+/// Of the SSD's second controller: what software that drives it has for blocks.
+const SSD_MEMORY_MIB: u32 = 32;
+/// The seed of the objects that the SSD has from the beginning.
+pub const SEED: u64 = 1;
+
+/// What comes before whatever the guest is to do. The first set's file system is at /mnt, the second one's at /mnt1.
+const PREPARE: &str = r#"
+environment=$(dcs-bench guest-environment SETS) || echo "guest: no card"
+eval "$environment"
+set --
+for disk in $DISKS; do
+  at=/mnt$1; mkdir -p $at
+  mount -t ext4 "$disk" $at || echo "guest: no file system on $disk"
+  set -- $((${1:-0} + 1))
+done
+nic() { for net in /sys/class/net/*; do [ "$(cat $net/address)" = "$1" ] && echo ${net##*/}; done; }
+"#;
+
+/// Everything that a guest needs, before it is switched on.
+pub struct Parts {
+    pub tools: Tools,
+    pub machine: Machine,
+    pub folder: TempDir,
+    initramfs: Vec<u8>,
+    /// The card's process.
+    card: Helper,
+    _leftover: Leftover,
+}
+
+/// What is wanted of it.
+pub struct Wanted<'a> {
+    /// Of each SSD.
+    pub contents: &'a Contents,
+    /// Sets of an SSD, a NIC for the card, and one for the kernel.
+    pub sets: usize,
+    pub nic: KernelNic,
+    /// The `dcs` to be used there, for people.
+    pub dcs: Option<&'a Path>,
+    /// What the guest does when it is up.
+    pub script: &'a str,
+    /// It switches itself off after so long.
+    pub limit: Duration,
+}
+
+/// Objects on the SSD to be sent, and to be received into: bytes of each.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    pub send: Vec<u64>,
+    pub receive: Vec<u64>,
+}
+
+impl Parts {
+    pub fn new(wanted: &Wanted<'_>, report: &Report) -> Result<Parts, Failure> {
+        let flavour = match wanted.nic {
+            KernelNic::Virtio => Flavour::Cloud,
+            KernelNic::E1000e | KernelNic::Igb => Flavour::Full,
+        };
+        let tools = Tools::find(flavour, &|step| report.remark(format_args!("dcs: {step}")));
+        let tools = tools.map_err(failure)?;
+        let folder = tempfile::Builder::new().prefix("dcs-server.").tempdir();
+        let folder = folder.map_err(|error| Failure::io("folder of the virtual server", &error))?;
+        let leftover = interrupt::leftover(folder.path());
+        let step = report.step("making the SSD and the guest".into());
+        let images = (0..wanted.sets).map(|set| image(&tools, folder.path(), wanted.contents, set));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let initramfs = initramfs(&tools, flavour, wanted)?;
+        drop(step);
+        let socket = folder.path().join("card");
+        let card = start_card(&socket)?;
+        let mut machine = Machine::new()
+            .memory(MEMORY_MIB)
+            .limit(wanted.limit)
+            .iommu()
+            // What the kernel keeps goes past the IOMMU: the host-centric path has no work with it.
+            .append("iommu=pt")
+            // The processor's thread is found by its name.
+            .arguments(["-name", "dcs,debug-threads=on"]);
+        for image in &images {
+            machine = machine.nvme_with_memory(image, SSD_MEMORY_MIB);
+        }
+        // The kernel's NICs first: it is known by that which are the card's.
+        for nic in [wanted.nic.into(), Nic::Igb] {
+            for set in 0..wanted.sets {
+                machine = machine.nic(nic, &Network::Subnet(orders::network(set)));
+            }
+        }
+        let machine = machine.card(&socket);
+        Ok(Parts { tools, machine, folder, initramfs, card, _leftover: leftover })
+    }
+
+    pub fn initramfs(&self) -> &[u8] {
+        &self.initramfs
+    }
+
+    /// The card's process.
+    pub fn card(&self) -> u32 {
+        self.card.pid()
+    }
+}
+
+impl From<KernelNic> for Nic {
+    fn from(nic: KernelNic) -> Nic {
+        match nic {
+            KernelNic::Virtio => Nic::Virtio,
+            KernelNic::E1000e => Nic::E1000e,
+            KernelNic::Igb => Nic::Igb,
+        }
+    }
+}
+
+/// The card in a process of its own, which listens when this returns.
+fn start_card(socket: &Path) -> Result<Helper, Failure> {
+    let failed = |error| Failure::io("the card's process", &error);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg("guest-card").arg(socket);
+    let mut card = Helper::spawn(&mut command).map_err(failed)?;
+    let Listening {} = card.hear().map_err(failed)?;
+    Ok(card)
+}
+
+/// The seed of what a set's SSD has.
+pub fn seed(set: usize) -> u64 {
+    SEED + ((set as u64) << 32)
+}
+
+/// An ext4 file system with the objects.
+fn image(tools: &Tools, folder: &Path, objects: &Contents, set: usize) -> Result<PathBuf, Failure> {
+    let (contents, image) = (folder.join("contents"), folder.join(format!("ssd{set}")));
+    let write = || {
+        for (name, lengths) in [("send", &objects.send), ("receive", &objects.receive)] {
+            std::fs::create_dir_all(contents.join(name))?;
+            for (number, length) in lengths.iter().enumerate() {
+                // Places on the disk that were written once: an object store has them before it receives.
+                let bytes = match name {
+                    "send" => object(seed(set), number, *length),
+                    _ => vec![0xff; *length as usize],
+                };
+                std::fs::write(contents.join(name).join(number.to_string()), bytes)?;
+            }
+        }
+        Ok(())
+    };
+    write().map_err(|error| Failure::io("contents of the SSD", &error))?;
+    let bytes: u64 = objects.send.iter().chain(&objects.receive).sum();
+    disk::ext4(tools, &image, bytes.next_multiple_of(1 << 20) + (64 << 20), &contents).map_err(failure)?;
+    // The SSD has them now.
+    let _ = std::fs::remove_dir_all(&contents);
+    Ok(image)
+}
+
+fn initramfs(tools: &Tools, flavour: Flavour, wanted: &Wanted<'_>) -> Result<Vec<u8>, Failure> {
+    let mut initramfs = Initramfs::new(tools).map_err(failure)?;
+    if flavour == Flavour::Full {
+        initramfs.modules(&["nvme", "crc32c_generic", "ext4"]).map_err(failure)?;
+    }
+    let nic = match wanted.nic {
+        KernelNic::Virtio => "virtio_net",
+        KernelNic::E1000e => "e1000e",
+        KernelNic::Igb => "igb",
+    };
+    initramfs.modules(&[nic, "vfio-pci", "vfio_iommu_type1"]).map_err(failure)?;
+    let program = std::env::current_exe().map_err(|error| Failure::io("this program", &error))?;
+    initramfs.program("bin/dcs-bench", &program).map_err(failure)?;
+    if let Some(dcs) = wanted.dcs {
+        initramfs.program("bin/dcs", dcs).map_err(failure)?;
+    }
+    let mut script = PREPARE.replace("SETS", &wanted.sets.to_string());
+    for set in 0..wanted.sets {
+        let (mac, address) = (Machine::mac(set as u32), orders::kernel(set));
+        script += &format!("NET=$(nic {mac}); ip link set $NET up && ip addr add {address}/24 dev $NET\n");
+    }
+    script += &format!("ip route add default via {}\n{}", orders::gateway(0), wanted.script);
+    Ok(initramfs.finish(&script))
+}
+
+/// What a virtual server says that cannot be had, or has failed.
+pub fn failure(error: dcs_vm::Error) -> Failure {
+    match error.is_unavailable() {
+        true => Failure::new(Exit::Unavailable, format!("no virtual server here: {error}"))
+            .advise("all else of dcs works without one; docs/server.md says what it needs"),
+        false => Failure::new(Exit::Failed, format!("the virtual server: {error}")),
+    }
+}

@@ -1,0 +1,34 @@
+//! `dcs vm` and `dcs bench guest`: a device-centric server in QEMU, with the card as a process of its own and a stock Linux guest.
+//!
+//! ```text
+//!   this process                    QEMU                                    the card, a child process
+//!     client: TCP, checks             guest: guest-orders                     the engine, its blocks, its NVMe and
+//!     orders: JSON lines  <---------->   guest-worker: one for each task      NIC queues, its TCP
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `machine` | the virtual server's parts |
+//! | `card` | the card's process |
+//! | `rig` | a running server: does tasks, has them checked |
+//! | `demo`, `table` | `dcs vm demo` |
+//! | `experiments` | `dcs bench guest` |
+//! | `shell` | `dcs vm shell` |
+//! | `task` | what is said between here and the guest |
+//! | `client` | the other end of the network, which checks |
+//! | `orders`, `worker`, `counters` | hidden subcommands, in the guest |
+//! | `movers` | there: a module for each design |
+
+pub mod card;
+mod client;
+mod counters;
+pub mod demo;
+pub mod experiments;
+mod machine;
+mod movers;
+pub mod orders;
+mod rig;
+pub mod shell;
+mod table;
+mod task;
+pub mod worker;

@@ -1,0 +1,69 @@
+//! The card: one command each.
+
+use super::{Asked, Mover, at, open, request_id};
+use crate::guest::task::{Direction, Item, Stream};
+use dcs::card::Options;
+use dcs::card::net::Connection;
+use dcs::{Backend, Driver, Engine, Op, Session, Sink, Source};
+use std::io;
+use std::time::Instant;
+
+pub struct Card {
+    connections: Vec<(Connection, Stream)>,
+    session: Session,
+    engine: Engine,
+    in_flight: usize,
+}
+
+impl Card {
+    /// On the first so many sets of an SSD and a NIC.
+    pub fn new(in_flight: usize, sets: usize) -> io::Result<Card> {
+        let mut options = Options::from_environment().map_err(io::Error::other)?;
+        options.disks.truncate(sets);
+        options.nics.truncate(sets);
+        // Who waits drives: no thread is woken to wake another.
+        let builder = Engine::builder().backend(Backend::Card).driver(Driver::Caller).card(options);
+        let engine = builder.start().map_err(io::Error::other)?;
+        let session = engine.session().map_err(io::Error::other)?;
+        Ok(Card { connections: Vec::new(), session, engine, in_flight })
+    }
+}
+
+impl Mover for Card {
+    fn connect(&mut self, stream: Stream) -> io::Result<()> {
+        // By the NIC on whose network the client is.
+        let connection = self.engine.connect(stream.client).map_err(io::Error::other)?;
+        self.connections.push((connection, stream));
+        Ok(())
+    }
+
+    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
+        let start = Instant::now();
+        let rid = request_id(self.in_flight, connection);
+        let (connection, stream) = at(&self.connections, connection)?;
+        let file = open(stream.set, item)?;
+        let request = match item.direction {
+            Direction::Send => {
+                self.session.request(Source::file(&file, ..), ops, Sink::connection(connection))
+            }
+            Direction::Receive => {
+                self.session.request(Source::connection(connection), ops, Sink::file(&file, 0)).durable()
+            }
+        };
+        let transfer = request.length(item.length).rid(rid).submit().map_err(io::Error::other)?;
+        // The library drops what the kernel has cached.
+        Ok(Asked::Flying { transfer, start, written: None })
+    }
+
+    fn wait_any(&self) {
+        self.session.wait_any();
+    }
+
+    fn end(&mut self, connection: usize) -> io::Result<()> {
+        super::hear_the_end(&self.session, &at(&self.connections, connection)?.0)
+    }
+
+    fn submissions(&self) -> u64 {
+        self.engine.statistics().fetched
+    }
+}

@@ -1,0 +1,133 @@
+//! In the guest: what the devices are called there, and the one who takes orders.
+
+use super::task::{Outcome, Task};
+use crate::failure::{Exit, Failure};
+use crate::workload::process::Helper;
+use dcs_card::pci::Identity;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The card's own address, and the guest kernel's, on networks that are QEMU's; and QEMU itself, behind which is this machine.
+const CARD: u8 = 15;
+const KERNEL: u8 = 16;
+const GATEWAY: u8 = 2;
+/// Intel 82576, the NIC that is the card's.
+const IGB: (u16, u16) = (0x8086, 0x10c9);
+/// The programming interface that is NVMe's.
+const NVME: u32 = 0x01_0802;
+/// How long the kernel may take to find all controllers.
+const PROBING: Duration = Duration::from_secs(60);
+
+/// The network of a set of an SSD and a NIC: a router of QEMU's for each.
+pub fn network(set: usize) -> u8 {
+    2 + set as u8
+}
+
+fn address(set: usize, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, network(set), host)
+}
+
+/// Where this machine is, as seen from there.
+pub fn gateway(set: usize) -> Ipv4Addr {
+    address(set, GATEWAY)
+}
+
+/// The address of the guest's kernel.
+pub fn kernel(set: usize) -> Ipv4Addr {
+    address(set, KERNEL)
+}
+
+/// The hidden subcommand: lines for a shell, by which the library finds the card and its devices, `sets` SSDs and NICs. DISKS are the SSDs as
+/// the kernel has them.
+pub fn environment(sets: usize) -> Result<(), Failure> {
+    let missing = |what: &str| Failure::new(Exit::NotFound, format!("the guest has too few: {what}"));
+    let Identity { vendor, device, .. } = Identity::ACCELERATOR;
+    let card = dcs_vfio::functions(Some(vendor), Some(device), None).pop().ok_or(missing("dcs card"))?;
+    let ssds = ssds(sets).ok_or(missing("NVMe SSDs with two controllers each"))?;
+    let nics = dcs_vfio::functions(Some(IGB.0), Some(IGB.1), None);
+    // The kernel's own come first.
+    let nics =
+        nics.len().checked_sub(sets).map(|first| &nics[first..]).ok_or(missing("NICs for the card"))?;
+    let list = |items: Vec<String>, between: &str| items.join(between);
+    let drives = ssds.iter().map(|ssd| format!("{}=/dev/{}", ssd.controller, ssd.disk)).collect();
+    let wires = nics.iter().enumerate().map(|(set, nic)| {
+        let (own, gateway) = (address(set, CARD), gateway(set));
+        format!("{nic}={own}/24,{gateway}")
+    });
+    println!("export DCS_CARD={card}");
+    println!("export DCS_CARD_DISKS={}", list(drives, ","));
+    println!("export DCS_CARD_NIC='{}'", list(wires.collect(), ";"));
+    println!("DISKS='{}'", list(ssds.iter().map(|ssd| format!("/dev/{}", ssd.disk)).collect(), " "));
+    Ok(())
+}
+
+/// An SSD: its disk as the kernel has it, and the controller that is the card's, its last one.
+struct Ssd {
+    disk: String,
+    controller: String,
+}
+
+/// The SSDs in the order of their serial numbers; waits until the kernel has found so many. [Linux: drivers/nvme/host/sysfs.c]
+fn ssds(count: usize) -> Option<Vec<Ssd>> {
+    let end = Instant::now() + PROBING;
+    loop {
+        let found: Option<Vec<Ssd>> = (0..count).map(|set| ssd(&format!("dcs{set}"))).collect();
+        if found.is_some() || Instant::now() > end {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn ssd(serial: &str) -> Option<Ssd> {
+    let is_it = |path: PathBuf| fs::read_to_string(path).is_ok_and(|text| text.trim() == serial);
+    let mut disks: Vec<String> = fs::read_dir("/sys/block")
+        .ok()?
+        .flatten()
+        .filter(|disk| is_it(disk.path().join("device/serial")))
+        .map(|disk| disk.file_name().to_string_lossy().into_owned())
+        // A path of a disk, with its controller's number (nvme0c1n1), has no device file.
+        .filter(|name| Path::new("/dev").join(name).exists())
+        .collect();
+    disks.sort();
+    let has_it = |function: &String| {
+        let controllers = fs::read_dir(format!("/sys/bus/pci/devices/{function}/nvme"));
+        controllers.is_ok_and(|mut found| {
+            found.any(|entry| entry.is_ok_and(|entry| is_it(entry.path().join("serial"))))
+        })
+    };
+    let mut controllers: Vec<String> =
+        dcs_vfio::functions(None, None, Some(NVME)).into_iter().filter(has_it).collect();
+    // The kernel keeps the other one.
+    let controller = controllers.pop().filter(|_| !controllers.is_empty())?;
+    Some(Ssd { disk: disks.into_iter().next()?, controller })
+}
+
+/// The hidden subcommand: takes tasks from `orders` until that ends. Each has a process of its own.
+pub fn run(orders: SocketAddrV4) -> Result<(), Failure> {
+    obey(orders).map_err(|error| Failure::new(Exit::Failed, format!("the guest's side: {error}")))
+}
+
+fn obey(orders: SocketAddrV4) -> io::Result<()> {
+    let mut stream = TcpStream::connect(orders)?;
+    for line in BufReader::new(stream.try_clone()?).lines() {
+        let outcome = perform(&serde_json::from_str(&line?)?).map_err(|error| error.to_string());
+        let mut line = serde_json::to_vec(&outcome)?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+    }
+    Ok(())
+}
+
+fn perform(task: &Task) -> io::Result<Outcome> {
+    const WORKER: &str = "guest-worker";
+    let start = if task.traced { Helper::start_traced } else { Helper::start };
+    let mut worker = start(WORKER, task)?;
+    let outcome: Result<Outcome, String> = worker.hear()?;
+    let mut outcome = outcome.map_err(io::Error::other)?;
+    outcome.system_calls = worker.system_calls().transpose().map_err(io::Error::other)?;
+    Ok(outcome)
+}

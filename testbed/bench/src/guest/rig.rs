@@ -1,0 +1,283 @@
+//! A running server: takes tasks, and has everything checked that comes of them.
+
+use super::client::{self, Client, Expected, Processor, Received, Verdict};
+use super::machine::{Contents, Parts, SEED, Wanted, failure, seed};
+use super::task::{Outcome, Stream, Task};
+use crate::args::KernelNic;
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::report::Report;
+use dcs_vm::Guest;
+use serde_json::json;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long the guest may take to be up, and one task.
+const BOOT: Duration = Duration::from_secs(120);
+const TASK: Duration = Duration::from_secs(600);
+/// The guest switches itself off.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// The guest, and the connection over which it takes orders.
+pub struct Rig<'a> {
+    _child: interrupt::Child,
+    guest: Guest,
+    orders: TcpStream,
+    answers: Receiver<io::Result<String>>,
+    pub processor: Processor,
+    pub parts: Parts,
+    report: &'a Report,
+    start: Instant,
+    /// Every task has data of its own.
+    seed: u64,
+    problems: Vec<String>,
+}
+
+/// A task as it was done.
+pub struct Row {
+    pub task: Task,
+    pub outcome: Outcome,
+    /// Bytes that were moved and compared.
+    pub bytes: u64,
+    pub digests: u64,
+    /// CPU time of the guest's processor, as this machine counts it.
+    pub processor_ns: u64,
+    /// Time of this machine, from the first to the last byte that the client got.
+    pub wall_ns: u64,
+    /// Bytes of each set, while all connections were at it.
+    pub by_set: Vec<u64>,
+    /// System calls of a byte, from a pass of their own.
+    pub system_calls: Option<f64>,
+}
+
+impl Row {
+    pub fn gib(&self) -> f64 {
+        self.bytes as f64 / (1u64 << 30) as f64
+    }
+
+    /// CPU seconds of the guest's processor for each GiB.
+    pub fn cpu(&self) -> f64 {
+        self.processor_ns as f64 / 1e9 / self.gib()
+    }
+
+    /// The time of the guest's processor of all time.
+    pub fn cpu_share(&self) -> f64 {
+        self.processor_ns as f64 / self.wall_ns as f64
+    }
+
+    /// MiB a second, by this machine's clock.
+    pub fn mib_per_s(&self) -> f64 {
+        self.bytes as f64 / (1u64 << 20) as f64 / (self.wall_ns as f64 / 1e9)
+    }
+}
+
+impl Rig<'_> {
+    /// Boots one with so many sets of an SSD and NICs.
+    pub fn boot<'a>(
+        contents: &Contents,
+        sets: usize,
+        nic: KernelNic,
+        report: &'a Report,
+    ) -> Result<Rig<'a>, Failure> {
+        let start = Instant::now();
+        let listener =
+            TcpListener::bind("127.0.0.1:0").map_err(|error| Failure::io("orders for the guest", &error))?;
+        let port = listener.local_addr().map_or(0, |address| address.port());
+        let script = format!("dcs-bench guest-orders {}:{port}\n", super::orders::gateway(0));
+        let parts =
+            Parts::new(&Wanted { contents, sets, nic, dcs: None, script: &script, limit: LIMIT }, report)?;
+        let step = report.step("the guest boots".into());
+        let guest = parts.machine.start(&parts.tools, parts.initramfs(), parts.folder.path());
+        let mut guest = guest.map_err(failure)?;
+        let child = interrupt::child(guest.id());
+        let orders = accept(&mut guest, &listener)?;
+        drop(step);
+        let (sender, answers) = channel();
+        let lines = orders.try_clone().map_err(|error| Failure::io("orders for the guest", &error))?;
+        std::thread::spawn(move || {
+            for line in BufReader::new(lines).lines() {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let processor = Processor::find(guest.id()).map_err(|error| Failure::io("QEMU", &error))?;
+        let (seed, problems) = (SEED, Vec::new());
+        Ok(Rig { _child: child, guest, orders, answers, processor, parts, report, start, seed, problems })
+    }
+
+    /// QEMU's process.
+    pub fn qemu(&self) -> u32 {
+        self.guest.id()
+    }
+
+    /// Since it was begun to boot.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Does a task, and checks it.
+    pub fn run(&mut self, task: Task) -> Result<Row, Failure> {
+        let failed = |error| Failure::io("the client", &error);
+        self.seed += 1;
+        let of_set = |set| Expected::new(&task, self.seed, seed(set)).map(Arc::new);
+        let expected = (0..task.sets()).map(of_set).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+        let (mut clients, mut streams) = (Vec::new(), Vec::new());
+        for Stream { set, .. } in &task.streams {
+            let client = Client::start(&expected[*set], &self.processor).map_err(failed)?;
+            streams.push(Stream {
+                client: SocketAddrV4::new(super::orders::gateway(*set), client.port),
+                set: *set,
+            });
+            clients.push((Arc::clone(&expected[*set]), client));
+        }
+        let task = Task { streams, ..task };
+        let step = self.report.step(format!("{} by the {}", task.job(), task.who.name()));
+        let outcome = self.perform(&task)?;
+        let received = clients.into_iter().map(|(expected, client)| Ok((expected, client.end()?)));
+        let received = received.collect::<io::Result<Vec<_>>>().map_err(failed)?;
+        drop(step);
+        let verdict = client::check(&task, &received, &outcome);
+        let (bytes, digests) = (verdict.bytes, verdict.digests);
+        self.judge(&task, verdict);
+        let received: Vec<Received> = received.into_iter().map(|(_, received)| received).collect();
+        let (processor_ns, wall_ns) = (processor(&received), wall(&received));
+        let by_set = by_set(&task, &received);
+        Ok(Row { task, outcome, bytes, digests, processor_ns, wall_ns, by_set, system_calls: None })
+    }
+
+    /// Does a task, and the first `sample` transfers of it once more with the system calls counted: a traced process is slow.
+    pub fn run_and_trace(&mut self, task: Task, sample: usize) -> Result<Row, Failure> {
+        let mut sampled = Task { traced: true, ..task.clone() };
+        sampled.items.truncate(sample);
+        sampled.items.iter_mut().for_each(|item| item.at_ns = 0);
+        let row = self.run(task)?;
+        let counted = self.run(sampled)?;
+        let calls = counted.outcome.system_calls;
+        let calls =
+            calls.ok_or_else(|| Failure::new(Exit::Failed, "the guest did not count the system calls"))?;
+        Ok(Row { system_calls: Some(calls as f64 / counted.bytes as f64), ..row })
+    }
+
+    /// Has the guest do a task.
+    fn perform(&mut self, task: &Task) -> Result<Outcome, Failure> {
+        let failed = |error: io::Error| Failure::io("orders for the guest", &error);
+        let mut order = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
+        order.push(b'\n');
+        self.orders.write_all(&order).map_err(failed)?;
+        let end = Instant::now() + TASK;
+        loop {
+            match self.answers.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => {
+                    let outcome: Result<Outcome, String> =
+                        serde_json::from_str(&line.map_err(failed)?).map_err(|error| failed(error.into()))?;
+                    return outcome.map_err(|error| {
+                        Failure::new(
+                            Exit::Failed,
+                            format!("{} by the {}: {error}", task.job(), task.who.name()),
+                        )
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => self.listen()?,
+                Err(_) => return Err(self.lost()),
+            }
+        }
+    }
+
+    /// What the console says is kept for an error; a server that is off is one.
+    fn listen(&mut self) -> Result<(), Failure> {
+        while self.guest.line(Duration::ZERO).map_err(failure)?.is_some() {}
+        Ok(())
+    }
+
+    fn lost(&mut self) -> Failure {
+        let waited = self.guest.wait_for("guest: the end", Duration::from_secs(2));
+        match waited {
+            Err(error) => failure(error),
+            Ok(_) => Failure::new(Exit::Failed, "the guest has ended before its time")
+                .advise("DCS_VM_CONSOLE=1 shows its console"),
+        }
+    }
+
+    fn judge(&mut self, task: &Task, verdict: Verdict) {
+        let (job, who) = (task.job(), task.who.name());
+        let ok = verdict.errors.is_empty();
+        self.report.object(&json!({
+            "event": "check", "job": job, "by": who, "traced": task.traced, "ok": ok, "bytes": verdict.bytes,
+            "digests": verdict.digests, "errors": verdict.errors,
+        }));
+        if !ok {
+            self.report.text(format_args!("WRONG  {job} by the {who}: {}", verdict.errors.join("; ")));
+        }
+        self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job} by the {who}: {error}")));
+    }
+
+    /// What was wrong, in all tasks.
+    pub fn problems(self) -> Vec<String> {
+        self.problems
+    }
+}
+
+/// CPU time of the guest's processor, from the first connection to the end of the last stream.
+fn processor(received: &[Received]) -> u64 {
+    let first = received.iter().map(|one| one.processor_ns[0]).min();
+    let last = received.iter().map(|one| one.processor_ns[1]).max();
+    last.unwrap_or(0).saturating_sub(first.unwrap_or(0))
+}
+
+fn wall(received: &[Received]) -> u64 {
+    let times = || received.iter().filter_map(Received::time);
+    let (first, last) = (times().map(|time| time[0]).min(), times().map(|time| time[1]).max());
+    first.zip(last).map_or(0, |(first, last)| last.duration_since(first).as_nanos() as u64)
+}
+
+/// Bytes of each set from when the last stream had begun until the first was over.
+fn by_set(task: &Task, received: &[Received]) -> Vec<u64> {
+    let times = || received.iter().filter_map(Received::time);
+    let window = times().map(|time| time[0]).max().zip(times().map(|time| time[1]).min());
+    let mut sets = vec![0; task.sets()];
+    for (Stream { set, .. }, one) in task.streams.iter().zip(received) {
+        if let Some((from, to)) = window {
+            sets[*set] += one.until(to).saturating_sub(one.until(from));
+        }
+    }
+    sets
+}
+
+/// Ends with what was wrong, if anything was.
+pub fn conclude(problems: &[String], seconds: f64, report: &Report) -> Result<(), Failure> {
+    let ok = problems.is_empty();
+    report.object(&json!({ "event": "done", "ok": ok, "problems": problems, "seconds": seconds }));
+    if ok {
+        return Ok(());
+    }
+    let shown = problems.iter().take(5).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let line = format!("{} problems: {shown}", problems.len());
+    Err(Failure::new(Exit::Failed, line).advise("this is a defect: please report it"))
+}
+
+/// Waits for the guest's connection.
+fn accept(guest: &mut Guest, listener: &TcpListener) -> Result<TcpStream, Failure> {
+    let failed = |error| Failure::io("orders for the guest", &error);
+    listener.set_nonblocking(true).map_err(failed)?;
+    let end = Instant::now() + BOOT;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).map_err(failed)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
+            Err(_) if Instant::now() < end => {
+                guest.line(Duration::from_millis(20)).map_err(failure)?;
+            }
+            Err(_) => {
+                return Err(Failure::new(Exit::Timeout, "the guest was not up within two minutes")
+                    .advise("DCS_VM_CONSOLE=1 shows its console"));
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The loops that everybody writes, as a good engineer writes them: a thread for each stream, its buffer and its
+//! contexts kept from object to object, blocking calls.
+
+use super::{Object, Prepared};
+use crate::host::contender::Contender;
+use crate::host::job::Direction;
+use crate::host::library::{Chain, libraries};
+use crate::host::protocol::StreamAccount;
+use crate::host::server::Work;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+/// What O_DIRECT needs at most.
+const ALIGNMENT: usize = 4096;
+const SMALL_BUFFER: usize = 64 << 10;
+const LARGE_BUFFER: usize = 1 << 20;
+
+/// Memory on an aligned address.
+struct Buffer {
+    memory: Vec<u8>,
+    at: usize,
+    length: usize,
+}
+
+impl Buffer {
+    fn new(length: usize) -> Buffer {
+        let memory = vec![0; length + ALIGNMENT];
+        let at = memory.as_ptr().align_offset(ALIGNMENT);
+        Buffer { memory, at, length }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.at..self.at + self.length]
+    }
+}
+
+/// What a thread has.
+struct Loop<'a> {
+    work: &'a Work<'a>,
+    socket: &'a TcpStream,
+    chain: Chain,
+    buffer: Buffer,
+    direct: bool,
+}
+
+/// Bytes in and out of one object.
+type Moved = (u64, u64);
+
+pub fn run(prepared: &Prepared, work: &Work<'_>) -> io::Result<Vec<StreamAccount>> {
+    std::thread::scope(|scope| {
+        let streams = work.sockets.iter().zip(&prepared.files);
+        let threads: Vec<_> = streams
+            .map(|(socket, objects)| scope.spawn(move || stream(prepared, work, socket, objects)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| io::Error::other("panic"))?).collect()
+    })
+}
+
+fn stream(
+    prepared: &Prepared,
+    work: &Work<'_>,
+    socket: &TcpStream,
+    objects: &[Object],
+) -> io::Result<StreamAccount> {
+    let contender = work.serve.contender;
+    let length = match contender {
+        Contender::LoopLarge | Contender::LoopDirect => LARGE_BUFFER,
+        _ => SMALL_BUFFER,
+    };
+    let chain = libraries().chain(&prepared.ops)?;
+    let direct = contender == Contender::LoopDirect;
+    let mut mine = Loop { work, socket, chain, buffer: Buffer::new(length), direct };
+    let (mut account, mut latencies) = (StreamAccount::default(), work.control.latencies());
+    let sends = work.serve.job.direction == Direction::Send;
+    for object in objects.iter().cycle() {
+        let begun = Instant::now();
+        let moved = match (contender, sends) {
+            (Contender::Sendfile, _) => Some(mine.sendfile(object)?),
+            (_, true) => Some(mine.send(object)?),
+            (_, false) => mine.receive(object)?,
+        };
+        let Some((bytes_in, bytes_out)) = moved else { break };
+        latencies.done(begun);
+        match contender {
+            Contender::Sendfile => account.add(bytes_in, bytes_out, &[], None),
+            _ => account.add(bytes_in, bytes_out, &mine.chain.digests()?, object.expected(work)),
+        }
+        if work.round.once || (sends && work.control.is_stopped()) {
+            break;
+        }
+    }
+    finish(socket, sends)?;
+    Ok(account)
+}
+
+/// Says that nothing follows, and waits until the other end has read everything: it closes then.
+pub fn finish(mut socket: &TcpStream, sent: bool) -> io::Result<()> {
+    if sent {
+        socket.shutdown(Shutdown::Write)?;
+        if socket.read(&mut [0])? > 0 {
+            return Err(io::Error::other("the client was not to say anything"));
+        }
+    }
+    Ok(())
+}
+
+impl Loop<'_> {
+    fn send(&mut self, object: &Object) -> io::Result<Moved> {
+        let file = object.opened(self.work.serve)?;
+        let (length, mut at, mut sent) = (self.work.round.length, 0, 0);
+        self.chain.begin()?;
+        while at < length {
+            let left = usize::try_from(length - at).unwrap_or(usize::MAX);
+            let buffer = self.buffer.bytes();
+            // O_DIRECT reads whole blocks; what is beyond the end is not there.
+            let room = buffer.len().min(if self.direct { left.next_multiple_of(ALIGNMENT) } else { left });
+            let read = file.read_at(&mut buffer[..room], at)?.min(left);
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            at += read as u64;
+            let mut socket = self.socket;
+            self.chain.pass(&mut buffer[..read], at == length, &mut |bytes| {
+                sent += bytes.len() as u64;
+                socket.write_all(bytes)
+            })?;
+        }
+        self.drop_cache(&file)?;
+        Ok((at, sent))
+    }
+
+    /// Nothing where the other end has no more objects.
+    fn receive(&mut self, object: &Object) -> io::Result<Option<Moved>> {
+        let file = object.opened(self.work.serve)?;
+        let (length, mut at, mut written) = (self.work.round.length, 0, 0);
+        self.chain.begin()?;
+        while at < length {
+            let left = usize::try_from(length - at).unwrap_or(usize::MAX);
+            let buffer = self.buffer.bytes();
+            let room = buffer.len().min(left);
+            let mut socket = self.socket;
+            let mut read = socket.read(&mut buffer[..room])?;
+            if read == 0 {
+                return if at == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+            if self.direct {
+                // Whole blocks are written, and few large ones are better than many.
+                socket.read_exact(&mut buffer[read..room])?;
+                read = room;
+            }
+            at += read as u64;
+            let (direct, last) = (self.direct, at == length);
+            let mut out = |bytes: &[u8]| {
+                file.write_all_at(bytes, written)?;
+                written += bytes.len() as u64;
+                Ok(())
+            };
+            match direct && !read.is_multiple_of(ALIGNMENT) {
+                false => self.chain.pass(&mut buffer[..read], last, &mut out)?,
+                true => {
+                    self.chain.pass(&mut buffer[..read], last, &mut |_| Ok(()))?;
+                    let whole = read.next_multiple_of(ALIGNMENT);
+                    file.write_all_at(&buffer[..whole], written)?;
+                    written += read as u64;
+                    file.set_len(length)?;
+                }
+            }
+        }
+        self.drop_cache(&file)?;
+        Ok(Some((at, written)))
+    }
+
+    fn sendfile(&mut self, object: &Object) -> io::Result<Moved> {
+        let file = object.opened(self.work.serve)?;
+        let length = self.work.round.length;
+        let mut at = 0i64;
+        while (at as u64) < length {
+            let left = usize::try_from(length - at as u64).unwrap_or(usize::MAX);
+            if nix::sys::sendfile::sendfile(self.socket, &*file, Some(&mut at), left)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        self.drop_cache(&file)?;
+        Ok((length, length))
+    }
+
+    /// Where data are to be cold and it went through the page cache.
+    fn drop_cache(&self, file: &File) -> io::Result<()> {
+        if self.work.serve.cold && !self.direct {
+            posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What is to be run: jobs, streams, sizes, hogs, contenders.
+
+use super::contender::Contender;
+use super::job::{JOBS, Job};
+use crate::args;
+use crate::failure::Failure;
+
+/// Bytes of an object where none are given.
+const SIZE: u64 = 4 << 20;
+const SIZE_MAX: u64 = 1 << 30;
+const STREAMS: [usize; 4] = [1, 4, 16, 64];
+/// Streams at which the default set tries everything.
+const USUAL: usize = 16;
+
+/// Scenarios in their order.
+pub struct Plan {
+    pub steps: Vec<Step>,
+}
+
+/// One scenario.
+#[derive(Debug)]
+pub struct Step {
+    pub job: Job,
+    pub streams: usize,
+    pub size: u64,
+    pub hogs: usize,
+    pub contenders: Vec<Contender>,
+}
+
+impl Plan {
+    pub fn new(options: &args::Host, jobs: &[String]) -> Result<Plan, Failure> {
+        let picked: Vec<Contender> =
+            options.contenders.iter().map(|name| Contender::parse(name)).collect::<Result<_, _>>()?;
+        let mut plan = Plan { steps: Vec::new() };
+        if jobs.is_empty() && options.size.is_empty() {
+            plan.add_default_set(options, &picked)?;
+        } else {
+            let names: Vec<&str> = match jobs {
+                [] => JOBS.iter().map(|(name, _)| *name).collect(),
+                jobs => jobs.iter().map(String::as_str).collect(),
+            };
+            let sizes = if options.size.is_empty() { &[SIZE][..] } else { &options.size };
+            for size in sizes {
+                for name in &names {
+                    plan.add(options, &picked, name, &STREAMS, *size)?;
+                }
+            }
+        }
+        match plan.steps.iter().map(|step| step.size).find(|size| !(1..=SIZE_MAX).contains(size)) {
+            Some(0) => Err(Failure::usage("--size 0: there is nothing to move").advise("say 4k, 64k or 4M")),
+            Some(_) => {
+                Err(Failure::usage("--size: the data are kept in memory as well").advise("say 1G or less"))
+            }
+            None => Ok(plan),
+        }
+    }
+
+    /// What there is time for in a few minutes: the main job at all numbers of streams, the others at one.
+    fn add_default_set(&mut self, options: &args::Host, picked: &[Contender]) -> Result<(), Failure> {
+        let (main, others) = (JOBS[0].0, &JOBS[1..]);
+        let pair = [Contender::Loop, Contender::Engine];
+        let few = if picked.is_empty() { &pair[..] } else { picked };
+        for streams in STREAMS {
+            let contenders = if streams == USUAL { picked } else { few };
+            self.add(options, contenders, main, &[streams], SIZE)?;
+        }
+        for (name, _) in others {
+            let is_plain = name.starts_with("file>") && *name != "file>socket";
+            self.add(options, if is_plain { few } else { picked }, name, &[USUAL], SIZE)?;
+        }
+        self.add(options, few, main, &[1, 64], 4 << 10)
+    }
+
+    fn add(
+        &mut self,
+        options: &args::Host,
+        picked: &[Contender],
+        name: &str,
+        streams: &[usize],
+        size: u64,
+    ) -> Result<(), Failure> {
+        let job = Job::parse(name)?;
+        let contenders = match picked {
+            [] => Contender::usual(&job, options.cold, super::data::is_small(size)),
+            picked => picked.iter().copied().filter(|contender| contender.can(&job)).collect(),
+        };
+        if contenders.is_empty() {
+            let names: Vec<_> = picked.iter().map(|contender| contender.name()).collect();
+            return Err(Failure::usage(format!("{} cannot do {name}", names.join(", ")))
+                .advise("leave --contenders out, or see dcs bench --list"));
+        }
+        let streams = if options.streams.is_empty() { streams } else { &options.streams };
+        let hogs = if options.hogs.is_empty() { &[0][..] } else { &options.hogs };
+        for streams in streams {
+            for hogs in hogs {
+                let (job, contenders) = (job.clone(), contenders.clone());
+                let step = Step { job, streams: *streams, size, hogs: *hogs, contenders };
+                let is_new = |known: &Step| {
+                    (&known.job, known.streams, known.size, known.hogs) != (&step.job, *streams, size, *hogs)
+                };
+                if self.steps.iter().all(is_new) {
+                    self.steps.push(step);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In the order of the steps, each once.
+    pub fn sizes(&self) -> Vec<u64> {
+        let mut sizes = Vec::new();
+        for step in &self.steps {
+            if !sizes.contains(&step.size) {
+                sizes.push(step.size);
+            }
+        }
+        sizes
+    }
+
+    pub fn most_streams(&self, size: u64) -> usize {
+        self.steps.iter().filter(|step| step.size == size).map(|step| step.streams).max().unwrap_or(1)
+    }
+}

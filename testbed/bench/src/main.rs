@@ -1,0 +1,80 @@
+//! `dcs-bench`: the demo, the benchmarks and the virtual server. `dcs demo`, `dcs bench` and `dcs vm` start it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `args` | the command line and its help |
+//! | `demo` | `dcs demo` |
+//! | `host` | `dcs bench host`: jobs of the engine on this machine |
+//! | `s3` | `dcs bench s3`: object servers |
+//! | `sim` | `dcs bench sim`: servers in virtual time |
+//! | `guest` | `dcs vm` and `dcs bench guest`: a server in QEMU |
+//! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
+//! | `plot` | plots of all of them |
+//! | `workload` | helper processes, their connections, their clocks |
+//! | `command` | the `dcs` beside this program |
+#![deny(unsafe_code)]
+
+mod apps;
+mod args;
+mod command;
+mod demo;
+#[cfg(test)]
+mod documents;
+mod gpu;
+mod guest;
+mod host;
+mod plot;
+mod s3;
+mod sim;
+mod workload;
+
+use args::{Arguments, BenchCommand, Command, VmCommand};
+use clap::{CommandFactory, Parser};
+use dcs_console::refusal::refuse;
+use dcs_console::{failure, interrupt, operate, report, units};
+use failure::Failure;
+use report::Report;
+
+fn main() -> std::process::ExitCode {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
+    let report = arguments.report();
+    match run(&arguments.command, &report).and_then(|()| report.check_told()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(failure) => {
+            report.failure(&failure);
+            std::process::ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn run(command: &Command, report: &Report) -> Result<(), Failure> {
+    match command {
+        Command::Demo(options) => demo::run(options, report),
+        Command::Bench(bench) => match &bench.command {
+            None => host::run(&bench.host, report),
+            Some(BenchCommand::Host(options)) => host::run(options, report),
+            Some(BenchCommand::S3(options)) => s3::run(options, report),
+            Some(BenchCommand::Sim(options)) => sim::run(options, report),
+            Some(BenchCommand::Guest(options)) => guest::experiments::run(options, report),
+            Some(BenchCommand::Apps(options)) => apps::run(options, report),
+            Some(BenchCommand::Gpu(options)) => gpu::run(options, report),
+        },
+        Command::Vm(vm) => match &vm.command {
+            VmCommand::Demo(options) => guest::demo::run(options, report),
+            VmCommand::Shell(options) => guest::shell::run(options, report),
+        },
+        Command::DemoWorker => demo::worker::run(),
+        Command::GuestCard { socket } => guest::card::run(socket),
+        Command::GuestEnvironment { sets } => guest::orders::environment(*sets),
+        Command::GuestOrders { from } => guest::orders::run(*from),
+        Command::GuestWorker => guest::worker::run(),
+        Command::BenchControl { contender, transfers } => host::control::child(contender, *transfers),
+        Command::BenchServer => host::server::run(),
+        Command::BenchClient => host::client::run(),
+        Command::BenchHog { cores } => {
+            host::measure::hog(cores).map_err(|error| Failure::io("bench hog", &error))
+        }
+        Command::BenchLoad => s3::load::run(),
+        Command::BenchBecome { cores, command } => s3::process::become_program(cores, command),
+    }
+}

@@ -1,0 +1,121 @@
+//! Figures of runs: medians, and ratios to versitygw, or else nginx, within each repetition.
+
+use super::contender::Contender;
+use super::load;
+use super::measure::Scenario;
+use super::protocol::Measured;
+use crate::host::figures::{Ratio, median};
+use serde::Serialize;
+use serde_json::json;
+
+const GIB: f64 = (1u64 << 30) as f64;
+/// What the others are compared with: the first that is there.
+const BASES: [Contender; 2] = [Contender::Versitygw, Contender::Nginx];
+
+/// The figures of one contender in one scenario: medians of its runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub event: &'static str,
+    pub job: &'static str,
+    pub contender: &'static str,
+    pub version: String,
+    pub clients: usize,
+    pub size: u64,
+    pub cold: bool,
+    /// What is on the disk when a PUT is answered.
+    pub durability: &'static str,
+    pub signing: &'static str,
+    pub gib_per_s: f64,
+    /// Of the server, its children, and of kernel threads.
+    pub cpu_s_per_gib: f64,
+    pub kernel_cpu_s_per_gib: f64,
+    pub client_cpu_s_per_gib: f64,
+    /// Of the bytes that were moved: a part of a request counts as that part.
+    pub requests_per_s: f64,
+    pub requests_per_cpu_s: f64,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub cpu_ratio: Option<Ratio>,
+    pub throughput_ratio: Option<Ratio>,
+    /// What the ratios are to.
+    pub base: Option<&'static str>,
+    pub runs: usize,
+    pub server_cores: Vec<usize>,
+    pub client: serde_json::Value,
+}
+
+/// All runs of one contender in one scenario, in the order of the repetitions.
+pub struct Runs {
+    pub contender: Contender,
+    pub runs: Vec<Measured>,
+}
+
+/// Of one run.
+fn gib(run: &Measured) -> f64 {
+    run.marks.bytes as f64 / GIB
+}
+
+fn gib_per_s(run: &Measured) -> f64 {
+    gib(run) / run.marks.wall_s
+}
+
+fn cpu_s_per_gib(run: &Measured) -> f64 {
+    (run.marks.server_cpu_s + run.marks.kernel_cpu_s) / gib(run)
+}
+
+fn signing(runs: &Runs) -> &'static str {
+    match (runs.contender.is_s3(), runs.runs.iter().all(|run| run.checks_signatures)) {
+        (false, _) => "unsigned",
+        (true, true) => "presigned",
+        (true, false) => "presigned, and not checked by the server",
+    }
+}
+
+fn percentile(runs: &[Measured], share: f64) -> Option<f64> {
+    let of = |run: &Measured| {
+        let last = run.latency_ms.len().checked_sub(1)?;
+        run.latency_ms.get((last as f64 * share).round() as usize).map(|ms| f64::from(*ms))
+    };
+    Some(median(runs.iter().filter_map(of))).filter(|ms| ms.is_finite())
+}
+
+pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
+    let of = |contender| all.iter().find(|runs: &&Runs| runs.contender == contender);
+    let base = BASES.into_iter().find_map(of);
+    let base_name = base.map(|runs| runs.contender.name());
+    let base = base.map(|runs| &runs.runs);
+    let row = |runs: &Runs| {
+        let of = |value: fn(&Measured) -> f64| median(runs.runs.iter().map(value));
+        let against = |value: fn(&Measured) -> f64| {
+            let pairs = runs.runs.iter().zip(base?);
+            Some(Ratio::of(pairs.map(|(one, other)| value(one) / value(other)).collect()))
+        };
+        let per_gib = GIB / scenario.objects.size as f64;
+        Row {
+            event: "measurement",
+            job: scenario.job.name(),
+            contender: runs.contender.name(),
+            version: scenario.programs.version(runs.contender).to_string(),
+            clients: scenario.clients,
+            size: scenario.objects.size,
+            cold: scenario.cold,
+            durability: runs.contender.known().durability,
+            signing: signing(runs),
+            gib_per_s: of(gib_per_s),
+            cpu_s_per_gib: of(cpu_s_per_gib),
+            kernel_cpu_s_per_gib: of(|run| run.marks.kernel_cpu_s / gib(run)),
+            client_cpu_s_per_gib: of(|run| run.marks.client_cpu_s / gib(run)),
+            requests_per_s: of(gib_per_s) * per_gib,
+            requests_per_cpu_s: per_gib / of(cpu_s_per_gib),
+            p50_ms: percentile(&runs.runs, 0.5),
+            p99_ms: percentile(&runs.runs, 0.99),
+            cpu_ratio: against(cpu_s_per_gib),
+            throughput_ratio: against(gib_per_s),
+            base: base_name,
+            runs: runs.runs.len(),
+            server_cores: scenario.server_cores.clone(),
+            client: json!({ "cores": scenario.client_cores, "mode": load::MODE }),
+        }
+    };
+    all.iter().map(row).collect()
+}

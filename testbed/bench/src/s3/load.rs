@@ -1,0 +1,202 @@
+//! The hidden subcommand that plays the clients, and measures. As the other benchmarks' client it never sleeps on a
+//! socket: a thread for each of its cores goes round over its connections, and pauses where there is nothing to do.
+
+use super::connection::{Buffers, Connection};
+use super::process::{Account, limit_files};
+use super::protocol::{Load, Measured, Pace};
+use crate::failure::{Exit, Failure};
+use crate::host::clocks::KernelThreads;
+use crate::host::protocol::Marks;
+use crate::host::server::stay_on;
+use crate::workload::wire::{cpu_time, say};
+use std::io::{self, BufRead};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How it waits, for those who read the results.
+pub const MODE: &str = "never sleeps on a socket; pauses 50 us when there is nothing to do";
+const PAUSE: Duration = Duration::from_micros(50);
+/// At a slow pace there is time.
+const SLOW_PAUSE: Duration = Duration::from_millis(1);
+/// Between two looks of whoever measures.
+const LOOK: Duration = Duration::from_millis(2);
+/// A server that moves nothing for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What a run is prolonged for: so many requests of each client, but no longer than so many times its seconds.
+const REQUESTS_EACH: u64 = 2;
+const LONGEST: f64 = 10.0;
+
+/// One run, shared by its threads.
+struct Shared<'a> {
+    load: &'a Load,
+    /// Requests may begin.
+    running: AtomicBool,
+    /// No more requests begin.
+    stop: AtomicBool,
+    /// Between the marks.
+    counting: AtomicBool,
+    bytes: AtomicU64,
+    /// Since the first mark.
+    begun: AtomicU64,
+    done: AtomicU64,
+    latency_ms: Mutex<Vec<f32>>,
+}
+
+pub fn run() -> Result<(), Failure> {
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    obey().map_err(|error| Failure::new(Exit::Failed, format!("bench load: {error}")))
+}
+
+/// An error that a server made is an answer.
+fn obey() -> io::Result<()> {
+    // A pause is to be as long as it says.
+    nix::sys::prctl::set_timerslack(1)?;
+    limit_files()?;
+    for line in io::stdin().lock().lines() {
+        let load: Load = serde_json::from_str(&line?)?;
+        stay_on(&load.cores)?;
+        say(&measure(&load).map_err(|error| error.to_string()))?;
+    }
+    Ok(())
+}
+
+pub fn measure(load: &Load) -> io::Result<Measured> {
+    let shared = Shared {
+        load,
+        running: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+        counting: AtomicBool::new(false),
+        bytes: AtomicU64::new(0),
+        begun: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+        latency_ms: Mutex::new(Vec::new()),
+    };
+    let mut shares: Vec<Vec<Connection<'_>>> = load.cores.iter().map(|_| Vec::new()).collect();
+    let threads = shares.len().max(1);
+    for number in 0..load.clients {
+        shares[number % threads].push(Connection::new(load, number)?);
+    }
+    let (marks, requests) = std::thread::scope(|scope| {
+        let work = |share| scope.spawn(|| shared.serve(share));
+        let threads: Vec<_> = shares.into_iter().map(work).collect();
+        let marks = shared.marks();
+        shared.stop.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().map_err(|_| io::Error::other("panic"))??;
+        }
+        marks
+    })?;
+    let mut latency_ms = shared.latency_ms.into_inner().unwrap_or_else(|error| error.into_inner());
+    latency_ms.sort_by(f32::total_cmp);
+    Ok(Measured { marks, requests, latency_ms, checks_signatures: false })
+}
+
+impl Shared<'_> {
+    fn marks(&self) -> io::Result<(Marks, u64)> {
+        let kernel = KernelThreads::find();
+        if self.load.warm_s > 0.0 {
+            self.running.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_secs_f64(self.load.warm_s));
+        }
+        let kernel_first = kernel.cpu_s();
+        let (first, client_first) = (Account::of(self.load.server_pid)?, cpu_time()?);
+        let (begun, bytes, done) = (Instant::now(), self.bytes(), self.done());
+        self.counting.store(true, Ordering::Relaxed);
+        self.running.store(true, Ordering::Relaxed);
+        while !self.is_over(begun.elapsed().as_secs_f64(), self.done() - done) {
+            std::thread::sleep(LOOK);
+        }
+        self.counting.store(false, Ordering::Relaxed);
+        let (wall_s, bytes, done) = (begun.elapsed().as_secs_f64(), self.bytes() - bytes, self.done() - done);
+        let second = Account::of(self.load.server_pid)?;
+        let client_cpu_s = (cpu_time()? - client_first).as_secs_f64();
+        let kernel_cpu_s = (kernel.cpu_s() - kernel_first).max(0.0);
+        let server_cpu_s = second.since(&first).as_secs_f64();
+        Ok((Marks { wall_s, bytes, server_cpu_s, kernel_cpu_s, client_cpu_s }, done))
+    }
+
+    fn is_over(&self, elapsed_s: f64, done: u64) -> bool {
+        let least = match self.load.limit {
+            Some(limit) => done >= limit,
+            None => elapsed_s >= self.load.measure_s && done >= REQUESTS_EACH * self.load.clients as u64,
+        };
+        let most = self.load.limit.is_none() && elapsed_s >= LONGEST * self.load.measure_s;
+        least || most || self.stop.load(Ordering::Relaxed)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    fn may_begin(&self) -> bool {
+        let counts = || self.begun.fetch_add(1, Ordering::Relaxed);
+        let is_within = |limit| !self.counting.load(Ordering::Relaxed) || counts() < limit;
+        !self.stop.load(Ordering::Relaxed) && self.load.limit.is_none_or(is_within)
+    }
+
+    fn serve(&self, mut connections: Vec<Connection<'_>>) -> io::Result<()> {
+        let result = self.go_round(&mut connections);
+        // The others need not go on, nor whoever measures.
+        if result.is_err() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn go_round(&self, connections: &mut Vec<Connection<'_>>) -> io::Result<()> {
+        let mut buffers = Buffers::new(self.load)?;
+        let mut latency_ms = Vec::new();
+        let mut last = Instant::now();
+        while !self.running.load(Ordering::Relaxed) && !self.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(PAUSE);
+        }
+        while !connections.is_empty() {
+            let (mut moved, mut busy) = (0, false);
+            let mut failed = None;
+            connections.retain_mut(|connection| {
+                if connection.is_idle() {
+                    if !self.may_begin() {
+                        return false;
+                    }
+                    connection.begin();
+                }
+                match connection.step(&mut buffers) {
+                    Ok(step) => {
+                        (moved, busy) = (moved + step.moved, busy | step.busy);
+                        self.note(step.done, &mut latency_ms);
+                    }
+                    Err(error) => failed = Some(error),
+                }
+                true
+            });
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            self.bytes.fetch_add(moved, Ordering::Relaxed);
+            if busy {
+                last = Instant::now();
+            } else {
+                if last.elapsed() > PATIENCE {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does nothing any more"));
+                }
+                std::thread::sleep(if self.load.pace == Pace::Full { PAUSE } else { SLOW_PAUSE });
+            }
+        }
+        let mut all = self.latency_ms.lock().unwrap_or_else(|error| error.into_inner());
+        all.append(&mut latency_ms);
+        Ok(())
+    }
+
+    fn note(&self, done: Option<Instant>, latency_ms: &mut Vec<f32>) {
+        let Some(begun) = done else { return };
+        self.done.fetch_add(1, Ordering::Relaxed);
+        if self.counting.load(Ordering::Relaxed) {
+            latency_ms.push(begun.elapsed().as_secs_f32() * 1e3);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `dcs bench sim`: the papers' experiments on whole servers, in virtual time.
+//!
+//! The servers are those of [`dcs_sim`]: this module chooses the size, shows tables, figures beside the papers', JSON and plots.
+
+pub mod bars;
+mod page;
+pub mod show;
+
+use crate::failure::Failure;
+use crate::report::Report;
+use bars::Chart;
+use clap::{Args, Subcommand};
+use dcs_sim::experiments::figure::Figure;
+use dcs_sim::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
+use dcs_sim::parameters::Parameters;
+use page::Page;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP, subcommand_required = true, arg_required_else_help = true)]
+pub struct Options {
+    #[command(subcommand)]
+    pub experiment: Experiment,
+    /// Draw it in the papers' form; `all` draws NAME-EXPERIMENT.svg
+    #[arg(long, value_name = "NAME.svg", global = true)]
+    pub svg: Option<PathBuf>,
+    /// Write one page with tables, plots, the papers' figures beside, every parameter with its source, and the data
+    #[arg(long, value_name = "FILE.html", global = true)]
+    pub html: Option<PathBuf>,
+    /// For the page: what `dcs vm demo --json` and `dcs bench guest all --json` printed, the designs in QEMU
+    #[arg(long, value_name = "FILE", global = true, requires = "html")]
+    pub guest: Option<PathBuf>,
+    /// A few transfers only, for a quick look: figures differ a little
+    #[arg(long, global = true)]
+    pub quick: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum Experiment {
+    /// 4 KiB from the SSD to the far end of the wire, without and with MD5, by component
+    Latency,
+    /// Bandwidth and CPU beside 0 to 24 processes that spin, and beside others that take memory bandwidth
+    Contention,
+    /// An object server: GET and PUT of many sizes with MD5, Poisson arrivals, CPU at equal throughput
+    Object,
+    /// The HDFS balancer: sender, and receiver with CRC32, CPU at equal throughput
+    Balancer,
+    /// One object of 512 MiB, encrypted and sent
+    EncryptedSendfile,
+    /// 1 to 4 sets of an SSD and a NIC
+    Scaling,
+    /// Faster devices: an SSD of 10 us, 40 and 100 Gb/s, ideal ones
+    Projection,
+    /// All of them
+    All,
+    /// Every parameter, with its source
+    Parameters,
+}
+
+const EXPERIMENTS: [Experiment; 7] = [
+    Experiment::Latency,
+    Experiment::Contention,
+    Experiment::Object,
+    Experiment::Balancer,
+    Experiment::EncryptedSendfile,
+    Experiment::Scaling,
+    Experiment::Projection,
+];
+
+const HELP: &str = "\
+Examples:
+  dcs bench sim latency                            # a table, and the papers' figures beside
+  dcs bench sim contention --svg contention.svg
+  dcs bench sim all --json | jq 'select(.event == \"figure\")'
+  dcs bench sim all --html report.html             # everything on one page
+  dcs bench sim parameters                         # what time everything takes, and who says so
+
+The servers are models in virtual time: a PCIe fabric with NVMe, NIC and GPU models, a TCP peer at the far end, a processor
+with cores and a run queue. The programs on them are real: each design moves the bytes, by the same NVMe host, NIC driver and
+TCP, and every byte and digest is checked. What a step of software costs is a parameter; all are in one file, each with
+its source, and none was chosen for what comes out. The same build gives the same figures on any machine.
+
+  host-centric             the kernel's stacks: sendfile, or read, operator and write
+  software-optimised       NVMe, NIC and TCP in user space, data by host memory, operators on a GPU or the processor
+  software-controlled P2P  the same, data from device to device where a GPU is between
+  card                     one command to the dcs card
+
+docs/experiments.md says what is modelled and what not, and what differs from the papers and why.
+
+Exit codes: 0 done; 1 a plot or page could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
+
+/// What an experiment shows.
+pub struct Shown {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub header: Vec<&'static str>,
+    pub rows: Vec<Vec<String>>,
+    pub objects: Vec<serde_json::Value>,
+    pub figures: Vec<Figure>,
+    pub chart: Chart,
+}
+
+pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
+    let parameters = Parameters::default();
+    let chosen = match options.experiment {
+        Experiment::Parameters => {
+            show::parameters(&parameters, report);
+            return Ok(());
+        }
+        Experiment::All => EXPERIMENTS.to_vec(),
+        one => vec![one],
+    };
+    let guest = page::guest(options)?;
+    let mut all = Vec::new();
+    for experiment in &chosen {
+        let step = report.step(format!("{experiment:?}"));
+        let shown = measure(*experiment, parameters, options.quick);
+        drop(step);
+        show::experiment(&shown, report);
+        if let Some(path) = &options.svg {
+            let path = if chosen.len() > 1 { named(path, shown.name) } else { path.clone() };
+            bars::draw(&shown.chart, &path, report)?;
+        }
+        all.push(shown);
+    }
+    if let Some(path) = &options.html {
+        Page { shown: &all, parameters: &parameters, guest, quick: options.quick }.write(path, report)?;
+    }
+    report.object(&json!({ "event": "done", "ok": true }));
+    Ok(())
+}
+
+/// The file of an experiment's plot, where there are several.
+pub fn named(path: &Path, experiment: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{experiment}.svg"))
+}
+
+fn measure(experiment: Experiment, parameters: Parameters, quick: bool) -> Shown {
+    let count = |whole: u64, some: u64| if quick { some } else { whole };
+    match experiment {
+        Experiment::Latency => show::latency(&latency::run(parameters)),
+        Experiment::Contention => {
+            let cpu = contention::cpu(parameters, count(64, 4));
+            show::contention(&cpu, &contention::memory(parameters, count(16, 4)))
+        }
+        Experiment::Object => show::object(&object::measure(parameters, count(1000, 100) as usize)),
+        Experiment::Balancer => show::balancer(&balancer::measure(parameters, count(30, 6))),
+        Experiment::EncryptedSendfile => {
+            let length = if quick { 16 << 20 } else { encrypted::LENGTH };
+            show::encrypted(&encrypted::measure(parameters, length))
+        }
+        Experiment::Scaling => show::scaling(&scaling::measure(parameters, count(32, 4))),
+        Experiment::Projection => show::projection(&projection::measure(parameters, count(32, 8))),
+        Experiment::All | Experiment::Parameters => unreachable!("it is none"),
+    }
+}

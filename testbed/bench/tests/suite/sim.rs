@@ -1,0 +1,127 @@
+//! `dcs bench sim`: the papers' experiments in virtual time, the fast one of them; and the report.
+
+use crate::run::Place;
+
+#[test]
+fn latency_is_told_by_component_beside_the_papers() {
+    let place = Place::new();
+    let mut lines = place.run("bench sim latency --json --svg latency.svg").ok().lines();
+    assert_eq!(lines.pop().unwrap()["ok"], true);
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    for row in of("measurement") {
+        let parts = row["parts_ns"].as_object().unwrap().values().map(|part| part.as_u64().unwrap());
+        assert_eq!(Some(parts.sum::<u64>()), row["total_ns"].as_u64(), "{row}");
+    }
+    let figures = of("figure");
+    assert!(figures.iter().any(|line| line["paper"] == 0.58 && line["reached"] == true));
+    assert!(
+        figures.iter().any(|line| line["paper"] == 0.58 && line["reached"] == false),
+        "what is not reached is said"
+    );
+    let svg = place.read("latency.svg");
+    let svg = String::from_utf8_lossy(&svg);
+    for name in ["SSD -&gt; MD5 -&gt; NIC", "kernel stacks", "card control"] {
+        assert!(svg.contains(name), "{name}");
+    }
+    // Virtual time: again, and everything is the same.
+    let again = place.run("bench sim latency --json").ok().lines();
+    assert!(lines.iter().all(|line| again.contains(line)));
+}
+
+#[test]
+fn every_parameter_has_a_source() {
+    let lines = Place::new().run("bench sim parameters --json").ok().lines();
+    let rows: Vec<_> = lines.iter().filter(|line| line["event"] == "parameter").collect();
+    assert!(
+        rows.len() > 30 && rows.iter().all(|row| row["source"].as_str().is_some_and(|text| text.len() > 20))
+    );
+}
+
+/// Fields of what `dcs vm demo --json` prints, and a name that would be markup.
+const GUEST: &str = r#"{"event":"step","name":"boot"}
+{"event":"measurement","job":"SSD -> md5 -> NIC","by":"<host>","guest_cpu_s_per_gib":21.6,"guest_cpu_ratio":null,"device_interrupts_per_gib":48896.0,"system_calls_per_gib":19968.0}
+{"event":"measurement","experiment":"guest-contention","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.5,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":1.0,"rounds":[1.0]}
+{"event":"measurement","experiment":"guest-contention","job":"SSD -> NIC","by":"card","design":"the card","spinners":24,"guest_cpu_s_per_gib":null,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.1,"kept":0.973,"rounds":[0.973]}
+{"event":"measurement","experiment":"guest-scaling","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.5,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":null,"rounds":[1.0],"sets":{"count":1,"of_one_set":1.0,"guest_cpu_share":0.05,"least":1.0,"most":1.0}}
+{"event":"measurement","experiment":"guest-scaling","job":"SSD -> NIC","by":"card","design":"the card","spinners":0,"guest_cpu_s_per_gib":1.53,"guest_cpu_ratio":null,"guest_cpu_ratio_to_software":null,"process_cpu_s_per_gib":0.9,"device_interrupts_per_gib":315.0,"system_calls_per_gib":null,"transfers":12,"bytes_verified":50331648,"digests_verified":0,"asked_mib_per_s":null,"mib_per_s_in_qemu":28.9,"kept":null,"rounds":[1.021],"sets":{"count":4,"of_one_set":1.021,"guest_cpu_share":0.05,"least":0.982,"most":1.013}}
+{"event":"measurement","job":"SSD -> md5 -> NIC","by":"card","guest_cpu_s_per_gib":1.96,"guest_cpu_ratio":0.0907,"device_interrupts_per_gib":1072.0,"system_calls_per_gib":24064.0}
+"#;
+
+#[test]
+fn the_report_is_one_page_that_a_browser_shows() {
+    let place = Place::new();
+    place.write("guest.json", GUEST.as_bytes());
+    let lines =
+        place.run("bench sim latency --quick --json --html report.html --guest guest.json").ok().lines();
+    let page = String::from_utf8(place.read("report.html")).unwrap();
+    for outside in ["src=", "<link", "url(", "<script", "@import"] {
+        assert!(!page.contains(outside), "nothing from elsewhere, and no script: {outside}");
+    }
+    let figures: Vec<_> = lines.iter().filter(|line| line["event"] == "figure").collect();
+    for dom in [Some(page), in_a_browser(&place.path("report.html"))].into_iter().flatten() {
+        assert_eq!(dom.matches("<svg").count(), 3);
+        assert_eq!(
+            dom.matches("</table>").count(),
+            9,
+            "reached, measurements, figures, the guest's demo, its measurements and figures twice, parameters"
+        );
+        // An experiment of the guest's is in the first table too.
+        assert_eq!(dom.matches("beside 24 spinning guest processes, card").count(), 2 + 1);
+        assert_eq!(dom.matches("0.973</td>").count(), 2 + 1);
+        assert_eq!(dom.matches("guest CPU seconds a GiB, all sets / one, card").count(), 2 + 1);
+        assert_eq!((dom.matches("1.021</td>").count(), dom.matches("0.982</td>").count()), (2 + 1, 2 + 1));
+        for figure in &figures {
+            assert!(dom.contains(&format!("{:.3}</td>", figure["ours"].as_f64().unwrap())), "{figure}");
+        }
+        assert!(dom.contains("not reached") && dom.contains("A quick run"), "what falls short is said");
+        assert!(
+            dom.contains("&lt;host&gt;</td>") && dom.contains("1.96</td>") && dom.contains("0.09</td>"),
+            "{dom}"
+        );
+        assert!(dom.contains("Arrakis (OSDI 2014), table 1"), "parameters have their sources");
+        // The data are what was printed.
+        let data = dom.split("<pre id=\"lines\">").nth(1).unwrap().split("</pre>").next().unwrap();
+        let data =
+            data.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        let data: Vec<serde_json::Value> =
+            data.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(figures.iter().all(|figure| data.contains(figure)));
+        assert!(data.iter().any(|line| line["by"] == "card" && line["guest_cpu_s_per_gib"] == 1.96));
+    }
+}
+
+/// What a browser makes of it, if there is one.
+fn in_a_browser(page: &std::path::Path) -> Option<String> {
+    let browsers = ["chromium", "chromium-browser", "google-chrome"];
+    let there = |name: &&str| std::process::Command::new(name).arg("--version").output().is_ok();
+    let Some(browser) = browsers.iter().find(|name| there(name)) else {
+        eprintln!("skipped: no Chromium here (Debian: apt install chromium)");
+        return None;
+    };
+    let profile = tempfile::tempdir().unwrap();
+    let out = std::process::Command::new("timeout")
+        .args(["90", browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(["--dump-dom", &format!("file://{}", page.display())])
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Some(String::from_utf8(out.stdout).unwrap())
+}
+
+#[test]
+fn what_is_no_guest_s_measurement_is_refused_before_anything_is_measured() {
+    let place = Place::new();
+    for (text, said) in [
+        ("no JSON", "expected"),
+        ("{\"event\":\"done\"}", "no measurement"),
+        ("{\"event\":\"measurement\"}", "guest_cpu_s_per_gib"),
+        ("{\"event\":\"measurement\",\"experiment\":\"guest-object\"}", "missing field"),
+    ] {
+        place.write("guest.json", text.as_bytes());
+        let run = place.run("bench sim latency --html report.html --guest guest.json");
+        run.fails(2, &[said, "dcs vm demo --json"]);
+        assert!(!place.path("report.html").exists());
+    }
+}
