@@ -35,7 +35,7 @@ fn chain_of(moving: &Moving) -> Option<String> {
 
 #[test]
 fn commands_of_readme_and_docs_are_understood() {
-    check(&own(of_documents()), unfit, 40);
+    check(&own(of_documents()), unfit, 30);
 }
 
 #[test]
