@@ -119,6 +119,9 @@ impl TransferError {
             Some(_) => {
                 "docs/server.md, Who may move a file's blocks, says which files a card can have, and when"
             }
+            None if [libc::EMFILE, libc::ENFILE].contains(&self.errno) => {
+                "close files that are not needed, or raise the limit of open files (ulimit -n)"
+            }
             None => advice(self.status),
         }
     }

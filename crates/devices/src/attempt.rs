@@ -42,8 +42,8 @@ pub(crate) enum DiskRequest {
     Write { fd: RawFd, offset: u64, start: u32, length: u32, path: u32 },
     /// Send with zero copy. `demanded`: a plain send will not do.
     SendZeroCopy { fd: RawFd, start: u32, length: u32, more: bool, demanded: bool },
-    /// fdatasync.
-    Sync { fd: RawFd },
+    /// fdatasync, where the data are to be durable; and what a close says, where the file system tells things only then.
+    Sync { fd: RawFd, data: bool, close: bool },
 }
 
 impl Attempt {

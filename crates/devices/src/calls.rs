@@ -336,10 +336,21 @@ fn disk(request: DiskRequest, buffer: Option<&mut Buffer>, endpoint: &Endpoint) 
             };
             (rustix::io::retry_on_intr(write), path)
         }
-        (DiskRequest::Sync { fd }, _) => (rustix::fs::fdatasync(borrow(fd)).map(|()| 0), 0),
+        (DiskRequest::Sync { fd, data, close }, _) => (sync(fd, (data, close), endpoint).map(|()| 0), 0),
         _ => (Err(Errno::INVAL), 0),
     };
     outcome(request, result, path | PATH_SYSCALL)
+}
+
+/// Makes data durable, then asks for what closing the file says.
+fn sync(fd: std::os::fd::RawFd, (data, close): (bool, bool), endpoint: &Endpoint) -> Result<(), Errno> {
+    if data {
+        rustix::fs::fdatasync(borrow(fd))?;
+    }
+    match &endpoint.object {
+        Object::File(file) if close => file.close_aside(),
+        _ => Ok(()),
+    }
 }
 
 /// What a disk request has come to.

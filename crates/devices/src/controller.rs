@@ -440,7 +440,11 @@ impl Controller {
             OperationKind::Flush => match &route.side(EndpointRole::Destination).endpoint.object {
                 // There is nothing behind memory.
                 Object::File(file) if file.in_memory => Attempt::Done(Outcome::Flushed),
-                Object::File(file) => Attempt::Call(DiskRequest::Sync { fd: file.fd.as_raw_fd() }),
+                Object::File(file) => Attempt::Call(DiskRequest::Sync {
+                    fd: file.fd.as_raw_fd(),
+                    data: route.durable,
+                    close: file.tells_at_close,
+                }),
                 Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
                 Object::Device(_) | Object::Flow(_) if route.acknowledged => {
                     route.look_whether_acknowledged()

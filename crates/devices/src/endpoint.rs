@@ -8,7 +8,7 @@ use crate::calls::LINGERING;
 use crate::gpu::{RegisteredFile, StorageError};
 use crate::vfio_devices::Namespace;
 use dcs_abi::descriptor::EndpointKind;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketType;
@@ -92,6 +92,8 @@ pub(crate) struct File {
     pub noappend: AtomicBool,
     /// The file is memory (tmpfs): no call waits for a disk.
     pub in_memory: bool,
+    /// Its file system may say only when the file is closed that what was written is lost: a server's, or a program's (NFS, SMB, FUSE).
+    pub tells_at_close: bool,
     /// The device that its file system is on, or that it is.
     device: u64,
     /// Its size when somebody last asked, where to ask may wait (a file system without a disk of this machine).
@@ -328,6 +330,7 @@ impl File {
             false => None,
         };
         let in_memory = !is_block_device && is_in_memory(&fd, identity.0);
+        let tells_at_close = !is_block_device && !in_memory && tells_at_close(&fd, identity.0);
         Ok(File {
             to_gpu: OnceLock::new(),
             gpu_failed: AtomicBool::new(false),
@@ -338,10 +341,24 @@ impl File {
             nowait: AtomicBool::new(true),
             noappend: AtomicBool::new(true),
             in_memory,
+            tells_at_close,
             device: identity.0,
             size_seen: (!in_memory && rustix::fs::major(identity.0) == 0).then(AtomicU64::default),
             direct: OnceLock::new(),
         })
+    }
+
+    /// What closing says of the descriptors that may have been written to. Closing a duplicate says the same as the last close.
+    pub fn close_aside(&self) -> Result<(), Errno> {
+        let direct = self.direct.get().and_then(|direct| direct.as_ref().ok()).map(|(fd, _)| fd);
+        for fd in [Some(&self.fd), self.cached.as_ref(), direct].into_iter().flatten() {
+            let duplicate = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+            // SAFETY: the number is owned, and given up here: nobody closes it again, whatever the call says.
+            if unsafe { libc::close(duplicate.into_raw_fd()) } != 0 {
+                return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+            }
+        }
+        Ok(())
     }
 
     /// The file through the page cache, for offsets and lengths of any alignment.
@@ -449,6 +466,16 @@ fn is_in_memory(fd: &OwnedFd, device: u64) -> bool {
     // What is on a disk has the disk's number.
     let without_disk = rustix::fs::major(device) == 0;
     without_disk && rustix::fs::fstatfs(fd).is_ok_and(|stat| IN_MEMORY.contains(&stat.f_type))
+}
+
+/// True where a close may say what no write has said. A file system on a disk of this machine has written to the page cache, and a close adds
+/// nothing; FUSE may be on a disk too.
+fn tells_at_close(fd: &OwnedFd, device: u64) -> bool {
+    // linux/magic.h: FUSE_SUPER_MAGIC, BTRFS_SUPER_MAGIC.
+    const FUSE: i64 = 0x6573_5546;
+    const BTRFS: i64 = 0x9123_683e;
+    let kind = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type);
+    kind == FUSE || rustix::fs::major(device) == 0 && kind != BTRFS
 }
 
 /// Opens a file again, for the same access: flags set on the caller's own open file would change it for the caller too.

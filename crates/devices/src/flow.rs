@@ -69,12 +69,12 @@ fn wants_zero_copy(flow: &Flow, length: usize, zero_copy: Mode) -> bool {
 pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
     let not_ready = Attempt::NotReady(stream.fd.as_raw_fd(), Interest::Readable);
     if stream.is_pipe && into.len() < PIPE_BUF {
-        match read_aside(stream, into) {
-            Ok(bytes) => return Attempt::moved(bytes, PATH_SYSCALL),
-            Err(Errno::AGAIN) => return not_ready,
-            // There is no other pipe to be had. Most pipes have no packets.
-            Err(_) => {}
-        }
+        return match read_aside(stream, into) {
+            Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
+            Err(Errno::AGAIN) => not_ready,
+            // Without another pipe (no descriptor is left) nothing is read: a plain read might lose the rest of a packet.
+            Err(errno) => Attempt::failed(fault::reading(errno)),
+        };
     }
     if stream.nowait.load(Ordering::Relaxed) {
         let mut slices = [IoSliceMut::new(into)];

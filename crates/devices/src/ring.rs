@@ -178,7 +178,9 @@ impl Ring {
                     .zc_flags(SEND_ZC_REPORT_USAGE)
                     .build()
             }
-            DiskRequest::Sync { fd } => opcode::Fsync::new(Fd(fd)).flags(types::FsyncFlags::DATASYNC).build(),
+            DiskRequest::Sync { fd, .. } => {
+                opcode::Fsync::new(Fd(fd)).flags(types::FsyncFlags::DATASYNC).build()
+            }
         };
         self.lent.insert(id.to_bits(), Lent { block, awaits_release: false });
         self.push(entry.user_data(id.to_bits()));

@@ -34,6 +34,8 @@ pub struct Route {
     pub(crate) acknowledged: bool,
     /// For which of them it waits, where the kernel has the connection.
     awaited: Option<Awaited>,
+    /// A flush makes the destination durable.
+    pub(crate) durable: bool,
     /// What a direct copy failed with that was the source or the destination: a write that fails after it tells it.
     pub(crate) copy_error: Option<Errno>,
     /// A direct copy moved nothing though both ends were ready: once may be chance.
@@ -107,7 +109,8 @@ impl Route {
             return Err((Stage::Destination, Fault::new(Status::PathUnavailable)));
         }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
-        let binding = Binding { direct: kernel_copy.is_some() };
+        let flush = matches!(&destination.endpoint.object, Object::File(file) if file.tells_at_close);
+        let binding = Binding { direct: kernel_copy.is_some(), flush };
         let sends_again = sends_again(spec, &source, &destination);
         let route = Route {
             prefix,
@@ -120,6 +123,7 @@ impl Route {
             source_error: None,
             acknowledged: spec.acknowledged,
             awaited: None,
+            durable: spec.durable,
             copy_error: None,
             futile: false,
         };
@@ -176,6 +180,7 @@ impl Route {
             source_error: None,
             acknowledged: false,
             awaited: None,
+            durable: false,
             copy_error: None,
             futile: self.futile,
         }

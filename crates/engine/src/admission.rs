@@ -198,6 +198,7 @@ impl Engine {
                 command.phase = Phase::Run;
                 command.result.started = self.now;
                 command.direct = binding.direct && command.spec.chain.is_empty();
+                command.flush = binding.flush || command.spec.durable || command.spec.acknowledged;
                 self.plan(id.index);
             }
             Err((stage, index, fault)) => self.fail(id, stage, index, fault),

@@ -78,6 +78,8 @@ pub(crate) struct Command {
     pub bound: bool,
     /// Source and destination have a path of their own between them, and it is to be used.
     pub direct: bool,
+    /// See [`Binding::flush`](crate::Binding::flush).
+    pub flush: bool,
     /// Positional source of known length, so that reads may overlap.
     pub parallel_reads: bool,
     pub parallel_writes: bool,
@@ -132,6 +134,7 @@ impl Command {
             awaiting_owner: false,
             bound: false,
             direct: false,
+            flush: false,
             parallel_reads: false,
             parallel_writes: false,
             gather: false,
@@ -168,6 +171,7 @@ impl Command {
         self.awaiting_owner = false;
         self.bound = false;
         self.direct = false;
+        self.flush = false;
         self.segment_count = 0;
         self.planned = 0;
         self.source_done = false;

@@ -89,6 +89,9 @@ pub struct Binding {
     /// Source and destination have a path between them that needs no block (sendfile, splice). Used where the chain
     /// is empty.
     pub direct: bool,
+    /// The destination says when it is flushed, and not before, whether it has kept what it took: it is flushed though the command
+    /// does not have it made durable.
+    pub flush: bool,
 }
 
 /// An event that the owner hands in.

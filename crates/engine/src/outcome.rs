@@ -364,7 +364,7 @@ impl Engine {
         if command.source_short {
             return self.fail(id, Stage::Source, 0, Fault::new(Status::EndOfSource));
         }
-        if !command.spec.durable && !command.spec.acknowledged {
+        if !command.flush {
             return self.finish(id);
         }
         command.phase = Phase::Flush;

@@ -25,13 +25,14 @@ struct Fuse {
 
 /// `broken` cannot be read from [`SOUND`] on; `mute` takes no byte that is written; `short` takes 1000 at once; `unsized`
 /// says that it is empty; whoever reads, writes or flushes `stuck`
-/// waits from one flush of `short` to the next.
-const NAMES: [&str; 5] = ["broken", "mute", "short", "unsized", "stuck"];
+/// waits from one flush of `short` to the next; `late` takes everything, and says when it is closed that there was no room for it.
+const NAMES: [&str; 6] = ["broken", "mute", "short", "unsized", "stuck", "late"];
 const BROKEN: usize = 0;
 const MUTE: usize = 1;
 const SHORT: usize = 2;
 const UNSIZED: usize = 3;
 const STUCK: usize = 4;
+const LATE: usize = 5;
 
 impl Fuse {
     fn mount() -> Result<Fuse, String> {
@@ -131,7 +132,11 @@ fn serve(mut device: File) {
             15 => read(&bytes, node as usize - 2, long(48) as usize, number(56) as usize),
             // WRITE
             16 => {
-                let takes = if node as usize - 2 == SHORT { number(56).min(1000) } else { 0 };
+                let takes = match file {
+                    SHORT => number(56).min(1000),
+                    LATE => number(56),
+                    _ => 0,
+                };
                 Ok(numbers(&[u64::from(takes)]))
             }
             // INIT
@@ -140,6 +145,8 @@ fn serve(mut device: File) {
                 (words[0], words[1], words[2], words[5]) = (7, 31, 1 << 17, 1 << 17);
                 Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
             }
+            // FLUSH
+            25 if file == LATE => Err(libc::EDQUOT),
             // RELEASE, FLUSH, DESTROY, ACCESS, FSYNC
             18 | 25 | 38 | 34 | 20 => Ok(Vec::new()),
             _ => Err(libc::ENOSYS),
@@ -313,5 +320,28 @@ fn a_file_system_that_answers_nothing_holds_up_its_own_transfers_and_they_time_o
             bench.copy(b"drives");
             bench.engine.statistics().is_idle
         }));
+    });
+}
+
+/// File systems of networks and users may say only at a close that what they took is lost.
+#[test]
+fn a_close_that_fails_is_no_success() {
+    let Some(fuse) = mounted() else { return };
+    for_each_backend(|bench| {
+        let bytes = data(3 * BLOCK + 5);
+        let from = file_with(&bytes);
+        for chain in [vec![], vec![Op::Md5]] {
+            for durable in [false, true] {
+                for source in [Source::memory(&bytes[..]), Source::file(&from, ..)] {
+                    let sink = Sink::file(&fuse.files[LATE], 0);
+                    let request = bench.session.request(source, chain.clone(), sink);
+                    let request = if durable { request.durable() } else { request };
+                    let error = request.submit().unwrap().wait().unwrap_err();
+                    let what = format!("{chain:?} {durable} {}: {error}", bench.backend.name);
+                    assert_eq!((error.stage, error.errno), (Stage::Destination, libc::EDQUOT), "{what}");
+                    assert_eq!(error.completion.bytes_out, bytes.len() as u64, "{what}");
+                }
+            }
+        }
     });
 }

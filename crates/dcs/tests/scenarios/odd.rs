@@ -534,3 +534,39 @@ fn what_was_digested_is_what_the_reader_gets_though_the_file_changes_afterwards(
         }
     });
 }
+
+/// Reading less than a packet needs a descriptor; where none is left nothing is read, and nothing lost.
+#[test]
+fn a_packet_stays_whole_where_no_descriptor_is_left() {
+    alone("odd::a_packet_stays_whole_where_no_descriptor_is_left", || {
+        let limit = |soft: Option<u64>| {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: the structure is valid for reads and writes; the limit is this process's own.
+            unsafe {
+                assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+                let before = limit.rlim_cur;
+                limit.rlim_cur = soft.unwrap_or(before);
+                assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+                before
+            }
+        };
+        for_each_backend(|bench| {
+            let packet = data(3000);
+            let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::DIRECT).unwrap();
+            assert_eq!(File::from(writer).write(&packet).unwrap(), packet.len());
+            let handle = Handle::new(&reader).unwrap();
+            // Nothing can be opened any more.
+            let before = limit(Some(0));
+            let request = bench.session.request(Source::handle(&handle, ..), [], Sink::memory(1000));
+            let result = request.length(1000).submit().map(dcs::Transfer::wait);
+            limit(Some(before));
+            drop(handle);
+            let error = result.unwrap().unwrap_err();
+            let what = format!("{}: {error}", bench.backend.name);
+            assert_eq!((error.stage, error.errno), (Stage::Source, libc::EMFILE), "{what}");
+            assert_eq!(error.completion.bytes_out, 0, "{what}");
+            assert!(error.advice().contains("ulimit -n"), "{}", error.advice());
+            assert!(read_behind(reader).join().unwrap() == packet, "{what}");
+        });
+    });
+}

@@ -366,7 +366,10 @@ fn durable_means_on_the_disk_before_it_is_done() {
                 bench.session.transfer(Source::memory(&input[..]), chain, Sink::file(&file, 0)).unwrap();
             let plain = plain.wait().unwrap();
             let without = plain.breakdown.stages.iter().find(|stage| stage.name == "destination").unwrap();
-            assert_eq!(destination.operations, without.operations + 1, "one flush");
+            // A file system without a disk of this machine is asked for what a close says, in the same operation.
+            let is_asked = rustix::fs::major(rustix::fs::fstat(&file).unwrap().st_dev) == 0;
+            let flushes = u64::from(!is_asked);
+            assert_eq!(destination.operations, without.operations + flushes, "one flush");
         }
         // To a destination that has no disk it means nothing.
         let request = bench.session.request(Source::memory(&input[..]), [], Sink::memory(input.len()));

@@ -245,7 +245,7 @@ impl<'a> World<'a> {
         let (command, spec) = self.binds.swap_remove(at);
         let binding = match self.byte() % 8 {
             0 => Err((Stage::from_number(self.byte() % 6), self.byte() % 9, self.fault())),
-            direct => Ok(Binding { direct: direct & 1 == 1 }),
+            bits => Ok(Binding { direct: bits & 1 == 1, flush: bits & 2 == 2 }),
         };
         if binding.is_ok() {
             self.bound.insert(command, spec);

@@ -44,6 +44,8 @@ pub struct Options {
     pub latency: u64,
     /// There is a direct path where the chain is empty.
     pub direct: bool,
+    /// Destinations have to be flushed, whatever the command says.
+    pub flush: bool,
     /// The direct path breaks down after so many operations.
     pub direct_lasts: u32,
     /// Bytes move in pieces: files too answer with less than was asked for now and then.
@@ -64,6 +66,7 @@ impl Default for Options {
             immediate,
             latency: 100_000,
             direct,
+            flush: false,
             direct_lasts: u32::MAX,
             pieces,
             consume: true,

@@ -160,7 +160,7 @@ impl Rig {
         let covered = vec![0; spec.chain.len()];
         let bound = Bound { queue, spec, contexts, covered };
         assert!(self.bound.insert(command, bound).is_none(), "a command is bound once");
-        Ok(Binding { direct })
+        Ok(Binding { direct, flush: self.options.flush })
     }
 
     fn check_end(&self, stage: Stage, end: &EndpointSpec) -> Result<(), Status> {

@@ -212,6 +212,22 @@ fn durable_and_acknowledged_mean_flushed_after_the_last_write() {
 }
 
 #[test]
+fn a_destination_that_tells_late_is_flushed_once() {
+    for flags in [0, FLAG_DURABLE] {
+        for direct in [false, true] {
+            let options = Options { flush: true, direct, ..Options::default() };
+            let (mut rig, queue) = rig(small(), options);
+            let (from, to) = (file(&mut rig, 20_000), file(&mut rig, 0));
+            let transfer = Transfer::new(End::file(from, &[(0, 20_000)]), End::file(to, &[(0, 20_000)]));
+            passes(&mut rig, queue, &Transfer { flags, ..transfer });
+            let flushes = rig.trace.iter().filter(|(_, kind)| *kind == OperationKind::Flush).count();
+            let last = rig.trace.last().map(|(_, kind)| *kind);
+            assert_eq!((last, flushes), (Some(OperationKind::Flush), 1));
+        }
+    }
+}
+
+#[test]
 fn the_direct_path_is_taken_where_there_is_one() {
     let options = Options { direct: true, ..Options::default() };
     let (mut rig, queue) = rig(Config { direct_chunk: 10_000, ..small() }, options);
