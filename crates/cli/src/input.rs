@@ -1,6 +1,7 @@
 //! Where bytes come from, as people name it: a file, a FIFO, a block device, standard input, an SSD that the engine drives itself.
 
 use crate::closed;
+use crate::deadline;
 use crate::failure::Failure;
 use crate::identity::Identity;
 use crate::nvme;
@@ -60,6 +61,7 @@ impl Input {
                 identity: None,
             });
         }
+        deadline::opening(name);
         let failed = |error| Failure::io(name, &error);
         let is_stdin = name == "-";
         if is_stdin {

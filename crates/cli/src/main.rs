@@ -8,10 +8,11 @@
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `closed` | standard input and output that were closed from the start |
-//! | `identity`, `sparse`, `replace` | what cp promises: same files, holes, owners and modes |
+//! | `identity`, `sparse`, `replace`, `beside` | what cp promises: same files, holes, owners and modes, no half file |
 //! | `pages` | man pages and completions, for `make install` |
 //! | `outgoing` | the connection of `dcs send`, which is reset unless all went well |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
+//! | `deadline` | ends a command whose time is up, whatever the kernel does |
 //! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
 //! | `report` | what was done; for people and as JSON |
 //!
@@ -20,11 +21,13 @@
 
 mod address;
 mod args;
+mod beside;
 mod card;
 mod chain;
 mod closed;
 mod companion;
 mod copy;
+mod deadline;
 mod doctor;
 #[cfg(test)]
 mod documents;
@@ -62,29 +65,47 @@ fn main() -> std::process::ExitCode {
     }
     let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
     let report = arguments.report();
-    let result = match &arguments.command {
-        Command::Send(send) => send::run(send, &report),
-        Command::Recv(recv) => recv::run(recv, &report),
-        Command::Copy(copy) => copy::run(copy, &report),
-        Command::Ops(ops) => ops::run(ops, &report),
-        Command::Run(options) => preload::run(options, &report),
-        Command::Serve(options) => serve::run(options, &report),
-        Command::Scrub(options) => scrub::run(options, &report),
-        Command::Doctor(options) => doctor::run(options, &report),
-        Command::Pages { folder } => pages::run(folder),
-        Command::Card(options) => serve_card::run(options, &report),
-        Command::Demo(_) | Command::Bench(_) | Command::Vm(_) => Err(companion::start()),
-    };
+    let result = limit(&arguments).and_then(|()| run(&arguments.command, &report));
     ended(&report, result)
+}
+
+/// Has a command with a time limit end in time.
+fn limit(arguments: &Arguments) -> Result<(), failure::Failure> {
+    let moving = match &arguments.command {
+        Command::Send(send) => &send.moving,
+        Command::Recv(recv) => &recv.moving,
+        Command::Copy(copy) => &copy.moving,
+        _ => return Ok(()),
+    };
+    let Some(timeout) = moving.timeout else { return Ok(()) };
+    deadline::begin(timeout, arguments.report()).map_err(|error| failure::Failure::io("--timeout", &error))
+}
+
+fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
+    match command {
+        Command::Send(send) => send::run(send, report),
+        Command::Recv(recv) => recv::run(recv, report),
+        Command::Copy(copy) => copy::run(copy, report),
+        Command::Ops(ops) => ops::run(ops, report),
+        Command::Run(options) => preload::run(options, report),
+        Command::Serve(options) => serve::run(options, report),
+        Command::Scrub(options) => scrub::run(options, report),
+        Command::Doctor(options) => doctor::run(options, report),
+        Command::Pages { folder } => pages::run(folder),
+        Command::Card(options) => serve_card::run(options, report),
+        Command::Demo(_) | Command::Bench(_) | Command::Vm(_) => Err(companion::start()),
+    }
 }
 
 /// Tells a failure. The exit code says what it was.
 fn ended(report: &Report, result: Result<(), failure::Failure>) -> std::process::ExitCode {
-    match result.and_then(|()| report.check_told()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+    let code = match result.and_then(|()| report.check_told()) {
+        Ok(()) => 0,
         Err(failure) => {
             report.failure(&failure);
-            std::process::ExitCode::from(failure.exit as u8)
+            failure.exit as u8
         }
-    }
+    };
+    deadline::over(code);
+    std::process::ExitCode::from(code)
 }

@@ -4,6 +4,7 @@ use crate::address::{Connection, Listener};
 use crate::args;
 use crate::card::{self, Engines};
 use crate::chain::Chain;
+use crate::deadline;
 use crate::expect::Expected;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -48,6 +49,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     if engines.card.is_some() {
         card::prepare(&target, recv.length)?;
     }
+    deadline::free();
     let from = From::accept(recv, engines.network().map(|engine| &**engine), report)?;
     let job = Job {
         name: format!("{} -> {}", recv.from, target.name),

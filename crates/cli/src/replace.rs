@@ -7,7 +7,6 @@ use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -63,7 +62,7 @@ impl Replaced {
 }
 
 /// Why a rename over this file would fail, which only the rename itself would tell, when all has been received.
-pub fn obstacle(file: &File, folder: &Path) -> io::Result<Option<&'static str>> {
+pub fn obstacle(file: &File, folder: &File) -> io::Result<Option<&'static str>> {
     let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     if told.is_ok_and(|told| told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
         return Ok(Some("something is mounted there"));

@@ -1,6 +1,7 @@
 //! What a transfer has come to, for people and as JSON.
 
 use crate::chain::Counter;
+use crate::deadline;
 use crate::transfer::Done;
 use crate::units;
 pub use dcs_console::report::Report;
@@ -48,5 +49,6 @@ impl Finished<'_> {
         });
         add_completion(&mut object, completion);
         report.object(&object);
+        deadline::done(report.check_told().map_or_else(|failure| failure.exit as u8, |()| 0));
     }
 }

@@ -3,6 +3,7 @@
 use crate::args;
 use crate::card::{self, Engines};
 use crate::chain::Chain;
+use crate::deadline;
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::interrupt;
@@ -39,6 +40,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
         report,
     )?;
     let mut input = Input::open(&send.file, send.offset, send.length, engines.drives.as_ref())?;
+    deadline::free();
     let to = To::open(send, engines.network(), &input)?;
     let zero_copy = send.zero_copy.into();
     let job = Job {

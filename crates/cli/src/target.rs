@@ -1,22 +1,19 @@
 //! Where bytes go, as people name it. A regular file appears under its name only when it is whole.
 
 use crate::args::TargetOptions;
+use crate::beside::{Beside, Entry, Wanted};
 use crate::closed;
+use crate::deadline;
 use crate::failure::{Exit, Failure};
 use crate::identity::{Identity, differ};
-use crate::interrupt::{self, Leftover};
 use crate::nvme;
 use crate::replace::{self, Replaced};
 use dcs::{Mode, Sink};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
-
-/// Bytes of a file's name that the name of its temporary file has at most.
-const TOLD: usize = 100;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// How a target is to be made.
 pub struct Options<'a> {
@@ -37,27 +34,17 @@ pub struct Target {
 enum Kind {
     /// A temporary file beside the final name.
     Beside(Box<Beside>),
-    /// The thing itself: a pipe, a device, a file that is written in place; the folder whose new entry has to be durable too.
-    Itself(File, Option<PathBuf>),
+    /// The thing itself: a pipe, a device, a file that is written in place; the new entry of its folder that has to be durable too.
+    Itself(File, Option<Entry>),
     /// Standard output, and the position of the file that it is, if it is one.
     Stdout(File, u64),
     /// Part of an SSD that the engine drives itself.
     Ssd(nvme::Range),
 }
 
-/// A file that is written under a name of its own first.
-struct Beside {
-    temporary: NamedTempFile,
-    path: PathBuf,
-    /// The file whose place it takes.
-    replaced: Option<Replaced>,
-    no_clobber: bool,
-    durable: bool,
-    _leftover: Leftover,
-}
-
 impl Target {
     pub fn open(name: &str, options: &Options<'_>) -> Result<Target, Failure> {
+        deadline::opening(name);
         let failed = |error| Failure::io(name, &error);
         if name == "-" {
             let kind = stdout(options)?;
@@ -75,11 +62,11 @@ impl Target {
                     .advise("remove it, or name the file that it should lead to"));
             }
             Err(_) if options.file.in_place => {
+                let entry = options.file.durable.then(|| Entry::of(path)).transpose().map_err(failed)?;
                 let file = OpenOptions::new().write(true).create_new(true).mode(options.mode).open(path);
-                let folder = options.file.durable.then(|| folder(path).to_path_buf());
-                Kind::Itself(file.map_err(failed)?, folder)
+                Kind::Itself(file.map_err(failed)?, entry)
             }
-            Err(_) => beside(path.to_path_buf(), options, None).map_err(failed)?,
+            Err(_) => Entry::of(path).and_then(|at| beside(at, options, None)).map_err(failed)?,
         };
         Ok(Target { name: name.to_string(), kind })
     }
@@ -92,7 +79,7 @@ impl Target {
     /// The file that it is, if it is one.
     pub fn file(&self) -> Option<&File> {
         match &self.kind {
-            Kind::Beside(beside) => Some(beside.temporary.as_file()),
+            Kind::Beside(beside) => Some(&beside.file),
             Kind::Itself(file, _) | Kind::Stdout(file, _) => Some(file),
             Kind::Ssd(_) => None,
         }
@@ -100,7 +87,7 @@ impl Target {
 
     pub fn sink(&self, cache: Mode) -> Sink {
         match &self.kind {
-            Kind::Beside(beside) => Sink::file(beside.temporary.as_file(), 0).cache(cache),
+            Kind::Beside(beside) => Sink::file(&beside.file, 0).cache(cache),
             Kind::Itself(file, _) => Sink::file(file, 0).cache(cache),
             Kind::Stdout(file, position) => Sink::file(file, *position).cache(cache),
             Kind::Ssd(range) => range.sink(cache),
@@ -132,6 +119,12 @@ impl Target {
     /// All is well: puts the file in its place. `bytes` were written.
     pub fn commit(self, bytes: u64) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::io(&self.name, &error);
+        match &self.kind {
+            Kind::Beside(beside) => beside.say_not_placed(),
+            _ => deadline::step(|| {
+                deadline::late(&self.name, "whether its file system has kept what was written is not known")
+            }),
+        }
         self.file().map_or(Ok(()), check_close).map_err(failed)?;
         match self.kind {
             Kind::Beside(beside) => beside.place().map_err(failed)?,
@@ -139,35 +132,8 @@ impl Target {
                 // What is written next comes after; a pipe has no position.
                 let _ = file.seek(SeekFrom::Start(position + bytes));
             }
-            Kind::Itself(_, Some(folder)) => sync_folder(&folder).map_err(failed)?,
+            Kind::Itself(_, Some(entry)) => entry.sync_folder().map_err(failed)?,
             Kind::Itself(_, None) | Kind::Ssd(_) => {}
-        }
-        Ok(())
-    }
-}
-
-impl Beside {
-    /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name stands for the one
-    /// file or the other, whole. Otherwise nothing is waited for unless it is to be durable.
-    fn place(mut self) -> io::Result<()> {
-        let file = self.temporary.as_file();
-        if let Some(replaced) = &self.replaced {
-            replaced.give(file)?;
-        }
-        if self.durable {
-            file.sync_all()?;
-        } else if self.replaced.as_ref().is_some_and(Replaced::has_data) {
-            file.sync_data()?;
-        }
-        if self.no_clobber {
-            self.temporary.persist_noclobber(&self.path).map_err(|error| error.error)?;
-        } else {
-            std::fs::rename(self.temporary.path(), &self.path)?;
-            // It is gone from under that name.
-            self.temporary.disable_cleanup(true);
-        }
-        if self.durable {
-            sync_folder(folder(&self.path))?;
         }
         Ok(())
     }
@@ -178,10 +144,6 @@ impl Beside {
 fn check_close(file: &File) -> io::Result<()> {
     let duplicate = file.as_fd().try_clone_to_owned()?;
     nix::unistd::close(duplicate).map_err(io::Error::from)
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 fn stdout(options: &Options<'_>) -> Result<Kind, Failure> {
@@ -205,12 +167,16 @@ fn existing(name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
         return Ok(Kind::Itself(file, None));
     }
     if options.file.in_place {
+        deadline::step(|| {
+            deadline::late(name, "whether it was emptied, to be written in place, is not known")
+        });
         file.set_len(0).map_err(failed)?;
         return Ok(Kind::Itself(file, None));
     }
     // The file that a link points to is replaced, not the link.
     let path = Path::new(name).canonicalize().map_err(failed)?;
-    if let Some(obstacle) = replace::obstacle(&file, folder(&path)).map_err(failed)? {
+    let at = Entry::of(&path).map_err(failed)?;
+    if let Some(obstacle) = replace::obstacle(&file, at.folder()).map_err(failed)? {
         return Err(Failure::new(
             Exit::Permission,
             format!("{name}: {obstacle}, so no other file can take its place"),
@@ -218,25 +184,11 @@ fn existing(name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
         .advise("write into the file itself: --in-place"));
     }
     let replaced = Replaced::new(&file).map_err(failed)?;
-    beside(path, options, Some(replaced)).map_err(failed)
+    beside(at, options, Some(replaced)).map_err(failed)
 }
 
-fn beside(path: PathBuf, options: &Options<'_>, replaced: Option<Replaced>) -> io::Result<Kind> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // As much of it as tells whose it is: with what is added, a long one would be too long.
-    let name = &name[..name.floor_char_boundary(TOLD)];
-    // The umask is for new files; one that replaces another gets that one's owner first, then its permissions.
-    let mode = if replaced.is_some() { 0o600 } else { options.mode };
-    let temporary = tempfile::Builder::new()
-        .prefix(&format!(".{name}."))
-        .suffix(".part")
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(folder(&path))?;
-    let _leftover = interrupt::leftover(temporary.path());
+fn beside(at: Entry, options: &Options<'_>, replaced: Option<Replaced>) -> io::Result<Kind> {
     let (no_clobber, durable) = (options.no_clobber, options.file.durable);
-    Ok(Kind::Beside(Box::new(Beside { temporary, path, replaced, no_clobber, durable, _leftover })))
-}
-
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    let wanted = Wanted { replaced, mode: options.mode, no_clobber, durable };
+    Ok(Kind::Beside(Box::new(Beside::new(at, wanted)?)))
 }

@@ -1,5 +1,6 @@
 //! Runs one transfer on an engine of its own: progress, Ctrl-C, the result.
 
+use crate::deadline;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::report::Report;
@@ -58,12 +59,16 @@ pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
     if job.durable {
         request = request.durable();
     }
+    deadline::transfer(job.timeout, &name);
     let guard = interrupt::transferring();
     let start = Instant::now();
     let transfer = request.submit().map_err(refused)?;
     let bar = report.shows_progress().then(|| bar(&name, job.total));
     await_end(&session, &transfer, || {
-        if let (Some(bar), Some(bytes)) = (&bar, watch.bytes()) {
+        // Asked for where it is shown alone: a file system may let one wait for it.
+        if let Some(bar) = &bar
+            && let Some(bytes) = watch.bytes()
+        {
             bar.set_position(bytes);
         }
     });
@@ -78,12 +83,15 @@ pub fn run(job: Job, report: &Report) -> Result<Done, Failure> {
             if let Some(trouble) = engine.gpu_trouble() {
                 report.remark(format_args!("dcs: {trouble}; files were read by the host"));
             }
+            deadline::delivered(&name);
             Ok(Done { completion, elapsed })
         }
         Err(error) => {
             let trouble = engine.gpu_trouble().filter(|_| error.on_gpu);
             let failure = Failure::transfer(&name, error, interrupt::pressed());
-            Err(trouble.into_iter().fold(failure, Failure::advise))
+            let failure = trouble.into_iter().fold(failure, Failure::advise);
+            deadline::failed(&failure);
+            Err(failure)
         }
     }
 }

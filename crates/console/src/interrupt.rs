@@ -10,17 +10,40 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
+/// Signals that came to this process, and those that came to the one that waits for it: one that came to both counts once.
+static CAME: Mutex<[u32; 2]> = Mutex::new([0; 2]);
 static PRESSED: AtomicBool = AtomicBool::new(false);
 static EVENT: OnceLock<EventFd> = OnceLock::new();
+/// Told the exit code by a process that a signal ends.
+static LAST: OnceLock<fn(u8)> = OnceLock::new();
 static STATE: Mutex<State> =
-    Mutex::new(State { transferring: false, leftovers: Vec::new(), children: Vec::new() });
+    Mutex::new(State { transferring: false, leftovers: Vec::new(), next: 0, children: Vec::new() });
 
 struct State {
     transferring: bool,
-    /// What must not outlive the process: half files, socket files, the demo's folder.
-    leftovers: Vec<PathBuf>,
+    leftovers: Vec<(u64, Left)>,
+    /// The number of the next of them.
+    next: u64,
     /// Processes that must not either.
     children: Vec<u32>,
+}
+
+/// What must not outlive the process.
+enum Left {
+    /// A socket's file, the demo's folder.
+    Path(PathBuf),
+    /// What only its owner knows how to remove.
+    Other(Box<dyn Fn() + Send>),
+}
+
+impl Left {
+    fn remove(&self) {
+        match self {
+            Left::Path(path) if path.is_dir() => _ = std::fs::remove_dir_all(path),
+            Left::Path(path) => _ = std::fs::remove_file(path),
+            Left::Other(remove) => remove(),
+        }
+    }
 }
 
 /// Listens for signals from now on.
@@ -49,8 +72,26 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(|error| error.into_inner())
 }
 
-/// On a thread of its own, so it may lock and allocate.
 fn on_signal() {
+    count(0);
+}
+
+/// The process that waits for this one got a signal.
+pub fn passed_on() {
+    count(1);
+}
+
+fn count(which: usize) {
+    let mut came = CAME.lock().unwrap_or_else(|error| error.into_inner());
+    let most = came.iter().max().copied();
+    came[which] += 1;
+    if came.iter().max().copied() > most {
+        answer();
+    }
+}
+
+/// On a thread that is for signals, so it may lock and allocate.
+fn answer() {
     let again = PRESSED.swap(true, Ordering::SeqCst);
     let state = state();
     if state.transferring && !again {
@@ -61,10 +102,11 @@ fn on_signal() {
         // One that has just ended is not yet waited for: the number is nobody else's.
         let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
     }
-    for path in &state.leftovers {
-        let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-    }
+    state.leftovers.iter().for_each(|(_, left)| left.remove());
     let _ = writeln!(std::io::stderr(), "dcs: interrupted; no transfer was under way");
+    if let Some(tell) = LAST.get() {
+        tell(Exit::Interrupted as u8);
+    }
     std::process::exit(Exit::Interrupted as i32);
 }
 
@@ -93,18 +135,35 @@ impl Drop for Transferring {
     }
 }
 
-/// While this lives, a signal that ends the process removes the path first.
-pub struct Leftover(PathBuf);
+/// While this lives, a signal that ends the process removes something first.
+pub struct Leftover(u64);
 
 /// Such a path.
 pub fn leftover(path: &Path) -> Leftover {
-    state().leftovers.push(path.to_path_buf());
-    Leftover(path.to_path_buf())
+    leave(Left::Path(path.to_path_buf()))
+}
+
+/// As [`leftover`], by a way of its own.
+pub fn leftover_by(remove: impl Fn() + Send + 'static) -> Leftover {
+    leave(Left::Other(Box::new(remove)))
+}
+
+/// Has the exit code told before a signal ends the process.
+pub fn tell_end(tell: fn(u8)) {
+    let _ = LAST.set(tell);
+}
+
+fn leave(left: Left) -> Leftover {
+    let mut state = state();
+    let number = state.next;
+    state.next += 1;
+    state.leftovers.push((number, left));
+    Leftover(number)
 }
 
 impl Drop for Leftover {
     fn drop(&mut self) {
-        state().leftovers.retain(|path| *path != self.0);
+        state().leftovers.retain(|(number, _)| *number != self.0);
     }
 }
 

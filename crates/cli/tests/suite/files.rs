@@ -1,9 +1,12 @@
 //! What cp and install promise of files, `dcs copy` and `dcs recv` promise too: the file itself, owners, modes, links, holes.
 
 use crate::run::{Done, Place, data};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::{File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of files with holes.
@@ -287,6 +290,7 @@ static void tell(const char *what) { dprintf(9, "%s\n", what); }
 CALL(fdatasync, (int fd), (fd))
 CALL(fsync, (int fd), (fd))
 CALL(rename, (const char *a, const char *b), (a, b))
+CALL(renameat, (int x, const char *a, int y, const char *b), (x, a, y, b))
 CALL(renameat2, (int x, const char *a, int y, const char *b, unsigned f), (x, a, y, b, f))
 "#;
 
@@ -306,8 +310,8 @@ fn what_replaces_a_file_is_on_the_disk_before_it_does() {
         let told = String::from_utf8(place.read("told")).unwrap();
         told.lines().map(String::from).collect::<Vec<_>>()
     };
-    assert_eq!(told("copy a b"), ["rename"], "a new file: nothing can be lost");
-    assert_eq!(told("copy a b"), ["fdatasync", "rename"], "one that is replaced");
+    assert_eq!(told("copy a b"), ["renameat"], "a new file: nothing can be lost");
+    assert_eq!(told("copy a b"), ["fdatasync", "renameat"], "one that is replaced");
     assert_eq!(
         told("copy a b --durable").last().unwrap(),
         "fsync",
@@ -316,5 +320,48 @@ fn what_replaces_a_file_is_on_the_disk_before_it_does() {
     // The file itself is flushed by the engine, whose calls do not go by that library.
     assert_eq!(told("copy a c --durable --in-place"), ["fsync"], "the folder of a new file");
     place.write("b", b"");
-    assert_eq!(told("copy a b"), ["rename"], "one that was empty");
+    assert_eq!(told("copy a b"), ["renameat"], "one that was empty");
+}
+
+/// The folder is meant, not its name: the file goes where the folder is by then, or nothing of it stays.
+#[test]
+fn a_folder_that_is_renamed_meanwhile_gets_the_file_or_nothing() {
+    for (how, options) in [("new", ""), ("replaced", ""), ("new", "--no-clobber"), ("new", "--durable")] {
+        for ends_well in [true, false] {
+            let place = Place::new();
+            std::fs::create_dir(place.path("before")).unwrap();
+            if how == "replaced" {
+                place.write("before/b", b"older");
+            }
+            let mut copy =
+                place.dcs(&format!("copy - before/b {options}")).stdin(Stdio::piped()).spawn().unwrap();
+            let mut input = copy.stdin.take().unwrap();
+            input.write_all(b"new").unwrap();
+            let is_there = |name: &str| name.starts_with(".b.") && name.ends_with(".part");
+            while !names(&place, "before").iter().any(|name| is_there(name)) {
+                std::thread::yield_now();
+            }
+            std::fs::rename(place.path("before"), place.path("after")).unwrap();
+            // Whoever looks for it by its name finds another one.
+            std::fs::create_dir(place.path("before")).unwrap();
+            if !ends_well {
+                kill(Pid::from_raw(copy.id() as i32), Signal::SIGINT).unwrap();
+            }
+            drop(input);
+            let done = Done(copy.wait_with_output().unwrap());
+            assert_eq!(done.code(), if ends_well { 0 } else { 130 }, "{how} {options}: {}", done.stderr());
+            let expected: &[&str] = if ends_well || how == "replaced" { &["b"] } else { &[] };
+            assert_eq!(names(&place, "after"), expected, "{how} {options} {ends_well}");
+            assert!(names(&place, "before").is_empty(), "{how} {options} {ends_well}");
+            if let [name] = expected {
+                let bytes = place.read(&format!("after/{name}"));
+                assert_eq!(bytes, if ends_well { b"new".as_slice() } else { b"older" }, "{how} {options}");
+            }
+        }
+    }
+}
+
+fn names(place: &Place, folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path(folder)).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }

@@ -26,6 +26,7 @@ mod serve_log;
 mod serve_start;
 mod serve_stop;
 mod setup;
+mod stuck;
 
 /// What is tested.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs");

@@ -1,0 +1,195 @@
+//! A file that is written under a name of its own, beside the one that it gets when it is whole.
+//!
+//! Its folder is known by its descriptor: whoever renames the folder meanwhile moves the file with it, and nothing of it is left behind.
+
+use crate::deadline;
+use crate::interrupt::{self, Leftover};
+use crate::replace::Replaced;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of a file's name that the name of its temporary file has at most.
+const TOLD: usize = 100;
+/// How many names are tried.
+const TRIES: usize = 100;
+
+/// A file in a folder that is known by its descriptor.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    folder: Arc<File>,
+    name: OsString,
+    /// As its user calls it.
+    path: PathBuf,
+}
+
+/// A file under a temporary name.
+pub struct Beside {
+    pub file: File,
+    temporary: Entry,
+    /// Where it is to be.
+    at: Entry,
+    /// The file whose place it takes.
+    replaced: Option<Replaced>,
+    no_clobber: bool,
+    durable: bool,
+    /// None once it is under its final name.
+    leftover: Option<Leftover>,
+}
+
+/// What is asked of one.
+pub struct Wanted {
+    pub replaced: Option<Replaced>,
+    /// Permission bits of a new file, before the umask.
+    pub mode: u32,
+    pub no_clobber: bool,
+    pub durable: bool,
+}
+
+impl Entry {
+    /// Where a path leads.
+    pub fn of(path: &Path) -> io::Result<Entry> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        // Who may make files in a folder may not always read it.
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let folder = File::from(openat(AT_FDCWD, folder(path), flags, Mode::empty())?);
+        Ok(Entry { folder: Arc::new(folder), name: name.to_os_string(), path: path.to_path_buf() })
+    }
+
+    /// The folder. Its descriptor is good for looking things up in it, and for nothing else.
+    pub fn folder(&self) -> &File {
+        &self.folder
+    }
+
+    /// Makes the folder's entries durable.
+    pub fn sync_folder(&self) -> io::Result<()> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        File::from(openat(&*self.folder, ".", flags, Mode::empty())?).sync_all()
+    }
+
+    pub fn remove(&self) -> io::Result<()> {
+        Ok(unlinkat(&*self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    fn create(&self, mode: u32) -> Result<File, Errno> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        openat(&*self.folder, self.name.as_os_str(), flags, Mode::from_bits_truncate(mode)).map(File::from)
+    }
+}
+
+impl Beside {
+    /// Makes one beside this entry.
+    pub fn new(at: Entry, wanted: Wanted) -> io::Result<Beside> {
+        // The umask is for new files; one that replaces another gets that one's owner first, then its permissions.
+        let mode = if wanted.replaced.is_some() { 0o600 } else { wanted.mode };
+        let (temporary, file) = create(&at, mode)?;
+        let left = temporary.clone();
+        let leftover = Some(interrupt::leftover_by(move || _ = left.remove()));
+        let Wanted { replaced, no_clobber, durable, .. } = wanted;
+        Ok(Beside { file, temporary, at, replaced, no_clobber, durable, leftover })
+    }
+
+    /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name stands for the one
+    /// file or the other, whole. Otherwise nothing is waited for unless it is to be durable.
+    pub fn place(mut self) -> io::Result<()> {
+        self.say_not_placed();
+        if let Some(replaced) = &self.replaced {
+            replaced.give(&self.file)?;
+        }
+        if self.durable {
+            self.file.sync_all()?;
+        } else if self.replaced.as_ref().is_some_and(Replaced::has_data) {
+            self.file.sync_data()?;
+        }
+        self.say("whether the new data are in its place is not known: they are there, or", true);
+        self.rename()?;
+        self.leftover = None;
+        if self.durable {
+            self.say("the new data are in its place, and a power loss may undo that", false);
+            self.temporary.sync_folder()?;
+        }
+        Ok(())
+    }
+
+    /// Where its time ends now, it is not in its place.
+    pub fn say_not_placed(&self) {
+        match self.replaced {
+            Some(_) => self.say("it is as it was, and the new data are", true),
+            None => self.say("it is not there, and the new data are", true),
+        }
+    }
+
+    /// What is to be said where the time ends now.
+    fn say(&self, state: &str, is_beside: bool) {
+        let name = self.at.path.display().to_string();
+        let state = match is_beside {
+            true => format!("{state} in {}", self.temporary.path.display()),
+            false => state.to_string(),
+        };
+        deadline::step(|| deadline::late(&name, &state));
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        let (folder, from, to) =
+            (&*self.temporary.folder, self.temporary.name.as_os_str(), self.at.name.as_os_str());
+        if !self.no_clobber {
+            return Ok(renameat(folder, from, folder, to)?);
+        }
+        match renameat2(folder, from, folder, to, RenameFlags::RENAME_NOREPLACE) {
+            // A file system without it.
+            Err(Errno::EINVAL | Errno::ENOSYS) => {
+                linkat(folder, from, folder, to, AtFlags::empty())?;
+                self.temporary.remove()
+            }
+            result => Ok(result?),
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if self.leftover.is_some() {
+            let _ = self.temporary.remove();
+        }
+    }
+}
+
+/// The folder that a path leads into.
+pub fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A new file beside an entry, and where it is.
+fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File)> {
+    for _ in 0..TRIES {
+        let mut number = [0; 4];
+        getrandom::fill(&mut number).map_err(io::Error::other)?;
+        let mut name = OsString::from(".");
+        name.push(beginning(&at.name));
+        name.push(format!(".{}.part", crate::units::to_hex(&number)));
+        let path = folder(&at.path).join(&name);
+        let entry = Entry { folder: Arc::clone(&at.folder), name, path };
+        match entry.create(mode) {
+            Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error.into()),
+            Ok(file) => return Ok((entry, file)),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// As much of a name as tells whose it is: with what is added, a long one would be too long. Text stays text, which some file systems
+/// insist on.
+fn beginning(name: &OsStr) -> &OsStr {
+    match name.to_str() {
+        Some(text) => OsStr::new(&text[..text.floor_char_boundary(TOLD)]),
+        None => OsStr::from_bytes(&name.as_bytes()[..name.len().min(TOLD)]),
+    }
+}

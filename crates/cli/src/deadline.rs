@@ -1,0 +1,262 @@
+//! `--timeout` ends the command, whatever the kernel does.
+//!
+//! A call into a file system that is frozen, or whose server is gone, may never come back, and the process that made it cannot end
+//! before: not by itself, and not by a kill. So a command with a time limit is two processes. The second one does the work. Each of its steps
+//! says beforehand what is to be said where it is not over in time, and a thread says it. The first one ends when it hears the exit
+//! code, and leaves the second one to the kernel.
+
+use crate::failure::{Exit, Failure};
+use crate::interrupt;
+use crate::report::Report;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long whatever has ended, or has a limit of its own, may take to clean up.
+const GRACE: Duration = Duration::from_secs(2);
+/// Signals that end a command in order. The first process passes them on.
+const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+static STATE: Mutex<State> = Mutex::new(State { limit: None, end: None, step: None });
+static CHANGED: Condvar = Condvar::new();
+
+struct State {
+    /// What `--timeout` says, and the first process; none where there is no limit.
+    limit: Option<(Duration, UnixStream)>,
+    /// When the time is up.
+    end: Option<Instant>,
+    /// When the step that is under way is too late, and how the command ends then.
+    step: Option<(Instant, Ending)>,
+}
+
+enum Ending {
+    Failed(Box<Failure>),
+    /// All has been said.
+    Code(u8),
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(|error| error.into_inner())
+}
+
+/// From now on this is the second process. To be called before there are threads.
+#[allow(unsafe_code)]
+pub fn begin(timeout: Duration, report: Report) -> io::Result<()> {
+    let (told, tells) = UnixStream::pair()?;
+    let mut signals = SigSet::from_iter(SIGNALS);
+    signals.add(Signal::SIGCHLD);
+    let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
+    let first = getpid();
+    // SAFETY: there is one thread: no lock is held by another.
+    if let ForkResult::Parent { child } = unsafe { fork() }? {
+        drop(tells);
+        wait_for(child, &told, &signals);
+    }
+    drop(told);
+    before.thread_set_mask()?;
+    set_pdeathsig(Signal::SIGKILL)?;
+    if getppid() != first {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let mut passed_on = tells.try_clone()?;
+    state().limit = Some((timeout, tells));
+    interrupt::tell_end(over);
+    std::thread::Builder::new().name("dcs-deadline".into()).spawn(move || watch(&report))?;
+    std::thread::Builder::new().name("dcs-signals".into()).spawn(move || {
+        while passed_on.read_exact(&mut [0]).is_ok() {
+            interrupt::passed_on();
+        }
+    })?;
+    Ok(())
+}
+
+/// The first process: ends as the second one does, or as that says that it would.
+fn wait_for(child: Pid, mut told: &UnixStream, signals: &SigSet) -> ! {
+    let signals = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    let (mut code, mut silent) = (None, false);
+    loop {
+        let left = code.map(|(_, at): (u8, Instant)| at.saturating_duration_since(Instant::now()));
+        let limit = left.and_then(|left| PollTimeout::try_from(left).ok()).unwrap_or(PollTimeout::NONE);
+        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        fds.extend(signals.iter().map(|signals| PollFd::new(signals.as_fd(), PollFlags::POLLIN)));
+        if code.is_none() && !silent {
+            fds.push(PollFd::new(told.as_fd(), PollFlags::POLLIN));
+        }
+        let _ = poll(&mut fds, limit);
+        let has_told = fds.len() == 2 && fds[1].any().unwrap_or(false);
+        if has_told {
+            let mut byte = [0];
+            match told.read(&mut byte) {
+                Ok(1) => code = Some((byte[0], Instant::now() + GRACE)),
+                _ => silent = true,
+            }
+        }
+        match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => leave(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => leave(128 + signal as i32),
+            _ => {}
+        }
+        if let Some((code, _)) = code.filter(|(_, at)| Instant::now() >= *at) {
+            leave(code.into());
+        }
+        while let Some(signal) = signals.as_ref().ok().and_then(|signals| signals.read_signal().ok()?) {
+            // A terminal sends it to both.
+            if signal.ssi_signo != Signal::SIGCHLD as u32 && signal.ssi_code <= 0 {
+                let _ = told.write_all(&[signal.ssi_signo as u8]);
+            }
+        }
+    }
+}
+
+/// Ends this process, and waits for none of its other threads.
+#[allow(unsafe_code)]
+fn leave(code: i32) -> ! {
+    // SAFETY: nothing runs in this process after it.
+    unsafe { libc::_exit(code) }
+}
+
+/// Says what is to be said when a step is too late.
+fn watch(report: &Report) {
+    let mut state = state();
+    loop {
+        let now = Instant::now();
+        state = match &state.step {
+            None => CHANGED.wait(state).unwrap_or_else(|error| error.into_inner()),
+            Some((at, _)) if *at > now => {
+                let left = *at - now;
+                CHANGED.wait_timeout(state, left).unwrap_or_else(|error| error.into_inner()).0
+            }
+            Some((_, ending)) => {
+                let code = match ending {
+                    Ending::Failed(failure) => {
+                        report.failure(failure);
+                        failure.exit as u8
+                    }
+                    Ending::Code(code) => *code,
+                };
+                tell(&state, code);
+                leave(code.into());
+            }
+        };
+    }
+}
+
+/// Tells the first process how this one ends. Whoever reads what it writes has it all.
+fn tell(state: &State, code: u8) {
+    if let Some((_, first)) = &state.limit {
+        let_go(first.as_raw_fd());
+        let mut first = first;
+        let _ = first.write_all(&[code]);
+    }
+}
+
+/// Lets go of pipes and sockets, which a process that cannot end would keep open.
+#[allow(unsafe_code)]
+fn let_go(first: RawFd) {
+    let link = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
+    let (Ok(null), Ok(all)) =
+        (File::options().read(true).write(true).open("/dev/null"), std::fs::read_dir("/proc/self/fd"))
+    else {
+        return;
+    };
+    let kept = link(first);
+    let numbers = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for fd in numbers.collect::<Vec<RawFd>>() {
+        let is_stream = |path: &Path| {
+            let name = path.to_string_lossy();
+            name.starts_with("pipe:") || name.starts_with("socket:")
+        };
+        if link(fd).is_some_and(|path| is_stream(&path) && Some(&path) != kept.as_ref()) {
+            // SAFETY: nothing of this process is read or written through that number any more; it stays open, so it becomes nobody else's.
+            unsafe { libc::dup2(null.as_raw_fd(), fd) };
+        }
+    }
+}
+
+/// The command is over: nothing is said any more, however long the process takes to end.
+pub fn over(code: u8) {
+    let state = state();
+    tell(&state, code);
+    std::mem::forget(state);
+}
+
+/// A file is about to be opened.
+pub fn opening(name: &str) {
+    {
+        let mut state = state();
+        state.end = state.limit.as_ref().map(|(timeout, _)| Instant::now() + *timeout);
+    }
+    step(|| {
+        late(name, "it is not open yet").advise(
+            "look whether its file system answers; a FIFO is opened when somebody has opened its other end",
+        )
+    });
+}
+
+/// What begins now has a limit of its own, or none.
+pub fn free() {
+    set(None::<(Instant, fn() -> Failure)>);
+}
+
+/// A transfer begins, which has that time.
+pub fn transfer(timeout: Option<Duration>, name: &str) {
+    state().end = timeout.map(|timeout| Instant::now() + timeout);
+    delayed(|| late(name, "a file system does not answer, and the transfer has not stopped"));
+}
+
+/// A transfer is done; what follows has the rest of its time.
+pub fn delivered(name: &str) {
+    delayed(|| late(name, "all bytes had been delivered, and the end does not come"));
+}
+
+/// A transfer has failed; what is said of it must not wait for the cleaning up.
+pub fn failed(failure: &Failure) {
+    let (exit, line, advice) = (failure.exit, failure.line.clone(), failure.advice.clone());
+    set(Some((Instant::now() + GRACE, || Failure { advice, ..Failure::new(exit, line) })));
+}
+
+/// All is done and said.
+pub fn done(code: u8) {
+    let mut state = state();
+    if state.limit.is_some() {
+        state.step = Some((Instant::now() + GRACE, Ending::Code(code)));
+        CHANGED.notify_all();
+    }
+}
+
+/// A step begins, which may take the rest of the time; where it takes more, this is said.
+pub fn step(failure: impl FnOnce() -> Failure) {
+    let end = state().end;
+    set(end.map(|end| (end, failure)));
+}
+
+/// As [`step`], for what has noticed the end of the time by itself where it could.
+fn delayed(failure: impl FnOnce() -> Failure) {
+    let end = state().end;
+    set(end.map(|end| (end + GRACE, failure)));
+}
+
+fn set(step: Option<(Instant, impl FnOnce() -> Failure)>) {
+    let mut state = state();
+    if state.limit.is_some() {
+        state.step = step.map(|(at, failure)| (at, Ending::Failed(Box::new(failure()))));
+        CHANGED.notify_all();
+    }
+}
+
+/// Time is up.
+pub fn late(name: &str, state: &str) -> Failure {
+    Failure::new(Exit::Timeout, format!("{name}: out of time; {state}"))
+        .advise("look whether its file system answers, or give more time")
+}
