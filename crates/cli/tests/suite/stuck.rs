@@ -171,10 +171,13 @@ fn a_command_with_a_limit_is_signalled_and_killed_as_one() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let place = Place::new();
         let mut child = child(&place, "--timeout 1h");
-        child.stdin.as_mut().unwrap().write_all(&data(100_000)).unwrap();
+        // Kept open: the transfer does not end by itself.
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(&data(100_000)).unwrap();
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
         let done = Done(child.wait_with_output().unwrap());
         done.fails(130, &["interrupted"]);
+        drop(input);
         assert!(place.names().is_empty(), "{signal}: {:?}", place.names());
     }
     let place = Place::new();
