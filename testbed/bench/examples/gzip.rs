@@ -9,11 +9,11 @@
 #[path = "../src/demo/dataset.rs"]
 mod dataset;
 #[allow(dead_code)]
-#[path = "../src/workload/random.rs"]
+#[path = "../src/harness/random.rs"]
 mod random;
 
 /// Where the generator looks for its random numbers.
-mod workload {
+mod harness {
     pub(crate) use crate::random;
 }
 

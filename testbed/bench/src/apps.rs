@@ -4,8 +4,8 @@
 //! its own. This module finds that script, runs it, and shows its rows as those of every other benchmark.
 
 use crate::failure::{Exit, Failure};
+use crate::harness::plot::{self, Point};
 use crate::interrupt;
-use crate::plot::{self, Point};
 use crate::report::Report;
 use crate::s3::options::Options as ServeOptions;
 use crate::units::{self, human};

@@ -1,6 +1,7 @@
 //! The command line of `dcs demo`, `dcs bench` and `dcs vm`. Help teaches by example: every subcommand ends with commands that
 //! work as they stand.
 
+use crate::harness::cores::ServerCores;
 use crate::report::{self, Report};
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -198,24 +199,6 @@ pub enum KernelNic {
 pub enum OpenChoice {
     Each,
     Once,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerCores {
-    Some(usize),
-    All,
-}
-
-impl std::str::FromStr for ServerCores {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ServerCores, String> {
-        match (text, text.parse()) {
-            ("all", _) => Ok(ServerCores::All),
-            (_, Ok(count)) if count > 0 => Ok(ServerCores::Some(count)),
-            _ => Err("a number of cores, or all".into()),
-        }
-    }
 }
 
 const DEMO_HELP: &str = "\

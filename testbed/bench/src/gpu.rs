@@ -1,8 +1,8 @@
 //! `dcs bench gpu`: what a GPU does with each operator, beside what its memory and its bus allow, and one core of the CPU.
 
 use crate::failure::{Exit, Failure};
+use crate::harness::plot::{self, Point};
 use crate::interrupt;
-use crate::plot::{self, Point};
 use crate::report::Report;
 use crate::units::{self, human};
 use clap::Args;

@@ -9,8 +9,7 @@
 //! | `sim` | `dcs bench sim`: servers in virtual time |
 //! | `guest` | `dcs vm` and `dcs bench guest`: a server in QEMU |
 //! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
-//! | `plot` | plots of all of them |
-//! | `workload` | helper processes, their connections, their clocks |
+//! | `harness` | what they have in common |
 //! | `command` | the `dcs` beside this program |
 #![deny(unsafe_code)]
 
@@ -22,11 +21,10 @@ mod demo;
 mod documents;
 mod gpu;
 mod guest;
+mod harness;
 mod host;
-mod plot;
 mod s3;
 mod sim;
-mod workload;
 
 use args::{Arguments, BenchCommand, Command, VmCommand};
 use clap::{CommandFactory, Parser};

@@ -3,7 +3,9 @@
 //! Both have the same operators (`dcs-ndp`), so that libraries are not compared. That the engine has several streams
 //! before it at once, and takes their MD5 through lanes together, is its own merit.
 
-use super::task::{Contender, Direction, FileOutcome, Item, Task};
+use super::task::{FileOutcome, Item, Task};
+use crate::harness::data::Direction;
+use crate::host::contender::Contender;
 use crate::operate::{self, Operators};
 use crate::report;
 use dcs::{Completion, Engine, Session, Sink, Source, Transfer};
@@ -24,10 +26,10 @@ pub enum Prepared {
 
 impl Prepared {
     pub fn new(contender: Contender) -> io::Result<Prepared> {
-        Ok(match contender {
-            Contender::Loop { buffer } => Prepared::Loop { buffer },
-            Contender::Engine => Prepared::Engine(Engine::builder().start().map_err(io::Error::other)?),
-        })
+        match contender.is_engine() {
+            true => Engine::builder().start().map(Prepared::Engine).map_err(io::Error::other),
+            false => Ok(Prepared::Loop { buffer: contender.buffer() }),
+        }
     }
 
     /// Does the job: what became of each file of each stream.

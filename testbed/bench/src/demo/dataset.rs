@@ -4,7 +4,7 @@
 //! empty file, a single byte, one less and one more than a block.
 
 use super::task::Item;
-use crate::workload::random::{self, Random};
+use crate::harness::random::{self, Random};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,9 @@
 //! Runs tasks in processes of their own, and makes figures of what they tell.
 
-use super::task::{Direction, Order, Outcome, Peer, Ready, Task};
-use crate::workload::process::Helper;
+use super::task::{Order, Outcome, Peer, Ready, Task};
+use crate::harness::data::Direction;
+use crate::harness::figures::{GIB, median};
+use crate::harness::process::Helper;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -100,8 +102,8 @@ fn finish(task: &Task, worker: &mut Helper, peer: &mut Helper) -> io::Result<Run
 
 impl Figures {
     pub fn new(runs: &[Run], system_calls_per_gib: Option<f64>) -> Figures {
-        let gib = |run: &Run| run.outcome.bytes_in as f64 / (1u64 << 30) as f64;
-        let median_of = |value: &dyn Fn(&Run) -> f64| median(runs.iter().map(value).collect());
+        let gib = |run: &Run| run.outcome.bytes_in as f64 / GIB;
+        let median_of = |value: &dyn Fn(&Run) -> f64| median(runs.iter().map(value));
         Figures {
             gib_per_s: median_of(&|run| gib(run) / run.outcome.wall_s.max(1e-9)),
             cpu_s_per_gib: median_of(&|run| run.outcome.cpu_s / gib(run)),
@@ -109,13 +111,5 @@ impl Figures {
             system_calls_per_gib,
             runs: runs.len(),
         }
-    }
-}
-
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
     }
 }

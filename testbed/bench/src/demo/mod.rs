@@ -19,6 +19,12 @@ pub mod worker;
 
 use crate::args;
 use crate::failure::{Exit, Failure};
+use crate::harness::contender::Named;
+use crate::harness::data::Direction;
+use crate::harness::place::{self, Folder};
+use crate::harness::shown::plural;
+use crate::harness::turns::{self, Board, Runs};
+use crate::host::contender::Contender;
 use crate::interrupt;
 use crate::report::Report;
 use crate::units::human;
@@ -29,20 +35,13 @@ use serde_json::json;
 use std::io;
 use std::path::Path;
 use std::time::Instant;
-use task::{Contender, Direction, FileOutcome, Item, Task};
+use task::{FileOutcome, Item, Task};
 use verify::{Tools, Verdict};
 
 const STREAMS: [usize; 2] = [1, 8];
-const CONTENDERS: [Contender; 3] =
-    [Contender::Loop { buffer: 64 << 10 }, Contender::Loop { buffer: 1 << 20 }, Contender::Engine];
+const CONTENDERS: [Contender; 3] = [Contender::Loop, Contender::LoopLarge, Contender::Engine];
 /// The system calls are counted on about so many bytes: a traced process is slow.
 const SAMPLE: u64 = 64 << 20;
-/// The key of SP 800-38A, F.5.5. It is no secret, and the openssl command takes keys on its command line only.
-const KEY: [u8; 32] = [
-    0x60, 0x3d, 0xeb, 0x10, 0x15, 0xca, 0x71, 0xbe, 0x2b, 0x73, 0xae, 0xf0, 0x85, 0x7d, 0x77, 0x81, 0x1f,
-    0x35, 0x2c, 0x07, 0x3b, 0x61, 0x08, 0xd7, 0x2d, 0x98, 0x10, 0xa3, 0x09, 0x14, 0xdf, 0xf4,
-];
-
 /// Everything that the steps share.
 struct Demo<'a> {
     options: &'a args::Demo,
@@ -63,15 +62,10 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
     let failed = |what: &'static str| move |error| Failure::io(what, &error);
     let parent = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     std::fs::create_dir_all(&parent).map_err(|error| Failure::io(parent.display(), &error))?;
-    has_room(&parent, options.size)?;
-    let folder =
-        tempfile::Builder::new().prefix("dcs-demo.").tempdir_in(&parent).map_err(failed("data folder"))?;
-    let _leftover = interrupt::leftover(folder.path());
-    let (data, copies, stored) =
-        (folder.path().join("data"), folder.path().join("copies"), folder.path().join("stored"));
-    for new in [&data, &copies, &stored] {
-        std::fs::create_dir(new).map_err(failed("data folder"))?;
-    }
+    // The data, their received copies, and room to breathe.
+    place::has_free(&parent, options.size / 2 * 5 + (1 << 20), "--size")?;
+    let folder = Folder::new(Some(&parent), "dcs-demo.")?;
+    let (data, copies, stored) = (folder.make("data")?, folder.make("copies")?, folder.make("stored")?);
     let items = dataset::generate(&data, &copies, options.size).map_err(failed("generating the data"))?;
     let (verified, problems, unchecked) = (Vec::new(), Vec::new(), Vec::new());
     let mut demo = Demo { options, report, items, tools: Tools::find(), verified, problems, unchecked };
@@ -85,7 +79,7 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
     }
     for (direction, chain) in jobs() {
         for streams in STREAMS {
-            demo.compare(direction, chain, streams).map_err(failed("measuring"))?;
+            demo.compare(direction, chain, streams)?;
         }
     }
     demo.conclude(start)
@@ -100,21 +94,9 @@ fn jobs() -> [(Direction, &'static [&'static str]); 4] {
     ]
 }
 
-/// The data, their received copies, and room to breathe.
-fn has_room(folder: &Path, size: u64) -> Result<(), Failure> {
-    let what = folder.display();
-    let room = nix::sys::statvfs::statvfs(folder).map_err(|errno| Failure::io(&what, &errno.into()))?;
-    let (free, needed) = (room.blocks_available() * room.fragment_size(), size / 2 * 5 + (1 << 20));
-    if free >= needed {
-        return Ok(());
-    }
-    let line = format!("{what} has {} free; the demo needs {}", human(free), human(needed));
-    Err(Failure::new(Exit::NoSpace, line).advise("choose another folder by --dir, or fewer bytes by --size"))
-}
-
 fn new_task(direction: Direction, contender: Contender, chain: &[&str], streams: Vec<Vec<Item>>) -> Task {
     let chain = chain.iter().map(ToString::to_string).collect();
-    Task { direction, contender, chain, key: KEY, streams, address: None }
+    Task { direction, contender, chain, streams, address: None }
 }
 
 impl Demo<'_> {
@@ -186,29 +168,29 @@ impl Demo<'_> {
     }
 
     /// Runs the contenders in turns, so that all of them see the same machine; then counts their system calls.
-    fn compare(&mut self, direction: Direction, chain: &[&str], streams: usize) -> io::Result<()> {
+    fn compare(&mut self, direction: Direction, chain: &[&str], streams: usize) -> Result<(), Failure> {
         let task =
             |contender, items: &[Item]| new_task(direction, contender, chain, dataset::deal(items, streams));
         let engine = task(Contender::Engine, &self.items);
-        let step = self.report.step(format!("{}, {streams} streams: runs", engine.job()));
-        let mut runs: Vec<Vec<Run>> = CONTENDERS.iter().map(|_| Vec::new()).collect();
-        for _ in 0..self.options.runs {
-            for (contender, runs) in CONTENDERS.iter().zip(&mut runs) {
-                let task = task(*contender, &self.items);
-                let run = measure::run(&task, false)?;
-                self.same_results(&task, &run);
-                runs.push(run);
-            }
-        }
+        let step = self.report.step(format!("{}: {}, runs", engine.job(), plural(streams, "stream")));
+        let run = |contender, _| measure::run(&task(contender, &self.items), false);
+        let all = Board::new(0, self.report).turns(&engine.job(), &CONTENDERS, self.options.runs, run)?;
         let sample = dataset::sample(&self.items, SAMPLE);
         let mut rows = Vec::new();
-        for (contender, runs) in CONTENDERS.iter().zip(&runs) {
-            let calls = self.count(&task(*contender, &sample))?;
-            rows.push((*contender, Figures::new(runs, calls)));
+        for runs in &all {
+            let calls = self.count(&task(runs.contender, &sample));
+            let calls = calls.map_err(|error| turns::failure(&engine.job(), runs.contender, &error))?;
+            rows.push((runs.contender, Figures::new(&runs.runs, calls)));
         }
         drop(step);
+        let of_contender = |runs: &Runs<Contender, Run>| -> Vec<String> {
+            let task = task(runs.contender, &self.items);
+            runs.runs.iter().flat_map(|run| self.differences(&task, run)).collect()
+        };
+        let problems: Vec<String> = all.iter().flat_map(of_contender).collect();
+        self.problems.extend(problems);
         table::figures(&engine, &rows, self.report);
-        if let Some(run) = runs.last().and_then(|runs| runs.last()).filter(|_| streams == 1) {
+        if let Some(run) = all.last().and_then(|runs| runs.runs.last()).filter(|_| streams == 1) {
             self.draw_largest(&engine, run);
         }
         Ok(())
@@ -221,18 +203,21 @@ impl Demo<'_> {
     }
 
     /// Every measured run must tell of the digests and lengths that were checked. Of what was compressed neither says anything.
-    fn same_results(&mut self, task: &Task, run: &Run) {
+    fn differences(&self, task: &Task, run: &Run) -> Vec<String> {
         let job = task.job();
-        let Some((_, verified)) = self.verified.iter().find(|(name, _)| *name == job) else { return };
-        for (item, file) in task.streams.iter().flatten().zip(run.outcome.files.iter().flatten()) {
-            let is_same = verified.iter().any(|(other, good)| {
+        let Some((_, verified)) = self.verified.iter().find(|(name, _)| *name == job) else {
+            return Vec::new();
+        };
+        let files = task.streams.iter().flatten().zip(run.outcome.files.iter().flatten());
+        let differs = |(item, file): &(&Item, &FileOutcome)| {
+            !verified.iter().any(|(other, good)| {
                 other.path == item.path && good.digests == file.digests && good.bytes_out == file.bytes_out
-            });
-            if !is_same {
-                let name = item.path.display();
-                self.problems.push(format!("{job}, {}: {name} came out differently", task.contender.name()));
-            }
-        }
+            })
+        };
+        let said = |(item, _): (&Item, &FileOutcome)| {
+            format!("{job}, {}: {} came out differently", task.contender.name(), item.path.display())
+        };
+        files.filter(differs).map(said).collect()
     }
 
     fn draw_largest(&self, task: &Task, run: &Run) {
@@ -308,8 +293,7 @@ mod tests {
         let task = new_task(Direction::Send, CONTENDERS[0], chain, vec![vec![item.clone()]]);
         demo.keep(&task, vec![vec![outcome(told[0])]]);
         let outcome = Outcome { files: vec![vec![outcome(told[1])]], ..Outcome::default() };
-        demo.same_results(&task, &Run { outcome, peer: Outcome::default(), system_calls: None });
-        demo.problems.len()
+        demo.differences(&task, &Run { outcome, peer: Outcome::default(), system_calls: None }).len()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The other end: reads what is sent, or sends what is to be received. Its CPU time is told apart.
 
 use super::task::{Outcome, Peer, Ready};
-use crate::workload::wire;
+use crate::harness::wire;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

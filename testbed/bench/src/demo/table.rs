@@ -1,18 +1,18 @@
 //! The demo's results, drawn.
 
 use super::measure::Figures;
-use super::task::{Contender, FileOutcome, Task};
+use super::task::{FileOutcome, Task};
+use crate::harness::contender::Named;
+use crate::harness::shown::{plural, stage as stage_bar};
+use crate::host::contender::Contender;
 use crate::report::Report;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Columns of a bar.
-const WIDTH: usize = 48;
-
 /// The contenders of one job side by side; the first one is what the others are compared with.
 pub fn figures(task: &Task, rows: &[(Contender, Figures)], report: &Report) {
     let streams = task.streams.len();
-    report.text(format_args!("\n{}, {streams} stream{}", task.job(), if streams == 1 { "" } else { "s" }));
+    report.text(format_args!("\n{}, {}", task.job(), plural(streams, "stream")));
     report.text("  contender           GiB/s       CPU s/GiB  peer CPU s/GiB  system calls/GiB");
     let base = rows.first().map(|(_, figures)| figures.clone()).unwrap_or_default();
     for (contender, figures) in rows {
@@ -56,37 +56,11 @@ pub fn breakdown(task: &Task, path: &Path, file: &FileOutcome, report: &Report) 
         report.text(format_args!(
             "  {:12} |{}| busy {:8.3} ms, {:3.0} % of the run, {} operations",
             stage["name"].as_str().unwrap_or("?"),
-            bar(first, last, busy, run),
+            stage_bar(first, last, busy, run),
             busy as f64 / 1e6,
             busy as f64 * 100.0 / run as f64,
             number(stage, "operations"),
         ));
     }
     report.text("  a bar reaches from a stage's first to its last operation; its shade is the share of that time it was busy");
-}
-
-fn bar(first: u64, last: u64, busy: u64, run: u64) -> String {
-    let column = |time: u64| (time.min(run) as usize * WIDTH) / run as usize;
-    let shade = match busy as f64 / last.saturating_sub(first).max(1) as f64 {
-        share if share > 0.75 => '█',
-        share if share > 0.5 => '▓',
-        share if share > 0.25 => '▒',
-        _ => '░',
-    };
-    let from = column(first).min(WIDTH - 1);
-    let to = column(last).max(from + 1);
-    (0..WIDTH).map(|at| if (from..to).contains(&at) { shade } else { ' ' }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bar_stands_where_its_stage_was_at_work() {
-        assert_eq!(bar(0, 100, 90, 100), "█".repeat(WIDTH));
-        let half = bar(50, 100, 5, 100);
-        assert_eq!(half, " ".repeat(WIDTH / 2) + &"░".repeat(WIDTH / 2));
-        assert_eq!(bar(100, 100, 0, 100).trim_start().chars().count(), 1);
-    }
 }

@@ -1,37 +1,11 @@
 //! What a helper process is told to do, and what it tells back: JSON lines over its standard input and output.
 
+use crate::harness::data::{Direction, KEY};
+use crate::host::contender::Contender;
 use dcs::{Op, Operator};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
-
-/// Which way the data go, seen from the measured process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Direction {
-    /// Files to sockets.
-    Send,
-    /// Sockets to files.
-    Receive,
-}
-
-/// A way to do the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Contender {
-    /// read + operators + send, a thread for each stream, with a buffer of so many bytes.
-    Loop { buffer: usize },
-    /// One engine, on its one thread.
-    Engine,
-}
-
-impl Contender {
-    pub fn name(self) -> &'static str {
-        match self {
-            Contender::Loop { buffer } if buffer >= 1 << 20 => "loop-1m",
-            Contender::Loop { .. } => "loop",
-            Contender::Engine => "engine",
-        }
-    }
-}
 
 /// One file of the data set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,7 +25,6 @@ pub struct Task {
     pub contender: Contender,
     /// Names of the operators.
     pub chain: Vec<String>,
-    pub key: [u8; 32],
     /// The files of each stream, in order; each stream has one connection.
     pub streams: Vec<Vec<Item>>,
     /// Where the peer listens; a receiver listens itself.
@@ -111,7 +84,7 @@ impl Task {
     pub fn ops(&self, item: &Item) -> io::Result<Vec<Op>> {
         let op = |name: &String| {
             Ok(match Operator::from_name(name).ok_or(io::ErrorKind::Unsupported)? {
-                Operator::Aes256Ctr => Op::Aes256Ctr { key: self.key, counter: item.counter },
+                Operator::Aes256Ctr => Op::Aes256Ctr { key: KEY, counter: item.counter },
                 Operator::Gzip => Op::Gzip { level: 1 },
                 other => Op::Raw { number: other as u8, parameter: Vec::new() },
             })

@@ -1,6 +1,7 @@
 //! Checks what was sent and received against implementations that share nothing with this program.
 
-use super::task::{Direction, Outcome, Task};
+use super::task::{Outcome, Task};
+use crate::harness::data::{Direction, KEY};
 use crate::units::to_hex;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ fn manifest(task: &Task, outcome: &Outcome, stored: &Path) -> Vec<Value> {
             };
             files.push(json!({
                 "original": item.path, "stored": stored, "offset": at, "length": result.bytes_out,
-                "chain": task.chain, "key": to_hex(&task.key), "counter": to_hex(&item.counter),
+                "chain": task.chain, "key": to_hex(&KEY), "counter": to_hex(&item.counter),
                 "digests": result.digests,
             }));
             offset += result.bytes_out;

@@ -2,10 +2,11 @@
 
 use super::contenders::Prepared;
 use super::peer;
-use super::task::{Direction, FileOutcome, Order, Outcome, Ready, Task};
+use super::task::{FileOutcome, Order, Outcome, Ready, Task};
 use crate::failure::{Exit, Failure};
-use crate::workload::syscalls;
-use crate::workload::wire::{accept, connect, cpu_time, listen, say};
+use crate::harness::data::Direction;
+use crate::harness::syscalls;
+use crate::harness::wire::{accept, connect, cpu_time, listen, say};
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! The hidden subcommand that serves the card to QEMU, as `dcs card` does, until its parent ends.
 
 use crate::failure::{Exit, Failure};
-use crate::workload::wire::say;
+use crate::harness::wire::say;
 use dcs_card::card::Config;
 use dcs_card::vfio_user::serve::serve;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! The client on the outer machine, behind QEMU's network: it has this machine's own TCP and checks every byte and digest.
 
-use super::task::{Direction, Outcome, Task, Transfer, object};
+use super::task::{Outcome, Task, Transfer, object};
+use crate::harness::data::Direction;
 use crate::operate::Operators;
 use dcs::Op;
 use std::fs;

@@ -1,7 +1,7 @@
 //! What the guest's kernel counts: idle time, interrupts; and the process's own time.
 
 use super::task::Counters;
-use crate::workload::wire::cpu_time;
+use crate::harness::wire::cpu_time;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;

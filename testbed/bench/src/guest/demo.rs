@@ -3,9 +3,10 @@
 use super::machine::Contents;
 use super::rig::{self, Rig};
 use super::table;
-use super::task::{Direction, OBJECT, Task, Who};
+use super::task::{OBJECT, Task, Who};
 use crate::args;
 use crate::failure::Failure;
+use crate::harness::data::Direction;
 use crate::interrupt;
 use crate::report::Report;
 

@@ -2,7 +2,7 @@
 
 use super::task::{Outcome, Task};
 use crate::failure::{Exit, Failure};
-use crate::workload::process::Helper;
+use crate::harness::process::Helper;
 use dcs_card::pci::Identity;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};

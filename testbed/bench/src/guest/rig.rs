@@ -5,6 +5,7 @@ use super::machine::{Contents, Parts, SEED, Wanted, failure, seed};
 use super::task::{Outcome, Stream, Task};
 use crate::args::KernelNic;
 use crate::failure::{Exit, Failure};
+use crate::harness::contender::Named;
 use crate::interrupt;
 use crate::report::Report;
 use dcs_vm::Guest;

@@ -1,15 +1,14 @@
 //! The server demo's results, drawn, and as JSON.
 
 use super::rig::Row;
-use super::task::{OBJECT, Outcome, Stage, Transfer, Who, is_device};
+use super::task::{OBJECT, Outcome, Transfer, Who, is_device};
 use crate::args::KernelNic;
+use crate::harness::contender::Named;
+use crate::harness::shown::stage as stage_bar;
 use crate::report::Report;
 use crate::units::human;
 use serde_json::{Value, json};
 use std::time::Duration;
-
-/// Columns of a bar.
-const WIDTH: usize = 48;
 
 pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Report) {
     let seconds = ready.as_secs_f64();
@@ -73,7 +72,7 @@ pub fn object(row: &Row, rows: &[Row]) -> Value {
     let [to_host, to_software] = ratios(row, rows);
     let mut object = json!({
         "event": "measurement", "job": row.task.job(), "by": row.task.who.name(),
-        "design": row.task.who.design(), "transfers": row.outcome.transfers.len(), "bytes": row.bytes,
+        "design": row.task.who.what(), "transfers": row.outcome.transfers.len(), "bytes": row.bytes,
         "bytes_verified": row.bytes, "digests_verified": row.digests,
         "guest_cpu_s_per_gib": figures.cpu, "guest_cpu_ratio": to_host,
         "guest_cpu_ratio_to_software": to_software,
@@ -157,25 +156,11 @@ fn breakdown(row: &Row, transfer: &Transfer, report: &Report) {
         report.text(format_args!(
             "    {:12} |{}| busy {:8.3} ms in {} operations",
             stage.name,
-            bar(stage, latency),
+            stage_bar(stage.first_ns, stage.last_ns, stage.busy_ns, latency),
             stage.busy_ns as f64 / 1e6,
             stage.operations,
         ));
     }
-}
-
-/// From a stage's first to its last operation; its shade is the share of that time in which it was busy.
-fn bar(stage: &Stage, whole: u64) -> String {
-    let column = |time: u64| (time.min(whole) as usize * WIDTH) / whole.max(1) as usize;
-    let shade = match stage.busy_ns as f64 / stage.last_ns.saturating_sub(stage.first_ns).max(1) as f64 {
-        share if share > 0.75 => '█',
-        share if share > 0.5 => '▓',
-        share if share > 0.25 => '▒',
-        _ => '░',
-    };
-    let from = column(stage.first_ns).min(WIDTH - 1);
-    let to = column(stage.last_ns).max(from + 1);
-    (0..WIDTH).map(|at| if (from..to).contains(&at) { shade } else { ' ' }).collect()
 }
 
 pub fn conclude(seconds: f64, report: &Report) {

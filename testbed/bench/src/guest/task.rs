@@ -1,6 +1,8 @@
 //! What the guest is told to do, and what it tells back: JSON lines over a connection of the guest's kernel.
 
-use crate::workload::random::Random;
+use crate::harness::contender::Named;
+use crate::harness::data::{Direction, KEY};
+use crate::harness::random::Random;
 use dcs::{Op, Operator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,12 +11,6 @@ use std::net::SocketAddrV4;
 
 /// Bytes of an object of the demo: what one transfer moves.
 pub const OBJECT: u64 = 1 << 20;
-/// The key of SP 800-38A, F.5.5: no secret, as the data are none.
-const KEY: [u8; 32] = [
-    0x60, 0x3d, 0xeb, 0x10, 0x15, 0xca, 0x71, 0xbe, 0x2b, 0x73, 0xae, 0xf0, 0x85, 0x7d, 0x77, 0x81, 0x1f,
-    0x35, 0x2c, 0x07, 0x3b, 0x61, 0x08, 0xd7, 0x2d, 0x98, 0x10, 0xa3, 0x09, 0x14, 0xdf, 0xf4,
-];
-
 /// Who does the job: the designs that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
@@ -31,54 +27,36 @@ pub enum Who {
     Card,
 }
 
+impl Named for Who {
+    /// Each with the design, and exactly what is in it.
+    const ALL: &'static [(Who, &'static str, &'static str)] = &[
+        (Who::Host, "host", "host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver"),
+        (
+            Who::SoftwareTcp,
+            "software-tcp",
+            "software-optimised: NVMe in user space (VFIO), the kernel's TCP and NIC driver",
+        ),
+        (Who::SoftwareNic, "software-nic", "software-optimised: NVMe, NIC (VFIO) and TCP in user space"),
+        (
+            Who::SoftwareP2p,
+            "software-p2p",
+            "software-controlled P2P: the same, from the SSD's memory to the NIC; no operators, no receiving",
+        ),
+        (Who::Card, "card", "one command to the dcs card, which drives SSD and NIC"),
+    ];
+}
+
 impl Who {
-    /// Those that are measured, where they can do the job.
-    pub const ALL: [Who; 5] = [Who::Host, Who::SoftwareTcp, Who::SoftwareNic, Who::SoftwareP2p, Who::Card];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Who::Host => "host",
-            Who::SoftwareTcp => "software-tcp",
-            Who::SoftwareNic => "software-nic",
-            Who::SoftwareP2p => "software-p2p",
-            Who::Card => "card",
-        }
-    }
-
-    /// The design, and exactly what is in it.
-    pub fn design(self) -> &'static str {
-        match self {
-            Who::Host => "host-centric: the kernel's NVMe driver, ext4, TCP and NIC driver",
-            Who::SoftwareTcp => {
-                "software-optimised: NVMe in user space (VFIO), the kernel's TCP and NIC driver"
-            }
-            Who::SoftwareNic => "software-optimised: NVMe, NIC (VFIO) and TCP in user space",
-            Who::SoftwareP2p => {
-                "software-controlled P2P: the same, from the SSD's memory to the NIC; no operators, no receiving"
-            }
-            Who::Card => "one command to the dcs card, which drives SSD and NIC",
-        }
-    }
-
     /// Who can do such jobs. Peer-to-peer is SSD to NIC alone: no device on the bus is a processing unit, and what comes in lies between headers.
     pub fn all(receives: bool, chain: &[&str]) -> impl Iterator<Item = Who> {
         let peer = !receives && chain.is_empty();
-        Who::ALL.into_iter().filter(move |who| peer || *who != Who::SoftwareP2p)
+        Who::ALL.iter().map(|(who, ..)| *who).filter(move |who| peer || *who != Who::SoftwareP2p)
     }
 
     /// Software-optimised: what the card is compared with.
     pub fn is_software(self) -> bool {
         matches!(self, Who::SoftwareTcp | Who::SoftwareNic)
     }
-}
-
-/// Which way the objects go, seen from the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Direction {
-    /// Files to a client.
-    Send,
-    /// From a client into files.
-    Receive,
 }
 
 impl Stream {

@@ -2,12 +2,13 @@
 
 use super::counters::{self, Snapshot};
 use super::movers::{self, Asked, Mover};
-use super::task::{Blocks, Direction, Item, Outcome, Task, Transfer, Who};
+use super::task::{Blocks, Item, Outcome, Task, Transfer, Who};
 use crate::failure::{Exit, Failure};
+use crate::harness::data::Direction;
+use crate::harness::process::Helper;
+use crate::harness::syscalls;
+use crate::harness::wire::say;
 use crate::operate::Operators;
-use crate::workload::process::Helper;
-use crate::workload::syscalls;
-use crate::workload::wire::say;
 use dcs::Op;
 use std::collections::VecDeque;
 use std::fs::File;

@@ -4,12 +4,13 @@
 //! a socket. A thread for each of its cores goes round over its sockets until it finds nothing to do, and then pauses.
 //! What it receives and need not keep, it lets the kernel forget (MSG_TRUNC).
 
-use super::clocks::{self, KernelThreads};
-use super::job::Direction;
-use super::protocol::{ClientRound, Drive, Marks};
-use super::server::stay_on;
+use super::protocol::{ClientRound, Drive};
 use crate::failure::{Exit, Failure};
-use crate::workload::wire::{connect, cpu_time, say};
+use crate::harness::clocks::{self, KernelThreads};
+use crate::harness::cores::stay_on;
+use crate::harness::data::Direction;
+use crate::harness::figures::Marks;
+use crate::harness::wire::{connect, cpu_time, say};
 use nix::sys::socket::{MsgFlags, recv};
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};

@@ -1,7 +1,8 @@
 //! The contenders: their names, and what each can do.
 
-use super::job::{Direction, Job};
-use crate::failure::Failure;
+use super::job::Job;
+use crate::harness::contender::Named;
+use crate::harness::data::Direction;
 use serde::{Deserialize, Serialize};
 
 /// A way to do a job.
@@ -17,34 +18,27 @@ pub enum Contender {
     Sendfile,
 }
 
-pub const CONTENDERS: &[(Contender, &str, &str)] = &[
-    (Contender::Loop, "loop", "a thread for each stream: read, OpenSSL or zlib, send; 64 KiB buffers"),
-    (Contender::LoopLarge, "loop-1m", "the same with 1 MiB buffers"),
-    (Contender::LoopDirect, "loop-direct", "the same with O_DIRECT and aligned 1 MiB buffers"),
-    (Contender::Engine, "engine", "one dcs engine for all streams"),
-    (Contender::EngineDirect, "engine-direct", "the same past the page cache (O_DIRECT)"),
-    (Contender::EngineNice, "engine-nice", "the engine with its thread at nice -20, where that is permitted"),
-    (Contender::Python, "python", "hashlib or zlib and a socket, a thread for each stream"),
-    (Contender::Sendfile, "sendfile", "sendfile(2) without any operator: the floor, not the job"),
-];
+impl Named for Contender {
+    const ALL: &'static [(Contender, &'static str, &'static str)] = &[
+        (Contender::Loop, "loop", "a thread for each stream: read, OpenSSL or zlib, send; 64 KiB buffers"),
+        (Contender::LoopLarge, "loop-1m", "the same with 1 MiB buffers"),
+        (Contender::LoopDirect, "loop-direct", "the same with O_DIRECT and aligned 1 MiB buffers"),
+        (Contender::Engine, "engine", "one dcs engine for all streams"),
+        (Contender::EngineDirect, "engine-direct", "the same past the page cache (O_DIRECT)"),
+        (
+            Contender::EngineNice,
+            "engine-nice",
+            "the engine with its thread at nice -20, where that is permitted",
+        ),
+        (Contender::Python, "python", "hashlib or zlib and a socket, a thread for each stream"),
+        (Contender::Sendfile, "sendfile", "sendfile(2) without any operator: the floor, not the job"),
+    ];
+}
 
 /// What CPython's standard library has.
 const PYTHON: [&str; 6] = ["md5", "sha1", "sha256", "sha512", "crc32", "gzip"];
 
 impl Contender {
-    pub fn parse(name: &str) -> Result<Contender, Failure> {
-        let found = CONTENDERS.iter().find(|(_, known, _)| *known == name);
-        found.map(|(contender, ..)| *contender).ok_or_else(|| {
-            let names: Vec<_> = CONTENDERS.iter().map(|(_, name, _)| *name).collect();
-            Failure::usage(format!("there is no contender {name:?}"))
-                .advise(format!("one of: {}", names.join(", ")))
-        })
-    }
-
-    pub fn name(self) -> &'static str {
-        CONTENDERS.iter().find(|(contender, ..)| *contender == self).map_or("?", |(_, name, _)| name)
-    }
-
     /// Whether it can do this job at all.
     pub fn can(self, job: &Job) -> bool {
         let name = |word: &String| word.split(':').next().unwrap_or_default().to_string();
@@ -57,6 +51,14 @@ impl Contender {
             // What comes out must be whole blocks, but for the last.
             Contender::LoopDirect => job.direction == Direction::Send || job.keeps_length(),
             _ => true,
+        }
+    }
+
+    /// Bytes of a loop's buffer.
+    pub fn buffer(self) -> usize {
+        match self {
+            Contender::LoopLarge | Contender::LoopDirect => 1 << 20,
+            _ => 64 << 10,
         }
     }
 
@@ -89,7 +91,7 @@ impl Contender {
             Contender::EngineNice => false,
             _ => true,
         };
-        CONTENDERS
+        Contender::ALL
             .iter()
             .map(|(contender, ..)| *contender)
             .filter(is_usual)

@@ -130,11 +130,11 @@ fn marked(
         value = one(&file, &near)?;
         far.read_exact(&mut arrived)?;
     }
-    crate::workload::syscalls::mark();
+    crate::harness::syscalls::mark();
     for _ in 0..transfers {
         value = one(&file, &near)?;
     }
-    crate::workload::syscalls::mark();
+    crate::harness::syscalls::mark();
     let mut expected = Context::new(Operator::Crc32c, &[]).map_err(io::Error::other)?;
     expected.absorb(&bytes);
     let expected = expected.value().ok_or(io::ErrorKind::InvalidData)?;

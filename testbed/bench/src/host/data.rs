@@ -1,11 +1,12 @@
 //! The benchmark's files: slices of one pool of text, each from a place of its own, so that no two streams carry the
 //! same bytes and whoever checks needs the pool only.
 
-use super::job::{Direction, Job, is_resize};
+use super::job::{Job, is_resize};
 use super::library::libraries;
 use super::protocol::Item;
+use crate::harness::data::Direction;
+use crate::harness::random::{self, Random};
 use crate::units::to_hex;
-use crate::workload::random::{self, Random};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::libc;
 use std::fs::File;

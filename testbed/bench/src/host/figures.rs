@@ -1,19 +1,12 @@
 //! Figures of runs: medians, and ratios within each repetition.
 
 use super::contender::Contender;
-use super::job::Direction;
 use super::measure::{Run, Scenario};
+use crate::harness::contender::Named;
+use crate::harness::data::Direction;
+use crate::harness::figures::{GIB, Ratio, median, percentile};
+use crate::harness::turns;
 use serde::Serialize;
-
-const GIB: f64 = (1u64 << 30) as f64;
-
-/// A ratio of paired runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Ratio {
-    pub median: f64,
-    pub least: f64,
-    pub most: f64,
-}
 
 /// The figures of one contender in one scenario: medians of its runs.
 #[derive(Clone, Debug, Serialize)]
@@ -58,11 +51,8 @@ pub struct Objects {
     pub latency_us_p99: f64,
 }
 
-/// All runs of one contender in one scenario, in the order of the repetitions.
-pub struct Runs {
-    pub contender: Contender,
-    pub runs: Vec<Run>,
-}
+/// All runs of one contender in one scenario.
+pub type Runs = turns::Runs<Contender, Run>;
 
 /// Of one run.
 struct Figures {
@@ -146,12 +136,7 @@ fn cpu(figures: &[Figures]) -> f64 {
 fn objects(runs: &Runs, cpu_s_per_gib: f64) -> Objects {
     let size = runs.runs.first().map_or(1, |run| run.size) as f64;
     let cpu_us_per_object = cpu_s_per_gib * size / GIB * 1e6;
-    let percentile = |share: f64| {
-        median(runs.runs.iter().filter(|run| !run.latency_us.is_empty()).map(|run| {
-            let last = run.latency_us.len() - 1;
-            f64::from(run.latency_us[(last as f64 * share).round() as usize])
-        }))
-    };
+    let percentile = |share| percentile(runs.runs.iter().map(|run| &run.latency_us[..]), share);
     Objects {
         objects_per_cpu_s: 1e6 / cpu_us_per_object,
         cpu_us_per_object,
@@ -163,26 +148,6 @@ fn objects(runs: &Runs, cpu_s_per_gib: f64) -> Objects {
 /// Of the runs of the same repetition.
 fn ratio(mine: &[Figures], other: &[Figures], value: fn(&Figures) -> f64) -> Ratio {
     Ratio::of(mine.iter().zip(other).map(|(one, other)| value(one) / value(other)).collect())
-}
-
-impl Ratio {
-    /// Of the ratios of all pairs.
-    pub fn of(pairs: Vec<f64>) -> Ratio {
-        Ratio {
-            median: median(pairs.iter().copied()),
-            least: pairs.iter().copied().fold(f64::INFINITY, f64::min),
-            most: pairs.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        }
-    }
-}
-
-pub fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Jobs as people write them: `file>md5,aes256-ctr>socket`.
 
 use crate::failure::Failure;
+use crate::harness::data::Direction;
 use dcs::{Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::OperatorKind;
@@ -21,15 +22,6 @@ pub const JOBS: &[(&str, &str)] = &[
 /// It is no secret: the data are not either.
 const KEY: [u8; 32] = *b"dcs bench: one key for all runs.";
 const COUNTER: [u8; 16] = *b"first counter .\0";
-
-/// Which way the data go, seen from the measured process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Direction {
-    /// Files to sockets.
-    Send,
-    /// Sockets to files.
-    Receive,
-}
 
 /// What is done to each object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

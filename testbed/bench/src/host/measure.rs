@@ -4,13 +4,14 @@ use super::client;
 use super::contender::Contender;
 use super::contenders::PYTHON;
 use super::data::{Data, is_small};
-use super::job::{Direction, Job};
-use super::protocol::{
-    Account, ClientRound, Drive, Item, Listening, Marks, Round, Serve, StreamAccount, Word,
-};
-use super::server::stay_on;
+use super::job::Job;
+use super::protocol::{Account, ClientRound, Drive, Item, Listening, Round, Serve, StreamAccount, Word};
 use super::verify;
-use crate::workload::process::Helper;
+use crate::harness::contender::Named;
+use crate::harness::cores::stay_on;
+use crate::harness::data::Direction;
+use crate::harness::figures::Marks;
+use crate::harness::process::Helper;
 use serde_json::json;
 use std::io;
 use std::process::{Child, Command, Stdio};

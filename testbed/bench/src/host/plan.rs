@@ -4,6 +4,7 @@ use super::contender::Contender;
 use super::job::{JOBS, Job};
 use crate::args;
 use crate::failure::Failure;
+use crate::harness::contender::Named;
 
 /// Bytes of an object where none are given.
 const SIZE: u64 = 4 << 20;
@@ -29,8 +30,7 @@ pub struct Step {
 
 impl Plan {
     pub fn new(options: &args::Host, jobs: &[String]) -> Result<Plan, Failure> {
-        let picked: Vec<Contender> =
-            options.contenders.iter().map(|name| Contender::parse(name)).collect::<Result<_, _>>()?;
+        let picked = Contender::picked(&options.contenders)?;
         let mut plan = Plan { steps: Vec::new() };
         if jobs.is_empty() && options.size.is_empty() {
             plan.add_default_set(options, &picked)?;

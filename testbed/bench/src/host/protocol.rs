@@ -5,7 +5,7 @@
 //! | parent | server | [`Serve`], then a [`Round`] at a time, and during it [`Word`]s |
 //! | server | parent | [`Listening`], then for each round an [`Account`] |
 //! | parent | client | [`Drive`], then a [`ClientRound`] at a time |
-//! | client | parent | for each measured round `null` at its first mark, then [`Marks`]; at the end of each round the bytes |
+//! | client | parent | for each measured round `null` at its first mark, then [`Marks`](crate::harness::figures::Marks); at the end of each round the bytes |
 
 use super::contender::Contender;
 use super::job::Job;
@@ -107,15 +107,4 @@ pub struct ClientRound {
     pub store: Option<PathBuf>,
     pub warm_s: f64,
     pub measure_s: f64,
-}
-
-/// What was measured between the two marks.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Marks {
-    pub wall_s: f64,
-    /// Bytes over the wire.
-    pub bytes: u64,
-    pub server_cpu_s: f64,
-    pub kernel_cpu_s: f64,
-    pub client_cpu_s: f64,
 }

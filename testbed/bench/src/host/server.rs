@@ -3,11 +3,9 @@
 use super::contenders::Prepared;
 use super::protocol::{Account, Listening, Round, Serve, StreamAccount, Word};
 use crate::failure::{Exit, Failure};
+use crate::harness::cores::{limit_files, stay_on};
+use crate::harness::wire::{accept, listen, say};
 use crate::units::to_hex;
-use crate::workload::wire::{accept, listen, say};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::Pid;
 use std::io::{self, BufRead};
 use std::net::TcpStream;
 use std::sync::Mutex;
@@ -42,20 +40,12 @@ pub fn run() -> Result<(), Failure> {
     obey().map_err(|error| Failure::new(Exit::Failed, format!("bench server: {error}")))
 }
 
-/// Keeps this process, and all that it starts, on these cores.
-pub fn stay_on(cores: &[usize]) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    cores.iter().try_for_each(|core| set.set(*core))?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
-}
-
 fn obey() -> io::Result<()> {
     let mut lines = io::stdin().lock().lines();
     let Some(order) = lines.next() else { return Ok(()) };
     let serve: Serve = serde_json::from_str(&order?)?;
     stay_on(&serve.cores)?;
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    limit_files()?;
     let listener = listen()?;
     let prepared = Prepared::new(&serve)?;
     say(&Listening { address: listener.local_addr()?.to_string(), library: prepared.library(&serve)? })?;

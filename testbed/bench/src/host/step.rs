@@ -3,7 +3,7 @@
 //! One thread only: an engine that its caller drives has no other. A string instruction with a repeat prefix counts
 //! once.
 
-use crate::workload::syscalls;
+use crate::harness::syscalls;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;

@@ -1,12 +1,14 @@
 //! What a benchmark shows to people.
 
-use super::contender::CONTENDERS;
-use super::figures::{Ratio, Row};
+use super::contender::Contender;
+use super::figures::Row;
 use super::job::JOBS;
+use crate::harness::contender::Named;
+use crate::harness::figures::Ratio;
+use crate::harness::shown::{self, plural};
 use crate::report::Report;
 use crate::units::human;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// `--list`.
 pub fn list(report: &Report) {
@@ -21,7 +23,7 @@ pub fn list(report: &Report) {
     report.text(format_args!("  {:30} {control}", super::CONTROL));
     report.object(&json!({ "event": "job", "job": super::CONTROL, "what": control }));
     report.text("\nContenders:");
-    for (_, name, what) in CONTENDERS {
+    for (_, name, what) in Contender::ALL {
         report.text(format_args!("  {name:30} {what}"));
         report.object(&json!({ "event": "contender", "contender": name, "what": what }));
     }
@@ -65,9 +67,9 @@ pub fn scenario(rows: &[Row], report: &Report) {
             "  {:14}{:7.3} {:>25} {:10.3} {:>25} {:7.3} {:7.3}{objects}  {}{}",
             row.contender,
             row.gib_per_s,
-            shown(row.throughput_ratio),
+            shown::ratio(row.throughput_ratio),
             row.cpu_s_per_gib,
-            shown(row.cpu_ratio),
+            shown::ratio(row.cpu_ratio),
             row.kernel_cpu_s_per_gib,
             row.client_cpu_s_per_gib,
             row.library,
@@ -81,28 +83,6 @@ pub fn scenario(rows: &[Row], report: &Report) {
 /// Python may be too busy to hear that latencies count.
 fn whole(number: f64) -> String {
     if number.is_finite() { format!("{number:.0}") } else { "-".into() }
-}
-
-pub fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// A row for programs: a ratio is its median, and beside it `_spread`, the least and the most.
-pub fn object(row: &impl Serialize) -> Value {
-    let mut value = serde_json::to_value(row).unwrap_or_default();
-    let Some(fields) = value.as_object_mut() else { return value };
-    let is_ratio = |(name, field): (&String, &Value)| field.get("median").map(|_| name.clone());
-    let names: Vec<String> = fields.iter().filter_map(is_ratio).collect();
-    for name in names {
-        let ratio = fields[&name].take();
-        fields.insert(format!("{name}_spread"), json!([ratio["least"], ratio["most"]]));
-        fields.insert(name, ratio["median"].clone());
-    }
-    value
-}
-
-pub fn shown(ratio: Option<Ratio>) -> String {
-    ratio.map_or("-".into(), |ratio| format!("{:.2} ({:.2}..{:.2})", ratio.median, ratio.least, ratio.most))
 }
 
 /// All scenarios: the engine beside the loop.

@@ -2,6 +2,7 @@
 
 use super::options::{Job, Options};
 use crate::failure::Failure;
+use crate::harness::contender::Named;
 
 /// An object server, or one way to run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,102 +20,54 @@ pub enum Contender {
     NginxPerl,
 }
 
-/// What is told of one.
-pub struct Known {
-    pub contender: Contender,
-    pub name: &'static str,
-    pub what: &'static str,
-    /// What is on the disk when a PUT is answered.
-    pub durability: &'static str,
+impl Named for Contender {
+    const ALL: &'static [(Contender, &'static str, &'static str)] = &[
+        (Contender::Dcs, "dcs", "dcs serve as it is"),
+        (
+            Contender::DcsNone,
+            "dcs-none",
+            "dcs serve that leaves writing back to the kernel, as versitygw and rclone do",
+        ),
+        (Contender::DcsVerify, "dcs-verify", "dcs serve that checks each object's digest while it sends it"),
+        (Contender::Versitygw, "versitygw", "Versity S3 Gateway over a folder (posix), as it is"),
+        (Contender::Minio, "minio", "MinIO over one folder, as it is"),
+        (Contender::Rclone, "rclone", "rclone serve s3 over a folder, as it is"),
+        (Contender::Nginx, "nginx", "nginx with sendfile: GET of files, unsigned, no S3: the floor"),
+        (
+            Contender::NginxPreload,
+            "nginx-preload",
+            "the same nginx by dcs run, without a rule; only where it is named",
+        ),
+        (
+            Contender::NginxMd5,
+            "nginx-md5",
+            "the same nginx by dcs run, which logs the MD5 of all that is sent; only where it is named",
+        ),
+        (
+            Contender::NginxMd5Threads,
+            "nginx-md5-threads",
+            "the same with nginx's thread pool (aio threads), so that many answers are sent at once; only where it is named",
+        ),
+        (
+            Contender::NginxPerl,
+            "nginx-perl",
+            "nginx with a Perl handler that reads, hashes and logs a file, and sends it; only where it is named",
+        ),
+    ];
 }
 
-pub const CONTENDERS: &[Known] = &[
-    Known {
-        contender: Contender::Dcs,
-        name: "dcs",
-        what: "dcs serve as it is",
-        durability: "all synced (--durability full)",
-    },
-    Known {
-        contender: Contender::DcsNone,
-        name: "dcs-none",
-        what: "dcs serve that leaves writing back to the kernel, as versitygw and rclone do",
-        durability: "nothing synced (--durability none)",
-    },
-    Known {
-        contender: Contender::DcsVerify,
-        name: "dcs-verify",
-        what: "dcs serve that checks each object's digest while it sends it",
-        durability: "all synced (--durability full)",
-    },
-    Known {
-        contender: Contender::Versitygw,
-        name: "versitygw",
-        what: "Versity S3 Gateway over a folder (posix), as it is",
-        durability: "nothing synced (it never calls fsync)",
-    },
-    Known {
-        contender: Contender::Minio,
-        name: "minio",
-        what: "MinIO over one folder, as it is",
-        // CreateFile and writeAllInternal of cmd/xl-storage.go; O_DIRECT is off where there is one drive.
-        durability: "data and metadata synced (fdatasync), not their names",
-    },
-    Known {
-        contender: Contender::Rclone,
-        name: "rclone",
-        what: "rclone serve s3 over a folder, as it is",
-        durability: "nothing synced",
-    },
-    Known {
-        contender: Contender::Nginx,
-        name: "nginx",
-        what: "nginx with sendfile: GET of files, unsigned, no S3: the floor",
-        durability: "-",
-    },
-    Known {
-        contender: Contender::NginxPreload,
-        name: "nginx-preload",
-        what: "the same nginx by dcs run, without a rule; only where it is named",
-        durability: "-",
-    },
-    Known {
-        contender: Contender::NginxMd5,
-        name: "nginx-md5",
-        what: "the same nginx by dcs run, which logs the MD5 of all that is sent; only where it is named",
-        durability: "-",
-    },
-    Known {
-        contender: Contender::NginxMd5Threads,
-        name: "nginx-md5-threads",
-        what: "the same with nginx's thread pool (aio threads), so that many answers are sent at once; only where it is named",
-        durability: "-",
-    },
-    Known {
-        contender: Contender::NginxPerl,
-        name: "nginx-perl",
-        what: "nginx with a Perl handler that reads, hashes and logs a file, and sends it; only where it is named",
-        durability: "-",
-    },
-];
-
 impl Contender {
-    pub fn parse(name: &str) -> Result<Contender, Failure> {
-        let found = CONTENDERS.iter().find(|known| known.name == name);
-        found.map(|known| known.contender).ok_or_else(|| {
-            let names: Vec<_> = CONTENDERS.iter().map(|known| known.name).collect();
-            Failure::usage(format!("there is no server {name:?} to compare with"))
-                .advise(format!("one of: {}", names.join(", ")))
-        })
-    }
-
-    pub fn known(self) -> &'static Known {
-        // Each has its entry; a test sees to it.
-        CONTENDERS.iter().find(|known| known.contender == self).unwrap_or(&CONTENDERS[0])
-    }
-
-    pub fn name(self) -> &'static str {
-        self.known().name
+    /// What is on the disk when a PUT is answered.
+    pub fn durability(self) -> &'static str {
+        match self {
+            Contender::Dcs | Contender::DcsVerify => "all synced (--durability full)",
+            Contender::DcsNone => "nothing synced (--durability none)",
+            Contender::Versitygw => "nothing synced (it never calls fsync)",
+            // CreateFile and writeAllInternal of cmd/xl-storage.go; O_DIRECT is off where there is one drive.
+            Contender::Minio => "data and metadata synced (fdatasync), not their names",
+            Contender::Rclone => "nothing synced",
+            _ => "-",
+        }
     }
 
     /// Whether it can do this job, and whether that differs from what another contender does.
@@ -140,19 +93,13 @@ impl Contender {
     }
 
     /// Those that were picked, or all.
-    pub fn picked(options: &Options) -> Result<Vec<Contender>, Failure> {
-        if options.contenders.is_empty() {
-            let all = CONTENDERS.iter().map(|known| known.contender);
-            return Ok(all.filter(|one| !one.is_named_only()).collect());
-        }
-        let mut picked = Vec::new();
-        for name in &options.contenders {
-            let contender = Contender::parse(name)?;
-            if !picked.contains(&contender) {
-                picked.push(contender);
+    pub fn wanted(options: &Options) -> Result<Vec<Contender>, Failure> {
+        match options.contenders.is_empty() {
+            true => {
+                Ok(Contender::ALL.iter().map(|(one, ..)| *one).filter(|one| !one.is_named_only()).collect())
             }
+            false => Contender::picked(&options.contenders),
         }
-        Ok(picked)
     }
 }
 
@@ -162,10 +109,9 @@ mod tests {
 
     #[test]
     fn each_has_its_entry_and_name() {
-        for known in CONTENDERS {
-            assert_eq!(known.contender.known().name, known.name);
-            assert_eq!(Contender::parse(known.name).unwrap(), known.contender);
-            assert!(known.contender.can(Job::Get) || known.contender.can(Job::Put));
+        for (contender, name, _) in Contender::ALL {
+            assert_eq!(Contender::parse(name).unwrap(), *contender);
+            assert!(contender.can(Job::Get) || contender.can(Job::Put));
         }
         assert!(Contender::parse("apache").unwrap_err().advice.unwrap().contains("versitygw"));
     }

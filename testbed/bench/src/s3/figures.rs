@@ -4,11 +4,12 @@ use super::contender::Contender;
 use super::load;
 use super::measure::Scenario;
 use super::protocol::Measured;
-use crate::host::figures::{Ratio, median};
+use crate::harness::contender::Named;
+use crate::harness::figures::{GIB, Ratio, median, percentile};
+use crate::harness::turns;
 use serde::Serialize;
 use serde_json::json;
 
-const GIB: f64 = (1u64 << 30) as f64;
 /// What the others are compared with: the first that is there.
 const BASES: [Contender; 2] = [Contender::Versitygw, Contender::Nginx];
 
@@ -44,11 +45,8 @@ pub struct Row {
     pub client: serde_json::Value,
 }
 
-/// All runs of one contender in one scenario, in the order of the repetitions.
-pub struct Runs {
-    pub contender: Contender,
-    pub runs: Vec<Measured>,
-}
+/// All runs of one contender in one scenario.
+pub type Runs = turns::Runs<Contender, Measured>;
 
 /// Of one run.
 fn gib(run: &Measured) -> f64 {
@@ -71,14 +69,6 @@ fn signing(runs: &Runs) -> &'static str {
     }
 }
 
-fn percentile(runs: &[Measured], share: f64) -> Option<f64> {
-    let of = |run: &Measured| {
-        let last = run.latency_ms.len().checked_sub(1)?;
-        run.latency_ms.get((last as f64 * share).round() as usize).map(|ms| f64::from(*ms))
-    };
-    Some(median(runs.iter().filter_map(of))).filter(|ms| ms.is_finite())
-}
-
 pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
     let of = |contender| all.iter().find(|runs: &&Runs| runs.contender == contender);
     let base = BASES.into_iter().find_map(of);
@@ -90,6 +80,10 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             let pairs = runs.runs.iter().zip(base?);
             Some(Ratio::of(pairs.map(|(one, other)| value(one) / value(other)).collect()))
         };
+        let latency = |share| {
+            Some(percentile(runs.runs.iter().map(|run| &run.latency_ms[..]), share))
+                .filter(|ms| ms.is_finite())
+        };
         let per_gib = GIB / scenario.objects.size as f64;
         Row {
             event: "measurement",
@@ -99,7 +93,7 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             clients: scenario.clients,
             size: scenario.objects.size,
             cold: scenario.cold,
-            durability: runs.contender.known().durability,
+            durability: runs.contender.durability(),
             signing: signing(runs),
             gib_per_s: of(gib_per_s),
             cpu_s_per_gib: of(cpu_s_per_gib),
@@ -107,8 +101,8 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             client_cpu_s_per_gib: of(|run| run.marks.client_cpu_s / gib(run)),
             requests_per_s: of(gib_per_s) * per_gib,
             requests_per_cpu_s: per_gib / of(cpu_s_per_gib),
-            p50_ms: percentile(&runs.runs, 0.5),
-            p99_ms: percentile(&runs.runs, 0.99),
+            p50_ms: latency(0.5),
+            p99_ms: latency(0.99),
             cpu_ratio: against(cpu_s_per_gib),
             throughput_ratio: against(gib_per_s),
             base: base_name,

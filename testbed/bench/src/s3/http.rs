@@ -1,6 +1,6 @@
 //! HTTP/1.1 as a client needs it: heads of answers, and a connection that asks and waits.
 
-use crate::workload::wire::dial;
+use crate::harness::wire::dial;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

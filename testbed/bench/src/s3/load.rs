@@ -2,13 +2,13 @@
 //! socket: a thread for each of its cores goes round over its connections, and pauses where there is nothing to do.
 
 use super::connection::{Buffers, Connection};
-use super::process::{Account, limit_files};
+use super::process::Account;
 use super::protocol::{Load, Measured, Pace};
 use crate::failure::{Exit, Failure};
-use crate::host::clocks::KernelThreads;
-use crate::host::protocol::Marks;
-use crate::host::server::stay_on;
-use crate::workload::wire::{cpu_time, say};
+use crate::harness::clocks::KernelThreads;
+use crate::harness::cores::{limit_files, stay_on};
+use crate::harness::figures::Marks;
+use crate::harness::wire::{cpu_time, say};
 use std::io::{self, BufRead};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

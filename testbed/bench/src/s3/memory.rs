@@ -5,6 +5,7 @@ use super::measure::Scenario;
 use super::process::{Server, peak_rss};
 use super::protocol::{Pace, Request};
 use super::request::Writer;
+use crate::harness::contender::Named;
 use serde::Serialize;
 use std::io;
 

@@ -30,13 +30,17 @@ mod table;
 mod tests;
 
 use crate::failure::{Exit, Failure};
+use crate::harness::contender::Named;
+use crate::harness::cores;
+use crate::harness::place::{self, Folder};
+use crate::harness::plot::{self, Point};
+use crate::harness::turns::{self, Board};
+use crate::host::WARM_UP_S;
 use crate::interrupt;
-use crate::plot::{self, Point};
 use crate::report::Report;
 use crate::units::human;
 use contender::Contender;
-use figures::{Row, Runs};
-use indicatif::ProgressBar;
+use figures::Row;
 use measure::Scenario;
 use objects::Objects;
 use options::{Job, MEMORY_CLIENTS, Options};
@@ -45,6 +49,8 @@ use programs::Programs;
 use serde_json::json;
 use std::path::Path;
 
+const ADVICE: &str = "leave it out with --contenders, or report it as a defect";
+
 /// What all steps share.
 struct Bench<'a> {
     options: &'a Options,
@@ -52,19 +58,19 @@ struct Bench<'a> {
     programs: Programs,
     server_cores: Vec<usize>,
     client_cores: Vec<usize>,
-    bar: Option<ProgressBar>,
+    board: Board<'a>,
 }
 
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     interrupt::install();
-    let picked = Contender::picked(options)?;
+    let picked = Contender::wanted(options)?;
     if options.list {
         table::list(&Programs::find(&picked, false, report), report);
         return Ok(());
     }
     // What makes no sense is said before anything is built.
     let steps = plan::steps(options, &picked)?;
-    let (server_cores, client_cores) = crate::host::cores(options.server_cores)?;
+    let (server_cores, client_cores) = cores::deal(options.server_cores)?;
     let programs = Programs::find(&involved(options, &steps, &picked), true, report);
     if !options.contenders.is_empty() && !options.lenient {
         programs.demand()?;
@@ -73,8 +79,8 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let congestion = network::enter();
     introduce(options, (&server_cores, &client_cores), &congestion, &programs, report);
     let runs = steps.iter().map(|step| step.contenders.len() as u64).sum::<u64>() * u64::from(options.runs);
-    let bar = (!options.memory).then(|| crate::host::bar(runs, report)).flatten();
-    let bench = Bench { options, report, programs, server_cores, client_cores, bar };
+    let board = Board::new(if options.memory { 0 } else { runs }, report);
+    let bench = Bench { options, report, programs, server_cores, client_cores, board };
     if options.memory {
         bench.memory(&picked)?;
     } else {
@@ -114,16 +120,8 @@ fn introduce(
     programs: &Programs,
     report: &Report,
 ) {
-    let shared = if server == clients {
-        ", which are the same: servers and clients take time from each other"
-    } else {
-        ""
-    };
-    table::versions(
-        &contender::CONTENDERS.iter().map(|known| known.contender).collect::<Vec<_>>(),
-        programs,
-        report,
-    );
+    let shared = cores::shared(server, clients, "servers and clients");
+    table::versions(programs, report);
     table::missing(programs, report);
     report.text(format_args!(
         "HTTP/1.1 over TCP (127.0.0.1, {congestion}), presigned URLs with unsigned payload. Servers on core {server:?}, clients on \
@@ -144,55 +142,32 @@ fn introduce(
 
 impl Bench<'_> {
     fn all(&self, steps: &[Step]) -> Result<Vec<Row>, Failure> {
+        let folder = self.folder()?;
         let mut rows = Vec::new();
-        self.in_folder(|folder| {
-            for step in steps {
-                let mine = self.step(step, folder)?;
-                self.show(&mine);
-                rows.extend(mine);
-            }
-            Ok(())
-        })?;
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+        for step in steps {
+            let mine = self.step(step, folder.path())?;
+            self.board.show(&mine, table::scenario);
+            rows.extend(mine);
         }
         Ok(rows)
     }
 
-    fn in_folder(&self, work: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
-        let parent = self.options.dir.clone().unwrap_or_else(std::env::temp_dir);
-        let failed = |error| Failure::io("data folder", &error);
-        let parent = parent.canonicalize().map_err(failed)?;
-        let folder =
-            tempfile::Builder::new().prefix("dcs-bench-serve.").tempdir_in(parent).map_err(failed)?;
-        let _leftover = interrupt::leftover(folder.path());
-        work(folder.path())
+    fn folder(&self) -> Result<Folder, Failure> {
+        Folder::new(self.options.dir.as_deref(), "dcs-bench-s3.")
     }
 
-    /// In each repetition every contender runs once; another one begins each time.
     fn step(&self, step: &Step, parent: &Path) -> Result<Vec<Row>, Failure> {
         let what = format!("{} {}, {} clients", step.job.name(), human(step.size), step.clients);
         let failed = |error| Failure::io(&what, &error);
         let folder = tempfile::tempdir_in(parent).map_err(failed)?;
         let count = objects::count(step.size, step.clients, self.options.cold);
         has_room(folder.path(), step, count)?;
-        self.say("making the objects");
+        self.board.say("making the objects");
         let objects = Objects::new(folder.path(), step.size, count).map_err(failed)?;
         let scenario = self.scenario(step.job, step.clients, &objects, folder.path());
-        let mut all: Vec<Runs> =
-            step.contenders.iter().map(|one| Runs { contender: *one, runs: Vec::new() }).collect();
-        for repetition in 0..self.options.runs as usize {
-            for turn in 0..all.len() {
-                let count = all.len();
-                let next = &mut all[(turn + repetition) % count];
-                self.say(&format!("{what}: {}", next.contender.name()));
-                let run = scenario.run(next.contender, repetition == 0);
-                next.runs.push(run.map_err(|error| failure(&what, next.contender, &error))?);
-                if let Some(bar) = &self.bar {
-                    bar.inc(1);
-                }
-            }
-        }
+        let run = |contender, first| scenario.run(contender, first);
+        let all = self.board.turns(&what, &step.contenders, self.options.runs, run);
+        let all = all.map_err(|failure| failure.advise(ADVICE))?;
         Ok(figures::rows(&scenario, &all))
     }
 
@@ -202,7 +177,7 @@ impl Bench<'_> {
             objects,
             clients,
             cold: self.options.cold,
-            warm_s: (2.0 * self.options.seconds).min(crate::host::WARM_UP_S),
+            warm_s: (2.0 * self.options.seconds).min(WARM_UP_S),
             measure_s: self.options.seconds,
             requests: self.options.requests,
             programs: &self.programs,
@@ -215,20 +190,18 @@ impl Bench<'_> {
     fn memory(&self, picked: &[Contender]) -> Result<(), Failure> {
         let clients = self.options.clients.first().copied().unwrap_or(MEMORY_CLIENTS);
         let size = self.options.size.first().copied().unwrap_or(memory::SIZE);
+        let folder = self.folder()?;
+        let objects = Objects::new(folder.path(), size, objects::count(size, 1, false))
+            .map_err(|error| Failure::io("data folder", &error))?;
+        let scenario = self.scenario(Job::Put, clients, &objects, folder.path());
         let mut peaks = Vec::new();
-        self.in_folder(|folder| {
-            let failed = |error| Failure::io("data folder", &error);
-            let objects = Objects::new(folder, size, objects::count(size, 1, false)).map_err(failed)?;
-            let scenario = self.scenario(Job::Put, clients, &objects, folder);
-            for contender in picked.iter().filter(|one| memory::can(**one) && self.programs.has(**one)) {
-                let _step = self.report.step(format!("{}: {clients} clients", contender.name()));
-                let peak = memory::run(&scenario, *contender);
-                let peak = peak.map_err(|error| failure("memory", *contender, &error))?;
-                self.report.object(&json!(peak));
-                peaks.push(peak);
-            }
-            Ok(())
-        })?;
+        for contender in picked.iter().filter(|one| memory::can(**one) && self.programs.has(**one)) {
+            let _step = self.report.step(format!("{}: {clients} clients", contender.name()));
+            let peak = memory::run(&scenario, *contender);
+            let peak = peak.map_err(|error| turns::failure("memory", *contender, &error).advise(ADVICE))?;
+            self.report.object(&json!(peak));
+            peaks.push(peak);
+        }
         table::memory(&peaks, self.report);
         Ok(())
     }
@@ -241,32 +214,8 @@ impl Bench<'_> {
             Point { panel, series: row.contender, x: row.clients, y: row.cpu_s_per_gib }
         };
         let points: Vec<Point<'_>> = rows.iter().map(point).collect();
-        plot::draw(&points, &table::names(), ("clients", "CPU s per GiB"), path, self.report)
+        plot::draw(&points, &Contender::names(), ("clients", "CPU s per GiB"), path, self.report)
     }
-
-    fn say(&self, what: &str) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(what.to_string());
-        }
-    }
-
-    fn show(&self, rows: &[Row]) {
-        let show = || {
-            table::scenario(rows, self.report);
-            for row in rows {
-                self.report.object(&crate::host::table::object(row));
-            }
-        };
-        match &self.bar {
-            Some(bar) => bar.suspend(show),
-            None => show(),
-        }
-    }
-}
-
-fn failure(what: &str, contender: Contender, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("{what}, {}: {error}", contender.name()))
-        .advise("leave it out with --contenders, or report it as a defect")
 }
 
 /// For what is got, of all contenders; or for what is put, and being put, of one.
@@ -275,5 +224,5 @@ fn has_room(folder: &Path, step: &Step, objects: usize) -> Result<(), Failure> {
         Job::Get => step.size * objects as u64 * step.contenders.len() as u64,
         Job::Put => 3 * step.size * step.clients as u64,
     };
-    crate::host::has_free(folder, needed + step.size, "--size and --clients")
+    place::has_free(folder, needed + step.size, "--size and --clients")
 }

@@ -4,7 +4,7 @@
 //! all the rest. Where this process may (as root), it moves to a namespace of its own, which has only a loopback, with
 //! cubic on its route. Nobody else's settings change, and nobody else reaches the servers.
 
-use crate::workload::wire;
+use crate::harness::wire;
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
 use std::io;

@@ -1,8 +1,8 @@
 //! The objects: slices of one pool of text, each from a place of its own, with keys and MD5s.
 
+use crate::harness::random::{self, Random};
 use crate::operate::Operators;
 use crate::units::to_hex;
-use crate::workload::random::{self, Random};
 use dcs::Op;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! The command line of `dcs bench s3`.
 
-use crate::args::ServerCores;
+use crate::harness::cores::ServerCores;
 use crate::units;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;

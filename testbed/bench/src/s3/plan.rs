@@ -66,6 +66,7 @@ fn scenarios(options: &Options) -> Result<Vec<(u64, usize)>, Failure> {
 mod tests {
     use super::*;
     use crate::args::{Arguments, BenchCommand, Command};
+    use crate::harness::contender::Named;
     use clap::Parser;
 
     fn options(line: &str) -> Options {
@@ -81,7 +82,7 @@ mod tests {
 
     fn planned(line: &str) -> Vec<(&'static str, u64, usize)> {
         let options = options(line);
-        let steps = steps(&options, &Contender::picked(&options).unwrap()).unwrap();
+        let steps = steps(&options, &Contender::wanted(&options).unwrap()).unwrap();
         steps.iter().map(|step| (step.job.name(), step.size, step.clients)).collect()
     }
 
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn contenders_do_what_they_can() {
         let options = options("--size 1M");
-        let steps = steps(&options, &Contender::picked(&options).unwrap()).unwrap();
+        let steps = steps(&options, &Contender::wanted(&options).unwrap()).unwrap();
         let names = |step: &Step| step.contenders.iter().map(|one| one.name()).collect::<Vec<_>>();
         assert_eq!(names(&steps[0]), ["dcs", "dcs-none", "versitygw", "minio", "rclone"]);
         assert_eq!(names(&steps[1]), ["dcs", "dcs-verify", "versitygw", "minio", "rclone", "nginx"]);
@@ -110,7 +111,7 @@ mod tests {
     fn nonsense_is_refused() {
         for line in ["--size 0", "--size 2G", "put --contenders nginx", "--contenders apache"] {
             let options = options(line);
-            let planned = Contender::picked(&options).and_then(|picked| steps(&options, &picked));
+            let planned = Contender::wanted(&options).and_then(|picked| steps(&options, &picked));
             assert!(planned.unwrap_err().advice.is_some(), "{line}");
         }
     }

@@ -5,10 +5,9 @@ use super::http::Peer;
 use super::programs::{self, Programs};
 use super::request::{ACCESS_KEY, BUCKET, SECRET_KEY, Writer};
 use crate::failure::Failure;
-use crate::host::clocks;
-use crate::host::server::stay_on;
+use crate::harness::clocks;
+use crate::harness::cores::{limit_files, stay_on};
 use crate::interrupt;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -48,12 +47,6 @@ pub fn become_program(cores: &str, command: &[OsString]) -> Result<(), Failure> 
     stay_on(&cores).map_err(failed)?;
     limit_files().map_err(failed)?;
     Err(failed(Command::new(program).args(arguments).exec()))
-}
-
-/// As many open files as are allowed.
-pub fn limit_files() -> io::Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
 }
 
 impl Server {

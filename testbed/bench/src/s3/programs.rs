@@ -3,6 +3,7 @@
 
 use super::contender::Contender;
 use crate::failure::{Exit, Failure};
+use crate::harness::contender::Named;
 use crate::interrupt;
 use crate::report::Report;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! What the load generator is told, and what it tells: one line of JSON each.
 
-use crate::host::protocol::Marks;
+use crate::harness::figures::Marks;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

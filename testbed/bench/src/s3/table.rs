@@ -1,27 +1,28 @@
 //! What `dcs bench s3` shows to people.
 
-use super::contender::{CONTENDERS, Contender};
+use super::contender::Contender;
 use super::figures::Row;
 use super::memory::Peak;
 use super::options::Job;
 use super::programs::Programs;
-use crate::host::table::{plural, shown};
+use crate::harness::contender::Named;
+use crate::harness::shown::{self, plural};
 use crate::report::Report;
 use crate::units::human;
 use serde_json::json;
 
 /// `--list`.
 pub fn list(programs: &Programs, report: &Report) {
-    for known in CONTENDERS {
-        let missing = programs.missing.iter().find(|(contender, _)| *contender == known.contender);
-        let version = programs.version(known.contender);
+    for (contender, name, what) in Contender::ALL {
+        let missing = programs.missing.iter().find(|(missing, _)| missing == contender);
+        let (version, durability) = (programs.version(*contender), contender.durability());
         let state = missing.map_or(version.to_string(), |(_, why)| format!("not here: {why}"));
-        report.text(format_args!("{:11} {} ({state})", known.name, known.what));
-        report.text(format_args!("{:11}   when a PUT is answered: {}", "", known.durability));
+        report.text(format_args!("{name:11} {what} ({state})"));
+        report.text(format_args!("{:11}   when a PUT is answered: {durability}", ""));
         report.object(&json!({
-            "event": "contender", "contender": known.name, "what": known.what, "durability": known.durability,
+            "event": "contender", "contender": name, "what": what, "durability": durability,
             "version": version, "missing": missing.map(|(_, why)| why),
-            "put": known.contender.can(Job::Put), "get": known.contender.can(Job::Get),
+            "put": contender.can(Job::Put), "get": contender.can(Job::Get),
         }));
     }
 }
@@ -64,9 +65,9 @@ pub fn scenario(rows: &[Row], report: &Report) {
             "  {:13}{:7.3} {:>29} {:10.3} {:>29} {:7.3} {:7.3} {:9.0} {:11.0} {:>8} {:>8}  {}",
             row.contender,
             row.gib_per_s,
-            shown(row.throughput_ratio),
+            shown::ratio(row.throughput_ratio),
             row.cpu_s_per_gib,
-            shown(row.cpu_ratio),
+            shown::ratio(row.cpu_ratio),
             row.kernel_cpu_s_per_gib,
             row.client_cpu_s_per_gib,
             row.requests_per_s,
@@ -96,16 +97,11 @@ pub fn memory(peaks: &[Peak], report: &Report) {
     }
 }
 
-/// Names of all contenders, in their order.
-pub fn names() -> Vec<&'static str> {
-    CONTENDERS.iter().map(|known| known.name).collect()
-}
-
 /// What is said before anything is measured.
-pub fn versions(contenders: &[Contender], programs: &Programs, report: &Report) {
+pub fn versions(programs: &Programs, report: &Report) {
     let mut told: Vec<String> = Vec::new();
-    for contender in contenders.iter().filter(|contender| programs.has(**contender)) {
-        told.push(format!("{} {}", contender.name(), programs.version(*contender)));
+    for (contender, name, _) in Contender::ALL.iter().filter(|(contender, ..)| programs.has(*contender)) {
+        told.push(format!("{name} {}", programs.version(*contender)));
     }
     report.text(format_args!("Servers: {}.", told.join(", ")));
 }

@@ -166,7 +166,7 @@ fn servers_in(place: &Place) -> Vec<String> {
 fn what_makes_no_sense_is_a_usage_error() {
     let place = Place::new();
     for (line, words) in [
-        ("bench s3 --contenders apache", &["there is no server", "versitygw"][..]),
+        ("bench s3 --contenders apache", &["there is no contender", "versitygw"][..]),
         ("bench s3 put --contenders nginx", &["none of these", "--list"]),
         ("bench s3 --size 0", &["--size 0", "64k"]),
         ("bench s3 --server-cores 4097", &["there are"]),

@@ -4,7 +4,8 @@ use super::{Measured, Options, measurement, shown};
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
-use crate::guest::task::{Direction, Item, Task, Who};
+use crate::guest::task::{Item, Task, Who};
+use crate::harness::data::Direction;
 use crate::report::Report;
 use dcs_sim::experiments::balancer::LENGTH;
 

@@ -9,7 +9,9 @@ use super::{Measured, Measurement, Options, shown};
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
-use crate::guest::task::{Direction, Item, Task, Who};
+use crate::guest::task::{Item, Task, Who};
+use crate::harness::data::Direction;
+use crate::harness::figures::median;
 use crate::report::Report;
 use std::time::Duration;
 
@@ -77,29 +79,9 @@ fn add(rows: &mut Vec<Measurement>, row: Measurement, kept: f64) {
         return rows.push(Measurement { kept: Some(kept), rounds: vec![kept], ..row });
     };
     known.rounds.push(kept);
-    known.kept = Some(median(&known.rounds));
+    known.kept = Some(median(known.rounds.iter().copied()));
     known.bytes_verified += row.bytes_verified;
     known.digests_verified += row.digests_verified;
     known.transfers += row.transfers;
     known.blocks = row.blocks.map(|blocks| blocks.and(known.blocks.unwrap_or_default()));
-}
-
-pub fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let at = values.len() / 2;
-    match values.len() % 2 {
-        0 => (values[at - 1] + values[at]) / 2.0,
-        _ => values[at],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0]), median(&[7.0])), (2.0, 2.5, 7.0));
-    }
 }

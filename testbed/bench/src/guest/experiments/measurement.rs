@@ -3,6 +3,7 @@
 use crate::guest::rig::Row;
 use crate::guest::table::{Figures, ratios};
 use crate::guest::task::Blocks;
+use crate::harness::contender::Named;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ impl Measurement {
             experiment: experiment.into(),
             job: row.task.job(),
             by: row.task.who.name().into(),
-            design: row.task.who.design().into(),
+            design: row.task.who.what().into(),
             spinners: row.task.spinners,
             guest_cpu_s_per_gib: (row.task.spinners == 0).then_some(figures.cpu),
             guest_cpu_ratio: None,

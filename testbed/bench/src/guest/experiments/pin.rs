@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::guest::rig::Rig;
-use crate::workload::process::Helper;
+use crate::harness::process::Helper;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::io;

@@ -3,13 +3,14 @@
 //! Each set has as much to send as the one alone. How fast they are together is how fast this machine emulates them: all devices, the card and the client
 //! share its cores, so that the bandwidth means nothing.
 
-use super::contention::median;
 use super::pin::Pinned;
 use super::{Measured, Measurement, Options, Sets, shown};
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::{Rig, Row};
-use crate::guest::task::{Blocks, Direction, Item, Stream, Task, Who};
+use crate::guest::task::{Blocks, Item, Stream, Task, Who};
+use crate::harness::data::Direction;
+use crate::harness::figures::median;
 use crate::report::Report;
 
 /// Without peer-to-peer, which has an engine and a thread for each set as `software-nic` has.
@@ -75,7 +76,7 @@ fn measurement(rounds: &[Row], who: Who, sets: usize) -> Option<Measurement> {
     };
     let (rows, alone) = (of(sets), of(1));
     let ratios: Vec<f64> = rows.iter().zip(&alone).map(|(row, alone)| row.cpu() / alone.cpu()).collect();
-    let middle = |figure: fn(&Row) -> f64| median(&rows.iter().map(|row| figure(row)).collect::<Vec<_>>());
+    let middle = |figure: fn(&Row) -> f64| median(rows.iter().map(|row| figure(row)));
     let shares: Vec<f64> = rows.iter().flat_map(|row| shares(&row.by_set)).collect();
     let sum = |figure: fn(&Row) -> u64| rows.iter().map(|row| figure(row)).sum();
     Some(Measurement {
@@ -87,7 +88,7 @@ fn measurement(rounds: &[Row], who: Who, sets: usize) -> Option<Measurement> {
         transfers: rows.iter().map(|row| row.outcome.transfers.len()).sum(),
         sets: Some(Sets {
             count: sets,
-            of_one_set: median(&ratios),
+            of_one_set: median(ratios.iter().copied()),
             guest_cpu_share: middle(Row::cpu_share),
             least: shares.iter().copied().fold(f64::INFINITY, f64::min),
             most: shares.iter().copied().fold(0.0, f64::max),

@@ -4,6 +4,7 @@ mod sets;
 
 use super::Measurement;
 use crate::guest::task::Who;
+use crate::harness::contender::Named;
 use crate::sim::Shown;
 use crate::sim::bars::{Bar, Chart};
 use dcs_sim::cpu::Component;
@@ -141,7 +142,7 @@ fn bar(row: &&Measurement) -> Bar {
 
 /// Whether a row is of such a design.
 fn is(row: &Measurement, is_it: fn(Who) -> bool) -> bool {
-    Who::ALL.into_iter().any(|who| is_it(who) && who.name() == row.by)
+    Who::ALL.iter().any(|(who, name, _)| is_it(*who) && *name == row.by)
 }
 
 /// Guest CPU of the card in these jobs together, of that of another design: of the software-optimised ones the one that is leaner in each job.

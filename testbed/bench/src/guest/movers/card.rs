@@ -1,7 +1,8 @@
 //! The card: one command each.
 
 use super::{Asked, Mover, at, open, request_id};
-use crate::guest::task::{Direction, Item, Stream};
+use crate::guest::task::{Item, Stream};
+use crate::harness::data::Direction;
 use dcs::card::Options;
 use dcs::card::net::Connection;
 use dcs::{Backend, Driver, Engine, Op, Session, Sink, Source};

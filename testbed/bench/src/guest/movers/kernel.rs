@@ -1,7 +1,8 @@
 //! The host-centric design: the ordinary loop, as sparing as it can be. One read past the page cache, the operators in place, one send.
 
 use super::{Asked, Mover, at, path};
-use crate::guest::task::{Direction, Item, Stage, Stream, Transfer};
+use crate::guest::task::{Item, Stage, Stream, Transfer};
+use crate::harness::data::Direction;
 use crate::operate::Operators;
 use dcs::Op;
 use nix::libc::O_DIRECT;

@@ -4,7 +4,8 @@ mod card;
 mod kernel;
 mod software;
 
-use super::task::{Blocks, Direction, Item, Stage, Stream, Task, Transfer, Who};
+use super::task::{Blocks, Item, Stage, Stream, Task, Transfer, Who};
+use crate::harness::data::Direction;
 use crate::operate;
 use dcs::card::net::Connection;
 use dcs::{Completion, Op, Session, Sink, Source};

@@ -6,7 +6,8 @@
 //! to do.
 
 use super::{Asked, Mover, at, open, request_id};
-use crate::guest::task::{Blocks, Direction, Item, Stream};
+use crate::guest::task::{Blocks, Item, Stream};
+use crate::harness::data::Direction;
 use dcs::card::Options;
 use dcs::card::extents::{self, Purpose};
 use dcs::card::net::Connection;

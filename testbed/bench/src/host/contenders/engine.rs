@@ -3,8 +3,8 @@
 
 use super::loops::finish;
 use super::{Object, Prepared as Common};
+use crate::harness::data::Direction;
 use crate::host::contender::Contender;
-use crate::host::job::Direction;
 use crate::host::protocol::{Serve, StreamAccount};
 use crate::host::server::{Latencies, Work};
 use dcs::{

@@ -2,8 +2,8 @@
 //! contexts kept from object to object, blocking calls.
 
 use super::{Object, Prepared};
+use crate::harness::data::Direction;
 use crate::host::contender::Contender;
-use crate::host::job::Direction;
 use crate::host::library::{Chain, libraries};
 use crate::host::protocol::StreamAccount;
 use crate::host::server::Work;
@@ -16,8 +16,6 @@ use std::time::Instant;
 
 /// What O_DIRECT needs at most.
 const ALIGNMENT: usize = 4096;
-const SMALL_BUFFER: usize = 64 << 10;
-const LARGE_BUFFER: usize = 1 << 20;
 
 /// Memory on an aligned address.
 struct Buffer {
@@ -67,13 +65,9 @@ fn stream(
     objects: &[Object],
 ) -> io::Result<StreamAccount> {
     let contender = work.serve.contender;
-    let length = match contender {
-        Contender::LoopLarge | Contender::LoopDirect => LARGE_BUFFER,
-        _ => SMALL_BUFFER,
-    };
     let chain = libraries().chain(&prepared.ops)?;
     let direct = contender == Contender::LoopDirect;
-    let mut mine = Loop { work, socket, chain, buffer: Buffer::new(length), direct };
+    let mut mine = Loop { work, socket, chain, buffer: Buffer::new(contender.buffer()), direct };
     let (mut account, mut latencies) = (StreamAccount::default(), work.control.latencies());
     let sends = work.serve.job.direction == Direction::Send;
     for object in objects.iter().cycle() {

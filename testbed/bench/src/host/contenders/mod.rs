@@ -109,7 +109,7 @@ impl Object {
 }
 
 fn open(serve: &Serve, item: &Item) -> io::Result<File> {
-    use super::job::Direction;
+    use crate::harness::data::Direction;
 
     let is_loop = serve.contender == Contender::LoopDirect;
     let flags = if is_loop { libc::O_DIRECT } else { 0 };

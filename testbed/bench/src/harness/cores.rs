@@ -1,0 +1,70 @@
+//! Who runs on which cores, and how many files a process may open.
+
+use crate::failure::Failure;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
+use std::io;
+
+/// Cores of the measured process, as people ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCores {
+    Some(usize),
+    All,
+}
+
+impl std::str::FromStr for ServerCores {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServerCores, String> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(ServerCores::All),
+            (_, Ok(count)) if count > 0 => Ok(ServerCores::Some(count)),
+            _ => Err("a number of cores, or all".into()),
+        }
+    }
+}
+
+/// Cores of the server, and of the client: all others, or where there are none the same.
+pub fn deal(wanted: ServerCores) -> Result<(Vec<usize>, Vec<usize>), Failure> {
+    let all = allowed().map_err(|error| Failure::io("affinity", &error))?;
+    match wanted {
+        ServerCores::Some(count) if count > all.len() => {
+            Err(Failure::usage(format!("--server-cores {count}: there are {}", all.len()))
+                .advise("say fewer, or all"))
+        }
+        ServerCores::Some(count) if count < all.len() => {
+            let (client, server) = all.split_at(all.len() - count);
+            Ok((server.to_vec(), client.to_vec()))
+        }
+        _ => Ok((all.clone(), all)),
+    }
+}
+
+/// Those that this process may run on.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect())
+}
+
+/// What is said where server and client have the same cores.
+pub fn shared(server: &[usize], client: &[usize], who: &str) -> String {
+    if server == client {
+        format!(", which are the same: {who} take time from each other")
+    } else {
+        String::new()
+    }
+}
+
+/// Keeps this process, and all that it starts, on these cores.
+pub fn stay_on(cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().try_for_each(|core| set.set(*core))?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+/// As many open files as are allowed.
+pub fn limit_files() -> io::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}

@@ -1,0 +1,27 @@
+//! What the demo and all benchmarks have in common.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `contender` | what is compared: names, and picking by name |
+//! | `cores` | who runs on which cores |
+//! | `turns` | contenders that run in turns, and progress |
+//! | `figures` | marks of a run, medians, ratios of paired runs |
+//! | `shown` | words and bars of tables |
+//! | `plot` | plots, as SVG |
+//! | `place` | the folder of the data, and room in it |
+//! | `data`, `random` | directions, the key, pseudo-random numbers and text |
+//! | `process`, `wire`, `syscalls`, `clocks` | helper processes, their connections, system calls and CPU time |
+
+pub mod clocks;
+pub mod contender;
+pub mod cores;
+pub mod data;
+pub mod figures;
+pub mod place;
+pub mod plot;
+pub mod process;
+pub mod random;
+pub mod shown;
+pub mod syscalls;
+pub mod turns;
+pub mod wire;
