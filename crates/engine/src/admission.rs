@@ -139,7 +139,8 @@ impl Engine {
         }
     }
 
-    /// An ordered command's turn has come, or it needs no order: it starts, or gets in its queue's line for blocks.
+    /// An ordered command's turn has come, or it needs no order: it starts, or gets in its queue's line for
+    /// blocks.
     #[inline]
     pub(crate) fn enter_admission(&mut self, id: CommandId) {
         if let Some(command) = self.commands.find(id).filter(|command| command.phase == Phase::Order) {
@@ -151,8 +152,8 @@ impl Engine {
         }
     }
 
-    /// Starts commands for which there are blocks now: each queue in turn, its commands in order. A queue that must
-    /// wait does not hold up the others.
+    /// Starts commands for which there are blocks now: each queue in turn, its commands in order. A queue
+    /// that must wait does not hold up the others.
     pub(crate) fn admit(&mut self) {
         let mut in_vain = 0;
         while in_vain < self.admission.queues_waiting() && self.quota.free() > 0 {
@@ -166,7 +167,8 @@ impl Engine {
         }
     }
 
-    /// Takes the blocks that each segment of a command's chain always has, all or none, and has its endpoints bound.
+    /// Takes the blocks that each segment of a command's chain always has, all or none, and has its endpoints
+    /// bound.
     #[inline]
     fn start(&mut self, id: CommandId) -> bool {
         let command = self.commands.at(id.index);

@@ -84,8 +84,8 @@ pub(crate) struct Command {
     pub parallel_reads: bool,
     pub parallel_writes: bool,
     pub gather: bool,
-    /// A block is written only when the one behind it is through the chain: so the last one of a source that ends by
-    /// itself waits for the digests that are expected.
+    /// A block is written only when the one behind it is through the chain: so the last one of a source that
+    /// ends by itself waits for the digests that are expected.
     pub withholds: bool,
     /// The source still has what is written.
     pub repeats_source: bool,
@@ -205,7 +205,8 @@ impl Command {
         }
         self.read_at = Position::first_in(spec);
         self.write_at = Position::first_out();
-        // A source of which nobody knows how long it is (a file of /proc) is read in one go, from front to back.
+        // A source of which nobody knows how long it is (a file of /proc) is read in one go, from front to
+        // back.
         self.parallel_reads = spec.source.kind.is_positional() && !spec.source.is_open_ended();
         self.parallel_writes = spec.destination.kind.is_positional();
         self.gather = spec.gathers();
@@ -220,8 +221,8 @@ impl Command {
         1 + u16::from(self.withholds && segment + 1 == self.segment_count)
     }
 
-    /// True where it is certain, before the last block is there, that more bytes follow a block: only then may a
-    /// socket be told to wait for them.
+    /// True where it is certain, before the last block is there, that more bytes follow a block: only then
+    /// may a socket be told to wait for them.
     pub fn certainly_continues(&self) -> bool {
         self.spec.length != LENGTH_TO_END && self.segment_count == 1
     }
@@ -232,7 +233,8 @@ impl Command {
         &self.segments[(self.segment_count as usize).saturating_sub(1)]
     }
 
-    /// The specification may hold keys: it goes when the command is finished, not when the slot is used again.
+    /// The specification may hold keys: it goes when the command is finished, not when the slot is used
+    /// again.
     #[inline]
     pub fn forget_spec(&mut self) {
         match Arc::get_mut(&mut self.spec) {
@@ -263,7 +265,8 @@ impl Commands {
         }
     }
 
-    /// Takes a slot. Whoever fetches an entry has first taken a slot from the frontend's quota, so one is free.
+    /// Takes a slot. Whoever fetches an entry has first taken a slot from the frontend's quota, so one is
+    /// free.
     #[inline]
     pub fn add(&mut self, queue: QueueId, entry: SubmissionEntry, now: Nanos) -> CommandId {
         let index = self.free.pop().expect("the frontend's quota counts command slots");

@@ -13,8 +13,8 @@ use dcs_abi::result::DigestSlot;
 use dcs_abi::status::{Stage, Status};
 
 impl Engine {
-    /// Fails a command; the first failure counts. Nothing more is issued for it, what is in flight is aborted, and
-    /// when all of that has come back the command completes.
+    /// Fails a command; the first failure counts. Nothing more is issued for it, what is in flight is
+    /// aborted, and when all of that has come back the command completes.
     pub(crate) fn fail(&mut self, id: CommandId, stage: Stage, at: u8, fault: Fault) {
         let Some(command) = self.commands.find(id).filter(|command| command.failure.is_none()) else {
             return;
@@ -38,8 +38,9 @@ impl Engine {
         self.complete_failed(id);
     }
 
-    /// Aborts what is in flight and stops what is not. Writes that are done stay: they still count as delivered if
-    /// those before them come through. Of a destination that is full, writes that are in flight had room: they go on.
+    /// Aborts what is in flight and stops what is not. Writes that are done stay: they still count as
+    /// delivered if those before them come through. Of a destination that is full, writes that are in flight
+    /// had room: they go on.
     fn stop_rows(&mut self, index: u16, is_full: bool) {
         let mine: Vec<RowId> = self.board.of_command(index).collect();
         for id in mine {
@@ -195,8 +196,8 @@ impl Engine {
         Posting { command: Some(index), entry, result }
     }
 
-    /// Frees a finished command's slot, once its completion is posted and no device has an operation of it any
-    /// more: a tenant whose devices hang runs out of its own slots, not of everybody's scoreboard.
+    /// Frees a finished command's slot, once its completion is posted and no device has an operation of it
+    /// any more: a tenant whose devices hang runs out of its own slots, not of everybody's scoreboard.
     #[inline]
     pub(crate) fn release_slot(&mut self, index: u16) {
         let command = self.commands.at(index);
@@ -207,9 +208,9 @@ impl Engine {
         }
     }
 
-    /// Lets go of a finished command's rows and blocks. Those that are still with a device (it outlived the abort
-    /// grace, or reads on) are orphans until it is through with them; tells how many blocks these are. A command that
-    /// succeeded has no rows, and no blocks but those.
+    /// Lets go of a finished command's rows and blocks. Those that are still with a device (it outlived the
+    /// abort grace, or reads on) are orphans until it is through with them; tells how many blocks these are.
+    /// A command that succeeded has no rows, and no blocks but those.
     #[inline]
     fn drop_rows(&mut self, index: u16) -> u32 {
         let command = self.commands.at(index);
@@ -234,8 +235,8 @@ impl Engine {
         orphans
     }
 
-    /// Posts the completions for which there is room. Of a queue that is being deleted those without room are dropped:
-    /// nobody would make room any more.
+    /// Posts the completions for which there is room. Of a queue that is being deleted those without room are
+    /// dropped: nobody would make room any more.
     pub(crate) fn post_completions(&mut self, id: QueueId) {
         while let Some(queue) = self.frontend.get_mut(id) {
             let Some((posting, slot)) = queue.next_posting(id) else { break };
@@ -286,7 +287,8 @@ impl Engine {
     pub(crate) fn on_deadline(&mut self, id: CommandId) {
         let Some(command) = self.commands.find(id) else { return };
         if command.grace.is_some_and(|grace| grace <= self.now) {
-            // The devices hang: their answers will find orphans. A digest in such a device has no value to tell.
+            // The devices hang: their answers will find orphans. A digest in such a device has no value to
+            // tell.
             return self.finish(id);
         }
         let (stage, at) = self.stage_in_flight(id);

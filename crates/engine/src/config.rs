@@ -16,8 +16,8 @@ pub struct Config {
     pub blocks: u32,
     /// Blocks that one segment of a command may hold at once: how far reading runs ahead of writing.
     pub window: u16,
-    /// Blocks that fit close to whoever processes them (a processor's second-level cache). With so many commands in
-    /// flight that they would hold more, each reads ahead less, down to one block.
+    /// Blocks that fit close to whoever processes them (a processor's second-level cache). With so many
+    /// commands in flight that they would hold more, each reads ahead less, down to one block.
     pub cached_blocks: u32,
     /// Commands in flight.
     pub commands: u16,
@@ -25,11 +25,12 @@ pub struct Config {
     pub queues: u16,
     /// Physical units of each operator. An operator that is not named is not there.
     pub units: Vec<(Operator, u16)>,
-    /// Physical units of each operator that a GPU does ([`ON_GPU`](dcs_abi::operator::ON_GPU)). They are others than those of
-    /// [`Config::units`], and none of them gathers.
+    /// Physical units of each operator that a GPU does ([`ON_GPU`](dcs_abi::operator::ON_GPU)). They are
+    /// others than those of [`Config::units`], and none of them gathers.
     pub gpu: Vec<(Operator, u16)>,
     /// Operators whose units are the lanes of one: their blocks are processed together, a pass at a time
-    /// ([`Action::StartPass`](crate::Action)). It has no effect on operators that change the length of the data.
+    /// ([`Action::StartPass`](crate::Action)). It has no effect on operators that change the length of the
+    /// data.
     pub multi_lane: Vec<Operator>,
     /// Bytes that one direct copy moves at most, so that commands take turns.
     pub direct_chunk: u64,
@@ -65,8 +66,8 @@ pub enum ConfigError {
     Blocks,
     /// `window`, `commands`, `queues` or `direct_chunk` is 0.
     Zero,
-    /// Fewer than two blocks or two commands for each queue: half of each is for guarantees, and a queue without one
-    /// could be kept out by the others for ever.
+    /// Fewer than two blocks or two commands for each queue: half of each is for guarantees, and a queue
+    /// without one could be kept out by the others for ever.
     Guarantee,
 }
 
@@ -116,7 +117,8 @@ pub struct QueueConfig {
     pub depth: u16,
     /// Entries that are fetched in a row before it is the next queue's turn: 1 to 256.
     pub weight: u16,
-    /// The number by which its host knows it: completions carry it, and Cancel names it. None: the engine's own, which counts from 0.
+    /// The number by which its host knows it: completions carry it, and Cancel names it. None: the engine's
+    /// own, which counts from 0.
     pub number: Option<u16>,
 }
 

@@ -5,8 +5,8 @@ use crate::interface::BlockId;
 use crate::scoreboard::{RowId, State};
 
 impl Engine {
-    /// Takes a block for a segment: a reserved one, or one on credit. Where there is none the segment gets in line,
-    /// or, at its window, waits for one of its own.
+    /// Takes a block for a segment: a reserved one, or one on credit. Where there is none the segment gets in
+    /// line, or, at its window, waits for one of its own.
     #[inline]
     pub(crate) fn take_block(&mut self, index: u16, segment: u8) -> Option<RowId> {
         let in_use = self.commands.in_use() as u64;
@@ -15,7 +15,8 @@ impl Engine {
         // A block on credit: the first one never is.
         if held > 0 && held >= command.reserved(segment) {
             let state = &mut command.segments[segment as usize];
-            // Everybody's blocks together are to stay cached_blocks: so its share of them is a command's window, too.
+            // Everybody's blocks together are to stay cached_blocks: so its share of them is a command's
+            // window, too.
             let share_is_taken = u64::from(held) * in_use >= u64::from(self.config.cached_blocks);
             if held >= self.config.window || share_is_taken {
                 return None;

@@ -185,7 +185,8 @@ impl Engine {
         times.operations += 1;
         self.counters.operations += 1;
         let action = Action::Issue(Operation { id: operation, command, kind });
-        // What is near is finished before anything else is fetched: then it is near still. Fetching takes turns.
+        // What is near is finished before anything else is fetched: then it is near still. Fetching takes
+        // turns.
         match kind {
             OperationKind::Process { .. } | OperationKind::Resize { .. } | OperationKind::Write { .. } => {
                 self.actions.push_front(action);

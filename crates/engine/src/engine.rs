@@ -49,19 +49,21 @@ const FETCH_EVERY: u32 = 16;
 ///
 /// # Calling contract
 ///
-/// An engine has one owner, which calls it and carries out what it asks for. No call blocks. The owner's loop is:
+/// An engine has one owner, which calls it and carries out what it asks for. No call blocks. The owner's loop
+/// is:
 ///
 /// 1. [`Engine::handle`] for each [`Event`] that has happened, in the order in which they happened.
-/// 2. [`Engine::poll_action`] until it returns `None`. Carry out every [`Action`], in order. Answers that are known at
-///    once may be handed in between two polls; all others come with a later round.
-/// 3. If there is still nothing to do (no doorbell, no answer), [`Engine::handle_idle`], then step 2 again: blocks that
-///    waited in a multi-lane unit for company now go without it. An owner that sleeps without this call leaves them
-///    waiting for the timeout of step 4.
-/// 4. [`Engine::next_timeout`]. Sleep until an event or that moment, whichever comes first. When the moment comes, call
-///    [`Engine::handle_timeout`], then step 2. Any other call may change the moment: ask again before each sleep.
-///    Calling [`Engine::handle_timeout`] early is harmless.
+/// 2. [`Engine::poll_action`] until it returns `None`. Carry out every [`Action`], in order. Answers that are
+///    known at once may be handed in between two polls; all others come with a later round.
+/// 3. If there is still nothing to do (no doorbell, no answer), [`Engine::handle_idle`], then step 2 again:
+///    blocks that waited in a multi-lane unit for company now go without it. An owner that sleeps without
+///    this call leaves them waiting for the timeout of step 4.
+/// 4. [`Engine::next_timeout`]. Sleep until an event or that moment, whichever comes first. When the moment
+///    comes, call [`Engine::handle_timeout`], then step 2. Any other call may change the moment: ask again
+///    before each sleep. Calling [`Engine::handle_timeout`] early is harmless.
 ///
-/// `now` is in nanoseconds since a moment of the owner's choice; a value lower than an earlier one counts as that one.
+/// `now` is in nanoseconds since a moment of the owner's choice; a value lower than an earlier one counts as
+/// that one.
 ///
 /// # What each action obliges the owner to
 ///
@@ -78,21 +80,21 @@ const FETCH_EVERY: u32 = 16;
 /// | [`Action::QueueDeleted`] | none: the queue's memory may go, and [`Engine::add_queue`] may reuse its number |
 ///
 /// No timeout, abort or deletion of a queue cancels an answer that is owed. From [`Action::Issue`] to its
-/// [`Event::Done`] the operation's blocks belong to the device. An answer with `held` (or [`Outcome::FailedHeld`])
-/// leaves the block with the device until [`Event::Released`]. A command that fails, times out or is
-/// aborted waits for its operations for [`Config::abort_grace`] at most; then it completes without them. An operation
-/// that never ends keeps its block and its command's slot.
+/// [`Event::Done`] the operation's blocks belong to the device. An answer with `held` (or
+/// [`Outcome::FailedHeld`]) leaves the block with the device until [`Event::Released`]. A command that fails,
+/// times out or is aborted waits for its operations for [`Config::abort_grace`] at most; then it completes
+/// without them. An operation that never ends keeps its block and its command's slot.
 ///
 /// # What the engine tolerates
 ///
-/// Entries, descriptors and doorbells come from a host that is not trusted: they may hold anything. Answers that match
-/// nothing in flight (late, twice, invented) are ignored. [`Counters`] counts them. An answer that claims more than was
-/// asked for fails its command.
+/// Entries, descriptors and doorbells come from a host that is not trusted: they may hold anything. Answers
+/// that match nothing in flight (late, twice, invented) are ignored. [`Counters`] counts them. An answer that
+/// claims more than was asked for fails its command.
 ///
 /// # Stopping
 ///
-/// Hand in [`Event::DeleteQueue`] for every queue, run the loop until [`Engine::is_idle`], then drop the engine. Dropped
-/// earlier it stops nothing: devices may still be using blocks.
+/// Hand in [`Event::DeleteQueue`] for every queue, run the loop until [`Engine::is_idle`], then drop the
+/// engine. Dropped earlier it stops nothing: devices may still be using blocks.
 ///
 /// [`Outcome::FailedHeld`]: crate::Outcome::FailedHeld
 ///
@@ -256,8 +258,8 @@ impl Engine {
         !self.admission.is_empty() || !self.awaiting_block.is_empty()
     }
 
-    /// True where no command is in flight and all that commands had has come back: blocks, credits, slots, units,
-    /// scoreboard rows. An owner that stops waits for it.
+    /// True where no command is in flight and all that commands had has come back: blocks, credits, slots,
+    /// units, scoreboard rows. An owner that stops waits for it.
     pub fn is_idle(&self) -> bool {
         let pools_full = self.quota.free() == self.config.blocks
             && self.board.blocks_free() == self.config.blocks
@@ -272,8 +274,8 @@ impl Engine {
         pools_full && nobody_waits && self.board.in_use() == 0 && self.commands.in_use() == 0
     }
 
-    /// Takes in one event. Its work is bounded by the windows of one command and by the blocks that it gives back
-    /// to those who wait; where a command fails or a queue is deleted, by the size of the scoreboard.
+    /// Takes in one event. Its work is bounded by the windows of one command and by the blocks that it gives
+    /// back to those who wait; where a command fails or a queue is deleted, by the size of the scoreboard.
     // Inlined, so that an event whose kind its owner knows is never put together in memory.
     #[inline(always)]
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
@@ -303,8 +305,8 @@ impl Engine {
         self.start_passes(Occasion::Step);
     }
 
-    /// The owner has nothing else to do: no action is left, no doorbell was rung and no device has answered since it last
-    /// looked. What waits only for company goes without it.
+    /// The owner has nothing else to do: no action is left, no doorbell was rung and no device has answered
+    /// since it last looked. What waits only for company goes without it.
     pub fn handle_idle(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.start_passes(Occasion::Idle);
@@ -349,8 +351,8 @@ impl Engine {
         }
     }
 
-    /// Takes back the memory of a result area that was written where it belongs. An owner that has no use for the box
-    /// of [`Action::Complete`] saves the next command an allocation.
+    /// Takes back the memory of a result area that was written where it belongs. An owner that has no use for
+    /// the box of [`Action::Complete`] saves the next command an allocation.
     pub fn recycle(&mut self, area: Box<ResultArea>) {
         if self.areas.len() < self.config.commands as usize {
             self.areas.push(area);

@@ -83,8 +83,8 @@ impl Queue {
         self.config.number.unwrap_or(id.0)
     }
 
-    /// The next completion for which there is room, and its slot; without room there is none, or, where the queue is
-    /// being deleted, one without a slot.
+    /// The next completion for which there is room, and its slot; without room there is none, or, where the
+    /// queue is being deleted, one without a slot.
     #[inline]
     pub fn next_posting(&mut self, id: QueueId) -> Option<(Posting, Option<u16>)> {
         if self.postings.is_empty() {
@@ -205,8 +205,8 @@ impl Frontend {
         self.round.is_empty()
     }
 
-    /// Picks the next command: each queue in turn, `weight` commands a turn. Takes a command slot for it. Where there is none,
-    /// entries are fetched without, so that it is known when their time is up.
+    /// Picks the next command: each queue in turn, `weight` commands a turn. Takes a command slot for it.
+    /// Where there is none, entries are fetched without, so that it is known when their time is up.
     #[inline]
     pub fn pick(&mut self) -> Option<Pick> {
         self.pick_with_slot().or_else(|| self.pick_early())
@@ -224,8 +224,8 @@ impl Frontend {
         None
     }
 
-    /// Picks an entry to be fetched without a slot. So many of a queue as its ring has are kept at most, with the completions
-    /// of those that ended so.
+    /// Picks an entry to be fetched without a slot. So many of a queue as its ring has are kept at most, with
+    /// the completions of those that ended so.
     #[cold]
     fn pick_early(&mut self) -> Option<Pick> {
         for at in self.round.iter().copied() {

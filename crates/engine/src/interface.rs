@@ -17,8 +17,8 @@ pub type Nanos = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u16);
 
-/// A command inside the engine, from the fetch of its entry to its completion. Never reused for another command
-/// while an owner may still hold it: the generation tells them apart.
+/// A command inside the engine, from the fetch of its entry to its completion. Never reused for another
+/// command while an owner may still hold it: the generation tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId {
     pub(crate) index: u16,
@@ -45,7 +45,8 @@ impl OperationId {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// From [`OperationId::to_bits`]. Any number may be given: the engine ignores operations it does not know.
+    /// From [`OperationId::to_bits`]. Any number may be given: the engine ignores operations it does not
+    /// know.
     pub fn from_bits(bits: u64) -> Self {
         OperationId { index: bits as u32, generation: (bits >> 32) as u32 }
     }
@@ -86,8 +87,8 @@ impl Fault {
 /// The owner's findings when it bound a command's endpoints to devices and loaded its operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
-    /// Source and destination have a path between them that needs no block (sendfile, splice). Used where the chain
-    /// is empty.
+    /// Source and destination have a path between them that needs no block (sendfile, splice). Used where the
+    /// chain is empty.
     pub direct: bool,
     /// The destination says when it is flushed, and not before, whether it has kept what it took: it is flushed though the command
     /// does not have it made durable.
@@ -97,7 +98,8 @@ pub struct Binding {
 /// An event that the owner hands in.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The submission tail doorbell of a queue was written. Untrusted: a value out of range is ignored and counted.
+    /// The submission tail doorbell of a queue was written. Untrusted: a value out of range is ignored and
+    /// counted.
     SubmissionDoorbell {
         /// The queue.
         queue: QueueId,
@@ -111,14 +113,16 @@ pub enum Event<'a> {
         /// The new head.
         head: u32,
     },
-    /// [`Action::FetchEntry`] is done: a copy of the entry. Those of one queue come in the order of their actions.
+    /// [`Action::FetchEntry`] is done: a copy of the entry. Those of one queue come in the order of their
+    /// actions.
     Entry {
         /// The queue.
         queue: QueueId,
         /// The 64 bytes.
         bytes: &'a [u8; 64],
     },
-    /// [`Action::FetchDescriptor`] is done (it always must be, and [`Action::Bind`] too: no timeout cuts them short): a copy of the descriptor, or nothing where it could not be read.
+    /// [`Action::FetchDescriptor`] is done (it always must be, and [`Action::Bind`] too: no timeout cuts them
+    /// short): a copy of the descriptor, or nothing where it could not be read.
     Descriptor {
         /// Its command.
         command: CommandId,
@@ -139,21 +143,23 @@ pub enum Event<'a> {
         /// Its outcome.
         outcome: Outcome,
     },
-    /// A block that an [`Outcome::Moved`] with `held`, or an [`Outcome::FailedHeld`], left with a device is free again.
+    /// A block that an [`Outcome::Moved`] with `held`, or an [`Outcome::FailedHeld`], left with a device is
+    /// free again.
     Released {
         /// The block.
         block: BlockId,
     },
-    /// A command is to be aborted, asked for beside the queue (as NVMe's admin command Abort, 08h): it takes no
-    /// entry and no slot, so it works however full both are. Nothing happens where no such command is in flight.
+    /// A command is to be aborted, asked for beside the queue (as NVMe's admin command Abort, 08h): it takes
+    /// no entry and no slot, so it works however full both are. Nothing happens where no such command is in
+    /// flight.
     Abort {
         /// Of which queue.
         queue: QueueId,
         /// Its command identifier.
         cid: u16,
     },
-    /// A queue pair is to go: its commands are aborted, then [`Action::QueueDeleted`] follows. Completions for which its
-    /// ring has no room by then are dropped.
+    /// A queue pair is to go: its commands are aborted, then [`Action::QueueDeleted`] follows. Completions
+    /// for which its ring has no room by then are dropped.
     DeleteQueue {
         /// The queue.
         queue: QueueId,
@@ -163,8 +169,8 @@ pub enum Event<'a> {
 /// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A read, write or direct copy moved so many bytes: from 1 up to what was asked for; a read that moved 0 is at
-    /// the end of its source.
+    /// A read, write or direct copy moved so many bytes: from 1 up to what was asked for; a read that moved 0
+    /// is at the end of its source.
     Moved {
         /// Bytes.
         bytes: u64,
@@ -182,8 +188,8 @@ pub enum Outcome {
         /// A resizing transform has put out all of its last block.
         finished: bool,
     },
-    /// A resizing transform has used up its input and put out all of its last block, and tells a value that it found
-    /// in the data.
+    /// A resizing transform has used up its input and put out all of its last block, and tells a value that
+    /// it found in the data.
     Concluded {
         /// Output bytes made.
         produced: u32,
@@ -196,8 +202,8 @@ pub enum Outcome {
     Flushed,
     /// It failed.
     Failed(Fault),
-    /// A read or write failed, and the device may still be at its block (a controller that has to be reset first);
-    /// [`Event::Released`] will follow once.
+    /// A read or write failed, and the device may still be at its block (a controller that has to be reset
+    /// first); [`Event::Released`] will follow once.
     FailedHeld(Fault),
 }
 
@@ -222,7 +228,8 @@ pub enum Action {
         /// Bytes, at most [`DESCRIPTOR_MAX`](dcs_abi::descriptor::DESCRIPTOR_MAX).
         length: u32,
     },
-    /// Find the devices behind the endpoints, check access and ranges, load the operators; answer with [`Event::Bound`].
+    /// Find the devices behind the endpoints, check access and ranges, load the operators; answer with
+    /// [`Event::Bound`].
     Bind {
         /// The command.
         command: CommandId,
@@ -231,16 +238,18 @@ pub enum Action {
         /// The transfer.
         spec: Arc<TransferSpec>,
     },
-    /// Let go of a command's endpoints and operators. No operation of it is in flight, unless it hung past the
-    /// abort grace.
+    /// Let go of a command's endpoints and operators. No operation of it is in flight, unless it hung past
+    /// the abort grace.
     Unbind {
         /// The command.
         command: CommandId,
     },
     /// Perform a device operation; answer with [`Event::Done`], once. That of a multi-lane operator
-    /// ([`Config::multi_lane`](crate::Config)) only takes its lane, and is performed by the next [`Action::StartPass`].
+    /// ([`Config::multi_lane`](crate::Config)) only takes its lane, and is performed by the next
+    /// [`Action::StartPass`].
     Issue(Operation),
-    /// Perform all operations of this operator that were issued since the last pass and not answered, together.
+    /// Perform all operations of this operator that were issued since the last pass and not answered,
+    /// together.
     StartPass {
         /// The operator.
         operator: Operator,
@@ -310,9 +319,9 @@ pub enum OperationKind {
         /// More bytes of the same stream follow soon (MSG_MORE).
         more: bool,
     },
-    /// Move bytes from source to destination without a block. That none moved does not mean that the source has ended: it is
-    /// read then. A failure is the destination's; one of the source is told as [`Status::PathUnavailable`], and by the read
-    /// that follows.
+    /// Move bytes from source to destination without a block. That none moved does not mean that the source
+    /// has ended: it is read then. A failure is the destination's; one of the source is told as
+    /// [`Status::PathUnavailable`], and by the read that follows.
     Direct {
         /// Position at the source; 0 for a stream.
         source: u64,
@@ -362,6 +371,7 @@ pub enum OperationKind {
         /// The operator's place in the chain.
         operator: u8,
     },
-    /// Make the destination durable, or wait until its peer has acknowledged everything, as the command wants it.
+    /// Make the destination durable, or wait until its peer has acknowledged everything, as the command wants
+    /// it.
     Flush,
 }

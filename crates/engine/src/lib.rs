@@ -1,9 +1,10 @@
 //! The engine core: it runs D2D commands, and it does no I/O.
 //!
-//! An [`Engine`] is a state machine. Whoever owns it hands it [`Event`]s and the time ([`Engine::handle`]) and does
-//! the [`Action`]s that it hands back ([`Engine::poll_action`]). It has no thread, no file descriptor and no clock:
-//! the same code runs over io_uring, behind a PCIe function, in virtual time in a test, and as the reference for the
-//! engine in SystemVerilog. The crate is `no_std`, so that this cannot change unnoticed.
+//! An [`Engine`] is a state machine. Whoever owns it hands it [`Event`]s and the time ([`Engine::handle`])
+//! and does the [`Action`]s that it hands back ([`Engine::poll_action`]). It has no thread, no file
+//! descriptor and no clock: the same code runs over io_uring, behind a PCIe function, in virtual time in a
+//! test, and as the reference for the engine in SystemVerilog. The crate is `no_std`, so that this cannot
+//! change unnoticed.
 //!
 //! # Architecture
 //!
@@ -23,12 +24,13 @@
 //!   operations out, outcomes in: source, operators, destination
 //! ```
 //!
-//! A command's data go in *blocks*. Each block has a row of the scoreboard, which goes from stage to stage: read it,
-//! process it by each operator, write it. Where order matters (operators, sockets) a row waits for the row of the block
-//! before to pass the stage. Nothing else is ordered: blocks of one command overlap, and commands overtake each other
-//! freely. An operator that changes the length of the data (gzip) ends one
-//! *segment* of the chain and begins the next, whose blocks it fills. Each segment of a started command has at least one block
-//! reserved, so that commands cannot starve each other into a deadlock; more are credits, taken while there are any.
+//! A command's data go in *blocks*. Each block has a row of the scoreboard, which goes from stage to stage:
+//! read it, process it by each operator, write it. Where order matters (operators, sockets) a row waits for
+//! the row of the block before to pass the stage. Nothing else is ordered: blocks of one command overlap, and
+//! commands overtake each other freely. An operator that changes the length of the data (gzip) ends one
+//! *segment* of the chain and begins the next, whose blocks it fills. Each segment of a started command has
+//! at least one block reserved, so that commands cannot starve each other into a deadlock; more are credits,
+//! taken while there are any.
 //!
 //! | module | contents |
 //! |---|---|
@@ -47,7 +49,8 @@
 //! # Not implemented
 //!
 //! * Devices, operators, memory: an operation names a block by number; whoever performs it owns the bytes.
-//! * Recovery of devices: an operation that fails, fails its command. Device controllers retry what is worth it.
+//! * Recovery of devices: an operation that fails, fails its command. Device controllers retry what is worth
+//!   it.
 //! * Virtual functions.
 #![no_std]
 #![forbid(unsafe_code)]

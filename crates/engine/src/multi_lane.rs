@@ -1,15 +1,15 @@
 //! Multi-lane units: when the blocks of many streams go through a multi-lane unit together.
 //!
-//! A pass takes about the same time however few lanes are filled. So a block that is in its lane waits for others
-//! while the owner has other things to do, since these may bring more blocks; and no longer:
+//! A pass takes about the same time however few lanes are filled. So a block that is in its lane waits for
+//! others while the owner has other things to do, since these may bring more blocks; and no longer:
 //!
 //! * a pass starts when the owner has nothing else to do, or when all lanes are filled;
-//! * whatever else there is to do, no block waits longer than [`PATIENCE`] times what a pass takes. That is learned from
-//!   the answers.
+//! * whatever else there is to do, no block waits longer than [`PATIENCE`] times what a pass takes. That is
+//!   learned from the answers.
 //!
-//! Streams are not counted, and there is no timer: a lone stream on an owner that is not busy waits for nobody. While a pass
-//! runs beside its owner, no other is started, since its streams come back when it ends; but a lane that hangs holds up the
-//! others for no longer than another pass would take.
+//! Streams are not counted, and there is no timer: a lone stream on an owner that is not busy waits for
+//! nobody. While a pass runs beside its owner, no other is started, since its streams come back when it ends;
+//! but a lane that hangs holds up the others for no longer than another pass would take.
 
 use crate::interface::Nanos;
 use crate::scoreboard::RowId;
@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 /// The weight of a new measurement in the average time of a pass: one part of so many.
 const WEIGHT: u64 = 8;
 
-/// How many times a pass's time the first block waits for more at most. A stream that comes too late costs one more pass, and
-/// an owner that is this long busy otherwise has more to do than that.
+/// How many times a pass's time the first block waits for more at most. A stream that comes too late costs
+/// one more pass, and an owner that is this long busy otherwise has more to do than that.
 const PATIENCE: u64 = 4;
 
 /// Why a pass may start.
@@ -61,7 +61,8 @@ impl MultiLaneUnit {
         self.waiting.push(row);
     }
 
-    /// A row's operation was answered: by a pass, or because it was aborted while it waited for one (true then).
+    /// A row's operation was answered: by a pass, or because it was aborted while it waited for one (true
+    /// then).
     pub fn answered(&mut self, row: RowId, now: Nanos, processed: bool) -> bool {
         if let Some(at) = self.waiting.iter().position(|other| *other == row) {
             self.waiting.remove(at);

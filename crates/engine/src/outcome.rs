@@ -163,8 +163,8 @@ impl Engine {
         self.make_ready(id);
     }
 
-    /// Delivered is what the destination took in order: what a write puts behind one that is not done yet counts
-    /// when its turn comes, and never where the source ended before it.
+    /// Delivered is what the destination took in order: what a write puts behind one that is not done yet
+    /// counts when its turn comes, and never where the source ended before it.
     #[inline]
     pub(crate) fn count_delivered(&mut self, id: RowId, bytes: u64) {
         let row = self.board.get(id);
@@ -191,8 +191,8 @@ impl Engine {
         }
     }
 
-    /// Takes writes that are done off the front, and frees their blocks: only now, so that a slow write holds up
-    /// reading at the window. What the next one has written so far counts as delivered.
+    /// Takes writes that are done off the front, and frees their blocks: only now, so that a slow write holds
+    /// up reading at the window. What the next one has written so far counts as delivered.
     pub(crate) fn retire_writes(&mut self, index: u16) {
         while let Some(front) = self.commands.at(index).last_segment().head {
             let row = self.board.get(front);
@@ -219,7 +219,8 @@ impl Engine {
         let index = self.board.get(id).command;
         let command = self.commands.at(index);
         if bytes == 0 {
-            // That nothing moved need not be the source's end (splice(2) stops at urgent data): a read says what it is.
+            // That nothing moved need not be the source's end (splice(2) stops at urgent data): a read says
+            // what it is.
             return self.abandon_direct(id);
         }
         command.planned += bytes;

@@ -43,7 +43,8 @@ impl Engine {
             row.from = command.read_at;
             command.read_at = row.from.advance(spec, wanted);
             if command.segment_count == 1 {
-                // Reads of blocks may overtake each other: each block's place at the destination is fixed now.
+                // Reads of blocks may overtake each other: each block's place at the destination is fixed
+                // now.
                 row.to = Some(command.write_at);
                 command.write_at = command.write_at.advance(spec, wanted);
             }
@@ -102,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// A row comes to its write where blocks are withheld: it may have to wait for the next one, as the one before it
-    /// has waited for this one.
+    /// A row comes to its write where blocks are withheld: it may have to wait for the next one, as the one
+    /// before it has waited for this one.
     #[cold]
     fn enter_withheld(&mut self, id: RowId) {
         let row = self.board.get(id);

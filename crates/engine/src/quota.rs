@@ -3,8 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A pool of equal things, shared by queues. Half of it is split into guarantees: a queue that holds less than its
-/// guarantee will always find the rest of it free; everything else goes to whoever comes first.
+/// A pool of equal things, shared by queues. Half of it is split into guarantees: a queue that holds less
+/// than its guarantee will always find the rest of it free; everything else goes to whoever comes first.
 #[derive(Debug)]
 pub(crate) struct Quota {
     free: u32,

@@ -1,7 +1,7 @@
 //! Operator renaming: operators of chains onto physical units (FlexCSV section 4.5.1).
 //!
-//! A chain names an operator; which unit works on a block is decided block by block, by whichever is free. The
-//! stream's state is the command's, not the unit's: a unit is loaded with it for one block.
+//! A chain names an operator; which unit works on a block is decided block by block, by whichever is free.
+//! The stream's state is the command's, not the unit's: a unit is loaded with it for one block.
 
 use crate::interface::Nanos;
 use crate::multi_lane::{MultiLaneUnit, Occasion};

@@ -1,8 +1,8 @@
 //! The scoreboard: where every block is on its way, and what it waits for (DCS-ctrl section 3.3.2).
 //!
-//! A block has one *row*. Its stages follow each other, so a row is at one stage at a time and has at most one
-//! operation in flight; where order counts, it waits for the row before it to pass the stage first. A few more rows are
-//! for operations without a block.
+//! A block has one *row*. Its stages follow each other, so a row is at one stage at a time and has at most
+//! one operation in flight; where order counts, it waits for the row before it to pass the stage first. A few
+//! more rows are for operations without a block.
 
 use crate::interface::{BlockId, Nanos, OperationId};
 use crate::position::Position;
@@ -78,8 +78,9 @@ impl Device {
     }
 }
 
-/// Names a row; that of a block has the block's number. A device knows an [`OperationId`] instead, a new one each time
-/// the row is issued: an answer that comes twice is never taken for the answer to the next issue of the same row.
+/// Names a row; that of a block has the block's number. A device knows an [`OperationId`] instead, a new one
+/// each time the row is issued: an answer that comes twice is never taken for the answer to the next issue of
+/// the same row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowId(pub u32);
 
@@ -253,8 +254,8 @@ impl Scoreboard {
         OperationId { index: id.0, generation: row.serial }
     }
 
-    /// The row that a device has under that identifier, which may be any number. (A number comes again after 2^32
-    /// issues of its row.)
+    /// The row that a device has under that identifier, which may be any number. (A number comes again after
+    /// 2^32 issues of its row.)
     #[inline]
     pub fn issued(&self, operation: OperationId) -> Option<RowId> {
         let row = self.rows.get(operation.index as usize)?;

@@ -1,4 +1,5 @@
-//! From a submission entry and a descriptor, both copied, to a transfer that is checked as far as the core can.
+//! From a submission entry and a descriptor, both copied, to a transfer that is checked as far as the core
+//! can.
 
 use crate::interface::Fault;
 use crate::renaming::Renaming;
@@ -63,8 +64,8 @@ pub struct OperatorSpec {
 }
 
 impl OperatorSpec {
-    /// True where a block holds whole data units of an operator that needs them. Their size stands behind XTS's two
-    /// keys; whether it is one that the operator takes is for the operator to say.
+    /// True where a block holds whole data units of an operator that needs them. Their size stands behind
+    /// XTS's two keys; whether it is one that the operator takes is for the operator to say.
     fn fits(&self, block_size: u32) -> bool {
         if self.kind != (OperatorKind::InPlace { whole_units: true }) {
             return true;
@@ -122,8 +123,8 @@ impl EndpointSpec {
         self.kind == EndpointKind::File && self.extents.last().is_some_and(ends_open)
     }
 
-    /// Bytes that a source has, as far as that is known: a stream, and a file that is read as far as it goes, has
-    /// [`LENGTH_TO_END`].
+    /// Bytes that a source has, as far as that is known: a stream, and a file that is read as far as it goes,
+    /// has [`LENGTH_TO_END`].
     fn available(&self) -> u64 {
         if self.is_open_ended() { LENGTH_TO_END } else { self.length() }
     }
@@ -205,8 +206,8 @@ impl TransferSpec {
         self.chain.iter().any(|spec| spec.kind == OperatorKind::Resize)
     }
 
-    /// True where what goes out is what came in, and is still at the source then. Without operators the direct path may
-    /// have moved some of it, and blocks are no longer counted from the first byte on.
+    /// True where what goes out is what came in, and is still at the source then. Without operators the
+    /// direct path may have moved some of it, and blocks are no longer counted from the first byte on.
     pub(crate) fn repeats_source(&self) -> bool {
         let passes_on = |spec: &OperatorSpec| matches!(spec.kind, OperatorKind::Digest { .. });
         let digests = !self.chain.is_empty() && self.chain.iter().all(passes_on);
@@ -220,8 +221,8 @@ impl TransferSpec {
             .any(|spec| matches!(spec.kind, OperatorKind::Digest { .. }) && !spec.parameter.is_empty())
     }
 
-    /// True where blocks are filled before they go on: the destination has positions, or an operator needs whole
-    /// data units (the papers' packet gathering).
+    /// True where blocks are filled before they go on: the destination has positions, or an operator needs
+    /// whole data units (the papers' packet gathering).
     pub(crate) fn gathers(&self) -> bool {
         let whole = |spec: &OperatorSpec| spec.kind == OperatorKind::InPlace { whole_units: true };
         self.destination.kind.is_positional() || self.chain.iter().any(whole)

@@ -1,4 +1,5 @@
-//! Entries that wait for a command slot. Their time runs and they can be cancelled, though nothing of them has begun.
+//! Entries that wait for a command slot. Their time runs and they can be cancelled, though nothing of them
+//! has begun.
 
 use crate::completion::as_reported;
 use crate::engine::Engine;

@@ -68,7 +68,8 @@ impl Chain {
         self.0.get(at as usize).is_none_or(|loaded| loaded.context.looks(length))
     }
 
-    /// A block that another device processes: what it is to do with it; `None` where the outcome is known at once.
+    /// A block that another device processes: what it is to do with it; `None` where the outcome is known at
+    /// once.
     ///
     /// # Errors
     ///
@@ -101,14 +102,15 @@ impl Chain {
         loaded.and_then(Loaded::digest).unwrap_or_else(Outcome::Failed)
     }
 
-    /// Processes a block by the operator at that place: a digest reads it, a transform in place changes it. `last`: it is the
-    /// stream's last one.
+    /// Processes a block by the operator at that place: a digest reads it, a transform in place changes it.
+    /// `last`: it is the stream's last one.
     pub fn process(&mut self, at: u8, bytes: &mut [u8], last: bool) -> Outcome {
         let loaded = self.0.get_mut(at as usize).ok_or(BROKEN);
         loaded.and_then(|loaded| loaded.process(bytes, last)).unwrap_or_else(Outcome::Failed)
     }
 
-    /// Processes a block into another one by the operator at that place, which changes the length of the data.
+    /// Processes a block into another one by the operator at that place, which changes the length of the
+    /// data.
     pub fn resize(&mut self, at: u8, input: &[u8], output: &mut [u8], last: bool) -> Outcome {
         let loaded = self.0.get_mut(at as usize).ok_or(BROKEN);
         loaded.and_then(|loaded| loaded.resize(input, output, last)).unwrap_or_else(Outcome::Failed)

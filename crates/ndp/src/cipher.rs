@@ -1,7 +1,7 @@
-//! Ciphers: the data change in place, their length does not. Counter mode and XTS are ours, over the block cipher of
-//! the `aes` crate: the work of a mode is done in a closure that `aes` compiles for each of its backends, so that
-//! counters, tweaks and masks go through the same vector registers as the rounds. The `ctr` crate leaves them to
-//! general registers, and the `xts-mode` crate goes block by block.
+//! Ciphers: the data change in place, their length does not. Counter mode and XTS are ours, over the block
+//! cipher of the `aes` crate: the work of a mode is done in a closure that `aes` compiles for each of its
+//! backends, so that counters, tweaks and masks go through the same vector registers as the rounds. The `ctr`
+//! crate leaves them to general registers, and the `xts-mode` crate goes block by block.
 
 use aes::Aes256;
 use aes::cipher::consts::U16;
@@ -342,8 +342,8 @@ fn eight(first: Tweak) -> [Tweak; 8] {
     })
 }
 
-/// Multiplication of each by x^8: the tweaks of the eight blocks after these. They need not wait for each other, and
-/// vector registers can do it.
+/// Multiplication of each by x^8: the tweaks of the eight blocks after these. They need not wait for each
+/// other, and vector registers can do it.
 #[inline(always)]
 fn times_256(tweaks: &[Tweak; 8]) -> [Tweak; 8] {
     let words: &[u64] = tweaks.as_flattened();

@@ -14,8 +14,8 @@ use crate::sha256::Sha256;
 /// Bytes of the longest value.
 const SIZE_MAX: usize = 64;
 
-/// The value of a digest operator, as many bytes as [`Operator::digest_size`] says, or one that a transform found. A CRC stands most significant
-/// byte first. `Display` prints hexadecimal digits, as `md5sum` does.
+/// The value of a digest operator, as many bytes as [`Operator::digest_size`] says, or one that a transform
+/// found. A CRC stands most significant byte first. `Display` prints hexadecimal digits, as `md5sum` does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DigestValue {
     size: u8,

@@ -1,6 +1,6 @@
-//! Hash functions that chain blocks of 64 bytes (Merkle and Damgård's construction): the state of a stream, and the
-//! padding at its end. The compression functions stand elsewhere; a stream goes through one of them alone
-//! ([`Hash::absorb`]) or beside other streams ([`crate::lanes`]).
+//! Hash functions that chain blocks of 64 bytes (Merkle and Damgård's construction): the state of a stream,
+//! and the padding at its end. The compression functions stand elsewhere; a stream goes through one of them
+//! alone ([`Hash::absorb`]) or beside other streams ([`crate::lanes`]).
 
 /// Bytes that a compression function takes at once.
 pub(crate) const BLOCK: usize = 64;
@@ -46,8 +46,8 @@ impl<F: Function> Hash<F> {
         self.filled > 0
     }
 
-    /// Takes in what is before and behind the whole blocks of `data`; returns these blocks, which the caller is to
-    /// compress before anything else is taken in.
+    /// Takes in what is before and behind the whole blocks of `data`; returns these blocks, which the caller
+    /// is to compress before anything else is taken in.
     pub fn take_ends<'a>(&mut self, data: &'a [u8]) -> &'a [[u8; BLOCK]] {
         self.padded = None;
         self.length = self.length.wrapping_add(data.len() as u64);
@@ -68,8 +68,8 @@ impl<F: Function> Hash<F> {
         blocks
     }
 
-    /// The last blocks of the stream with its padding, and the state that the caller is to compress them into. The
-    /// stream may go on all the same.
+    /// The last blocks of the stream with its padding, and the state that the caller is to compress them
+    /// into. The stream may go on all the same.
     pub fn pad(&mut self) -> (&mut F::State, &[[u8; BLOCK]]) {
         let blocks = padding::<F>(&mut self.tail, self.filled, self.length);
         (self.padded.insert(self.state), blocks)
@@ -102,8 +102,8 @@ impl AsRef<[u8]> for Value {
     }
 }
 
-/// Puts a 1 bit, zeros and the length in bits (modulo 2^64) behind the bytes that do not fill a block, up to the end
-/// of a block: RFC 1321 sections 3.1 and 3.2, FIPS 180-4 section 5.1.1.
+/// Puts a 1 bit, zeros and the length in bits (modulo 2^64) behind the bytes that do not fill a block, up to
+/// the end of a block: RFC 1321 sections 3.1 and 3.2, FIPS 180-4 section 5.1.1.
 fn padding<F: Function>(tail: &mut [[u8; BLOCK]; 2], filled: usize, length: u64) -> &[[u8; BLOCK]] {
     let size = if filled < BLOCK - 8 { BLOCK } else { 2 * BLOCK };
     let bytes = tail.as_flattened_mut();

@@ -1,8 +1,8 @@
 //! Passes: blocks of many streams through a unit that takes streams side by side.
 //!
-//! A hash is one serial chain per stream: a core cannot make one stream faster, but it can work on several at once,
-//! in the lanes of its vector registers. Lanes are physical units: a pass takes whatever streams have data, each with
-//! its own state and its own length, and streams join and leave lanes at any block.
+//! A hash is one serial chain per stream: a core cannot make one stream faster, but it can work on several at
+//! once, in the lanes of its vector registers. Lanes are physical units: a pass takes whatever streams have
+//! data, each with its own state and its own length, and streams join and leave lanes at any block.
 
 use dcs_abi::operator::Operator;
 
@@ -69,8 +69,8 @@ impl Lanes {
 }
 
 impl Context {
-    /// Digests: takes in the next bytes of many streams, side by side where `lanes` are those of their operator. It
-    /// comes to the same as [`Context::absorb`] for each, in less time.
+    /// Digests: takes in the next bytes of many streams, side by side where `lanes` are those of their
+    /// operator. It comes to the same as [`Context::absorb`] for each, in less time.
     pub fn absorb_together(lanes: Lanes, pieces: &mut [Piece<'_>]) {
         match lanes {
             #[cfg(target_arch = "x86_64")]
@@ -152,8 +152,8 @@ impl<F: Function> Unit<F> {
     /// Compresses all blocks of all streams.
     fn run(&self, mut jobs: Vec<Job<'_, F::State>>) {
         if jobs.len() > self.lanes.count() {
-            // The longest first: lanes that run dry are filled from the rest, and the last passes are not of one
-            // long stream.
+            // The longest first: lanes that run dry are filled from the rest, and the last passes are not of
+            // one long stream.
             jobs.sort_unstable_by_key(|job| std::cmp::Reverse(job.blocks.len()));
         }
         while !jobs.is_empty() {
@@ -164,8 +164,8 @@ impl<F: Function> Unit<F> {
     /// Moves the first streams on by as many blocks as the shortest of them has; drops those that are done.
     fn pass(&self, jobs: &mut Vec<Job<'_, F::State>>) {
         jobs.retain(|job| !job.blocks.is_empty());
-        // A pass costs the same however few lanes are in use; every unit is worth that from two streams on: measured,
-        // see `docs/operators.md`.
+        // A pass costs the same however few lanes are in use; every unit is worth that from two streams on:
+        // measured, see `docs/operators.md`.
         if jobs.len() < 2 {
             jobs.drain(..).for_each(|job| F::compress(job.state, job.blocks));
             return;

@@ -1,8 +1,8 @@
 //! The operators of `dcs`: what near-device processing (NDP) units do to the bytes that pass through them.
 //!
-//! A [`Context`] is the state of one operator of one chain. It is fed block by block, by whoever has the blocks: it
-//! does no I/O, owns no thread and keeps no block. The operators, their numbers and their parameters are those of
-//! [`dcs_abi::operator`].
+//! A [`Context`] is the state of one operator of one chain. It is fed block by block, by whoever has the
+//! blocks: it does no I/O, owns no thread and keeps no block. The operators, their numbers and their
+//! parameters are those of [`dcs_abi::operator`].
 //!
 //! # Architecture
 //!
@@ -34,11 +34,13 @@
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
-//! Neither output nor digests depend on how the input is cut into blocks, or on the size of the output blocks.
+//! Neither output nor digests depend on how the input is cut into blocks, or on the size of the output
+//! blocks.
 //!
 //! # Example
 //!
-//! A digest and gzip over a stream that comes in two blocks. [`sequential::run`] does the same for bytes in memory.
+//! A digest and gzip over a stream that comes in two blocks. [`sequential::run`] does the same for bytes in
+//! memory.
 //!
 //! ```
 //! use dcs_abi::operator::Operator;
@@ -69,10 +71,11 @@
 //!
 //! * No authenticated encryption: `docs/operators.md` says why, and what to use instead.
 //! * No limit on what a decompressor produces: the destination is the limit.
-//! * No dictionaries, no zlib or raw deflate streams, no Zstandard windows over 128 MiB, no legacy Zstandard formats.
+//! * No dictionaries, no zlib or raw deflate streams, no Zstandard windows over 128 MiB, no legacy Zstandard
+//!   formats.
 //! * No query operators.
-//! * No parallelism inside a stream: streams run beside each other, each on its own context; [`Lanes`] says for
-//!   which operators there are units that take several at once.
+//! * No parallelism inside a stream: streams run beside each other, each on its own context; [`Lanes`] says
+//!   for which operators there are units that take several at once.
 #![deny(unsafe_code)]
 
 mod aws_chunked;
@@ -137,8 +140,8 @@ pub struct Progress {
     pub finished: bool,
 }
 
-/// The library that does an operator, where that depends on the machine: ISA-L (`libisal.so.2`) is used where it is
-/// installed and the environment does not say `DCS_GZIP=zlib-rs`.
+/// The library that does an operator, where that depends on the machine: ISA-L (`libisal.so.2`) is used where
+/// it is installed and the environment does not say `DCS_GZIP=zlib-rs`.
 pub fn library(operator: Operator) -> Option<&'static str> {
     match operator {
         Operator::Gzip => Some(gzip::gzip_library()),
@@ -177,7 +180,8 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
-    /// The operator at the beginning of its stream, whose bytes another device is to process: one of [`OFFLOADED`].
+    /// The operator at the beginning of its stream, whose bytes another device is to process: one of
+    /// [`OFFLOADED`].
     ///
     /// # Errors
     ///
@@ -189,12 +193,13 @@ impl Context {
         Ok(Context { operator, unit, expected })
     }
 
-    /// The next bytes of a stream that another device processes: what it is to do with them. `None`: nothing, they are taken in. Until
-    /// [`Context::take_in`] nothing else may be done with the stream.
+    /// The next bytes of a stream that another device processes: what it is to do with them. `None`: nothing,
+    /// they are taken in. Until [`Context::take_in`] nothing else may be done with the stream.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::InternalError`] where it is no such stream, or a device has some of its bytes, or has failed.
+    /// [`OperatorError::InternalError`] where it is no such stream, or a device has some of its bytes, or has
+    /// failed.
     pub fn hand_out(&mut self, data: &[u8]) -> Result<Option<Task>, OperatorError> {
         match &mut self.unit {
             Unit::Offload(offload) => offload.hand_out(data),
@@ -202,7 +207,8 @@ impl Context {
         }
     }
 
-    /// True where [`Context::hand_out`] looks at the next bytes, if there are so many; else only their number matters.
+    /// True where [`Context::hand_out`] looks at the next bytes, if there are so many; else only their number
+    /// matters.
     pub fn looks(&self, length: usize) -> bool {
         match &self.unit {
             Unit::Offload(offload) => offload.looks(length),
@@ -232,8 +238,8 @@ impl Context {
         self.operator
     }
 
-    /// Digests: takes in the next bytes. A transform has nothing to take them into; its [`Context::value`] stays
-    /// `None`.
+    /// Digests: takes in the next bytes. A transform has nothing to take them into; its [`Context::value`]
+    /// stays `None`.
     pub fn absorb(&mut self, data: &[u8]) {
         match &mut self.unit {
             Unit::Digest(digest) => digest.absorb(data),
@@ -242,8 +248,8 @@ impl Context {
         }
     }
 
-    /// Digests: the value over all that was absorbed so far; the state goes on. A transform has one only where it is
-    /// finished and found one in the data ([`Operator::value_max`]).
+    /// Digests: the value over all that was absorbed so far; the state goes on. A transform has one only
+    /// where it is finished and found one in the data ([`Operator::value_max`]).
     pub fn value(&self) -> Option<DigestValue> {
         match &self.unit {
             Unit::Digest(digest) => Some(digest.value()),
@@ -263,9 +269,9 @@ impl Context {
         if wrong { Err(OperatorError::Mismatch) } else { Ok(()) }
     }
 
-    /// Operators of kind [`dcs_abi::operator::OperatorKind::InPlace`]: the next bytes of the stream, changed in
-    /// place. With `whole_units` every call but the last takes whole data units. `last` ends the stream. When it
-    /// fails, `data` are unchanged.
+    /// Operators of kind [`dcs_abi::operator::OperatorKind::InPlace`]: the next bytes of the stream, changed
+    /// in place. With `whole_units` every call but the last takes whole data units. `last` ends the stream.
+    /// When it fails, `data` are unchanged.
     pub fn in_place(&mut self, data: &mut [u8], last: bool) -> Result<(), OperatorError> {
         match &mut self.unit {
             Unit::Cipher { cipher, ended: ended @ false } => {
@@ -276,13 +282,13 @@ impl Context {
         }
     }
 
-    /// Operators of kind [`dcs_abi::operator::OperatorKind::Resize`]: consumes from `input` and fills `output`, as
-    /// far as either goes.
+    /// Operators of kind [`dcs_abi::operator::OperatorKind::Resize`]: consumes from `input` and fills
+    /// `output`, as far as either goes.
     ///
-    /// `last` says that nothing follows `input`. It is then called again with what is left of the input, which may
-    /// be nothing, until `finished`; the last of these calls may produce nothing. Where `output` has room and there
-    /// is input or `last`, every call consumes, produces, finishes or fails. An error comes after all that was
-    /// produced before it has been handed out, and stays.
+    /// `last` says that nothing follows `input`. It is then called again with what is left of the input,
+    /// which may be nothing, until `finished`; the last of these calls may produce nothing. Where `output`
+    /// has room and there is input or `last`, every call consumes, produces, finishes or fails. An error
+    /// comes after all that was produced before it has been handed out, and stays.
     pub fn resize(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Result<Progress, OperatorError> {
         match &mut self.unit {
             Unit::Resize(resize) => resize.run(input, output, last),

@@ -1,7 +1,8 @@
-//! Streams whose bytes another device processes (a GPU): what is kept of them here, and what the device is to do with each piece.
+//! Streams whose bytes another device processes (a GPU): what is kept of them here, and what the device is to
+//! do with each piece.
 //!
-//! The device is given whole units and the stream's state, and gives the new state back. What is before and behind whole units, padding, and
-//! joining the remainders of a CRC are done here: a few bytes of each piece.
+//! The device is given whole units and the stream's state, and gives the new state back. What is before and
+//! behind whole units, padding, and joining the remainders of a CRC are done here: a few bytes of each piece.
 
 use crate::digest::DigestValue;
 use crate::hash::{BLOCK, Hash};
@@ -103,7 +104,8 @@ impl Offload {
         Ok(Offload { state, out: None, broken: false })
     }
 
-    /// True where [`Offload::hand_out`] looks at the next bytes, if there are so many; else only their number matters.
+    /// True where [`Offload::hand_out`] looks at the next bytes, if there are so many; else only their number
+    /// matters.
     pub fn looks(&self, length: usize) -> bool {
         let ends = |begun: bool| begun || !length.is_multiple_of(BLOCK);
         match &self.state {
@@ -229,7 +231,8 @@ fn shift(mut register: u32, bytes: u64, polynomial: u32) -> u32 {
     register
 }
 
-/// The key schedule of AES-256 (FIPS 197 section 5.2). A byte is looked up in a table: once for each key, not for each block.
+/// The key schedule of AES-256 (FIPS 197 section 5.2). A byte is looked up in a table: once for each key, not
+/// for each block.
 fn expand(key: &[u8; 32]) -> Box<[u32; 60]> {
     let mut words = Box::new([0; 60]);
     for (word, bytes) in words.iter_mut().zip(key.as_chunks().0) {

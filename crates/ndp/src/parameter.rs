@@ -13,8 +13,8 @@ pub fn aes256_ctr(key: &[u8; 32], counter: &[u8; 16]) -> [u8; 48] {
     block
 }
 
-/// The parameters of `aes256-xts` and `aes256-xts-decrypt`: data key and tweak key, the bytes of a data unit, the
-/// number of the first one.
+/// The parameters of `aes256-xts` and `aes256-xts-decrypt`: data key and tweak key, the bytes of a data unit,
+/// the number of the first one.
 pub fn aes256_xts(key: &[u8; 64], unit_size: u32, first_unit: u64) -> [u8; 80] {
     let mut block = [0; 80];
     block[..64].copy_from_slice(key);
@@ -43,7 +43,8 @@ pub struct AwsChunked {
     pub decoded_length: u64,
     /// Trailers follow the last chunk (`x-amz-content-sha256` ends in `-TRAILER`).
     pub trailers: bool,
-    /// The checksum that a trailer brings (`x-amz-trailer`): `Crc32`, `Crc32c`, `Crc64Nvme`, `Sha1` or `Sha256`.
+    /// The checksum that a trailer brings (`x-amz-trailer`): `Crc32`, `Crc32c`, `Crc64Nvme`, `Sha1` or
+    /// `Sha256`.
     pub checksum: Option<Operator>,
     /// The key of the chunks' signatures; none where they have none.
     pub signature: Option<AwsSignature>,

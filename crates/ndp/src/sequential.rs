@@ -1,5 +1,5 @@
-//! The plain sequential program: one operator after the other over the whole input. It is what a faster path is
-//! compared with, and the simplest way to use the operators.
+//! The plain sequential program: one operator after the other over the whole input. It is what a faster path
+//! is compared with, and the simplest way to use the operators.
 
 use dcs_abi::operator::{Operator, OperatorKind};
 

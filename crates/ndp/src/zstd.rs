@@ -24,8 +24,8 @@ impl Zstd {
 impl Codec for Zstd {
     fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
         let (mut input, mut output) = (InBuffer::around(input), OutBuffer::around(output));
-        // Ending the frame waits until the input is used up: then the bytes that come out do not depend on how
-        // the input was cut.
+        // Ending the frame waits until the input is used up: then the bytes that come out do not depend on
+        // how the input was cut.
         let end = if !input.src.is_empty() {
             self.0.compress_stream(&mut output, &mut input).map(|_| End::Open)
         } else if last {
@@ -41,8 +41,9 @@ impl Codec for Zstd {
 /// Bytes of a block header, which the library counts into the input that it asks for next.
 const BLOCK_HEADER: usize = 3;
 
-/// The longest frame header. Units up to this length go in byte by byte: cut elsewhere, the rest of a header may
-/// look like a frame of its own, and the library, which looks ahead for a whole one, would take it for that.
+/// The longest frame header. Units up to this length go in byte by byte: cut elsewhere, the rest of a header
+/// may look like a frame of its own, and the library, which looks ahead for a whole one, would take it for
+/// that.
 const FRAME_HEADER: usize = 18;
 
 /// The longest block. A longer unit is the content of a skippable frame, of which nothing comes out.
@@ -53,8 +54,9 @@ const OUT_OF_MEMORY: usize = 64;
 
 /// Decompression of one or more frames. Skippable frames are passed over.
 ///
-/// The library drops what a call produced when the same call fails later on, and of a block that is not compressed
-/// it puts out what there is. So each call gets one whole unit (a block, a checksum), however the input is cut.
+/// The library drops what a call produced when the same call fails later on, and of a block that is not
+/// compressed it puts out what there is. So each call gets one whole unit (a block, a checksum), however the
+/// input is cut.
 pub(crate) struct Unzstd {
     context: DCtx<'static>,
     /// Some of a frame was read and not yet all of it.
@@ -119,7 +121,8 @@ impl Unzstd {
         let step = self.call(&unit, output);
         unit.clear();
         self.held = unit;
-        // Of a frame's end the library leaves one byte until the output is out: one of those that were missing.
+        // Of a frame's end the library leaves one byte until the output is out: one of those that were
+        // missing.
         debug_assert!(step.consumed >= held || matches!(step.end, End::Failed(_)));
         Step { consumed: step.consumed.saturating_sub(held), ..step }
     }

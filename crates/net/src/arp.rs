@@ -59,8 +59,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         Neighbours { entries: BTreeMap::new(), most, requests: VecDeque::new(), gave_way: Vec::new() }
     }
 
-    /// Its Ethernet address, where it is known. Else it is being asked for, and [`Neighbours::wait`] works; or not, as
-    /// there are too many. `own`: the owner has chosen to send there.
+    /// Its Ethernet address, where it is known. Else it is being asked for, and [`Neighbours::wait`] works;
+    /// or not, as there are too many. `own`: the owner has chosen to send there.
     pub(crate) fn find(&mut self, address: Ipv4Addr, own: bool, now: Nanos) -> Option<[u8; 6]> {
         if !self.entries.contains_key(&address) {
             self.add(address, None, own, now);
@@ -76,8 +76,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         entry.mac
     }
 
-    /// A new entry, where there is room. The one that was used longest ago of those whose address is known makes some; or, for the owner's own
-    /// sake, the oldest one that a stranger made us ask for.
+    /// A new entry, where there is room. The one that was used longest ago of those whose address is known
+    /// makes some; or, for the owner's own sake, the oldest one that a stranger made us ask for.
     fn add(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, own: bool, now: Nanos) {
         if self.entries.len() >= self.most {
             let oldest = |may: &dyn Fn(&Neighbour<T, P>) -> bool| {
@@ -128,7 +128,8 @@ impl<T: PartialEq, P> Neighbours<T, P> {
         Ok(())
     }
 
-    /// A neighbour has told its address: it is remembered where it was asked for or known, or `new` where it asks for ours.
+    /// A neighbour has told its address: it is remembered where it was asked for or known, or `new` where it
+    /// asks for ours.
     pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], new: bool, now: Nanos) -> Waiting<T, P> {
         match self.entries.get_mut(&address) {
             Some(entry) => {

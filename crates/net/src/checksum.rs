@@ -58,8 +58,9 @@ pub(crate) fn pseudo_header(source: [u8; 4], destination: [u8; 4], protocol: IpP
     sum
 }
 
-/// Whether the TCP or UDP checksum of a received frame is right, for a NIC that does not say. `add` adds the bytes of a
-/// piece of own memory to the sum. What is neither TCP nor UDP has nothing to check here and is good.
+/// True if the TCP or UDP checksum of a received frame is right, for a NIC that does not say. `add` adds the
+/// bytes of a piece of own memory to the sum. What is neither TCP nor UDP has nothing to check here and is
+/// good.
 pub fn verify(frame: &ReceivedFrame<'_>, mut add: impl FnMut(Piece, &mut Sum)) -> Verdict {
     let head = frame.head;
     let Some(ip) = head.get(EthernetFrame::<&[u8]>::header_len()..).filter(|ip| ip.len() >= 20) else {
@@ -98,8 +99,9 @@ pub fn verify(frame: &ReceivedFrame<'_>, mut add: impl FnMut(Piece, &mut Sum)) -
 }
 
 impl Frame {
-    /// Puts the TCP or UDP checksum in, for a NIC that does not. `add` adds the bytes of a piece of own memory to the sum.
-    /// A frame that the NIC has to segment cannot be helped this way: configure a stack without segmentation.
+    /// Puts the TCP or UDP checksum in, for a NIC that does not. `add` adds the bytes of a piece of own
+    /// memory to the sum. A frame that the NIC has to segment cannot be helped this way: configure a stack
+    /// without segmentation.
     pub fn fill_checksum(&mut self, mut add: impl FnMut(Piece, &mut Sum)) {
         let Some(offload) = self.checksum.take() else { return };
         let start = usize::from(offload.start);

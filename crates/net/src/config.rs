@@ -1,4 +1,4 @@
-//! What an owner chooses.
+//! Settings that an owner chooses.
 
 use crate::message::Nanos;
 use core::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MILLISECOND;
 
-/// How a stack is set up.
+/// The settings of a stack.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The NIC's address.
@@ -19,14 +19,15 @@ pub struct Config {
     pub gateway: Option<Ipv4Addr>,
     /// Largest IPv4 packet on the link, in bytes: 576 to 9,216.
     pub mtu: u16,
-    /// TCP segmentation offload: largest payload of one frame that the NIC segments, at most 65,000 bytes. None without.
+    /// TCP segmentation offload: largest payload of one frame that the NIC segments, at most 65,000 bytes.
+    /// None without.
     pub segmentation: Option<u32>,
-    /// Secret of this card: initial sequence numbers, timestamps and ports are made from it (RFC 6528). From a good source of
-    /// randomness, new at each start.
+    /// Secret of this card: initial sequence numbers, timestamps and ports are made from it (RFC 6528). From
+    /// a good source of randomness, new at each start.
     pub key: [u8; 16],
-    /// How much of everything.
+    /// The limits.
     pub limits: Limits,
-    /// How TCP behaves.
+    /// The settings of TCP.
     pub tcp: TcpConfig,
 }
 
@@ -51,7 +52,7 @@ impl Config {
         u64::from(differ) >> (32 - self.prefix.min(32)) == 0
     }
 
-    /// Who gets a packet to this address: it, or the gateway. Nobody where no single host has it.
+    /// The next hop to this address: the address itself, or the gateway. None where no single host has it.
     pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
         if !self.is_host(to) || to == self.address {
             return None;
@@ -59,7 +60,7 @@ impl Config {
         if self.on_link(to) { Some(to) } else { self.gateway.filter(|gateway| self.on_link(*gateway)) }
     }
 
-    /// Whether it can be one host's address: not this network's broadcast address, nor a reserved one.
+    /// True if it can be one host's address: not this network's broadcast address, nor a reserved one.
     pub(crate) fn is_host(&self, address: Ipv4Addr) -> bool {
         let host = u32::MAX.checked_shr(self.prefix.into()).unwrap_or(0);
         let is_broadcast = self.prefix < 31
@@ -78,10 +79,11 @@ impl Config {
 pub struct Limits {
     /// Connections, of all states but TIME-WAIT.
     pub flows: usize,
-    /// Connections of one listening port that are not yet established. One more takes the place of the oldest.
+    /// Connections of one listening port that are not yet established. One more takes the place of the
+    /// oldest.
     pub backlog: usize,
-    /// Connections that their owner has let go of and that are not at their end yet. One more, and the oldest is reset; so it is where there is
-    /// no room for a new connection.
+    /// Connections that their owner has let go of and that are not at their end yet. One more, and the oldest
+    /// is reset; so it is where there is no room for a new connection.
     pub orphans: usize,
     /// Connections in TIME-WAIT. One more takes the place of the oldest.
     pub time_wait: usize,
@@ -89,8 +91,9 @@ pub struct Limits {
     pub buffer: u32,
     /// Receive buffers in which such bytes may wait, of one connection.
     pub held: usize,
-    /// Receive buffers in which such bytes may wait, of all connections. Fewer than the NIC has: what is left receives
-    /// everything else. Half of them are promised to peers by windows; the rest is for the two segments that each connection has at least.
+    /// Receive buffers in which such bytes may wait, of all connections. Fewer than the NIC has: what is left
+    /// receives everything else. Half of them are promised to peers by windows; the rest is for the two
+    /// segments that each connection has at least.
     pub held_total: usize,
     /// Ranges of received bytes, of one connection, before which bytes are missing.
     pub ranges: usize,
@@ -126,7 +129,7 @@ impl Default for Limits {
     }
 }
 
-/// How TCP behaves.
+/// The settings of TCP.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
     /// Selective acknowledgements (RFC 2018), where the peer has them too.
@@ -143,10 +146,10 @@ pub struct TcpConfig {
     pub user_timeout: Nanos,
     /// One that is idle for so long is probed, and given up by the user timeout. None: never probed.
     pub keep_alive: Option<Nanos>,
-    /// A connection that its owner has let go of ([`Stack::release`](crate::Stack::release)) is reset when its peer has acknowledged nothing new
-    /// for so long.
+    /// A connection that its owner has let go of ([`Stack::release`](crate::Stack::release)) is reset when
+    /// its peer has acknowledged nothing new for so long.
     pub linger: Nanos,
-    /// How long TIME-WAIT lasts: two maximum segment lifetimes.
+    /// The duration of TIME-WAIT: two maximum segment lifetimes.
     pub time_wait: Nanos,
 }
 

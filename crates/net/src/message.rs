@@ -1,4 +1,4 @@
-//! What goes in and comes out: received frames, chunks to send, frames to transmit, events.
+//! The stack's interface: received frames, chunks to send, frames to transmit, events.
 
 use crate::slab::Key;
 use core::net::{Ipv4Addr, SocketAddrV4};
@@ -39,26 +39,27 @@ impl Piece {
     }
 }
 
-/// A block of the owner's, by a number of the owner's choice. Each chunk that was accepted comes back in exactly
-/// one [`Event::Free`] with its block.
+/// A block of the owner's, by a number of the owner's choice. Each chunk that was accepted comes back in
+/// exactly one [`Event::Free`] with its block.
 pub type BlockId = u64;
 
-/// A receive buffer of the owner's, by a number of the owner's choice. Each received frame's buffer comes back in
-/// exactly one [`Event::Release`].
+/// A receive buffer of the owner's, by a number of the owner's choice. Each received frame's buffer comes
+/// back in exactly one [`Event::Release`].
 pub type BufferId = u64;
 
 /// Bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where they lie. They must not change before the block is free.
+    /// Their address. They must not change before the block is free.
     pub piece: Piece,
     /// Whose they are.
     pub block: BlockId,
-    /// More follows at once: a last segment that is not full may wait for it, 200 ms at most. (There is no Nagle algorithm.)
+    /// More follows at once: a last segment that is not full may wait for it, 200 ms at most. (There is no
+    /// Nagle algorithm.)
     pub more: bool,
 }
 
-/// What the NIC says about the TCP or UDP checksum of a received frame.
+/// The NIC's verdict on the TCP or UDP checksum of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is right, or there is none. Where the NIC does not check, [`verify`](crate::checksum::verify) does.
@@ -73,22 +74,22 @@ pub const HEAD: usize = 14 + 60 + 60;
 /// A frame that the NIC has put into a receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedFrame<'a> {
-    /// Which buffer.
+    /// The buffer.
     pub buffer: BufferId,
     /// A copy of the first [`HEAD`] bytes, or of all where it is shorter.
     pub head: &'a [u8],
     /// All bytes of the frame, without the frame check sequence.
     pub length: u32,
-    /// Where the frame's first byte lies in own memory.
+    /// The address of the frame's first byte in own memory.
     pub offset: u64,
-    /// Where the NIC splits headers from payload: the frame's bytes from this one on lie there instead.
+    /// For a NIC that splits headers from payload: the frame's bytes from this one on lie there instead.
     pub split: Option<(u32, u64)>,
-    /// What is known about the TCP or UDP checksum.
+    /// The NIC's verdict on the TCP or UDP checksum.
     pub checksum: Verdict,
 }
 
 impl ReceivedFrame<'_> {
-    /// Where some of the frame's bytes lie; nowhere where they are not in one piece.
+    /// The address of some of the frame's bytes; none where they are not in one piece.
     pub(crate) fn piece(&self, bytes: Range<u32>) -> Option<Piece> {
         let offset = match self.split {
             Some((at, there)) if bytes.start >= at => there.checked_add(u64::from(bytes.start - at))?,
@@ -133,13 +134,14 @@ impl core::fmt::Debug for Header {
     }
 }
 
-/// A checksum that is left to the NIC: it sums the frame from byte `start` to the end and puts the complement at `start + offset`. The
-/// field holds the sum of the pseudo header, as virtio-net and Linux's drivers want it.
+/// A checksum that is left to the NIC: it sums the frame from byte `start` to the end and puts the complement
+/// at `start + offset`. The field holds the sum of the pseudo header, as virtio-net and Linux's drivers want
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumOffload {
-    /// Where the TCP or UDP header starts.
+    /// The offset of the TCP or UDP header.
     pub start: u16,
-    /// Where in that header the field is: 16 in TCP, 6 in UDP.
+    /// The field's offset in that header: 16 in TCP, 6 in UDP.
     pub offset: u16,
 }
 
@@ -162,17 +164,17 @@ impl FrameId {
 /// A frame to transmit: its headers, then the pieces of its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What to tell when the NIC has sent it.
+    /// The news that is due when the NIC has sent it.
     pub id: FrameId,
-    /// Ethernet header (14 bytes), IPv4 header (20 bytes) and what follows, or an ARP packet. The IPv4 header's checksum
-    /// and length are right. Shorter than Ethernet's least 60 bytes at times: the NIC pads.
+    /// Ethernet header (14 bytes), IPv4 header (20 bytes) and what follows, or an ARP packet. The IPv4
+    /// header's checksum and length are right. Shorter than Ethernet's least 60 bytes at times: the NIC pads.
     pub header: Header,
     /// The payload.
     pub payload: Vec<Piece>,
     /// The checksum that the NIC computes, where it does.
     pub checksum: Option<ChecksumOffload>,
-    /// TCP segmentation offload: the NIC makes frames of so many bytes of payload out of it. The pseudo header's sum in the
-    /// checksum field then counts no length, as Intel's controllers want it.
+    /// TCP segmentation offload: the NIC makes frames of so many bytes of payload out of it. The pseudo
+    /// header's sum in the checksum field then counts no length, as Intel's controllers want it.
     pub segment: Option<u16>,
 }
 
@@ -201,26 +203,26 @@ pub enum Event {
         /// From where.
         from: SocketAddrV4,
     },
-    /// These bytes of a stream have been received: the owner copies them to their place in a block. They lie below what was
-    /// granted. No byte of a stream is delivered twice, but they need not come in order.
+    /// These bytes of a stream have been received: the owner copies them to their place in a block. They lie
+    /// below what was granted. No byte of a stream is delivered twice, but they need not come in order.
     Deliver {
         /// Of which stream.
         flow: Flow,
-        /// Which bytes: the first one's offset in the stream.
+        /// The first byte's offset in the stream.
         offset: u64,
-        /// Where they lie, in a receive buffer that is released later.
+        /// Their address, in a receive buffer that is released later.
         piece: Piece,
     },
     /// All bytes before this one have been delivered.
     Received {
         /// Of which stream.
         flow: Flow,
-        /// How many.
+        /// Their number.
         offset: u64,
     },
     /// The peer has ended its stream and all of it has arrived. Some may yet wait to be granted.
     Ended {
-        /// Which stream.
+        /// The stream.
         flow: Flow,
         /// Its length.
         offset: u64,
@@ -229,14 +231,14 @@ pub enum Event {
     Sent {
         /// Of which stream.
         flow: Flow,
-        /// How many.
+        /// Their number.
         offset: u64,
     },
     /// All bytes before this one have been acknowledged by the peer: its TCP has them.
     Acknowledged {
         /// Of which stream.
         flow: Flow,
-        /// How many.
+        /// Their number.
         offset: u64,
     },
     /// A chunk's bytes are no longer needed. It says nothing about whether they arrived.
@@ -246,8 +248,8 @@ pub enum Event {
         /// Its block.
         block: BlockId,
     },
-    /// Not all datagrams of a chunk were sent: nobody answers at the peer's address or the gateway's, the owner wants no more of them, or
-    /// the port was closed. The chunk's [`Event::Free`] follows.
+    /// Not all datagrams of a chunk were sent: nobody answers at the peer's address or the gateway's, the
+    /// owner wants no more of them, or the port was closed. The chunk's [`Event::Free`] follows.
     Unsent {
         /// From which port.
         port: u16,

@@ -56,7 +56,7 @@ impl Ranges {
         self.0.splice(first..last, rest);
     }
 
-    /// What of `range` is not in the set, in order.
+    /// The parts of `range` that are not in the set, in order.
     pub(crate) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = range.start;

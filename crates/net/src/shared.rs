@@ -1,4 +1,4 @@
-//! What connections share: settings, counters, events, and the blocks that are to be given back.
+//! State that connections share: settings, counters, events, and the blocks that are to be given back.
 
 use crate::config::Config;
 use crate::message::{BlockId, Event, Owner};

@@ -1,6 +1,6 @@
 //! Counters.
 
-/// What a stack has counted since it was made. Counters of what is there now are in [`Usage`].
+/// Counters of a stack since it was made. [`Usage`] has those of the moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -44,7 +44,8 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Times that segments were found lost without a timeout.
     pub fast_recoveries: u64,
-    /// Recoveries and timeouts that were not needed, as timestamps tell: what had been taken for lost was late.
+    /// Recoveries and timeouts that were not needed, as timestamps tell: what had been taken for lost was
+    /// late.
     pub undone: u64,
     /// Probes of a tail that was not acknowledged (RFC 8985).
     pub tail_probes: u64,
@@ -64,7 +65,7 @@ pub struct Statistics {
     pub echoes: u64,
 }
 
-/// What a stack holds now. All zero when all is done.
+/// The resources that a stack holds now. All zero when all is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Connections, of all states but TIME-WAIT.

@@ -1,4 +1,4 @@
-//! What went over the bus, counted.
+//! Counters of the traffic on the bus.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct Record {
     pub at: Duration,
     /// By whom.
     pub from: FunctionId,
-    /// Who has the address; nobody where it may not be reached.
+    /// The function that has the address; none where it may not be reached.
     pub to: Option<FunctionId>,
     /// As the requester gave it.
     pub address: u64,

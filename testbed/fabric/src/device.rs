@@ -1,4 +1,4 @@
-//! What a device model is to the fabric: it is called with what happens to it, and says what it does.
+//! The interface of device models: the fabric calls them with each event, and they answer with actions.
 
 use std::any::Any;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub trait Device: Any + Send {
     /// The lengths of its BARs. Bytes, powers of two, at least 4096.
     fn bars(&self) -> Vec<u64>;
 
-    /// Where its BARs are now.
+    /// The windows of its BARs now.
     fn placed(&mut self, bars: &[Window]) {
         let _ = bars;
     }
@@ -42,11 +42,12 @@ pub trait Device: Any + Send {
     /// A fault makes the device stop: until its own reset, or, where it is `hard`, until the function's.
     fn hang(&mut self, hard: bool);
 
-    /// The function is reset (a function level reset, or power). What it had under way is still answered, and must be ignored.
+    /// The function is reset (a function level reset, or power). What it had under way is still answered, and
+    /// must be ignored.
     fn reset(&mut self);
 }
 
-/// What a device does.
+/// An action of a device.
 #[derive(Debug)]
 pub(crate) enum Action {
     Read { address: u64, length: u64, token: u64 },
@@ -57,7 +58,7 @@ pub(crate) enum Action {
     Break(Fault),
 }
 
-/// What a device has at hand while it is called.
+/// The context in which a device is called.
 pub struct Context<'a> {
     pub(crate) now: Duration,
     pub(crate) backlog: Duration,
@@ -71,14 +72,14 @@ impl Context<'_> {
         self.now
     }
 
-    /// How long the device's link is busy yet with what it was given before this call. A read waits behind the writes before it: a device
-    /// that has much to write does so bit by bit.
+    /// How long the device's link is busy yet with what it was given before this call. A read waits behind
+    /// the writes before it: a device that has much to write does so bit by bit.
     pub fn backlog(&self) -> Duration {
         self.backlog
     }
 
-    /// Reads from a bus address: [`Device::read_done`] is called with the token. Any length: the fabric makes requests of it that
-    /// cross no page. Nothing to read is answered too.
+    /// Reads from a bus address: [`Device::read_done`] is called with the token. Any length: the fabric makes
+    /// requests of it that cross no page. Nothing to read is answered too.
     pub fn read(&mut self, address: u64, length: u64, token: u64) {
         self.actions.push(Action::Read { address, length, token });
     }
@@ -103,8 +104,8 @@ impl Context<'_> {
         self.actions.push(Action::Send(frame));
     }
 
-    /// Whether something goes wrong with this operation. Removal and a hung bus interface are carried out here; the device then
-    /// only has to stop.
+    /// The fault that strikes this operation, if any. Removal and a hung bus interface are carried out here;
+    /// the device then only has to stop.
     pub(crate) fn strike(&mut self, operation: &Operation) -> Option<Fault> {
         let fault = self.faults.strike(operation);
         if let Some(Fault::Remove | Fault::HangBus) = fault {

@@ -1,4 +1,4 @@
-//! What the fabric tells whoever steps it, and what it has yet to do.
+//! Events: those that the fabric hands to whoever steps it, and those that are still to come.
 
 use std::cmp::Ordering;
 
@@ -21,18 +21,18 @@ pub enum Event {
     Written {
         /// Whose BAR.
         function: FunctionId,
-        /// Which of its BARs.
+        /// The BAR.
         bar: usize,
-        /// Where in the BAR.
+        /// The offset in the BAR.
         offset: u64,
-        /// What was written: what the memory holds may be newer when the event is seen.
+        /// The bytes written. The memory may hold newer ones when the event is seen.
         bytes: Vec<u8>,
-        /// Who wrote.
+        /// The writer.
         by: FunctionId,
     },
     /// A function raised an interrupt that is not programmed as a memory write.
     Interrupt {
-        /// Who raised it.
+        /// The function that raised it.
         function: FunctionId,
         /// MSI-X vector.
         vector: u16,
@@ -46,7 +46,7 @@ pub enum Event {
     },
     /// A frame came to an end of a wire that no device holds.
     Frame {
-        /// Which end.
+        /// The end.
         end: crate::WireEnd,
         /// Without its frame check sequence.
         bytes: Vec<u8>,
@@ -80,7 +80,7 @@ pub(crate) enum Happening {
     Carrier { end: crate::WireEnd, up: bool },
 }
 
-/// Where a transaction goes.
+/// The target of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) function: FunctionId,

@@ -24,7 +24,7 @@ pub struct FunctionId(pub(crate) usize);
 /// The root: the guest's software as a requester, and host memory as a target.
 pub const HOST: FunctionId = FunctionId(0);
 
-/// What answers for a function that is not there, or has no bus address there.
+/// The answer for a function that is not there, or has no bus address there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// [`BusError::Unsupported`], as a device on the bus sees it.
@@ -56,7 +56,7 @@ pub(crate) struct Function {
     vectors: BTreeMap<u16, (u64, u32)>,
 }
 
-/// Who waits for a read.
+/// The requester that waits for a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     Device(u64),
@@ -96,11 +96,12 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// One with `host_memory` bytes of host memory from bus address 0 on, and nothing else. All that is drawn comes from `seed`.
+    /// One with `host_memory` bytes of host memory from bus address 0 on, and nothing else. All that is drawn
+    /// comes from `seed`.
     ///
     /// # Panics
     ///
-    /// Where the host memory is no whole number of pages.
+    /// If the host memory is no whole number of pages.
     pub fn new(timing: Timing, host_memory: u64, seed: u64) -> Fabric {
         assert_eq!(host_memory % 4096, 0, "whole pages");
         let mut fabric = Fabric {
@@ -165,12 +166,12 @@ impl Fabric {
         Window { address, length }
     }
 
-    /// Plugs a function in whose far end is in the caller's hands, by its [`Port`]: its BARs are plain memory, the last one is what
-    /// [`dcs_drivers::bus::Bus::window`] names. It may not master the bus yet.
+    /// Plugs a function in whose far end is in the caller's hands, by its [`Port`]: its BARs are plain
+    /// memory, the last one is what [`dcs_drivers::bus::Bus::window`] names. It may not master the bus yet.
     ///
     /// # Panics
     ///
-    /// Where a BAR's length is no power of two, or under 4096 bytes.
+    /// If a BAR's length is no power of two, or under 4096 bytes.
     pub fn add_endpoint(&mut self, name: &str, rate: Rate, bars: &[u64]) -> FunctionId {
         assert!(!bars.is_empty(), "an endpoint has memory");
         let bars = bars
@@ -202,21 +203,22 @@ impl Fabric {
         Port { fabric: self, function }
     }
 
-    /// What the function is called.
+    /// The function's name.
     pub fn name(&self, function: FunctionId) -> &str {
         &self.functions[function.0].name
     }
 
-    /// Where a BAR of a function lies.
+    /// The window of a function's BAR.
     pub fn bar(&self, function: FunctionId, bar: usize) -> Window {
         self.functions[function.0].bars[bar].window
     }
 
-    /// The device model, to look into it or to change it from outside. What it would do on the bus it can't do here.
+    /// The device model, to look into it or to change it from outside. What it would do on the bus it can't
+    /// do here.
     ///
     /// # Panics
     ///
-    /// Where the function is of another kind.
+    /// If the function is of another kind.
     pub fn device<D: Device>(&mut self, function: FunctionId) -> &mut D {
         let device = self.functions[function.0].device.as_mut().expect("a device model");
         let device: &mut dyn Any = &mut **device;
@@ -243,13 +245,13 @@ impl Fabric {
         self.functions[function.0].iommu.as_mut()
     }
 
-    /// What its IOMMU refused, oldest first, and forgets it.
+    /// Takes the list of requests that its IOMMU refused, oldest first.
     pub fn take_refused(&mut self, function: FunctionId) -> Vec<Refused> {
         std::mem::take(&mut self.functions[function.0].refused)
     }
 
-    /// Programs an MSI-X vector of a function: its interrupt is then a write of `data` to `address`. Without, it is an
-    /// [`Event::Interrupt`].
+    /// Programs an MSI-X vector of a function: its interrupt is then a write of `data` to `address`. Without,
+    /// it is an [`Event::Interrupt`].
     pub fn set_vector(&mut self, function: FunctionId, vector: u16, write: Option<(u64, u32)>) {
         let vectors = &mut self.functions[function.0].vectors;
         match write {
@@ -258,7 +260,7 @@ impl Fabric {
         };
     }
 
-    /// How often the function raised this interrupt.
+    /// The number of times that the function raised this interrupt.
     pub fn interrupts(&self, function: FunctionId, vector: u16) -> u64 {
         self.functions[function.0].interrupts.get(&vector).copied().unwrap_or(0)
     }
@@ -268,7 +270,8 @@ impl Fabric {
         self.functions[function.0].faults.add(rule);
     }
 
-    /// Lets something go wrong now that strikes a function as a whole: `Hang`, `HangHard`, `HangBus` or `Remove`.
+    /// Lets something go wrong now that strikes a function as a whole: `Hang`, `HangHard`, `HangBus` or
+    /// `Remove`.
     ///
     /// # Panics
     ///
@@ -289,13 +292,13 @@ impl Fabric {
         self.functions[function.0].faults.rules()
     }
 
-    /// How many operations of the function were struck by a fault.
+    /// The number of the function's operations that a fault struck.
     pub fn faults_struck(&self, function: FunctionId) -> u64 {
         self.functions[function.0].faults.struck()
     }
 
-    /// Pulls a function out. Reads of it are answered as [`Fabric::absent`] says, writes vanish, and it does nothing more. The other
-    /// end of its wire loses the carrier.
+    /// Pulls a function out. Reads of it are answered as [`Fabric::absent`] says, writes vanish, and it does
+    /// nothing more. The other end of its wire loses the carrier.
     pub fn remove(&mut self, function: FunctionId) {
         self.functions[function.0].removed = true;
         if let Some(end) = self.wire_at(function) {
@@ -311,12 +314,13 @@ impl Fabric {
         })
     }
 
-    /// What answers where nobody does. [`Absent::Unsupported`] unless this is called.
+    /// Sets the answer for addresses that nobody has. [`Absent::Unsupported`] unless this is called.
     pub fn absent(&mut self, absent: Absent) {
         self.absent = absent;
     }
 
-    /// Resets a function, and plugs it in again where it was pulled out. It may not master the bus afterwards.
+    /// Resets a function, and plugs it in again where it was pulled out. It may not master the bus
+    /// afterwards.
     pub fn reset(&mut self, function: FunctionId) {
         let state = &mut self.functions[function.0];
         state.removed = false;
@@ -350,7 +354,7 @@ impl Fabric {
         Meter(self.meters.len() - 1)
     }
 
-    /// What a meter has counted.
+    /// The traffic that a meter has counted.
     pub fn metered(&self, meter: Meter) -> Traffic {
         self.meters[meter.0].1
     }
@@ -399,7 +403,7 @@ impl Fabric {
     ///
     /// # Panics
     ///
-    /// Where a function holds the end.
+    /// If a function holds the end.
     pub fn plug(&mut self, end: WireEnd, function: FunctionId) {
         let held = self.wires[end.wire].ends[end.side].replace(function);
         assert!(held.is_none(), "the end is held by {held:?}");
@@ -412,7 +416,7 @@ impl Fabric {
         self.wires[wire.wire].wire = to;
     }
 
-    /// What was sent into this end of a wire.
+    /// The traffic sent into this end of a wire.
     pub fn wire_count(&self, end: WireEnd) -> WireCount {
         self.wires[end.wire].counts[end.side]
     }
@@ -427,8 +431,9 @@ impl Fabric {
         }
     }
 
-    /// Goes on to the next [`Event`], or to the time `until`, whichever is first. Nothing comes back where that time has come or, without
-    /// one, where nothing is left to happen. Time never goes back: an `until` in the past is now.
+    /// Goes on to the next [`Event`], or to the time `until`, whichever is first. Nothing comes back where
+    /// that time has come or, without one, where nothing is left to happen. Time never goes back: an `until`
+    /// in the past is now.
     pub fn step(&mut self, until: Option<Duration>) -> Option<Event> {
         let until = until.map_or(Ps::MAX, to_ps);
         loop {
@@ -455,8 +460,8 @@ impl Fabric {
         true
     }
 
-    /// Reads on behalf of a function and waits for it: for tests and for the host's plain loads. Events that come up meanwhile are kept
-    /// for [`Fabric::step`].
+    /// Reads on behalf of a function and waits for it: for tests and for the host's plain loads. Events that
+    /// come up meanwhile are kept for [`Fabric::step`].
     pub fn read(&mut self, function: FunctionId, address: u64, length: u64) -> Result<Vec<u8>, BusError> {
         self.issue_read(function, address, length, Asker::Here);
         loop {
@@ -552,7 +557,7 @@ impl Fabric {
         }
     }
 
-    /// What is left of a frame that a fault struck: copies of it, and how much later they go on.
+    /// The rest of a frame that a fault struck: copies of it, and the delay of each.
     fn spoil(&mut self, function: FunctionId, fault: Fault, mut frame: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
         match fault {
             Fault::DuplicateFrame => vec![(Duration::ZERO, frame.clone()), (Duration::ZERO, frame)],

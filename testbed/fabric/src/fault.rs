@@ -1,4 +1,5 @@
-//! Faults: the things that can go wrong, where and how often. This module decides; the fabric and the models carry it out.
+//! Faults: the things that can go wrong, where and how often. This module decides; the fabric and the models
+//! carry it out.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,7 +22,8 @@ pub enum Fault {
     DropCompletion,
     /// The completion comes so much later.
     DelayCompletion(Duration),
-    /// The completion is written a second time, in the next entry of the queue. (In a NIC: to the next descriptor, of which it is not true.)
+    /// The completion is written a second time, in the next entry of the queue. (In a NIC: to the next
+    /// descriptor, of which it is not true.)
     DuplicateCompletion,
     /// The completion has the phase bit of the round before.
     WrongPhase,
@@ -53,7 +55,8 @@ pub enum Fault {
 
     /// A transaction vanishes. A read then ends with [`dcs_drivers::bus::BusError::Timeout`].
     DropTransaction,
-    /// A transaction takes so much longer. What must not pass it waits behind it: after a write all, after a read nothing.
+    /// A transaction takes so much longer. What must not pass it waits behind it: after a write all, after a
+    /// read nothing.
     DelayTransaction(Duration),
     /// A transaction goes to an address so much higher.
     MisdirectTransaction(u64),
@@ -66,23 +69,27 @@ pub enum Fault {
     DuplicateFrame,
     /// A frame comes so much later: others pass it.
     DelayFrame(Duration),
-    /// A bit of a frame is wrong. The NIC drops it on receive, as the frame check sequence is wrong then, unless `undetected`.
+    /// A bit of a frame is wrong. The NIC drops it on receive, as the frame check sequence is wrong then,
+    /// unless `undetected`.
     CorruptFrame {
         /// The frame check sequence was made anew: a bit that went wrong in a switch's memory.
         undetected: bool,
     },
 
-    /// The device does nothing any more but answer register reads. A controller reset, or a reset of the function, mends it.
+    /// The device does nothing any more but answer register reads. A controller reset, or a reset of the
+    /// function, mends it.
     Hang,
     /// As `Hang`; only a reset of the function mends it.
     HangHard,
-    /// The function answers no read at all: each ends with [`dcs_drivers::bus::BusError::Timeout`]. A reset of the function mends it.
+    /// The function answers no read at all: each ends with [`dcs_drivers::bus::BusError::Timeout`]. A reset
+    /// of the function mends it.
     HangBus,
-    /// The function is pulled out: reads are not answered or all ones (see [`crate::Fabric::absent`]), writes vanish.
+    /// The function is pulled out: reads are not answered or all ones (see [`crate::Fabric::absent`]), writes
+    /// vanish.
     Remove,
 }
 
-/// Where a rule applies.
+/// The operations that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
     /// Commands of a queue (all queues where none is named) with an opcode (all where none is named).
@@ -184,7 +191,7 @@ impl Rule {
     ///
     /// # Panics
     ///
-    /// Where the fault has no meaning for such operations.
+    /// If the fault has no meaning for such operations.
     pub fn once(when: When, fault: Fault) -> Rule {
         assert!(when.allows(fault), "{fault:?} has no meaning for {when:?}");
         Rule { when, fault, skip: 0, times: 1, met: 0, struck: 0, chance: None }

@@ -1,15 +1,16 @@
 //! A GPU as the papers had it: closed, and a slave.
 //!
-//! Its memory is a BAR, so that others write into it and read from it peer to peer (GPUDirect). Its work is told by writes of whole
-//! commands to doorbells, one page for copies and one for kernel launches; it reaches other memory by the copies that it is told to
-//! make, and by fences. Commands of a stream (as CUDA's) are done one after the other, those of different streams side by side.
+//! Its memory is a BAR, so that others write into it and read from it peer to peer (GPUDirect). Its work is
+//! told by writes of whole commands to doorbells, one page for copies and one for kernel launches; it reaches
+//! other memory by the copies that it is told to make, and by fences. Commands of a stream (as CUDA's) are
+//! done one after the other, those of different streams side by side.
 //!
-//! What kernels do and how long they take is the owner's: [`Kernels`].
+//! The owner says what kernels do and how long they take: [`Kernels`].
 //!
 //! # What it doesn't implement
 //!
-//! Command rings in memory, contexts and page tables, more than one copy engine's limits, events between streams. Any number of
-//! kernels run side by side at full speed.
+//! Command rings in memory, contexts and page tables, more than one copy engine's limits, events between
+//! streams. Any number of kernels run side by side at full speed.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -20,34 +21,35 @@ use dcs_drivers::bus::BusError;
 use crate::device::{Context, Device};
 use crate::memory::Memory;
 
-/// Where copies are told: 64 bytes, a [`Command`].
+/// The offset to which copies are written: 64 bytes, a [`Command`].
 pub const COPY_DOORBELL: u64 = 0x1000;
-/// Where kernel launches are told.
+/// The offset to which kernel launches are written.
 pub const LAUNCH_DOORBELL: u64 = 0x2000;
-/// What a fence holds where its command failed: bad addresses, an unknown kernel, or memory that did not answer.
+/// The value of a fence whose command failed: bad addresses, an unknown kernel, or memory that did not
+/// answer.
 pub const FAILED: u64 = u64::MAX;
 
-/// What kernels do.
+/// The kernels that a GPU runs.
 pub trait Kernels: Any + Send {
-    /// Runs a kernel on `data`, in place. How long it takes, and what it gives beside the data, such as a digest; nothing where there is no such
-    /// kernel.
+    /// Runs a kernel on `data`, in place. How long it takes, and what it gives beside the data, such as a
+    /// digest; nothing where there is no such kernel.
     fn run(&mut self, launch: &Launch, data: &mut [u8]) -> Option<(Duration, Vec<u8>)>;
 }
 
 /// A kernel launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Which kernel.
+    /// The kernel.
     pub kernel: u32,
     /// It is the last one on this data.
     pub last: bool,
     /// The kernel's own: which data this is a part of.
     pub argument: u64,
-    /// Where what it gives goes, in the GPU's memory.
+    /// The address of its result in the GPU's memory.
     pub output: u64,
 }
 
-/// What a command does.
+/// The work of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// From a bus address into the GPU's memory.
@@ -69,7 +71,7 @@ pub struct Command {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// What is written to which bus address when it is done.
+    /// The bus address that is written when it is done, and the value.
     pub fence: Option<(u64, u64)>,
 }
 
@@ -116,7 +118,7 @@ impl Command {
     }
 }
 
-/// What a GPU is like.
+/// The properties of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Bytes of memory, all of it in the BAR: a power of two.
@@ -125,7 +127,7 @@ pub struct Config {
     pub start: Duration,
 }
 
-/// What it has done.
+/// Its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Bytes copied in and out by its own copies.
@@ -168,7 +170,7 @@ impl Gpu {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }

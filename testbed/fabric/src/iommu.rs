@@ -1,11 +1,12 @@
-//! What a requester may reach: ranges of its addresses, and what they stand for on the bus. No page tables, no caches of them.
+//! IOMMU: the ranges of addresses that a requester may reach, and their bus addresses. No page tables, no
+//! caches of them.
 
 use dcs_drivers::bus::Window;
 
 /// The granularity of mappings, and the boundary that no request crosses [PCIe 5.0, 2.2.7]. Bytes.
 pub const PAGE: u64 = 4096;
 
-/// What a mapping allows.
+/// The accesses that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads alone.
@@ -28,11 +29,12 @@ impl Iommu {
         Iommu::default()
     }
 
-    /// Lets the requester reach `window` (its own addresses): it stands for as many bytes of the bus from `address` on.
+    /// Lets the requester reach `window` (its own addresses): it stands for as many bytes of the bus from
+    /// `address` on.
     ///
     /// # Panics
     ///
-    /// Where an end does not lie on a page boundary, or the window overlaps another one.
+    /// If an end does not lie on a page boundary, or the window overlaps another one.
     pub fn map(&mut self, window: Window, address: u64, access: Access) {
         assert!([window.address, window.length, address].iter().all(|at| at % PAGE == 0), "whole pages");
         let overlaps = |other: &Window| {

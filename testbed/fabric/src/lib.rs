@@ -1,8 +1,10 @@
-//! A PCIe fabric in memory, in virtual time: address routing with peer-to-peer, an IOMMU, NVMe, NIC and GPU models, faults.
+//! A PCIe fabric in memory, in virtual time: address routing with peer-to-peer, an IOMMU, NVMe, NIC and GPU
+//! models, faults.
 //!
-//! It stands in for the server that the card is plugged into, so that tests of device controllers need no such server and
-//! take no longer than their work. It does no I/O, has no thread and no clock: time goes on when [`Fabric::step`] is called, to
-//! the next thing that happens. The same seed and the same calls give the same run.
+//! It stands in for the server that the card is plugged into, so that tests of device controllers need no
+//! such server and take no longer than their work. It does no I/O, has no thread and no clock: time goes on
+//! when [`Fabric::step`] is called, to the next thing that happens. The same seed and the same calls give the
+//! same run.
 //!
 //! # Architecture
 //!
@@ -14,13 +16,15 @@
 //!                              Event, to whoever calls step
 //! ```
 //!
-//! A *function* is a device model ([`Device`]), or an endpoint whose far end the caller plays through a [`Port`]: the card under test,
-//! and [`HOST`], whose memory is a BAR like another. Any function writes to and reads from any address: there is no difference between
-//! host memory and a peer's BAR but the counters. A write or read is split at pages, meets the faults of its requester,
-//! its bus master bit and IOMMU, is routed, and takes the time of both links ([`Timing`], [`Rate`]).
+//! A *function* is a device model ([`Device`]), or an endpoint whose far end the caller plays through a
+//! [`Port`]: the card under test, and [`HOST`], whose memory is a BAR like another. Any function writes to
+//! and reads from any address: there is no difference between host memory and a peer's BAR but the counters.
+//! A write or read is split at pages, meets the faults of its requester, its bus master bit and IOMMU, is
+//! routed, and takes the time of both links ([`Timing`], [`Rate`]).
 //!
-//! **Order**: a function's writes arrive in the order in which it made them, whoever they go to. A read arrives after the writes that its
-//! requester made before it, and its answer after those that its target made before it. An interrupt is a write.
+//! **Order**: a function's writes arrive in the order in which it made them, whoever they go to. A read
+//! arrives after the writes that its requester made before it, and its answer after those that its target
+//! made before it. An interrupt is a write.
 //!
 //! ```
 //! use dcs_drivers::bus::{Bus, Tag};
@@ -40,8 +44,8 @@
 //! }
 //! ```
 //!
-//! A rig gives [`Event`]s to the controllers of the card and calls `step` with the earliest time that one of them waits for; nothing comes
-//! back when that time has come.
+//! A rig gives [`Event`]s to the controllers of the card and calls `step` with the earliest time that one of
+//! them waits for; nothing comes back when that time has come.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -59,13 +63,15 @@
 //! # What it doesn't implement
 //!
 //! * Configuration space: bus mastering, memory space, MSI-X vectors and resets are calls. BARs do not move.
-//! * More than one switch, flow control credits, relaxed ordering, atomics, message TLPs. A read or write of up to 4096 bytes is one
-//!   transaction that arrives as a whole; its packets only cost time.
+//! * More than one switch, flow control credits, relaxed ordering, atomics, message TLPs. A read or write of
+//!   up to 4096 bytes is one transaction that arrives as a whole; its packets only cost time.
 //! * Caches: what is stored is there.
-//! * Of NVMe: namespace management, formatting, reservations, protection information, metadata, fused commands, queues that are not
-//!   contiguous, weighted arbitration, virtualization, firmware update, directives, power states.
-//! * Of the NICs: several receive queues (the rings are there, all frames go to the first), VLANs, time stamps, flow control, interrupt
-//!   throttling, write-back thresholds, the packet checksum, the 82574's packet split and MSI-X, virtual functions, wake-up.
+//! * Of NVMe: namespace management, formatting, reservations, protection information, metadata, fused
+//!   commands, queues that are not contiguous, weighted arbitration, virtualization, firmware update,
+//!   directives, power states.
+//! * Of the NICs: several receive queues (the rings are there, all frames go to the first), VLANs, time
+//!   stamps, flow control, interrupt throttling, write-back thresholds, the packet checksum, the 82574's
+//!   packet split and MSI-X, virtual functions, wake-up.
 #![forbid(unsafe_code)]
 
 mod count;

@@ -1,4 +1,5 @@
-//! How long a transaction takes: link rates, hops and packets. No queueing inside the switch, and no flow control credits.
+//! The time of a transaction: link rates, hops and packets. No queueing inside the switch, and no flow
+//! control credits.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ impl Rate {
     pub const GEN3_X16: Rate = Rate { ps_per_byte: 63 };
 }
 
-/// What the fabric's times are made of. [`Timing::default`] says where each figure is from.
+/// The components of the fabric's times. [`Timing::default`] says where each figure is from.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// One hop: function to switch, or switch to function: serialiser, link layer, half of the switch.
@@ -49,11 +50,12 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// A hop of 125 ns, so that a peer-to-peer write needs 250 ns: switches of the second and third generation state 110 to 150 ns from
-    /// port to port, and the serialisers of both ends add about as much. With 100 ns at the completer a 64-byte read takes 600 ns;
-    /// Neugebauer et al. (SIGCOMM 2018, "Understanding PCIe performance for end host networking") measured 520 to 1,000
-    /// ns. 256-byte payloads are what most root ports allow. A packet adds 4 bytes of framing with sequence number, a
-    /// 16-byte header and a 4-byte LCRC [PCIe 3.0, 4.2.2, 2.2.1, 3.5.1]. 50 ms is the top of the default range of the
+    /// A hop of 125 ns, so that a peer-to-peer write needs 250 ns: switches of the second and third
+    /// generation state 110 to 150 ns from port to port, and the serialisers of both ends add about as much.
+    /// With 100 ns at the completer a 64-byte read takes 600 ns; Neugebauer et al. (SIGCOMM 2018,
+    /// "Understanding PCIe performance for end host networking") measured 520 to 1,000 ns. 256-byte payloads
+    /// are what most root ports allow. A packet adds 4 bytes of framing with sequence number, a 16-byte
+    /// header and a 4-byte LCRC [PCIe 3.0, 4.2.2, 2.2.1, 3.5.1]. 50 ms is the top of the default range of the
     /// completion timeout [PCIe 3.0, 7.8.16].
     fn default() -> Timing {
         Timing {
@@ -89,7 +91,7 @@ impl Link {
         Link { rate, up_free: 0, down_free: 0, up: 0, down: 0 }
     }
 
-    /// How long the way up is busy yet.
+    /// The time for which the way up is still busy.
     pub(crate) fn backlog(&self, now: Ps) -> Ps {
         self.up_free.saturating_sub(now)
     }
@@ -105,8 +107,8 @@ impl Link {
         (start + first + to_ps(timing.hop), end + to_ps(timing.hop))
     }
 
-    /// Sends on what arrives at the switch from `first` to `last`: packet by packet, so that a long transfer is under way on both
-    /// links at once. Returns when the last packet is there.
+    /// Sends on what arrives at the switch from `first` to `last`: packet by packet, so that a long transfer
+    /// is under way on both links at once. Returns when the last packet is there.
     pub(crate) fn send_down(&mut self, timing: &Timing, (first, last): (Ps, Ps), payload: u64) -> Ps {
         let bytes = timing.on_link(payload);
         let packet = timing.on_link(payload.min(timing.payload)) * self.rate.ps_per_byte;

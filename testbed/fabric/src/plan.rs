@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How to write a [`FaultPlan`], for a command's help.
+/// The syntax of a [`FaultPlan`], for a command's help.
 pub const FAULT_HELP: &str = "\
 DEVICE:OPERATION:WHICH:EFFECT lets something go wrong at a simulated device:
 
@@ -70,7 +70,7 @@ enum Which {
     Chance(u16),
 }
 
-/// What happens to an operation.
+/// The effect on an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Drop,
@@ -131,7 +131,7 @@ pub enum FaultPlanError {
     Missing {
         /// The plan.
         plan: String,
-        /// How many devices of its kind there are.
+        /// The number of devices of its kind.
         count: usize,
     },
 }
@@ -278,7 +278,8 @@ fn read_time(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(time))
 }
 
-/// Status code type and status code, as NVMe's completion has them without the phase bit; 0 would be a success.
+/// Status code type and status code, as NVMe's completion has them without the phase bit; 0 would be a
+/// success.
 fn read_status(text: &str) -> Option<u16> {
     let status = match text.strip_prefix("0x") {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {

@@ -9,7 +9,7 @@ use crate::fabric::{Asker, Fabric, FunctionId};
 use crate::link::to_ps;
 use crate::memory::Memory;
 
-/// What a function can do. Borrowed from the fabric: see [`Fabric::port`].
+/// A function's access to the bus, borrowed from the fabric: see [`Fabric::port`].
 pub struct Port<'a> {
     pub(crate) fabric: &'a mut Fabric,
     pub(crate) function: FunctionId,

@@ -1,4 +1,5 @@
-//! How a write or read gets from its requester to its target: split at pages, translated, routed, timed, counted.
+//! Transactions: a write or read on its way from its requester to its target. It is split at pages,
+//! translated, routed, timed, counted.
 
 use dcs_drivers::bus::BusError;
 
@@ -15,11 +16,11 @@ struct Request {
     address: u64,
     length: u64,
     write: bool,
-    /// How much later it arrives.
+    /// The delay until it arrives.
     delay: Ps,
 }
 
-/// Where a request ends.
+/// The target of a request.
 enum Route {
     To(Place),
     /// The requester may not: it is told at once.
@@ -128,7 +129,7 @@ impl Fabric {
         fault
     }
 
-    /// Where it goes, counted and recorded.
+    /// Finds its target; counts and records it.
     fn route(&mut self, request: &Request) -> Route {
         let route = self.look_up(request);
         let at = self.now();
@@ -183,7 +184,8 @@ impl Fabric {
         there.then(|| Place { function, bar, offset: address - window.address })
     }
 
-    /// When something that starts at `start` arrives: over the requester's link, the switch, and the target's link.
+    /// When something that starts at `start` arrives: over the requester's link, the switch, and the target's
+    /// link.
     pub(crate) fn travel(&mut self, from: FunctionId, to: FunctionId, start: Ps, payload: u64) -> Ps {
         let timing = self.timing;
         let at_switch = self.functions[from.0].link.send_up(&timing, start, payload);

@@ -18,7 +18,7 @@ impl WireEnd {
     }
 }
 
-/// What a wire is like. Chances are out of 1,000 frames, drawn from the fabric's seed.
+/// The properties of a wire. Chances are out of 1,000 frames, drawn from the fabric's seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Wire {
     /// Bits a second.
@@ -52,7 +52,7 @@ impl Default for Wire {
     }
 }
 
-/// What went over a wire in one direction.
+/// The traffic on a wire in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCount {
     /// Frames sent into it.

@@ -1,9 +1,9 @@
-//! Where the time of one transfer goes: each moment is the component's that keeps the others waiting.
+//! The time of one transfer by component: each moment is the component's that keeps the others waiting.
 
 use crate::cpu::Component;
 use dcs_engine::Nanos;
 
-/// Who counts where several are at work: the host's software, then devices, then whoever had them work.
+/// The precedence where several are at work: the host's software, then devices, then whoever had them work.
 fn rank(what: Component) -> usize {
     match what {
         Component::Card => 3,

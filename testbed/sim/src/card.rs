@@ -1,5 +1,5 @@
-//! The card, and the host's side of it: queues in host memory, as the library has them. What the library costs is charged by
-//! [`crate::design`].
+//! The card, and the host's side of it: queues in host memory, as the library has them. What the library
+//! costs is charged by [`crate::design`].
 
 use crate::server::{Build, HOST_MEMORY, PORT, Server, address};
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
@@ -44,7 +44,7 @@ pub enum End {
 /// The card and its driver.
 pub struct CardHost {
     card: Card,
-    /// Which function it is.
+    /// Its function.
     pub id: FunctionId,
     /// It has raised an interrupt.
     pub news: bool,
@@ -266,16 +266,16 @@ impl CardHost {
         }
     }
 
-    /// Whether a transfer has ended. It is told by [`CardHost::finish`].
+    /// True if a transfer has ended. [`CardHost::finish`] has its outcome.
     pub fn is_done(&self, cid: u16) -> bool {
         self.seen.contains_key(&cid)
     }
 
-    /// How a transfer ended.
+    /// The outcome of a transfer.
     ///
     /// # Panics
     ///
-    /// Where it did not end, or failed.
+    /// If it did not end, or failed.
     pub fn finish(&mut self, fabric: &mut Fabric, cid: u16) -> ResultArea {
         let entry = self.seen.remove(&cid).expect("it has ended");
         assert_eq!(entry.status(), Status::Success, "a transfer failed: {entry:?}");

@@ -1,21 +1,23 @@
 //! The host's processor: cores, threads that share them as Linux's fair scheduler has them share, interrupts.
 //!
-//! A thread works when it was given work, and sleeps else. Interrupts have their core at once. A core takes the waiting thread that has had
-//! least time (CFS: `vruntime`); one that wakes up displaces another that has had more by the wake-up granularity; one
-//! that runs goes on for its share of the scheduling latency. All cores share one queue.
+//! A thread works when it was given work, and sleeps else. Interrupts have their core at once. A core takes
+//! the waiting thread that has had least time (CFS: `vruntime`); one that wakes up displaces another that has
+//! had more by the wake-up granularity; one that runs goes on for its share of the scheduling latency. All
+//! cores share one queue.
 
 use crate::parameters::Parameters;
 use dcs_engine::Nanos;
 use std::collections::{HashSet, VecDeque};
 
-/// What a core, or a device, does with its time: the papers' components.
+/// The work of a core or a device: the papers' components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
-    /// What a request takes besides its data: parsing, naming, answering.
+    /// A request's work besides its data: parsing, naming, answering.
     Application,
     /// The kernel's storage and network stacks.
     Kernel,
-    /// Between user and kernel, and between software and devices: system calls, interrupts, waking up, switching.
+    /// Between user and kernel, and between software and devices: system calls, interrupts, waking up,
+    /// switching.
     Crossing,
     /// Copies between buffers.
     Copy,
@@ -80,12 +82,12 @@ impl Component {
         }
     }
 
-    /// Whether it is the host's software. Polling is none: it waits for hardware.
+    /// True if it is the host's software. Polling is none: it waits for hardware.
     pub fn is_software(self) -> bool {
         self < Component::Polling
     }
 
-    /// Whether it is a device's own time, which every design has to wait for.
+    /// True if it is a device's own time, which every design has to wait for.
     pub fn is_device(self) -> bool {
         matches!(
             self,
@@ -122,7 +124,7 @@ struct Thread {
 struct Core {
     current: Option<usize>,
     last: Option<usize>,
-    /// What a switch of threads takes yet.
+    /// The rest of a switch of threads.
     switching: Nanos,
     /// When the thread on it has had its share.
     slice: Nanos,
@@ -163,7 +165,7 @@ impl Cpu {
         }
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     pub fn cores(&self) -> usize {
         self.cores.len()
     }
@@ -189,7 +191,7 @@ impl Cpu {
     ///
     /// # Panics
     ///
-    /// Where the thread has work.
+    /// If the thread has work.
     pub fn work(&mut self, thread: ThreadId, what: Component, time: Nanos) -> Job {
         let job = self.job();
         let floor = self.least().saturating_sub(self.latency / 2);
@@ -235,7 +237,7 @@ impl Cpu {
         job
     }
 
-    /// Whether that work is done. It is told once.
+    /// True, once, when that work is done.
     pub fn take(&mut self, job: Job) -> bool {
         self.done.remove(&job)
     }

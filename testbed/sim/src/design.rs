@@ -8,8 +8,8 @@
 //! | integrated device | one function that has an SSD and a NIC, and one command | within it |
 //! | card | one command to the card | the card's memory; operators on its units |
 //!
-//! SSD and NIC have no memory that others may use, so that peer to peer needs a third device (dissertation, 3.5.1): without an operator
-//! the two software designs are one.
+//! SSD and NIC have no memory that others may use, so that peer to peer needs a third device (dissertation,
+//! 3.5.1): without an operator the two software designs are one.
 
 use crate::card::End;
 use crate::cpu::ThreadId;
@@ -69,15 +69,15 @@ impl Design {
 pub struct Job {
     /// Over which connection.
     pub connection: usize,
-    /// Where on the SSD of the connection's set.
+    /// The position on the SSD of the connection's set.
     pub position: u64,
     /// Bytes.
     pub length: u64,
-    /// What they go through.
+    /// The operator that they go through.
     pub operator: Option<Operator>,
 }
 
-/// How a transfer went.
+/// The outcome of a transfer.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// The digest, if there is one.
@@ -91,11 +91,11 @@ pub struct Done {
 pub struct Program {
     /// Its host's software.
     pub host: Host,
-    /// Which design.
+    /// The design.
     pub design: Design,
 }
 
-/// What a server for a design is built of.
+/// The parts of a server for a design.
 pub fn build(design: Design, parameters: Parameters) -> Build {
     let host_drives = !matches!(design, Design::Card | Design::Integrated);
     let gpu = matches!(design, Design::Software { gpu: true } | Design::PeerToPeer);
@@ -140,7 +140,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// Where an integrated device is to run an operator.
+    /// If an integrated device is to run an operator.
     pub async fn send(&self, thread: ThreadId, job: Job) -> Done {
         if self.design == Design::Card {
             let (set, handle) = self.ends(job.connection);
@@ -161,7 +161,8 @@ impl Program {
         let on_gpu = self.design == Design::PeerToPeer && job.operator.is_some();
         let (mut asked, mut read) = (0, 0);
         let mut reading: VecDeque<Reading> = VecDeque::new();
-        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has something to do.
+        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has
+        // something to do.
         let mut processing = VecDeque::new();
         while read < job.length {
             while asked < job.length && reading.len() < AHEAD {
@@ -192,7 +193,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// Where that is an integrated device, which receives nothing.
+    /// If that is an integrated device, which receives nothing.
     pub async fn receive(&self, thread: ThreadId, job: Job) -> Done {
         if self.design == Design::Card {
             let (set, handle) = self.ends(job.connection);

@@ -1,4 +1,5 @@
-//! Programs of the host: futures that are polled whenever something has happened in the server. No waker, no real time.
+//! Programs of the host: futures that are polled whenever something has happened in the server. No waker, no
+//! real time.
 
 use crate::cpu::{Component, ThreadId};
 use crate::server::Server;
@@ -33,7 +34,7 @@ impl Executor {
     ///
     /// # Panics
     ///
-    /// Where it waits for something that will never happen.
+    /// If it waits for something that will never happen.
     pub fn run<F: Future>(&self, main: F) -> F::Output {
         let mut main = pin!(main);
         let inner = &*self.0.0;

@@ -1,7 +1,7 @@
-//! What the host's software does, step by step, and what each step costs: storage, network, GPU, the card's library.
+//! The host's software, step by step, with the cost of each step: storage, network, GPU, the card's library.
 //!
-//! The steps themselves are real: commands in rings, doorbells, frames, bytes. Costs are charged to a core before what they are for
-//! happens.
+//! The steps themselves are real: commands in rings, doorbells, frames, bytes. Costs are charged to a core
+//! before what they are for happens.
 
 use crate::card::End;
 use crate::cpu::{Component, ThreadId};
@@ -36,7 +36,7 @@ pub enum Stack {
     User,
 }
 
-/// How software waits for devices.
+/// The way in which software waits for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// It sleeps until an interrupt.
@@ -48,7 +48,7 @@ pub enum Waiting {
 /// A buffer: a bus address.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    /// Where it begins.
+    /// Its first byte.
     pub address: u64,
     /// In the GPU's memory.
     pub on_gpu: bool,
@@ -86,16 +86,16 @@ pub struct Host {
     pub parameters: Parameters,
     /// Whose stacks it uses.
     pub stack: Stack,
-    /// How it waits.
+    /// Its way of waiting.
     pub waiting: Waiting,
     pool: Rc<RefCell<Pool>>,
-    /// How much slower copies are, and by how much: contenders for memory.
+    /// The slowdown of copies by contenders for memory.
     pub copy_ps: u64,
 }
 
 impl Host {
-    /// Software with so many buffers of so many bytes in host memory, and where `on_gpu` as many in the GPU's. It begins to look after its
-    /// devices.
+    /// Software with so many buffers of so many bytes in host memory, and where `on_gpu` as many in the
+    /// GPU's. It begins to look after its devices.
     pub fn new(handle: &Handle, stack: Stack, waiting: Waiting, buffers: (usize, u64), on_gpu: bool) -> Host {
         let parameters = handle.with(|server| server.build.parameters);
         let free = handle.with(|server| {
@@ -163,7 +163,8 @@ impl Host {
         }
     }
 
-    /// Frames that came, and frames that went: by an interrupt, which may not come too often, and then as long as there are any.
+    /// Frames that came, and frames that went: by an interrupt, which may not come too often, and then as
+    /// long as there are any.
     async fn attend_network(self, set: usize) {
         let parameters = self.parameters;
         let thread = self.handle.thread();
@@ -188,7 +189,8 @@ impl Host {
                 let Some((received, _)) = frames else { break };
                 match self.stack {
                     Stack::Kernel => {
-                        // Generic receive offload: what comes in one poll goes up the stack as one, up to 64 KiB.
+                        // Generic receive offload: what comes in one poll goes up the stack as one, up to 64
+                        // KiB.
                         let merged = received.div_ceil(MERGED) * parameters.kernel_receive;
                         let time = merged + received * parameters.user_receive;
                         self.handle.interrupt(set, Component::Kernel, time).await;
@@ -422,8 +424,9 @@ impl Host {
         });
     }
 
-    /// Has bytes go through an operator on the GPU. `place`: where they are in its memory, copied there first from host memory where
-    /// `from` says so, and back where the operator changes them. `slot`: a number below 2048 that no other run has now.
+    /// Has bytes go through an operator on the GPU. `place`: where they are in its memory, copied there first
+    /// from host memory where `from` says so, and back where the operator changes them. `slot`: a number
+    /// below 2048 that no other run has now.
     pub async fn begin_on_gpu(
         &self,
         thread: ThreadId,
@@ -478,8 +481,8 @@ impl Host {
         })
     }
 
-    /// One transfer by an integrated device: a command as lean as one of a user-space NVMe driver. When its medium had given the first
-    /// block.
+    /// One transfer by an integrated device: a command as lean as one of a user-space NVMe driver. When its
+    /// medium had given the first block.
     pub async fn by_integrated(&self, thread: ThreadId, set: usize, command: integrated::Command) -> Nanos {
         self.handle.work(thread, Component::Control, self.parameters.user_nvme / 2).await;
         let begun = self.handle.now();

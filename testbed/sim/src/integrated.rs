@@ -1,8 +1,10 @@
-//! An integrated device: an SSD and a NIC with a TCP in one function (QuickSAN, BlueDBM). One command sends a file's bytes.
+//! An integrated device: an SSD and a NIC with a TCP in one function (QuickSAN, BlueDBM). One command sends a
+//! file's bytes.
 //!
-//! Its SSD is as fast as the others' ([`Media`]), its NIC sends on the same wires, and its TCP is the card's ([`dcs_net`]); between the two
-//! there is no bus. It does what it was built for: it has no operators, it receives nothing but acknowledgements, and no other device can take
-//! part. A command is 64 bytes in host memory, told by a doorbell; its completion is 16 bytes there, and an interrupt.
+//! Its SSD is as fast as the others' ([`Media`]), its NIC sends on the same wires, and its TCP is the card's
+//! ([`dcs_net`]); between the two there is no bus. It does what it was built for: it has no operators, it
+//! receives nothing but acknowledgements, and no other device can take part. A command is 64 bytes in host
+//! memory, told by a doorbell; its completion is 16 bytes there, and an interrupt.
 
 use crate::server::PORT;
 use dcs_drivers::bus::BusError;
@@ -13,15 +15,15 @@ use dcs_net::{Chunk, Event, Flow, Frame, Piece, ReceivedFrame, Stack, Verdict, c
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// Where commands are told: the bus address of one.
+/// The offset to which the bus address of a command is written.
 pub const DOORBELL: u64 = 0x1000;
 /// Bytes of a block of its memory, and blocks.
 const BLOCK: u64 = 64 << 10;
 const BLOCKS: u64 = 64;
-/// What its controller takes for a command: as much as the SSD model's.
+/// The time that its controller takes for a command: as much as the SSD model's.
 const FIRMWARE: Duration = Duration::from_micros(1);
 
-/// What to send.
+/// The data to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Over which connection, in the order in which they were made.
@@ -30,7 +32,7 @@ pub struct Command {
     pub position: u64,
     /// Bytes.
     pub length: u64,
-    /// Where the completion goes, and what it says.
+    /// The completion's address, and the completion.
     pub completion: (u64, u64),
 }
 
@@ -63,7 +65,7 @@ struct Sending {
     flow: Flow,
     read: u64,
     given: u64,
-    /// Where in the connection's stream it ends, once all is given.
+    /// Its end in the connection's stream, once all is given.
     end: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What runs on the GPU: the operators of the engine, on its memory.
+//! Kernels of the GPU: the operators of the engine, on its memory.
 
 use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
@@ -25,7 +25,8 @@ pub fn parameter(operator: Operator) -> Vec<u8> {
     }
 }
 
-/// The operators. A kernel's number is the operator's, its argument the stream of data that a launch goes on with.
+/// The operators. A kernel's number is the operator's, its argument the stream of data that a launch goes on
+/// with.
 pub struct Operators {
     parameters: Parameters,
     streams: HashMap<u64, Context>,

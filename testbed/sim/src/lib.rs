@@ -12,9 +12,10 @@
 //!   cpu          server    fabric: NVMe, NIC, GPU models, peers with a TCP of their own; NVMe host, NIC driver, TCP, card
 //! ```
 //!
-//! Every design moves the bytes: its programs give commands to the same NVMe host ([`dcs_drivers::nvme`]), NIC driver
-//! ([`dcs_drivers::nic`]) and TCP ([`dcs_net`]) over the same fabric, and the peer compares each byte that arrives. What differs is
-//! who calls them, at what cost, and where the data lie. Time is virtual: the same build gives the same nanoseconds.
+//! Every design moves the bytes: its programs give commands to the same NVMe host ([`dcs_drivers::nvme`]),
+//! NIC driver ([`dcs_drivers::nic`]) and TCP ([`dcs_net`]) over the same fabric, and the peer compares each
+//! byte that arrives. What differs is who calls them, at what cost, and where the data lie. Time is virtual:
+//! the same build gives the same nanoseconds.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -30,8 +31,10 @@
 //!
 //! # What it doesn't implement
 //!
-//! * Caches, memory channels and NUMA: copies have one rate, which contenders divide. Instructions have no cost but their step's.
-//! * Interrupt messages of SSDs and NICs: an interrupt is raised when a completion or a descriptor arrives in host memory.
+//! * Caches, memory channels and NUMA: copies have one rate, which contenders divide. Instructions have no
+//!   cost but their step's.
+//! * Interrupt messages of SSDs and NICs: an interrupt is raised when a completion or a descriptor arrives in
+//!   host memory.
 //! * The page cache: every read goes to the SSD. File systems: extents are known.
 //! * Requests themselves: they arrive at the application by themselves, and cost what a parameter says.
 //! * Per-core queues: one queue pair a device.

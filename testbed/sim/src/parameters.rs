@@ -1,8 +1,8 @@
 //! Every figure that the servers in virtual time are made of, each with where it is from.
 //!
-//! None was chosen for what comes out. Three kinds of source: published measurements, data sheets, and measurements of this repository's own
-//! code. What has no source says *assumed*, and is the same on both sides of every comparison, or kind to what the card is
-//! compared with.
+//! None was chosen for what comes out. Three kinds of source: published measurements, data sheets, and
+//! measurements of this repository's own code. What has no source says *assumed*, and is the same on both
+//! sides of every comparison, or kind to what the card is compared with.
 
 use dcs_abi::operator::Operator;
 use dcs_engine::Nanos;
@@ -16,7 +16,7 @@ pub struct Row {
     pub value: u64,
     /// Of what.
     pub unit: &'static str,
-    /// Where the value is from.
+    /// The source of the value.
     pub source: &'static str,
 }
 
@@ -117,7 +117,7 @@ parameters! {
 }
 
 impl Parameters {
-    /// How long the processor is at so many bytes of an operator.
+    /// The processor's time for so many bytes of an operator.
     pub fn on_cpu(&self, operator: Operator, bytes: u64) -> Nanos {
         let rate = match operator {
             Operator::Md5 => self.cpu_md5_ps,

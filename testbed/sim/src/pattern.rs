@@ -1,6 +1,7 @@
 //! The bytes that are moved: known at any place, so that both ends can be checked without keeping them.
 
-/// Length of the pattern: a prime, so that no place of a page or segment has the same bytes as the next one's.
+/// Length of the pattern: a prime, so that no place of a page or segment has the same bytes as the next
+/// one's.
 const LENGTH: usize = 1_048_573;
 
 /// Bytes that differ from place to place.
@@ -36,7 +37,7 @@ impl Pattern {
         self.pieces(position, length).flatten().copied().collect()
     }
 
-    /// Whether these are the bytes from `position` on.
+    /// True if these are the bytes from `position` on.
     pub fn is(&self, position: u64, bytes: &[u8]) -> bool {
         let mut at = 0;
         self.pieces(position, bytes.len()).all(|piece| {

@@ -1,4 +1,5 @@
-//! Who is at the far end of a NIC's wire: smoltcp's TCP. It checks every byte that it gets, and sends what it is told to.
+//! The peer at the far end of a NIC's wire: smoltcp's TCP. It checks every byte that it gets, and sends what
+//! it is told to.
 
 use crate::pattern::Pattern;
 use dcs_engine::Nanos;
@@ -69,7 +70,7 @@ impl Device for Link {
 /// One connection of the peer's.
 pub struct Stream {
     handle: SocketHandle,
-    /// Where the pattern's bytes are that come next, and how many.
+    /// The position in the pattern of the bytes that come next, and their number.
     expected: VecDeque<(u64, u64)>,
     /// Undoes what an operator did to the data.
     cipher: Option<dcs_ndp::Context>,
@@ -174,7 +175,7 @@ impl Peer {
         self.streams.len() - 1
     }
 
-    /// Whether a connection is there.
+    /// True if a connection is there.
     pub fn is_connected(&self, stream: usize) -> bool {
         self.sockets.get::<tcp::Socket<'_>>(self.streams[stream].handle).may_send()
     }

@@ -1,7 +1,9 @@
-//! A server: processor, host memory, SSDs, NICs with a peer each, a GPU, the card; and time, which goes on step by step.
+//! A server: processor, host memory, SSDs, NICs with a peer each, a GPU, the card; and time, which goes on
+//! step by step.
 //!
-//! It knows no design: what the host's software does is in [`crate::host`] and [`crate::design`]. Controllers of the host ([`Nvme`],
-//! [`Network`]) are polled by that software alone, once they are up: what has arrived is not known before.
+//! It knows no design: what the host's software does is in [`crate::host`] and [`crate::design`]. Controllers
+//! of the host ([`Nvme`], [`Network`]) are polled by that software alone, once they are up: what has arrived
+//! is not known before.
 
 use crate::card::CardHost;
 use crate::cpu::{Component, Cpu};
@@ -32,7 +34,7 @@ const SHIFT: u8 = 9;
 const NVME_TAGS: u32 = 100;
 const NIC_TAGS: u32 = 200;
 
-/// What a server is built of.
+/// The parts of a server.
 #[derive(Clone, Debug)]
 pub struct Build {
     /// The parameters.
@@ -79,13 +81,13 @@ impl Build {
 pub struct Set {
     /// The SSD.
     pub ssd: FunctionId,
-    /// What it holds.
+    /// Its contents.
     pub namespace: dcs_fabric::nvme::Namespace,
     /// The NIC.
     pub nic: FunctionId,
     /// The peer's end of its wire.
     pub wire: WireEnd,
-    /// Who is there.
+    /// The peer.
     pub peer: Peer,
     /// The host's driver of the SSD.
     pub nvme: Option<Nvme>,
@@ -111,7 +113,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Whether the network is to be looked after.
+    /// True if the network is to be looked after.
     pub fn has_news(&self) -> bool {
         self.frames != (0, 0) || self.timer
     }
@@ -132,7 +134,7 @@ pub struct Connection {
 
 /// The server. See the [module](self).
 pub struct Server {
-    /// What it was built of.
+    /// The parts that it was built of.
     pub build: Build,
     /// The fabric.
     pub fabric: Fabric,
@@ -146,18 +148,18 @@ pub struct Server {
     pub gpu: Option<FunctionId>,
     /// The connections.
     pub connections: Vec<Connection>,
-    /// What the SSDs hold, and peers send.
+    /// The pattern that the SSDs hold and peers send.
     pub pattern: Rc<Pattern>,
     /// Free host memory.
     pub memory: Region,
     /// Something happened that software may have waited for.
     pub dirty: bool,
-    /// Who was at what from when to when, where it is wanted.
+    /// The record of work, with beginning and end, where it is wanted.
     pub trace: Option<Vec<(Nanos, Nanos, Component)>>,
     booted: bool,
     timers: BTreeSet<(Nanos, u64)>,
     next: u64,
-    /// Where fences and digests of the GPU lie: 256 bytes for each of 2048 runs.
+    /// The address of the GPU's fences and digests: 256 bytes for each of 2048 runs.
     pub slots: u64,
     /// Pairs of such places that nobody has.
     pub free_slots: Vec<u64>,
@@ -237,7 +239,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// Where nothing will ever happen.
+    /// If nothing will ever happen.
     pub fn step_until(&mut self, mut done: impl FnMut(&mut Server) -> bool) {
         while !done(self) {
             if !self.step() {
@@ -370,7 +372,7 @@ impl Server {
         self.fences.insert(address, false);
     }
 
-    /// Whether it was set.
+    /// True if it was set.
     pub fn is_set(&self, address: u64) -> bool {
         self.fences.get(&address) == Some(&true)
     }

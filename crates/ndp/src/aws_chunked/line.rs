@@ -16,8 +16,8 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Takes from `input` up to the end of the line: bytes taken, and whether the line is complete. A line of more
-    /// than `most` bytes, its end included, is an error.
+    /// Takes from `input` up to the end of the line: bytes taken, and whether the line is complete. A line of
+    /// more than `most` bytes, its end included, is an error.
     pub fn fill(&mut self, input: &[u8], most: usize) -> Result<(usize, bool), OperatorError> {
         let room = most.saturating_sub(self.filled);
         let within = &input[..input.len().min(room)];

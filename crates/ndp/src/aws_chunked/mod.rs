@@ -5,8 +5,8 @@
 //! x-amz-checksum-crc32c:<base64>\r\n  x-amz-trailer-signature:<64 hex digits>\r\n  \r\n
 //! ```
 //!
-//! (Amazon S3 API Reference, "Signature Calculations for the Authorization Header: Transferring Payload in Multiple
-//! Chunks", and the same "with trailing headers".) Nothing here allocates once the stream has begun.
+//! (Amazon S3 API Reference, "Signature Calculations for the Authorization Header: Transferring Payload in
+//! Multiple Chunks", and the same "with trailing headers".) Nothing here allocates once the stream has begun.
 
 mod line;
 mod signature;
@@ -186,8 +186,8 @@ impl AwsChunked {
         Ok(State::Trailers)
     }
 
-    /// An empty line: the end. Only some clients write one before the trailers' signature, too, as the line ends in
-    /// Amazon's example of a string to sign suggest.
+    /// An empty line: the end. Only some clients write one before the trailers' signature, too, as the line
+    /// ends in Amazon's example of a string to sign suggest.
     fn trailers_end(&self) -> Result<State, OperatorError> {
         if self.trailers && self.signature.is_some() && !self.trailers_signed {
             let first = self.trailer_bytes > 2;

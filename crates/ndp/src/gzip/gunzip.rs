@@ -66,7 +66,8 @@ impl Gunzip {
     }
 }
 
-/// One call of the library. It checks the header, its CRC where there is one, and the CRC and length at the end.
+/// One call of the library. It checks the header, its CRC where there is one, and the CRC and length at the
+/// end.
 fn inflate(member: &mut Decompress, input: &[u8], output: &mut [u8]) -> Step {
     let (before_in, before_out) = (member.total_in(), member.total_out());
     let result = member.decompress(input, output, FlushDecompress::None);

@@ -1,8 +1,9 @@
 //! Compression at level 1 by ISA-L, Intel's storage library, where the machine has it.
 //!
-//! The library is looked for when the process first compresses, as any shared library is looked for; nothing needs it
-//! to build. What is declared here is the part of `isa-l/igzip_lib.h` that is used: it has been the same in all
-//! releases from 2.24 (2018) on, under the name `libisal.so.2`; a unit test compares it with the header.
+//! The library is looked for when the process first compresses, as any shared library is looked for; nothing
+//! needs it to build. What is declared here is the part of `isa-l/igzip_lib.h` that is used: it has been the
+//! same in all releases from 2.24 (2018) on, under the name `libisal.so.2`; a unit test compares it with the
+//! header.
 //!
 //! It doesn't implement decompression: this library is C and assembly, and the streams come from strangers.
 #![allow(unsafe_code)]
@@ -75,14 +76,15 @@ pub(super) fn library() -> Option<&'static Library> {
 }
 
 fn load() -> Option<Library> {
-    // SAFETY: the name is a C string; the library's initialisation has no side effects. The handle is never closed.
+    // SAFETY: the name is a C string; the library's initialisation has no side effects. The handle is never
+    // closed.
     let handle = NonNull::new(unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })?;
     // SAFETY: the handle is open, the name is a C string.
     let symbol = |name: &CStr| NonNull::new(unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) });
     symbol(SINCE_2_24)?;
     let (init, deflate) = (symbol(c"isal_deflate_init")?, symbol(c"isal_deflate")?);
-    // SAFETY: the name of the library and the presence of `SINCE_2_24` say which library it is, and so what types its
-    // functions have.
+    // SAFETY: the name of the library and the presence of `SINCE_2_24` say which library it is, and so what
+    // types its functions have.
     Some(unsafe {
         Library {
             isal_deflate_init: mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut ZStream)>(init),
@@ -96,8 +98,8 @@ fn load() -> Option<Library> {
 /// A member in the making.
 pub(super) struct Stream {
     library: &'static Library,
-    /// Owned, as by a box. But the stream holds a pointer to the level buffer, and a box would claim to be the only
-    /// way to it.
+    /// Owned, as by a box. But the stream holds a pointer to the level buffer, and a box would claim to be
+    /// the only way to it.
     memory: NonNull<Memory>,
 }
 
@@ -112,8 +114,8 @@ impl Stream {
     fn within(library: &'static Library, memory: Box<MaybeUninit<Memory>>) -> Stream {
         let memory = NonNull::from(Box::leak(memory)).cast::<Memory>();
         let at = memory.as_ptr();
-        // SAFETY: the memory is there, of the layout that the library has. `isal_deflate_init` writes every field
-        // that anybody reads before writing it; the level buffer needs no preparation.
+        // SAFETY: the memory is there, of the layout that the library has. `isal_deflate_init` writes every
+        // field that anybody reads before writing it; the level buffer needs no preparation.
         unsafe {
             (library.isal_deflate_init)(&raw mut (*at).stream);
             (*at).stream.level = LEVEL;
@@ -137,9 +139,9 @@ impl Deflate for Stream {
         let too_much = |_| OperatorError::InternalError;
         let avail_in = u32::try_from(input.len()).map_err(too_much)?;
         let avail_out = u32::try_from(output.len()).map_err(too_much)?;
-        // SAFETY: the stream is initialised and nobody else's. The library reads `avail_in` bytes at `next_in`, which
-        // it does not keep, and writes up to `avail_out` bytes at `next_out`; it changes the level buffer, which is
-        // of the size that the stream says.
+        // SAFETY: the stream is initialised and nobody else's. The library reads `avail_in` bytes at
+        // `next_in`, which it does not keep, and writes up to `avail_out` bytes at `next_out`; it changes the
+        // level buffer, which is of the size that the stream says.
         unsafe {
             let stream = &raw mut (*self.memory.as_ptr()).stream;
             ((*stream).next_in, (*stream).avail_in) = (input.as_ptr(), avail_in);
@@ -195,7 +197,8 @@ int main(void) {
             for piece in [7000, 65_536, 1 << 20] {
                 let packed = [0u8, 0x55, 0xff, 0x01, 0x80].map(|fill| {
                     let mut memory: Box<MaybeUninit<Memory>> = Box::new_uninit();
-                    // SAFETY: all of it is written, and it is of plain bytes and pointers that are set before they are used.
+                    // SAFETY: all of it is written, and it is of plain bytes and pointers that are set before
+                    // they are used.
                     unsafe { memory.as_mut_ptr().cast::<u8>().write_bytes(fill, mem::size_of::<Memory>()) };
                     let mut stream = Stream::within(library, memory);
                     let (mut out, mut room) = (Vec::new(), vec![0; 1 << 20]);

@@ -84,11 +84,11 @@ pub(crate) const GUNZIP_LIBRARY: &str = ZLIB_RS;
 
 /// Compression into one member.
 ///
-/// What zlib-rs writes depends on where its input is cut and where its output is full. So it sees the input stage by
-/// stage, and the same room each time: then the same data give the same bytes, however they come and go. ISA-L is
-/// fastest that way too, but does not promise the same bytes: about one stream in 500 differed by some bits in the
-/// header of a deflate block from one run to the next, and was as good. Nothing is copied where a stage comes in one
-/// piece and the output has the room.
+/// What zlib-rs writes depends on where its input is cut and where its output is full. So it sees the input
+/// stage by stage, and the same room each time: then the same data give the same bytes, however they come and
+/// go. ISA-L is fastest that way too, but does not promise the same bytes: about one stream in 500 differed
+/// by some bits in the header of a deflate block from one run to the next, and was as good. Nothing is copied
+/// where a stage comes in one piece and the output has the room.
 pub(crate) struct Gzip {
     library: Box<dyn Deflate>,
     /// Bytes of the stage that the library has taken.
@@ -117,7 +117,8 @@ impl Gzip {
         Gzip { library, taken: 0, staged, read: 0, room, given: 0, finishing: false, ended: false }
     }
 
-    /// One call of the library with all of the stage that it has not taken. Returns bytes consumed and produced.
+    /// One call of the library with all of the stage that it has not taken. Returns bytes consumed and
+    /// produced.
     fn call(&mut self, rest: &[u8], output: &mut [u8], last: bool) -> Result<(usize, usize), OperatorError> {
         // A whole stage is never the last: an empty one follows.
         self.finishing |= last && rest.len() < STAGE - self.taken;

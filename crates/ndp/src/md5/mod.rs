@@ -1,5 +1,5 @@
-//! MD5 (RFC 1321): its compression function for one stream, and for many streams on the lanes of a vector unit
-//! (`x86`).
+//! MD5 (RFC 1321): its compression function for one stream, and for many streams on the lanes of a vector
+//! unit (`x86`).
 
 /// The 64 steps of RFC 1321 section 3.4: round function, registers, message word, rotation, constant.
 macro_rules! steps {
@@ -93,15 +93,15 @@ impl Function for Md5 {
     }
 }
 
-/// On general registers. Each step waits for the one before it, so what counts is how many instructions the new
-/// register goes through: everything else is added up before.
+/// On general registers. Each step waits for the one before it, so what counts is how many instructions the
+/// new register goes through: everything else is added up before.
 fn portable(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
     let mut registers = *state;
     for block in blocks {
         let words = block.as_chunks().0;
         let before = registers;
-        // What of the round function needs no new register, and the rest. The two parts of G have no bit in common:
-        // they may be added one after the other.
+        // What of the round function needs no new register, and the rest. The two parts of G have no bit in
+        // common: they may be added one after the other.
         macro_rules! parts {
             (F, $b:expr, $c:expr, $d:expr) => {
                 (0, (($c ^ $d) & $b) ^ $d)
@@ -135,8 +135,8 @@ fn portable(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
     *state = registers;
 }
 
-/// The same number; but the compiler may not take its sum apart. It would add the parts in another order, behind the
-/// register that is waited for: measured, a fifth of the speed.
+/// The same number; but the compiler may not take its sum apart. It would add the parts in another order,
+/// behind the register that is waited for: measured, a fifth of the speed.
 #[allow(unsafe_code)]
 #[inline(always)]
 fn as_it_stands(value: u32) -> u32 {

@@ -1,5 +1,5 @@
-//! The compression function on x86 vector units: many streams, one a lane, two sets of lanes interleaved, since the
-//! chain of one set leaves half of the unit idle; and one stream in one lane.
+//! The compression function on x86 vector units: many streams, one a lane, two sets of lanes interleaved,
+//! since the chain of one set leaves half of the unit idle; and one stream in one lane.
 //!
 //! Unsafe here are vector loads from the streams' blocks, and calls of functions that need a feature of the
 //! processor.
@@ -15,9 +15,9 @@ type Job<'a> = lanes::Job<'a, [u32; 4]>;
 /// Most lanes of either unit.
 const LANES_MAX: usize = 32;
 
-/// Moves one stream on, in the lowest lane of 128-bit registers: its round functions and rotations take one instruction
-/// each there, so that a step's chain is four instructions long; general registers need five for half of the steps.
-/// Returns false, and does nothing, where the processor has no such instructions.
+/// Moves one stream on, in the lowest lane of 128-bit registers: its round functions and rotations take one
+/// instruction each there, so that a step's chain is four instructions long; general registers need five for
+/// half of the steps. Returns false, and does nothing, where the processor has no such instructions.
 pub(super) fn lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) -> bool {
     let there = is_x86_feature_detected!("avx512vl");
     if there {
@@ -49,8 +49,8 @@ fn avx512_lone(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
         }
         macro_rules! step {
             ($f:ident, $a:literal, $b:literal, $c:literal, $d:literal, $word:literal, $rotation:literal, $constant:literal) => {
-                // Off the chain: constant and message word, added in a general register. The compiler cannot move
-                // that sum behind the round function, as it does with vectors.
+                // Off the chain: constant and message word, added in a general register. The compiler cannot
+                // move that sum behind the round function, as it does with vectors.
                 let early = i32::from_le_bytes(words[$word]).wrapping_add(($constant as u32).cast_signed());
                 let early = _mm_add_epi32(registers[$a], _mm_cvtsi32_si128(early));
                 let sum = _mm_add_epi32(early, function!($f, registers[$b], registers[$c], registers[$d]));

@@ -1,5 +1,5 @@
-//! SHA-256 (FIPS 180-4): the compression function of the `sha2` crate for one stream, and for two streams at once on
-//! the SHA instructions of x86 (`x86`).
+//! SHA-256 (FIPS 180-4): the compression function of the `sha2` crate for one stream, and for two streams at
+//! once on the SHA instructions of x86 (`x86`).
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;

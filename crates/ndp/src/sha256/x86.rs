@@ -1,6 +1,6 @@
-//! The compression function for two streams at once, on the SHA instructions. The chain of one stream is bound by how
-//! long SHA256RNDS2 takes; a second stream goes into the gaps, until the unit has none. Three and four streams fill no
-//! more of them.
+//! The compression function for two streams at once, on the SHA instructions. The chain of one stream is
+//! bound by how long SHA256RNDS2 takes; a second stream goes into the gaps, until the unit has none. Three
+//! and four streams fill no more of them.
 //!
 //! Unsafe here are vector loads and stores, and the call of a function that needs a feature of the processor.
 #![allow(unsafe_code)]

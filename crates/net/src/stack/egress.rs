@@ -14,7 +14,7 @@ use smoltcp::wire::{
 /// Bytes of Ethernet and IPv4 headers.
 const BEFORE: usize = 14 + 20;
 
-/// What goes into an IPv4 packet.
+/// The content of an IPv4 packet.
 struct Body<'a> {
     to: Ipv4Addr,
     protocol: IpProtocol,
@@ -83,7 +83,8 @@ impl Stack {
         Some(self.segment_frame(key, outgoing, mac, to))
     }
 
-    /// There is no room for a connection's neighbour. One that is open tries again when there is; the others are at their end.
+    /// There is no room for a connection's neighbour. One that is open tries again when there is; the others
+    /// are at their end.
     fn strand(&mut self, key: Key, now: Nanos) {
         self.shared.statistics.pending_dropped += 1;
         match self.flows.get(key) {

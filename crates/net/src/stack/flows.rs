@@ -110,7 +110,7 @@ impl Stack {
         tcb.clear(&mut self.shared);
     }
 
-    /// Whether there is room for a connection; one that nobody here wants any more makes it.
+    /// True if there is room for a connection; one that nobody here wants any more makes it.
     pub(super) fn has_room(&mut self) -> bool {
         let full = |stack: &Stack| stack.flows.len() >= stack.shared.config.limits.flows;
         if full(self) {

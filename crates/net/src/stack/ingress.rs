@@ -19,13 +19,13 @@ const REPLIES: usize = 64;
 
 /// An IPv4 packet whose header is right.
 struct Ip<'a> {
-    /// Who sent the frame: the host itself, or the gateway.
+    /// The sender of the frame: the host itself, or the gateway.
     mac: [u8; 6],
     from: Ipv4Addr,
     to: Ipv4Addr,
     /// The first bytes of what it carries.
     head: &'a [u8],
-    /// Where that lies in the frame.
+    /// Its offset in the frame.
     range: Range<u32>,
 }
 
@@ -36,7 +36,7 @@ impl Ip<'_> {
 }
 
 impl Stack {
-    /// Whether the receive buffer is needed.
+    /// True if the receive buffer is needed.
     pub(super) fn ingress(&mut self, frame: &ReceivedFrame<'_>, now: Nanos) -> bool {
         let head = &frame.head[..frame.head.len().min(frame.length as usize)];
         let Ok(ethernet) = EthernetFrame::new_checked(head) else {
@@ -132,9 +132,9 @@ impl Stack {
         false
     }
 
-    /// An echo request is answered from its own receive buffer, to where its frame came from: nobody has to be asked for, and no buffer waits
-    /// for that. The answer's checksum follows from the request's (RFC 1624): where that
-    /// was wrong, so is the answer's, and whoever asked sees it.
+    /// An echo request is answered from its own receive buffer, to where its frame came from: nobody has to
+    /// be asked for, and no buffer waits for that. The answer's checksum follows from the request's (RFC
+    /// 1624): where that was wrong, so is the answer's, and whoever asked sees it.
     fn icmp(&mut self, frame: &ReceivedFrame<'_>, ip: &Ip<'_>) -> bool {
         let Some(mut icmp) = ip.head.first_chunk::<8>().copied().filter(|_| ip.length() >= 8) else {
             self.shared.statistics.malformed += 1;

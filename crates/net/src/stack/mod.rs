@@ -41,7 +41,7 @@ struct Listener {
     half_open: VecDeque<Key>,
 }
 
-/// Who may have something to send: one frame, then it is the next one's turn.
+/// A sender that may have something to send: one frame, then it is the next one's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Flow(Key),
@@ -61,7 +61,7 @@ enum Packet {
     },
 }
 
-/// What the NIC has.
+/// The frames that the NIC has.
 #[derive(Debug, Default)]
 struct Sending {
     /// Whose new bytes.
@@ -72,8 +72,9 @@ struct Sending {
 
 /// TCP, UDP, ARP and ICMP of one card on one Ethernet link.
 ///
-/// After each call that hands something in, the owner takes out what there is: frames by [`Stack::next_frame`] as far as the NIC has
-/// room, events by [`Stack::next_event`]; and calls [`Stack::poll`] at [`Stack::deadline`].
+/// After each call that hands something in, the owner takes out what there is: frames by
+/// [`Stack::next_frame`] as far as the NIC has room, events by [`Stack::next_event`]; and calls
+/// [`Stack::poll`] at [`Stack::deadline`].
 #[derive(Debug)]
 pub struct Stack {
     shared: Shared,
@@ -169,15 +170,16 @@ impl Stack {
         [timer, self.time_waits.deadline(), self.neighbours.deadline()].into_iter().flatten().min()
     }
 
-    /// The next frame to send, where there is one. To be called only as the NIC has room for it: what waits here is the
-    /// newest.
+    /// The next frame to send, where there is one. To be called only as the NIC has room for it: what waits
+    /// here is the newest.
     pub fn next_frame(&mut self, now: Nanos) -> Option<Frame> {
         let frame = self.egress(now)?;
         self.shared.statistics.frames_out += 1;
         Some(frame)
     }
 
-    /// The NIC is done with a frame: it has sent it, or it never will. A name that is not a frame's (any more) is ignored.
+    /// The NIC is done with a frame: it has sent it, or it never will. A name that is not a frame's (any
+    /// more) is ignored.
     pub fn frame_sent(&mut self, frame: FrameId) {
         let Some(sending) = self.sending.remove(frame.0) else { return };
         if let Some(flow) = sending.flow
@@ -194,7 +196,7 @@ impl Stack {
         }
     }
 
-    /// What happened next.
+    /// The next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
@@ -232,7 +234,8 @@ impl Stack {
         Ok(flow)
     }
 
-    /// Appends bytes to a connection's stream, also before it is established: the offset of the first one in the stream.
+    /// Appends bytes to a connection's stream, also before it is established: the offset of the first one in
+    /// the stream.
     pub fn send(&mut self, flow: Flow, chunk: Chunk) -> Result<u64, SendError> {
         let connection = self.flows.get_mut(flow.0).ok_or(SendError::Gone)?;
         let offset = connection.tcb.send(&chunk, &mut self.shared)?;
@@ -248,14 +251,16 @@ impl Stack {
         }
     }
 
-    /// Whether all of a stream that was ended ([`Stack::shutdown`]) is acknowledged, its end too; or the connection is gone.
+    /// True if all of a stream that was ended ([`Stack::shutdown`]) is acknowledged, its end too; or the
+    /// connection is gone.
     pub fn has_sent_all(&self, flow: Flow) -> bool {
         let connection = self.flows.get(flow.0);
         connection.is_none_or(|connection| matches!(connection.tcb.state, State::FinWait2 | State::Over))
     }
 
-    /// The owner has no more use for a connection. Where its stream was ended by [`Stack::shutdown`] the rest of it is sent, and the end agreed on
-    /// with the peer, which has a limited time for that ([`TcpConfig::linger`](crate::TcpConfig)); else it is reset.
+    /// The owner has no more use for a connection. Where its stream was ended by [`Stack::shutdown`] the rest
+    /// of it is sent, and the end agreed on with the peer, which has a limited time for that
+    /// ([`TcpConfig::linger`](crate::TcpConfig)); else it is reset.
     pub fn release(&mut self, flow: Flow, now: Nanos) {
         let Some(Connection { tcb, .. }) = self.flows.get_mut(flow.0) else { return };
         if !tcb.is_ended() {
@@ -291,12 +296,12 @@ impl Stack {
         self.flows.get(flow.0).map(|connection| (connection.tcb.local, connection.tcb.remote))
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn statistics(&self) -> &Statistics {
         &self.shared.statistics
     }
 
-    /// What there is now.
+    /// The resources in use now.
     pub fn usage(&self) -> Usage {
         Usage {
             flows: self.flows.len(),

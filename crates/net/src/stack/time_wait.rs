@@ -14,7 +14,7 @@ pub(super) struct TimeWait {
     pub(super) until: Nanos,
 }
 
-/// What a segment to one leads to.
+/// The effect of a segment to a connection in TIME-WAIT.
 #[derive(Debug)]
 pub(super) enum Answer {
     Nothing,

@@ -17,7 +17,7 @@ pub(super) struct Sender {
     pub(super) queued: bool,
 }
 
-/// What is left of a chunk that is cut into datagrams.
+/// The rest of a chunk that is cut into datagrams.
 #[derive(Debug)]
 struct Cut {
     piece: Piece,
@@ -48,7 +48,7 @@ impl Stack {
         self.shared.config.mtu - HEADERS
     }
 
-    /// Whether there is a way to an address.
+    /// True if there is a way to an address.
     pub fn has_way(&self, to: Ipv4Addr) -> bool {
         self.shared.config.next_hop(to).is_some()
     }
@@ -62,8 +62,9 @@ impl Stack {
         self.send_datagrams(port, to, chunk, most)
     }
 
-    /// Sends a chunk from an open port as datagrams of `payload` bytes each, the last one of what is left; in order, one for each turn
-    /// that connections and other peers have too. Its block is free when the NIC has sent all of them.
+    /// Sends a chunk from an open port as datagrams of `payload` bytes each, the last one of what is left; in
+    /// order, one for each turn that connections and other peers have too. Its block is free when the NIC has
+    /// sent all of them.
     pub fn send_datagrams(
         &mut self,
         port: u16,
@@ -93,7 +94,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Sends no more of a chunk's datagrams: [`Event::Unsent`]. False where all of them are at the NIC already.
+    /// Sends no more of a chunk's datagrams: [`Event::Unsent`]. False where all of them are at the NIC
+    /// already.
     pub fn recall(&mut self, port: u16, to: SocketAddrV4, block: BlockId) -> bool {
         let ends = (port, to);
         let Some(sender) = self.senders.get_mut(&ends) else { return false };
@@ -155,7 +157,7 @@ impl Stack {
         self.shared.unwanted(cut.block);
     }
 
-    /// Whether a sender had nothing to send any more, and is gone.
+    /// True if a sender had nothing to send any more, and is gone.
     fn drop_idle(&mut self, ends: Tuple) -> bool {
         let idle = self.senders.get(&ends).is_none_or(|sender| sender.chunks.is_empty());
         if idle {

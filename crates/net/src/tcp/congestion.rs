@@ -1,5 +1,6 @@
-//! Congestion control: slow start, congestion avoidance, and what is lost of the window after a loss (RFC 5681), with bytes
-//! counted rather than acknowledgements (RFC 3465, as peers acknowledge more than two segments at once).
+//! Congestion control: slow start, congestion avoidance, and what is lost of the window after a loss (RFC
+//! 5681), with bytes counted rather than acknowledgements (RFC 3465, as peers acknowledge more than two
+//! segments at once).
 
 /// Why fewer bytes go out for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

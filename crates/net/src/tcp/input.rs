@@ -85,7 +85,7 @@ impl Tcb {
         }
     }
 
-    /// What a segment must be before anything of it counts. A fate where it ends here.
+    /// Checks a segment before anything of it counts. A fate where it ends here.
     fn check(&mut self, segment: &Segment, now: Nanos, shared: &mut Shared) -> Option<Fate> {
         let seq = self.theirs(segment.seq);
         let (nxt, window) = (self.receiver.nxt() as i64, self.receiver.window() as i64);
@@ -365,7 +365,7 @@ impl Tcb {
         }
     }
 
-    /// Whether our FIN has arrived, and what follows from it.
+    /// Handles the arrival of our FIN, if the peer has it.
     fn fin_acknowledged(&mut self) -> Fate {
         if !self.fin || self.una <= self.queue.end() {
             return Fate::Keep;

@@ -1,7 +1,8 @@
-//! One TCP connection (RFC 9293). What comes in is in `input`, what goes out in `output`, what time does in `timers`.
+//! One TCP connection (RFC 9293). What comes in is in `input`, what goes out in `output`, what time does in
+//! `timers`.
 //!
-//! Inside, both sequence spaces are counted in 64 bits, so that nothing wraps: position 0 is the SYN, position 1 the stream's
-//! first byte. Only [`segment`] has the 32 bits of the wire.
+//! Inside, both sequence spaces are counted in 64 bits, so that nothing wraps: position 0 is the SYN,
+//! position 1 the stream's first byte. Only [`segment`] has the 32 bits of the wire.
 
 mod congestion;
 mod input;
@@ -43,7 +44,7 @@ pub(crate) enum State {
     Over,
 }
 
-/// What becomes of a connection.
+/// The fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Fate {
@@ -71,7 +72,7 @@ pub(crate) struct Tcb {
     pub(crate) flow: Flow,
     pub(crate) local: SocketAddrV4,
     pub(crate) remote: SocketAddrV4,
-    /// Whether the peer opened it.
+    /// True if the peer opened it.
     pub(crate) passive: bool,
     pub(crate) state: State,
 
@@ -128,8 +129,8 @@ pub(crate) struct Tcb {
     challenges: (Nanos, u32),
     /// Our timestamp of the first retransmission of this recovery.
     again: Option<u32>,
-    /// How long to wait for what may have been overtaken, in quarters of the shortest round trip; and recoveries since that
-    /// was found too short.
+    /// How long to wait for what may have been overtaken, in quarters of the shortest round trip; and
+    /// recoveries since that was found too short.
     patience: (u32, u32),
 
     /// Frames with new bytes that the NIC has, and whether it has sent them.
@@ -247,7 +248,7 @@ impl Tcb {
         self.updated = (0, 0);
     }
 
-    /// Whether both sides have sent and received a SYN.
+    /// True if both sides have sent and received a SYN.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived)
     }
@@ -311,7 +312,7 @@ impl Tcb {
         self.orphan.get_or_insert(now);
     }
 
-    /// Whether the owner has ended its stream.
+    /// True if the owner has ended its stream.
     pub(crate) fn is_ended(&self) -> bool {
         self.fin
     }

@@ -1,4 +1,4 @@
-//! What a connection sends: one segment at each call, when the NIC has room for it.
+//! A connection's output: one segment at each call, when the NIC has room for it.
 
 use super::queue::Gathered;
 use super::segment::{Flags, Header, OptionBytes, Timestamp};
@@ -214,7 +214,8 @@ impl Tcb {
         let mut payload = Gathered::default();
         let data_end = self.queue.gather(bytes.clone(), &mut payload);
         let length = (data_end - bytes.start) as u32;
-        // Not in a frame that is to be segmented: which segments then carry it is the NIC's idea, and some carry it in none.
+        // Not in a frame that is to be segmented: which segments then carry it is the NIC's idea, and some
+        // carry it in none.
         let fin = fin && data_end == self.queue.end() && length <= self.mss;
         let end = data_end + u64::from(fin);
         let flags = Flags { fin, psh: length > 0 && data_end == self.queue.end(), ..Flags::default() };

@@ -1,5 +1,6 @@
-//! The send queue: where the bytes of the stream lie, from the first that is not acknowledged to the last that the owner has
-//! appended. Positions are those of the sequence space: the stream's first byte has position 1.
+//! The send queue: where the bytes of the stream lie, from the first that is not acknowledged to the last
+//! that the owner has appended. Positions are those of the sequence space: the stream's first byte has
+//! position 1.
 
 use crate::message::{Chunk, Piece};
 use crate::shared::Shared;
@@ -46,7 +47,7 @@ impl Queue {
         self.extents.len()
     }
 
-    /// Whether the owner said that more follows the last byte.
+    /// True if the owner said that more follows the last byte.
     pub(crate) fn more(&self) -> bool {
         self.extents.last_key_value().is_some_and(|(_, extent)| extent.more)
     }

@@ -1,6 +1,6 @@
-//! The receiving side: packet gathering. Bytes below what was granted are delivered as they come, in whatever order, each to its
-//! place in the stream; bytes beyond wait in their receive buffers, within bounds. Positions are those of the peer's
-//! sequence space: the stream's first byte has position 1.
+//! The receiving side: packet gathering. Bytes below what was granted are delivered as they come, in whatever
+//! order, each to its place in the stream; bytes beyond wait in their receive buffers, within bounds.
+//! Positions are those of the peer's sequence space: the stream's first byte has position 1.
 
 use crate::config::Limits;
 use crate::message::{BufferId, Event, Flow, Piece};
@@ -23,7 +23,7 @@ pub(crate) struct Payload {
     pub(crate) buffer: BufferId,
 }
 
-/// What became of a segment's payload.
+/// The fate of a segment's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
     /// It went on where the bytes before had ended, and neither fills a gap nor leaves one.
@@ -41,12 +41,13 @@ pub(crate) struct Receiver {
     granted: u64,
     /// Position after the window that the peer knows of: it never moves back.
     edge: u64,
-    /// What has arrived beyond `nxt`.
+    /// The bytes that have arrived beyond `nxt`.
     ranges: Ranges,
-    /// Where the segment that came last lies: the first block of a selective acknowledgement.
+    /// The place of the segment that came last: the first block of a selective acknowledgement.
     last: u64,
     held: Vec<Held>,
-    /// Receive buffers that the peer was promised: what it may send beyond what was granted, in full segments.
+    /// Receive buffers that the peer was promised: what it may send beyond what was granted, in full
+    /// segments.
     promised: usize,
     /// The position of the peer's FIN.
     fin: Option<u64>,
@@ -91,28 +92,31 @@ impl Receiver {
         self.edge.saturating_sub(self.nxt)
     }
 
-    /// Bytes beyond what was granted that the peer may be told to send. Receive buffers are the same for all connections, and what was
-    /// promised to others is no longer there: half of them are promised, a quarter of what is left to each, and two segments at the least
-    /// (a window that opens by less is silly: RFC 9293, 3.8.6.2.2), for which the other half is there.
+    /// Bytes beyond what was granted that the peer may be told to send. Receive buffers are the same for all
+    /// connections, and what was promised to others is no longer there: half of them are promised, a quarter
+    /// of what is left to each, and two segments at the least (a window that opens by less is silly: RFC
+    /// 9293, 3.8.6.2.2), for which the other half is there.
     fn allowance(&self, shared: &Shared) -> u64 {
         let half = shared.config.limits.held_total / 2;
         let left = half.saturating_sub(shared.promised - self.promised);
         u64::from(self.buffer).min((left / 4).max(2) as u64 * segment(shared))
     }
 
-    /// Where the window could end now.
+    /// The largest end that the window could have now.
     fn possible_edge(&self, shared: &Shared) -> u64 {
         let most = self.nxt + u64::from(self.window);
         (self.granted + self.allowance(shared)).min(most).max(self.edge)
     }
 
-    /// Whether to tell the peer of a larger window (RFC 9293, 3.8.6.2.2): by two segments, or half of all there can be.
+    /// True when the peer is to be told of a larger window (RFC 9293, 3.8.6.2.2): by two segments, or half of
+    /// all there can be.
     pub(crate) fn is_wider(&self, mss: u32, shared: &Shared) -> bool {
         let more = self.possible_edge(shared) - self.edge;
         more >= u64::from(2 * mss).min(u64::from(self.buffer.min(self.window)) / 2).max(1)
     }
 
-    /// The window to advertise, in units of `1 << scale`, rounded down: what lies between is accepted all the same.
+    /// The window to advertise, in units of `1 << scale`, rounded down: what lies between is accepted all the
+    /// same.
     pub(crate) fn advertise(&mut self, scale: u8, shared: &mut Shared) -> u16 {
         let units = (self.possible_edge(shared).saturating_sub(self.nxt) >> scale).min(0xffff);
         self.edge = self.edge.max(self.nxt + (units << scale));
@@ -127,12 +131,12 @@ impl Receiver {
         self.promised = promised;
     }
 
-    /// Whether everything before the FIN has come, and the FIN.
+    /// True if everything before the FIN has come, and the FIN.
     pub(crate) fn ended(&self) -> bool {
         self.fin.is_some_and(|fin| self.nxt > fin)
     }
 
-    /// Whether received bytes wait to be granted.
+    /// True if received bytes wait to be granted.
     pub(crate) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
@@ -187,7 +191,8 @@ impl Receiver {
         }
     }
 
-    /// Payload of a segment whose first byte has position `start`, with `fin` after it. It overlaps the window.
+    /// Payload of a segment whose first byte has position `start`, with `fin` after it. It overlaps the
+    /// window.
     pub(crate) fn arrive(
         &mut self,
         start: i64,

@@ -1,5 +1,5 @@
-//! What was sent and is not acknowledged, what of it the peer has, and what is taken for lost (RFC 2018, 6675, and the
-//! time-based RACK of RFC 8985; without selective acknowledgements, NewReno of RFC 6582).
+//! What was sent and is not acknowledged, what of it the peer has, and what is taken for lost (RFC 2018,
+//! 6675, and the time-based RACK of RFC 8985; without selective acknowledgements, NewReno of RFC 6582).
 
 use crate::message::Nanos;
 use core::ops::Range;
@@ -34,7 +34,7 @@ impl Sent {
     }
 }
 
-/// What an acknowledgement brought.
+/// The news of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivery {
     /// Bytes that were not known to have arrived.
@@ -156,8 +156,8 @@ impl Scoreboard {
         delivery
     }
 
-    /// The peer has these bytes. What counts is whole packets, as they were sent, of `packet` bytes each: a peer that acknowledges bytes
-    /// here and there makes no more segments of them than there were packets.
+    /// The peer has these bytes. What counts is whole packets, as they were sent, of `packet` bytes each: a
+    /// peer that acknowledges bytes here and there makes no more segments of them than there were packets.
     pub(crate) fn sack(
         &mut self,
         bytes: Range<u64>,
@@ -185,8 +185,8 @@ impl Scoreboard {
         delivery
     }
 
-    /// Takes for lost what was sent well before something that has arrived (RFC 8985, 6.2, steps 4 and 5): by so much more
-    /// than a round trip where packets overtake each other. Returns when to look again.
+    /// Takes for lost what was sent well before something that has arrived (RFC 8985, 6.2, steps 4 and 5): by
+    /// so much more than a round trip where packets overtake each other. Returns when to look again.
     pub(crate) fn detect(
         &mut self,
         now: Nanos,
@@ -213,8 +213,8 @@ impl Scoreboard {
         again
     }
 
-    /// The timer has expired: nothing is on its way any more. A peer that said it has the first byte and does not
-    /// acknowledge it has thrown it away (RFC 2018, 8).
+    /// The timer has expired: nothing is on its way any more. A peer that said it has the first byte and does
+    /// not acknowledge it has thrown it away (RFC 2018, 8).
     pub(crate) fn all_lost(&mut self) {
         let thrown_away = self.segments.front().is_some_and(|sent| sent.state == State::Sacked);
         for index in 0..self.segments.len() {
@@ -235,7 +235,8 @@ impl Scoreboard {
         }
     }
 
-    /// The first `length` bytes that are not acknowledged are lost (NewReno). Whether they were not known to be.
+    /// The first `length` bytes that are not acknowledged are lost (NewReno). Whether they were not known to
+    /// be.
     pub(crate) fn first_lost(&mut self, length: u64) -> bool {
         let Some(first) = self.segments.front().filter(|sent| sent.state == State::Flying) else {
             return false;

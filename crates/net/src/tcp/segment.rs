@@ -47,13 +47,13 @@ impl Segment {
         self.payload.map_or(0, |payload| payload.piece.length)
     }
 
-    /// What it takes of the sequence space.
+    /// Its length in the sequence space.
     pub(crate) fn sequence_length(&self) -> u32 {
         self.length() + u32::from(self.flags.syn) + u32::from(self.flags.fin)
     }
 
-    /// Parses a TCP header; addresses and payload are the caller's. `None` where it makes no sense. The header's length
-    /// comes with it.
+    /// Parses a TCP header; addresses and payload are the caller's. `None` where it makes no sense. The
+    /// header's length comes with it.
     pub(crate) fn parse(tcp: &[u8], from: [u8; 4], to: [u8; 4]) -> Option<(Segment, usize)> {
         let packet = TcpPacket::new_checked(tcp).ok()?;
         let flags = Flags { syn: packet.syn(), fin: packet.fin(), rst: packet.rst(), psh: packet.psh() };

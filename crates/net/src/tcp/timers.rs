@@ -1,4 +1,4 @@
-//! What time does to a connection: retransmission, probes, delayed acknowledgements, giving up.
+//! Timers of a connection: retransmission, probes, delayed acknowledgements, giving up.
 
 use super::{Fate, State, Tcb};
 use crate::message::{Nanos, Reason};
@@ -6,10 +6,10 @@ use crate::shared::Shared;
 
 const MILLISECOND: Nanos = 1_000_000;
 
-/// How long a small segment waits for more (RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
+/// The time that a small segment waits for more (RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
 const OVERRIDE: Nanos = 200 * MILLISECOND;
 
-/// How long a peer may delay its acknowledgement, as tail probes take it (RFC 8985, 7.2).
+/// The time for which tail probes expect a peer to delay its acknowledgement (RFC 8985, 7.2).
 const PEERS_DELAY: Nanos = 200 * MILLISECOND;
 
 /// Between probes of an idle connection that is not answering.
@@ -54,14 +54,15 @@ impl Tcb {
         self.rtt.backoff() >= 3
     }
 
-    /// How long a connection that nobody here wants any more may stay: in FIN-WAIT-2, with a window that does not open, or whatever else
-    /// its peer leaves it at.
+    /// How long a connection that nobody here wants any more may stay: in FIN-WAIT-2, with a window that does
+    /// not open, or whatever else its peer leaves it at.
     fn orphan_until(&self, shared: &Shared) -> Option<Nanos> {
         let since = self.orphan?.max(self.advanced_at);
         Some(since.saturating_add(shared.config.tcp.linger))
     }
 
-    /// Nobody knows where its peer is. As long as something is to be sent that counts as silence, of which there is an end.
+    /// Nobody knows where its peer is. As long as something is to be sent that counts as silence, of which
+    /// there is an end.
     pub(crate) fn no_way_yet(&mut self, now: Nanos) {
         if self.syn_due || self.una < self.queue.end() + u64::from(self.fin) {
             self.silent_since.get_or_insert(now);

@@ -17,7 +17,7 @@ fn quad(raw: &Raw, number: usize) -> u64 {
     u64::from_le_bytes(raw[8 * number..8 * number + 8].try_into().expect("eight bytes"))
 }
 
-/// What a transmit descriptor says.
+/// A transmit descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transmit {
     /// For the frames after it.
@@ -28,7 +28,7 @@ pub(super) enum Transmit {
     Unknown,
 }
 
-/// What a context descriptor keeps.
+/// The context that a context descriptor sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Context {
     offload: Offload,
@@ -42,7 +42,7 @@ pub(super) struct Data {
     pub(super) report: bool,
     /// The NIC adds the frame check sequence.
     pub(super) check: bool,
-    /// Which context is meant; none for a descriptor without one.
+    /// The number of its context; none for a descriptor without one.
     slot: Option<usize>,
     segment: bool,
     insert_ip: bool,
@@ -160,7 +160,7 @@ fn extended_context(raw: &Raw) -> Transmit {
 }
 
 impl Data {
-    /// What is to be done to the frame whose first descriptor this is, and whether it is cut into segments.
+    /// The work on the frame whose first descriptor this is, and true if it is cut into segments.
     pub(super) fn offload(&self, contexts: &[Context; 2]) -> (Offload, bool) {
         if let Some((start, at)) = self.legacy {
             return (
@@ -179,7 +179,7 @@ pub(super) fn buffers(raw: &Raw) -> (u64, u64) {
     (quad(raw, 0), quad(raw, 1))
 }
 
-/// How receive descriptors are written back.
+/// The format in which receive descriptors are written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Legacy,
@@ -189,7 +189,7 @@ pub(super) enum Format {
     Advanced,
 }
 
-/// What goes into a receive descriptor.
+/// The content of a receive descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
     /// Bytes in the packet's buffer.
@@ -200,7 +200,7 @@ pub(super) struct Received {
     pub(super) overflow: bool,
     /// The line was disturbed.
     pub(super) error: bool,
-    /// What the frame is, in its last descriptor.
+    /// The kind of the frame, in its last descriptor.
     pub(super) last: Option<Parsed>,
     pub(super) check_ip: bool,
     pub(super) check_l4: bool,

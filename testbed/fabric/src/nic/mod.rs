@@ -1,8 +1,10 @@
-//! Intel gigabit NICs: the 82576 (igb; advanced descriptors) and the 82574 (e1000e; legacy and extended descriptors).
+//! Intel gigabit NICs: the 82576 (igb; advanced descriptors) and the 82574 (e1000e; legacy and extended
+//! descriptors).
 //!
-//! The references are their data sheets, and QEMU's models of them where a data sheet leaves something open. The NIC is stricter than
-//! QEMU's: it fetches descriptors ahead, sums what the driver left in the checksum fields, waits for a link to transmit, and needs time for
-//! its PHY. See the crate's documentation for what is not implemented.
+//! The references are their data sheets, and QEMU's models of them where a data sheet leaves something open.
+//! The NIC is stricter than QEMU's: it fetches descriptors ahead, sums what the driver left in the checksum
+//! fields, waits for a link to transmit, and needs time for its PHY. See the crate's documentation for what
+//! is not implemented.
 
 mod descriptor;
 mod offload;
@@ -20,7 +22,7 @@ use crate::fault::Fault;
 use descriptor::{Data, Raw};
 use registers::Registers;
 
-/// Which NIC it is.
+/// The model of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// 82576: QEMU's igb.
@@ -38,7 +40,7 @@ impl Family {
     }
 }
 
-/// What a NIC is like.
+/// The properties of a NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Its kind.
@@ -47,16 +49,18 @@ pub struct Config {
     pub mac: [u8; 6],
     /// Bits a second, to pace what it reads from memory: as the wire's.
     pub rate: u64,
-    /// How long its PHY negotiates.
+    /// The time that its PHY takes to negotiate.
     pub autonegotiation: Duration,
-    /// The PHY keeps the link through a reset of the MAC, as on hardware. Without, it waits to be told to negotiate, as in QEMU.
+    /// The PHY keeps the link through a reset of the MAC, as on hardware. Without, it waits to be told to
+    /// negotiate, as in QEMU.
     pub keeps_link: bool,
     /// Bytes of frames that wait for receive descriptors; more are dropped.
     pub fifo: usize,
 }
 
 impl Config {
-    /// A NIC of this family, with or without a link after a reset as QEMU's is. Negotiation takes 2 ms, not the second or two of real PHYs; the receive memory is 64 KiB.
+    /// A NIC of this family, with or without a link after a reset as QEMU's is. Negotiation takes 2 ms, not
+    /// the second or two of real PHYs; the receive memory is 64 KiB.
     pub fn new(family: Family, mac: [u8; 6]) -> Config {
         Config {
             family,
@@ -69,7 +73,7 @@ impl Config {
     }
 }
 
-/// What a NIC has done.
+/// A NIC's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames sent, each segment one.
@@ -88,7 +92,7 @@ pub struct Counts {
     pub broken: u64,
 }
 
-/// What a token stands for.
+/// The meaning of a token.
 #[derive(Debug)]
 enum Wait {
     TransmitDescriptors {
@@ -182,12 +186,12 @@ impl Nic {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Whether it has a link, as its status register says.
+    /// True if it has a link, as its status register says.
     pub fn link(&self) -> bool {
         self.registers.link()
     }
@@ -303,7 +307,7 @@ impl Nic {
         self.queue_cause(causes, queue, transmit, cx);
     }
 
-    /// Whether a fault stops the NIC here.
+    /// True if a fault stops the NIC here.
     fn stopped(&mut self, fault: Option<Fault>) -> bool {
         match fault {
             Some(Fault::Hang) => self.hung = Some(false),

@@ -1,7 +1,8 @@
-//! What a NIC does to the bytes: checksums and segmentation. It puts together what the driver said and what the bytes say, and mends
-//! neither: a wrong partial sum gives a wrong checksum, as it does on hardware.
+//! Offloads of a NIC: checksums and segmentation. It puts together what the driver said and what the bytes
+//! say, and corrects neither: a wrong partial sum gives a wrong checksum, as it does on hardware.
 
-/// Where a frame's headers are and what is to be done to them. Offsets from the frame's start; those beyond its end do nothing.
+/// The offsets of a frame's headers, and the work on them. Offsets are from the frame's start; those beyond
+/// its end do nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offload {
     /// Start of the IP header, where its checksum goes, and its end.
@@ -11,7 +12,7 @@ pub(super) struct Offload {
     /// Start of the TCP or UDP header, and where its checksum goes.
     pub(super) l4: usize,
     pub(super) l4_sum: usize,
-    /// What is repeated before each segment.
+    /// The headers that are repeated before each segment.
     pub(super) header: usize,
     /// Bytes of payload in a segment.
     pub(super) segment: usize,
@@ -43,7 +44,8 @@ fn put(bytes: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// Puts the checksums in that are asked for. What the fields hold before counts: the driver puts zero, or the pseudo header's sum there.
+/// Puts the checksums in that are asked for. What the fields hold before counts: the driver puts zero, or the
+/// pseudo header's sum there.
 pub(super) fn insert(frame: &mut [u8], offload: &Offload) {
     if offload.insert_ip {
         let end = offload.ip_end.min(frame.len());
@@ -109,7 +111,7 @@ fn rewrite(segment: &mut [u8], offload: &Offload, i: usize, last: bool) {
     }
 }
 
-/// What a NIC sees in a frame that comes in.
+/// A NIC's findings in a frame that comes in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// 4, 6, or 0 where it is no IP.
@@ -118,9 +120,9 @@ pub(super) struct Parsed {
     pub(super) id: u16,
     /// IP protocol 6 or 17, or 0 where it is another one, or a fragment.
     pub(super) protocol: u8,
-    /// Whether the IPv4 header's sum is right.
+    /// True if the IPv4 header's sum is right.
     pub(super) ip_right: bool,
-    /// Whether TCP's or UDP's is; none where there is none to check.
+    /// True if TCP's or UDP's is; none where there is none to check.
     pub(super) l4_right: Option<bool>,
     /// A TCP acknowledgement without data.
     pub(super) pure_ack: bool,

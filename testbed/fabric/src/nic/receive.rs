@@ -11,7 +11,7 @@ use crate::fault::{Fault, Operation};
 /// Descriptors fetched at once at most.
 const BURST: u32 = 32;
 
-/// How many are kept ahead: a frame may need 64 buffers of 256 bytes.
+/// The number of descriptors that are kept ahead: a frame may need 64 buffers of 256 bytes.
 const AHEAD: usize = 96;
 
 /// All frames go to the first queue: there is no receive side scaling.
@@ -105,7 +105,7 @@ impl Nic {
         self.receive_fetch(QUEUE, cx);
     }
 
-    /// How much of a frame goes to the header's buffer, and whether its header does not fit there.
+    /// The part of a frame that goes to the header's buffer, and true if its header does not fit there.
     fn header(&self, parsed: &Parsed, length: usize) -> Option<(usize, bool)> {
         let (room, always) = self.registers.split(QUEUE)?;
         let known = parsed.header > 0 && self.registers.splits(QUEUE, parsed.protocol, parsed.ip);

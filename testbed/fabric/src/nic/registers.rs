@@ -74,7 +74,7 @@ enum Interrupt {
     Mask,
 }
 
-/// Which queue's register it is.
+/// The queue of a register.
 struct Place {
     transmit: bool,
     queue: usize,
@@ -85,7 +85,7 @@ struct Place {
 pub(super) struct Registers {
     family: Family,
     mac: [u8; 6],
-    /// What was written, or is so after a reset.
+    /// The value written, or that after a reset.
     plain: HashMap<u64, u32>,
     transmit: Vec<[u32; 16]>,
     receive: Vec<[u32; 16]>,
@@ -110,7 +110,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// An address, and how many descriptors from the `ahead`th one after the head on: at most `most`, not over the ring's end.
+    /// An address, and how many descriptors from the `ahead`th one after the head on: at most `most`, not
+    /// over the ring's end.
     pub(super) fn next(&self, ahead: u32, most: u32) -> Option<(u64, u32)> {
         if self.size == 0 || self.tail >= self.size || self.head >= self.size {
             return None;
@@ -251,7 +252,8 @@ impl Registers {
         pending & !before != 0
     }
 
-    /// A queue's own vector, where the driver works with several [82576 data sheet, 7.3.1]: none if it is masked.
+    /// A queue's own vector, where the driver works with several [82576 data sheet, 7.3.1]: none if it is
+    /// masked.
     pub(super) fn queue_cause(&mut self, queue: usize, transmit: bool) -> Option<Option<u16>> {
         if self.family != Family::Igb || self.get(GPIE) & 1 << 4 == 0 {
             return None;
@@ -286,7 +288,7 @@ impl Registers {
         news
     }
 
-    /// Whether the PHY negotiates of itself when there is a carrier: once it has been told to.
+    /// True if the PHY negotiates of itself when there is a carrier: once it has been told to.
     pub(super) fn negotiated(&self) -> bool {
         self.told
     }
@@ -348,14 +350,15 @@ impl Registers {
         self.get(RCTL) & 2 != 0 && self.link() && self.enabled(&self.receive[queue])
     }
 
-    /// Where a queue's head goes instead of being marked in descriptors [82576 data sheet, 7.2.3].
+    /// The address to which a queue's head is written instead of being marked in descriptors [82576 data
+    /// sheet, 7.2.3].
     pub(super) fn head_report(&self, queue: usize) -> Option<u64> {
         let held = &self.transmit[queue];
         let on = self.family == Family::Igb && held[REPORT_LOW] & 1 != 0;
         on.then(|| u64::from(held[REPORT_HIGH]) << 32 | u64::from(held[REPORT_LOW] & !3))
     }
 
-    /// Whether a frame without its frame check sequence is for this NIC and not too long.
+    /// True if a frame without its frame check sequence is for this NIC and not too long.
     pub(super) fn accepts(&self, frame: &[u8]) -> bool {
         let control = self.get(RCTL);
         let length = frame.len() as u32 + 4;
@@ -389,18 +392,18 @@ impl Registers {
         self.get(MTA + hash / 32 * 4) & 1 << (hash % 32) != 0
     }
 
-    /// Whether the frame check sequence is left out of what is stored.
+    /// True if the frame check sequence is left out of what is stored.
     pub(super) fn strips(&self) -> bool {
         self.get(RCTL) & 1 << 26 != 0
     }
 
-    /// Whether checksums of IP, and of TCP and UDP, are checked.
+    /// True if checksums of IP, and of TCP and UDP, are checked.
     pub(super) fn checks(&self) -> (bool, bool) {
         let control = self.get(RXCSUM);
         (control & 1 << 8 != 0, control & 1 << 9 != 0)
     }
 
-    /// How a receive queue's descriptors look.
+    /// The format of a receive queue's descriptors.
     pub(super) fn format(&self, queue: usize) -> Format {
         match self.family {
             Family::Igb if (self.receive[queue][SPLIT] >> 25) & 7 == 0 => Format::Legacy,
@@ -421,7 +424,8 @@ impl Registers {
         if control & ENABLE != 0 && size < 2048 { size * 16 } else { size }
     }
 
-    /// Bytes of a queue's buffer for headers, where it splits them off, and whether it always uses it. Protocols of PSRTYPE only.
+    /// Bytes of a queue's buffer for headers, where it splits them off, and whether it always uses it.
+    /// Protocols of PSRTYPE only.
     pub(super) fn split(&self, queue: usize) -> Option<(usize, bool)> {
         let control = self.receive[queue][SPLIT];
         let kind = (control >> 25) & 7;
@@ -429,7 +433,7 @@ impl Registers {
         split.then_some(((control >> 8) as usize % 64 * 64, kind == 5))
     }
 
-    /// Whether headers of this protocol are split off.
+    /// True if headers of this protocol are split off.
     pub(super) fn splits(&self, queue: usize, protocol: u8, ip: u8) -> bool {
         let kinds = self.get(PSRTYPE + 4 * (queue as u64 % 8));
         let bit = match (protocol, ip) {
@@ -451,7 +455,7 @@ impl Registers {
     }
 }
 
-/// How long the serial bus to the PHY takes: 64 bits at 2.5 MHz.
+/// The time of a transfer on the serial bus to the PHY: 64 bits at 2.5 MHz.
 const PHY_TIME: Duration = Duration::from_micros(26);
 
 impl Nic {

@@ -219,7 +219,7 @@ impl Nic {
     }
 }
 
-/// What a fault does to a frame that was read.
+/// Applies a fault to a frame that was read.
 fn spoil(bytes: &mut [u8], fault: Option<Fault>) {
     match fault {
         Some(Fault::ShortDma(missing)) => {

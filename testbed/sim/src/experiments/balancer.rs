@@ -1,4 +1,5 @@
-//! The HDFS balancer: a sender (SSD to NIC) and a receiver (NIC to CRC32 to SSD), CPU at equal throughput (dissertation, figure 3.12b).
+//! The HDFS balancer: a sender (SSD to NIC) and a receiver (NIC to CRC32 to SSD), CPU at equal throughput
+//! (dissertation, figure 3.12b).
 
 use super::load::{Direction, Load, Measured, Request, run};
 use crate::design::Design;
@@ -20,7 +21,7 @@ pub struct Row {
     pub design: Design,
     /// The sender, or the receiver.
     pub direction: Direction,
-    /// What came of it.
+    /// The result.
     pub measured: Measured,
 }
 
@@ -43,7 +44,7 @@ pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
         .collect()
 }
 
-/// What [`measure`] comes to.
+/// The figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let cpu = |design: Design, direction: Direction| {
         let row = rows.iter().find(|row| (row.design, row.direction) == (design, direction));

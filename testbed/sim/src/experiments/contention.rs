@@ -1,5 +1,5 @@
-//! Bandwidth and CPU beside others: 0 to 24 processes that spin (dissertation, figure 2.9), and processes that take memory
-//! bandwidth (figure 2.10).
+//! Bandwidth and CPU beside others: 0 to 24 processes that spin (dissertation, figure 2.9), and processes
+//! that take memory bandwidth (figure 2.10).
 
 use super::load::{Direction, Load, Measured, run};
 use super::{at_once, repeated};
@@ -22,7 +22,7 @@ pub struct Row {
     pub design: Design,
     /// Contenders.
     pub contenders: usize,
-    /// What came of it.
+    /// The result.
     pub measured: Measured,
 }
 
@@ -46,8 +46,8 @@ pub fn cpu(given: Parameters, count: u64) -> Vec<Row> {
     DESIGNS.iter().flat_map(|design| SPINNERS.map(|spinners| of(*design, spinners))).collect()
 }
 
-/// NIC to CRC32 to SSD, which copies in every design but the card's, beside processes that take an even share of host memory's
-/// bandwidth each.
+/// NIC to CRC32 to SSD, which copies in every design but the card's, beside processes that take an even share
+/// of host memory's bandwidth each.
 pub fn memory(given: Parameters, count: u64) -> Vec<Row> {
     let of = |design, contenders: u64| {
         let request = at_once(Direction::Receive, 4 << 20);
@@ -71,7 +71,7 @@ fn kept(rows: &[Row], design: Design, contenders: usize) -> f64 {
     of(contenders) / of(0)
 }
 
-/// What [`cpu`] comes to.
+/// The figures of [`cpu`].
 pub fn cpu_figures(rows: &[Row]) -> Vec<Figure> {
     let figure =
         |what, design, paper, reach, why| Figure { what, ours: kept(rows, design, 24), paper, reach, why };
@@ -100,7 +100,7 @@ pub fn cpu_figures(rows: &[Row]) -> Vec<Figure> {
     ]
 }
 
-/// What [`memory`] comes to.
+/// The figures of [`memory`].
 pub fn memory_figures(rows: &[Row]) -> Vec<Figure> {
     let figure =
         |what, design, paper, why| Figure { what, ours: kept(rows, design, 1), paper, reach: None, why };

@@ -14,7 +14,7 @@ pub const LENGTH: u64 = 512 << 20;
 pub struct Row {
     /// Which.
     pub design: Design,
-    /// What came of it.
+    /// The result.
     pub measured: Measured,
 }
 
@@ -37,7 +37,7 @@ pub fn measure(parameters: Parameters, length: u64) -> Vec<Row> {
     DESIGNS.iter().map(of).collect()
 }
 
-/// What [`measure`] comes to.
+/// The figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let of =
         |design: Design| &rows.iter().find(|row| row.design == design).expect("it was measured").measured;

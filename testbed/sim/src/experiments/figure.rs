@@ -1,4 +1,4 @@
-//! What an experiment comes to: a figure, beside the papers', and what was to be reached.
+//! Figures of an experiment, beside the papers', and the goals.
 
 /// A figure.
 #[derive(Clone, Debug)]
@@ -9,13 +9,13 @@ pub struct Figure {
     pub ours: f64,
     /// In the papers.
     pub paper: Option<f64>,
-    /// What was to be reached.
+    /// The goal.
     pub reach: Option<Reach>,
-    /// Where ours and theirs differ: why, or what is counted otherwise.
+    /// The reason where ours and theirs differ, or the difference in counting.
     pub why: &'static str,
 }
 
-/// What is to be reached.
+/// A goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reach {
     /// No more than this.
@@ -25,7 +25,7 @@ pub enum Reach {
 }
 
 impl Figure {
-    /// Whether it was reached, where there is something to reach.
+    /// True if the goal was reached; none where there is no goal.
     pub fn is_reached(&self) -> Option<bool> {
         Some(match self.reach? {
             Reach::AtMost(most) => self.ours <= most,

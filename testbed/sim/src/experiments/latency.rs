@@ -1,4 +1,5 @@
-//! The latency of 4 KiB from the SSD to the far end of the wire, without and with MD5, by component (dissertation, figures 2.8 and 3.11).
+//! The latency of 4 KiB from the SSD to the far end of the wire, without and with MD5, by component
+//! (dissertation, figures 2.8 and 3.11).
 
 use crate::breakdown::breakdown;
 use crate::cpu::Component;
@@ -17,9 +18,9 @@ pub const LENGTH: u64 = 4096;
 pub struct Row {
     /// Which.
     pub design: Design,
-    /// How its software waits.
+    /// The way in which its software waits.
     pub waiting: Waiting,
-    /// What the data go through.
+    /// The operator that the data go through.
     pub operator: Option<Operator>,
     /// From the application's call to the last bit at the far end.
     pub total: Nanos,
@@ -49,7 +50,7 @@ impl Row {
 ///
 /// # Panics
 ///
-/// Where a byte or a digest is wrong.
+/// If a byte or a digest is wrong.
 pub fn measure(design: Design, waiting: Waiting, operator: Option<Operator>, parameters: Parameters) -> Row {
     let mut made = build(design, parameters);
     made.ssd_bytes = 1 << 20;
@@ -137,7 +138,7 @@ fn of(rows: &[Row], design: Design, waiting: Waiting, operator: Option<Operator>
     rows.iter().find(is).expect("it was measured")
 }
 
-/// What [`run`] comes to.
+/// The figures of [`run`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let ratio = |one: Nanos, other: Nanos| one as f64 / other as f64;
     let software = Design::Software { gpu: true };

@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// What the peer sends is the pattern, so much further on than what the SSD has at that place.
 const SHIFTED: u64 = 777;
 
-/// Where to.
+/// The direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the SSD to the peer.
@@ -31,20 +31,20 @@ pub enum Direction {
 pub struct Request {
     /// When, since the start. It waits for a connection where there is none.
     pub at: Nanos,
-    /// Where to.
+    /// The direction.
     pub direction: Direction,
     /// Bytes.
     pub length: u64,
-    /// What they go through.
+    /// The operator that they go through.
     pub operator: Option<Operator>,
 }
 
-/// Who does it, and what.
+/// The design and its load.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The design.
     pub design: Design,
-    /// How its software waits.
+    /// The way in which its software waits.
     pub waiting: Waiting,
     /// Figures.
     pub parameters: Parameters,
@@ -82,14 +82,14 @@ impl Load {
     }
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Bytes that were moved.
     pub bytes: u64,
     /// From the start to the last byte's arrival.
     pub time: Nanos,
-    /// What cores were busy with.
+    /// The work that cores were busy with.
     pub busy: Vec<(Component, Nanos)>,
 }
 
@@ -125,7 +125,7 @@ struct Area {
 ///
 /// # Panics
 ///
-/// Where a byte or a digest is wrong, or nothing moves any more.
+/// If a byte or a digest is wrong, or nothing moves any more.
 pub fn run(load: &Load) -> Measured {
     let longest =
         load.requests.iter().map(|request| request.length).max().unwrap_or(0).next_multiple_of(1 << 20);

@@ -1,7 +1,8 @@
-//! An object server: GET and PUT of many sizes with MD5, Poisson arrivals, CPU at equal throughput (dissertation, figure 3.12a).
+//! An object server: GET and PUT of many sizes with MD5, Poisson arrivals, CPU at equal throughput
+//! (dissertation, figure 3.12a).
 //!
-//! The dissertation takes the mix of Drago et al. (IMC 2012) without stating it, and its text was not at hand here. What is taken instead is
-//! said at each constant.
+//! The dissertation takes the mix of Drago et al. (IMC 2012) without stating it, and its text was not at hand
+//! here. What is taken instead is said at each constant.
 
 use super::load::{Direction, Load, Measured, Request, run};
 use crate::design::Design;
@@ -10,7 +11,7 @@ use crate::parameters::Parameters;
 use dcs_abi::operator::Operator;
 use dcs_engine::Nanos;
 
-/// What is asked for.
+/// The requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// In words.
@@ -25,7 +26,8 @@ pub struct Mix {
     pub rate: u64,
 }
 
-/// The mix, all of it assumed: more is retrieved than stored; the largest are as large as the largest chunk of the service that was measured.
+/// The mix, all of it assumed: more is retrieved than stored; the largest are as large as the largest chunk
+/// of the service that was measured.
 pub const MIX: Mix =
     Mix { name: "60 % GET, 4 KiB to 4 MiB", gets: 60, smallest: 4096, sizes: 11, rate: 4000 };
 /// As [`MIX`] is assumed, what others would have come to.
@@ -43,13 +45,13 @@ const CONNECTIONS: usize = 8;
 pub struct Row {
     /// Which.
     pub design: Design,
-    /// What was asked for.
+    /// The requests.
     pub mix: Mix,
-    /// How many requests.
+    /// The number of requests.
     pub requests: usize,
-    /// What each took beside its data, nanoseconds.
+    /// The time of each beside its data, nanoseconds.
     pub request: Nanos,
-    /// What came of it.
+    /// The result.
     pub measured: Measured,
 }
 
@@ -87,10 +89,11 @@ pub const DESIGNS: [Design; 5] = [
     Design::Card,
 ];
 
-/// What has to reach a figure, and of what.
+/// The ratio that has to reach a figure.
 const COMPARED: [Design; 2] = [Design::Software { gpu: true }, Design::Card];
 
-/// All designs, the same requests; and of other mixes, with a third of the requests, the two that are to be compared.
+/// All designs, the same requests; and of other mixes, with a third of the requests, the two that are to be
+/// compared.
 pub fn measure(parameters: Parameters, count: usize) -> Vec<Row> {
     let of = |design: Design, mix: Mix, count| {
         let load = Load {
@@ -120,7 +123,7 @@ fn longest_request(rows: &[Row]) -> f64 {
     row.request as f64 / 1e3 + more * 1e6
 }
 
-/// What [`measure`] comes to.
+/// The figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let ratio = |other| cpu(rows, Design::Card, MIX) / cpu(rows, other, MIX);
     let of_mix = |mix| cpu(rows, Design::Card, mix) / cpu(rows, COMPARED[0], mix);

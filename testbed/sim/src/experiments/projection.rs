@@ -1,5 +1,5 @@
-//! Faster devices: what software's share of the latency becomes (dissertation, figures 2.2 and 2.8), and how many cores a link takes
-//! (figure 3.13).
+//! Faster devices: what software's share of the latency becomes (dissertation, figures 2.2 and 2.8), and how
+//! many cores a link takes (figure 3.13).
 
 use super::latency;
 use super::load::{Direction, Load, Measured, run};
@@ -22,7 +22,8 @@ pub struct Devices {
     pub nic_rate: u64,
 }
 
-/// The prototypes' devices; an NVMe SSD of 10 us (FlexCSV, section 6: Optane 900P) with faster links; and devices that take next to no time.
+/// The prototypes' devices; an NVMe SSD of 10 us (FlexCSV, section 6: Optane 900P) with faster links; and
+/// devices that take next to no time.
 pub const DEVICES: [Devices; 4] = [
     Devices { name: "80 us, 10 Gb/s", ssd_read: 80_000, ssd_rate: 2_150_000_000, nic_rate: 10_000_000_000 },
     Devices { name: "10 us, 40 Gb/s", ssd_read: 10_000, ssd_rate: 6_000_000_000, nic_rate: 40_000_000_000 },
@@ -63,7 +64,7 @@ pub fn measure(given: Parameters, count: u64) -> Vec<Row> {
     DEVICES.iter().flat_map(|devices| DESIGNS.map(|design| of(*devices, design))).collect()
 }
 
-/// What [`measure`] comes to.
+/// The figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let of = |devices: usize, design: Design| {
         let row = rows.iter().find(|row| row.devices == DEVICES[devices] && row.latency.design == design);

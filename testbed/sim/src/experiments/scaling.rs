@@ -16,15 +16,15 @@ pub struct Row {
     pub design: Design,
     /// Sets.
     pub sets: usize,
-    /// What came of it.
+    /// The result.
     pub measured: Measured,
 }
 
 /// The designs that are compared.
 pub const DESIGNS: [Design; 3] = [Design::HostCentric, Design::Software { gpu: false }, Design::Card];
 
-/// SSD to NIC, two connections a set, `count` objects of 4 MiB each set, on two cores, as DCS's host has. Links are PCIe 3.0 x16: four NICs of 10
-/// Gb/s need more than the prototype's 2.0 x8 has.
+/// SSD to NIC, two connections a set, `count` objects of 4 MiB each set, on two cores, as DCS's host has.
+/// Links are PCIe 3.0 x16: four NICs of 10 Gb/s need more than the prototype's 2.0 x8 has.
 pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
     let parameters = Parameters { cores: 2, ..parameters };
     let of = |design, sets| {
@@ -35,7 +35,7 @@ pub fn measure(parameters: Parameters, count: u64) -> Vec<Row> {
     DESIGNS.iter().flat_map(|design| SETS.map(|sets| of(*design, sets))).collect()
 }
 
-/// What [`measure`] comes to.
+/// The figures of [`measure`].
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     let of = |design: Design, sets: usize| {
         let row = rows.iter().find(|row| (row.design, row.sets) == (design, sets));
