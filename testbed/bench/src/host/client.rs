@@ -94,7 +94,8 @@ fn go(drive: &Drive, round: &ClientRound, pool: &[u8]) -> io::Result<u64> {
 }
 
 impl Shared<'_> {
-    /// Warms up, takes the first mark, and the second: later than asked for, where nothing has moved by then.
+    /// Warms up, takes the first mark, and the second: later than asked for, where nothing has moved by then, or the server has not
+    /// been run: what moved then came out of the sockets' buffers.
     fn measure(&self) -> io::Result<()> {
         let kernel = KernelThreads::find();
         std::thread::sleep(Duration::from_secs_f64(self.round.warm_s));
@@ -102,10 +103,11 @@ impl Shared<'_> {
         let kernel_first = kernel.cpu_s();
         let first = self.mark()?;
         std::thread::sleep(Duration::from_secs_f64(self.round.measure_s));
-        while self.bytes.load(Ordering::Relaxed) == first.1 && first.0.elapsed() < PATIENCE {
+        let mut second = self.mark()?;
+        while (second.1 == first.1 || second.2 == first.2) && first.0.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
+            second = self.mark()?;
         }
-        let second = self.mark()?;
         let kernel_cpu_s = (kernel.cpu_s() - kernel_first).max(0.0);
         say(&Marks {
             wall_s: second.0.duration_since(first.0).as_secs_f64(),
