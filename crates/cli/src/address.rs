@@ -76,8 +76,8 @@ impl Listener {
     pub fn bind(at: &str) -> Result<Listener, Failure> {
         let failed = |error| Failure::io(at, &error);
         if let Some(path) = at.strip_prefix("unix:") {
-            let listener = UnixListener::bind(path).map_err(failed)?;
-            let _leftover = interrupt::leftover(Path::new(path));
+            let (listener, _leftover) =
+                interrupt::leftover_of(Path::new(path), || UnixListener::bind(path)).map_err(failed)?;
             return Ok(Listener::Unix { listener, path: path.to_string(), _leftover });
         }
         if let Ok(port) = at.parse::<u16>() {

@@ -89,11 +89,9 @@ impl Beside {
     pub fn new(at: Entry, wanted: Wanted) -> io::Result<Beside> {
         // The umask is for new files; one that replaces another gets that one's owner first, then its permissions.
         let mode = if wanted.replaced.is_some() { 0o600 } else { wanted.mode };
-        let (temporary, file) = create(&at, mode)?;
-        let left = temporary.clone();
-        let leftover = Some(interrupt::leftover_by(move || _ = left.remove()));
+        let (temporary, file, leftover) = create(&at, mode)?;
         let Wanted { replaced, no_clobber, durable, .. } = wanted;
-        Ok(Beside { file, temporary, at, replaced, no_clobber, durable, leftover })
+        Ok(Beside { file, temporary, at, replaced, no_clobber, durable, leftover: Some(leftover) })
     }
 
     /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name stands for the one
@@ -167,19 +165,22 @@ pub fn folder(path: &Path) -> &Path {
 }
 
 /// A new file beside an entry, and where it is.
-fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File)> {
+/// Makes the file. A signal that comes meanwhile removes it: its name is drawn at random, so it is nobody else's.
+fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File, Leftover)> {
     for _ in 0..TRIES {
-        let mut number = [0; 4];
+        let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
         let mut name = OsString::from(".");
         name.push(beginning(&at.name));
         name.push(format!(".{}.part", crate::units::to_hex(&number)));
         let path = folder(&at.path).join(&name);
         let entry = Entry { folder: Arc::clone(&at.folder), name, path };
+        let left = entry.clone();
+        let leftover = interrupt::leftover_by(move || _ = left.remove());
         match entry.create(mode) {
             Err(Errno::EEXIST) => {}
             Err(error) => return Err(error.into()),
-            Ok(file) => return Ok((entry, file)),
+            Ok(file) => return Ok((entry, file, leftover)),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())

@@ -20,9 +20,9 @@ pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
         let line = format!("--memory {}: a card's memory is a power of two", options.memory);
         return Err(Failure::usage(line).advise("for example 16MiB"));
     }
-    let served = serve(&options.socket, options.memory, config)
+    let serve = || serve(&options.socket, options.memory, config);
+    let (served, _leftover) = interrupt::leftover_of(&options.socket, serve)
         .map_err(|error| Failure::new(Exit::Failed, format!("{socket}: {error}")))?;
-    let _leftover = interrupt::leftover(&options.socket);
     report.object(&json!({ "event": "listening", "command": "card", "socket": socket.to_string() }));
     report.remark(format_args!(
         "dcs: a card with {} at {socket}; QEMU attaches it by\n\
