@@ -17,6 +17,8 @@ use std::time::Instant;
 pub struct Control {
     stop: AtomicBool,
     counting: AtomicBool,
+    /// Of the time that counts no latency is known yet: the next one is taken, however late it is.
+    owed: AtomicBool,
     latency_us: Mutex<Vec<f32>>,
 }
 
@@ -73,7 +75,10 @@ fn obey() -> io::Result<()> {
 fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control) -> io::Result<()> {
     for line in lines {
         match serde_json::from_str(&line?)? {
-            Word::Begin => control.counting.store(true, Ordering::Relaxed),
+            Word::Begin => {
+                control.owed.store(true, Ordering::Relaxed);
+                control.counting.store(true, Ordering::Relaxed);
+            }
             Word::End => control.counting.store(false, Ordering::Relaxed),
             Word::Stop => break,
         }
@@ -95,7 +100,8 @@ impl Control {
 impl Latencies<'_> {
     /// An object that was begun then is done now.
     pub fn done(&mut self, begun: Instant) {
-        if self.control.counting.load(Ordering::Relaxed) {
+        let is_owed = self.control.owed.swap(false, Ordering::Relaxed);
+        if is_owed || self.control.counting.load(Ordering::Relaxed) {
             self.us.push(begun.elapsed().as_secs_f32() * 1e6);
         }
     }
