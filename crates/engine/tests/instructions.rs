@@ -8,15 +8,17 @@ use std::process::Command;
 
 const TRANSFERS: u64 = 1000;
 
-/// The example. Cargo does not build it where this test alone is asked for.
+/// The example, built as packages are, but with its symbols.
 fn example() -> PathBuf {
-    let built =
-        Command::new(env!("CARGO")).args(["build", "--release", "--locked", "--example", "control"]).status();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--profile", "dist", "--locked", "--example", "control"])
+        .env("CARGO_PROFILE_DIST_STRIP", "none")
+        .status();
     assert!(built.is_ok_and(|status| status.success()), "the example is built");
     let mut path = std::env::current_exe().expect("a test knows where it is");
     path.pop();
     path.pop();
-    path.join("examples/control")
+    path.join("../dist/examples/control")
 }
 
 /// Instructions of one transfer with this chain.
@@ -49,7 +51,7 @@ fn a_one_block_transfer_takes_no_more_instructions_than_promised() {
     if !Command::new("valgrind").arg("--version").output().is_ok_and(|run| run.status.success()) {
         return println!("skipped: there is no valgrind");
     }
-    for (chain, most) in [(&[][..], 4500), (&["md5"], 5400)] {
+    for (chain, most) in [(&[][..], 4500), (&["md5"], 5450)] {
         let instructions = counted(chain);
         println!("chain {chain:?}: {instructions} instructions a transfer");
         assert!((500..=most).contains(&instructions), "chain {chain:?}: {instructions}, promised {most}");
