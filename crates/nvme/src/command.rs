@@ -28,6 +28,8 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous event request. [base 5.2]
     pub const ASYNCHRONOUS_EVENT_REQUEST: u8 = 0x0c;
+    /// Doorbell buffer config. [base 5.8]
+    pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
 }
 
 /// Opcodes of the NVM command set. [NVM figure 16]
@@ -38,8 +40,12 @@ pub mod nvm {
     pub const WRITE: u8 = 0x01;
     /// Read: [`Blocks`](super::Blocks). [NVM 3.2.4]
     pub const READ: u8 = 0x02;
+    /// Compare: [`Blocks`](super::Blocks). [NVM 3.2.1]
+    pub const COMPARE: u8 = 0x05;
     /// Write zeroes: [`Blocks`](super::Blocks). [NVM 3.2.8]
     pub const WRITE_ZEROES: u8 = 0x08;
+    /// Dataset management: [`Datasets`](super::Datasets). [NVM 3.2.3]
+    pub const DATASET_MANAGEMENT: u8 = 0x09;
 }
 
 /// Numbers of features. [base 5.27.1]
@@ -64,6 +70,8 @@ pub mod feature {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous events that are told. [base 5.27.1.8]
     pub const ASYNCHRONOUS_EVENTS: u8 = 0x0b;
+    /// Host behavior support. [base 5.27.1.18]
+    pub const HOST_BEHAVIOR: u8 = 0x16;
 }
 
 /// Numbers of log pages. [base 5.16.1]
@@ -74,6 +82,10 @@ pub mod log {
     pub const HEALTH: u8 = 0x02;
     /// Firmware slots. [base 5.16.1.4]
     pub const FIRMWARE: u8 = 0x03;
+    /// Numbers of namespaces that changed. [base 5.16.1.5]
+    pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// Commands supported and effects. [base 5.16.1.6]
+    pub const EFFECTS: u8 = 0x05;
 }
 
 /// The namespace identifier that means all namespaces. [base 3.2.1.2]
@@ -195,6 +207,9 @@ pub struct Blocks {
 impl Blocks {
     const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 
+    /// The bit of double word 12 by which a write zeroes says that the blocks may be deallocated (DEAC). [NVM 3.2.8]
+    pub const DEALLOCATE: u32 = 1 << 25;
+
     /// Of a command's double words.
     pub fn from_words(words: &[u32; 6]) -> Blocks {
         Blocks {
@@ -209,6 +224,57 @@ impl Blocks {
         let flags = if self.durable { Blocks::FORCE_UNIT_ACCESS } else { 0 };
         let count = u32::from(one_less(self.count));
         [self.first as u32, (self.first >> 32) as u32, count | flags, 0, 0, 0]
+    }
+}
+
+/// The ranges of a dataset management command: which of its attributes they get. [NVM 3.2.3]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datasets {
+    /// Ranges in the data, 1 to 256. NR is one less.
+    pub ranges: u16,
+    /// They are deallocated (AD).
+    pub deallocate: bool,
+}
+
+impl Datasets {
+    const DEALLOCATE: u32 = 1 << 2;
+
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> Datasets {
+        Datasets { ranges: u16::from(words[0] as u8) + 1, deallocate: words[1] & Datasets::DEALLOCATE != 0 }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let attributes = if self.deallocate { Datasets::DEALLOCATE } else { 0 };
+        [u32::from(one_less(self.ranges.into()) as u8), attributes, 0, 0, 0, 0]
+    }
+}
+
+/// A range of a dataset management command. [NVM figure 39]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// First logical block.
+    pub first: u64,
+    /// Logical blocks.
+    pub count: u32,
+}
+
+impl Range {
+    /// Bytes of one.
+    pub const SIZE: usize = 16;
+
+    /// Takes a range apart. What lies past the end of `bytes` is zero.
+    pub fn from_bytes(bytes: &[u8]) -> Range {
+        Range { first: u64_at(bytes, 8), count: u32_at(bytes, 4) }
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; Range::SIZE] {
+        let mut bytes = [0; Range::SIZE];
+        put(&mut bytes, 4, &self.count.to_le_bytes());
+        put(&mut bytes, 8, &self.first.to_le_bytes());
+        bytes
     }
 }
 

@@ -11,6 +11,8 @@ pub const SIZE: usize = 16;
 pub struct Completion {
     /// What the command answers: double word 0.
     pub result: u32,
+    /// The upper half of an answer of 64 bits: double word 1.
+    pub result_high: u32,
     /// How far the controller has fetched the submission queue (SQHD).
     pub submission_head: u16,
     /// The submission queue that the command came from (SQID).
@@ -34,6 +36,7 @@ impl Completion {
         let last = u16_at(bytes, 14);
         Completion {
             result: u32_at(bytes, 0),
+            result_high: u32_at(bytes, 4),
             submission_head: u16_at(bytes, 8),
             submission_queue: u16_at(bytes, 10),
             cid: u16_at(bytes, 12),
@@ -46,6 +49,7 @@ impl Completion {
     pub fn bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         put(&mut bytes, 0, &self.result.to_le_bytes());
+        put(&mut bytes, 4, &self.result_high.to_le_bytes());
         put(&mut bytes, 8, &self.submission_head.to_le_bytes());
         put(&mut bytes, 10, &self.submission_queue.to_le_bytes());
         put(&mut bytes, 12, &self.cid.to_le_bytes());

@@ -15,6 +15,12 @@ pub const CONTROLLER: u8 = 0x01;
 pub const ACTIVE_NAMESPACES: u8 = 0x02;
 /// CNS: descriptors of what identifies a namespace. [base 5.17.2.3]
 pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+/// CNS: a namespace, by the command set that CSI names. [NVM 4.1.5.2]
+pub const NAMESPACE_OF_SET: u8 = 0x05;
+/// CNS: the controller, by the command set that CSI names. [NVM 4.1.5.4]
+pub const CONTROLLER_OF_SET: u8 = 0x06;
+/// CNS: the numbers of active namespaces of the command set that CSI names. [base 5.17.2.7]
+pub const ACTIVE_NAMESPACES_OF_SET: u8 = 0x07;
 
 /// Sizes of queue entries that a controller takes, as powers of two. [base figure 275, SQES, CQES]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,10 +73,16 @@ pub struct Controller {
     pub sharing: u8,
     /// A command may move `1 << max_transfer` of the smallest memory pages; 0: any length (MDTS).
     pub max_transfer: u8,
+    /// Number of the controller in its subsystem (CNTLID).
+    pub number: u16,
     /// Version, as in the register (VER).
     pub version: u32,
+    /// Optional asynchronous events (OAES): bit 8, changed namespaces.
+    pub events: u32,
     /// Kind (CNTRLTYPE): 1, an I/O controller.
     pub kind: u8,
+    /// Optional admin commands (OACS): bit 8, doorbell buffer config.
+    pub optional_admin: u16,
     /// Abort commands that may be outstanding, 1 to 256. ACL is one less.
     pub aborts: u16,
     /// Asynchronous event requests that may be outstanding, 1 to 256. AERL is one less.
@@ -118,8 +130,11 @@ impl Controller {
             firmware: array_at(data, 64),
             sharing: data[76],
             max_transfer: data[77],
+            number: u16_at(data, 78),
             version: u32_at(data, 80),
+            events: u32_at(data, 92),
             kind: data[111],
+            optional_admin: u16_at(data, 256),
             aborts: u16::from(data[258]) + 1,
             event_requests: u16::from(data[259]) + 1,
             firmware_slots: data[260],
@@ -154,8 +169,11 @@ impl Controller {
         put(24, &self.model);
         put(64, &self.firmware);
         put(76, &[self.sharing, self.max_transfer]);
+        put(78, &self.number.to_le_bytes());
         put(80, &self.version.to_le_bytes());
+        put(92, &self.events.to_le_bytes());
         put(111, &[self.kind]);
+        put(256, &self.optional_admin.to_le_bytes());
         put(258, &one_less(self.aborts));
         put(259, &one_less(self.event_requests));
         put(260, &[self.firmware_slots, self.log_pages]);
@@ -195,10 +213,19 @@ pub struct Namespace {
     pub capacity: u64,
     /// Logical blocks that are allocated (NUSE).
     pub used: u64,
+    /// Features (NSFEAT): bit 0, thin provisioning; bit 4, there is a preferred granularity.
+    pub features: u8,
     /// The format that it has, by its place in `formats` (FLBAS).
     pub format: u8,
     /// Others with which it is shared (NMIC): bit 0, other controllers.
     pub sharing: u8,
+    /// Deallocated blocks (DLFEAT): bits 2:0, 1 where they read as zeros; bit 3, write zeroes may deallocate.
+    pub deallocated: u8,
+    /// Logical blocks that are best written together and to which they are best aligned, 1 to 65,536; meant where `features` say so. NPWG,
+    /// NPWA, NPDG and NPDA are one less.
+    pub granularity: u32,
+    /// Attributes (NSATTR): bit 0, nothing can be written now.
+    pub attributes: u8,
     /// Globally unique identifier; zeros: none (NGUID).
     pub nguid: [u8; 16],
     /// IEEE extended unique identifier; zeros: none (EUI64).
@@ -222,9 +249,13 @@ impl Namespace {
             blocks: u64_at(data, 0),
             capacity: u64_at(data, 8),
             used: u64_at(data, 16),
+            features: data[24],
             // The upper two bits of the number are in bits 5 and 6.
             format: flbas & 0xf | (flbas >> 5 & 3) << 4,
             sharing: data[30],
+            deallocated: data[33],
+            granularity: u32::from(u16_at(data, 64)) + 1,
+            attributes: data[99],
             nguid: array_at(data, 104),
             eui64: array_at(data, 120),
             formats: core::array::from_fn(|i| {
@@ -241,8 +272,13 @@ impl Namespace {
         put(0, &self.blocks.to_le_bytes());
         put(8, &self.capacity.to_le_bytes());
         put(16, &self.used.to_le_bytes());
+        put(24, &[self.features]);
         put(26, &[self.format & 0xf | (self.format >> 4 & 3) << 5]);
         put(30, &[self.sharing]);
+        put(33, &[self.deallocated]);
+        let granularity = (self.granularity.saturating_sub(1) as u16).to_le_bytes();
+        [64, 66, 68, 70].iter().for_each(|at| put(*at, &granularity));
+        put(99, &[self.attributes]);
         put(104, &self.nguid);
         put(120, &self.eui64);
         for (i, format) in self.formats.iter().enumerate() {
@@ -256,6 +292,38 @@ impl Namespace {
     pub fn current_format(&self) -> Format {
         self.formats[usize::from(self.format) % FORMATS]
     }
+}
+
+/// A descriptor of what identifies a namespace. [base 5.17.2.3]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identifier {
+    /// IEEE extended unique identifier (type 1).
+    Eui64([u8; 8]),
+    /// Globally unique identifier (type 2).
+    Nguid([u8; 16]),
+    /// Command set (type 4): 0 is NVM.
+    CommandSet(u8),
+}
+
+/// The identify data that hold these descriptors, as far as there is room for them.
+pub fn identifiers_bytes(identifiers: &[Identifier]) -> [u8; SIZE] {
+    let mut data = [0; SIZE];
+    let mut at = 0;
+    for identifier in identifiers {
+        let (kind, value): (u8, &[u8]) = match identifier {
+            Identifier::Eui64(value) => (1, value),
+            Identifier::Nguid(value) => (2, value),
+            Identifier::CommandSet(value) => (4, core::slice::from_ref(value)),
+        };
+        let end = at + 4 + value.len();
+        if end > SIZE {
+            break;
+        }
+        put(&mut data, at, &[kind, value.len() as u8]);
+        put(&mut data, at + 4, value);
+        at = end;
+    }
+    data
 }
 
 /// The numbers of active namespaces, ascending, as the data have them: 1,024 at most, up to the first that is 0. [base 5.17.2.2]

@@ -10,6 +10,7 @@
 //! | [`cmb`], [`pmr`] | the registers of a controller's memory: the controller memory buffer, the persistent memory region |
 //! | [`command`] | submission entries, opcodes, and what each command keeps in its double words |
 //! | [`sgl`] | descriptors of scatter gather lists |
+//! | [`walk`] | where a command's data lie: walks along page lists and scatter gather lists |
 //! | [`completion`] | completion entries |
 //! | [`status`] | statuses, with the specification's words |
 //! | [`identify`] | identify data |
@@ -20,8 +21,7 @@
 //!
 //! # What it doesn't have
 //!
-//! Walks along page lists and scatter gather lists: the driver writes them and a controller reads them, and the tests hold the one against
-//! the other. Metadata, and command sets other than NVM.
+//! Bit buckets in walks, metadata, and command sets other than NVM.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -35,8 +35,10 @@ pub mod pmr;
 pub mod register;
 pub mod sgl;
 pub mod status;
+pub mod walk;
 
 pub use command::{Command, DataPointer};
 pub use completion::Completion;
 pub use register::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus};
 pub use status::Status;
+pub use walk::Walk;

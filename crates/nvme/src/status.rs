@@ -82,6 +82,7 @@ statuses! {
         0x0c INVALID_QUEUE_DELETION "Invalid Queue Deletion"
         0x0d FEATURE_NOT_SAVEABLE "Feature Identifier Not Saveable"
         0x0e FEATURE_NOT_CHANGEABLE "Feature Not Changeable"
+        0x0f FEATURE_NOT_NAMESPACE_SPECIFIC "Feature Not Namespace Specific"
         0x80 CONFLICTING_ATTRIBUTES "Conflicting Attributes"
         0x81 INVALID_PROTECTION_INFORMATION "Invalid Protection Information"
         0x82 WRITE_TO_READ_ONLY_RANGE "Attempted Write to Read Only Range"

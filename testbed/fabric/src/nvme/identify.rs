@@ -39,9 +39,12 @@ pub(super) fn controller(config: &Config) -> Vec<u8> {
         // The namespace is shared by several controllers of the subsystem.
         sharing: 0b10,
         max_transfer: config.mdts,
+        number: 0,
         version: VERSION,
+        events: 0,
         // An I/O controller.
         kind: 1,
+        optional_admin: 0,
         aborts: ABORTS,
         event_requests: config.async_events as u16,
         // One, read only.

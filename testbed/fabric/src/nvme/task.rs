@@ -325,6 +325,7 @@ impl Nvme {
         let completion = submission.completion;
         let mut entry = Completion {
             result,
+            result_high: 0,
             submission_head: submission.head as u16,
             submission_queue: queue,
             cid,

@@ -1,0 +1,164 @@
+//! What a drive is to be.
+
+/// What a drive is to be. The same configuration shows the same drive again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Serial number: 1 to 20 printable ASCII characters.
+    pub serial: String,
+    /// The PCI vendor that the function shows, which identify data repeat.
+    pub vendor: u16,
+    /// Name of the subsystem (NQN): 1 to 223 bytes. Controllers of the same subsystem show the same one.
+    pub subsystem: String,
+    /// Number of the controller in its subsystem (CNTLID), 0 to 0xffef.
+    pub number: u16,
+    /// Its subsystem has other controllers too: a guest may use several of them as paths.
+    pub shared: bool,
+    /// I/O queue pairs at most, 1 to 64. There is a vector for each, and one for the admin queue.
+    pub queues: u16,
+    /// Entries of a queue at most, 2 to 65,536.
+    pub entries: u32,
+    /// Commands under way at most, 1 to 4,096.
+    pub commands: u16,
+    /// Bytes of a command's data at most, as a power of two, 12 to 23.
+    pub transfer_shift: u8,
+    /// Commands whose data go through a copy at most at once, 1 to 256: so many buffers of the largest transfer there may be.
+    pub buffers: u16,
+    /// Bytes of device memory for near-storage commands, up to 1 GiB.
+    pub memory: u32,
+    /// Shadow doorbells are offered: fewer register writes.
+    pub shadow_doorbells: bool,
+    /// Namespaces have numbers up to this one, 1 to 1,024. Firmware looks at each of them.
+    pub namespaces: u32,
+}
+
+impl Config {
+    /// The usual drive of this serial number: 8 queue pairs of up to 1,024 entries, 256 commands, transfers of 1 MiB.
+    pub fn new(serial: &str) -> Config {
+        Config {
+            serial: serial.to_owned(),
+            vendor: 0,
+            subsystem: format!("nqn.2014-08.org.nvmexpress:dcs:{serial}"),
+            number: 1,
+            shared: false,
+            queues: 8,
+            entries: 1024,
+            commands: 256,
+            transfer_shift: 20,
+            buffers: 16,
+            memory: 1 << 20,
+            shadow_doorbells: true,
+            namespaces: 16,
+        }
+    }
+
+    /// Says why there can be no such drive.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let printable = |text: &str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        if self.serial.is_empty() || self.serial.len() > 20 || !printable(&self.serial) {
+            return Err(ConfigError::Serial);
+        }
+        if self.subsystem.is_empty() || self.subsystem.len() > 223 {
+            return Err(ConfigError::Subsystem);
+        }
+        let range = |name, value: u64, least: u64, most: u64| match value {
+            value if (least..=most).contains(&value) => Ok(()),
+            value => Err(ConfigError::Range { name, value, least, most }),
+        };
+        range("the controller's number", self.number.into(), 0, 0xffef)?;
+        range("I/O queue pairs", self.queues.into(), 1, 64)?;
+        range("entries of a queue", self.entries.into(), 2, 65_536)?;
+        range("commands under way", self.commands.into(), 1, 4096)?;
+        range("the largest transfer, as a power of two,", self.transfer_shift.into(), 12, 23)?;
+        range("buffers", self.buffers.into(), 1, 256)?;
+        range("bytes of device memory", self.memory.into(), 0, 1 << 30)?;
+        range("namespaces", self.namespaces.into(), 1, 1024)
+    }
+}
+
+/// Why a drive, or a namespace, cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// No serial number.
+    #[error("a serial number has 1 to 20 printable ASCII characters")]
+    Serial,
+    /// No name of a subsystem.
+    #[error("a subsystem's name (NQN) has 1 to 223 bytes")]
+    Subsystem,
+    /// A number that is too small or too large.
+    #[error("{name} must be {least} to {most}, not {value}")]
+    Range {
+        /// Of what.
+        name: &'static str,
+        /// What it was.
+        value: u64,
+        /// The smallest one.
+        least: u64,
+        /// The largest one.
+        most: u64,
+    },
+    /// A namespace's number is taken.
+    #[error("there is a namespace {0} already")]
+    Taken(u32),
+    /// No such namespace.
+    #[error("there is no namespace {0}")]
+    Missing(u32),
+    /// Logical blocks of a size that is not offered.
+    #[error("logical blocks have 512 or 4096 bytes")]
+    Block,
+    /// A volume takes only whole blocks of its own.
+    #[error(
+        "logical blocks of {block} bytes on a volume that takes multiples of {alignment}: use larger ones"
+    )]
+    Alignment {
+        /// Bytes of a logical block.
+        block: u64,
+        /// Bytes of the volume's blocks.
+        alignment: u64,
+    },
+    /// The key of a chain.
+    #[error("a key of aes256-xts has two different halves of 32 bytes")]
+    Key,
+    /// Beyond the end of the volume.
+    #[error("the namespace has {wanted} bytes and its volume {there}")]
+    Size {
+        /// Bytes of the namespace.
+        wanted: u64,
+        /// Bytes of the volume.
+        there: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert_eq!(Config::new("a").check(), Ok(()));
+        assert_eq!(Config::new("").check(), Err(ConfigError::Serial));
+        assert_eq!(Config::new("a\n").check(), Err(ConfigError::Serial));
+        assert_eq!(
+            Config { subsystem: "x".repeat(224), ..Config::new("a") }.check(),
+            Err(ConfigError::Subsystem)
+        );
+        let changes: [fn(&mut Config); 7] = [
+            |config| config.number = 0xfff0,
+            |config| config.queues = 0,
+            |config| config.entries = 1,
+            |config| config.commands = 0,
+            |config| config.transfer_shift = 24,
+            |config| config.buffers = 0,
+            |config| config.namespaces = 0,
+        ];
+        for change in changes {
+            let mut config = Config::new("a");
+            change(&mut config);
+            let error = config.check().unwrap_err();
+            assert!(matches!(error, ConfigError::Range { .. }), "{error}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The controllers of a process, in turn: tenants have their shares of the storage, and within them their queues.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::controller::Controller;
+use crate::host::HostPort;
+use crate::shares::Shares;
+use crate::storage::{Outcome, Storage};
+
+/// Commands that are begun in one call at most.
+const BATCH: usize = 64;
+
+/// What a call of [`Drives::poll`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Something was done: call again.
+    Busy,
+    /// Nothing is to do before a guest rings a doorbell or the storage answers.
+    Idle,
+}
+
+/// A drive among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DriveId(u32);
+
+/// Controllers with their guests, and the storage that they share.
+pub struct Drives<P, S> {
+    drives: Vec<Option<Drive<P>>>,
+    shares: Shares,
+    storage: S,
+    outcomes: Vec<Outcome>,
+    /// Cost of commands that the storage may have at once.
+    window: u64,
+}
+
+struct Drive<P> {
+    controller: Arc<Mutex<Controller>>,
+    port: P,
+    /// It goes when the storage has answered.
+    removed: bool,
+    /// Commands that the storage has for it.
+    outstanding: usize,
+}
+
+/// A controller is in order after every call, even one that panicked.
+fn lock(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
+    controller.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<P: HostPort, S: Storage> Drives<P, S> {
+    /// No drives yet. The storage has commands up to `window` at once, all drives together; what is beyond waits with its guest, where the
+    /// shares decide who is next.
+    pub fn new(storage: S, window: usize) -> Drives<P, S> {
+        let (drives, outcomes) = (Vec::new(), Vec::with_capacity(window));
+        Drives { drives, shares: Shares::default(), storage, outcomes, window: window as u64 }
+    }
+
+    /// The storage.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// The storage, to be changed.
+    pub fn storage_mut(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    /// Adds a drive. Whoever else has the controller calls `register_read`, `register_write` and `reset`.
+    pub fn add(&mut self, controller: Arc<Mutex<Controller>>, port: P, weight: u32) -> DriveId {
+        let place = self.drives.iter().position(Option::is_none).unwrap_or(self.drives.len());
+        if place == self.drives.len() {
+            self.drives.push(None);
+        }
+        self.drives[place] = Some(Drive { controller, port, removed: false, outstanding: 0 });
+        self.shares.set(place, weight);
+        DriveId(place as u32)
+    }
+
+    /// Gives a drive another weight.
+    pub fn set_weight(&mut self, drive: DriveId, weight: u32) {
+        if matches!(self.drives.get(drive.0 as usize), Some(Some(_))) {
+            self.shares.set(drive.0 as usize, weight);
+        }
+    }
+
+    /// Takes a drive out: its controller is reset, and gets no command any more. What the storage has of it is waited for by later calls
+    /// of [`Drives::poll`]; [`Drives::is_removed`] says when that is over.
+    pub fn remove(&mut self, drive: DriveId) {
+        let index = drive.0 as usize;
+        if let Some(Some(held)) = self.drives.get_mut(index) {
+            held.removed = true;
+            lock(&held.controller).reset();
+            self.shares.remove(index);
+            self.forget(index);
+        }
+    }
+
+    /// Whether nothing is left of a drive that was taken out.
+    pub fn is_removed(&self, drive: DriveId) -> bool {
+        self.drives.get(drive.0 as usize).is_none_or(Option::is_none)
+    }
+
+    fn forget(&mut self, index: usize) {
+        if matches!(&self.drives[index], Some(held) if held.removed && held.outstanding == 0) {
+            self.drives[index] = None;
+        }
+    }
+
+    /// Takes what the storage has answered to the guests, and their next commands to the storage: a bounded number of them.
+    pub fn poll(&mut self) -> Activity {
+        let mut busy = self.answer();
+        for (index, held) in self.drives.iter_mut().enumerate() {
+            if let Some(Drive { controller, port, removed: false, .. }) = held {
+                busy |= lock(controller).attend(index as u32, port, &mut self.storage);
+            }
+        }
+        for _ in 0..BATCH {
+            if !self.begin_next() {
+                break;
+            }
+            busy = true;
+        }
+        self.storage.commit();
+        for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {
+            let mut controller = lock(&held.controller);
+            controller.settle(&mut held.port);
+            held.outstanding = controller.outstanding();
+        }
+        if busy { Activity::Busy } else { Activity::Idle }
+    }
+
+    /// Nobody polls for a while: guests with shadow doorbells are to ring the real ones. True where one has written a shadow meanwhile: poll
+    /// again.
+    pub fn arm(&mut self) -> bool {
+        let mut more = false;
+        for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {
+            more |= lock(&held.controller).arm(&mut held.port);
+        }
+        more
+    }
+
+    fn answer(&mut self) -> bool {
+        self.storage.reap(&mut self.outcomes);
+        let busy = !self.outcomes.is_empty();
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        for outcome in outcomes.drain(..) {
+            let index = outcome.ticket.drive as usize;
+            if let Some(Some(held)) = self.drives.get_mut(index) {
+                let mut controller = lock(&held.controller);
+                controller.complete(&mut held.port, &mut self.storage, outcome);
+                held.outstanding = controller.outstanding();
+                drop(controller);
+                self.forget(index);
+            }
+        }
+        self.outcomes = outcomes;
+        busy
+    }
+
+    /// Begins one command of the drive whose turn it is.
+    fn begin_next(&mut self) -> bool {
+        let under_way: usize = self.drives.iter().flatten().map(|held| held.outstanding).sum();
+        if under_way as u64 >= self.window {
+            return false;
+        }
+        let drives = &self.drives;
+        let next = self.shares.next(|index| {
+            drives[index].as_ref().is_some_and(|held| !held.removed && lock(&held.controller).is_ready())
+        });
+        let Some(index) = next else { return false };
+        let Some(Some(held)) = self.drives.get_mut(index) else { return false };
+        let mut controller = lock(&held.controller);
+        let cost = controller.step(index as u32, &mut held.port, &mut self.storage);
+        held.outstanding = controller.outstanding();
+        // A reset may have come between.
+        self.shares.charge(index, cost.unwrap_or(0));
+        cost.is_some()
+    }
+}

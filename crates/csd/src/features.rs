@@ -1,0 +1,193 @@
+//! Features: what the guest may set, and read again. None outlives a reset.
+
+use dcs_nvme::Status;
+use dcs_nvme::command::{ALL_NAMESPACES, Command, Feature, QueueCounts, feature};
+
+use crate::controller::Controller;
+use crate::host::HostPort;
+use crate::logs::WARNING_TEMPERATURE;
+use crate::slots::Work;
+use crate::storage::Storage;
+
+/// Bytes of the host behavior support data. [base figure 338]
+const HOST_BEHAVIOR_SIZE: usize = 512;
+
+/// The features' values.
+pub struct Features {
+    arbitration: u32,
+    /// Over and under.
+    thresholds: [u16; 2],
+    error_recovery: u32,
+    pub write_cache: bool,
+    coalescing: u32,
+    /// Of each vector: interrupts are not coalesced.
+    vectors: Vec<bool>,
+    atomicity: u32,
+    behavior: [u8; HOST_BEHAVIOR_SIZE],
+}
+
+impl Features {
+    pub fn new(queues: u16) -> Features {
+        Features {
+            arbitration: 0,
+            thresholds: [WARNING_TEMPERATURE, 0],
+            error_recovery: 0,
+            write_cache: true,
+            coalescing: 0,
+            vectors: vec![false; usize::from(queues) + 1],
+            atomicity: 0,
+            behavior: [0; HOST_BEHAVIOR_SIZE],
+        }
+    }
+
+    /// The threshold that a value of the feature names. [base figure 321]
+    fn threshold(&mut self, value: u32) -> Option<&mut u16> {
+        let (sensor, which) = (value >> 16 & 0xf, value >> 20 & 3);
+        self.thresholds.get_mut(which as usize).filter(|_| sensor == 0)
+    }
+}
+
+impl Controller {
+    /// The feature is there.
+    fn has_feature(&self, number: u8) -> bool {
+        match number {
+            feature::VOLATILE_WRITE_CACHE => self.has_cache,
+            number => matches!(
+                number,
+                feature::ARBITRATION
+                    | feature::POWER_MANAGEMENT
+                    | feature::TEMPERATURE_THRESHOLD
+                    | feature::ERROR_RECOVERY
+                    | feature::NUMBER_OF_QUEUES
+                    | feature::INTERRUPT_COALESCING
+                    | feature::INTERRUPT_VECTOR
+                    | feature::WRITE_ATOMICITY
+                    | feature::ASYNCHRONOUS_EVENTS
+                    | feature::HOST_BEHAVIOR
+            ),
+        }
+    }
+
+    fn check_feature(&self, command: &Command, number: u8) -> Result<(), Status> {
+        let of_namespace = number == feature::ERROR_RECOVERY;
+        match command.namespace {
+            _ if !self.has_feature(number) => Err(Status::INVALID_FIELD),
+            0 | ALL_NAMESPACES => Ok(()),
+            one if of_namespace && self.namespaces.contains_key(&one) => Ok(()),
+            _ if of_namespace => Err(Status::INVALID_NAMESPACE),
+            _ => Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC),
+        }
+    }
+
+    /// How many I/O queues there are.
+    fn queue_counts(&self) -> u32 {
+        let count = u32::from(self.config.queues);
+        QueueCounts { submissions: count, completions: count }.bits()
+    }
+
+    /// Get Features: the value, or why there is none. [base 5.15]
+    pub(crate) fn get_features(&mut self, port: &mut dyn HostPort, command: &Command) -> Result<u32, Status> {
+        let wanted = Feature::from_words(&command.words);
+        self.check_feature(command, wanted.number)?;
+        let counts = self.queue_counts();
+        let mut usual = Features::new(self.config.queues);
+        let (features, is_default) = match wanted.select {
+            0 => (&mut self.features, false),
+            // None is saved: the default is what is there after a reset.
+            1 | 2 => (&mut usual, true),
+            3 => {
+                let changeable = wanted.number != feature::POWER_MANAGEMENT;
+                let of_namespace = wanted.number == feature::ERROR_RECOVERY;
+                return Ok(u32::from(changeable) << 2 | u32::from(of_namespace) << 1);
+            }
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        Ok(match wanted.number {
+            feature::ARBITRATION => features.arbitration,
+            feature::TEMPERATURE_THRESHOLD => {
+                (*features.threshold(wanted.value).ok_or(Status::INVALID_FIELD)?).into()
+            }
+            feature::ERROR_RECOVERY => features.error_recovery,
+            feature::VOLATILE_WRITE_CACHE => features.write_cache.into(),
+            feature::NUMBER_OF_QUEUES => counts,
+            feature::INTERRUPT_COALESCING => features.coalescing,
+            feature::INTERRUPT_VECTOR => {
+                let vector = wanted.value & 0xffff;
+                let alone = features.vectors.get(vector as usize).ok_or(Status::INVALID_FIELD)?;
+                u32::from(*alone) << 16 | vector
+            }
+            feature::WRITE_ATOMICITY => features.atomicity,
+            feature::ASYNCHRONOUS_EVENTS if is_default => 0,
+            feature::ASYNCHRONOUS_EVENTS => self.events.wanted,
+            feature::HOST_BEHAVIOR => {
+                let data = features.behavior;
+                match self.copy_out(port, &command.data, &data) {
+                    Status::SUCCESS => 0,
+                    status => return Err(status),
+                }
+            }
+            _ => 0,
+        })
+    }
+
+    /// Set Features: the result, or why not. Nothing where the command ends later. [base 5.27]
+    pub(crate) fn set_features(
+        &mut self,
+        drive: u32,
+        port: &mut dyn HostPort,
+        storage: &mut dyn Storage,
+        command: &Command,
+    ) -> Result<Option<u32>, Status> {
+        let wanted = Feature::from_words(&command.words);
+        self.check_feature(command, wanted.number)?;
+        if wanted.save {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
+        let (features, value) = (&mut self.features, wanted.value);
+        match wanted.number {
+            feature::ARBITRATION => features.arbitration = value,
+            // There is one power state.
+            feature::POWER_MANAGEMENT if value & 0x1f == 0 => {}
+            feature::POWER_MANAGEMENT => return Err(Status::INVALID_FIELD),
+            feature::TEMPERATURE_THRESHOLD => {
+                *features.threshold(value).ok_or(Status::INVALID_FIELD)? = value as u16;
+            }
+            feature::ERROR_RECOVERY => features.error_recovery = value,
+            feature::VOLATILE_WRITE_CACHE if value & 1 != 0 => features.write_cache = true,
+            feature::VOLATILE_WRITE_CACHE => {
+                if !self.slots.has_free() {
+                    return Err(Status::INTERRUPTED);
+                }
+                self.flush_all(drive, storage, port, Work::CacheOff, (0, command.cid));
+                return Ok(None);
+            }
+            feature::NUMBER_OF_QUEUES => {
+                let there = self.submissions.iter().skip(1).flatten().count();
+                if there > 0 || self.completions.iter().skip(1).flatten().count() > 0 {
+                    return Err(Status::SEQUENCE_ERROR);
+                }
+                let counts = QueueCounts::from_bits(value);
+                if counts.submissions > 0xffff || counts.completions > 0xffff {
+                    return Err(Status::INVALID_FIELD);
+                }
+                return Ok(Some(self.queue_counts()));
+            }
+            feature::INTERRUPT_COALESCING => features.coalescing = value & 0xffff,
+            feature::INTERRUPT_VECTOR => {
+                let vector = features.vectors.get_mut((value & 0xffff) as usize);
+                *vector.ok_or(Status::INVALID_FIELD)? = value >> 16 & 1 != 0;
+            }
+            feature::WRITE_ATOMICITY => features.atomicity = value & 1,
+            feature::ASYNCHRONOUS_EVENTS => self.events.wanted = value,
+            feature::HOST_BEHAVIOR => {
+                let mut data = [0; HOST_BEHAVIOR_SIZE];
+                match self.copy_in(port, &command.data, &mut data) {
+                    Status::SUCCESS => self.features.behavior = data,
+                    status => return Err(status),
+                }
+            }
+            _ => return Err(Status::INVALID_FIELD),
+        }
+        Ok(Some(0))
+    }
+}

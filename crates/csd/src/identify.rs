@@ -1,0 +1,167 @@
+//! Identify: what the controller says about itself and its namespaces. [base 5.17]
+
+use dcs_nvme::command::{ALL_NAMESPACES, Command};
+use dcs_nvme::identify::{self, EntrySizes, Format, Identifier, SIZE, Sgl};
+use dcs_nvme::{Status, command, completion};
+
+use crate::controller::Controller;
+use crate::events::{NAMESPACES_CHANGED, REQUESTS};
+use crate::host::HostPort;
+use crate::logs::{CRITICAL_TEMPERATURE, ERRORS, FIRMWARE, WARNING_TEMPERATURE};
+use crate::namespace::Namespace;
+use crate::registers::VERSION;
+
+/// Abort commands that may wait at once, as the data say. None ever waits.
+const ABORTS: u16 = 4;
+
+/// Bytes that are best written together.
+const GRANULARITY: u32 = 4096;
+
+fn only(bytes: usize) -> EntrySizes {
+    let shift = bytes.trailing_zeros() as u8;
+    EntrySizes { least: shift, most: shift }
+}
+
+/// Text, padded with spaces.
+fn text<const N: usize>(text: &str) -> [u8; N] {
+    let mut padded = [b' '; N];
+    padded.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+    padded
+}
+
+impl Controller {
+    pub(crate) fn identify(&mut self, port: &mut dyn HostPort, command: &Command) -> Status {
+        let (structure, set) = (command.words[0] as u8, (command.words[1] >> 24) as u8);
+        let data = match self.identify_data(structure, set, command.namespace) {
+            Ok(data) => data,
+            Err(status) => return status.with_do_not_retry(),
+        };
+        self.copy_out(port, &command.data, &data)
+    }
+
+    fn identify_data(&self, structure: u8, set: u8, number: u32) -> Result<[u8; SIZE], Status> {
+        // Command set 0 is NVM, and the only one.
+        let of_set = matches!(
+            structure,
+            identify::NAMESPACE_OF_SET | identify::CONTROLLER_OF_SET | identify::ACTIVE_NAMESPACES_OF_SET
+        );
+        if of_set && set != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        match structure {
+            identify::CONTROLLER => Ok(self.identify_controller()),
+            identify::NAMESPACE => Ok(match self.known(number)? {
+                Some(namespace) => self.identify_namespace(namespace),
+                None => [0; SIZE],
+            }),
+            identify::ACTIVE_NAMESPACES | identify::ACTIVE_NAMESPACES_OF_SET => {
+                if number >= ALL_NAMESPACES - 1 {
+                    return Err(Status::INVALID_NAMESPACE);
+                }
+                let after = self.namespaces.range(number + 1..).map(|(number, _)| *number);
+                Ok(identify::active_namespaces_bytes(after))
+            }
+            identify::NAMESPACE_DESCRIPTORS => {
+                let namespace = self.known(number)?.ok_or(Status::INVALID_FIELD)?;
+                Ok(identifiers(namespace))
+            }
+            // All fields are zero: what they could limit is not limited.
+            identify::NAMESPACE_OF_SET => self.known(number).map(|_| [0; SIZE]),
+            identify::CONTROLLER_OF_SET => Ok([0; SIZE]),
+            _ => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    /// The namespace with this number, if it is active.
+    ///
+    /// # Errors
+    ///
+    /// Where the number can be none.
+    pub(crate) fn known(&self, number: u32) -> Result<Option<&Namespace>, Status> {
+        if number == 0 || number > self.config.namespaces {
+            return Err(Status::INVALID_NAMESPACE);
+        }
+        Ok(self.namespaces.get(&number))
+    }
+
+    fn identify_controller(&self) -> [u8; SIZE] {
+        let config = &self.config;
+        let mut subsystem = [0; 256];
+        subsystem[..config.subsystem.len()].copy_from_slice(config.subsystem.as_bytes());
+        identify::Controller {
+            vendor: config.vendor,
+            serial: text(&config.serial),
+            model: text("dcs virtual drive"),
+            firmware: text(FIRMWARE),
+            // Its subsystem may have other controllers.
+            sharing: u8::from(config.shared) << 1,
+            // In pages of 4 KiB.
+            max_transfer: config.transfer_shift - 12,
+            number: config.number,
+            version: VERSION,
+            events: NAMESPACES_CHANGED,
+            // An I/O controller.
+            kind: 1,
+            // Doorbell buffer config.
+            optional_admin: u16::from(config.shadow_doorbells) << 8,
+            aborts: ABORTS,
+            event_requests: REQUESTS,
+            // One, read only.
+            firmware_slots: 0b11,
+            // Commands supported and effects; any length and offset.
+            log_pages: 0b110,
+            error_entries: ERRORS,
+            warning_temperature: WARNING_TEMPERATURE,
+            critical_temperature: CRITICAL_TEMPERATURE,
+            submission_entries: only(command::SIZE),
+            completion_entries: only(completion::SIZE),
+            namespaces: config.namespaces,
+            // Compare, dataset management, write zeroes.
+            optional_commands: 1 | 1 << 2 | 1 << 3,
+            write_cache: self.has_cache,
+            // Flush takes the number of all namespaces.
+            flush_all: 0b11,
+            sgl: Sgl::Bytes,
+            bit_buckets: false,
+            subsystem,
+            // Nobody knows.
+            power: 0,
+        }
+        .bytes()
+    }
+
+    fn identify_namespace(&self, namespace: &Namespace) -> [u8; SIZE] {
+        let mut data = identify::Namespace {
+            blocks: namespace.blocks,
+            capacity: namespace.blocks,
+            used: namespace.blocks,
+            // Thin provisioning; there is a preferred granularity.
+            features: u8::from(namespace.thin) | 1 << 4,
+            sharing: namespace.shared.into(),
+            // Deallocated blocks read as zeros, and write zeroes may deallocate; not where zeros are deciphered.
+            deallocated: match &namespace.chain {
+                None => 1 | u8::from(namespace.thin) << 3,
+                Some(_) => 0,
+            },
+            granularity: (GRANULARITY >> namespace.shift).max(1),
+            attributes: namespace.read_only.into(),
+            nguid: namespace.nguid,
+            eui64: namespace.eui64,
+            ..identify::Namespace::default()
+        };
+        data.formats[0] = Format { metadata: 0, shift: namespace.shift };
+        data.bytes()
+    }
+}
+
+fn identifiers(namespace: &Namespace) -> [u8; SIZE] {
+    let mut known = Vec::with_capacity(3);
+    if namespace.eui64 != [0; 8] {
+        known.push(Identifier::Eui64(namespace.eui64));
+    }
+    if namespace.nguid != [0; 16] {
+        known.push(Identifier::Nguid(namespace.nguid));
+    }
+    known.push(Identifier::CommandSet(0));
+    identify::identifiers_bytes(&known)
+}

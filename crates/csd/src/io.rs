@@ -1,0 +1,373 @@
+//! Commands of the I/O queues: the NVM command set. [NVM 3.2]
+
+use dcs_nvme::command::{self, ALL_NAMESPACES, Blocks, Command, Datasets, Range, nvm};
+use dcs_nvme::walk::Place;
+use dcs_nvme::{DataPointer, Status, Walk};
+
+use crate::controller::{COMMAND_COST, Controller};
+use crate::host::{Direction, HostPort};
+use crate::namespace::Namespace;
+use crate::near;
+use crate::slots::Work;
+use crate::storage::{Action, Buffer, Data, Fault, Request, Storage, Ticket};
+
+/// Pieces of the guest's memory that one request names at most; more of them are copied together.
+const PIECES: usize = 512;
+
+/// The status of a command whose request the storage did not do.
+pub(crate) fn status_of(fault: Fault, action: Action) -> Status {
+    match (fault, action) {
+        (Fault::Medium(_), Action::Read) => Status::UNRECOVERED_READ_ERROR,
+        (Fault::Medium(_), _) => Status::WRITE_FAULT,
+        (Fault::Full, _) => Status::CAPACITY_EXCEEDED,
+        (Fault::Refused, _) => Status::INTERNAL_ERROR,
+    }
+}
+
+impl Controller {
+    /// Begins a command of an I/O queue; what it cost.
+    pub(crate) fn io(
+        &mut self,
+        drive: u32,
+        port: &mut dyn HostPort,
+        storage: &mut dyn Storage,
+        queue: u16,
+        entry: &[u8; command::SIZE],
+    ) -> u64 {
+        let command = Command::from_bytes(entry);
+        let begun = match command.opcode {
+            near::NO_DATA | near::FROM_GUEST | near::TO_GUEST if command.fused == 0 => {
+                self.near_command(port, queue, &command, entry)
+            }
+            _ => self.begin_io(drive, port, storage, queue, &command),
+        };
+        match begun {
+            Ok(cost) => cost,
+            Err(status) => {
+                self.end(port, queue, command.cid, status, 0);
+                COMMAND_COST
+            }
+        }
+    }
+
+    fn begin_io(
+        &mut self,
+        drive: u32,
+        port: &mut dyn HostPort,
+        storage: &mut dyn Storage,
+        queue: u16,
+        command: &Command,
+    ) -> Result<u64, Status> {
+        if command.fused != 0 {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        match command.opcode {
+            nvm::FLUSH if command.namespace == ALL_NAMESPACES => {
+                self.flush_all(drive, storage, port, Work::Plain, (queue, command.cid));
+                Ok(COMMAND_COST)
+            }
+            nvm::FLUSH => {
+                let namespace = self.active(command.namespace)?;
+                let volume = namespace.volume;
+                let index = self.take(Work::Plain, queue, command)?;
+                let request = (volume, Action::Flush, 0, 0);
+                self.submit(drive, storage, index, request, Data::None);
+                Ok(COMMAND_COST)
+            }
+            nvm::READ | nvm::WRITE | nvm::COMPARE => {
+                let (index, length) = self.data_command(port, queue, command)?;
+                if !self.begin(drive, index, port, storage) {
+                    self.parked.push_back(index);
+                }
+                Ok(COMMAND_COST + length)
+            }
+            nvm::WRITE_ZEROES => self.write_zeroes(drive, port, storage, queue, command),
+            nvm::DATASET_MANAGEMENT => self.manage_datasets(drive, port, storage, queue, command),
+            _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
+        }
+    }
+
+    /// The namespace of a command.
+    fn active(&self, number: u32) -> Result<&Namespace, Status> {
+        let known = self.known(number).map_err(Status::with_do_not_retry)?;
+        known.ok_or(Status::INVALID_FIELD.with_do_not_retry())
+    }
+
+    /// The same, for a command that writes.
+    fn writable(&self, number: u32) -> Result<&Namespace, Status> {
+        let namespace = self.active(number)?;
+        if namespace.read_only {
+            return Err(Status::WRITE_PROTECTED.with_do_not_retry());
+        }
+        Ok(namespace)
+    }
+
+    /// A slot: commands are only taken while there are any.
+    fn take(&mut self, work: Work, queue: u16, command: &Command) -> Result<u16, Status> {
+        let index = self.slots.take(work, queue, command.cid).ok_or(Status::INTERRUPTED)?;
+        self.slots.get(index).namespace = command.namespace;
+        Ok(index)
+    }
+
+    fn submit(
+        &mut self,
+        drive: u32,
+        storage: &mut dyn Storage,
+        index: u16,
+        (volume, action, offset, length): (crate::storage::VolumeId, Action, u64, u64),
+        data: Data,
+    ) {
+        let slot = self.slots.get(index);
+        slot.action = action;
+        slot.remaining += 1;
+        let ticket = Ticket { drive, slot: index };
+        storage.submit(Request { ticket, volume, action, offset, length, data });
+    }
+
+    /// Checks a command that has data, and takes down where they lie: its slot, and how many they are.
+    fn data_command(
+        &mut self,
+        port: &mut dyn HostPort,
+        queue: u16,
+        command: &Command,
+    ) -> Result<(u16, u64), Status> {
+        let namespace = match command.opcode {
+            nvm::WRITE => self.writable(command.namespace)?,
+            _ => self.active(command.namespace)?,
+        };
+        let blocks = Blocks::from_words(&command.words);
+        let place = namespace.bytes(blocks.first, blocks.count.into());
+        let (volume, chain, shift) = (namespace.volume, namespace.chain.clone(), namespace.shift);
+        if u64::from(blocks.count) << namespace.shift > 1 << self.config.transfer_shift {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        let (offset, length) = place.ok_or(Status::LBA_OUT_OF_RANGE.with_do_not_retry())?;
+        let (work, action) = match command.opcode {
+            nvm::READ => (Work::Transfer(Direction::ToGuest), Action::Read),
+            nvm::COMPARE => (Work::Compare, Action::Read),
+            _ => {
+                let durable = blocks.durable || !self.features.write_cache;
+                (Work::Transfer(Direction::FromGuest), Action::Write { durable })
+            }
+        };
+        let index = self.take(work, queue, command)?;
+        let slot = self.slots.get(index);
+        (slot.volume, slot.action, slot.offset, slot.length) = (volume, action, offset, length);
+        (slot.chain, slot.shift) = (chain, shift);
+        let mut places = std::mem::take(&mut slot.places);
+        let found = self.find(port, &command.data, length, &mut places);
+        self.slots.get(index).places = places;
+        if let Err(status) = found {
+            self.slots.give(index);
+            return Err(status);
+        }
+        Ok((index, length))
+    }
+
+    /// Where the data of a command lie, in pieces that do not follow each other.
+    pub(crate) fn find(
+        &self,
+        port: &mut dyn HostPort,
+        pointer: &DataPointer,
+        length: u64,
+        places: &mut Vec<Place>,
+    ) -> Result<(), Status> {
+        let mut walk =
+            Walk::new(pointer, length, self.registers.page()).map_err(Status::with_do_not_retry)?;
+        let read = &mut |address, bytes: &mut [u8]| port.read(address, bytes).is_ok();
+        while let Some(place) = walk.next(read).map_err(Status::with_do_not_retry)? {
+            match places.last_mut() {
+                Some(last) if last.address.checked_add(last.length) == Some(place.address) => {
+                    last.length += place.length;
+                }
+                _ => places.push(place),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands a command with data to the storage; false where it needs a buffer and there is none.
+    fn begin(&mut self, drive: u32, index: u16, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
+        let slot = self.slots.get(index);
+        let (work, queue, cid) = (slot.work, slot.queue, slot.cid);
+        let request = (slot.volume, slot.action, slot.offset, slot.length);
+        let Some(info) = storage.volume(slot.volume) else {
+            self.slots.give(index);
+            self.end(port, queue, cid, Status::INTERNAL_ERROR, 0);
+            return true;
+        };
+        let mut pieces = std::mem::take(&mut slot.pieces);
+        let direct = match work {
+            Work::Transfer(direction) if slot.chain.is_none() && slot.places.len() <= PIECES => {
+                slot.places.iter().all(|place| {
+                    let piece = port.direct(place.address, place.length, direction);
+                    let alignment = (info.memory_alignment as usize, info.alignment as usize);
+                    let piece = piece.filter(|piece| piece.is_aligned(alignment));
+                    piece.map(|piece| pieces.push(piece)).is_some()
+                })
+            }
+            _ => false,
+        };
+        if direct {
+            self.submit(drive, storage, index, request, Data::Pieces(pieces));
+            return true;
+        }
+        pieces.clear();
+        slot.pieces = pieces;
+        let length = slot.length.min(1 << self.config.transfer_shift);
+        let Some(mut buffer) = self.buffers.take(length as usize) else { return false };
+        let slot = self.slots.get(index);
+        let status = match work {
+            Work::Zeros => slot.zeros(buffer.bytes_mut()),
+            Work::Transfer(Direction::FromGuest) => slot.fetch(port, buffer.bytes_mut()),
+            _ => Status::SUCCESS,
+        };
+        if !status.is_success() {
+            self.buffers.give(buffer);
+            self.slots.give(index);
+            self.end(port, queue, cid, status, 0);
+            return true;
+        }
+        let request = (request.0, request.1, request.2, length);
+        self.submit(drive, storage, index, request, Data::Buffer(buffer));
+        true
+    }
+
+    /// Begins what waited for a buffer, as far as there are any.
+    pub(crate) fn unpark(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
+        let mut busy = false;
+        while let Some(index) = self.parked.front().copied() {
+            if !self.begin(drive, index, port, storage) {
+                break;
+            }
+            self.parked.pop_front();
+            busy = true;
+        }
+        busy
+    }
+
+    /// The storage has filled a buffer, or is through with it.
+    pub(crate) fn through_buffer(&mut self, port: &mut dyn HostPort, index: u16, bytes: &mut [u8]) -> Status {
+        let slot = self.slots.get(index);
+        match slot.work {
+            Work::Transfer(Direction::ToGuest) | Work::Compare if !slot.pass(false, bytes) => {
+                Status::INTERNAL_ERROR
+            }
+            Work::Transfer(Direction::ToGuest) if !slot.store(port, bytes) => Status::DATA_TRANSFER_ERROR,
+            Work::Compare => slot.compare(port, bytes),
+            _ => Status::SUCCESS,
+        }
+    }
+
+    /// Zeros that pass a chain: the next of them, in the buffer of the last; that comes back where there are none.
+    pub(crate) fn more_zeros(
+        &mut self,
+        ticket: Ticket,
+        storage: &mut dyn Storage,
+        mut buffer: Buffer,
+    ) -> Option<Buffer> {
+        let slot = self.slots.get(ticket.slot);
+        let done = buffer.bytes().len() as u64;
+        (slot.offset, slot.length) = (slot.offset + done, slot.length.saturating_sub(done));
+        if slot.length == 0 || !slot.status.is_success() {
+            return Some(buffer);
+        }
+        let length = slot.length.min(buffer.room() as u64);
+        buffer.resize(length as usize);
+        slot.status = slot.zeros(buffer.bytes_mut());
+        if !slot.status.is_success() {
+            return Some(buffer);
+        }
+        let request = (slot.volume, slot.action, slot.offset, length);
+        self.submit(ticket.drive, storage, ticket.slot, request, Data::Buffer(buffer));
+        None
+    }
+
+    /// Counts what was moved.
+    pub(crate) fn count(&mut self, index: u16, status: Status) {
+        let slot = self.slots.get(index);
+        let (work, length) = (slot.work, slot.length);
+        if status.is_success() {
+            match work {
+                Work::Transfer(Direction::FromGuest) => {
+                    self.logs.writes += 1;
+                    self.logs.bytes_written += length;
+                }
+                _ => {
+                    self.logs.reads += 1;
+                    self.logs.bytes_read += length;
+                }
+            }
+        }
+    }
+
+    fn write_zeroes(
+        &mut self,
+        drive: u32,
+        port: &mut dyn HostPort,
+        storage: &mut dyn Storage,
+        queue: u16,
+        command: &Command,
+    ) -> Result<u64, Status> {
+        let namespace = self.writable(command.namespace)?;
+        let blocks = Blocks::from_words(&command.words);
+        let place = namespace.bytes(blocks.first, blocks.count.into());
+        let (offset, length) = place.ok_or(Status::LBA_OUT_OF_RANGE.with_do_not_retry())?;
+        let (volume, thin) = (namespace.volume, namespace.thin);
+        let durable = blocks.durable || !self.features.write_cache;
+        if let Some(chain) = namespace.chain.clone() {
+            let shift = namespace.shift;
+            let index = self.take(Work::Zeros, queue, command)?;
+            let slot = self.slots.get(index);
+            (slot.volume, slot.action) = (volume, Action::Write { durable });
+            (slot.offset, slot.length, slot.chain, slot.shift) = (offset, length, Some(chain), shift);
+            if !self.begin(drive, index, port, storage) {
+                self.parked.push_back(index);
+            }
+            return Ok(COMMAND_COST + length);
+        }
+        let deallocate = thin && command.words[2] & Blocks::DEALLOCATE != 0;
+        let action = Action::Zero { deallocate, durable };
+        let index = self.take(Work::Plain, queue, command)?;
+        self.submit(drive, storage, index, (volume, action, offset, length), Data::None);
+        Ok(COMMAND_COST + length / 64)
+    }
+
+    fn manage_datasets(
+        &mut self,
+        drive: u32,
+        port: &mut dyn HostPort,
+        storage: &mut dyn Storage,
+        queue: u16,
+        command: &Command,
+    ) -> Result<u64, Status> {
+        let datasets = Datasets::from_words(&command.words);
+        let namespace = match datasets.deallocate {
+            true => self.writable(command.namespace)?,
+            false => self.active(command.namespace)?,
+        };
+        let mut bytes = [0; 256 * Range::SIZE];
+        let bytes = &mut bytes[..usize::from(datasets.ranges) * Range::SIZE];
+        match self.copy_in(port, &command.data, bytes) {
+            Status::SUCCESS => {}
+            status => return Err(status),
+        }
+        let ranges = || bytes.chunks_exact(Range::SIZE).map(Range::from_bytes);
+        let place = |range: Range| namespace.bytes(range.first, range.count.into());
+        if ranges().any(|range| place(range).is_none()) {
+            return Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry());
+        }
+        let (volume, wanted) = (namespace.volume, datasets.deallocate && namespace.thin);
+        let places: Vec<_> = ranges().filter_map(place).filter(|(_, length)| wanted && *length > 0).collect();
+        if places.is_empty() {
+            self.end(port, queue, command.cid, Status::SUCCESS, 0);
+            return Ok(COMMAND_COST);
+        }
+        let index = self.take(Work::Plain, queue, command)?;
+        let cost = COMMAND_COST * places.len() as u64;
+        for (offset, length) in places {
+            self.submit(drive, storage, index, (volume, Action::Deallocate, offset, length), Data::None);
+        }
+        Ok(cost)
+    }
+}

@@ -1,0 +1,172 @@
+//! Log pages. [base 5.16]
+
+use std::collections::VecDeque;
+
+use dcs_nvme::command::{ALL_NAMESPACES, Command, GetLogPage, admin, log, nvm};
+use dcs_nvme::{Completion, Status};
+
+use crate::controller::Controller;
+use crate::host::HostPort;
+use crate::near;
+
+/// Entries of the error log.
+pub const ERRORS: u16 = 16;
+
+/// A temperature that would be worth a warning, and one that would be critical, in Kelvin.
+pub const WARNING_TEMPERATURE: u16 = 343;
+pub const CRITICAL_TEMPERATURE: u16 = 353;
+
+/// What is said to be the temperature: 25 degrees. There is no sensor.
+const TEMPERATURE: u16 = 298;
+
+/// Logical blocks are counted in units of 1,000 times 512 bytes.
+const UNIT: u64 = 512_000;
+
+/// The revision of the firmware, as it is shown.
+pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// What the logs hold.
+#[derive(Default)]
+pub struct Logs {
+    errors: VecDeque<[u8; 64]>,
+    error_count: u64,
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    pub media_errors: u64,
+}
+
+impl Logs {
+    /// A command failed.
+    pub fn failed(&mut self, done: &Completion) {
+        self.error_count += 1;
+        let mut entry = [0; 64];
+        entry[..8].copy_from_slice(&self.error_count.to_le_bytes());
+        entry[8..10].copy_from_slice(&done.submission_queue.to_le_bytes());
+        entry[10..12].copy_from_slice(&done.cid.to_le_bytes());
+        entry[12..14].copy_from_slice(&(done.status.0 << 1).to_le_bytes());
+        // Nobody says which field of the command it was.
+        entry[14..16].fill(0xff);
+        self.errors.truncate(usize::from(ERRORS) - 1);
+        self.errors.push_front(entry);
+        self.media_errors += u64::from(done.status.kind() == 2);
+    }
+
+    /// How many commands have failed.
+    pub fn errors(&self) -> u64 {
+        self.error_count
+    }
+
+    /// The newest error comes first. [base figure 206]
+    fn error_page(&self, page: &mut Vec<u8>) {
+        self.errors.iter().for_each(|entry| page.extend_from_slice(entry));
+        page.resize(usize::from(ERRORS) * 64, 0);
+    }
+
+    /// [base figure 207]
+    fn health(&self, page: &mut Vec<u8>) {
+        page.resize(512, 0);
+        page[1..3].copy_from_slice(&TEMPERATURE.to_le_bytes());
+        // Spare room, and the least of it, in percent.
+        page[3..5].copy_from_slice(&[100, 10]);
+        let counts = [
+            (32, self.bytes_read.div_ceil(UNIT)),
+            (48, self.bytes_written.div_ceil(UNIT)),
+            (64, self.reads),
+            (80, self.writes),
+            (160, self.media_errors),
+            (176, self.error_count),
+        ];
+        for (at, count) in counts {
+            page[at..at + 8].copy_from_slice(&count.to_le_bytes());
+        }
+    }
+}
+
+/// Firmware in slot 1. [base figure 208]
+fn firmware(page: &mut Vec<u8>) {
+    page.resize(512, 0);
+    page[0] = 1;
+    let revision = &FIRMWARE.as_bytes()[..FIRMWARE.len().min(8)];
+    page[8..16].fill(b' ');
+    page[8..8 + revision.len()].copy_from_slice(revision);
+}
+
+/// Supported; changes logical blocks. [base figure 210]
+const SUPPORTED: u8 = 1;
+const CHANGES: u8 = 1 << 1;
+
+/// Which commands there are, and what they do. [base figure 209]
+fn effects(page: &mut Vec<u8>) {
+    page.resize(4096, 0);
+    let admin = [
+        admin::DELETE_SUBMISSION_QUEUE,
+        admin::CREATE_SUBMISSION_QUEUE,
+        admin::GET_LOG_PAGE,
+        admin::DELETE_COMPLETION_QUEUE,
+        admin::CREATE_COMPLETION_QUEUE,
+        admin::IDENTIFY,
+        admin::ABORT,
+        admin::SET_FEATURES,
+        admin::GET_FEATURES,
+        admin::ASYNCHRONOUS_EVENT_REQUEST,
+        admin::DOORBELL_BUFFER_CONFIG,
+    ];
+    let io = [
+        (nvm::FLUSH, 0),
+        (nvm::WRITE, CHANGES),
+        (nvm::READ, 0),
+        (nvm::COMPARE, 0),
+        (nvm::WRITE_ZEROES, CHANGES),
+        (nvm::DATASET_MANAGEMENT, CHANGES),
+        (near::NO_DATA, CHANGES),
+        (near::FROM_GUEST, CHANGES),
+        (near::TO_GUEST, 0),
+    ];
+    admin.iter().for_each(|opcode| page[usize::from(*opcode) * 4] = SUPPORTED);
+    io.iter().for_each(|(opcode, changes)| page[1024 + usize::from(*opcode) * 4] = SUPPORTED | changes);
+}
+
+impl Controller {
+    /// Get Log Page.
+    pub(crate) fn get_log_page(&mut self, port: &mut dyn HostPort, command: &Command) -> Status {
+        let wanted = GetLogPage::from_words(&command.words);
+        let everywhere = matches!(command.namespace, 0 | ALL_NAMESPACES);
+        if wanted.bytes > 1 << self.config.transfer_shift || !wanted.offset.is_multiple_of(4) {
+            return Status::INVALID_FIELD.with_do_not_retry();
+        }
+        let mut page = Vec::new();
+        match wanted.page {
+            log::ERRORS => self.logs.error_page(&mut page),
+            log::HEALTH if everywhere => self.logs.health(&mut page),
+            log::HEALTH => return Status::INVALID_FIELD.with_do_not_retry(),
+            log::FIRMWARE => firmware(&mut page),
+            log::CHANGED_NAMESPACES => self.changed_namespaces(&mut page),
+            log::EFFECTS => effects(&mut page),
+            _ => return Status::INVALID_LOG_PAGE.with_do_not_retry(),
+        }
+        let Some(rest) = usize::try_from(wanted.offset).ok().and_then(|offset| page.get(offset..)) else {
+            return Status::INVALID_FIELD.with_do_not_retry();
+        };
+        // What is beyond the page's end nobody defines: it stays as it is.
+        let length = rest.len().min(wanted.bytes as usize);
+        let status = self.copy_out(port, &command.data, &rest[..length]);
+        if status.is_success() && !wanted.retain_event {
+            self.events.has_read(wanted.page);
+            if wanted.page == log::CHANGED_NAMESPACES {
+                self.changed.clear();
+            }
+        }
+        status
+    }
+
+    /// The numbers of those that changed since the log was read; one that says so where they are too many. [base 5.16.1.5]
+    fn changed_namespaces(&self, page: &mut Vec<u8>) {
+        page.resize(4096, 0);
+        for (place, number) in page.chunks_exact_mut(4).zip(&self.changed) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+    }
+}

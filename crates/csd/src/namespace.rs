@@ -1,0 +1,91 @@
+//! Namespaces: logical blocks on a volume.
+
+use std::sync::Arc;
+
+use crate::chain::Chain;
+use crate::config::ConfigError;
+use crate::storage::{VolumeId, VolumeInfo};
+
+/// Logical blocks that a guest sees, and where they lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its number (NSID), from 1 on.
+    pub number: u32,
+    /// What it lies on, from the first byte on.
+    pub volume: VolumeId,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Bytes of a logical block, as a power of two: 9 or 12.
+    pub shift: u8,
+    /// Globally unique identifier; zeros: none.
+    pub nguid: [u8; 16],
+    /// IEEE extended unique identifier; zeros: none.
+    pub eui64: [u8; 8],
+    /// Other controllers show it too.
+    pub shared: bool,
+    /// Nothing can be written.
+    pub read_only: bool,
+    /// Deallocated blocks take no room.
+    pub thin: bool,
+    /// What its data pass on their way to the volume, and back the other way round.
+    pub chain: Option<Arc<Chain>>,
+}
+
+impl Namespace {
+    /// The namespace of this number on all of a volume, in logical blocks of `block` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Blocks of a size that is not offered, or that the volume does not take.
+    pub fn new(
+        number: u32,
+        volume: VolumeId,
+        info: &VolumeInfo,
+        block: u64,
+    ) -> Result<Namespace, ConfigError> {
+        if block != 512 && block != 4096 {
+            return Err(ConfigError::Block);
+        }
+        if block < info.alignment {
+            return Err(ConfigError::Alignment { block, alignment: info.alignment });
+        }
+        Ok(Namespace {
+            number,
+            volume,
+            blocks: info.length / block,
+            shift: block.trailing_zeros() as u8,
+            nguid: [0; 16],
+            eui64: [0; 8],
+            shared: false,
+            read_only: info.read_only,
+            thin: info.thin,
+            chain: None,
+        })
+    }
+
+    /// Says why it cannot lie on its volume.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub(crate) fn check(&self, volume: Option<&VolumeInfo>) -> Result<(), ConfigError> {
+        if self.shift != 9 && self.shift != 12 {
+            return Err(ConfigError::Block);
+        }
+        let info = volume.ok_or(ConfigError::Missing(self.number))?;
+        if 1 << self.shift < info.alignment {
+            return Err(ConfigError::Alignment { block: 1 << self.shift, alignment: info.alignment });
+        }
+        let wanted = self.blocks.saturating_mul(1 << self.shift);
+        if self.blocks == 0 || wanted > info.length {
+            return Err(ConfigError::Size { wanted, there: info.length });
+        }
+        Ok(())
+    }
+
+    /// Where these logical blocks lie in its volume, in bytes: first, and how many. Nothing beyond its end.
+    pub fn bytes(&self, first: u64, count: u64) -> Option<(u64, u64)> {
+        let end = first.checked_add(count)?;
+        (end <= self.blocks).then_some((first << self.shift, count << self.shift))
+    }
+}

@@ -1,0 +1,76 @@
+//! Parameters that were loaded: operators, and what each was given.
+
+use dcs_abi::operator::Operator;
+use dcs_abi::status::Status as Reason;
+use dcs_abi::{CHAIN_MAX, operator};
+use dcs_ndp::Context;
+use dcs_nvme::Status;
+use dcs_nvme::bytes::u16_at;
+
+/// Bytes before the first operator: the number of operators, then reserved ones.
+const HEADER: usize = 8;
+/// Bytes before an operator's parameter: its number, a reserved byte, the parameter's length, four reserved ones.
+const OPERATOR: usize = 8;
+
+/// Bytes of parameters at most.
+pub const LONGEST: usize = 64 << 10;
+
+/// Operators, with their parameter blocks.
+pub struct Program(Vec<(Operator, Vec<u8>)>);
+
+impl Drop for Program {
+    /// Keys are wiped.
+    fn drop(&mut self) {
+        for (_, parameter) in &mut self.0 {
+            parameter.fill(0);
+            std::hint::black_box(&parameter);
+        }
+    }
+}
+
+/// The NVMe status for why a chain cannot be.
+pub fn status_of(reason: Reason) -> Status {
+    Status(reason.code())
+}
+
+impl Program {
+    /// Reads parameters, and tries whether the operators take them.
+    ///
+    /// # Errors
+    ///
+    /// Invalid Field in Command for bytes that are no parameters; a status of the vendor's type (7h) for operators that are not there, or do not
+    /// take what they are given.
+    pub fn read(bytes: &[u8]) -> Result<Program, Status> {
+        let (header, mut rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
+        let count = usize::from(header[0]);
+        if !(1..=CHAIN_MAX).contains(&count) || header[1..] != [0; HEADER - 1] {
+            return Err(Status::INVALID_FIELD);
+        }
+        let mut program = Program(Vec::with_capacity(count));
+        for _ in 0..count {
+            let (head, after) = rest.split_at_checked(OPERATOR).ok_or(Status::INVALID_FIELD)?;
+            let length = usize::from(u16_at(head, 2));
+            let parameter = after.get(..length).ok_or(Status::INVALID_FIELD)?;
+            if head[1] != 0 || head[4..] != [0; 4] {
+                return Err(Status::INVALID_FIELD);
+            }
+            let operator = operator::Operator::from_number(head[0]);
+            let operator = operator.ok_or(status_of(Reason::UnknownOperator))?;
+            program.0.push((operator, parameter.to_vec()));
+            rest = after.get(length.next_multiple_of(8)..).unwrap_or_default();
+        }
+        program.contexts()?;
+        Ok(program)
+    }
+
+    /// The status where no handle is free.
+    pub fn too_many() -> Status {
+        status_of(Reason::OutOfResources)
+    }
+
+    /// The operators at the beginning of their stream.
+    pub fn contexts(&self) -> Result<Vec<Context>, Status> {
+        let load = |(operator, parameter): &(Operator, Vec<u8>)| Context::new(*operator, parameter);
+        self.0.iter().map(load).collect::<Result<_, _>>().map_err(|error| status_of(error.status()))
+    }
+}

@@ -1,0 +1,157 @@
+//! Submission and completion queues, and shadow doorbells.
+
+use std::collections::VecDeque;
+
+use dcs_nvme::{Completion, completion};
+
+use crate::host::{HostError, HostPort};
+
+/// A submission queue. [base 3.3.1.1]
+pub struct SubmissionQueue {
+    pub base: u64,
+    pub size: u32,
+    pub head: u32,
+    pub tail: u32,
+    /// Where the ends of its commands go.
+    pub completion_queue: u16,
+    /// Commands of it that are under way.
+    pub outstanding: u32,
+    /// It ends when none is: the command that asked for it.
+    pub deleted_by: Option<u16>,
+}
+
+impl SubmissionQueue {
+    pub fn new((base, size): (u64, u32), completion_queue: u16) -> SubmissionQueue {
+        SubmissionQueue { base, size, head: 0, tail: 0, completion_queue, outstanding: 0, deleted_by: None }
+    }
+
+    /// The guest says how far it has filled the queue; false where that cannot be.
+    pub fn ring(&mut self, tail: u32) -> bool {
+        let good = tail < self.size;
+        if good {
+            self.tail = tail;
+        }
+        good
+    }
+
+    pub fn has_entries(&self) -> bool {
+        self.head != self.tail && self.deleted_by.is_none()
+    }
+}
+
+/// A completion queue. [base 3.3.1.2]
+pub struct CompletionQueue {
+    pub base: u64,
+    pub size: u32,
+    /// How far the guest has read.
+    pub head: u32,
+    pub tail: u32,
+    phase: bool,
+    /// The vector that is raised, if any.
+    pub vector: Option<u16>,
+    /// There are completions that no interrupt told of yet.
+    pub dirty: bool,
+    /// Submission queues that use it.
+    pub users: u16,
+    /// Completions for which there was no room.
+    pub waiting: VecDeque<Completion>,
+}
+
+impl CompletionQueue {
+    pub fn new((base, size): (u64, u32), vector: Option<u16>, most: usize) -> CompletionQueue {
+        let waiting = VecDeque::with_capacity(most);
+        CompletionQueue { base, size, head: 0, tail: 0, phase: true, vector, dirty: false, users: 0, waiting }
+    }
+
+    /// The guest says how far it has read; false where it cannot have.
+    pub fn ring(&mut self, head: u32) -> bool {
+        let ahead = |from: u32, to: u32| (to + self.size - from) % self.size;
+        let good = head < self.size && ahead(self.head, head) <= ahead(self.head, self.tail);
+        if good {
+            self.head = head;
+        }
+        good
+    }
+
+    pub fn is_full(&self) -> bool {
+        (self.tail + 1) % self.size == self.head
+    }
+
+    /// Writes a completion, or keeps it until there is room.
+    pub fn post(&mut self, port: &mut dyn HostPort, done: Completion) -> Result<(), HostError> {
+        if self.is_full() || !self.waiting.is_empty() {
+            self.waiting.push_back(done);
+            return Ok(());
+        }
+        self.write(port, done)
+    }
+
+    /// Writes what waited, as far as there is room.
+    pub fn drain(&mut self, port: &mut dyn HostPort) -> Result<(), HostError> {
+        while !self.is_full()
+            && let Some(done) = self.waiting.pop_front()
+        {
+            self.write(port, done)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, port: &mut dyn HostPort, mut done: Completion) -> Result<(), HostError> {
+        done.phase = self.phase;
+        port.write(self.base + u64::from(self.tail) * completion::SIZE as u64, &done.bytes())?;
+        self.dirty = true;
+        self.tail = (self.tail + 1) % self.size;
+        self.phase ^= self.tail == 0;
+        Ok(())
+    }
+}
+
+/// Doorbells in the guest's memory, and how far it may go on before it has to write the real ones. For I/O queues. [base 5.8, B.5]
+#[derive(Clone, Copy)]
+pub struct Shadow {
+    /// The page with the doorbells.
+    pub doorbells: u64,
+    /// The page with the indexes.
+    pub events: u64,
+}
+
+impl Shadow {
+    /// Where the doorbell with this number is: the tail of queue n is 2n, the head 2n + 1.
+    fn place(number: usize) -> u64 {
+        4 * number as u64
+    }
+
+    pub fn load(self, port: &mut dyn HostPort, number: usize) -> Result<u32, HostError> {
+        let mut word = [0; 4];
+        port.read(self.doorbells + Shadow::place(number), &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    /// Wants the real doorbell when the shadow passes `value`.
+    pub fn arm(self, port: &mut dyn HostPort, number: usize, value: u32) -> Result<(), HostError> {
+        port.write(self.events + Shadow::place(number), &value.to_le_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_lies_within_its_queue() {
+        let mut queue = SubmissionQueue::new((0, 4), 0);
+        assert!(queue.ring(3) && queue.has_entries());
+        assert!(!queue.ring(4));
+        assert_eq!(queue.tail, 3);
+    }
+
+    #[test]
+    fn a_head_does_not_pass_the_tail() {
+        let mut queue = CompletionQueue::new((0, 4), None, 0);
+        assert!(!queue.ring(1));
+        (queue.head, queue.tail) = (3, 1);
+        assert!(queue.ring(0) && queue.ring(1));
+        assert!(!queue.ring(2) && !queue.ring(0) && !queue.ring(4));
+        assert_eq!(queue.head, 1);
+    }
+}

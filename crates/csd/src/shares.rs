@@ -1,0 +1,94 @@
+//! Who is next: members get what there is by their weights.
+//!
+//! Surplus round robin: a member whose turn it is goes on until its credit is used up, may overdraw it by one job, and gets new credit, by its
+//! weight, in the next round. A job's cost need not be known before it is done.
+//!
+//! The bound: between two members that have had jobs all the time, what each got, divided by its weight, differs by at most [`QUANTUM`] and
+//! each one's largest job divided by its weight.
+
+/// Credit a round, for a weight of one.
+pub const QUANTUM: u64 = 64 << 10;
+
+/// Members that take turns.
+#[derive(Clone, Debug, Default)]
+pub struct Shares {
+    members: Vec<Option<Member>>,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    weight: u64,
+    credit: i64,
+}
+
+impl Shares {
+    /// Adds a member with a weight from 1 to 1,000 (others are cut), at `index`, or changes its weight.
+    pub fn set(&mut self, index: usize, weight: u32) {
+        if self.members.len() <= index {
+            self.members.resize(index + 1, None);
+        }
+        let weight = u64::from(weight.clamp(1, 1000));
+        match &mut self.members[index] {
+            Some(member) => member.weight = weight,
+            empty => *empty = Some(Member { weight, credit: 0 }),
+        }
+    }
+
+    /// Takes a member out.
+    pub fn remove(&mut self, index: usize) {
+        if let Some(member) = self.members.get_mut(index) {
+            *member = None;
+        }
+    }
+
+    /// The member whose turn it is, of those that are ready; [`Shares::charge`] it for what it gets. Nothing where none is ready.
+    pub fn next(&mut self, mut is_ready: impl FnMut(usize) -> bool) -> Option<usize> {
+        let count = self.members.len();
+        loop {
+            // The rounds after which the first of those that are ready has credit, but for one.
+            let mut rounds: Option<i64> = None;
+            for _ in 0..count {
+                let index = self.turn;
+                if let Some(Some(member)) = self.members.get_mut(index) {
+                    if !is_ready(index) {
+                        // Credit cannot be saved up; a debt stays.
+                        member.credit = member.credit.min(0);
+                    } else {
+                        let quantum = (member.weight * QUANTUM) as i64;
+                        if member.credit <= 0 {
+                            member.credit += quantum;
+                        }
+                        if member.credit > 0 {
+                            return Some(index);
+                        }
+                        let needed = -member.credit / quantum;
+                        rounds = Some(rounds.map_or(needed, |rounds| rounds.min(needed)));
+                    }
+                }
+                self.turn = (index + 1) % count;
+            }
+            // Rounds in which nobody gets anything are done at once.
+            let rounds = rounds?;
+            for (index, member) in self.members.iter_mut().enumerate() {
+                if let Some(member) = member
+                    && is_ready(index)
+                {
+                    member.credit += rounds * (member.weight * QUANTUM) as i64;
+                }
+            }
+        }
+    }
+
+    /// The member got something of this cost.
+    pub fn charge(&mut self, index: usize, cost: u64) {
+        let count = self.members.len();
+        if let Some(Some(member)) = self.members.get_mut(index) {
+            member.credit = member.credit.saturating_sub_unsigned(cost);
+            if member.credit <= 0 && self.turn == index {
+                self.turn = (index + 1) % count;
+            }
+        }
+    }
+}

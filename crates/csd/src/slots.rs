@@ -1,0 +1,262 @@
+//! Commands under way.
+
+use std::sync::Arc;
+
+use dcs_nvme::Status;
+use dcs_nvme::walk::Place;
+
+use crate::chain::Chain;
+use crate::host::{Direction, HostPort, Piece};
+use crate::near::Near;
+use crate::storage::{Action, Buffer, VolumeId};
+
+/// What is done when the storage has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nobody uses the slot.
+    Free,
+    /// Data went one way.
+    Transfer(Direction),
+    /// What was read is held against the guest's data.
+    Compare,
+    /// There are no data, in one request or several.
+    Plain,
+    /// Zeros that pass a chain are written, a buffer at a time.
+    Zeros,
+    /// A near-storage command.
+    Near,
+    /// The write cache is off now.
+    CacheOff,
+    /// The controller is shut down.
+    Shutdown,
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub struct Slot {
+    pub work: Work,
+    /// The submission queue that it came from, and its number there.
+    pub queue: u16,
+    pub cid: u16,
+    /// The first thing that went wrong.
+    pub status: Status,
+    /// Requests that are not answered yet.
+    pub remaining: u32,
+    /// The controller was reset meanwhile: nobody wants to know.
+    pub stale: bool,
+    /// Of which namespace.
+    pub namespace: u32,
+    pub volume: VolumeId,
+    pub action: Action,
+    /// In the volume.
+    pub offset: u64,
+    pub length: u64,
+    /// Of a near-storage command.
+    pub near: Option<Box<Near>>,
+    /// What its data pass.
+    pub chain: Option<Arc<Chain>>,
+    /// Bytes of a logical block, as a power of two.
+    pub shift: u8,
+    /// Where its data lie in the guest's memory.
+    pub places: Vec<Place>,
+    /// Room for the same as pieces, when the storage does not have them.
+    pub pieces: Vec<Piece>,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            work: Work::Free,
+            queue: 0,
+            cid: 0,
+            status: Status::SUCCESS,
+            remaining: 0,
+            stale: false,
+            namespace: 0,
+            volume: VolumeId(0),
+            action: Action::Flush,
+            offset: 0,
+            length: 0,
+            near: None,
+            chain: None,
+            shift: 0,
+            places: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    /// What lies on the volume at the slot's offset becomes what the guest sees, or the other way round.
+    pub fn pass(&self, encrypt: bool, bytes: &mut [u8]) -> bool {
+        let first = self.offset >> self.shift;
+        match &self.chain {
+            None => true,
+            Some(chain) if encrypt => chain.encrypt(first, self.shift, bytes),
+            Some(chain) => chain.decrypt(first, self.shift, bytes),
+        }
+    }
+
+    /// Zeros as they lie on the volume.
+    pub fn zeros(&self, bytes: &mut [u8]) -> Status {
+        bytes.fill(0);
+        if self.pass(true, bytes) { Status::SUCCESS } else { Status::INTERNAL_ERROR }
+    }
+
+    /// The guest's data as they lie on the volume.
+    pub fn fetch(&self, port: &mut dyn HostPort, bytes: &mut [u8]) -> Status {
+        match self.load(port, bytes) {
+            true if self.pass(true, bytes) => Status::SUCCESS,
+            true => Status::INTERNAL_ERROR,
+            false => Status::DATA_TRANSFER_ERROR,
+        }
+    }
+
+    /// Copies the guest's data; false where they cannot be reached.
+    fn load(&self, port: &mut dyn HostPort, mut bytes: &mut [u8]) -> bool {
+        self.places.iter().all(|place| {
+            let (part, rest) = std::mem::take(&mut bytes).split_at_mut(place.length as usize);
+            bytes = rest;
+            port.read(place.address, part).is_ok()
+        })
+    }
+
+    /// Copies to where the guest wants the data; false where that cannot be reached.
+    pub fn store(&self, port: &mut dyn HostPort, mut bytes: &[u8]) -> bool {
+        self.places.iter().all(|place| {
+            let (part, rest) = bytes.split_at(place.length as usize);
+            bytes = rest;
+            port.write(place.address, part).is_ok()
+        })
+    }
+
+    /// The part of a command's data from byte `at` on, as places.
+    fn part(&self, at: u64, length: u64) -> impl Iterator<Item = Place> {
+        let (mut skip, mut left) = (at, length);
+        self.places.iter().filter_map(move |place| {
+            let skipped = skip.min(place.length);
+            skip -= skipped;
+            let length = (place.length - skipped).min(left);
+            left -= length;
+            (length > 0).then_some(Place { address: place.address + skipped, length })
+        })
+    }
+
+    /// Copies the guest's data from byte `at` on; false where they cannot be reached.
+    pub fn load_at(&self, port: &mut dyn HostPort, at: u64, mut bytes: &mut [u8]) -> bool {
+        self.part(at, bytes.len() as u64).all(|place| {
+            let (part, rest) = std::mem::take(&mut bytes).split_at_mut(place.length as usize);
+            bytes = rest;
+            port.read(place.address, part).is_ok()
+        }) && bytes.is_empty()
+    }
+
+    /// Copies to where the guest wants the data from byte `at` on; false where that cannot be reached.
+    pub fn store_at(&self, port: &mut dyn HostPort, at: u64, mut bytes: &[u8]) -> bool {
+        self.part(at, bytes.len() as u64).all(|place| {
+            let (part, rest) = bytes.split_at(place.length as usize);
+            bytes = rest;
+            port.write(place.address, part).is_ok()
+        }) && bytes.is_empty()
+    }
+
+    /// Holds the guest's data against these.
+    pub fn compare(&self, port: &mut dyn HostPort, mut bytes: &[u8]) -> Status {
+        let mut theirs = [0; 4096];
+        for place in &self.places {
+            let (mut part, rest) = bytes.split_at(place.length as usize);
+            bytes = rest;
+            let mut address = place.address;
+            while !part.is_empty() {
+                let length = part.len().min(theirs.len());
+                let (ours, further) = part.split_at(length);
+                if port.read(address, &mut theirs[..length]).is_err() {
+                    return Status::DATA_TRANSFER_ERROR;
+                }
+                if ours != &theirs[..length] {
+                    return Status::COMPARE_FAILURE;
+                }
+                (part, address) = (further, address.wrapping_add(length as u64));
+            }
+        }
+        Status::SUCCESS
+    }
+}
+
+/// All slots.
+pub struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+}
+
+impl Slots {
+    pub fn new(count: u16) -> Slots {
+        Slots { slots: (0..count).map(|_| Slot::new()).collect(), free: (0..count).rev().collect() }
+    }
+
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    pub fn used(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// A free slot for a command; nothing where there is none.
+    pub fn take(&mut self, work: Work, queue: u16, cid: u16) -> Option<u16> {
+        let index = self.free.pop()?;
+        let slot = self.get(index);
+        (slot.work, slot.queue, slot.cid) = (work, queue, cid);
+        (slot.status, slot.remaining, slot.stale) = (Status::SUCCESS, 0, false);
+        Some(index)
+    }
+
+    /// The slot with this number, which was taken.
+    pub fn get(&mut self, index: u16) -> &mut Slot {
+        &mut self.slots[usize::from(index)]
+    }
+
+    pub fn give(&mut self, index: u16) {
+        let slot = self.get(index);
+        slot.work = Work::Free;
+        (slot.chain, slot.near) = (None, None);
+        slot.places.clear();
+        slot.pieces.clear();
+        self.free.push(index);
+    }
+
+    /// Those that are used, by number.
+    pub fn in_use(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut().filter(|slot| slot.work != Work::Free)
+    }
+}
+
+/// Buffers for data that go through a copy: made when they are first needed, and kept.
+pub struct Buffers {
+    free: Vec<Buffer>,
+    made: u16,
+    most: u16,
+    room: usize,
+}
+
+impl Buffers {
+    pub fn new(most: u16, room: usize) -> Buffers {
+        Buffers { free: Vec::new(), made: 0, most, room }
+    }
+
+    /// A buffer of this length; nothing where all are used.
+    pub fn take(&mut self, length: usize) -> Option<Buffer> {
+        let mut buffer = match self.free.pop() {
+            Some(buffer) => buffer,
+            None if self.made < self.most => {
+                self.made += 1;
+                Buffer::new(self.room)
+            }
+            None => return None,
+        };
+        buffer.resize(length);
+        Some(buffer)
+    }
+
+    pub fn give(&mut self, buffer: Buffer) {
+        self.free.push(buffer);
+    }
+}

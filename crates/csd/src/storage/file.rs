@@ -1,0 +1,482 @@
+//! Volumes on files and block devices, by io_uring: straight from and into the guests' memory where O_DIRECT can.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::ring::{Answer, Operation, Part, Ring};
+use super::{Action, Buffer, Data, Fault, Outcome, Request, Storage, Ticket, VolumeId, VolumeInfo};
+
+/// Where an O_DIRECT file's memory and offsets have to be aligned to when nobody says.
+const USUAL_ALIGNMENT: u64 = 4096;
+
+/// Bytes of zeros that are written where a file system cannot make zeros itself, again and again.
+const ZEROS: usize = 1 << 20;
+
+/// Volumes on files and block devices.
+pub struct FileStorage {
+    volumes: BTreeMap<u32, Volume>,
+    next_volume: u32,
+    requests: Vec<Held>,
+    free: Vec<u32>,
+    ring: Ring,
+    answers: Vec<Answer>,
+    done: Vec<Outcome>,
+    zeros: Option<Buffer>,
+}
+
+struct Volume {
+    slices: Vec<Slice>,
+    /// Bytes that lie in one slice before the next one's turn.
+    stripe: u64,
+    info: VolumeInfo,
+}
+
+struct Slice {
+    /// For data: with O_DIRECT where that can be.
+    file: Arc<OwnedFd>,
+    /// As it was given: its locks go when it is closed.
+    _given: File,
+    offset: u64,
+}
+
+/// A request under way.
+struct Held {
+    ticket: Ticket,
+    data: Data,
+    parts: u32,
+    result: Result<(), Fault>,
+}
+
+impl FileStorage {
+    /// No volumes. So many parts of requests are with the kernel at once, a power of two.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel has no io_uring, or does not allow it.
+    pub fn new(entries: u32) -> io::Result<FileStorage> {
+        Ok(FileStorage {
+            volumes: BTreeMap::new(),
+            next_volume: 0,
+            requests: Vec::new(),
+            free: Vec::new(),
+            ring: Ring::new(entries.clamp(8, 32_768).next_power_of_two())?,
+            answers: Vec::new(),
+            done: Vec::new(),
+            zeros: None,
+        })
+    }
+
+    /// A volume of `length` bytes on files or block devices, which are open for reading, and for writing unless it is `read_only`. With
+    /// each goes the offset at which its slice begins. With several, `stripe` bytes (a multiple of 4,096) lie on each in turn. A file
+    /// that is too short is made longer.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for sizes that cannot be; those of the system calls.
+    pub fn add(
+        &mut self,
+        files: Vec<(File, u64)>,
+        length: u64,
+        stripe: u64,
+        read_only: bool,
+    ) -> io::Result<VolumeId> {
+        let count = files.len() as u64;
+        let stripe = if count == 1 { u64::MAX } else { stripe };
+        let striped = count == 1
+            || (stripe > 0
+                && stripe.is_multiple_of(4096)
+                && stripe.checked_mul(count).is_some_and(|row| length.is_multiple_of(row)));
+        if count == 0 || length == 0 || !length.is_multiple_of(512) || !striped {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut info = VolumeInfo {
+            length,
+            alignment: 1,
+            memory_alignment: 1,
+            // The page cache's or the disk's: nobody can rule it out.
+            volatile_cache: true,
+            thin: !read_only,
+            read_only,
+        };
+        let mut slices = Vec::with_capacity(files.len());
+        for (file, offset) in files {
+            fit(&file, offset, length / count, read_only)?;
+            let (direct, alignment, memory_alignment) = reopen(&file, read_only)?;
+            info.alignment = info.alignment.max(alignment);
+            info.memory_alignment = info.memory_alignment.max(memory_alignment);
+            info.thin &= can_punch(&file)?;
+            if !offset.is_multiple_of(alignment) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            slices.push(Slice { file: Arc::new(direct), _given: file, offset });
+        }
+        let id = self.next_volume;
+        self.next_volume += 1;
+        self.volumes.insert(id, Volume { slices, stripe, info });
+        Ok(VolumeId(id))
+    }
+
+    /// Takes a volume out. Its files are closed when its last request has ended.
+    pub fn remove(&mut self, volume: VolumeId) {
+        self.volumes.remove(&volume.0);
+    }
+
+    /// Gives a volume another length. A file that is too short is made longer; none is made shorter.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileStorage::add`]; `NotFound` where there is no such volume.
+    pub fn resize(&mut self, volume: VolumeId, length: u64) -> io::Result<()> {
+        let held = self.volumes.get_mut(&volume.0).ok_or(io::ErrorKind::NotFound)?;
+        let count = held.slices.len() as u64;
+        let row = if count == 1 { 512 } else { held.stripe * count };
+        if length == 0 || !length.is_multiple_of(row) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        for slice in &held.slices {
+            fit(&slice._given, slice.offset, length / count, held.info.read_only)?;
+        }
+        held.info.length = length;
+        Ok(())
+    }
+
+    /// It becomes readable when a request is answered.
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.ring.event()
+    }
+
+    /// Whether requests are under way.
+    pub fn is_busy(&self) -> bool {
+        self.ring.is_busy() || !self.done.is_empty()
+    }
+
+    /// Waits until a request is answered, or the time is up.
+    pub fn wait(&mut self, timeout: std::time::Duration) {
+        self.ring.submit();
+        if self.ring.is_busy() && self.done.is_empty() {
+            self.ring.wait(timeout);
+        }
+    }
+
+    /// Where a request's data lie, as the kernel is told: pieces of memory in order.
+    fn memory(data: &mut Data) -> Vec<libc::iovec> {
+        let piece = |base: *mut u8, length| libc::iovec { iov_base: base.cast(), iov_len: length };
+        match data {
+            Data::None => Vec::new(),
+            Data::Buffer(buffer) => {
+                let bytes = buffer.bytes_mut();
+                vec![piece(bytes.as_mut_ptr(), bytes.len())]
+            }
+            Data::Pieces(pieces) => {
+                pieces.iter().map(|one| piece(one.pointer().as_ptr(), one.length())).collect()
+            }
+        }
+    }
+
+    /// Makes the parts of a request: one for each slice that it touches.
+    fn cut(&mut self, mut request: Request) -> Result<(), (Request, Fault)> {
+        let Some(volume) = self.volumes.get(&request.volume.0) else { return Err((request, Fault::Refused)) };
+        let info = &volume.info;
+        let end = request.offset.checked_add(request.length);
+        let aligned = (request.offset | request.length).is_multiple_of(info.alignment);
+        let writes = !matches!(request.action, Action::Read | Action::Flush);
+        if !aligned || end.is_none_or(|end| end > info.length) || (writes && info.read_only) {
+            return Err((request, Fault::Refused));
+        }
+        let held = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(Held { ticket: request.ticket, data: Data::None, parts: 0, result: Ok(()) });
+            self.requests.len() as u32 - 1
+        });
+        let operation = match request.action {
+            Action::Read => Operation::Read,
+            Action::Write { durable } => Operation::Write { durable },
+            Action::Flush => Operation::Sync,
+            Action::Deallocate => Operation::Allocate { mode: PUNCH, durable: false },
+            Action::Zero { deallocate, durable } => {
+                Operation::Allocate { mode: if deallocate { PUNCH } else { ZERO }, durable }
+            }
+        };
+        let one = volume.slices.len() == 1;
+        let mut parts = 0;
+        for (number, slice) in volume.slices.iter().enumerate() {
+            let (offset, length) = match request.action {
+                Action::Flush => (0, 0),
+                _ if one => (request.offset, request.length),
+                _ => volume.range(number as u64, request.offset, request.length),
+            };
+            if length == 0 && request.action != Action::Flush {
+                continue;
+            }
+            let index = self.ring.take();
+            let part = self.ring.part(index);
+            (part.request, part.operation, part.length) = (held, operation, length);
+            part.offset = slice.offset + offset;
+            part.file = Some(slice.file.clone());
+            match &mut request.data {
+                Data::Pieces(pieces) if one => part.pieces.extend(pieces.iter().map(|piece| libc::iovec {
+                    iov_base: piece.pointer().as_ptr().cast(),
+                    iov_len: piece.length(),
+                })),
+                Data::Buffer(buffer) if one => part.pieces.push(libc::iovec {
+                    iov_base: buffer.bytes_mut().as_mut_ptr().cast(),
+                    iov_len: request.length as usize,
+                }),
+                _ => {}
+            }
+            parts += 1;
+            self.ring.start(index);
+            if !one && request.length > 0 {
+                let memory = FileStorage::memory(&mut request.data);
+                let within = |at| volume.slice_of(at) == number as u64;
+                gather(self.ring.part(index), &memory, request.offset, volume.stripe, within);
+            }
+        }
+        let (ticket, data) = (request.ticket, request.data);
+        self.requests[held as usize] = Held { ticket, data, parts, result: Ok(()) };
+        if parts == 0 {
+            self.end(held);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, request: u32) {
+        let held = &mut self.requests[request as usize];
+        let data = std::mem::take(&mut held.data);
+        self.done.push(Outcome { ticket: held.ticket, data, result: held.result });
+        self.free.push(request);
+    }
+
+    /// The kernel has answered a part: it goes on, or is done.
+    fn answer(&mut self, answer: &Answer) {
+        let part = self.ring.part(answer.part);
+        let request = part.request;
+        let next = match progress(part, answer.result) {
+            Progress::Again => true,
+            Progress::Done => false,
+            Progress::WriteZeros => {
+                let zeros = self.zeros.get_or_insert_with(|| Buffer::new(ZEROS));
+                write_zeros(self.ring.part(answer.part), zeros);
+                true
+            }
+            Progress::Failed(fault) => {
+                let held = &mut self.requests[request as usize];
+                held.result = held.result.and(Err(fault));
+                false
+            }
+        };
+        if next {
+            return self.ring.start(answer.part);
+        }
+        self.ring.give(answer.part);
+        let held = &mut self.requests[request as usize];
+        held.parts -= 1;
+        if held.parts == 0 {
+            self.end(request);
+        }
+    }
+}
+
+const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
+const PUNCH: i32 = FallocateFlags::PUNCH_HOLE.union(KEEP).bits() as i32;
+const ZERO: i32 = FallocateFlags::ZERO_RANGE.union(KEEP).bits() as i32;
+
+/// How a part goes on.
+enum Progress {
+    Done,
+    /// The rest of it is tried again.
+    Again,
+    /// The file system cannot make zeros: they are written.
+    WriteZeros,
+    Failed(Fault),
+}
+
+fn progress(part: &mut Part, result: i32) -> Progress {
+    let is = |errors: &[Errno]| errors.iter().any(|error| error.raw_os_error() == result.saturating_neg());
+    match part.operation {
+        _ if is(&[Errno::INTR, Errno::AGAIN]) => Progress::Again,
+        Operation::Allocate { .. } if is(&[Errno::OPNOTSUPP, Errno::INVAL]) => Progress::WriteZeros,
+        _ if is(&[Errno::NOSPC, Errno::DQUOT]) => Progress::Failed(Fault::Full),
+        _ if result < 0 => Progress::Failed(Fault::Medium(-result)),
+        Operation::Read | Operation::Write { .. } => {
+            let done = u64::from(result.unsigned_abs());
+            part.length = part.length.saturating_sub(done);
+            if part.length == 0 {
+                return Progress::Done;
+            }
+            if done == 0 {
+                // The file is shorter than it was.
+                return Progress::Failed(Fault::Medium(Errno::IO.raw_os_error()));
+            }
+            part.offset += done;
+            skip(&mut part.pieces, done as usize);
+            Progress::Again
+        }
+        Operation::Allocate { durable: true, .. } => {
+            part.operation = Operation::Sync;
+            Progress::Again
+        }
+        Operation::Sync | Operation::Allocate { .. } => Progress::Done,
+    }
+}
+
+/// Takes so many bytes off the front.
+fn skip(pieces: &mut Vec<libc::iovec>, mut bytes: usize) {
+    let whole = pieces.iter().take_while(|piece| {
+        let fits = piece.iov_len <= bytes;
+        bytes -= if fits { piece.iov_len } else { 0 };
+        fits
+    });
+    let whole = whole.count();
+    pieces.drain(..whole);
+    if let Some(first) = pieces.first_mut() {
+        first.iov_base = first.iov_base.cast::<u8>().wrapping_add(bytes).cast();
+        first.iov_len -= bytes;
+    }
+}
+
+/// The part writes zeros instead.
+fn write_zeros(part: &mut Part, zeros: &mut Buffer) {
+    let base = zeros.bytes_mut().as_mut_ptr();
+    let mut left = part.length as usize;
+    while left > 0 {
+        let length = left.min(ZEROS);
+        part.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: length });
+        left -= length;
+    }
+    part.operation = Operation::Write { durable: true };
+}
+
+/// The pieces of memory whose place in the volume is on one slice.
+fn gather(part: &mut Part, memory: &[libc::iovec], mut at: u64, stripe: u64, within: impl Fn(u64) -> bool) {
+    for piece in memory {
+        let mut done = 0;
+        while done < piece.iov_len {
+            let room = stripe - at % stripe;
+            let length = (piece.iov_len - done).min(usize::try_from(room).unwrap_or(usize::MAX));
+            if within(at) {
+                let base = piece.iov_base.cast::<u8>().wrapping_add(done);
+                part.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: length });
+            }
+            done += length;
+            at += length as u64;
+        }
+    }
+}
+
+impl Volume {
+    /// The slice that a byte of the volume lies on.
+    fn slice_of(&self, at: u64) -> u64 {
+        at / self.stripe % self.slices.len() as u64
+    }
+
+    /// How many bytes of a slice lie before this place of the volume.
+    fn before(&self, slice: u64, at: u64) -> u64 {
+        let (count, row) = (self.slices.len() as u64, at / self.stripe);
+        let whole = row / count * self.stripe;
+        whole
+            + match (row % count).cmp(&slice) {
+                std::cmp::Ordering::Greater => self.stripe,
+                std::cmp::Ordering::Equal => at % self.stripe,
+                std::cmp::Ordering::Less => 0,
+            }
+    }
+
+    /// The range of a slice that belongs to a range of the volume: it is in one piece.
+    fn range(&self, slice: u64, offset: u64, length: u64) -> (u64, u64) {
+        let start = self.before(slice, offset);
+        (start, self.before(slice, offset + length) - start)
+    }
+}
+
+/// Makes a file long enough.
+fn fit(file: &File, offset: u64, length: u64, read_only: bool) -> io::Result<()> {
+    let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidInput)?;
+    let metadata = file.metadata()?;
+    let there = match metadata.file_type().is_block_device() {
+        true => rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?,
+        false => metadata.len(),
+    };
+    match there {
+        there if there >= end => Ok(()),
+        _ if read_only || !metadata.is_file() => Err(io::ErrorKind::InvalidInput.into()),
+        _ => file.set_len(end),
+    }
+}
+
+/// The same file with O_DIRECT, where it can be, and what it wants offsets and memory aligned to.
+fn reopen(file: &File, read_only: bool) -> io::Result<(OwnedFd, u64, u64)> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    match rustix::fs::open(path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(direct) => {
+            let (offset, memory) = alignment(direct.as_fd());
+            Ok((direct, offset, memory))
+        }
+        // The file system has no O_DIRECT.
+        Err(Errno::INVAL) => Ok((file.try_clone()?.into(), 1, 1)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn alignment(file: BorrowedFd<'_>) -> (u64, u64) {
+    let known = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
+    let known = known.filter(|known| known.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    match known.map(|known| (known.stx_dio_offset_align, known.stx_dio_mem_align)) {
+        Some((offset, memory)) if offset > 0 => (offset.into(), memory.max(4).into()),
+        _ => (USUAL_ALIGNMENT, USUAL_ALIGNMENT),
+    }
+}
+
+/// Whether room in it can be given back: only a file's, by a hole. Tried beyond its end, where there is nothing.
+fn can_punch(file: &File) -> io::Result<bool> {
+    let metadata = file.metadata()?;
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let beyond = metadata.len().next_multiple_of(USUAL_ALIGNMENT);
+    Ok(metadata.is_file() && rustix::fs::fallocate(file, mode, beyond, USUAL_ALIGNMENT).is_ok())
+}
+
+impl Storage for FileStorage {
+    fn volume(&self, volume: VolumeId) -> Option<VolumeInfo> {
+        self.volumes.get(&volume.0).map(|held| held.info)
+    }
+
+    fn submit(&mut self, request: Request) {
+        if let Err((request, fault)) = self.cut(request) {
+            self.done.push(Outcome { ticket: request.ticket, data: request.data, result: Err(fault) });
+        }
+    }
+
+    fn commit(&mut self) {
+        self.ring.submit();
+    }
+
+    fn reap(&mut self, outcomes: &mut Vec<Outcome>) {
+        let mut answers = std::mem::take(&mut self.answers);
+        self.ring.reap(&mut answers);
+        for answer in answers.drain(..) {
+            self.answer(&answer);
+        }
+        self.answers = answers;
+        if self.ring.has_backlog() {
+            self.ring.submit();
+        }
+        outcomes.append(&mut self.done);
+    }
+}
+
+impl Drop for FileStorage {
+    /// The kernel's last word is waited for, a while; what it still has after that is leaked.
+    fn drop(&mut self) {
+        if !self.ring.settle() {
+            std::mem::forget(std::mem::take(&mut self.requests));
+            std::mem::forget(self.zeros.take());
+        }
+    }
+}

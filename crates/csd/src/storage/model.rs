@@ -1,0 +1,168 @@
+//! Volumes in memory, in virtual time: for tests, and experiments.
+//!
+//! A volume has a volatile cache: what was written counts as safe only when it was flushed, or written durably. [`ModelStorage::lose_power`]
+//! takes the rest back.
+
+use std::collections::VecDeque;
+
+use super::{Action, Data, Fault, Outcome, Request, Storage, VolumeId, VolumeInfo};
+
+/// Volumes in memory.
+#[derive(Debug, Default)]
+pub struct ModelStorage {
+    volumes: Vec<Volume>,
+    waiting: VecDeque<(u64, Request)>,
+    now: u64,
+    latency: u64,
+    faults: VecDeque<Fault>,
+}
+
+#[derive(Debug)]
+struct Volume {
+    /// As reads see it.
+    current: Vec<u8>,
+    /// As it is after power was lost.
+    safe: Vec<u8>,
+    alignment: u64,
+}
+
+impl ModelStorage {
+    /// No volumes. Requests are answered `latency` nanoseconds of virtual time after they came.
+    pub fn new(latency: u64) -> ModelStorage {
+        ModelStorage { latency, ..ModelStorage::default() }
+    }
+
+    /// A volume of `length` bytes that are zero, whose offsets and lengths are multiples of `alignment`.
+    pub fn add(&mut self, length: usize, alignment: u64) -> VolumeId {
+        self.volumes.push(Volume { current: vec![0; length], safe: vec![0; length], alignment });
+        VolumeId(self.volumes.len() as u32 - 1)
+    }
+
+    /// Virtual time goes on to `now`, in nanoseconds.
+    pub fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    /// When the next request is answered.
+    pub fn deadline(&self) -> Option<u64> {
+        self.waiting.front().map(|(due, _)| *due)
+    }
+
+    /// The next request that is done fails.
+    pub fn fail_next(&mut self, fault: Fault) {
+        self.faults.push_back(fault);
+    }
+
+    /// Power is lost: requests under way are dropped, undone, and what was not safe is gone.
+    pub fn lose_power(&mut self) {
+        self.waiting.clear();
+        for volume in &mut self.volumes {
+            volume.current.copy_from_slice(&volume.safe);
+        }
+    }
+
+    /// What a volume holds.
+    pub fn bytes(&self, volume: VolumeId) -> &[u8] {
+        self.volumes.get(volume.0 as usize).map_or(&[], |volume| &volume.current)
+    }
+
+    /// The same, to be changed behind everybody's back.
+    pub fn bytes_mut(&mut self, volume: VolumeId) -> &mut [u8] {
+        self.volumes.get_mut(volume.0 as usize).map_or(&mut [], |volume| &mut volume.current)
+    }
+
+    fn perform(&mut self, request: &mut Request) -> Result<(), Fault> {
+        if let Some(fault) = self.faults.pop_front() {
+            return Err(fault);
+        }
+        let volume = self.volumes.get_mut(request.volume.0 as usize).ok_or(Fault::Refused)?;
+        let aligned = (request.offset | request.length).is_multiple_of(volume.alignment);
+        let start = usize::try_from(request.offset).map_err(|_| Fault::Refused)?;
+        let length = usize::try_from(request.length).map_err(|_| Fault::Refused)?;
+        let range = start..start.checked_add(length).ok_or(Fault::Refused)?;
+        let held = volume.current.get_mut(range.clone()).filter(|_| aligned).ok_or(Fault::Refused)?;
+        let durable = match request.action {
+            Action::Read => {
+                fill(&mut request.data, held);
+                return Ok(());
+            }
+            Action::Flush => {
+                volume.safe.copy_from_slice(&volume.current);
+                return Ok(());
+            }
+            Action::Write { durable } => {
+                take(&request.data, held);
+                durable
+            }
+            Action::Zero { durable, .. } => {
+                held.fill(0);
+                durable
+            }
+            Action::Deallocate => {
+                held.fill(0);
+                false
+            }
+        };
+        if durable {
+            volume.safe[range.clone()].copy_from_slice(&volume.current[range]);
+        }
+        Ok(())
+    }
+}
+
+/// Copies to where a request's data are.
+fn fill(data: &mut Data, mut from: &[u8]) {
+    match data {
+        Data::None => {}
+        Data::Buffer(buffer) => buffer.bytes_mut().copy_from_slice(from),
+        Data::Pieces(pieces) => {
+            for piece in pieces {
+                let (part, rest) = from.split_at(piece.length());
+                piece.store(part);
+                from = rest;
+            }
+        }
+    }
+}
+
+/// Copies from where they are.
+fn take(data: &Data, mut to: &mut [u8]) {
+    match data {
+        Data::None => {}
+        Data::Buffer(buffer) => to.copy_from_slice(buffer.bytes()),
+        Data::Pieces(pieces) => {
+            for piece in pieces {
+                let (part, rest) = std::mem::take(&mut to).split_at_mut(piece.length());
+                piece.load(part);
+                to = rest;
+            }
+        }
+    }
+}
+
+impl Storage for ModelStorage {
+    fn volume(&self, volume: VolumeId) -> Option<VolumeInfo> {
+        let held = self.volumes.get(volume.0 as usize)?;
+        Some(VolumeInfo {
+            length: held.current.len() as u64,
+            alignment: held.alignment,
+            memory_alignment: held.alignment,
+            volatile_cache: true,
+            thin: true,
+            read_only: false,
+        })
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.waiting.push_back((self.now + self.latency, request));
+    }
+
+    fn commit(&mut self) {}
+
+    fn reap(&mut self, outcomes: &mut Vec<Outcome>) {
+        while let Some((_, mut request)) = self.waiting.pop_front_if(|(due, _)| *due <= self.now) {
+            let result = self.perform(&mut request);
+            outcomes.push(Outcome { ticket: request.ticket, data: request.data, result });
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! io_uring: parts of requests that the kernel carries out.
+//!
+//! The rule that makes it sound: a part owns its list of pieces, and its request the memory that they name, from its submission until the
+//! kernel's answer. If the ring must go before that, both stay: they are leaked, never freed under the kernel.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+
+/// What the kernel is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read,
+    Write {
+        durable: bool,
+    },
+    Sync,
+    /// The mode is fallocate(2)'s.
+    Allocate {
+        mode: i32,
+        durable: bool,
+    },
+}
+
+/// `RWF_DSYNC`: as if the file had been opened with O_DSYNC. [pwritev2(2)]
+const RWF_DSYNC: i32 = 2;
+
+/// A part of a request: one file, one range of it.
+pub struct Part {
+    pub request: u32,
+    pub file: Option<Arc<OwnedFd>>,
+    pub operation: Operation,
+    pub offset: u64,
+    pub length: u64,
+    pub pieces: Vec<libc::iovec>,
+    /// The request's memory is the kernel's.
+    pub lent: bool,
+}
+
+/// A part's answer, as the kernel gave it: bytes, or an error's number below zero.
+pub struct Answer {
+    pub part: u32,
+    pub result: i32,
+}
+
+/// A ring.
+pub struct Ring {
+    ring: ManuallyDrop<IoUring>,
+    parts: ManuallyDrop<Vec<Part>>,
+    free: Vec<u32>,
+    /// Parts that wait for room.
+    backlog: VecDeque<u32>,
+    in_flight: usize,
+    most: usize,
+}
+
+// SAFETY: the pieces of parts are addresses that nobody but the kernel follows; all else may go to another thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A ring with room for so many parts at once, a power of two.
+    pub fn new(entries: u32) -> io::Result<Ring> {
+        let plain = || IoUring::builder().dontfork().build(entries);
+        // Kernels before 5.19 do not know the flag.
+        let ring = IoUring::builder().dontfork().setup_coop_taskrun().build(entries).or_else(|_| plain())?;
+        if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
+        Ok(Ring {
+            ring: ManuallyDrop::new(ring),
+            parts: ManuallyDrop::new(Vec::new()),
+            free: Vec::new(),
+            backlog: VecDeque::with_capacity(entries as usize),
+            in_flight: 0,
+            most: entries as usize,
+        })
+    }
+
+    /// A part that nobody uses: its number. Its list of pieces is empty.
+    pub fn take(&mut self) -> u32 {
+        if let Some(index) = self.free.pop() {
+            return index;
+        }
+        self.parts.push(Part {
+            request: 0,
+            file: None,
+            operation: Operation::Sync,
+            offset: 0,
+            length: 0,
+            pieces: Vec::new(),
+            lent: false,
+        });
+        self.parts.len() as u32 - 1
+    }
+
+    pub fn part(&mut self, index: u32) -> &mut Part {
+        &mut self.parts[index as usize]
+    }
+
+    pub fn give(&mut self, index: u32) {
+        let part = self.part(index);
+        part.file = None;
+        part.pieces.clear();
+        self.free.push(index);
+    }
+
+    /// Hands a part to the kernel, now or when there is room.
+    pub fn start(&mut self, index: u32) {
+        self.backlog.push_back(index);
+    }
+
+    /// Hands over what waits.
+    pub fn submit(&mut self) {
+        while self.in_flight < self.most
+            && let Some(index) = self.backlog.pop_front()
+        {
+            let entry = entry(&self.parts[index as usize]).user_data(index.into());
+            // SAFETY: what the entry names, the part and its request own until the kernel's answer; the file too.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                self.backlog.push_front(index);
+                break;
+            }
+            self.parts[index as usize].lent = true;
+            self.in_flight += 1;
+        }
+        if !self.ring.submission().is_empty() {
+            // What fails here (EAGAIN, EBUSY, EINTR) is tried again with the next call.
+            let _ = self.ring.submit();
+        }
+    }
+
+    /// Takes in what the kernel has answered.
+    pub fn reap(&mut self, answers: &mut Vec<Answer>) {
+        for entry in self.ring.completion() {
+            let part = entry.user_data() as u32;
+            self.parts[part as usize].lent = false;
+            self.in_flight -= 1;
+            answers.push(Answer { part, result: entry.result() });
+        }
+    }
+
+    /// It becomes readable when something is answered.
+    pub fn event(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the ring's, which is open as long as this is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+
+    /// Whether parts are under way, or wait.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight > 0 || !self.backlog.is_empty()
+    }
+
+    /// Whether entries wait to be handed over.
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Waits for an answer, a while.
+    pub fn wait(&mut self, timeout: Duration) {
+        let timespec = Timespec::from(timeout);
+        let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec));
+    }
+
+    /// Waits for all that the kernel has, a while. False where it still has something: what that names must stay.
+    pub fn settle(&mut self) -> bool {
+        self.backlog.clear();
+        let mut answers = Vec::new();
+        for _ in 0..500 {
+            self.reap(&mut answers);
+            if self.in_flight == 0 {
+                return true;
+            }
+            self.wait(Duration::from_millis(20));
+        }
+        false
+    }
+}
+
+fn entry(part: &Part) -> squeue::Entry {
+    let fd = Fd(part.file.as_ref().map_or(-1, |file| file.as_fd().as_raw_fd()));
+    let (list, count) = (part.pieces.as_ptr(), part.pieces.len() as u32);
+    match part.operation {
+        Operation::Read => match &part.pieces[..] {
+            [one] => {
+                opcode::Read::new(fd, one.iov_base.cast(), one.iov_len as u32).offset(part.offset).build()
+            }
+            _ => opcode::Readv::new(fd, list, count).offset(part.offset).build(),
+        },
+        Operation::Write { durable } => {
+            let flags = if durable { RWF_DSYNC } else { 0 };
+            match &part.pieces[..] {
+                [one] => {
+                    let write = opcode::Write::new(fd, one.iov_base.cast(), one.iov_len as u32);
+                    write.offset(part.offset).rw_flags(flags).build()
+                }
+                _ => opcode::Writev::new(fd, list, count).offset(part.offset).rw_flags(flags).build(),
+            }
+        }
+        Operation::Sync => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+        Operation::Allocate { mode, .. } => {
+            opcode::Fallocate::new(fd, part.length).offset(part.offset).mode(mode).build()
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.settle() {
+            // SAFETY: the kernel has nothing of them any more, and nobody uses them after this.
+            unsafe {
+                ManuallyDrop::drop(&mut self.ring);
+                ManuallyDrop::drop(&mut self.parts);
+            }
+        }
+    }
+}

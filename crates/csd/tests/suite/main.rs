@@ -1,0 +1,8 @@
+//! The controller under test: by a host that knows nothing of it, by hand, by anything at all, and on real files.
+
+mod files;
+mod near;
+mod peer;
+mod properties;
+mod rig;
+mod rules;

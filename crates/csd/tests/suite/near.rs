@@ -1,0 +1,286 @@
+//! Near-storage commands: what comes out is what the operators make of the source, by whatever way.
+
+use std::sync::Arc;
+
+use dcs_abi::operator::Operator;
+use dcs_csd::near::{FROM_GUEST, NO_DATA, TO_GUEST};
+use dcs_csd::storage::ModelStorage;
+use dcs_csd::{Chain, Config, Fault, Namespace, Storage, VolumeId};
+use dcs_ndp::{parameter, sequential};
+use dcs_nvme::{Completion, Status};
+
+use crate::rig::{DATA, Machine};
+
+const GUEST: u32 = 0;
+const BLOCKS: u32 = 1;
+const MEMORY: u32 = 2;
+const PARAMETERS: u32 = 3;
+const RESULTS: u32 = 4;
+
+/// What a command says, as the table of `docs/csd.md` has it.
+#[derive(Clone, Copy, Default)]
+struct Near {
+    opcode: u8,
+    namespace: u32,
+    source: u32,
+    destination: u32,
+    handle: u64,
+    request: u32,
+    /// CDW10 to 15.
+    words: [u32; 6],
+}
+
+/// A machine with a plain namespace 1 and an encrypted one, 2, of 1 MiB each.
+fn machine() -> Machine<ModelStorage> {
+    let mut storage = ModelStorage::new(0);
+    let volumes = [storage.add(1 << 20, 512), storage.add(1 << 20, 512)];
+    let mut machine = Machine::new(Config { buffers: 2, ..Config::new("near") }, storage, true);
+    machine.attach(1, volumes[0], 512);
+    let info = machine.drives.storage().volume(volumes[1]).unwrap();
+    let mut namespace = Namespace::new(2, volumes[1], &info, 4096).unwrap();
+    namespace.chain = Some(Arc::new(Chain::aes256_xts(&std::array::from_fn(|i| i as u8)).unwrap()));
+    machine.controller().attach(namespace, machine.drives.storage()).unwrap();
+    machine.enable();
+    machine.create(1);
+    machine
+}
+
+fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
+    let mut entry = [0; 64];
+    entry[0] = near.opcode;
+    entry[4..8].copy_from_slice(&near.namespace.to_le_bytes());
+    let places = near.source | near.destination << 4 | (near.handle as u32) << 16;
+    entry[8..12].copy_from_slice(&places.to_le_bytes());
+    entry[12..16].copy_from_slice(&near.request.to_le_bytes());
+    // The buffer as one piece: a descriptor of a scatter gather list.
+    let length = if near.opcode == NO_DATA { 0 } else { near.words[0] * 4 };
+    entry[1] = 1 << 6;
+    entry[24..40].copy_from_slice(&dcs_nvme::sgl::Descriptor::data(DATA, length).bytes());
+    for (place, word) in entry[40..].chunks_exact_mut(4).zip(near.words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let cid = machine.submit_bytes(1, entry);
+    machine.work();
+    let done = machine.reap(1).expect("a completion");
+    assert_eq!(done.cid, cid);
+    done
+}
+
+fn load(machine: &mut Machine<ModelStorage>, chain: &[(Operator, Vec<u8>)]) -> Completion {
+    let mut bytes = vec![chain.len() as u8, 0, 0, 0, 0, 0, 0, 0];
+    for (operator, parameter) in chain {
+        bytes.extend_from_slice(&[*operator as u8, 0]);
+        bytes.extend_from_slice(&(parameter.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(parameter);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+    }
+    machine.guest.store(DATA, &bytes);
+    let length = bytes.len() as u32;
+    let words = [length / 4, length, 0, 0, 0, 0];
+    run(machine, Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() })
+}
+
+fn page(machine: &mut Machine<ModelStorage>, request: u32) -> Vec<u8> {
+    let words = [192, 0, 0, 0, 0, 0];
+    let done = run(machine, Near { opcode: TO_GUEST, source: RESULTS, request, words, ..Near::default() });
+    assert_eq!(done.status, Status::SUCCESS);
+    machine.guest.bytes(DATA, 768)
+}
+
+fn long(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+fn text(length: usize) -> Vec<u8> {
+    (0..length).map(|at| b"a line of the log, number \n"[at % 27].wrapping_add((at / 9000) as u8)).collect()
+}
+
+#[test]
+fn read_through() {
+    let mut machine = machine();
+    let content = text(1 << 20);
+    machine.drives.storage_mut().bytes_mut(VolumeId(0)).copy_from_slice(&content);
+    let chain = vec![(Operator::Md5, vec![]), (Operator::Gzip, vec![])];
+    let handle = u64::from(load(&mut machine, &chain).result);
+    assert_ne!(handle, 0);
+    // 900 KiB and half a piece from block 3 on; 512 KiB of room.
+    let (first, blocks) = (3usize, 1801usize);
+    let words = [128 << 10, blocks as u32, first as u32, 0, 0, 0];
+    let near = Near {
+        opcode: TO_GUEST,
+        namespace: 1,
+        source: BLOCKS,
+        handle,
+        request: 77,
+        words,
+        ..Near::default()
+    };
+    let done = run(&mut machine, near);
+    assert_eq!(done.status, Status::SUCCESS);
+    let source = &content[first * 512..(first + blocks) * 512];
+    let packed = machine.guest.bytes(DATA, done.result as usize);
+    let back = sequential::run(&[(Operator::Gunzip, vec![])], &packed).unwrap();
+    assert!(back.output == source);
+    let page = page(&mut machine, 77);
+    let md5 = sequential::run(&chain[..1], source).unwrap().digests[0].unwrap();
+    assert_eq!((long(&page[8..]), long(&page[16..])), (source.len() as u64, done.result.into()));
+    assert_eq!((page[6], page[7], &page[80..96]), (0xff, 2, md5.as_bytes()));
+    // No operators: as a read, and of an encrypted namespace what the guest wrote there.
+    let words = [1024, 1, 0, 0, 0, 0];
+    let near = Near { opcode: TO_GUEST, namespace: 1, source: BLOCKS, words, ..Near::default() };
+    let done = run(&mut machine, near);
+    assert_eq!((done.status, done.result), (Status::SUCCESS, 512));
+    assert!(machine.guest.bytes(DATA, 512) == content[..512]);
+}
+
+#[test]
+fn write_through_and_back() {
+    let mut machine = machine();
+    let content = text(300_000);
+    let handle =
+        u64::from(load(&mut machine, &[(Operator::Zstd, vec![]), (Operator::Sha256, vec![])]).result);
+    machine.guest.store(DATA, &content);
+    // Onto the encrypted namespace, from block 5 on; 100 blocks of room.
+    let words = [75_000, 300_000, 100, 0, 5, 0];
+    let write = Near {
+        opcode: FROM_GUEST,
+        namespace: 2,
+        destination: BLOCKS,
+        handle,
+        request: 1,
+        words,
+        ..Near::default()
+    };
+    let done = run(&mut machine, write);
+    assert_eq!(done.status, Status::SUCCESS);
+    let packed = done.result;
+    assert!(packed > 0 && packed < 300_000);
+    // Nothing of it lies there as it was made.
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    assert_ne!(machine.drives.storage().bytes(VolumeId(1))[5 * 4096..5 * 4096 + 4], magic);
+    // Back, beside the disk: into device memory, cut to its length, and unpacked there.
+    let chain = [(Operator::Slice, parameter::slice(0, packed.into()).to_vec())];
+    let slice = u64::from(load(&mut machine, &chain).result);
+    let copy = Near {
+        opcode: NO_DATA,
+        namespace: 2,
+        source: BLOCKS,
+        destination: MEMORY,
+        handle: slice,
+        words: [packed, packed.div_ceil(4096), 5, 0, 0, 0],
+        ..Near::default()
+    };
+    let done = run(&mut machine, copy);
+    assert_eq!((done.status, done.result), (Status::SUCCESS, packed));
+    let unpack = u64::from(load(&mut machine, &[(Operator::Unzstd, vec![])]).result);
+    let words = [300_000, packed, 0, 0, 500_000, 0];
+    let there = Near {
+        opcode: NO_DATA,
+        source: MEMORY,
+        destination: MEMORY,
+        handle: unpack,
+        words,
+        ..Near::default()
+    };
+    let done = run(&mut machine, there);
+    assert_eq!((done.status, done.result), (Status::SUCCESS, 300_000));
+    let words = [75_000, 300_000, 500_000, 0, 0, 0];
+    let done = run(&mut machine, Near { opcode: TO_GUEST, source: MEMORY, words, ..Near::default() });
+    assert_eq!((done.status, done.result), (Status::SUCCESS, 300_000));
+    assert!(machine.guest.bytes(DATA, 300_000) == content);
+}
+
+#[test]
+fn copy_through() {
+    let mut machine = machine();
+    let content = text(1 << 20);
+    machine.drives.storage_mut().bytes_mut(VolumeId(0)).copy_from_slice(&content);
+    let key: [u8; 64] = std::array::from_fn(|i| 255 - i as u8);
+    let chain = vec![(Operator::Aes256Xts, parameter::aes256_xts(&key, 512, 0).to_vec())];
+    let handle = u64::from(load(&mut machine, &chain).result);
+    let words = [1000, 1000, 0, 0, 1040, 0];
+    let copy = Near {
+        opcode: NO_DATA,
+        namespace: 1,
+        source: BLOCKS,
+        destination: BLOCKS,
+        handle,
+        words,
+        ..Near::default()
+    };
+    let done = run(&mut machine, copy);
+    assert_eq!((done.status, done.result), (Status::SUCCESS, 512_000));
+    let expected = sequential::run(&chain, &content[..512_000]).unwrap().output;
+    let bytes = machine.drives.storage().bytes(VolumeId(0));
+    assert!(bytes[1040 * 512..2040 * 512] == expected && bytes[..1040 * 512] == content[..1040 * 512]);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut machine = machine();
+    let near = Near {
+        opcode: TO_GUEST,
+        namespace: 1,
+        source: BLOCKS,
+        words: [1024, 1, 0, 0, 0, 0],
+        ..Near::default()
+    };
+    let words = |words| Near { words, ..near };
+    let table = [
+        (Near { source: 9, ..near }, Status::INVALID_FIELD),
+        (Near { destination: BLOCKS, ..near }, Status::INVALID_FIELD),
+        (Near { source: GUEST, ..near }, Status::INVALID_FIELD),
+        (Near { handle: 1, ..near }, Status::INVALID_FIELD),
+        (Near { namespace: 3, ..near }, Status::INVALID_FIELD),
+        (Near { namespace: 0, ..near }, Status::INVALID_NAMESPACE),
+        (Near { source: RESULTS, ..near }, Status::INVALID_FIELD),
+        (Near { source: MEMORY, words: [1024, 2, (1 << 20) - 1, 0, 0, 0], ..near }, Status::INVALID_FIELD),
+        (words([1024, 1, 2048, 0, 0, 0]), Status::LBA_OUT_OF_RANGE),
+        (words([1 << 20, 1, 0, 0, 0, 0]), Status::INVALID_FIELD),
+        (words([127, 1, 0, 0, 0, 0]), Status::CAPACITY_EXCEEDED),
+        (Near { opcode: NO_DATA, source: PARAMETERS, handle: 4, ..near }, Status::INVALID_FIELD),
+        (
+            Near {
+                opcode: FROM_GUEST,
+                source: GUEST,
+                destination: BLOCKS,
+                words: [1, 5, 1, 0, 0, 0],
+                ..near
+            },
+            Status::INVALID_FIELD,
+        ),
+    ];
+    for (number, (near, expected)) in table.into_iter().enumerate() {
+        let done = run(&mut machine, near);
+        assert!(done.status.is(expected), "{number}: {}", done.status);
+    }
+    machine.guest.store(DATA, &[0; 64]);
+    let done = load(&mut machine, &[]);
+    assert!(done.status.is(Status::INVALID_FIELD));
+    let done = load(&mut machine, &[(Operator::Aes256Ctr, vec![1; 5])]);
+    assert_eq!((done.status.kind(), done.status.is_success()), (7, false), "parameters of the wrong length");
+    // An expected digest that is another: the vendor's status, and the operator that says so.
+    let handle =
+        u64::from(load(&mut machine, &[(Operator::Crc32c, vec![]), (Operator::Md5, vec![0; 16])]).result);
+    let done = run(&mut machine, Near { handle, request: 5, ..near });
+    assert_eq!(done.status.kind(), dcs_nvme::Status(dcs_abi::status::Status::DigestMismatch.code()).kind());
+    assert_eq!(page(&mut machine, 5)[6], 1);
+    // A medium that fails is one, here too.
+    machine.drives.storage_mut().fail_next(Fault::Medium(5));
+    assert!(run(&mut machine, near).status.is(Status::UNRECOVERED_READ_ERROR));
+    // A handle that was given back is none any more.
+    let forget = Near { opcode: NO_DATA, source: PARAMETERS, handle, ..Near::default() };
+    assert_eq!(run(&mut machine, forget).status, Status::SUCCESS);
+    assert!(run(&mut machine, Near { handle, ..near }).status.is(Status::INVALID_FIELD));
+    for _ in 0..dcs_csd::near::HANDLES {
+        assert_eq!(load(&mut machine, &[(Operator::Md5, vec![])]).status, Status::SUCCESS);
+    }
+    assert_eq!(load(&mut machine, &[(Operator::Md5, vec![])]).status.kind(), 7);
+    // And a reset forgets all of them.
+    machine.write32(dcs_nvme::register::CC, 0);
+    machine.work();
+    machine.enable();
+    machine.create(1);
+    assert!(run(&mut machine, Near { handle: 2, ..near }).status.is(Status::INVALID_FIELD));
+}

@@ -1,0 +1,255 @@
+//! Whatever a guest writes: no panic, nothing outside of its memory, and the drive goes on. And the bound of the shares.
+
+use dcs_csd::shares::QUANTUM;
+use dcs_csd::storage::ModelStorage;
+use dcs_csd::{Config, Shares};
+use dcs_nvme::command::{Blocks, Command, nvm};
+use dcs_nvme::register;
+use dcs_nvme::walk::{Place, Walk};
+use dcs_nvme::{DataPointer, Status};
+use proptest::prelude::*;
+
+use crate::rig::{BASE, DATA, ENTRIES, LENGTH, LISTS, Machine};
+
+/// What a guest does.
+#[derive(Clone, Debug)]
+enum Act {
+    Register { offset: u64, bytes: Vec<u8> },
+    Entry { queue: u16, bytes: Vec<u8> },
+    Command { queue: u16, command: Command },
+    List { at: u64, bytes: Vec<u8> },
+    Reset,
+    Enable,
+    Detach(u32),
+    Work,
+}
+
+fn address() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        (0u64..LENGTH / 512).prop_map(|at| BASE + at * 512),
+        Just(DATA),
+        Just(LISTS),
+        Just(BASE + LENGTH - 4096),
+        any::<u64>(),
+    ]
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let opcode = prop_oneof![
+        Just(nvm::READ),
+        Just(nvm::WRITE),
+        Just(nvm::FLUSH),
+        Just(nvm::COMPARE),
+        Just(nvm::WRITE_ZEROES),
+        Just(nvm::DATASET_MANAGEMENT),
+        0u8..16,
+        Just(0x7c),
+    ];
+    let data = prop_oneof![
+        (address(), address()).prop_map(|(first, second)| DataPointer::Prp(first, second)),
+        (address(), 0u32..70_000, 0u8..5).prop_map(|(address, length, kind)| {
+            let one = dcs_nvme::sgl::Descriptor { kind, ..dcs_nvme::sgl::Descriptor::data(address, length) };
+            DataPointer::Sgl(one)
+        }),
+    ];
+    let words = prop_oneof![
+        any::<[u32; 6]>(),
+        (0u64..300, 1u32..300).prop_map(|(first, count)| Blocks { first, count, durable: false }.words()),
+        (0u32..12, any::<u32>()).prop_map(|(low, high)| [low | high & 0x7_0000, high & 0x3_0003, 0, 0, 0, 0]),
+    ];
+    (opcode, prop_oneof![Just(1u32), any::<u32>(), Just(0)], data, words).prop_map(
+        |(opcode, namespace, data, words)| Command { opcode, namespace, data, words, ..Command::default() },
+    )
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let offset = prop_oneof![0u64..0x60, 0x1000u64..0x1060, any::<u64>()];
+    prop_oneof![
+        1 => (offset, prop::collection::vec(any::<u8>(), 0..10)).prop_map(|(offset, bytes)| Act::Register { offset, bytes }),
+        1 => (0u16..3, prop::collection::vec(any::<u8>(), 64)).prop_map(|(queue, bytes)| Act::Entry { queue, bytes }),
+        8 => (0u16..3, command()).prop_map(|(queue, command)| Act::Command { queue, command }),
+        2 => (0u64..64, prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(at, bytes)| Act::List { at: at * 8, bytes }),
+        2 => prop::collection::vec(address(), 1..40).prop_map(|list| {
+            Act::List { at: 0, bytes: list.iter().flat_map(|one| one.to_le_bytes()).collect() }
+        }),
+        1 => Just(Act::Reset),
+        2 => Just(Act::Enable),
+        1 => (0u32..4).prop_map(Act::Detach),
+        3 => Just(Act::Work),
+    ]
+}
+
+/// Of the guest's memory only what the controller may write to changes; the machine itself says where else it tried.
+fn behave(acts: &[Act], direct: bool) -> Machine<ModelStorage> {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(128 << 10, 512);
+    let config = Config { queues: 2, commands: 5, buffers: 1, ..Config::new("anything") };
+    let mut machine = Machine::new(config, storage, direct);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    machine.create(2);
+    for act in acts {
+        match act {
+            Act::Register { offset, bytes } => {
+                machine.controller().register_write(*offset, bytes);
+                let mut read = vec![0; bytes.len()];
+                machine.controller().register_read(*offset, &mut read);
+            }
+            Act::Entry { queue, bytes } => {
+                let bytes: [u8; 64] = bytes[..].try_into().unwrap();
+                machine.submit(*queue, Command::from_bytes(&bytes));
+            }
+            Act::Command { queue, command } => {
+                machine.submit(*queue, *command);
+            }
+            Act::List { at, bytes } => machine.guest.store(LISTS + at, bytes),
+            Act::Reset => machine.controller().reset(),
+            Act::Enable => {
+                machine.write32(register::CC, 0);
+                machine.work();
+                machine.enable();
+                machine.create(1);
+                machine.create(2);
+            }
+            Act::Detach(number) => drop(machine.controller().detach(*number)),
+            Act::Work => machine.work(),
+        }
+        while machine.reap(0).is_some() {}
+    }
+    machine
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_a_guest_does_the_drive_goes_on(acts in prop::collection::vec(act(), 0..60), direct in any::<bool>()) {
+        let mut machine = behave(&acts, direct);
+        // A reset later it is as new.
+        machine.controller().reset();
+        machine.work();
+        machine.enable();
+        machine.create(1);
+        let _ = machine.controller().detach(1);
+        machine.attach(1, dcs_csd::VolumeId(0), 512);
+        let words = Blocks { first: 0, count: 1, durable: false }.words();
+        let data = DataPointer::Prp(DATA, 0);
+        let read = Command { opcode: nvm::READ, namespace: 1, data, words, ..Command::default() };
+        for _ in 0..2 * ENTRIES {
+            prop_assert_eq!(machine.run(1, read).status, Status::SUCCESS);
+        }
+        prop_assert_eq!(machine.controller().outstanding(), 0);
+    }
+
+    /// A walk reads lists where it is told, names as many bytes as are wanted, and ends.
+    #[test]
+    fn walks_end(
+        pointer in prop_oneof![
+            (0u64..1 << 20, 0u64..1 << 20).prop_map(|(first, second)| DataPointer::Prp(first, second * 8)),
+            (any::<u64>(), any::<u32>(), 0u8..4).prop_map(|(address, length, kind)| {
+                DataPointer::Sgl(dcs_nvme::sgl::Descriptor { address, length, kind, subtype: 0 })
+            }),
+        ],
+        length in 0u64..3 << 20,
+        bytes in prop::collection::vec(any::<u8>(), 1..300),
+    ) {
+        let mut at = 0;
+        let mut read = |_: u64, group: &mut [u8]| {
+            for byte in group.iter_mut() {
+                *byte = bytes[at % bytes.len()];
+                at += 1;
+            }
+            true
+        };
+        let mut walk = Walk::new(&pointer, length, 4096).unwrap();
+        let (mut total, mut steps) = (0, 0);
+        loop {
+            match walk.next(&mut read) {
+                Ok(Some(Place { length, .. })) => {
+                    prop_assert!(length > 0);
+                    (total, steps) = (total + length, steps + 1);
+                }
+                Ok(None) => {
+                    prop_assert_eq!(total, length);
+                    break;
+                }
+                Err(status) => {
+                    prop_assert!(!status.is_success());
+                    break;
+                }
+            }
+            prop_assert!(steps <= 1 << 15);
+        }
+    }
+
+    /// The bound that the documentation of `Shares` names.
+    #[test]
+    fn members_get_their_shares(
+        weights in prop::collection::vec(1u32..20, 2..6),
+        costs in prop::collection::vec(1u64..2 << 20, 1..400),
+        restless in any::<u64>(),
+    ) {
+        let mut shares = Shares::default();
+        for (index, weight) in weights.iter().enumerate() {
+            shares.set(index, *weight);
+        }
+        // The last member comes and goes; the others always have jobs.
+        let last = weights.len() - 1;
+        let mut got = vec![0u64; weights.len()];
+        let mut largest = vec![0u64; weights.len()];
+        for (turn, cost) in costs.iter().enumerate() {
+            let index = shares.next(|index| index != last || restless >> (turn % 64) & 1 == 1).unwrap();
+            prop_assert!(index != last || restless >> (turn % 64) & 1 == 1);
+            shares.charge(index, *cost);
+            got[index] += cost;
+            largest[index] = largest[index].max(*cost);
+            for one in 0..last {
+                for other in 0..last {
+                    let share = |of: usize| got[of] / u64::from(weights[of]);
+                    let slack = |of: usize| largest[of].div_ceil(u64::from(weights[of]));
+                    let bound = QUANTUM + slack(one) + slack(other) + 2;
+                    prop_assert!(share(one) <= share(other) + bound, "{one} and {other}: {got:?}, {weights:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Two guests on one storage, which does one command at a time.
+#[test]
+fn a_tenant_that_floods_gets_no_more_than_its_share() {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(4 << 20, 512);
+    let mut large = Machine::with_window(Config::new("large"), storage, true, 1);
+    let mut small = Machine::new(Config::new("small"), ModelStorage::new(0), true);
+    large.attach(1, volume, 512);
+    large.enable();
+    large.create(1);
+    // Both are the first one's drives' now; whoever works has them.
+    large.drives.add(small.controller.clone(), small.guest.clone(), 1);
+    std::mem::swap(&mut large.drives, &mut small.drives);
+    small.attach(1, volume, 512);
+    small.enable();
+    small.create(1);
+    std::mem::swap(&mut large.drives, &mut small.drives);
+    let read = |count| {
+        let words = Blocks { first: 0, count, durable: false }.words();
+        let data = DataPointer::Sgl(dcs_nvme::sgl::Descriptor::data(DATA, count * 512));
+        Command { opcode: nvm::READ, namespace: 1, data, words, ..Command::default() }
+    };
+    for _ in 1..ENTRIES {
+        large.submit(1, read(2048));
+        small.submit(1, read(8));
+    }
+    let (mut of_large, mut of_small) = (0, 0);
+    while of_small < 7 {
+        large.drives.poll();
+        of_large += usize::from(large.reap(1).is_some());
+        of_small += usize::from(small.reap(1).is_some());
+    }
+    // One that was begun, and one for the credit of a round.
+    assert!(of_large <= 2, "{of_large} commands of 1 MiB before 7 of 4 KiB");
+    large.work();
+    assert_eq!(std::iter::from_fn(|| large.reap(1)).count() + of_large, 7);
+}

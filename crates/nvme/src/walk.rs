@@ -1,0 +1,239 @@
+//! Walks along a command's data pointer: where its data lie, piece by piece. [base 4.1]
+//!
+//! A controller calls [`Walk::next`] until there is nothing more. Entries of lists are read through a closure, in groups, each once: what
+//! was checked is what is used, whatever the host writes meanwhile.
+
+use crate::bytes::{array_at, u64_at};
+use crate::command::DataPointer;
+use crate::sgl::{DATA_BLOCK, Descriptor, LAST_SEGMENT, SEGMENT, SIZE};
+use crate::status::Status;
+
+/// Bytes of a list that are read at once.
+const GROUP: usize = 128;
+/// Bytes of an entry of a PRP list.
+const ENTRY: u64 = 8;
+/// Descriptors of a scatter gather list that are followed at most: one can be made that never ends.
+const LONGEST: u32 = 1 << 14;
+
+/// Data of a command in the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Of the first byte.
+    pub address: u64,
+    /// Bytes, not zero.
+    pub length: u64,
+}
+
+/// A walk that has come some way.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    kind: Kind,
+    /// Bytes of data not found yet.
+    left: u64,
+    group: [u8; GROUP],
+    /// The part of `group` that is not looked at yet.
+    unread: core::ops::Range<usize>,
+    /// Where the list goes on in the host's memory.
+    list: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// The two entries of the command itself.
+    Prp { first: u64, second: u64, page: u64 },
+    /// The second one, which is not looked at yet.
+    PrpSecond { second: u64, page: u64 },
+    /// A list: so many entries are left of the page that it lies in.
+    PrpList { page: u64, entries: u64 },
+    /// The descriptor of the command itself.
+    Sgl(Descriptor),
+    /// A segment: so many descriptors of it are left; whether it is the last one; how many more may be followed.
+    SglSegment { descriptors: u32, last: bool, budget: u32 },
+    /// Nothing follows.
+    End,
+}
+
+impl Walk {
+    /// A walk along `pointer` to `length` bytes, where the host's memory pages have `page` bytes, a power of two.
+    ///
+    /// # Errors
+    ///
+    /// Invalid Field in Command for a pointer of no kind, or with metadata.
+    pub fn new(pointer: &DataPointer, length: u64, page: u64) -> Result<Walk, Status> {
+        let kind = match *pointer {
+            DataPointer::Prp(first, second) => Kind::Prp { first, second, page },
+            DataPointer::Sgl(descriptor) => Kind::Sgl(descriptor),
+            DataPointer::SglWithMetadata(_) | DataPointer::Reserved(_) => return Err(Status::INVALID_FIELD),
+        };
+        Ok(Walk { kind, left: length, group: [0; GROUP], unread: 0..0, list: 0 })
+    }
+
+    /// The next piece of the data; nothing after the last one. `read` copies from the host's memory, and says whether it could.
+    ///
+    /// # Errors
+    ///
+    /// The status that the specification has for what is wrong with the list; Data Transfer Error where it cannot be read.
+    pub fn next(&mut self, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Result<Option<Place>, Status> {
+        loop {
+            match self.kind {
+                // Only a scatter gather list can be too short.
+                Kind::End if self.left > 0 => return Err(Status::INVALID_SGL_LENGTH),
+                Kind::End => return Ok(None),
+                Kind::Prp { first, second, page } => {
+                    if !first.is_multiple_of(4) {
+                        return Err(Status::INVALID_PRP_OFFSET);
+                    }
+                    self.kind = Kind::PrpSecond { second, page };
+                    if self.left > 0 {
+                        return self.found(first, page - first % page).map(Some);
+                    }
+                }
+                Kind::PrpSecond { second, page } => {
+                    if let Some(place) = self.second(second, page)? {
+                        return Ok(Some(place));
+                    }
+                }
+                Kind::PrpList { page, entries } => {
+                    if let Some(place) = self.entry(page, entries, read)? {
+                        return Ok(Some(place));
+                    }
+                }
+                Kind::Sgl(descriptor) => {
+                    self.kind = Kind::End;
+                    if let Some(place) = self.descriptor(descriptor, true, LONGEST)? {
+                        return Ok(Some(place));
+                    }
+                }
+                Kind::SglSegment { descriptors, last, budget } => {
+                    if let Some(place) = self.of_segment(descriptors, last, budget, read)? {
+                        return Ok(Some(place));
+                    }
+                }
+            }
+        }
+    }
+
+    fn found(&mut self, address: u64, room: u64) -> Result<Place, Status> {
+        let length = room.min(self.left);
+        self.left -= length;
+        Ok(Place { address, length })
+    }
+
+    /// The second entry: a page where one is enough, else a list.
+    fn second(&mut self, second: u64, page: u64) -> Result<Option<Place>, Status> {
+        self.kind = Kind::End;
+        if self.left == 0 {
+            return Ok(None);
+        }
+        if self.left <= page {
+            return self.page(second, page).map(Some);
+        }
+        if !second.is_multiple_of(ENTRY) {
+            return Err(Status::INVALID_PRP_OFFSET);
+        }
+        self.list = second;
+        self.kind = Kind::PrpList { page, entries: (page - second % page) / ENTRY };
+        Ok(None)
+    }
+
+    fn page(&mut self, address: u64, page: u64) -> Result<Place, Status> {
+        if !address.is_multiple_of(page) {
+            return Err(Status::INVALID_PRP_OFFSET);
+        }
+        self.found(address, page)
+    }
+
+    /// The next entry of a PRP list. The last one of a page names the next page of the list, if there are more data than it could.
+    fn entry(
+        &mut self,
+        page: u64,
+        entries: u64,
+        read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+    ) -> Result<Option<Place>, Status> {
+        if self.left == 0 {
+            self.kind = Kind::End;
+            return Ok(None);
+        }
+        let needed = self.left.div_ceil(page);
+        if self.unread.is_empty() {
+            self.fill(entries.min(needed) * ENTRY, read)?;
+        }
+        let address = u64_at(&self.group, self.unread.start);
+        self.unread.start += ENTRY as usize;
+        if entries == 1 && needed > 1 {
+            if !address.is_multiple_of(page) {
+                return Err(Status::INVALID_PRP_OFFSET);
+            }
+            self.list = address;
+            self.kind = Kind::PrpList { page, entries: page / ENTRY };
+            return Ok(None);
+        }
+        self.kind = Kind::PrpList { page, entries: entries - 1 };
+        self.page(address, page).map(Some)
+    }
+
+    /// Reads on in a list: as much of the next `most` bytes as there is room for.
+    fn fill(&mut self, most: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Result<(), Status> {
+        let length = most.min(GROUP as u64) as usize;
+        if !read(self.list, &mut self.group[..length]) {
+            return Err(Status::DATA_TRANSFER_ERROR);
+        }
+        self.list = self.list.wrapping_add(length as u64);
+        self.unread = 0..length;
+        Ok(())
+    }
+
+    fn of_segment(
+        &mut self,
+        descriptors: u32,
+        last: bool,
+        budget: u32,
+        read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+    ) -> Result<Option<Place>, Status> {
+        if descriptors == 0 {
+            // A segment that is not the last one ends in a descriptor of the next one.
+            if !last {
+                return Err(Status::INVALID_SGL_COUNT);
+            }
+            self.kind = Kind::End;
+            return Ok(None);
+        }
+        if self.unread.is_empty() {
+            self.fill(u64::from(descriptors) * SIZE as u64, read)?;
+        }
+        let bytes: [u8; SIZE] = array_at(&self.group, self.unread.start);
+        self.unread.start += SIZE;
+        self.kind = Kind::SglSegment { descriptors: descriptors - 1, last, budget };
+        self.descriptor(Descriptor::from_bytes(&bytes), !last && descriptors == 1, budget)
+    }
+
+    /// One descriptor, which may lead to a segment only where that `may_lead_on`.
+    fn descriptor(
+        &mut self,
+        one: Descriptor,
+        may_lead_on: bool,
+        budget: u32,
+    ) -> Result<Option<Place>, Status> {
+        if one.subtype != 0 {
+            return Err(Status::INVALID_SGL_TYPE);
+        }
+        match one.kind {
+            DATA_BLOCK if u64::from(one.length) > self.left => Err(Status::INVALID_SGL_LENGTH),
+            DATA_BLOCK if one.length == 0 => Ok(None),
+            DATA_BLOCK => self.found(one.address, one.length.into()).map(Some),
+            SEGMENT | LAST_SEGMENT
+                if !may_lead_on || one.length == 0 || !one.length.is_multiple_of(SIZE as u32) =>
+            {
+                Err(Status::INVALID_SGL_SEGMENT)
+            }
+            SEGMENT | LAST_SEGMENT => {
+                let descriptors = one.length / SIZE as u32;
+                let budget = budget.checked_sub(descriptors).ok_or(Status::INVALID_SGL_COUNT)?;
+                (self.list, self.unread) = (one.address, 0..0);
+                self.kind = Kind::SglSegment { descriptors, last: one.kind == LAST_SEGMENT, budget };
+                Ok(None)
+            }
+            _ => Err(Status::INVALID_SGL_TYPE),
+        }
+    }
+}
