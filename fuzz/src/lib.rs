@@ -12,7 +12,7 @@
 //! | `engine` | events for the core, from hosts and devices that may lie | `crates/engine/tests/suite/garbage.rs` |
 //! | `operators` | an operator, its parameters, data, and how they are cut | `crates/ndp/tests/corpus.rs` |
 //! | `card` | what a guest does with the card, and a peer with its NIC | `crates/card/tests/corpus.rs` |
-//! | `vfio_user` | what a client sends to the card's process | `crates/card/tests/corpus.rs` |
+//! | `vfio_user` | what a client sends to the process that serves a function | `crates/vfio-user/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
 //! | `head` | the head of a request to the object server | `crates/server/tests/corpus.rs` |
 //! | `connection` | what a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
@@ -27,7 +27,6 @@
 #![forbid(unsafe_code)]
 
 mod abi;
-mod card;
 mod connection;
 mod engine;
 mod guest;
@@ -36,9 +35,9 @@ mod net;
 mod preload;
 mod server;
 mod ssd;
+mod vfio_user;
 
 pub use abi::{descriptor, entry};
-pub use card::vfio_user;
 pub use connection::connection;
 pub use engine::engine;
 pub use guest::card as guest;
@@ -47,3 +46,4 @@ pub use net::net;
 pub use preload::preload;
 pub use server::{chunks, head, users};
 pub use ssd::ssd;
+pub use vfio_user::vfio_user;

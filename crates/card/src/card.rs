@@ -10,13 +10,13 @@ use crate::host::Asked;
 use crate::registers::{AdminQueues, Facts, Front, Registers};
 use crate::rings::Pair;
 use crate::timers::Timers;
-use crate::wake::Wake;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
 use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
 use dcs_drivers::network::{Network, Wish};
 use dcs_drivers::ssd::{Ssd, Told};
 use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId};
+use dcs_vfio_user::wake::Wake;
 use std::collections::HashMap;
 
 /// Whose reads a tag names: the card's own reads of host memory.

@@ -15,14 +15,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`pci`] | the function that a host sees: configuration space, BARs, MSI-X, registers as a trait |
-//! | [`vfio_user`] | the function as a process of its own beside QEMU, and the bus over it |
 //! | [`card`] | the card: host queues in, devices out, the engine core between |
 //! | [`registers`] | BAR0: NVMe's controller registers, the engine's own, doorbells |
 //! | `admin`, `rings`, `handles` | the admin queue; queue pairs in host memory; what commands may name |
 //! | `host`, `work` | its reach into host memory; the engine's operations, performed |
 //! | [`costs`] | what its own work takes, in virtual time |
-//! | [`wake`] | how the card's own thread waits |
+//! | [`serve`] | the card as a process beside QEMU: a function of [`dcs_vfio_user`], and the thread that owns its bus |
 //!
 //! # What it doesn't implement
 //!
@@ -52,10 +50,8 @@ pub mod card;
 pub mod costs;
 mod handles;
 mod host;
-pub mod pci;
 pub mod registers;
 mod rings;
+pub mod serve;
 mod timers;
-pub mod vfio_user;
-pub mod wake;
 mod work;

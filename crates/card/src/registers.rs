@@ -3,13 +3,13 @@
 //! Plain state, without a bus and without waiting: an access stores or reads, and what it asks of the card is kept until the card
 //! takes it ([`Registers::take`]). What is kept has a bound: of each doorbell only the newest value counts.
 
-use crate::pci;
-use crate::wake::Wake;
 use dcs_abi::register as engine;
 use dcs_nvme::register::{
     ACQ, AQA, ASQ, CAP, CC, CSTS, DOORBELLS, INTMC, INTMS, Shutdown, ShutdownRequest, VS,
 };
 use dcs_nvme::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus};
+use dcs_vfio_user::pci;
+use dcs_vfio_user::wake::Wake;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Version 2.1.

@@ -6,7 +6,7 @@ use crate::interrupt;
 use crate::report::Report;
 use crate::units::human;
 use dcs_card::card::Config;
-use dcs_card::vfio_user::serve::serve;
+use dcs_card::serve::serve;
 use serde_json::json;
 
 pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {

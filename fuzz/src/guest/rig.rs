@@ -8,10 +8,10 @@ use dcs_abi::entry::CompletionEntry;
 use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
-use dcs_card::pci::Registers as _;
 use dcs_card::registers::AdminQueues;
 use dcs_drivers::bus::{Bus, Window};
 use dcs_fabric::{Access, Event, Fabric, FunctionId, HOST, Iommu, Rate, Timing, Wire, WireEnd, nic, nvme};
+use dcs_vfio_user::pci::Registers as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -11,10 +11,10 @@ use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
 use dcs_card::costs::Costs;
-use dcs_card::pci::Registers;
 use dcs_drivers::bus::{Bus, Region};
 use dcs_engine::Nanos;
 use dcs_fabric::{Event, Fabric, FunctionId, HOST};
+use dcs_vfio_user::pci::Registers;
 use std::collections::HashMap;
 
 /// Entries of each queue.

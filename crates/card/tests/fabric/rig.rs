@@ -9,9 +9,9 @@ use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::{Card, Config};
-use dcs_card::pci::{self, Registers};
 use dcs_drivers::bus::Bus;
 use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd, nic, nvme};
+use dcs_vfio_user::pci::{self, Registers};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

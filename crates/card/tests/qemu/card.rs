@@ -15,7 +15,7 @@ use dcs_abi::register::{cq_head_doorbell, sq_tail_doorbell};
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::Config;
-use dcs_card::vfio_user::serve::serve;
+use dcs_card::serve::serve;
 use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
 use dcs_vm::machine::Forward;
 use dcs_vm::tools::Flavour;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use dcs::card::{Disk, Options, extents};
 use dcs::{Backend, Engine, Op, Session, Sink, Source, Status, TransferError};
 use dcs_card::card::Config;
-use dcs_card::vfio_user::serve::serve;
+use dcs_card::serve::serve;
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Error, Initramfs, Machine, Network, Nic, Tools, disk};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};

@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dcs_card::pci::{Function, Identity, Registers, Setup};
-use dcs_card::vfio_user::{Running, Server, VfioUserBus};
-use dcs_card::wake::{Idle, Wake, Watch};
 use dcs_drivers::bus::{Bus, Tag};
+use dcs_vfio_user::pci::{Function, Identity, Registers, Setup};
+use dcs_vfio_user::wake::{Idle, Wake, Watch};
+use dcs_vfio_user::{Running, Server, VfioUserBus};
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Guest, Initramfs, Machine, Network, Nic, Tools, disk};
 use tempfile::TempDir;

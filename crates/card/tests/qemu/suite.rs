@@ -11,7 +11,7 @@ use dcs::card::net::{Connection, Listener};
 use dcs::card::{Disk, Nic as CardNic, Options, extents};
 use dcs::{Backend, Engine, Sink, Source};
 use dcs_card::card::Config;
-use dcs_card::vfio_user::serve::serve;
+use dcs_card::serve::serve;
 use dcs_scenarios::{Flow, World};
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Initramfs, Machine, Network, Nic, Tools, disk};

@@ -3,8 +3,8 @@
 use super::pci::{Function, Kind};
 use super::probe::Probes;
 use super::{Row, State};
-use dcs_card::pci::Identity;
 use dcs_vfio::sys::Root;
+use dcs_vfio_user::pci::Identity;
 
 pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
     let row = |name: &str, state, found: String| Row::new("paths", name, state, found);

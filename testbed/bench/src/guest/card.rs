@@ -3,7 +3,7 @@
 use crate::failure::{Exit, Failure};
 use crate::harness::wire::say;
 use dcs_card::card::Config;
-use dcs_card::vfio_user::serve::serve;
+use dcs_card::serve::serve;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use super::task::{Outcome, Task};
 use crate::failure::{Exit, Failure};
 use crate::harness::process::Helper;
-use dcs_card::pci::Identity;
+use dcs_vfio_user::pci::Identity;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};

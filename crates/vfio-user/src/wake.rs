@@ -1,4 +1,4 @@
-//! How the card's own thread waits: for the host's doorbells and the answers to reads it is woken; what devices write into the card's
+//! How the owner of a bus waits: for the host's doorbells and the answers to reads it is woken; what devices write into the function's
 //! memory it has to look at, less and less often while nothing happens.
 
 use std::io;
@@ -61,7 +61,7 @@ impl AsFd for Wake {
 pub enum Watch {
     /// Only for what wakes it: no device has anything to do.
     Host,
-    /// For what devices write into the card's memory too: nobody tells when.
+    /// For what devices write into the function's memory too: nobody tells when.
     Memory,
 }
 

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use dcs_abi::register::DOORBELL_BASE;
 
-use super::{Running, Server, VfioUserBus};
+use dcs_vfio_user::pci::{Function, Identity, NoRegisters, Setup};
+use dcs_vfio_user::wake::{Idle, Wake, Watch};
+use dcs_vfio_user::{Running, Server, VfioUserBus};
+
 use crate::card::{Card, CardError, Config};
-use crate::pci::{Function, Identity, NoRegisters, Setup};
-use crate::wake::{Idle, Wake, Watch};
 
 /// Why a card is not served.
 #[derive(Debug, thiserror::Error)]

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use dcs_drivers::bus::{Bus, BusError, ReadDone, Tag, Window};
 
-use super::link::Link;
-use super::maps::Way;
-use super::wire::Payload;
+use crate::link::Link;
+use crate::maps::Way;
 use crate::wake::{Idle, Wake, Watch};
+use crate::wire::Payload;
 
 /// At the end of the own memory: where it is tried out how the client takes messages. Not for the controllers.
 const PROBE: u64 = 4096;
@@ -43,7 +43,7 @@ pub struct VfioUserBus {
 }
 
 impl VfioUserBus {
-    pub(super) fn new(link: Arc<Link>) -> VfioUserBus {
+    pub(crate) fn new(link: Arc<Link>) -> VfioUserBus {
         let (looked, known) = (Instant::now(), link.state.resets.load(Ordering::Acquire));
         VfioUserBus { link, done: VecDeque::new(), address: None, looked, accesses: 0, known }
     }
@@ -60,7 +60,7 @@ impl VfioUserBus {
     }
 
     #[cfg(test)]
-    pub(super) fn state(&self) -> &Arc<crate::pci::State> {
+    pub(crate) fn state(&self) -> &Arc<crate::pci::State> {
         &self.link.state
     }
 
@@ -192,7 +192,7 @@ fn is_register(address: u64, bytes: &[u8]) -> bool {
 }
 
 enum Taken<'a> {
-    InPlace(&'a super::memory::Memory, u64),
+    InPlace(&'a crate::memory::Memory, u64),
     ByMessage(u64),
     Denied,
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::config::{self, Config, Effect, Identity};
-use crate::vfio_user::memory::Memory;
+use crate::memory::Memory;
 
 /// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call stores, wakes
 /// somebody and returns. It never waits for the bus, since the host's processor stands still meanwhile.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::wire::{HEADER, Header, MAX_FDS, WireError};
+use crate::wire::{HEADER, Header, MAX_FDS, WireError};
 
 /// A message as it came.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<BorrowedFd<'_>>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfio_user::wire::command;
+    use crate::wire::command;
     use std::io::Write;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;

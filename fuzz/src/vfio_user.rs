@@ -1,15 +1,15 @@
-//! The target of `dcs-card`: what a vfio-user client may send.
+//! The target of `dcs-vfio-user`: what a vfio-user client may send.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use dcs_card::pci::{Function, Identity, Registers, Setup};
-use dcs_card::vfio_user::wire::{HEADER, Header, MAX_MESSAGE, Request};
-use dcs_card::vfio_user::{Server, VfioUserBus};
-use dcs_card::wake::Wake;
 use dcs_drivers::bus::{Bus, Tag};
+use dcs_vfio_user::pci::{Function, Identity, Registers, Setup};
+use dcs_vfio_user::wake::Wake;
+use dcs_vfio_user::wire::{HEADER, Header, MAX_MESSAGE, Request};
+use dcs_vfio_user::{Server, VfioUserBus};
 
 /// A stream from a client: each message in it is parsed alone, and a server that gets the stream lives on and answers the next client.
 pub fn vfio_user(data: &[u8]) {

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::memory::Memory;
-use super::wire::{DmaMap, DmaUnmap};
+use crate::memory::Memory;
+use crate::wire::{DmaMap, DmaUnmap};
 
 /// Most pieces a client may have mapped at once: behind an IOMMU, each page of a guest's memory is one.
 const MOST: usize = 1 << 18;

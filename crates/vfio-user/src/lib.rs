@@ -1,5 +1,4 @@
-//! A vfio-user server (protocol 0.0 and 0.1) whose device reaches out by itself, as QEMU's `vfio-user-pci` (QEMU 10.1 and
-//! later) and libvfio-user speak it.
+//! PCIe functions of a process's own, served to QEMU and other clients by vfio-user (protocol 0.0 and 0.1), and the bus by which they reach out.
 //!
 //! # Architecture
 //!
@@ -10,7 +9,7 @@
 //!    memory map, eventfds            --- requests -->     |                                   never waits for the bus
 //!                                                         | Link: maps, vectors, reads
 //!    other devices' BARs             <-- DMA_READ ----    |
-//!                                    <-- DMA_WRITE ---  VfioUserBus: the card's own thread
+//!                                    <-- DMA_WRITE ---  VfioUserBus: the thread of the function's owner
 //!    guest memory                    <== mapped ======    |
 //!    BAR2, mapped by the client      ==================>  own memory
 //! ```
@@ -19,6 +18,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`pci`] | the function that a host sees: configuration space, BARs, MSI-X, registers as a trait |
 //! | [`wire`] | the messages, as checked values |
 //! | [`memory`] | mapped files that cannot become shorter |
 //! | [`maps`] | what the client lets the device reach |
@@ -26,7 +26,7 @@
 //! | `link` | what the two threads share |
 //! | [`Server`] | answers a client |
 //! | [`VfioUserBus`] | the bus, as device controllers see it |
-//! | [`serve`] | a whole card behind a socket, with the thread that owns the bus |
+//! | [`wake`] | how the owner of the bus waits |
 //!
 //! # What a client is trusted with
 //!
@@ -40,14 +40,16 @@
 //! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is mapped, nothing in between.
 //! * INTx, MSI, masking of single vectors by the client (it masks them itself).
 //! * More than one client at a time.
+#![forbid(unsafe_code)]
 
 mod bus;
 mod link;
 pub mod maps;
 pub mod memory;
-pub mod serve;
+pub mod pci;
 mod server;
 mod socket;
+pub mod wake;
 pub mod wire;
 
 pub use bus::VfioUserBus;

@@ -14,12 +14,12 @@ use std::time::Duration;
 use dcs_drivers::bus::{Bus, BusError, Tag};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::memory::Memory;
-use super::socket::{self, Message};
-use super::wire::{Access, Header, Payload, command, reply};
-use super::{Running, Server, VfioUserBus};
+use crate::memory::Memory;
 use crate::pci::{Function, Identity, Registers, Setup};
+use crate::socket::{self, Message};
 use crate::wake::Wake;
+use crate::wire::{Access, Header, Payload, command, reply};
+use crate::{Running, Server, VfioUserBus};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const BAR2: u64 = 0x8000_0000;

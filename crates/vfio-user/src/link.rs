@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use dcs_drivers::bus::{BusError, ReadDone, Tag};
 use rustix::fs::OFlags;
 
-use super::maps::Maps;
-use super::socket;
-use super::wire::{self, MAX_TRANSFER, Payload};
+use crate::maps::Maps;
 use crate::pci::State;
+use crate::socket;
 use crate::wake::Wake;
+use crate::wire::{self, MAX_TRANSFER, Payload};
 
 /// How long an answer to a read is waited for.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);

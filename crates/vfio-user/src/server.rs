@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::bus::VfioUserBus;
-use super::link::Link;
-use super::socket::{self, Message};
-use super::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
+use crate::bus::VfioUserBus;
+use crate::link::Link;
 use crate::pci::{Function, Region};
+use crate::socket::{self, Message};
 use crate::wake::Wake;
+use crate::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
 
 /// PCI as VFIO numbers it. [linux/vfio.h]
 const REGIONS: u32 = 9;
