@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use dcs_drivers::bus::{Bus, Tag};
-use dcs_vfio_user::pci::{Function, Identity, Registers, Setup};
+use dcs_vfio_user::pci::{Function, Identity, Interrupts, Registers, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::wire::{HEADER, Header, MAX_MESSAGE, Request};
 use dcs_vfio_user::{Server, VfioUserBus};
@@ -63,7 +63,12 @@ impl Registers for Bounded {
 
 impl Card {
     fn new() -> Card {
-        let setup = Setup { identity: Identity::NVME, registers: 0x2000, memory: 0x4000, vectors: 3 };
+        let setup = Setup {
+            identity: Identity::NVME,
+            registers: 0x2000,
+            memory: 0x4000,
+            interrupts: Interrupts::MsiX(3),
+        };
         let function = Function::new(setup, Box::new(Bounded)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (server, bus) =

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dcs_abi::register::DOORBELL_BASE;
 
-use dcs_vfio_user::pci::{Function, Identity, NoRegisters, Setup};
+use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::{Idle, Wake, Watch};
 use dcs_vfio_user::{Running, Server, VfioUserBus};
 
@@ -44,7 +44,8 @@ pub fn serve(socket: &Path, memory: u64, config: Config) -> Result<Served, Serve
     let wake = Wake::new()?;
     let queues = config.engine.queues + 1;
     let registers = (DOORBELL_BASE as u64 + 8 * u64::from(queues)).next_power_of_two();
-    let setup = Setup { identity: Identity::ACCELERATOR, registers, memory, vectors: queues };
+    let setup =
+        Setup { identity: Identity::ACCELERATOR, registers, memory, interrupts: Interrupts::MsiX(queues) };
     let function = Function::new(setup, Box::new(NoRegisters))?;
     let (mut server, mut bus) = Server::bind(socket, function, wake.clone())?;
     let mut card = Card::new(config, &bus, Some(wake.clone()))?;

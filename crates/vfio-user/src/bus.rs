@@ -1,10 +1,10 @@
 //! The bus over a vfio-user client.
 //!
-//! The card's own memory is BAR2. Guest memory that the client gave a file for is read and written in place; everything
+//! The function's own memory is BAR2. Guest memory that the client gave a file for is read and written in place; everything
 //! else on the bus, the BARs of the other devices above all, by messages: writes posted in their order, reads answered later.
 //!
-//! Where the payload of a message belongs is tried out on the own memory: so the card has to reach that by its bus address
-//! too. With an IOMMU a driver maps BAR2 for the card itself, not for the other devices alone.
+//! Where the payload of a message belongs is tried out on the own memory: so the function has to reach that by its bus address
+//! too. With an IOMMU a driver maps BAR2 for the function itself, not for the other devices alone.
 //!
 //! **Order**: writes by message arrive in the order in which they were made, and a read by message behind them. Writes in place are seen at once. Of
 //! writes by message those of a register's size (4 bytes, aligned) are posted, so a host that reads guest memory and then a device's
@@ -21,6 +21,7 @@ use dcs_drivers::bus::{Bus, BusError, ReadDone, Tag, Window};
 
 use crate::link::Link;
 use crate::maps::Way;
+use crate::memory::Memory;
 use crate::wake::{Idle, Wake, Watch};
 use crate::wire::Payload;
 
@@ -46,6 +47,10 @@ impl VfioUserBus {
     pub(crate) fn new(link: Arc<Link>) -> VfioUserBus {
         let (looked, known) = (Instant::now(), link.state.resets.load(Ordering::Acquire));
         VfioUserBus { link, done: VecDeque::new(), address: None, looked, accesses: 0, known }
+    }
+
+    fn memory(&self) -> &Memory {
+        self.memory().as_ref().expect("it was looked at when the bus was made")
     }
 
     /// True where the function may reach other devices and host memory now. It may not between a reset and
@@ -130,7 +135,7 @@ impl VfioUserBus {
         if let Some(known) = self.link.payload() {
             return Some(known);
         }
-        let (memory, window) = (&self.link.state.memory, self.window());
+        let (memory, window) = (self.memory(), self.window());
         if window.address == 0 {
             return None;
         }
@@ -152,7 +157,7 @@ impl VfioUserBus {
     /// Cuts an access where the way to the bytes changes, and takes it there. `in_place` gets mapped memory, `by_message` what
     /// is not, and `denied` what may not be reached: each with the place in the access and the number of bytes.
     fn each(&self, address: u64, length: usize, write: bool, mut take: impl FnMut(usize, usize, Taken<'_>)) {
-        let (window, memory) = (self.window(), &self.link.state.memory);
+        let (window, memory) = (self.window(), self.memory());
         let mut at = 0;
         while at < length {
             let (here, left) = (address.wrapping_add(at as u64), (length - at) as u64);
@@ -192,7 +197,7 @@ fn is_register(address: u64, bytes: &[u8]) -> bool {
 }
 
 enum Taken<'a> {
-    InPlace(&'a crate::memory::Memory, u64),
+    InPlace(&'a Memory, u64),
     ByMessage(u64),
     Denied,
 }
@@ -200,16 +205,16 @@ enum Taken<'a> {
 impl Bus for VfioUserBus {
     fn window(&self) -> Window {
         let address = self.address.unwrap_or_else(|| self.link.state.memory_address.load(Ordering::Acquire));
-        Window { address, length: self.link.state.memory.length() - PROBE }
+        Window { address, length: self.memory().length() - PROBE }
     }
 
     fn load(&self, offset: u64, bytes: &mut [u8]) {
-        self.link.state.memory.load(offset, bytes);
+        self.memory().load(offset, bytes);
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8]) {
         self.accesses += 1;
-        self.link.state.memory.store(offset, bytes);
+        self.memory().store(offset, bytes);
     }
 
     fn write(&mut self, address: u64, bytes: &[u8]) {

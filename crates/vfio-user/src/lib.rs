@@ -26,6 +26,7 @@
 //! | `link` | what the two threads share |
 //! | [`Server`] | answers a client |
 //! | [`VfioUserBus`] | the bus, as device controllers see it |
+//! | [`Port`] | the host's memory and interrupts, for a function that needs nothing else and never waits |
 //! | [`wake`] | how the owner of the bus waits |
 //!
 //! # What a client is trusted with
@@ -38,8 +39,8 @@
 //!
 //! * Migration and dirty page tracking.
 //! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is mapped, nothing in between.
-//! * INTx, MSI, masking of single vectors by the client (it masks them itself).
-//! * More than one client at a time.
+//! * INTx, masking of single vectors by the client (it masks them itself).
+//! * More than one client of a function at a time. A process serves as many functions as it likes, each with a socket and a thread of its own.
 #![forbid(unsafe_code)]
 
 mod bus;
@@ -47,12 +48,15 @@ mod link;
 pub mod maps;
 pub mod memory;
 pub mod pci;
+mod port;
 mod server;
 mod socket;
 pub mod wake;
 pub mod wire;
 
 pub use bus::VfioUserBus;
+pub use link::Hold;
+pub use port::{Direct, Port, Unreachable};
 pub use server::{Running, Server};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use dcs_drivers::bus::{BusError, ReadDone, Tag};
@@ -22,6 +22,8 @@ use crate::wire::{self, MAX_TRANSFER, Payload};
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take nothing from its socket before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client waits for the end of what its memory is in use for.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Most reads by message at once.
 const MOST_READS: usize = 4096;
 
@@ -33,6 +35,41 @@ pub struct Link {
     max_transfer: AtomicUsize,
     vectors: Mutex<Vec<Option<OwnedFd>>>,
     reads: Mutex<Reads>,
+    uses: Mutex<Uses>,
+}
+
+/// Keeps the client's memory in use: until it is dropped, an unmapping or a reset is not answered.
+#[derive(Debug, Default)]
+pub struct Hold(Arc<Ended>);
+
+#[derive(Debug, Default)]
+struct Ended {
+    is: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        *lock(&self.0.is) = true;
+        self.0.told.notify_all();
+    }
+}
+
+impl Ended {
+    /// Waits until it is so, or until then.
+    fn wait(&self, until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.told.wait_timeout_while(lock(&self.is), left, |is| !*is);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The uses of the client's memory. All that began since the last unmapping or reset share one hold.
+#[derive(Default)]
+struct Uses {
+    current: Arc<Hold>,
+    /// Those from before that had not ended when they were last looked at.
+    before: Vec<Arc<Ended>>,
 }
 
 #[derive(Default)]
@@ -76,8 +113,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Link {
     pub fn new(state: Arc<State>, vectors: u16, wake: Wake) -> Link {
         let vectors = Mutex::new((0..vectors).map(|_| None).collect());
-        let (maps, connection, reads) = Default::default();
-        Link { state, maps, wake, connection, max_transfer: MAX_TRANSFER.into(), vectors, reads }
+        let (maps, connection, reads, uses) = Default::default();
+        Link { state, maps, wake, connection, max_transfer: MAX_TRANSFER.into(), vectors, reads, uses }
     }
 
     /// A client is there.
@@ -100,6 +137,30 @@ impl Link {
         ids.into_iter().for_each(|id| reads.answer(id, Err(BusError::Unsupported)));
         drop(reads);
         self.wake.notify();
+    }
+
+    /// Keeps the client's memory in use.
+    pub fn hold(&self) -> Arc<Hold> {
+        lock(&self.uses).current.clone()
+    }
+
+    /// Waits until all has ended that the client's memory was in use for when this was called. False where that takes too long.
+    pub fn drain(&self) -> bool {
+        let until = Instant::now() + DRAIN_TIMEOUT;
+        let before = {
+            let mut uses = lock(&self.uses);
+            let last = std::mem::take(&mut uses.current);
+            uses.before.push(last.0.clone());
+            uses.before.clone()
+        };
+        let ended = before.iter().all(|one| one.wait(until));
+        lock(&self.uses).before.retain(|one| !*lock(&one.is));
+        ended
+    }
+
+    /// Whether a client is there.
+    pub fn is_connected(&self) -> bool {
+        lock(&self.connection).is_some()
     }
 
     /// Ends the connection, where there is one: the thread that answers the client sees that.

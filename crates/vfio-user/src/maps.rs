@@ -18,7 +18,7 @@ const MOST_FILES: usize = 256;
 pub struct Maps {
     pieces: BTreeMap<u64, Piece>,
     /// A file is mapped once, however many pieces lie in it. By device, number, and whether it can be written.
-    files: HashMap<(u64, u64, bool), Arc<Memory>>,
+    files: HashMap<(u64, u64, bool), Memory>,
 }
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Piece {
     length: u64,
     readable: bool,
     writable: bool,
-    memory: Option<(Arc<Memory>, u64)>,
+    memory: Option<(Memory, u64)>,
 }
 
 /// How the bytes from an address on are reached.
@@ -59,14 +59,14 @@ pub enum MapError {
 
 impl Maps {
     /// The memory that a file is. Nothing where that cannot be mapped safely: then it is reached by messages.
-    pub fn file(&mut self, file: BorrowedFd<'_>, writable: bool) -> io::Result<Option<Arc<Memory>>> {
+    pub fn file(&mut self, file: BorrowedFd<'_>, writable: bool) -> io::Result<Option<Memory>> {
         let known = rustix::fs::fstat(file)?;
         let id = (known.st_dev, known.st_ino, writable);
         if let Some(memory) = self.files.get(&id) {
             return Ok(Some(memory.clone()));
         }
-        let Ok(memory) = Memory::of(file, writable).map(Arc::new) else { return Ok(None) };
-        self.files.retain(|_, memory| Arc::strong_count(memory) > 1);
+        let Ok(memory) = Memory::of(file, writable) else { return Ok(None) };
+        self.files.retain(|_, memory| Arc::strong_count(memory.mapping()) > 1);
         if self.files.len() >= MOST_FILES {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl Maps {
     /// # Errors
     ///
     /// [`MapError::Range`], [`MapError::File`], [`MapError::Many`]; the piece is not added then.
-    pub fn add(&mut self, map: &DmaMap, memory: Option<Arc<Memory>>) -> Result<(), MapError> {
+    pub fn add(&mut self, map: &DmaMap, memory: Option<Memory>) -> Result<(), MapError> {
         let last = map.length.checked_sub(1).and_then(|rest| map.address.checked_add(rest));
         let last = last.ok_or(MapError::Range)?;
         if self.before(last).is_some_and(|(start, piece)| start + (piece.length - 1) >= map.address) {
@@ -147,6 +147,19 @@ impl Maps {
         (next.unwrap_or(length).min(length), Way::Message)
     }
 
+    /// Whether all of the `length` bytes at `address` are in mapped memory, and may be reached so.
+    pub fn reaches(&self, address: u64, length: u64, write: bool) -> bool {
+        let mut done = 0;
+        address.checked_add(length).is_some()
+            && loop {
+                match self.way(address + done, length - done, write) {
+                    _ if done == length => break true,
+                    (count, Way::Memory(..)) => done += count,
+                    _ => break false,
+                }
+            }
+    }
+
     fn before(&self, address: u64) -> Option<(u64, &Piece)> {
         self.pieces.range(..=address).next_back().map(|(start, piece)| (*start, piece))
     }
@@ -185,7 +198,7 @@ mod tests {
         let mut maps = Maps::default();
         let mapped = |maps: &mut Maps| maps.file(file.as_fd(), true).unwrap().unwrap();
         let (first, second) = (mapped(&mut maps), mapped(&mut maps));
-        assert!(Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(first.mapping(), second.mapping()));
         drop((first, second));
         maps.remove_all();
         assert!(maps.file(file.as_fd(), false).unwrap().is_some());
@@ -213,7 +226,6 @@ mod tests {
     fn an_access_is_cut_where_the_way_changes() {
         let mut maps = Maps::default();
         let (memory, _file) = Memory::create("test", 0x1000).unwrap();
-        let memory = Arc::new(memory);
         let beyond = DmaMap { offset: 0x800, ..map(0x8000, 0x1000) };
         assert_eq!(maps.add(&beyond, Some(memory.clone())), Err(MapError::File));
         maps.add(&DmaMap { offset: 0x800, ..map(0x8000, 0x800) }, Some(memory.clone())).unwrap();
@@ -223,6 +235,16 @@ mod tests {
         assert!(matches!(maps.way(0xf00, 0x1000, true), (0x100, Way::Message)));
         assert!(matches!(maps.way(0x1010, 0x1000, true), (0xff0, Way::Memory(_, 0x10))));
         assert!(matches!(maps.way(0x2000, 8, true), (8, Way::Denied)));
+        assert!(
+            maps.reaches(0x1000, 0x1000, true)
+                && maps.reaches(0x1fff, 1, false)
+                && maps.reaches(0x1800, 0, true)
+        );
+        assert!(
+            !maps.reaches(0x1fff, 2, false)
+                && !maps.reaches(u64::MAX, 2, false)
+                && !maps.reaches(0, 1, false)
+        );
         assert!(matches!(maps.way(0x2000, 8, false), (8, Way::Message)));
         assert!(matches!(maps.way(0x3000, u64::MAX, false), (0x5000, Way::Message)));
         assert!(matches!(maps.way(0x8800, u64::MAX, false), (u64::MAX, Way::Message)));

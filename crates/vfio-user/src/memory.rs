@@ -1,8 +1,9 @@
-//! Mapped memory that others have too: the card's own, which is a BAR to the other devices, and that of the guest.
+//! Mapped memory that others have too: a function's own, which is a BAR to the other devices, and that of the guest.
 
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use dcs_vfio::Mapping;
 use rustix::fs::{self, MemfdFlags, SealFlags};
@@ -11,8 +12,8 @@ use rustix::fs::{self, MemfdFlags, SealFlags};
 const TMPFS: u64 = 0x0102_1994;
 
 /// A mapping of a file that cannot become shorter.
-#[derive(Debug)]
-pub struct Memory(Mapping);
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Mapping>);
 
 impl Deref for Memory {
     type Target = Mapping;
@@ -53,7 +54,12 @@ impl Memory {
         // After the seal: before it the size may still change.
         let size = u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
         let page = rustix::param::page_size() as u64;
-        Mapping::file(file, 0, size.next_multiple_of(page), writable).map(Memory)
+        Mapping::file(file, 0, size.next_multiple_of(page), writable).map(|mapping| Memory(Arc::new(mapping)))
+    }
+
+    /// The mapping, for who keeps it while the kernel or a device has it.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.0
     }
 
     /// Whether so many bytes at this offset are in it.

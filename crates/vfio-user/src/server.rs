@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use crate::bus::VfioUserBus;
 use crate::link::Link;
-use crate::pci::{Function, Region};
+use crate::pci::{Function, Interrupts, Region};
+use crate::port::Port;
 use crate::socket::{self, Message};
 use crate::wake::Wake;
 use crate::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Version, WireError, reply};
@@ -22,6 +23,7 @@ use crate::wire::{Access, DmaMap, DmaUnmap, HEADER, Header, Request, SetIrqs, Ve
 const REGIONS: u32 = 9;
 /// INTx, MSI, MSI-X: not those for errors and for requests to let go.
 const IRQS: u32 = 3;
+const IRQ_MSI: u32 = 1;
 const IRQ_MSIX: u32 = 2;
 
 /// A function that clients attach to, one at a time.
@@ -57,20 +59,41 @@ type Answer<'a> = Result<(Vec<u8>, Option<BorrowedFd<'a>>), Errno>;
 
 impl Server {
     /// Listens at a path, where a socket that nobody listens at is replaced. Whoever may connect there can use the
-    /// function: the folder's permissions decide. The bus belongs to the card's own thread, which `wake` wakes.
+    /// function: the folder's permissions decide. The bus belongs to the thread of the function's owner, which `wake` wakes.
     ///
     /// # Errors
     ///
     /// Those of bind(2); `AddrInUse` where somebody listens there.
+    ///
+    /// # Panics
+    ///
+    /// Where the function has no memory of its own.
     pub fn bind(path: &Path, function: Function, wake: Wake) -> io::Result<(Server, VfioUserBus)> {
+        assert!(function.state().memory.is_some(), "a function on a bus has memory of its own");
+        let server = Server::listen(path, function, wake)?;
+        let bus = VfioUserBus::new(server.shared.link.clone());
+        Ok((server, bus))
+    }
+
+    /// The same for a function that reaches its host's memory and nothing else, and never waits for the client.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::bind`].
+    pub fn bind_port(path: &Path, function: Function, wake: Wake) -> io::Result<(Server, Port)> {
+        let server = Server::listen(path, function, wake)?;
+        let port = Port::new(server.shared.link.clone());
+        Ok((server, port))
+    }
+
+    fn listen(path: &Path, function: Function, wake: Wake) -> io::Result<Server> {
         if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        let link = Arc::new(Link::new(function.state().clone(), function.vectors(), wake));
-        let bus = VfioUserBus::new(link.clone());
+        let link = Arc::new(Link::new(function.state().clone(), function.interrupts().vectors(), wake));
         let shared = Arc::new(Shared { link, stop: AtomicBool::new(false), listener: listener.try_clone()? });
-        Ok((Server { listener, function, shared }, bus))
+        Ok(Server { listener, function, shared })
     }
 
     /// The function, before it is served.
@@ -111,6 +134,8 @@ impl Server {
         }
         // In this order: nothing may be written any more to what the client gave, then all is forgotten.
         self.function.unplug();
+        // What takes longer keeps the memory that it has, whose client is gone.
+        let _ = link.drain();
         link.disconnect();
     }
 }
@@ -194,6 +219,8 @@ impl Session<'_> {
         // The lock waits for copies that are under way: after the answer nothing is touched any more.
         let mut maps = self.link.maps.write().unwrap_or_else(PoisonError::into_inner);
         maps.remove(unmap).map_err(|_| Errno::INVAL)?;
+        drop(maps);
+        self.drain()?;
         Ok((body.get(..24).unwrap_or_default().to_vec(), None))
     }
 
@@ -204,7 +231,7 @@ impl Session<'_> {
         if set.index >= IRQS || start.checked_add(count).is_none_or(|end| end > vectors) || !set.trigger {
             return Err(Errno::INVAL);
         }
-        if set.index != IRQ_MSIX {
+        if set.index != self.irq() {
             return if count == 0 { done } else { Err(Errno::INVAL) };
         }
         match set.eventfds {
@@ -220,6 +247,19 @@ impl Session<'_> {
         done
     }
 
+    /// Nothing is in use any more of the memory that was there before.
+    fn drain(&self) -> Result<(), Errno> {
+        if self.link.drain() { Ok(()) } else { Err(Errno::BUSY) }
+    }
+
+    /// The kind of interrupts that the function has.
+    fn irq(&self) -> u32 {
+        match self.function.interrupts() {
+            Interrupts::MsiX(_) => IRQ_MSIX,
+            Interrupts::Msi(_) => IRQ_MSI,
+        }
+    }
+
     fn forget(&self, vector: usize) {
         // It exists: the range was checked.
         let _ = self.link.set_vector(vector, None);
@@ -230,7 +270,7 @@ impl Session<'_> {
             Request::Info => (reply::info(REGIONS, IRQS), None),
             Request::RegionInfo(index) if index < REGIONS => self.region_info(index),
             Request::IrqInfo(index) if index < IRQS => {
-                let count = if index == IRQ_MSIX { self.function.vectors().into() } else { 0 };
+                let count = if index == self.irq() { self.function.interrupts().vectors().into() } else { 0 };
                 (reply::irq(index, count), None)
             }
             Request::Read(access) => {
@@ -254,6 +294,7 @@ impl Session<'_> {
             }
             Request::Reset => {
                 self.function.reset();
+                self.drain()?;
                 (Vec::new(), None)
             }
             _ => return Err(Errno::INVAL),
@@ -264,10 +305,12 @@ impl Session<'_> {
         let region = region(access.region).ok_or(Errno::INVAL)?;
         let before = self.link.state.master.load(Ordering::Acquire);
         self.function.write(region, access.offset, data).ok_or(Errno::INVAL)?;
-        if before != self.link.state.master.load(Ordering::Acquire) {
+        let after = self.link.state.master.load(Ordering::Acquire);
+        if before != after {
             self.link.wake.notify();
         }
-        Ok(())
+        // Bus mastering ended, by its bit or a reset.
+        if before && !after { self.drain() } else { Ok(()) }
     }
 
     fn region_info(&self, index: u32) -> (Vec<u8>, Option<BorrowedFd<'_>>) {

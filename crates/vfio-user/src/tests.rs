@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -15,11 +15,11 @@ use dcs_drivers::bus::{Bus, BusError, Tag};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::memory::Memory;
-use crate::pci::{Function, Identity, Registers, Setup};
+use crate::pci::{Function, Identity, Interrupts, NoRegisters, Registers, Setup};
 use crate::socket::{self, Message};
 use crate::wake::Wake;
 use crate::wire::{Access, Header, Payload, command, reply};
-use crate::{Running, Server, VfioUserBus};
+use crate::{Port, Running, Server, Unreachable, VfioUserBus};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const BAR2: u64 = 0x8000_0000;
@@ -51,7 +51,12 @@ struct Card {
 fn card() -> Card {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card");
-    let setup = Setup { identity: Identity::ACCELERATOR, registers: 4096, memory: 0x1_0000, vectors: 4 };
+    let setup = Setup {
+        identity: Identity::ACCELERATOR,
+        registers: 4096,
+        memory: 0x1_0000,
+        interrupts: Interrupts::MsiX(4),
+    };
     let function = Function::new(setup, Box::new(Plain([0; 4096]))).unwrap();
     let (server, bus) = Server::bind(&path, function, Wake::new().unwrap()).unwrap();
     Card { _running: server.start().unwrap(), bus, path, _folder: folder }
@@ -68,8 +73,8 @@ struct Client {
 }
 
 impl Client {
-    fn connect(card: &Card, payload: Payload) -> Client {
-        let socket = Arc::new(UnixStream::connect(&card.path).unwrap());
+    fn connect(path: &Path, payload: Payload) -> Client {
+        let socket = Arc::new(UnixStream::connect(path).unwrap());
         let (sender, answers) = channel();
         let peer = Arc::new(Mutex::new(vec![0; 4096]));
         let mut side = Side { socket: socket.clone(), peer: peer.clone(), bar2: None, payload };
@@ -93,7 +98,7 @@ impl Client {
 
     /// As after boot: regions are known, addresses given, memory and bus mastering on.
     fn boot(card: &Card, payload: Payload) -> Client {
-        let mut client = Client::connect(card, payload);
+        let mut client = Client::connect(&card.path, payload);
         let (body, fds) = client.ask(command::GET_REGION_INFO, &words(&[32, 0, 2, 0]), &[]).unwrap();
         assert_eq!((&body[4..8], fds), (&[7, 0, 0, 0][..], 1));
         client.config(0x18, &BAR2.to_le_bytes());
@@ -132,7 +137,15 @@ impl Client {
     }
 
     fn irqs(&mut self, start: u32, count: u32, fd: Option<BorrowedFd<'_>>) -> Result<(), u32> {
-        self.ask(command::SET_IRQS, &words(&[20, 4 | 32, 2, start, count]), fd.as_slice()).map(|_| ())
+        self.irqs_of(2, start, count, fd)
+    }
+
+    fn irqs_of(&mut self, kind: u32, start: u32, count: u32, fd: Option<BorrowedFd<'_>>) -> Result<(), u32> {
+        self.ask(command::SET_IRQS, &words(&[20, 4 | 32, kind, start, count]), fd.as_slice()).map(|_| ())
+    }
+
+    fn unmap(&mut self, address: u64, length: u64) -> Result<(), u32> {
+        self.ask(command::DMA_UNMAP, &[words(&[24, 0]), wide(&[address, length])].concat(), &[]).map(|_| ())
     }
 }
 
@@ -238,7 +251,7 @@ fn memory_is_reached_in_place() {
     card.bus.write(BAR2 + 64, &[9; 8]);
     assert_eq!(fetch(&mut card.bus, BAR2 + 64, 8), Ok(vec![9; 8]));
     // What is unmapped is no more reached: the client's memory is gone, and the client knows nothing there.
-    client.ask(command::DMA_UNMAP, &[words(&[24, 0]), wide(&[RAM, 0x1_0000])].concat(), &[]).unwrap();
+    client.unmap(RAM, 0x1_0000).unwrap();
     card.bus.write(RAM + 0x200, b"too late     ");
     assert_eq!(fetch(&mut card.bus, RAM + 0x200, 13), Err(BusError::Unsupported));
     ram.load(0x200, &mut seen);
@@ -408,7 +421,7 @@ fn a_client_that_leaves_ends_the_reads() {
 #[test]
 fn a_client_that_asks_for_nonsense_is_refused_and_may_go_on() {
     let card = card();
-    let mut client = Client::connect(&card, Payload::At32);
+    let mut client = Client::connect(&card.path, Payload::At32);
     let access = |region, offset, count| reply::access(&Access { offset, region, count });
     let map =
         |flags, offset, address, length| [words(&[32, flags]), wide(&[offset, address, length])].concat();
@@ -493,4 +506,105 @@ fn many_reads_at_once_are_each_answered() {
         assert_eq!(card.bus.wait_for(Tag(n), LIMIT), Ok(vec![byte; 16]));
     }
     assert!(card.bus.answer().is_none());
+}
+
+/// An NVMe controller: no memory of its own, no bus, and MSI.
+struct Drive {
+    _running: Running,
+    port: Port,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+fn drive() -> Drive {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    let setup =
+        Setup { identity: Identity::NVME, registers: 0x4000, memory: 0, interrupts: Interrupts::Msi(4) };
+    let function = Function::new(setup, Box::new(NoRegisters)).unwrap();
+    let (server, port) = Server::bind_port(&path, function, Wake::new().unwrap()).unwrap();
+    Drive { _running: server.start().unwrap(), port, path, _folder: folder }
+}
+
+#[test]
+fn a_port_reaches_memory_with_a_descriptor_and_nothing_else() {
+    let drive = drive();
+    let mut client = Client::connect(&drive.path, Payload::At32);
+    let (ram, file) = Memory::create("ram", 0x2000).unwrap();
+    client.map(RAM, 0x1000, Some(file.as_fd())).unwrap();
+    let second = [words(&[32, 3]), wide(&[0x1000, RAM + 0x1000, 0x1000])].concat();
+    client.ask(command::DMA_MAP, &second, &[file.as_fd()]).unwrap();
+    client.map(RAM + 0x2000, 0x1000, None).unwrap();
+    assert_eq!(drive.port.read(RAM, &mut [0; 4]), Err(Unreachable::Off));
+    assert!(drive.port.direct(RAM, 4, false).is_none());
+    client.config(4, &[6, 0]);
+    ram.store(0xffc, b"two pieces");
+    let mut seen = [0; 10];
+    drive.port.read(RAM + 0xffc, &mut seen).unwrap();
+    assert_eq!(&seen, b"two pieces");
+    drive.port.write(RAM + 0xffe, &[7; 4]).unwrap();
+    ram.load(0xffc, &mut seen);
+    assert_eq!(&seen, b"tw\x07\x07\x07\x07eces");
+    // Not all of it is mapped: nothing is written.
+    assert_eq!(drive.port.write(RAM + 0x1fff, &[9; 2]), Err(Unreachable::Unmapped));
+    ram.load(0x1ff6, &mut seen);
+    assert_eq!(seen, [0; 10]);
+    let direct = drive.port.direct(RAM + 0x800, 0x800, true).unwrap();
+    direct.memory.store(direct.offset, &[5]);
+    ram.load(0x800, &mut seen[..1]);
+    assert_eq!(seen[0], 5);
+    assert!(drive.port.direct(RAM + 0x800, 0x801, true).is_none(), "in two pieces");
+    assert!(drive.port.direct(RAM + 0x2000, 4, true).is_none(), "without a descriptor");
+}
+
+/// Who unmaps memory, resets the function or ends its bus mastering is answered when nothing is in use any more.
+#[test]
+fn memory_that_is_in_use_is_waited_for() {
+    let drive = drive();
+    let mut client = Client::connect(&drive.path, Payload::At32);
+    let (_ram, file) = Memory::create("ram", 0x1000).unwrap();
+    let ends: [fn(&mut Client); 4] = [
+        |client| client.unmap(RAM, 0x1000).unwrap(),
+        |client| _ = client.ask(command::RESET, &[], &[]).unwrap(),
+        |client| client.config(4, &[2, 0]),
+        |client| client.config(0x69, &[0x80]),
+    ];
+    for end in ends {
+        client.map(RAM, 0x1000, Some(file.as_fd())).unwrap();
+        client.config(4, &[6, 0]);
+        let direct = drive.port.direct(RAM, 0x1000, true).unwrap();
+        std::thread::scope(|scope| {
+            let client = &mut client;
+            let answered = scope.spawn(move || end(client));
+            while drive.port.read(RAM, &mut [0]).is_ok() {
+                std::thread::yield_now();
+            }
+            assert!(!answered.is_finished(), "the memory is in use");
+            drop(direct);
+        });
+        client.config(4, &[6, 0]);
+        let _ = client.unmap(RAM, 0x1000);
+    }
+}
+
+#[test]
+fn a_function_with_msi_has_no_other_interrupts_and_no_memory() {
+    let drive = drive();
+    let mut client = Client::connect(&drive.path, Payload::At32);
+    for (kind, count) in [(0, 0), (1, 4), (2, 0)] {
+        let (body, _) = client.ask(command::GET_IRQ_INFO, &words(&[16, 0, kind, 0]), &[]).unwrap();
+        assert_eq!(body[12..16], [count, 0, 0, 0]);
+    }
+    for region in [1, 2, 3, 4, 5, 6, 8] {
+        let (body, fds) = client.ask(command::GET_REGION_INFO, &words(&[32, 0, region, 0]), &[]).unwrap();
+        assert_eq!((&body[16..24], fds), (&[0; 8][..], 0), "region {region}");
+    }
+    let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    assert_eq!(client.irqs_of(2, 0, 1, Some(event.as_fd())), Err(22));
+    client.irqs_of(1, 3, 1, Some(event.as_fd())).unwrap();
+    drive.port.interrupt(3);
+    let mut count = [0; 8];
+    rustix::io::read(&event, &mut count).unwrap();
+    assert_eq!(u64::from_le_bytes(count), 1);
+    assert!(client.read(2, 0, 4).is_err() && client.read(4, 0, 4).is_err());
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dcs_drivers::bus::{Bus, Tag};
-use dcs_vfio_user::pci::{Function, Identity, Registers, Setup};
+use dcs_vfio_user::pci::{Function, Identity, Interrupts, Registers, Setup};
 use dcs_vfio_user::wake::{Idle, Wake, Watch};
 use dcs_vfio_user::{Running, Server, VfioUserBus};
 use dcs_vm::tools::Flavour;
@@ -102,7 +102,12 @@ impl Rig {
         let (letters_in, letters) = channel();
         let (answer, wake): (Arc<AtomicU32>, _) = (Default::default(), Wake::new().unwrap());
         let mailbox = Mailbox { letters: letters_in, answer: answer.clone(), wake: wake.clone() };
-        let setup = Setup { identity: Identity::ACCELERATOR, registers: 8192, memory: MEMORY, vectors: 4 };
+        let setup = Setup {
+            identity: Identity::ACCELERATOR,
+            registers: 8192,
+            memory: MEMORY,
+            interrupts: Interrupts::MsiX(4),
+        };
         let function = Function::new(setup, Box::new(mailbox)).unwrap();
         let socket = folder.path().join("card");
         let (server, bus) = Server::bind(&socket, function, wake).unwrap();

@@ -8,7 +8,7 @@ pub const SIZE: usize = 4096;
 const COMMAND: usize = 0x04;
 const BAR0: usize = 0x10;
 const POWER: usize = 0x40;
-const MSIX: usize = 0x50;
+const INTERRUPTS: usize = 0x50;
 const EXPRESS: usize = 0x60;
 
 const MEMORY_SPACE: u16 = 1 << 1;
@@ -40,6 +40,33 @@ impl Identity {
         Identity { vendor: 0xdc51, device: 0x0002, class: [0x01, 0x08, 0x02], revision: 1 };
 }
 
+/// How a function interrupts its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupts {
+    /// MSI-X with so many vectors, 1 to 2,048: the table and the pending bits are BAR4.
+    MsiX(u16),
+    /// MSI with so many vectors, a power of two of at most 32. QEMU 11.1 takes such a function out of a running guest; one with
+    /// MSI-X ends it (an assertion of QEMU's).
+    Msi(u16),
+}
+
+impl Interrupts {
+    /// How many vectors there are.
+    pub fn vectors(self) -> u16 {
+        match self {
+            Interrupts::MsiX(vectors) | Interrupts::Msi(vectors) => vectors,
+        }
+    }
+
+    /// Bytes of BAR4.
+    pub fn table(self) -> u64 {
+        match self {
+            Interrupts::MsiX(vectors) => vectors_size(vectors),
+            Interrupts::Msi(_) => 0,
+        }
+    }
+}
+
 /// The configuration space of a function with BARs 0, 2 and 4 of 64 bits each.
 #[derive(Clone)]
 pub struct Config {
@@ -59,23 +86,26 @@ pub enum Effect {
 }
 
 impl Config {
-    /// The space of a function with these BAR sizes (powers of two) and so many MSI-X vectors (1 to 2,048).
+    /// The space of a function with BARs 0 and 2 of these sizes (powers of two; 0: there is none), and BAR4 as its interrupts want it.
     ///
     /// # Panics
     ///
     /// Where sizes or vectors are not such.
-    pub fn new(identity: Identity, bars: [u64; 3], vectors: u16) -> Config {
-        assert!((1..=2048).contains(&vectors), "{vectors} MSI-X vectors");
+    pub fn new(identity: Identity, bars: [u64; 2], interrupts: Interrupts) -> Config {
         let mut config = Config { bytes: [0; 256], writable: [0; 256], initial: [0; 256] };
         config.header(identity);
         // BAR2 is prefetchable.
-        for (index, (size, flags)) in bars.into_iter().zip([0b0100u8, 0b1100, 0b0100]).enumerate() {
+        let bars = [(bars[0], 0b0100u8), (bars[1], 0b1100), (interrupts.table(), 0b0100)];
+        for (index, (size, flags)) in bars.into_iter().enumerate() {
+            if size == 0 {
+                continue;
+            }
             assert!(size.is_power_of_two() && size >= 4096, "a BAR of {size} bytes");
             let at = BAR0 + 8 * index;
             config.put(at, &[flags]);
             config.writable[at..at + 8].copy_from_slice(&(!(size - 1)).to_le_bytes());
         }
-        config.capabilities(vectors);
+        config.capabilities(interrupts);
         config.initial = config.bytes;
         config
     }
@@ -97,16 +127,14 @@ impl Config {
         self.writable[0x3c] = 0xff;
     }
 
-    fn capabilities(&mut self, vectors: u16) {
+    fn capabilities(&mut self, interrupts: Interrupts) {
         // Power management 1.2, D0 to D3; no reset on the way back.
-        self.put(POWER, &[0x01, MSIX as u8, 0x03, 0x00, 0x08]);
+        self.put(POWER, &[0x01, INTERRUPTS as u8, 0x03, 0x00, 0x08]);
         self.writable[POWER + 4] = 0x03;
-        // MSI-X: the table at the start of BAR4, the pending bits behind it.
-        self.put(MSIX, &[0x11, EXPRESS as u8]);
-        self.put(MSIX + 2, &(vectors - 1).to_le_bytes());
-        self.put(MSIX + 4, &4u32.to_le_bytes());
-        self.put(MSIX + 8, &(pending_offset(vectors) as u32 | 4).to_le_bytes());
-        self.writable[MSIX + 3] = 0xc0;
+        match interrupts {
+            Interrupts::MsiX(vectors) => self.msi_x(vectors),
+            Interrupts::Msi(vectors) => self.msi(vectors),
+        }
         // PCI Express 2, endpoint; payloads of 256 bytes, function level reset, role-based error reporting.
         self.put(EXPRESS, &[0x10, 0x00, 0x02, 0x00]);
         self.put(EXPRESS + 4, &(1u32 | 1 << 15 | 1 << 28).to_le_bytes());
@@ -115,6 +143,27 @@ impl Config {
         // Link: 8 GT/s, 4 lanes, and so it runs.
         self.put(EXPRESS + 0x0c, &(3u32 | 4 << 4).to_le_bytes());
         self.put(EXPRESS + 0x12, &(3u16 | 4 << 4).to_le_bytes());
+    }
+
+    /// The table at the start of BAR4, the pending bits behind it.
+    fn msi_x(&mut self, vectors: u16) {
+        assert!((1..=2048).contains(&vectors), "{vectors} MSI-X vectors");
+        self.put(INTERRUPTS, &[0x11, EXPRESS as u8]);
+        self.put(INTERRUPTS + 2, &(vectors - 1).to_le_bytes());
+        self.put(INTERRUPTS + 4, &4u32.to_le_bytes());
+        self.put(INTERRUPTS + 8, &(pending_offset(vectors) as u32 | 4).to_le_bytes());
+        self.writable[INTERRUPTS + 3] = 0xc0;
+    }
+
+    /// With addresses of 64 bits and without masks. [PCI 3.0, 6.8.1]
+    fn msi(&mut self, vectors: u16) {
+        assert!(vectors.is_power_of_two() && vectors <= 32, "{vectors} MSI vectors");
+        let capable = vectors.trailing_zeros() as u8;
+        self.put(INTERRUPTS, &[0x05, EXPRESS as u8, 1 << 7 | capable << 1]);
+        // Enable, and how many of the vectors; where a message goes, and what it says.
+        self.writable[INTERRUPTS + 2] = 0x71;
+        self.writable[INTERRUPTS + 4..INTERRUPTS + 14].fill(0xff);
+        self.writable[INTERRUPTS + 4] = 0xfc;
     }
 
     fn put(&mut self, at: usize, bytes: &[u8]) {
@@ -193,8 +242,8 @@ pub fn pending_offset(vectors: u16) -> u64 {
     16 * u64::from(vectors)
 }
 
-/// Bytes of BAR4.
-pub fn vectors_size(vectors: u16) -> u64 {
+/// Bytes of a BAR with the table and the pending bits of so many MSI-X vectors.
+fn vectors_size(vectors: u16) -> u64 {
     let pending = u64::from(vectors).div_ceil(64) * 8;
     (pending_offset(vectors) + pending).next_power_of_two().max(4096)
 }
@@ -204,7 +253,7 @@ mod tests {
     use super::*;
 
     fn config() -> Config {
-        Config::new(Identity::ACCELERATOR, [0x2000, 1 << 24, 0x1000], 5)
+        Config::new(Identity::ACCELERATOR, [0x2000, 1 << 24], Interrupts::MsiX(5))
     }
 
     fn word(config: &Config, at: u64) -> u32 {
@@ -274,7 +323,22 @@ mod tests {
             at = (head >> 8) as u8;
         }
         assert_eq!(seen, [0x01, 0x11, 0x10]);
-        assert_eq!(word(&config, MSIX as u64) >> 16, 4, "five vectors");
+        assert_eq!(word(&config, INTERRUPTS as u64) >> 16, 4, "five vectors");
         assert_eq!((pending_offset(5), vectors_size(5), vectors_size(2048)), (80, 4096, 65536));
+    }
+
+    #[test]
+    fn a_function_with_msi_has_no_table_and_may_lack_memory() {
+        let mut config = Config::new(Identity::NVME, [0x4000, 0], Interrupts::Msi(16));
+        for (at, low) in [(0x10, 0xffff_c004), (0x18, 0), (0x20, 0)] {
+            config.write(at, &[0xff; 8]);
+            assert_eq!(word(&config, at), low);
+        }
+        assert_eq!(word(&config, INTERRUPTS as u64), 0x0088_6005, "16 vectors, addresses of 64 bits");
+        config.write(INTERRUPTS as u64, &[0xff; 16]);
+        let words = [0, 4, 8, 12].map(|at| word(&config, INTERRUPTS as u64 + at));
+        assert_eq!(words, [0x00f9_6005, 0xffff_fffc, 0xffff_ffff, 0xffff]);
+        config.write(4, &[2]);
+        assert_eq!(config.bar(2), None);
     }
 }

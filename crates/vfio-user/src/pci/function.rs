@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::config::{self, Config, Effect, Identity};
+use super::config::{self, Config, Effect, Identity, Interrupts};
 use crate::memory::Memory;
 
 /// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call stores, wakes
@@ -43,10 +43,11 @@ pub struct Setup {
     pub identity: Identity,
     /// Bytes of BAR0, a power of two of at least 4,096.
     pub registers: u64,
-    /// Bytes of BAR2, the card's own memory: a power of two of at least 8,192. The last page is not for the controllers.
+    /// Bytes of BAR2, the function's own memory: a power of two of at least 8,192, or 0 for a function without. The last page is not for
+    /// the controllers.
     pub memory: u64,
-    /// MSI-X vectors, 1 to 2,048.
-    pub vectors: u16,
+    /// How it interrupts its host.
+    pub interrupts: Interrupts,
 }
 
 /// A piece of the function, as the host accesses it.
@@ -73,8 +74,8 @@ pub(crate) struct State {
     pub resets: AtomicU64,
     /// Whoever copies to or from others holds it; who takes it to write has seen the last of the copies that were under way.
     pub copying: RwLock<()>,
-    /// BAR2's memory.
-    pub memory: Memory,
+    /// BAR2's memory, where there is any.
+    pub memory: Option<Memory>,
 }
 
 /// A PCI function.
@@ -82,7 +83,7 @@ pub struct Function {
     config: Config,
     setup: Setup,
     registers: Box<dyn Registers>,
-    file: OwnedFd,
+    file: Option<OwnedFd>,
     table: Vec<u8>,
     state: Arc<State>,
 }
@@ -98,13 +99,18 @@ impl Function {
     ///
     /// Where sizes or vectors are not as [`Setup`] wants them.
     pub fn new(setup: Setup, registers: Box<dyn Registers>) -> io::Result<Function> {
-        assert!(setup.memory >= 8192, "own memory of {} bytes", setup.memory);
-        let sizes = [setup.registers, setup.memory, config::vectors_size(setup.vectors)];
-        let config = Config::new(setup.identity, sizes, setup.vectors);
-        let (memory, file) = Memory::create("dcs-card", setup.memory)?;
+        assert!(setup.memory == 0 || setup.memory >= 8192, "own memory of {} bytes", setup.memory);
+        let config = Config::new(setup.identity, [setup.registers, setup.memory], setup.interrupts);
+        let (memory, file) = match setup.memory {
+            0 => (None, None),
+            length => {
+                Memory::create("dcs-function", length).map(|(memory, file)| (Some(memory), Some(file)))?
+            }
+        };
         let (master, memory_address, resets, copying) = Default::default();
         let state = Arc::new(State { master, memory_address, resets, copying, memory });
-        Ok(Function { config, setup, registers, file, table: vec![0; sizes[2] as usize], state })
+        let table = vec![0; setup.interrupts.table() as usize];
+        Ok(Function { config, setup, registers, file, table, state })
     }
 
     /// From now on these registers: for who needs the function's memory first to make them.
@@ -116,9 +122,9 @@ impl Function {
         &self.state
     }
 
-    /// MSI-X vectors.
-    pub fn vectors(&self) -> u16 {
-        self.setup.vectors
+    /// How it interrupts its host.
+    pub fn interrupts(&self) -> Interrupts {
+        self.setup.interrupts
     }
 
     /// Bytes of a region.
@@ -133,7 +139,7 @@ impl Function {
 
     /// The file that a region is, where the host may map it.
     pub fn file(&self, region: Region) -> Option<BorrowedFd<'_>> {
-        (region == Region::Bar2).then(|| self.file.as_fd())
+        self.file.as_ref().filter(|_| region == Region::Bar2).map(|file| file.as_fd())
     }
 
     /// The host reads. Nothing where that is not all in the region.
@@ -141,7 +147,7 @@ impl Function {
         self.inside(region, offset, bytes.len())?;
         match region {
             Region::Bar0 => self.registers.read(offset, bytes),
-            Region::Bar2 => self.state.memory.load(offset, bytes),
+            Region::Bar2 => self.state.memory.as_ref()?.load(offset, bytes),
             Region::Bar4 => {
                 bytes.copy_from_slice(&self.table[offset as usize..offset as usize + bytes.len()])
             }
@@ -155,7 +161,7 @@ impl Function {
         self.inside(region, offset, bytes.len())?;
         match region {
             Region::Bar0 => self.registers.write(offset, bytes),
-            Region::Bar2 => self.state.memory.store(offset, bytes),
+            Region::Bar2 => self.state.memory.as_ref()?.store(offset, bytes),
             Region::Bar4 => self.write_table(offset as usize, bytes),
             Region::Config => match self.config.write(offset, bytes) {
                 Effect::None => self.publish(),
@@ -190,7 +196,8 @@ impl Function {
 
     /// The pending bits behind the table are the function's.
     fn write_table(&mut self, offset: usize, bytes: &[u8]) {
-        let pending = config::pending_offset(self.setup.vectors) as usize;
+        let Interrupts::MsiX(vectors) = self.setup.interrupts else { return };
+        let pending = config::pending_offset(vectors) as usize;
         for (at, byte) in (offset..pending).zip(bytes) {
             self.table[at] = *byte;
         }
@@ -236,7 +243,12 @@ mod tests {
     fn function() -> (Function, Arc<Mutex<Vec<String>>>) {
         let log = Log::default();
         let seen = log.0.clone();
-        let setup = Setup { identity: Identity::ACCELERATOR, registers: 0x2000, memory: 0x10000, vectors: 3 };
+        let setup = Setup {
+            identity: Identity::ACCELERATOR,
+            registers: 0x2000,
+            memory: 0x10000,
+            interrupts: Interrupts::MsiX(3),
+        };
         (Function::new(setup, Box::new(log)).unwrap(), seen)
     }
 

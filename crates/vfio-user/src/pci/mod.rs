@@ -3,18 +3,18 @@
 //! | BAR | what |
 //! |---|---|
 //! | 0 | registers and doorbells: each access is trapped and handed to [`Registers`] |
-//! | 2 | the card's own memory, prefetchable: mapped by the host, reached by the other devices, never trapped |
-//! | 4 | MSI-X table and pending bits |
+//! | 2 | the function's own memory, where it has any, prefetchable: mapped by the host, reached by the other devices, never trapped |
+//! | 4 | MSI-X table and pending bits, where it has MSI-X |
 //!
 //! # What it doesn't implement
 //!
-//! * INTx and MSI: a host without MSI-X polls.
+//! * INTx. A function has MSI-X or MSI: a host without the one polls.
 //! * Power states have no effect but that D1 to D3 stop the function's own accesses, as the specification wants.
 //! * Extended capabilities (AER, ATS, SR-IOV).
 
 mod config;
 mod function;
 
-pub use config::{Config, Effect, Identity};
+pub use config::{Config, Effect, Identity, Interrupts};
 pub(crate) use function::State;
 pub use function::{Function, NoRegisters, Region, Registers, Setup};

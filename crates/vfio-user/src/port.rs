@@ -1,0 +1,133 @@
+//! The host as a function sees it that reaches its memory and interrupts it, and nothing else: an NVMe controller, say.
+//!
+//! Only memory that the client gave a descriptor for is reached. All else (other devices' BARs, a guest whose memory is not shared) would take a message
+//! and its answer: whoever serves many guests on one thread does not wait for one of them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
+
+use dcs_vfio::Mapping;
+
+use crate::link::{Hold, Link};
+use crate::maps::{Maps, Way};
+
+/// The owner's way to the host of one function. Clones are the same one.
+#[derive(Clone)]
+pub struct Port {
+    link: Arc<Link>,
+}
+
+/// A piece of the host's memory, for the kernel or a device to read or write. The client is told that its memory is free when the hold is dropped.
+#[derive(Clone, Debug)]
+pub struct Direct {
+    /// The memory that it lies in.
+    pub memory: Arc<Mapping>,
+    /// Where it starts there.
+    pub offset: u64,
+    /// Keeps it in use.
+    pub hold: Arc<Hold>,
+}
+
+/// The host does not let the function reach so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreachable {
+    /// No bus mastering, or no host.
+    #[error("the function may not reach its host's memory: bus mastering is off")]
+    Off,
+    /// Not mapped, not for this direction, or without a descriptor.
+    #[error(
+        "this memory of the host was not shared with the function: start QEMU with a memory backend with share=on"
+    )]
+    Unmapped,
+}
+
+impl Port {
+    pub(crate) fn new(link: Arc<Link>) -> Port {
+        Port { link }
+    }
+
+    /// Copies from the host's memory: all, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Unreachable`].
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Unreachable> {
+        self.each(address, bytes.len(), false, |at, count, memory, offset| {
+            memory.load(offset, &mut bytes[at..at + count]);
+        })
+    }
+
+    /// Copies into the host's memory: all, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Unreachable`].
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Unreachable> {
+        self.each(address, bytes.len(), true, |at, count, memory, offset| {
+            memory.store(offset, &bytes[at..at + count]);
+        })
+    }
+
+    /// Where so many bytes are in this process, for who has the kernel read or `write` them. Nothing where they are not in one piece.
+    pub fn direct(&self, address: u64, length: u64, write: bool) -> Option<Direct> {
+        let _copying = self.copying().ok()?;
+        let maps = self.maps();
+        match maps.way(address, length, write) {
+            (count, Way::Memory(memory, offset)) if count == length => {
+                // Under the lock of the maps: an unmapping that comes now waits for this hold.
+                Some(Direct { memory: memory.mapping().clone(), offset, hold: self.link.hold() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Interrupts the host. Nothing happens where it has not set that vector up.
+    pub fn interrupt(&self, vector: u16) {
+        self.link.interrupt(vector.into());
+    }
+
+    /// Whether a client is connected.
+    pub fn is_connected(&self) -> bool {
+        self.link.is_connected()
+    }
+
+    /// Held while the host's memory is touched: who ends bus mastering waits for it.
+    fn copying(&self) -> Result<RwLockReadGuard<'_, ()>, Unreachable> {
+        let state = &self.link.state;
+        let copying = state.copying.read().unwrap_or_else(PoisonError::into_inner);
+        if state.master.load(Ordering::Acquire) { Ok(copying) } else { Err(Unreachable::Off) }
+    }
+
+    fn maps(&self) -> RwLockReadGuard<'_, Maps> {
+        self.link.maps.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands out the pieces of mapped memory that an access lies in: its place in the access, its bytes, where they are.
+    fn each(
+        &self,
+        address: u64,
+        length: usize,
+        write: bool,
+        mut take: impl FnMut(usize, usize, &Mapping, u64),
+    ) -> Result<(), Unreachable> {
+        let _copying = self.copying()?;
+        let maps = self.maps();
+        if !maps.reaches(address, length as u64, write) {
+            return Err(Unreachable::Unmapped);
+        }
+        let mut at = 0;
+        while at < length {
+            let (count, way) = maps.way(address + at as u64, (length - at) as u64, write);
+            let Way::Memory(memory, offset) = way else { return Err(Unreachable::Unmapped) };
+            take(at, count as usize, memory, offset);
+            at += count as usize;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Port {{ connected: {} }}", self.is_connected())
+    }
+}
