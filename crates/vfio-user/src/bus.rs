@@ -50,7 +50,7 @@ impl VfioUserBus {
     }
 
     fn memory(&self) -> &Memory {
-        self.memory().as_ref().expect("it was looked at when the bus was made")
+        self.link.state.memory.as_ref().expect("it was looked at when the bus was made")
     }
 
     /// True where the function may reach other devices and host memory now. It may not between a reset and

@@ -39,23 +39,18 @@ impl Wake {
     /// Sleeps until somebody calls [`Wake::notify`], or so long. Not at all where `ready` says that there is something
     /// to do: it is asked after the last moment at which a call could be missed.
     pub fn sleep(&self, limit: Option<Duration>, ready: impl FnOnce() -> bool) {
-        self.sleep_beside(&[], limit, ready);
+        self.sleep_beside(self.0.event.as_fd(), limit, ready);
     }
 
-    /// The same, and no longer than until one of `others` can be read.
-    pub fn sleep_beside(
-        &self,
-        others: &[BorrowedFd<'_>],
-        limit: Option<Duration>,
-        ready: impl FnOnce() -> bool,
-    ) {
+    /// The same, and no longer than until `other` can be read.
+    pub fn sleep_beside(&self, other: BorrowedFd<'_>, limit: Option<Duration>, ready: impl FnOnce() -> bool) {
         self.0.asleep.store(true, Ordering::SeqCst);
         if !ready() {
             let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
             // An interrupted wait is an early end of it.
-            let mut all = vec![PollFd::new(&self.0.event, PollFlags::IN)];
-            all.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
-            let _ = poll(&mut all, limit.as_ref());
+            let mut both =
+                [self.0.event.as_fd(), other].map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN));
+            let _ = poll(&mut both, limit.as_ref());
         }
         self.0.asleep.store(false, Ordering::SeqCst);
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
@@ -130,6 +125,12 @@ mod tests {
         });
         wake.sleep(Some(Duration::from_secs(60)), || false);
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn what_else_is_waited_for_ends_the_sleep() {
+        let (wake, other) = (Wake::new().unwrap(), eventfd(1, EventfdFlags::CLOEXEC).unwrap());
+        wake.sleep_beside(other.as_fd(), Some(Duration::from_secs(60)), || false);
     }
 
     #[test]
