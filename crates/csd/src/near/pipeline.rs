@@ -1,4 +1,4 @@
-//! A chain at work: a stream goes in piece by piece, and what comes out goes to a sink.
+//! A chain at work: a stream goes in piece by piece, and what comes out is pulled out of its end.
 
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::DigestSlot;
@@ -7,43 +7,89 @@ use dcs_nvme::Status;
 
 use super::program::status_of;
 
-/// Bytes that an operator which changes the length may make at once.
-const ROOM: usize = 64 << 10;
-/// The largest data unit: an operator that needs whole ones gets multiples of this, but at the end.
-const UNIT: usize = 64 << 10;
+/// Bytes that come out at once at most. The largest data unit too: an operator that needs whole ones gets so many, but at the end.
+pub const UNIT: usize = 64 << 10;
 
 /// Bytes of a digest slot.
 const SLOT: usize = 80;
 
-/// Takes what comes out.
-pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), Status> + 'a;
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulled {
+    /// So many bytes, which may be none: there is more to come.
+    Bytes(usize),
+    /// The last ones.
+    Last(usize),
+    /// Nothing before more goes in.
+    Hungry,
+}
 
-/// A chain in the middle of its stream.
+/// A chain in the middle of its stream. What goes in and what comes out at once is bounded, whatever the operators make of it.
 pub struct Pipeline {
+    input: Input,
     steps: Vec<Step>,
     /// The operator that failed.
     pub failed: Option<u8>,
+}
+
+/// What went in, and was not taken yet.
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    at: usize,
+    last: bool,
 }
 
 struct Step {
     context: Context,
     /// Bytes that went into it; that came out of it, where it changes the length.
     covered: u64,
-    /// Bytes that make no whole unit yet.
+    /// What it got and did not take yet, and whether more follows.
     kept: Vec<u8>,
+    at: usize,
+    last: bool,
     /// Nothing comes out of it any more.
     ended: bool,
 }
 
+impl Input {
+    fn pull(&mut self, out: &mut [u8]) -> Pulled {
+        let rest = &self.bytes[self.at..];
+        let length = rest.len().min(out.len());
+        out[..length].copy_from_slice(&rest[..length]);
+        self.at += length;
+        match self.at == self.bytes.len() {
+            true if self.last => Pulled::Last(length),
+            true if length == 0 => Pulled::Hungry,
+            _ => Pulled::Bytes(length),
+        }
+    }
+}
+
 impl Pipeline {
     pub fn new(contexts: Vec<Context>) -> Pipeline {
-        let step = |context| Step { context, covered: 0, kept: Vec::new(), ended: false };
-        Pipeline { steps: contexts.into_iter().map(step).collect(), failed: None }
+        let step = |context| {
+            let kept = Vec::new();
+            Step { context, covered: 0, kept, at: 0, last: false, ended: false }
+        };
+        let steps = contexts.into_iter().map(step).collect();
+        Pipeline { input: Input::default(), steps, failed: None }
     }
 
-    /// Feeds the next bytes of the stream, which may be changed in place; with `last` they are the last ones.
-    pub fn feed(&mut self, bytes: &mut [u8], last: bool, sink: &mut Sink<'_>) -> Result<(), Status> {
-        pass(&mut self.steps, 0, bytes, last, sink, &mut self.failed)
+    /// The next bytes of the stream, when it is hungry; with `last` nothing follows them.
+    pub fn give(&mut self, bytes: &[u8], last: bool) {
+        self.input.bytes.clear();
+        self.input.bytes.extend_from_slice(bytes);
+        (self.input.at, self.input.last) = (0, last);
+    }
+
+    /// What comes out next, into `out`, which has room for [`UNIT`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// The status of the operator that fails.
+    pub fn pull(&mut self, out: &mut [u8]) -> Result<Pulled, Status> {
+        pull(&mut self.steps, &mut self.input, &mut self.failed, out)
     }
 
     /// The digests as they stand: a slot for each operator, in order.
@@ -60,67 +106,103 @@ impl Pipeline {
     }
 }
 
-/// The operator at that place has failed.
-fn fail(failed: &mut Option<u8>, at: u8, error: &OperatorError) -> Status {
-    *failed = Some(at);
-    status_of(error.status())
+/// Bytes out of the last of the steps.
+fn pull(
+    steps: &mut [Step],
+    input: &mut Input,
+    failed: &mut Option<u8>,
+    out: &mut [u8],
+) -> Result<Pulled, Status> {
+    let Some((step, before)) = steps.split_last_mut() else { return Ok(input.pull(out)) };
+    if step.ended {
+        return Ok(Pulled::Last(0));
+    }
+    let at = before.len() as u8;
+    let mut below = |out: &mut [u8]| pull(before, input, failed, out);
+    let pulled = match step.context.operator().kind() {
+        OperatorKind::Digest { .. } => below(out).map(|pulled| step.digest(pulled, out)),
+        OperatorKind::InPlace { whole_units: false } => below(out).map(|pulled| step.change(pulled, out)),
+        OperatorKind::InPlace { whole_units: true } => {
+            step.fill(UNIT, &mut below).map(|hungry| step.units(hungry, out))
+        }
+        OperatorKind::Resize => step.fill(1, &mut below).map(|hungry| step.resize(hungry, out)),
+    };
+    let pulled = pulled?.map_err(|error| {
+        *failed = Some(at);
+        status_of(error.status())
+    })?;
+    step.ended = matches!(pulled, Pulled::Last(_));
+    Ok(pulled)
 }
 
-/// Takes bytes through the steps from `at` on.
-fn pass(
-    steps: &mut [Step],
-    at: u8,
-    bytes: &mut [u8],
-    last: bool,
-    sink: &mut Sink<'_>,
-    failed: &mut Option<u8>,
-) -> Result<(), Status> {
-    let Some((step, rest)) = steps.split_first_mut() else {
-        return if bytes.is_empty() { Ok(()) } else { sink(bytes) };
-    };
-    if step.ended {
-        return Ok(());
+impl Step {
+    fn digest(&mut self, pulled: Pulled, out: &mut [u8]) -> Result<Pulled, OperatorError> {
+        if let Pulled::Bytes(length) | Pulled::Last(length) = pulled {
+            self.covered += length as u64;
+            self.context.absorb(&out[..length]);
+        }
+        if matches!(pulled, Pulled::Last(_)) {
+            self.context.check()?;
+        }
+        Ok(pulled)
     }
-    step.ended = last;
-    match step.context.operator().kind() {
-        OperatorKind::Digest { .. } => {
-            step.covered += bytes.len() as u64;
-            step.context.absorb(bytes);
-            if last {
-                step.context.check().map_err(|error| fail(failed, at, &error))?;
-            }
-            pass(rest, at + 1, bytes, last, sink, failed)
+
+    fn change(&mut self, pulled: Pulled, out: &mut [u8]) -> Result<Pulled, OperatorError> {
+        if let Pulled::Bytes(length) | Pulled::Last(length) = pulled {
+            self.covered += length as u64;
+            self.context.in_place(&mut out[..length], matches!(pulled, Pulled::Last(_)))?;
         }
-        OperatorKind::InPlace { whole_units: true } if !step.kept.is_empty() || !last => {
-            step.kept.extend_from_slice(bytes);
-            let whole = if last { step.kept.len() } else { step.kept.len() / UNIT * UNIT };
-            if whole == 0 && !last {
-                return Ok(());
-            }
-            let mut ready = std::mem::take(&mut step.kept);
-            step.kept = ready.split_off(whole);
-            step.covered += whole as u64;
-            step.context.in_place(&mut ready, last).map_err(|error| fail(failed, at, &error))?;
-            pass(rest, at + 1, &mut ready, last, sink, failed)
+        Ok(pulled)
+    }
+
+    /// Gets more where fewer than `least` bytes are kept, once; true where there is nothing to be had yet.
+    fn fill(
+        &mut self,
+        least: usize,
+        below: &mut dyn FnMut(&mut [u8]) -> Result<Pulled, Status>,
+    ) -> Result<bool, Status> {
+        if self.last || self.kept.len() - self.at >= least {
+            return Ok(false);
         }
-        OperatorKind::InPlace { .. } => {
-            step.covered += bytes.len() as u64;
-            step.context.in_place(bytes, last).map_err(|error| fail(failed, at, &error))?;
-            pass(rest, at + 1, bytes, last, sink, failed)
+        self.kept.drain(..self.at);
+        self.at = 0;
+        let there = self.kept.len();
+        self.kept.resize(UNIT, 0);
+        let pulled = below(&mut self.kept[there..]);
+        let (length, last, hungry) = match pulled {
+            Ok(Pulled::Bytes(length)) => (length, false, false),
+            Ok(Pulled::Last(length)) => (length, true, false),
+            _ => (0, false, true),
+        };
+        self.kept.truncate(there + length);
+        self.last = last;
+        pulled.map(|_| hungry)
+    }
+
+    fn units(&mut self, hungry: bool, out: &mut [u8]) -> Result<Pulled, OperatorError> {
+        if self.kept.len() < UNIT && !self.last {
+            return Ok(if hungry { Pulled::Hungry } else { Pulled::Bytes(0) });
         }
-        OperatorKind::Resize => {
-            let (mut input, mut room) = (&*bytes, vec![0; ROOM]);
-            loop {
-                let progress = step.context.resize(input, &mut room, last);
-                let progress = progress.map_err(|error| fail(failed, at, &error))?;
-                step.covered += progress.produced as u64;
-                input = &input[progress.consumed..];
-                pass(rest, at + 1, &mut room[..progress.produced], progress.finished, sink, failed)?;
-                if progress.finished || (input.is_empty() && !last && progress.produced < ROOM) {
-                    return Ok(());
-                }
-            }
-        }
+        let length = self.kept.len();
+        self.covered += length as u64;
+        self.context.in_place(&mut self.kept, self.last)?;
+        out[..length].copy_from_slice(&self.kept);
+        self.kept.clear();
+        Ok(if self.last { Pulled::Last(length) } else { Pulled::Bytes(length) })
+    }
+
+    fn resize(&mut self, hungry: bool, out: &mut [u8]) -> Result<Pulled, OperatorError> {
+        let input = &self.kept[self.at..];
+        // What it could make of what it has, it has made.
+        let stuck = input.is_empty() && !self.last;
+        let progress = self.context.resize(input, out, self.last)?;
+        self.at += progress.consumed;
+        self.covered += progress.produced as u64;
+        Ok(match progress.finished {
+            true => Pulled::Last(progress.produced),
+            false if stuck && progress.produced == 0 && hungry => Pulled::Hungry,
+            false => Pulled::Bytes(progress.produced),
+        })
     }
 }
 
@@ -130,53 +212,83 @@ mod tests {
     use dcs_abi::operator::Operator;
     use dcs_ndp::{parameter, sequential};
 
+    fn pipeline(chain: &[(Operator, Vec<u8>)]) -> Pipeline {
+        let context =
+            |(operator, parameter): &(Operator, Vec<u8>)| Context::new(*operator, parameter).unwrap();
+        Pipeline::new(chain.iter().map(context).collect())
+    }
+
+    fn run(pipeline: &mut Pipeline, input: &[u8], piece: usize) -> Result<Vec<u8>, Status> {
+        let (mut output, mut out, mut given) = (Vec::new(), vec![0; UNIT], 0);
+        loop {
+            match pipeline.pull(&mut out)? {
+                Pulled::Bytes(length) => output.extend_from_slice(&out[..length]),
+                Pulled::Last(length) => {
+                    output.extend_from_slice(&out[..length]);
+                    return Ok(output);
+                }
+                Pulled::Hungry => {
+                    let end = (given + piece).min(input.len());
+                    pipeline.give(&input[given..end], end == input.len());
+                    given = end;
+                }
+            }
+        }
+    }
+
     /// Any cut gives what the sequential program gives.
     #[test]
     fn pieces_give_what_the_whole_gives() {
         let key = std::array::from_fn(|i| i as u8);
         let xts = parameter::aes256_xts(&key, 4096, 3).to_vec();
+        let ctr = parameter::aes256_ctr(&[3; 32], &[1; 16]).to_vec();
         let chains = [
+            vec![],
             vec![(Operator::Md5, vec![])],
+            vec![(Operator::Aes256Ctr, ctr), (Operator::Crc32c, vec![])],
             vec![(Operator::Gzip, vec![]), (Operator::Gunzip, vec![]), (Operator::Sha256, vec![])],
-            vec![(Operator::Zstd, vec![]), (Operator::Crc32c, vec![]), (Operator::Unzstd, vec![])],
+            vec![(Operator::Zstd, vec![]), (Operator::Unzstd, vec![]), (Operator::Crc32c, vec![])],
             vec![
                 (Operator::Aes256Xts, xts.clone()),
                 (Operator::Md5, vec![]),
                 (Operator::Aes256XtsDecrypt, xts),
             ],
-            vec![(Operator::Slice, parameter::slice(70_000, 5).to_vec())],
+            vec![(Operator::Slice, parameter::slice(3_000, 5).to_vec())],
         ];
         let input: Vec<u8> = (0..300_000u32).map(|at| (at / 100 * 7) as u8).collect();
         for chain in chains {
-            let expected = sequential::run(&chain, &input).map_err(|(_, error)| error).unwrap();
-            for piece in [4096, 100_000, 300_000] {
-                let contexts =
-                    chain.iter().map(|(operator, parameter)| Context::new(*operator, parameter).unwrap());
-                let mut pipeline = Pipeline::new(contexts.collect());
-                let mut output = Vec::new();
-                for (number, bytes) in input.chunks(piece).enumerate() {
-                    let last = (number + 1) * piece >= input.len();
-                    let sink = &mut |bytes: &[u8]| {
-                        output.extend_from_slice(bytes);
-                        Ok(())
-                    };
-                    pipeline.feed(&mut bytes.to_vec(), last, sink).unwrap();
-                }
-                // What a compressor makes may depend on the library's own cuts; what goes back does not.
-                assert!(output == expected.output, "{chain:?} in pieces of {piece}");
-                let digests = pipeline.digests().zip(&expected.digests);
-                for (slot, value) in digests.filter_map(|(slot, value)| value.map(|value| (slot, value))) {
-                    assert_eq!(slot[16..16 + value.as_bytes().len()], *value.as_bytes());
+            for input in [&input[..], &input[..65_536], &input[..4096]] {
+                let expected = sequential::run(&chain, input).map_err(|(_, error)| error).unwrap();
+                for piece in [4096, 100_000, 300_000] {
+                    let mut pipeline = pipeline(&chain);
+                    let output = run(&mut pipeline, input, piece).unwrap();
+                    assert!(output == expected.output, "{chain:?} in pieces of {piece}");
+                    for (slot, value) in pipeline.digests().zip(&expected.digests) {
+                        let value = value.as_ref().map_or(&[][..], |value| value.as_bytes());
+                        assert_eq!(slot[16..16 + value.len()], *value);
+                    }
                 }
             }
         }
     }
 
     #[test]
-    fn a_sink_that_is_full_ends_it() {
-        let mut pipeline = Pipeline::new(vec![Context::new(Operator::Md5, &[]).unwrap()]);
-        let full = &mut |_: &[u8]| Err(Status::CAPACITY_EXCEEDED);
-        assert_eq!(pipeline.feed(&mut [1], true, full), Err(Status::CAPACITY_EXCEEDED));
-        assert_eq!(pipeline.failed, None);
+    fn what_unpacks_to_much_comes_out_bit_by_bit() {
+        let bomb = sequential::run(&[(Operator::Zstd, vec![])], &vec![0; 64 << 20]).unwrap().output;
+        let mut pipeline = pipeline(&[(Operator::Unzstd, vec![])]);
+        let (mut out, mut total) = (vec![0; UNIT], 0);
+        pipeline.give(&bomb, true);
+        while let Pulled::Bytes(length) = pipeline.pull(&mut out).unwrap() {
+            assert!(length <= UNIT);
+            total += length;
+        }
+        assert!(total > (64 << 20) - UNIT);
+    }
+
+    #[test]
+    fn the_operator_that_fails_is_named() {
+        let mut pipeline = pipeline(&[(Operator::Md5, vec![]), (Operator::Gunzip, vec![])]);
+        assert_eq!(run(&mut pipeline, b"no gzip at all, and long enough", 10).unwrap_err().kind(), 7);
+        assert_eq!(pipeline.failed, Some(1));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dcs_nvme::Status;
 use dcs_nvme::command::{self, Command};
 
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Pulled, UNIT};
 use super::program::{LONGEST, Program};
 use super::{Fields, Place, RESULT_SIZE};
 use crate::chain::Chain;
@@ -14,8 +14,11 @@ use crate::host::HostPort;
 use crate::slots::{Slot, Work};
 use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 
-/// Bytes of a source that are taken at once: so long a guest's operators hold the others up.
+/// Bytes of a source that are taken at once.
 const PIECE: u64 = 128 << 10;
+
+/// How often a chain is asked for what comes out, before others have their turn: so long a guest's operators hold them up.
+const PULLS: usize = 4;
 
 /// Bytes of a source at most.
 const SOURCE_MOST: u64 = 1 << 40;
@@ -31,7 +34,7 @@ pub struct Near {
     made: u64,
     /// What came out, on its way to logical blocks.
     pending: Vec<u8>,
-    /// All of the source went in.
+    /// All has come out.
     ended: bool,
 }
 
@@ -288,16 +291,41 @@ impl Controller {
         if near.ended {
             return Ok(Next::Done);
         }
-        if let Source::Blocks { run, next, left } = &near.source
-            && *left > 0
-        {
-            let length = most.min(*left);
-            let Some(buffer) = self.buffers.take(length as usize) else { return Ok(Next::NoBuffer) };
-            self.near_submit(ticket, storage, (run.volume, Action::Read, *next, length), buffer);
-            return Ok(Next::Waits);
+        let mut out = vec![0; UNIT];
+        for _ in 0..PULLS {
+            let (length, last) = match near.pipeline.pull(&mut out)? {
+                Pulled::Bytes(length) => (length, false),
+                Pulled::Last(length) => (length, true),
+                Pulled::Hungry => return self.near_source(ticket, near, port, storage),
+            };
+            near.ended = last;
+            let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
+            near.deliver(slot, memory, port, &out[..length])?;
+            if last {
+                break;
+            }
         }
+        Ok(Next::Again)
+    }
+
+    /// More of the source goes in.
+    fn near_source(
+        &mut self,
+        ticket: Ticket,
+        near: &mut Near,
+        port: &mut dyn HostPort,
+        storage: &mut dyn Storage,
+    ) -> Result<Next, Status> {
+        let most = PIECE.min(1 << self.config.transfer_shift);
         let (next, left) = near.source.left();
         let (at, length) = (*next, most.min(*left));
+        if let Source::Blocks { run, .. } = &near.source
+            && length > 0
+        {
+            let Some(buffer) = self.buffers.take(length as usize) else { return Ok(Next::NoBuffer) };
+            self.near_submit(ticket, storage, (run.volume, Action::Read, at, length), buffer);
+            return Ok(Next::Waits);
+        }
         let mut bytes = vec![0; length as usize];
         match near.source {
             Source::Guest { .. } => {
@@ -311,7 +339,7 @@ impl Controller {
             }
             Source::Blocks { .. } => {}
         }
-        self.near_feed(ticket.slot, near, port, &mut bytes)?;
+        near.give(&bytes);
         Ok(Next::Again)
     }
 
@@ -328,25 +356,6 @@ impl Controller {
         storage.submit(Request { ticket, volume, action, offset, length, data });
     }
 
-    /// The next bytes of the source pass the chain.
-    fn near_feed(
-        &mut self,
-        index: u16,
-        near: &mut Near,
-        port: &mut dyn HostPort,
-        bytes: &mut [u8],
-    ) -> Result<(), Status> {
-        let (next, left) = near.source.left();
-        (*next, *left) = (*next + bytes.len() as u64, *left - bytes.len() as u64);
-        let last = *left == 0;
-        near.taken += bytes.len() as u64;
-        near.ended = last;
-        let Near { pipeline, target, made, pending, .. } = near;
-        let (slot, memory) = (self.slots.get(index), &mut self.near.memory);
-        let sink = &mut |bytes: &[u8]| deliver(target, slot, memory, pending, port, made, bytes);
-        pipeline.feed(bytes, last, sink)
-    }
-
     /// The storage has answered a near-storage command.
     pub(crate) fn near_answered(&mut self, ticket: Ticket, port: &mut dyn HostPort, buffer: Option<Buffer>) {
         let index = ticket.slot;
@@ -357,8 +366,8 @@ impl Controller {
             if action == Action::Read && status.is_success() {
                 status = match &near.source {
                     Source::Blocks { run, next, .. } if run.pass(false, *next, buffer.bytes_mut()) => {
-                        let fed = self.near_feed(index, &mut near, port, buffer.bytes_mut());
-                        fed.err().unwrap_or(Status::SUCCESS)
+                        near.give(buffer.bytes());
+                        Status::SUCCESS
                     }
                     _ => Status::INTERNAL_ERROR,
                 };
@@ -384,39 +393,46 @@ enum Next {
     Done,
 }
 
-/// What came out of the chain goes to its destination.
-fn deliver(
-    target: &mut Target,
-    slot: &Slot,
-    memory: &mut [u8],
-    pending: &mut Vec<u8>,
-    port: &mut dyn HostPort,
-    made: &mut u64,
-    bytes: &[u8],
-) -> Result<(), Status> {
-    let length = bytes.len() as u64;
-    let room = match target {
-        Target::Guest { room } | Target::Blocks { room, .. } | Target::Memory { room, .. } => room,
-    };
-    *room = room.checked_sub(length).ok_or(Status::CAPACITY_EXCEEDED)?;
-    match target {
-        Target::Guest { .. } => {
-            if !slot.store_at(port, *made, bytes) {
-                return Err(Status::DATA_TRANSFER_ERROR);
+impl Near {
+    /// The next bytes of the source go into the chain.
+    fn give(&mut self, bytes: &[u8]) {
+        let (next, left) = self.source.left();
+        (*next, *left) = (*next + bytes.len() as u64, left.saturating_sub(bytes.len() as u64));
+        let last = *left == 0;
+        self.taken += bytes.len() as u64;
+        self.pipeline.give(bytes, last);
+    }
+
+    /// What came out of the chain goes to its destination.
+    fn deliver(
+        &mut self,
+        slot: &Slot,
+        memory: &mut [u8],
+        port: &mut dyn HostPort,
+        bytes: &[u8],
+    ) -> Result<(), Status> {
+        let length = bytes.len() as u64;
+        let room = match &mut self.target {
+            Target::Guest { room } | Target::Blocks { room, .. } | Target::Memory { room, .. } => room,
+        };
+        *room = room.checked_sub(length).ok_or(Status::CAPACITY_EXCEEDED)?;
+        match &mut self.target {
+            Target::Guest { .. } => {
+                if !slot.store_at(port, self.made, bytes) {
+                    return Err(Status::DATA_TRANSFER_ERROR);
+                }
+            }
+            Target::Blocks { .. } => self.pending.extend_from_slice(bytes),
+            Target::Memory { next, .. } => {
+                let place = memory.get_mut(*next as usize..).and_then(|rest| rest.get_mut(..bytes.len()));
+                place.ok_or(Status::INTERNAL_ERROR)?.copy_from_slice(bytes);
+                *next += length;
             }
         }
-        Target::Blocks { .. } => pending.extend_from_slice(bytes),
-        Target::Memory { next, .. } => {
-            let place = memory.get_mut(*next as usize..).and_then(|rest| rest.get_mut(..bytes.len()));
-            place.ok_or(Status::INTERNAL_ERROR)?.copy_from_slice(bytes);
-            *next += length;
-        }
+        self.made += length;
+        Ok(())
     }
-    *made += length;
-    Ok(())
-}
 
-impl Near {
     /// The result page: status, the operator that failed, bytes in and out, then a digest slot for each operator.
     fn page(&self, status: Status) -> Box<[u8; RESULT_SIZE]> {
         let mut page = Box::new([0; RESULT_SIZE]);
