@@ -29,8 +29,8 @@ pub struct Drives<P, S> {
     shares: Shares,
     storage: S,
     outcomes: Vec<Outcome>,
-    /// Cost of commands that the storage may have at once.
-    window: u64,
+    /// Commands that the storage may have at once.
+    window: usize,
 }
 
 struct Drive<P> {
@@ -52,7 +52,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// shares decide who is next.
     pub fn new(storage: S, window: usize) -> Drives<P, S> {
         let (drives, outcomes) = (Vec::new(), Vec::with_capacity(window));
-        Drives { drives, shares: Shares::default(), storage, outcomes, window: window as u64 }
+        Drives { drives, shares: Shares::default(), storage, outcomes, window }
     }
 
     /// The storage.
@@ -114,9 +114,11 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 busy |= lock(controller).attend(index as u32, port, &mut self.storage);
             }
         }
-        for _ in 0..BATCH {
-            if !self.begin_next() {
-                break;
+        let mut left = BATCH;
+        loop {
+            match self.begin_next(left) {
+                0 => break,
+                begun => left -= begun,
             }
             busy = true;
         }
@@ -157,23 +159,27 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         busy
     }
 
-    /// Begins one command of the drive whose turn it is.
-    fn begin_next(&mut self) -> bool {
+    /// Begins commands of the drive whose turn it is, as long as that is so; how many, up to `most`.
+    fn begin_next(&mut self, most: usize) -> usize {
         let under_way: usize = self.drives.iter().flatten().map(|held| held.outstanding).sum();
-        if under_way as u64 >= self.window {
-            return false;
+        let most = most.min(self.window.saturating_sub(under_way));
+        if most == 0 {
+            return 0;
         }
         let drives = &self.drives;
         let next = self.shares.next(|index| {
             drives[index].as_ref().is_some_and(|held| !held.removed && lock(&held.controller).is_ready())
         });
-        let Some(index) = next else { return false };
-        let Some(Some(held)) = self.drives.get_mut(index) else { return false };
-        let mut controller = lock(&held.controller);
-        let cost = controller.step(index as u32, &mut held.port, &mut self.storage);
+        let Some(index) = next else { return 0 };
+        let Some(Some(held)) = self.drives.get_mut(index) else { return 0 };
+        let (mut controller, mut begun) = (lock(&held.controller), 0);
+        while begun < most && self.shares.has_credit(index) {
+            // None where it has no more, or a reset came between.
+            let Some(cost) = controller.step(index as u32, &mut held.port, &mut self.storage) else { break };
+            self.shares.charge(index, cost);
+            begun += 1;
+        }
         held.outstanding = controller.outstanding();
-        // A reset may have come between.
-        self.shares.charge(index, cost.unwrap_or(0));
-        cost.is_some()
+        begun
     }
 }

@@ -81,6 +81,11 @@ impl Shares {
         }
     }
 
+    /// Whether it is still this member's turn.
+    pub fn has_credit(&self, index: usize) -> bool {
+        matches!(self.members.get(index), Some(Some(member)) if member.credit > 0)
+    }
+
     /// The member got something of this cost.
     pub fn charge(&mut self, index: usize, cost: u64) {
         let count = self.members.len();

@@ -31,6 +31,9 @@ pub enum Work {
     Shutdown,
 }
 
+/// Pieces of a command's data that there is room for from the beginning.
+const USUAL: usize = 8;
+
 /// A command under way.
 #[derive(Debug)]
 pub struct Slot {
@@ -80,8 +83,8 @@ impl Slot {
             near: None,
             chain: None,
             shift: 0,
-            places: Vec::new(),
-            pieces: Vec::new(),
+            places: Vec::with_capacity(USUAL),
+            pieces: Vec::with_capacity(USUAL),
         }
     }
 

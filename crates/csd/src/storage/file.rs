@@ -61,14 +61,15 @@ impl FileStorage {
     ///
     /// Where the kernel has no io_uring, or does not allow it.
     pub fn new(entries: u32) -> io::Result<FileStorage> {
+        let entries = entries.clamp(8, 32_768).next_power_of_two();
         Ok(FileStorage {
             volumes: BTreeMap::new(),
             next_volume: 0,
             requests: Vec::new(),
-            free: Vec::new(),
-            ring: Ring::new(entries.clamp(8, 32_768).next_power_of_two())?,
-            answers: Vec::new(),
-            done: Vec::new(),
+            free: Vec::with_capacity(entries as usize),
+            ring: Ring::new(entries)?,
+            answers: Vec::with_capacity(entries as usize),
+            done: Vec::with_capacity(entries as usize),
             zeros: None,
         })
     }

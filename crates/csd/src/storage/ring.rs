@@ -14,6 +14,9 @@ use std::time::Duration;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
+/// Pieces of a part that there is room for from the beginning.
+const USUAL: usize = 8;
+
 /// What the kernel is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -76,7 +79,7 @@ impl Ring {
         Ok(Ring {
             ring: ManuallyDrop::new(ring),
             parts: ManuallyDrop::new(Vec::new()),
-            free: Vec::new(),
+            free: Vec::with_capacity(entries as usize),
             backlog: VecDeque::with_capacity(entries as usize),
             in_flight: 0,
             most: entries as usize,
@@ -94,7 +97,7 @@ impl Ring {
             operation: Operation::Sync,
             offset: 0,
             length: 0,
-            pieces: Vec::new(),
+            pieces: Vec::with_capacity(USUAL),
             lent: false,
         });
         self.parts.len() as u32 - 1

@@ -147,6 +147,12 @@ impl<S: Storage> Machine<S> {
         panic!("the drive never rests");
     }
 
+    /// Lets the drive take one command, and the storage answer none.
+    pub fn step(&mut self) {
+        let mut controller = self.controller.lock().unwrap();
+        assert!(controller.step(0, &mut self.guest, self.drives.storage_mut()).is_some());
+    }
+
     /// Enables the controller, with admin queues of 8 entries.
     pub fn enable(&mut self) {
         let sizes = AdminQueueSizes { submissions: ENTRIES as u16, completions: ENTRIES as u16 };

@@ -535,6 +535,103 @@ fn shadow_doorbells() {
     assert_eq!(machine.peek(1), None);
 }
 
+/// One buffer, and a guest whose memory the kernel cannot reach: what comes second waits.
+fn short_of_buffers() -> Machine<ModelStorage> {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(BLOCKS as usize * 512, 512);
+    let mut machine = Machine::new(Config { buffers: 1, ..Config::new("short") }, storage, false);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    machine
+}
+
+#[test]
+fn commands_that_wait_for_a_buffer() {
+    let mut machine = short_of_buffers();
+    let [_, second, third] = [0, 1, 2].map(|lba| machine.submit(1, blocks(nvm::READ, lba, 1)));
+    machine.drives.poll();
+    assert_eq!(machine.controller().outstanding(), 1);
+    // The second one waits, and can be aborted; the first cannot; the third was not even taken.
+    for (cid, kept) in [(second, 0), (third, 1)] {
+        let words = Abort { submission_queue: 1, cid }.words();
+        machine.submit(0, Command { opcode: admin::ABORT, words, ..Command::default() });
+        machine.step();
+        assert_eq!(machine.reap(0).map(|done| (done.status, done.result)), Some((Status::SUCCESS, kept)));
+    }
+    let aborted = machine.reap(1).unwrap();
+    assert_eq!((aborted.cid, aborted.status), (second, Status::ABORT_REQUESTED));
+    machine.work();
+    let done: Vec<_> = std::iter::from_fn(|| machine.reap(1)).collect();
+    assert!(done.len() == 2 && done.iter().all(|done| done.status == Status::SUCCESS));
+}
+
+#[test]
+fn a_queue_is_deleted_when_its_last_command_has_ended() {
+    let mut machine = short_of_buffers();
+    let cids = [0, 1].map(|lba| machine.submit(1, blocks(nvm::READ, lba, 1)));
+    machine.drives.poll();
+    let words = [1, 0, 0, 0, 0, 0];
+    machine.submit(0, Command { opcode: admin::DELETE_SUBMISSION_QUEUE, words, ..Command::default() });
+    machine.step();
+    assert_eq!(machine.reap(0), None, "one is under way");
+    let dropped = machine.reap(1).unwrap();
+    assert_eq!((dropped.cid, dropped.status), (cids[1], Status::QUEUE_DELETED));
+    machine.work();
+    let last = machine.reap(1).unwrap();
+    assert_eq!((last.cid, last.status), (cids[0], Status::SUCCESS));
+    assert_eq!(machine.reap(0).unwrap().status, Status::SUCCESS);
+    let delete = Command { opcode: admin::DELETE_COMPLETION_QUEUE, words, ..Command::default() };
+    admin(&mut machine, delete, Status::SUCCESS);
+}
+
+#[test]
+fn zeros_and_compares_pass_the_chain() {
+    let mut machine = machine();
+    let info = machine.drives.storage().volume(dcs_csd::VolumeId(1)).unwrap();
+    let mut namespace = Namespace::new(2, dcs_csd::VolumeId(1), &info, 512).unwrap();
+    let key = std::array::from_fn(|at| at as u8);
+    namespace.chain = Some(std::sync::Arc::new(dcs_csd::Chain::aes256_xts(&key).unwrap()));
+    machine.controller().attach(namespace, machine.drives.storage()).unwrap();
+    let of = |command| Command { namespace: 2, ..command };
+    let (_, data) = machine.identify(identify::NAMESPACE, 2);
+    assert_eq!(identify::Namespace::from_bytes(&data).deallocated, 0, "nobody says what they read as");
+    machine.guest.store(DATA, &[7; 4096]);
+    io(&mut machine, of(blocks(nvm::WRITE, 0, 8)), Status::SUCCESS);
+    io(&mut machine, of(blocks(nvm::COMPARE, 0, 8)), Status::SUCCESS);
+    io(&mut machine, of(blocks(nvm::WRITE_ZEROES, 1, 127)), Status::SUCCESS);
+    io(&mut machine, of(blocks(nvm::COMPARE, 0, 8)), Status::COMPARE_FAILURE);
+    io(&mut machine, of(blocks(nvm::READ, 0, 8)), Status::SUCCESS);
+    assert_eq!(machine.guest.bytes(DATA, 512), [7; 512]);
+    assert_eq!(machine.guest.bytes(DATA + 512, 4096 - 512), [0; 4096 - 512]);
+    // What lies there is neither.
+    let bytes = machine.drives.storage().bytes(dcs_csd::VolumeId(1));
+    assert!(bytes.chunks(512).all(|block| block != [0; 512] && block != [7; 512]));
+}
+
+#[test]
+fn zeros_that_pass_a_chain_are_more_than_a_buffer() {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(1 << 20, 512);
+    let config = Config { transfer_shift: 14, ..Config::new("zeros") };
+    let mut machine = Machine::new(config, storage, true);
+    let info = machine.drives.storage().volume(volume).unwrap();
+    let mut namespace = Namespace::new(1, volume, &info, 512).unwrap();
+    let key = std::array::from_fn(|at| at as u8);
+    let chain = dcs_csd::Chain::aes256_xts(&key).unwrap();
+    namespace.chain = Some(std::sync::Arc::new(chain));
+    machine.controller().attach(namespace, machine.drives.storage()).unwrap();
+    machine.enable();
+    machine.create(1);
+    io(&mut machine, blocks(nvm::WRITE_ZEROES, 0, 2048), Status::SUCCESS);
+    let mut expected = vec![0; 1 << 20];
+    let parameter = dcs_ndp::parameter::aes256_xts(&key, 512, 0);
+    let operator = dcs_abi::operator::Operator::Aes256Xts;
+    let mut cipher = dcs_ndp::Context::new(operator, &parameter).unwrap();
+    cipher.in_place(&mut expected, true).unwrap();
+    assert!(machine.drives.storage().bytes(volume) == expected);
+}
+
 #[test]
 fn a_drive_that_is_taken_out_ends() {
     let mut machine = machine();
