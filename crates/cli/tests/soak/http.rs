@@ -5,7 +5,13 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-pub struct Connection(TcpStream);
+pub struct Connection {
+    stream: TcpStream,
+    /// Whole answers that came over it.
+    answers: usize,
+    /// Part of an answer has come.
+    begun: bool,
+}
 
 pub struct Answer {
     pub status: u16,
@@ -19,15 +25,21 @@ impl Connection {
     pub async fn new(address: SocketAddr) -> io::Result<Connection> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Connection(stream))
+        Ok(Connection { stream, answers: 0, begun: false })
+    }
+
+    /// Tells if what broke it may have been its end while it waited for a request: it has been used before, and nothing of an answer came.
+    /// Then every HTTP client asks again on a new connection (RFC 9112 section 9.3.1).
+    pub fn was_idle(&self) -> bool {
+        self.answers > 0 && !self.begun
     }
 
     pub async fn ask(&mut self, method: &str, target: &str, fields: &str, body: &[u8]) -> io::Result<Answer> {
         let length = body.len();
         let head =
             format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{fields}Content-Length: {length}\r\n\r\n");
-        self.0.write_all(head.as_bytes()).await?;
-        self.0.write_all(body).await?;
+        self.stream.write_all(head.as_bytes()).await?;
+        self.stream.write_all(body).await?;
         let (head, mut body) = self.head().await?;
         let status = head.get(9..12).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("no answer: {head:?}")))?;
@@ -39,7 +51,8 @@ impl Connection {
             return Err(io::Error::other("more than an answer came"));
         }
         body.resize(length, 0);
-        self.0.read_exact(&mut body[there..]).await?;
+        self.stream.read_exact(&mut body[there..]).await?;
+        (self.answers, self.begun) = (self.answers + 1, false);
         let closes = value("\r\nconnection:").is_some_and(|value| value == "close");
         Ok(Answer { status, head, body, closes })
     }
@@ -52,9 +65,10 @@ impl Connection {
                 let body = bytes.split_off(end + 4);
                 return Ok((String::from_utf8_lossy(&bytes).to_ascii_lowercase(), body));
             }
-            if self.0.read_buf(&mut bytes).await? == 0 {
+            if self.stream.read_buf(&mut bytes).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            self.begun = true;
         }
     }
 }

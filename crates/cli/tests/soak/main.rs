@@ -123,6 +123,8 @@ fn honest_clients_are_served_among_hostile_ones() {
     assert!(report.failures.is_empty(), "{report}\n{}", server.log());
     assert!(report.slowest() < LATENCY_MAX, "{report}");
     assert!(report.requests() as u64 >= plan.seconds, "{report}");
+    // Kept connections end for no other reason.
+    assert!(report.gave_way as f64 <= report.sent_away, "{report}");
     // With fewer places than hostile clients it is about something.
     assert!(plan.options.is_empty() || report.waits > 0.0, "{report}");
     assert!(report.figures_of_hostile.values().all(|count| *count > 0), "{report}");
@@ -133,7 +135,6 @@ async fn soak(plan: &Plan, address: SocketAddr, report: Rc<RefCell<Report>>) {
     honest::prepare(address).await;
     let until = Instant::now() + Duration::from_secs(plan.seconds);
     let pause = Duration::from_millis(1000 * plan.honest as u64 / plan.rate);
-    tokio::task::spawn_local(honest::watch_lateness(report.clone()));
     for number in 0..plan.hostile {
         tokio::task::spawn_local(hostile::run(address, number, report.clone()));
     }
@@ -146,7 +147,10 @@ async fn soak(plan: &Plan, address: SocketAddr, report: Rc<RefCell<Report>>) {
     for task in tasks {
         task.await.unwrap();
     }
-    report.borrow_mut().waits = honest::figure(address, "dcs_transfer_wait_seconds_count").await;
+    let waits = honest::figure(address, "dcs_transfer_wait_seconds_count").await;
+    let sent_away = honest::figure(address, "dcs_connections_sent_away_total").await;
+    let mut report = report.borrow_mut();
+    (report.waits, report.sent_away) = (waits, sent_away);
 }
 
 /// A random time, of that on average.

@@ -56,11 +56,15 @@ pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>)
 
 /// One request and its answer: the connection again, if another one may follow.
 async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::Result<Option<TcpStream>> {
-    let (newcomer, away) = shared.newcomers.enter();
+    let (waiting, away) = shared.newcomers.enter();
     let head = tokio::select! {
+        // A request that is there already is answered: nobody gives way in the middle of asking.
+        biased;
         head = next_head(&stream, peer, shared) => head,
         () = away.notified() => return Err(sent_away(shared)),
     };
+    drop(waiting);
+    let (newcomer, away) = shared.newcomers.enter();
     let head = match head {
         Ok(Some(head)) => head,
         Ok(None) => return Ok(None),
