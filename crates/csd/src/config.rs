@@ -19,7 +19,7 @@ pub struct Config {
     pub entries: u32,
     /// Commands under way at most, 1 to 4,096.
     pub commands: u16,
-    /// Bytes of a command's data at most, as a power of two, 12 to 23.
+    /// Bytes of a command's data at most, as a power of two, 12 to 22.
     pub transfer_shift: u8,
     /// Commands whose data go through a copy at most at once, 1 to 256: so many buffers of the largest transfer there may be.
     pub buffers: u16,
@@ -72,7 +72,7 @@ impl Config {
         range("I/O queue pairs", self.queues.into(), 1, 64)?;
         range("entries of a queue", self.entries.into(), 2, 65_536)?;
         range("commands under way", self.commands.into(), 1, 4096)?;
-        range("the largest transfer, as a power of two,", self.transfer_shift.into(), 12, 23)?;
+        range("the largest transfer, as a power of two,", self.transfer_shift.into(), 12, 22)?;
         range("buffers", self.buffers.into(), 1, 256)?;
         range("bytes of device memory", self.memory.into(), 0, 1 << 30)?;
         range("namespaces", self.namespaces.into(), 1, 1024)
@@ -150,7 +150,7 @@ mod tests {
             |config| config.queues = 0,
             |config| config.entries = 1,
             |config| config.commands = 0,
-            |config| config.transfer_shift = 24,
+            |config| config.transfer_shift = 23,
             |config| config.buffers = 0,
             |config| config.namespaces = 0,
         ];

@@ -37,6 +37,8 @@ pub struct Counters {
     pub writes: u64,
     /// Flushes, and other commands without data.
     pub flushes: u64,
+    /// Near-storage transfers.
+    pub near: u64,
     /// Bytes that were read.
     pub bytes_read: u64,
     /// Bytes that were written.
@@ -125,6 +127,7 @@ impl Controller {
             reads: self.logs.reads,
             writes: self.logs.writes,
             flushes: self.logs.flushes,
+            near: self.logs.near,
             bytes_read: self.logs.bytes_read,
             bytes_written: self.logs.bytes_written,
             errors: self.logs.errors(),

@@ -33,6 +33,7 @@ pub struct Logs {
     pub reads: u64,
     pub writes: u64,
     pub flushes: u64,
+    pub near: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
     pub media_errors: u64,

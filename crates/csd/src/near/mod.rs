@@ -146,7 +146,8 @@ impl NearStorage {
         self.programs.clear();
         self.results.clear();
         self.ready.clear();
-        self.memory.fill(0);
+        // New memory: pages that nobody has touched.
+        self.memory = vec![0; self.memory.len()];
     }
 
     /// Commands that do not wait for the storage.

@@ -255,6 +255,7 @@ impl Controller {
         let mut result = 0;
         if let Some(near) = near {
             result = near.made;
+            self.logs.near += u64::from(status.is_success());
             self.near.keep(near.request, near.page(status));
         }
         self.slots.give(index);

@@ -253,3 +253,82 @@ fn a_tenant_that_floods_gets_no_more_than_its_share() {
     large.work();
     assert_eq!(std::iter::from_fn(|| large.reap(1)).count() + of_large, 7);
 }
+
+/// Sixteen guests on one storage: each writes its own pattern and reads it again, while one resets its controller again and again, one
+/// sends anything, and one is taken out.
+#[test]
+fn guests_keep_to_themselves() {
+    const GUESTS: usize = 16;
+    const BYTES: usize = 256 << 10;
+    let mut storage = ModelStorage::new(5);
+    let volumes: Vec<_> = (0..GUESTS).map(|_| storage.add(BYTES, 512)).collect();
+    let mut shared = dcs_csd::Drives::new(storage, 8);
+    let mut machines: Vec<Machine<ModelStorage>> = Vec::new();
+    for number in 0..GUESTS {
+        let config = Config { buffers: 2, ..Config::new(&format!("guest {number}")) };
+        // Every third one's memory cannot be reached by the kernel.
+        let mut machine = Machine::new(config, ModelStorage::new(0), number % 3 > 0);
+        machine.drive = shared.add(machine.controller.clone(), machine.guest.clone(), 1 + number as u32 % 4);
+        std::mem::swap(&mut shared, &mut machine.drives);
+        machine.attach(1, volumes[number], 512);
+        machine.enable();
+        machine.create(1);
+        std::mem::swap(&mut shared, &mut machine.drives);
+        machines.push(machine);
+    }
+    let block = |guest: usize, lba: u64| [guest as u8 ^ (lba as u8).wrapping_mul(31); 512];
+    let command = |opcode, slot: u64, lba| {
+        let words = Blocks { first: lba, count: 1, durable: false }.words();
+        let data = DataPointer::Prp(DATA + slot * 512, 0);
+        Command { opcode, namespace: 1, data, words, ..Command::default() }
+    };
+    let (resets, hostile, leaves) = (3, 7, 11);
+    let mut now = 0;
+    for opcode in [nvm::WRITE, nvm::READ] {
+        for first in (0..BYTES as u64 / 512).step_by(7) {
+            let count = (BYTES as u64 / 512 - first).min(7);
+            for (number, machine) in machines.iter_mut().enumerate() {
+                match number {
+                    _ if number == resets && first % 3 == 0 => machine.controller().reset(),
+                    _ if number == hostile => {
+                        let junk = std::array::from_fn(|at| (first as u8).wrapping_mul(at as u8 | 1));
+                        machine.submit_bytes(1, junk);
+                    }
+                    _ if number == leaves && first == 70 => shared.remove(machine.drive),
+                    _ => {
+                        for slot in 0..count {
+                            let lba = first + slot;
+                            if opcode == nvm::WRITE {
+                                machine.guest.store(DATA + slot * 512, &block(number, lba));
+                            }
+                            machine.submit(1, command(opcode, slot, lba));
+                        }
+                    }
+                }
+            }
+            let good = |number| ![resets, hostile, leaves].contains(&number);
+            let mut left = vec![count; GUESTS];
+            while (0..GUESTS).any(|number| good(number) && left[number] > 0) {
+                now += 5;
+                shared.storage_mut().advance(now);
+                shared.poll();
+                for (number, machine) in machines.iter_mut().enumerate() {
+                    while let Some(done) = machine.reap(1) {
+                        assert!(!good(number) || done.status == Status::SUCCESS, "{number}: {}", done.status);
+                        left[number] = left[number].saturating_sub(1);
+                    }
+                }
+            }
+            for (number, machine) in machines.iter().enumerate().filter(|(number, _)| good(*number)) {
+                for slot in 0..count {
+                    assert!(machine.guest.load(DATA + slot * 512) == block(number, first + slot));
+                }
+            }
+        }
+    }
+    assert!(shared.is_removed(machines[leaves].drive));
+    for number in (0..GUESTS).filter(|number| ![resets, hostile, leaves].contains(number)) {
+        let bytes = shared.storage().bytes(volumes[number]).chunks(512).zip(0..);
+        assert!(bytes.into_iter().all(|(bytes, lba)| bytes == block(number, lba)), "guest {number}");
+    }
+}
