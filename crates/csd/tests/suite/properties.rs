@@ -264,13 +264,13 @@ fn guests_keep_to_themselves() {
     let volumes: Vec<_> = (0..GUESTS).map(|_| storage.add(BYTES, 512)).collect();
     let mut shared = dcs_csd::Drives::new(storage, 8);
     let mut machines: Vec<Machine<ModelStorage>> = Vec::new();
-    for number in 0..GUESTS {
+    for (number, volume) in volumes.iter().enumerate() {
         let config = Config { buffers: 2, ..Config::new(&format!("guest {number}")) };
         // Every third one's memory cannot be reached by the kernel.
         let mut machine = Machine::new(config, ModelStorage::new(0), number % 3 > 0);
         machine.drive = shared.add(machine.controller.clone(), machine.guest.clone(), 1 + number as u32 % 4);
         std::mem::swap(&mut shared, &mut machine.drives);
-        machine.attach(1, volumes[number], 512);
+        machine.attach(1, *volume, 512);
         machine.enable();
         machine.create(1);
         std::mem::swap(&mut shared, &mut machine.drives);
@@ -307,7 +307,7 @@ fn guests_keep_to_themselves() {
                 }
             }
             let good = |number| ![resets, hostile, leaves].contains(&number);
-            let mut left = vec![count; GUESTS];
+            let mut left = [count; GUESTS];
             while (0..GUESTS).any(|number| good(number) && left[number] > 0) {
                 now += 5;
                 shared.storage_mut().advance(now);
