@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use dcs_nvme::Status;
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::register::{ControllerStatus, Shutdown};
-use dcs_nvme::{Completion, DataPointer, Status, Walk};
 
 use crate::config::{Config, ConfigError};
 use crate::events::Events;
 use crate::features::Features;
-use crate::host::{HostError, HostPort};
+use crate::host::HostPort;
 use crate::logs::Logs;
 use crate::namespace::Namespace;
 use crate::near::NearStorage;
@@ -20,13 +20,10 @@ use crate::queue::{CompletionQueue, Shadow, SubmissionQueue};
 use crate::registers::Registers;
 use crate::shares::Shares;
 use crate::slots::{Buffers, Slots, Work};
-use crate::storage::{Action, Buffer, Data, Outcome, Request, Storage, Ticket};
+use crate::storage::Storage;
 
 /// The cost of a command beside its bytes.
 pub(crate) const COMMAND_COST: u64 = 4096;
-
-/// Called with each piece of a command's data: address and length.
-type Each<'a> = dyn FnMut(&mut dyn HostPort, u64, usize) -> Result<(), HostError> + 'a;
 
 /// What a controller has done. Commands that failed are errors, and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +70,7 @@ pub struct Controller {
     /// A reset waits until the storage has answered.
     resetting: bool,
     pub(crate) shutdown_wanted: bool,
-    interrupts: u64,
+    pub(crate) interrupts: u64,
     /// Namespaces lie on volumes with a volatile cache.
     pub(crate) has_cache: bool,
 }
@@ -179,7 +176,7 @@ impl Controller {
     }
 
     /// The reset is through, if the storage has answered.
-    fn end_reset(&mut self) {
+    pub(crate) fn end_reset(&mut self) {
         if self.resetting && self.slots.used() == 0 {
             self.resetting = false;
             self.registers.csts = ControllerStatus::default();
@@ -338,260 +335,5 @@ impl Controller {
         held.head = (held.head + 1) % held.size;
         held.outstanding += 1;
         Some(entry)
-    }
-
-    /// A command ends.
-    pub(crate) fn end(&mut self, port: &mut dyn HostPort, queue: u16, cid: u16, status: Status, result: u64) {
-        let Some(Some(held)) = self.submissions.get_mut(usize::from(queue)) else { return };
-        held.outstanding = held.outstanding.saturating_sub(1);
-        let done = Completion {
-            result: result as u32,
-            result_high: (result >> 32) as u32,
-            submission_head: held.head as u16,
-            submission_queue: queue,
-            cid,
-            phase: false,
-            status,
-        };
-        if !status.is_success() {
-            self.logs.failed(&done);
-        }
-        let target = usize::from(held.completion_queue);
-        if let Some(Some(completions)) = self.completions.get_mut(target)
-            && completions.post(port, done).is_err()
-        {
-            self.registers.csts.fatal = true;
-        }
-        self.end_deletion(port, queue);
-    }
-
-    /// A queue that is to be deleted is, when its last command has ended.
-    pub(crate) fn end_deletion(&mut self, port: &mut dyn HostPort, queue: u16) {
-        let place = &mut self.submissions[usize::from(queue)];
-        if let Some(held) = place
-            && held.outstanding == 0
-            && let Some(cid) = held.deleted_by
-        {
-            let target = usize::from(held.completion_queue);
-            *place = None;
-            self.queue_shares.remove(queue.into());
-            if let Some(Some(completions)) = self.completions.get_mut(target) {
-                completions.users -= 1;
-            }
-            self.end(port, 0, cid, Status::SUCCESS, 0);
-        }
-    }
-
-    /// A batch is through: one interrupt for each vector with new completions.
-    pub fn settle(&mut self, port: &mut dyn HostPort) {
-        let mut raised = 0u128;
-        for queue in self.completions.iter_mut().flatten() {
-            if std::mem::take(&mut queue.dirty)
-                && let Some(vector) = queue.vector
-                && raised >> vector & 1 == 0
-            {
-                raised |= 1 << vector;
-                self.interrupts += 1;
-                port.interrupt(vector);
-            }
-        }
-    }
-
-    /// The storage has answered: the command goes on, or ends.
-    pub fn complete(&mut self, port: &mut dyn HostPort, storage: &mut dyn Storage, outcome: Outcome) {
-        let index = outcome.ticket.slot;
-        let slot = self.slots.get(index);
-        let action = slot.action;
-        let mut buffer = None;
-        match outcome.data {
-            Data::None => {}
-            Data::Pieces(mut pieces) => {
-                pieces.clear();
-                slot.pieces = pieces;
-            }
-            Data::Buffer(held) => buffer = Some(held),
-        }
-        if let Err(fault) = outcome.result
-            && slot.status.is_success()
-        {
-            slot.status = crate::io::status_of(fault, action);
-        }
-        slot.remaining = slot.remaining.saturating_sub(1);
-        if slot.work == Work::Zeros
-            && !slot.stale
-            && let Some(held) = buffer
-        {
-            buffer = self.more_zeros(outcome.ticket, storage, held);
-        }
-        let slot = self.slots.get(index);
-        let (more, stale) = (slot.remaining > 0, slot.stale);
-        if slot.work == Work::Near && !stale {
-            return self.near_answered(outcome.ticket, port, buffer);
-        }
-        if !more && !stale {
-            self.finish(port, index, buffer.as_mut());
-        }
-        if let Some(buffer) = buffer {
-            self.buffers.give(buffer);
-        }
-        if !more {
-            self.slots.give(index);
-            self.end_reset();
-        }
-    }
-
-    /// All requests of a command are answered.
-    fn finish(&mut self, port: &mut dyn HostPort, index: u16, buffer: Option<&mut Buffer>) {
-        let slot = self.slots.get(index);
-        let (queue, cid, work) = (slot.queue, slot.cid, slot.work);
-        let mut status = slot.status;
-        match work {
-            Work::Shutdown => {
-                self.registers.csts.shutdown = Shutdown::Complete;
-                return;
-            }
-            Work::Plain | Work::Zeros => self.logs.flushes += u64::from(status.is_success()),
-            Work::CacheOff if status.is_success() => self.features.write_cache = false,
-            Work::Transfer(_) | Work::Compare if status.is_success() => {
-                if let Some(buffer) = buffer {
-                    status = self.through_buffer(port, index, buffer.bytes_mut());
-                }
-                self.count(index, status);
-            }
-            _ => {}
-        }
-        self.end(port, queue, cid, status, 0);
-    }
-
-    /// Begins to flush the volumes of all namespaces. The command in `from` ends when that is done.
-    pub(crate) fn flush_all(
-        &mut self,
-        drive: u32,
-        storage: &mut dyn Storage,
-        port: &mut dyn HostPort,
-        work: Work,
-        from: (u16, u16),
-    ) {
-        let Some(index) = self.slots.take(work, from.0, from.1) else { return };
-        let volumes: BTreeSet<_> = self.namespaces.values().map(|namespace| namespace.volume).collect();
-        self.slots.get(index).action = Action::Flush;
-        self.slots.get(index).remaining = volumes.len() as u32;
-        if volumes.is_empty() {
-            self.finish(port, index, None);
-            self.slots.give(index);
-        }
-        for volume in volumes {
-            let ticket = Ticket { drive, slot: index };
-            let (action, data) = (Action::Flush, Data::None);
-            storage.submit(Request { ticket, volume, action, offset: 0, length: 0, data });
-        }
-    }
-
-    /// Copies to where a command's data pointer says.
-    pub(crate) fn copy_out(&self, port: &mut dyn HostPort, pointer: &DataPointer, data: &[u8]) -> Status {
-        let mut done = 0;
-        self.walk(port, pointer, data.len() as u64, &mut |port, address, length| {
-            let part = &data[done..done + length];
-            done += length;
-            port.write(address, part)
-        })
-    }
-
-    /// Copies from where a command's data pointer says.
-    pub(crate) fn copy_in(&self, port: &mut dyn HostPort, pointer: &DataPointer, data: &mut [u8]) -> Status {
-        let mut done = 0;
-        self.walk(port, pointer, data.len() as u64, &mut |port, address, length| {
-            let part = &mut data[done..done + length];
-            done += length;
-            port.read(address, part)
-        })
-    }
-
-    /// Calls `each` with every piece of a command's data.
-    fn walk(
-        &self,
-        port: &mut dyn HostPort,
-        pointer: &DataPointer,
-        length: u64,
-        each: &mut Each<'_>,
-    ) -> Status {
-        let mut walk = match Walk::new(pointer, length, self.registers.page()) {
-            Ok(walk) => walk,
-            Err(status) => return status.with_do_not_retry(),
-        };
-        loop {
-            match walk.next(&mut |address, bytes| port.read(address, bytes).is_ok()) {
-                Ok(None) => return Status::SUCCESS,
-                Ok(Some(place)) => {
-                    if each(port, place.address, place.length as usize).is_err() {
-                        return Status::DATA_TRANSFER_ERROR;
-                    }
-                }
-                Err(status) => return status.with_do_not_retry(),
-            }
-        }
-    }
-
-    /// Attaches a namespace; the guest is told.
-    ///
-    /// # Errors
-    ///
-    /// Where its number is taken or too large.
-    pub fn attach(&mut self, namespace: Namespace, storage: &dyn Storage) -> Result<(), ConfigError> {
-        let most = u64::from(self.config.namespaces);
-        let number = namespace.number;
-        if number == 0 || u64::from(number) > most {
-            return Err(ConfigError::Range {
-                name: "a namespace's number",
-                value: number.into(),
-                least: 1,
-                most,
-            });
-        }
-        if self.namespaces.contains_key(&number) {
-            return Err(ConfigError::Taken(number));
-        }
-        namespace.check(storage.volume(namespace.volume).as_ref())?;
-        self.has_cache |= storage.volume(namespace.volume).is_some_and(|volume| volume.volatile_cache);
-        self.namespaces.insert(number, namespace);
-        self.has_changed(number);
-        Ok(())
-    }
-
-    /// Detaches a namespace; the guest is told. What is under way on it goes on.
-    ///
-    /// # Errors
-    ///
-    /// Where there is none.
-    pub fn detach(&mut self, number: u32) -> Result<(), ConfigError> {
-        self.namespaces.remove(&number).ok_or(ConfigError::Missing(number))?;
-        self.has_changed(number);
-        Ok(())
-    }
-
-    /// Gives a namespace another size, in logical blocks; the guest is told.
-    ///
-    /// # Errors
-    ///
-    /// Where there is none, or its volume is smaller.
-    pub fn resize(&mut self, number: u32, blocks: u64, storage: &dyn Storage) -> Result<(), ConfigError> {
-        let namespace = self.namespaces.get(&number).ok_or(ConfigError::Missing(number))?;
-        let changed = Namespace { blocks, ..namespace.clone() };
-        changed.check(storage.volume(changed.volume).as_ref())?;
-        self.namespaces.insert(number, changed);
-        self.has_changed(number);
-        Ok(())
-    }
-
-    /// The namespaces that are attached, by number.
-    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
-        self.namespaces.values()
-    }
-
-    fn has_changed(&mut self, number: u32) {
-        if self.is_running() {
-            self.changed.insert(number);
-            self.events.namespaces();
-        }
     }
 }

@@ -25,7 +25,8 @@
 //! | [`controller`] | [`Controller`]: a function as its guest sees it |
 //! | `registers`, `queue` | the registers of BAR0; submission and completion queues, shadow doorbells |
 //! | `admin`, `identify`, `features`, `logs` | commands of the admin queue |
-//! | `io`, `slots` | commands of the I/O queues, and those under way |
+//! | `io`, `slots`, `ends` | commands of the I/O queues, those under way, how they end |
+//! | `copy`, `events` | data that are copied at once; asynchronous events |
 //! | [`chain`] | [`Chain`]: what the data of a namespace pass |
 //! | [`namespace`] | [`Namespace`]: logical blocks on a volume, and their chain |
 //! | [`near`] | near-storage commands: a source, operators, a destination |
@@ -56,7 +57,9 @@ mod admin;
 pub mod chain;
 pub mod config;
 pub mod controller;
+mod copy;
 pub mod drives;
+mod ends;
 mod events;
 mod features;
 pub mod host;

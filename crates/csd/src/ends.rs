@@ -1,0 +1,160 @@
+//! How commands end: answers of the storage, completions, interrupts.
+
+use std::collections::BTreeSet;
+
+use dcs_nvme::register::Shutdown;
+use dcs_nvme::{Completion, Status};
+
+use crate::controller::Controller;
+use crate::host::HostPort;
+use crate::slots::Work;
+use crate::storage::{Action, Buffer, Data, Outcome, Request, Storage, Ticket};
+
+impl Controller {
+    /// A command ends.
+    pub(crate) fn end(&mut self, port: &mut dyn HostPort, queue: u16, cid: u16, status: Status, result: u64) {
+        let Some(Some(held)) = self.submissions.get_mut(usize::from(queue)) else { return };
+        held.outstanding = held.outstanding.saturating_sub(1);
+        let done = Completion {
+            result: result as u32,
+            result_high: (result >> 32) as u32,
+            submission_head: held.head as u16,
+            submission_queue: queue,
+            cid,
+            phase: false,
+            status,
+        };
+        if !status.is_success() {
+            self.logs.failed(&done);
+        }
+        let target = usize::from(held.completion_queue);
+        if let Some(Some(completions)) = self.completions.get_mut(target)
+            && completions.post(port, done).is_err()
+        {
+            self.registers.csts.fatal = true;
+        }
+        self.end_deletion(port, queue);
+    }
+
+    /// A queue that is to be deleted is, when its last command has ended.
+    pub(crate) fn end_deletion(&mut self, port: &mut dyn HostPort, queue: u16) {
+        let place = &mut self.submissions[usize::from(queue)];
+        if let Some(held) = place
+            && held.outstanding == 0
+            && let Some(cid) = held.deleted_by
+        {
+            let target = usize::from(held.completion_queue);
+            *place = None;
+            self.queue_shares.remove(queue.into());
+            if let Some(Some(completions)) = self.completions.get_mut(target) {
+                completions.users -= 1;
+            }
+            self.end(port, 0, cid, Status::SUCCESS, 0);
+        }
+    }
+
+    /// A batch is through: one interrupt for each vector with new completions.
+    pub fn settle(&mut self, port: &mut dyn HostPort) {
+        let mut raised = 0u128;
+        for queue in self.completions.iter_mut().flatten() {
+            if std::mem::take(&mut queue.dirty)
+                && let Some(vector) = queue.vector
+                && raised >> vector & 1 == 0
+            {
+                raised |= 1 << vector;
+                self.interrupts += 1;
+                port.interrupt(vector);
+            }
+        }
+    }
+
+    /// The storage has answered: the command goes on, or ends.
+    pub fn complete(&mut self, port: &mut dyn HostPort, storage: &mut dyn Storage, outcome: Outcome) {
+        let index = outcome.ticket.slot;
+        let slot = self.slots.get(index);
+        let action = slot.action;
+        let mut buffer = None;
+        match outcome.data {
+            Data::None => {}
+            Data::Pieces(mut pieces) => {
+                pieces.clear();
+                slot.pieces = pieces;
+            }
+            Data::Buffer(held) => buffer = Some(held),
+        }
+        if let Err(fault) = outcome.result
+            && slot.status.is_success()
+        {
+            slot.status = crate::io::status_of(fault, action);
+        }
+        slot.remaining = slot.remaining.saturating_sub(1);
+        if slot.work == Work::Zeros
+            && !slot.stale
+            && let Some(held) = buffer
+        {
+            buffer = self.more_zeros(outcome.ticket, storage, held);
+        }
+        let slot = self.slots.get(index);
+        let (more, stale) = (slot.remaining > 0, slot.stale);
+        if slot.work == Work::Near && !stale {
+            return self.near_answered(outcome.ticket, port, buffer);
+        }
+        if !more && !stale {
+            self.finish(port, index, buffer.as_mut());
+        }
+        if let Some(buffer) = buffer {
+            self.buffers.give(buffer);
+        }
+        if !more {
+            self.slots.give(index);
+            self.end_reset();
+        }
+    }
+
+    /// All requests of a command are answered.
+    fn finish(&mut self, port: &mut dyn HostPort, index: u16, buffer: Option<&mut Buffer>) {
+        let slot = self.slots.get(index);
+        let (queue, cid, work) = (slot.queue, slot.cid, slot.work);
+        let mut status = slot.status;
+        match work {
+            Work::Shutdown => {
+                self.registers.csts.shutdown = Shutdown::Complete;
+                return;
+            }
+            Work::Plain | Work::Zeros => self.logs.flushes += u64::from(status.is_success()),
+            Work::CacheOff if status.is_success() => self.features.write_cache = false,
+            Work::Transfer(_) | Work::Compare if status.is_success() => {
+                if let Some(buffer) = buffer {
+                    status = self.through_buffer(port, index, buffer.bytes_mut());
+                }
+                self.count(index, status);
+            }
+            _ => {}
+        }
+        self.end(port, queue, cid, status, 0);
+    }
+
+    /// Begins to flush the volumes of all namespaces. The command in `from` ends when that is done.
+    pub(crate) fn flush_all(
+        &mut self,
+        drive: u32,
+        storage: &mut dyn Storage,
+        port: &mut dyn HostPort,
+        work: Work,
+        from: (u16, u16),
+    ) {
+        let Some(index) = self.slots.take(work, from.0, from.1) else { return };
+        let volumes: BTreeSet<_> = self.namespaces.values().map(|namespace| namespace.volume).collect();
+        self.slots.get(index).action = Action::Flush;
+        self.slots.get(index).remaining = volumes.len() as u32;
+        if volumes.is_empty() {
+            self.finish(port, index, None);
+            self.slots.give(index);
+        }
+        for volume in volumes {
+            let ticket = Ticket { drive, slot: index };
+            let (action, data) = (Action::Flush, Data::None);
+            storage.submit(Request { ticket, volume, action, offset: 0, length: 0, data });
+        }
+    }
+}

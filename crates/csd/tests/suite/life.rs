@@ -1,0 +1,213 @@
+//! A controller's life: enabled, reset, shut down, its queues made and deleted, full, or short of buffers.
+
+use dcs_csd::Config;
+use dcs_csd::storage::ModelStorage;
+use dcs_nvme::command::{Abort, Command, CreateSubmissionQueue, admin, nvm};
+use dcs_nvme::register::{self, Configuration, ShutdownRequest};
+use dcs_nvme::{AdminQueueSizes, Status};
+
+use crate::rig::{ADMIN_SUBMISSIONS, BASE, DATA, ENTRIES, LENGTH, Machine, SHADOW, SUBMISSIONS};
+use crate::rules::{BLOCKS, admin, blocks, io, machine, prp};
+
+#[test]
+fn a_controller_that_cannot_be_enabled_says_so() {
+    let wrong: [fn(&mut Machine<ModelStorage>); 5] = [
+        |machine| machine.write32(register::AQA, 0),
+        |machine| machine.write32(register::ASQ, 0x10),
+        |machine| machine.write32(register::ACQ, 0x800),
+        |machine| machine.write32(register::CC, 6 << 4),
+        |machine| machine.write32(register::CC, 1 << 11),
+    ];
+    for change in wrong {
+        let mut machine = Machine::new(Config::new("wrong"), ModelStorage::new(0), true);
+        let sizes = AdminQueueSizes { submissions: 8, completions: 8 };
+        machine.write32(register::AQA, sizes.bits());
+        machine.controller().register_write(register::ASQ, &ADMIN_SUBMISSIONS.to_le_bytes());
+        change(&mut machine);
+        let cc = machine.read32(register::CC);
+        machine.write32(register::CC, cc | 1);
+        machine.work();
+        assert_eq!(machine.read32(register::CSTS), 2, "CFS");
+        machine.write32(register::CC, 0);
+        assert_eq!(machine.read32(register::CSTS), 0);
+    }
+}
+
+#[test]
+fn queues_outside_of_memory_are_fatal() {
+    let mut machine = machine();
+    let words = CreateSubmissionQueue {
+        queue: 2,
+        entries: ENTRIES,
+        contiguous: true,
+        priority: 0,
+        completion_queue: 1,
+    };
+    let nowhere = prp(BASE + LENGTH, 0);
+    let (opcode, words) = (admin::CREATE_SUBMISSION_QUEUE, words.words());
+    admin(&mut machine, Command { opcode, data: nowhere, words, ..Command::default() }, Status::SUCCESS);
+    machine.write32(register::tail_doorbell(2, 4), 1);
+    machine.work();
+    assert_eq!(machine.read32(register::CSTS), 3, "CFS");
+    machine.write32(register::CC, 0);
+    machine.enable();
+}
+
+#[test]
+fn a_reset_waits_for_the_storage() {
+    let mut machine = machine();
+    machine.submit(1, blocks(nvm::READ, 0, 1));
+    // Begun, and not answered: that takes another call.
+    machine.drives.poll();
+    assert_eq!(machine.controller().outstanding(), 1);
+    let cc = machine.read32(register::CC);
+    machine.write32(register::CC, cc & !1);
+    assert_eq!(machine.read32(register::CSTS), 1, "it may still write to the guest's memory");
+    machine.write32(register::CC, cc);
+    machine.work();
+    assert_eq!(machine.read32(register::CSTS), 1);
+    assert_eq!(machine.peek(1), None, "nobody is told of a command from before");
+    // The function's reset shows at once, and the controller is ready again only when it is over.
+    machine.write32(register::CC, 0);
+    machine.enable();
+    machine.create(1);
+    machine.submit(1, blocks(nvm::READ, 0, 1));
+    machine.drives.poll();
+    machine.controller().reset();
+    assert_eq!((machine.read32(register::CSTS), machine.read32(register::CC)), (0, 0));
+    machine.enable();
+}
+
+#[test]
+fn a_shutdown_flushes() {
+    let mut machine = machine();
+    machine.guest.store(DATA, &[9; 512]);
+    io(&mut machine, blocks(nvm::WRITE, 3, 1), Status::SUCCESS);
+    let wanted = Configuration { enabled: true, shutdown: ShutdownRequest::Normal, ..Configuration::new(12) };
+    machine.write32(register::CC, wanted.bits());
+    assert_eq!(machine.read32(register::CSTS), 1 | 1 << 2);
+    machine.work();
+    assert_eq!(machine.read32(register::CSTS), 1 | 2 << 2);
+    machine.drives.storage_mut().lose_power();
+    assert_eq!(machine.drives.storage().bytes(dcs_csd::VolumeId(0))[3 * 512], 9);
+    machine.write32(register::CC, 0);
+    machine.enable();
+}
+
+#[test]
+fn one_interrupt_for_a_batch() {
+    let mut machine = machine();
+    machine.guest.interrupts.lock().unwrap().clear();
+    for lba in 0..5 {
+        machine.submit(1, blocks(nvm::READ, lba, 1));
+    }
+    machine.work();
+    assert_eq!((0..5).filter_map(|_| machine.reap(1)).count(), 5);
+    assert_eq!(*machine.guest.interrupts.lock().unwrap(), [1]);
+}
+
+#[test]
+fn a_full_completion_queue_holds_commands_back() {
+    let mut machine = machine();
+    let mut done = 0;
+    for lba in 0..7 {
+        machine.submit(1, blocks(nvm::READ, lba, 1));
+    }
+    machine.work();
+    // Seven of eight entries are full; the guest reads none of them, and submits more.
+    for lba in 0..3 {
+        machine.submit(1, blocks(nvm::READ, lba, 1));
+    }
+    machine.work();
+    for _ in 0..10 {
+        done += usize::from(machine.reap(1).is_some());
+        machine.work();
+    }
+    assert_eq!(done, 10);
+}
+
+#[test]
+fn shadow_doorbells() {
+    let mut machine = machine();
+    let config = |first, second| Command {
+        opcode: admin::DOORBELL_BUFFER_CONFIG,
+        data: prp(first, second),
+        ..Command::default()
+    };
+    admin(&mut machine, config(SHADOW + 8, SHADOW), Status::INVALID_FIELD);
+    machine.guest.store(SHADOW, &[0; 8192]);
+    admin(&mut machine, config(SHADOW, SHADOW + 4096), Status::SUCCESS);
+    // The entry without a doorbell, but for the shadow.
+    machine.guest.store(SUBMISSIONS + 0x1000, &blocks(nvm::READ, 0, 1).bytes());
+    machine.guest.store(SHADOW + 8, &1u32.to_le_bytes());
+    machine.work();
+    assert!(machine.peek(1).is_some_and(|done| done.status == Status::SUCCESS));
+    // From there on the real one is wanted.
+    assert_eq!(machine.guest.load(SHADOW + 4096 + 8), 1u32.to_le_bytes());
+    // A late write of the real doorbell does not take anything back.
+    machine.write32(register::tail_doorbell(1, 4), 0);
+    machine.work();
+    assert_eq!(machine.peek(1), None);
+}
+
+/// One buffer, and a guest whose memory the kernel cannot reach: what comes second waits.
+fn short_of_buffers() -> Machine<ModelStorage> {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(BLOCKS as usize * 512, 512);
+    let mut machine = Machine::new(Config { buffers: 1, ..Config::new("short") }, storage, false);
+    machine.attach(1, volume, 512);
+    machine.enable();
+    machine.create(1);
+    machine
+}
+
+#[test]
+fn commands_that_wait_for_a_buffer() {
+    let mut machine = short_of_buffers();
+    let [_, second, third] = [0, 1, 2].map(|lba| machine.submit(1, blocks(nvm::READ, lba, 1)));
+    machine.drives.poll();
+    assert_eq!(machine.controller().outstanding(), 1);
+    // The second one waits, and can be aborted; the first cannot; the third was not even taken.
+    for (cid, kept) in [(second, 0), (third, 1)] {
+        let words = Abort { submission_queue: 1, cid }.words();
+        machine.submit(0, Command { opcode: admin::ABORT, words, ..Command::default() });
+        machine.step();
+        assert_eq!(machine.reap(0).map(|done| (done.status, done.result)), Some((Status::SUCCESS, kept)));
+    }
+    let aborted = machine.reap(1).unwrap();
+    assert_eq!((aborted.cid, aborted.status), (second, Status::ABORT_REQUESTED));
+    machine.work();
+    let done: Vec<_> = std::iter::from_fn(|| machine.reap(1)).collect();
+    assert!(done.len() == 2 && done.iter().all(|done| done.status == Status::SUCCESS));
+}
+
+#[test]
+fn a_queue_is_deleted_when_its_last_command_has_ended() {
+    let mut machine = short_of_buffers();
+    let cids = [0, 1].map(|lba| machine.submit(1, blocks(nvm::READ, lba, 1)));
+    machine.drives.poll();
+    let words = [1, 0, 0, 0, 0, 0];
+    machine.submit(0, Command { opcode: admin::DELETE_SUBMISSION_QUEUE, words, ..Command::default() });
+    machine.step();
+    assert_eq!(machine.reap(0), None, "one is under way");
+    let dropped = machine.reap(1).unwrap();
+    assert_eq!((dropped.cid, dropped.status), (cids[1], Status::QUEUE_DELETED));
+    machine.work();
+    let last = machine.reap(1).unwrap();
+    assert_eq!((last.cid, last.status), (cids[0], Status::SUCCESS));
+    assert_eq!(machine.reap(0).unwrap().status, Status::SUCCESS);
+    let delete = Command { opcode: admin::DELETE_COMPLETION_QUEUE, words, ..Command::default() };
+    admin(&mut machine, delete, Status::SUCCESS);
+}
+
+#[test]
+fn a_drive_that_is_taken_out_ends() {
+    let mut machine = machine();
+    machine.submit(1, blocks(nvm::READ, 0, 1));
+    machine.drives.poll();
+    let drive = machine.drive;
+    machine.drives.remove(drive);
+    machine.work();
+    assert!(machine.drives.is_removed(drive));
+    assert_eq!(machine.controller().outstanding(), 0);
+}
