@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::ring::{Answer, Operation, Part, Ring};
+use super::ring::{Answer, Opened, Operation, Part, Ring};
 use super::{Action, Buffer, Data, Fault, Outcome, Request, Storage, Ticket, VolumeId, VolumeInfo};
 
 /// Where an O_DIRECT file's memory and offsets have to be aligned to when nobody says.
@@ -39,10 +39,7 @@ struct Volume {
 }
 
 struct Slice {
-    /// For data: with O_DIRECT where that can be.
-    file: Arc<OwnedFd>,
-    /// As it was given: its locks go when it is closed.
-    _given: File,
+    file: Arc<Opened>,
     offset: u64,
 }
 
@@ -116,7 +113,7 @@ impl FileStorage {
             if !offset.is_multiple_of(alignment) {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            slices.push(Slice { file: Arc::new(direct), _given: file, offset });
+            slices.push(Slice { file: Arc::new(Opened { direct, given: file }), offset });
         }
         let id = self.next_volume;
         self.next_volume += 1;
@@ -142,7 +139,7 @@ impl FileStorage {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         for slice in &held.slices {
-            fit(&slice._given, slice.offset, length / count, held.info.read_only)?;
+            fit(&slice.file.given, slice.offset, length / count, held.info.read_only)?;
         }
         held.info.length = length;
         Ok(())

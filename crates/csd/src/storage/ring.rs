@@ -5,9 +5,10 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,10 +36,18 @@ pub enum Operation {
 /// `RWF_DSYNC`: as if the file had been opened with O_DSYNC. [pwritev2(2)]
 const RWF_DSYNC: i32 = 2;
 
+/// A file of a volume. It is closed when the volume is gone and its last request has ended.
+pub struct Opened {
+    /// For data: with O_DIRECT where that can be.
+    pub direct: OwnedFd,
+    /// As it was given: its locks go when it is closed.
+    pub given: File,
+}
+
 /// A part of a request: one file, one range of it.
 pub struct Part {
     pub request: u32,
-    pub file: Option<Arc<OwnedFd>>,
+    pub file: Option<Arc<Opened>>,
     pub operation: Operation,
     pub offset: u64,
     pub length: u64,
@@ -187,7 +196,7 @@ impl Ring {
 }
 
 fn entry(part: &Part) -> squeue::Entry {
-    let fd = Fd(part.file.as_ref().map_or(-1, |file| file.as_fd().as_raw_fd()));
+    let fd = Fd(part.file.as_ref().map_or(-1, |file| file.direct.as_raw_fd()));
     let (list, count) = (part.pieces.as_ptr(), part.pieces.len() as u32);
     match part.operation {
         Operation::Read => match &part.pieces[..] {
