@@ -163,6 +163,11 @@ impl Card {
         &self.engine
     }
 
+    /// The SSDs that it drives, or has driven.
+    pub fn ssds(&self) -> &[Ssd] {
+        &self.ssds
+    }
+
     /// Connections that are known, of all NICs.
     pub fn connections(&self) -> usize {
         self.networks.iter().map(Network::connections).sum()

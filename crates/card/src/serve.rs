@@ -41,6 +41,20 @@ pub struct Served {
 ///
 /// Where there is no such card, or no such socket.
 pub fn serve(socket: &Path, memory: u64, config: Config) -> Result<Served, ServeError> {
+    serve_by(socket, memory, config, run)
+}
+
+/// As [`serve`], where somebody else runs the card on its thread, as [`run`] does.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub fn serve_by(
+    socket: &Path,
+    memory: u64,
+    config: Config,
+    run: impl FnOnce(&mut Card, &mut VfioUserBus, &AtomicBool) + Send + 'static,
+) -> Result<Served, ServeError> {
     let wake = Wake::new()?;
     let queues = config.engine.queues + 1;
     let registers = (DOORBELL_BASE as u64 + 8 * u64::from(queues)).next_power_of_two();

@@ -2,9 +2,11 @@
 //! work as they stand.
 
 use crate::harness::cores::ServerCores;
+use crate::harness::faults::Faults;
 use crate::report::{self, Report};
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dcs_fabric::FAULT_HELP;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -29,7 +31,11 @@ pub enum Command {
     #[command(hide = true)]
     DemoWorker,
     #[command(hide = true)]
-    GuestCard { socket: PathBuf },
+    GuestCard {
+        socket: PathBuf,
+        #[command(flatten)]
+        faults: Faults,
+    },
     #[command(hide = true)]
     GuestEnvironment { sets: usize },
     #[command(hide = true)]
@@ -170,7 +176,7 @@ pub enum VmCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = VM_HELP)]
+#[command(after_help = vm_faults())]
 pub struct VmDemo {
     /// Bytes of each job, in objects of 1 MiB
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB")]
@@ -178,14 +184,18 @@ pub struct VmDemo {
     /// The NIC that the guest's kernel has; all but virtio need the kernel with all drivers, 100 MB to fetch once
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
+    #[command(flatten)]
+    pub faults: Faults,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = VM_HELP)]
+#[command(after_help = vm_faults())]
 pub struct VmShell {
     /// The NIC that the guest's kernel has
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
+    #[command(flatten)]
+    pub faults: Faults,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -228,6 +238,21 @@ The card is a process of its own (dcs card); docs/server.md has a picture of who
 DCS_VM_CONSOLE=1 shows the guest's console during the demo.
 
 Exit codes: 0 all checks passed; 1 a check or the guest failed; 2 usage; 9 no virtual server can be had here; 130 interrupted";
+
+fn vm_faults() -> String {
+    format!(
+        "\
+{VM_HELP}
+
+  dcs vm demo --size 4MiB --fault ssd:read:3:late=20ms        # the card alone moves data, and its SSD fails
+  dcs vm shell --fault ssd:write:2:status=0x280 --fault ssd:flush:1:hang
+
+With --fault the card's SSD fails: the controller that the card drives, not the kernel's. A transfer that fails is told, and the demo goes
+on; at the end it says how often each fault struck. A nic, hang=hard, and short=N of anything but reads cannot be had in QEMU.
+
+{FAULT_HELP}"
+    )
+}
 
 const HOST_HELP: &str = "\
 Examples:

@@ -62,7 +62,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
             VmCommand::Shell(options) => guest::shell::run(options, report),
         },
         Command::DemoWorker => demo::worker::run(),
-        Command::GuestCard { socket } => guest::card::run(socket),
+        Command::GuestCard { socket, faults } => guest::card::run(socket, faults),
         Command::GuestEnvironment { sets } => guest::orders::environment(*sets),
         Command::GuestOrders { from } => guest::orders::run(*from),
         Command::GuestWorker => guest::worker::run(),

@@ -287,15 +287,20 @@ impl Injector {
 
     /// Every rule counts the operation; the first that strikes gives the fault.
     pub(crate) fn strike(&mut self, operation: &Operation) -> Option<Fault> {
-        let mut fault = None;
-        for rule in &mut self.rules {
-            if rule.strikes(operation) && fault.is_none() {
-                fault = Some(rule.fault);
+        self.strike_by(operation).map(|(_, fault)| fault)
+    }
+
+    /// As [`Injector::strike`]; also by which rule.
+    pub(crate) fn strike_by(&mut self, operation: &Operation) -> Option<(usize, Fault)> {
+        let mut found = None;
+        for (at, rule) in self.rules.iter_mut().enumerate() {
+            if rule.strikes(operation) && found.is_none() {
+                found = Some((at, rule.fault));
                 rule.struck += 1;
             }
         }
-        self.struck += u64::from(fault.is_some());
-        fault
+        self.struck += u64::from(found.is_some());
+        found
     }
 }
 

@@ -55,6 +55,7 @@
 //! | `iommu` | who may go where |
 //! | `fault` | faults: [`Fault`], [`Rule`], [`When`] |
 //! | `plan` | faults as a user writes them: [`FaultPlan`], [`Faults`] |
+//! | `interposer` | faults of SSDs that are no models: [`Interposer`] |
 //! | `wire` | Ethernet between NICs |
 //! | [`nvme`] | the NVMe controller |
 //! | [`nic`] | the NICs |
@@ -79,6 +80,7 @@ mod device;
 mod event;
 mod fabric;
 mod fault;
+mod interposer;
 mod iommu;
 mod link;
 mod memory;
@@ -97,9 +99,10 @@ pub use device::{Context, Device};
 pub use event::Event;
 pub use fabric::{Absent, Fabric, FunctionId, HOST};
 pub use fault::{Fault, Rule, When};
+pub use interposer::{Interposed, Interposer};
 pub use iommu::{Access, Iommu, Refused};
 pub use link::{Rate, Timing};
 pub use memory::Memory;
-pub use plan::{Device as FaultDevice, FAULT_HELP, FaultPlan, FaultPlanError, Faults};
+pub use plan::{Device as FaultDevice, FAULT_HELP, FaultPlan, FaultPlanError, Faults, Struck};
 pub use port::Port;
 pub use wire::{Wire, WireCount, WireEnd};

@@ -126,6 +126,14 @@ pub enum FaultPlanError {
     /// The effect does not exist for this device.
     #[error("{0} is no effect on a frame: it is one on an SSD's command")]
     OnFrame(String),
+    /// The effect cannot be had at devices that are no models.
+    #[error("{plan}: {why}")]
+    Unfit {
+        /// The plan.
+        plan: String,
+        /// The reason, and what to write instead.
+        why: &'static str,
+    },
     /// The server has fewer devices.
     #[error("{plan}: there is no such device; this server has {count}, counted from 0")]
     Missing {
@@ -166,6 +174,23 @@ impl FaultPlan {
             }
             Which::Chance(share) => Rule::sometimes(when, fault, share, seed),
         }
+    }
+
+    /// True where an operation that it strikes succeeds with wrong data, of which no host can know: a digest has to find it.
+    pub fn is_a_lie(&self) -> bool {
+        self.device == Device::Ssd && matches!(self.effect, Effect::Corrupt | Effect::Short(_))
+    }
+
+    /// True where an [`Interposer`](crate::Interposer) can carry it out.
+    pub(crate) fn fits_an_interposer(&self) -> Result<(), FaultPlanError> {
+        let is_read = matches!(self.operations, Operations::Io(Some(dcs_nvme::command::nvm::READ)));
+        let why = match self.effect {
+            _ if self.device == Device::Nic => "frames cannot be struck here: its plans are for an ssd",
+            Effect::HangHard => "a reset of the SSD's function is not seen here: write hang",
+            Effect::Short(_) if !is_read => "only a read can be short here: write ssd:read",
+            _ => return Ok(()),
+        };
+        Err(FaultPlanError::Unfit { plan: self.to_string(), why })
     }
 
     fn when(&self) -> When {
@@ -378,20 +403,44 @@ impl Faults {
         Ok(faults)
     }
 
+    /// How often each plan has struck.
+    pub fn struck(&self, fabric: &Fabric) -> Vec<Struck> {
+        let count = |(plan, rules): &(FaultPlan, Vec<(FunctionId, usize)>)| {
+            let rules: Vec<&Rule> = rules.iter().filter_map(|(of, at)| fabric.rules(*of).get(*at)).collect();
+            Struck {
+                plan: *plan,
+                met: rules.iter().map(|rule| rule.met()).max().unwrap_or(0),
+                struck: rules.iter().map(|rule| rule.struck()).sum(),
+            }
+        };
+        self.plans.iter().map(count).collect()
+    }
+
     /// A sentence for each plan that struck nothing: what its user wanted to see has not happened.
     pub fn unstruck(&self, fabric: &Fabric) -> Vec<String> {
-        let sentence = |(plan, rules): &(FaultPlan, Vec<(FunctionId, usize)>)| {
-            let rules: Vec<&Rule> = rules.iter().filter_map(|(of, at)| fabric.rules(*of).get(*at)).collect();
-            let most = rules.iter().map(|rule| rule.met()).max().unwrap_or(0);
-            let struck = rules.iter().any(|rule| rule.struck() > 0);
-            (!struck).then(|| match most {
-                0 => format!("{plan} never struck: no device had such an operation"),
-                most => {
-                    format!("{plan} never struck: the most such operations that a device had were {most}")
-                }
-            })
-        };
-        self.plans.iter().filter_map(sentence).collect()
+        self.struck(fabric).iter().filter_map(Struck::never).collect()
+    }
+}
+
+/// How often a plan has struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Struck {
+    /// The plan.
+    pub plan: FaultPlan,
+    /// The operations that it describes, of the device that had most of them.
+    pub met: u64,
+    /// The operations that it struck, of all devices.
+    pub struck: u64,
+}
+
+impl Struck {
+    /// A sentence where it has struck nothing.
+    pub fn never(&self) -> Option<String> {
+        let Struck { plan, met, struck } = self;
+        (*struck == 0).then(|| match met {
+            0 => format!("{plan} never struck: no device had such an operation"),
+            most => format!("{plan} never struck: the most such operations that a device had were {most}"),
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The card, and the host's side of it: queues in host memory, as the library has them. What the library
 //! costs is charged by [`crate::design`].
 
+use crate::failed::Failed;
 use crate::server::{Build, HOST_MEMORY, PORT, Server, address};
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
 use dcs_abi::descriptor::{Builder, Endpoint, EndpointKind, EndpointRole, Extent};
@@ -181,10 +182,10 @@ impl CardHost {
         }
     }
 
-    /// The handle of the next connection that comes by a set's NIC.
-    pub fn accept(server: &mut Server, set: usize) -> u32 {
+    /// Asks for the next connection that comes by a set's NIC. [`CardHost::answer`] has its handle.
+    pub fn accept(server: &mut Server, set: usize) {
         let listener = server.card.as_ref().map_or(0, |card| card.listeners[set]);
-        command(server, opcode::ACCEPT, 0, [listener, 0, 0, 0, 0, 0])
+        ask(server, opcode::ACCEPT, 0, [listener, 0, 0, 0, 0, 0]);
     }
 
     /// Submits a transfer: one doorbell. Its identifier.
@@ -271,45 +272,61 @@ impl CardHost {
         self.seen.contains_key(&cid)
     }
 
-    /// The outcome of a transfer.
+    /// The outcome of a transfer; where it failed, also how many bytes its destination had taken.
     ///
     /// # Panics
     ///
-    /// If it did not end, or failed.
-    pub fn finish(&mut self, fabric: &mut Fabric, cid: u16) -> ResultArea {
+    /// If it did not end.
+    pub fn finish(&mut self, fabric: &mut Fabric, cid: u16) -> Result<ResultArea, (Failed, u64)> {
         let entry = self.seen.remove(&cid).expect("it has ended");
-        assert_eq!(entry.status(), Status::Success, "a transfer failed: {entry:?}");
+        if entry.status() != Status::Success {
+            let failed = Failed::Card { status: entry.status(), stage: entry.stage() };
+            return Err((failed, entry.delivered.value()));
+        }
         let mut bytes = vec![0; ResultArea::SIZE];
         fabric.port(HOST).load(self.places[5] + u64::from(cid) * RESULT, &mut bytes);
-        ResultArea::parse(&ResultPacket::new_checked(&bytes[..]).expect("as many bytes as there are"))
-            .expect("no reserved bytes")
+        let packet = ResultPacket::new_checked(&bytes[..]).expect("as many bytes as there are");
+        Ok(ResultArea::parse(&packet).expect("no reserved bytes"))
+    }
+
+    /// The answer to the admin command that was given last, once it is there.
+    ///
+    /// # Panics
+    ///
+    /// If it failed.
+    pub fn answer(server: &mut Server) -> Option<u32> {
+        let Server { fabric, card: Some(card), .. } = server else { panic!("there is a card") };
+        let mut bytes = [0; 16];
+        fabric.port(HOST).load(card.places[1] + u64::from(card.admin.head) * 16, &mut bytes);
+        let packet = AdminCompletionPacket::new_checked(&bytes[..]).expect("16 bytes");
+        let found = AdminCompletion::parse(&packet).expect("no reserved bytes");
+        if (found.status & 1 == 1) == card.admin.turned {
+            return None;
+        }
+        assert_eq!(Status::from_code(found.status >> 1), Status::Success, "an admin command");
+        card.admin.head = (card.admin.head + 1) % DEPTH;
+        card.admin.turned ^= card.admin.head == 0;
+        card.write_register(fabric, cq_head_doorbell(0) as u64, card.admin.head.into());
+        Some(found.value)
     }
 }
 
-/// Runs an admin command and waits for it.
-fn command(server: &mut Server, opcode: u8, data_address: u64, words: [u32; 6]) -> u32 {
+/// Gives an admin command.
+fn ask(server: &mut Server, opcode: u8, data_address: u64, words: [u32; 6]) {
     let Server { fabric, card: Some(card), .. } = server else { panic!("there is a card") };
     let entry = AdminEntry { opcode, cid: card.admin.tail, data_address, words };
     fabric.port(HOST).store(card.places[0] + u64::from(card.admin.tail) * 64, &entry.to_bytes());
     card.admin.tail = (card.admin.tail + 1) % DEPTH;
     card.write_register(fabric, sq_tail_doorbell(0) as u64, card.admin.tail.into());
+}
+
+/// Runs an admin command and waits for it.
+fn command(server: &mut Server, opcode: u8, data_address: u64, words: [u32; 6]) -> u32 {
+    ask(server, opcode, data_address, words);
     let mut found = None;
     server.step_until(|server| {
-        let Server { fabric, card: Some(card), .. } = server else { return true };
-        let mut bytes = [0; 16];
-        fabric.port(HOST).load(card.places[1] + u64::from(card.admin.head) * 16, &mut bytes);
-        let packet = AdminCompletionPacket::new_checked(&bytes[..]).expect("16 bytes");
-        let completion = AdminCompletion::parse(&packet).expect("no reserved bytes");
-        if (completion.status & 1 == 1) != card.admin.turned {
-            found = Some(completion);
-        }
+        found = found.or_else(|| CardHost::answer(server));
         found.is_some()
     });
-    let found = found.expect("it was answered");
-    assert_eq!(Status::from_code(found.status >> 1), Status::Success, "admin command {opcode:#x}");
-    let Server { fabric, card: Some(card), .. } = server else { panic!("there is a card") };
-    card.admin.head = (card.admin.head + 1) % DEPTH;
-    card.admin.turned ^= card.admin.head == 0;
-    card.write_register(fabric, cq_head_doorbell(0) as u64, card.admin.head.into());
-    found.value
+    found.expect("it was answered")
 }

@@ -14,12 +14,13 @@
 use crate::card::End;
 use crate::cpu::ThreadId;
 use crate::executor::Executor;
-use crate::host::{Buffer, Host, OnGpu, Stack, Waiting};
+use crate::failed::Failed;
+use crate::host::{Buffer, Host, OnDisk, OnGpu, Stack, Waiting};
 use crate::integrated::Command;
 use crate::parameters::Parameters;
 use crate::server::{Build, Server};
 use dcs_abi::operator::Operator;
-use dcs_abi::result::{ResultArea, STAGE_DESTINATION};
+use dcs_abi::result::STAGE_DESTINATION;
 use dcs_drivers::bus::Window;
 use dcs_engine::Nanos;
 use dcs_ndp::Context;
@@ -127,12 +128,14 @@ fn piece(stack: Stack) -> u64 {
     }
 }
 
-/// A piece that is being read.
-struct Reading {
-    number: u64,
+/// Commands of an SSD's that are under way, in order, each with its bytes.
+type OnDisks = VecDeque<(OnDisk, u64)>;
+
+/// A piece that an operator has.
+struct Processing {
+    run: Option<OnGpu>,
     buffer: Buffer,
     length: u64,
-    begun: Nanos,
 }
 
 impl Program {
@@ -140,73 +143,128 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// If an integrated device is to run an operator.
+    /// If it fails, or an integrated device is to run an operator.
     pub async fn send(&self, thread: ThreadId, job: Job) -> Done {
-        if self.design == Design::Card {
-            let (set, handle) = self.ends(job.connection);
-            let ends = (End::Ssd(set, job.position), End::Flow(handle));
-            let result = self.host.by_card(thread, ends, job.length, job.operator).await;
-            return self.by_card(&result);
-        }
-        let (set, handle) = self.ends(job.connection);
-        if self.design == Design::Integrated {
-            assert!(job.operator.is_none(), "an integrated device has no operators");
-            let Job { position, length, .. } = job;
-            let command = Command { connection: handle.into(), position, length, completion: (0, 0) };
-            let sent = self.host.by_integrated(thread, set, command).await;
-            return Done { digest: Vec::new(), sent };
-        }
-        let piece = piece(self.host.stack);
-        let mut operator = Stream::new(self, job.operator);
-        let on_gpu = self.design == Design::PeerToPeer && job.operator.is_some();
-        let (mut asked, mut read) = (0, 0);
-        let mut reading: VecDeque<Reading> = VecDeque::new();
-        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has
-        // something to do.
-        let mut processing = VecDeque::new();
-        while read < job.length {
-            while asked < job.length && reading.len() < AHEAD {
-                let length = piece.min(job.length - asked);
-                let (buffer, begun) = (self.host.buffer(thread, on_gpu).await, self.host.handle.now());
-                let window = Window { address: buffer.address, length: length.next_multiple_of(512) };
-                let number = self.host.read_disk(thread, set, job.position + asked, window).await;
-                reading.push_back(Reading { number, buffer, length, begun });
-                asked += length;
-            }
-            let Some(Reading { number, buffer, length, begun }) = reading.pop_front() else { break };
-            self.host.disk_done(thread, set, number, begun).await;
-            read += length;
-            let run = operator.begin(thread, buffer, length, read == job.length).await;
-            processing.push_back((run, buffer, length));
-            let runs = if read == job.length || job.operator.is_none() { 0 } else { 1 };
-            while processing.len() > runs
-                && let Some((run, buffer, length)) = processing.pop_front()
-            {
-                operator.end(thread, run).await;
-                self.host.send(thread, job.connection, buffer, length).await;
-            }
-        }
-        Done { digest: std::mem::take(&mut operator.digest), sent: self.host.handle.now() }
+        let sent = self.try_send(thread, job, &mut 0).await;
+        sent.unwrap_or_else(|failed| panic!("a transfer failed: {failed}"))
     }
 
     /// From the peer to the SSD.
     ///
     /// # Panics
     ///
-    /// If that is an integrated device, which receives nothing.
+    /// If it fails, or that is an integrated device, which receives nothing.
     pub async fn receive(&self, thread: ThreadId, job: Job) -> Done {
+        let received = self.try_receive(thread, job, &mut 0).await;
+        received.unwrap_or_else(|failed| panic!("a transfer failed: {failed}"))
+    }
+
+    /// As [`Program::send`]. `delivered` bytes were given to the connection, also where it fails: the first ones.
+    pub async fn try_send(&self, thread: ThreadId, job: Job, delivered: &mut u64) -> Result<Done, Failed> {
+        let (set, handle) = self.ends(job.connection);
+        match self.design {
+            Design::Card => {
+                let ends = (End::Ssd(set, job.position), End::Flow(handle));
+                return self.by_card(thread, ends, job, delivered).await;
+            }
+            Design::Integrated => {
+                assert!(job.operator.is_none(), "an integrated device has no operators");
+                let Job { position, length, .. } = job;
+                let command = Command { connection: handle.into(), position, length, completion: (0, 0) };
+                let sent = self.host.by_integrated(thread, set, command).await;
+                return Ok(Done { digest: Vec::new(), sent });
+            }
+            _ => {}
+        }
+        let mut operator = Stream::new(self, job.operator);
+        let (mut reading, mut processing) = (VecDeque::new(), VecDeque::new());
+        let under_way = (&mut reading, &mut processing);
+        let outcome = self.send_pieces(thread, (job, set), &mut operator, under_way, delivered).await;
+        // Where it failed, what is under way ends before its buffers are anybody else's.
+        for (command, _) in reading {
+            if let Ok(buffer) = self.host.disk_done(thread, command).await {
+                self.host.give_back(buffer);
+            }
+        }
+        for Processing { run, buffer, .. } in processing {
+            operator.end(thread, run).await;
+            self.host.give_back(buffer);
+        }
+        outcome.map(|()| Done { digest: std::mem::take(&mut operator.digest), sent: self.host.handle.now() })
+    }
+
+    async fn send_pieces(
+        &self,
+        thread: ThreadId,
+        (job, set): (Job, usize),
+        operator: &mut Stream<'_>,
+        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has something to do.
+        (reading, processing): (&mut OnDisks, &mut VecDeque<Processing>),
+        delivered: &mut u64,
+    ) -> Result<(), Failed> {
+        let piece = piece(self.host.stack);
+        let on_gpu = self.design == Design::PeerToPeer && job.operator.is_some();
+        let (mut asked, mut read) = (0, 0);
+        while read < job.length {
+            while asked < job.length && reading.len() < AHEAD {
+                let length = piece.min(job.length - asked);
+                let buffer = self.host.buffer(thread, on_gpu).await;
+                let from = (set, job.position + asked);
+                reading.push_back((self.host.read_disk(thread, from, (buffer, length)).await?, length));
+                asked += length;
+            }
+            let Some((command, length)) = reading.pop_front() else { break };
+            let buffer = self.host.disk_done(thread, command).await?;
+            read += length;
+            let run = operator.begin(thread, buffer, length, read == job.length).await;
+            processing.push_back(Processing { run, buffer, length });
+            let runs = if read == job.length || job.operator.is_none() { 0 } else { 1 };
+            while processing.len() > runs
+                && let Some(Processing { run, buffer, length }) = processing.pop_front()
+            {
+                operator.end(thread, run).await;
+                self.host.send(thread, job.connection, buffer, length).await?;
+                *delivered += length;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Program::receive`]. `delivered` bytes were written, also where it fails: the first ones.
+    pub async fn try_receive(&self, thread: ThreadId, job: Job, delivered: &mut u64) -> Result<Done, Failed> {
+        let (set, handle) = self.ends(job.connection);
         if self.design == Design::Card {
-            let (set, handle) = self.ends(job.connection);
             let ends = (End::Flow(handle), End::Ssd(set, job.position));
-            let result = self.host.by_card(thread, ends, job.length, job.operator).await;
-            return self.by_card(&result);
+            return self.by_card(thread, ends, job, delivered).await;
         }
         assert!(self.design != Design::Integrated, "an integrated device receives nothing");
-        let (set, _) = self.ends(job.connection);
-        let piece = piece(self.host.stack);
         let mut operator = Stream::new(self, job.operator);
-        let (mut asked, mut come) = (0, 0);
         let (mut coming, mut writing) = (VecDeque::new(), VecDeque::new());
+        let under_way = (&mut coming, &mut writing);
+        let outcome = self.receive_pieces(thread, (job, set), &mut operator, under_way, delivered).await;
+        // Where it failed, what is under way ends before its buffers are anybody else's.
+        for (number, buffer) in coming {
+            let _ = self.host.received(thread, job.connection, number).await;
+            self.host.give_back(buffer);
+        }
+        for (command, _) in writing {
+            if let Ok(buffer) = self.host.disk_done(thread, command).await {
+                self.host.give_back(buffer);
+            }
+        }
+        outcome.map(|()| Done { digest: std::mem::take(&mut operator.digest), sent: self.host.handle.now() })
+    }
+
+    async fn receive_pieces(
+        &self,
+        thread: ThreadId,
+        (job, set): (Job, usize),
+        operator: &mut Stream<'_>,
+        (coming, writing): (&mut VecDeque<(u64, Buffer)>, &mut OnDisks),
+        delivered: &mut u64,
+    ) -> Result<(), Failed> {
+        let piece = piece(self.host.stack);
+        let (mut asked, mut come) = (0, 0);
         while come < job.length {
             while asked < job.length && coming.len() < AHEAD {
                 let length = piece.min(job.length - asked);
@@ -215,7 +273,13 @@ impl Program {
                 asked += length;
             }
             let Some((number, buffer)) = coming.pop_front() else { break };
-            let length = self.host.received(thread, job.connection, number).await;
+            let length = match self.host.received(thread, job.connection, number).await {
+                Ok(length) => length,
+                Err(failed) => {
+                    self.host.give_back(buffer);
+                    return Err(failed);
+                }
+            };
             // Packet gathering: out of receive buffers, to one place. The kernel's is the copy to user space.
             self.host.copy(thread, length).await;
             come += length;
@@ -224,25 +288,30 @@ impl Program {
             if self.host.stack == Stack::Kernel {
                 self.host.copy(thread, length).await;
             }
-            let window = Window { address: buffer.address, length: length.next_multiple_of(512) };
-            let begun = self.host.handle.now();
-            let number = self.host.write_disk(thread, set, job.position + come - length, window).await;
-            writing.push_back((number, buffer, begun));
+            let to = (set, job.position + come - length);
+            writing.push_back((self.host.write_disk(thread, to, (buffer, length)).await?, length));
             if writing.len() >= AHEAD {
-                self.written(thread, set, &mut writing).await;
+                self.written(thread, writing, delivered).await?;
             }
         }
         while !writing.is_empty() {
-            self.written(thread, set, &mut writing).await;
+            self.written(thread, writing, delivered).await?;
         }
-        Done { digest: std::mem::take(&mut operator.digest), sent: self.host.handle.now() }
+        Ok(())
     }
 
-    async fn written(&self, thread: ThreadId, set: usize, writing: &mut VecDeque<(u64, Buffer, Nanos)>) {
-        if let Some((number, buffer, begun)) = writing.pop_front() {
-            self.host.disk_done(thread, set, number, begun).await;
+    async fn written(
+        &self,
+        thread: ThreadId,
+        writing: &mut OnDisks,
+        delivered: &mut u64,
+    ) -> Result<(), Failed> {
+        if let Some((command, length)) = writing.pop_front() {
+            let buffer = self.host.disk_done(thread, command).await?;
             self.host.give_back(buffer);
+            *delivered += length;
         }
+        Ok(())
     }
 
     fn ends(&self, connection: usize) -> (usize, u32) {
@@ -252,10 +321,22 @@ impl Program {
         })
     }
 
-    fn by_card(&self, result: &ResultArea) -> Done {
+    async fn by_card(
+        &self,
+        thread: ThreadId,
+        ends: (End, End),
+        job: Job,
+        delivered: &mut u64,
+    ) -> Result<Done, Failed> {
+        let outcome = self.host.by_card(thread, ends, job.length, job.operator).await;
+        let result = outcome.map_err(|(failed, bytes)| {
+            *delivered = bytes;
+            failed
+        })?;
+        *delivered = job.length;
         let slot = &result.digests[0];
         let sent = result.stages[STAGE_DESTINATION].first_issue;
-        Done { digest: slot.value[..usize::from(slot.size)].to_vec(), sent }
+        Ok(Done { digest: slot.value[..usize::from(slot.size)].to_vec(), sent })
     }
 }
 

@@ -104,6 +104,19 @@ impl Handle {
         }
     }
 
+    /// The output of a program, or nothing where it is not over by then: it is dropped.
+    pub async fn within<F: Future>(&self, limit: Nanos, program: F) -> Option<F::Output> {
+        let end = self.now() + limit;
+        self.with(|server| server.remind(end));
+        let mut program = pin!(program);
+        std::future::poll_fn(|context| match program.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.now() >= end => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
     /// Starts another program.
     pub fn spawn(&self, program: impl Future<Output = ()> + 'static) {
         self.0.tasks.borrow_mut().push(Box::pin(program));

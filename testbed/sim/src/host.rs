@@ -6,14 +6,15 @@
 use crate::card::End;
 use crate::cpu::{Component, ThreadId};
 use crate::executor::Handle;
+use crate::failed::Failed;
 use crate::integrated;
 use crate::parameters::Parameters;
-use crate::server::Server;
+use crate::server::{Ended, Server};
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{ResultArea, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
 use dcs_drivers::bus::{Bus, Window};
 use dcs_drivers::network::WriteTo;
-use dcs_drivers::nvme::Request;
+use dcs_drivers::nvme::{Nvme, NvmeError, Request, State, SubmitError};
 use dcs_engine::{BlockId, Nanos, OperationId};
 use dcs_fabric::HOST;
 use dcs_fabric::gpu::{COPY_DOORBELL, Command, FAILED, LAUNCH_DOORBELL, Launch, Work};
@@ -52,6 +53,15 @@ pub struct Buffer {
     pub address: u64,
     /// In the GPU's memory.
     pub on_gpu: bool,
+}
+
+/// A command of an SSD's that is under way.
+#[derive(Clone, Copy, Debug)]
+pub struct OnDisk {
+    set: usize,
+    number: u64,
+    buffer: Buffer,
+    begun: Nanos,
 }
 
 /// A run on the GPU that is under way.
@@ -264,24 +274,38 @@ impl Host {
         self.handle.with(|_| ());
     }
 
-    /// Begins to read an SSD: the command's number, for [`Host::disk_done`].
-    pub async fn read_disk(&self, thread: ThreadId, set: usize, position: u64, to: Window) -> u64 {
-        self.disk(thread, set, |data| Request::Read { lba: position / 512, data }, to).await
+    /// Begins to read an SSD into a buffer, so many bytes.
+    pub async fn read_disk(
+        &self,
+        thread: ThreadId,
+        (set, position): (usize, u64),
+        (buffer, length): (Buffer, u64),
+    ) -> Result<OnDisk, Failed> {
+        let lba = position / 512;
+        self.disk(thread, set, |data| Request::Read { lba, data }, (buffer, length)).await
     }
 
     /// Begins to write.
-    pub async fn write_disk(&self, thread: ThreadId, set: usize, position: u64, from: Window) -> u64 {
-        self.disk(thread, set, |data| Request::Write { lba: position / 512, data, durable: false }, from)
-            .await
+    pub async fn write_disk(
+        &self,
+        thread: ThreadId,
+        (set, position): (usize, u64),
+        (buffer, length): (Buffer, u64),
+    ) -> Result<OnDisk, Failed> {
+        let lba = position / 512;
+        self.disk(thread, set, |data| Request::Write { lba, data, durable: false }, (buffer, length)).await
     }
 
+    /// Gives a command to an SSD. Where that can't be, the buffer goes back.
     async fn disk(
         &self,
         thread: ThreadId,
         set: usize,
         request: impl Fn(&[Window]) -> Request<'_>,
-        window: Window,
-    ) -> u64 {
+        (buffer, length): (Buffer, u64),
+    ) -> Result<OnDisk, Failed> {
+        let begun = self.handle.now();
+        let window = Window { address: buffer.address, length: length.next_multiple_of(512) };
         let (what, time) = match self.stack {
             Stack::Kernel => (Component::Kernel, self.parameters.kernel_read / 2),
             Stack::User => (Component::Control, self.parameters.user_nvme / 2),
@@ -290,37 +314,47 @@ impl Host {
         let number = self.handle.with(Server::number);
         // As much as the controller takes at once: the model's limit is 128 KiB.
         loop {
-            let done = self.handle.with(|server| {
+            let (taken, before) = self.handle.with(|server| {
                 let now = server.now();
                 let Server { fabric, sets, .. } = server;
                 let nvme = sets[set].nvme.as_mut().expect("the host drives it");
                 let mut port = fabric.port(HOST);
-                let done = nvme.submit(&mut port, now, number, &request(&[window])).is_ok();
+                let taken = nvme.submit(&mut port, now, number, &request(&[window]));
                 nvme.ring(&mut port);
-                done
+                (taken, (nvme.state(), sets[set].finished.len()))
             });
-            if done {
-                return number;
+            match (taken, before.0) {
+                (Ok(()), _) => return Ok(OnDisk { set, number, buffer, begun }),
+                (Err(SubmitError::NotReady), State::Failed(failure)) => {
+                    self.give_back(buffer);
+                    return Err(Failed::Ssd(NvmeError::Reset(failure)));
+                }
+                // The queue is full, or the controller is being reset: something ends before long.
+                (Err(SubmitError::Full | SubmitError::NotReady), _) => {}
+                (Err(error), _) => panic!("the host's own mistake: {error}"),
             }
-            // The queue is full: something ends before long.
-            let before = self.handle.with(|server| server.sets[set].finished.len());
-            self.wait(thread, |server| server.sets[set].finished.len() != before).await;
+            self.wait(thread, |server| {
+                let held = &server.sets[set];
+                (held.nvme.as_ref().map(Nvme::state), held.finished.len()) != (Some(before.0), before.1)
+            })
+            .await;
         }
     }
 
-    /// Waits for a command of the SSD, begun at `begun`.
-    pub async fn disk_done(&self, thread: ThreadId, set: usize, number: u64, begun: Nanos) {
+    /// Waits for a command of the SSD: its buffer, if it succeeded. Where it failed the buffer goes back, if the SSD has let go of it.
+    pub async fn disk_done(&self, thread: ThreadId, command: OnDisk) -> Result<Buffer, Failed> {
+        let OnDisk { set, number, buffer, begun } = command;
         let polls = self.waiting == Waiting::Poll;
         self.wait(thread, |server| {
             if polls && server.sets[set].ssd_news {
                 server.reap_ssd(set);
             }
-            server.sets[set].finished.contains(&number)
+            server.sets[set].finished.contains_key(&number)
         })
         .await;
-        self.handle.with(|server| {
-            server.sets[set].finished.remove(&number);
+        let Ended { result, is_quiet } = self.handle.with(|server| {
             server.note(begun, Component::Ssd);
+            server.sets[set].finished.remove(&number).expect("it was there")
         });
         let parameters = &self.parameters;
         match self.stack {
@@ -332,10 +366,24 @@ impl Host {
             }
             Stack::User => self.handle.work(thread, Component::Control, parameters.user_nvme / 2).await,
         }
+        if result.is_err() && is_quiet {
+            self.give_back(buffer);
+        }
+        result.map(|()| buffer).map_err(Failed::Ssd)
     }
 
     /// Gives bytes of a buffer to a connection; the buffer comes back when they are acknowledged.
-    pub async fn send(&self, thread: ThreadId, connection: usize, buffer: Buffer, length: u64) {
+    pub async fn send(
+        &self,
+        thread: ThreadId,
+        connection: usize,
+        buffer: Buffer,
+        length: u64,
+    ) -> Result<(), Failed> {
+        if let Some(failed) = self.handle.with(|server| server.connections[connection].broken) {
+            self.give_back(buffer);
+            return Err(failed);
+        }
         let segments = length.div_ceil(SEGMENTED);
         let (what, time) = match self.stack {
             Stack::Kernel => {
@@ -357,9 +405,11 @@ impl Host {
             };
             let network = server.sets[set].network.as_mut().expect("the host drives it");
             network.write(flow, write);
+            server.sets[set].sending.insert(number, connection);
             server.poll_network(set);
             self.pool.borrow_mut().sent.push_back((set, number, buffer));
         });
+        Ok(())
     }
 
     /// Begins to receive into a buffer: the operation's number.
@@ -378,13 +428,30 @@ impl Host {
     }
 
     /// Waits for what was received: bytes.
-    pub async fn received(&self, thread: ThreadId, connection: usize, number: u64) -> u64 {
+    pub async fn received(&self, thread: ThreadId, connection: usize, number: u64) -> Result<u64, Failed> {
         let set = self.handle.with(|server| server.connections[connection].set);
         self.wait(thread, |server| server.sets[set].moved.contains_key(&number)).await;
         self.handle.with(|server| {
             server.sets[set].released.remove(&number);
-            server.sets[set].moved.remove(&number).expect("it was there")
+            let moved = server.sets[set].moved.remove(&number).expect("it was there");
+            moved.map_err(Failed::Connection)
         })
+    }
+
+    /// A new connection of a set; nothing where none comes in time.
+    pub async fn connect(&self, set: usize, limit: Nanos) -> Option<usize> {
+        let free = |server: &mut Server| (!std::mem::replace(&mut server.is_dialling, true)).then_some(());
+        self.handle.until(free).await;
+        let mut found = None;
+        let dial = |server: &mut Server| (!server.sets[set].unreachable).then(|| server.dial(set))?;
+        if let Some(dialled) = self.handle.with(dial) {
+            found = self.handle.within(limit, self.handle.until(|server| server.connected(&dialled))).await;
+        }
+        self.handle.with(|server| {
+            server.sets[set].unreachable = found.is_none();
+            server.is_dialling = false;
+        });
+        found
     }
 
     /// Copies on the processor.
@@ -510,7 +577,7 @@ impl Host {
             if polls && server.sets[set].ssd_news {
                 server.reap_integrated(set);
             }
-            server.sets[set].finished.contains(&number)
+            server.sets[set].finished.contains_key(&number)
         })
         .await;
         self.handle.with(|server| {
@@ -521,14 +588,14 @@ impl Host {
         read
     }
 
-    /// One transfer by the card, as the library does it.
+    /// One transfer by the card, as the library does it. Where it failed, also how many bytes its destination had taken.
     pub async fn by_card(
         &self,
         thread: ThreadId,
         ends: (End, End),
         length: u64,
         operator: Option<Operator>,
-    ) -> ResultArea {
+    ) -> Result<ResultArea, (Failed, u64)> {
         self.handle.work(thread, Component::Control, self.parameters.library / 2).await;
         let begun = self.handle.now();
         let parameter = operator.map(crate::kernels::parameter).unwrap_or_default();
@@ -539,7 +606,7 @@ impl Host {
         self.wait(thread, |server| server.card.as_ref().is_some_and(|card| card.is_done(cid))).await;
         let result = self.handle.with(|server| {
             let Server { fabric, card: Some(card), .. } = server else { panic!("there is a card") };
-            let result = card.finish(fabric, cid);
+            let result = card.finish(fabric, cid)?;
             server.note(begun, Component::Card);
             for (at, what) in [
                 (STAGE_SOURCE, Component::Ssd),
@@ -551,7 +618,7 @@ impl Host {
                     trace.push((first_issue, last_done, what));
                 }
             }
-            result
+            Ok(result)
         });
         self.handle.work(thread, Component::Control, self.parameters.library / 2).await;
         result

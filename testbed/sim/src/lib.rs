@@ -26,6 +26,7 @@
 //! | [`host`], [`design`] | software, step by step; the designs |
 //! | [`kernels`] | operators on the GPU |
 //! | [`integrated`] | an SSD and a NIC in one function |
+//! | [`failed`] | failures of transfers, where faults are injected |
 //! | [`breakdown`] | a transfer's time by component |
 //! | [`experiments`] | the papers' experiments |
 //!
@@ -46,6 +47,7 @@ pub mod cpu;
 pub mod design;
 pub mod executor;
 pub mod experiments;
+pub mod failed;
 pub mod host;
 pub mod integrated;
 pub mod kernels;

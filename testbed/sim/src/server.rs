@@ -7,14 +7,16 @@
 
 use crate::card::CardHost;
 use crate::cpu::{Component, Cpu};
+use crate::failed::Failed;
 use crate::integrated::Integrated;
 use crate::parameters::Parameters;
 use crate::pattern::Pattern;
 use crate::peer::Peer;
+use dcs_abi::status::Status;
 use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
 use dcs_drivers::network::{Address, Network, State, Wish};
 use dcs_drivers::nic::{self, Model};
-use dcs_drivers::nvme::{self, Nvme};
+use dcs_drivers::nvme::{self, Memory, Nvme, NvmeError};
 use dcs_drivers::ssd::Told;
 use dcs_engine::{Nanos, Outcome};
 use dcs_fabric::gpu::Gpu;
@@ -96,7 +98,9 @@ pub struct Set {
     /// The SSD has written completions that nobody has looked at.
     pub ssd_news: bool,
     /// Commands that ended.
-    pub finished: HashSet<u64>,
+    pub finished: HashMap<u64, Ended>,
+    /// Commands that failed, at whose memory the SSD may still be.
+    held: HashMap<u64, NvmeError>,
     /// Frames that came in, and that went out, and nobody has looked at.
     pub frames: (u64, u64),
     /// TCP has something to do by time.
@@ -104,10 +108,14 @@ pub struct Set {
     /// Somebody is about to look after the network.
     pub attended: bool,
     /// Operations of the network that ended, with their bytes; blocks that came back.
-    pub moved: HashMap<u64, u64>,
+    pub moved: HashMap<u64, Result<u64, Status>>,
     /// Blocks that the network has let go of.
     pub released: HashSet<u64>,
+    /// The connections that operations of the network send on.
+    pub sending: HashMap<u64, usize>,
     accepted: Vec<dcs_net::Flow>,
+    /// No connection came where one was waited for: what comes now may belong to that.
+    pub unreachable: bool,
     /// Commands that an integrated device has: where their completions go, and what they say.
     pub commands: Vec<(u64, u64)>,
 }
@@ -117,6 +125,24 @@ impl Set {
     pub fn has_news(&self) -> bool {
         self.frames != (0, 0) || self.timer
     }
+}
+
+/// The end of a command of an SSD.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How it went.
+    pub result: Result<(), NvmeError>,
+    /// The SSD does nothing with its memory any more.
+    pub is_quiet: bool,
+}
+
+/// A connection that the peer is making.
+#[derive(Clone, Copy, Debug)]
+pub struct Dialled {
+    set: usize,
+    stream: usize,
+    /// Connections of an integrated device before.
+    before: usize,
 }
 
 /// A connection.
@@ -130,6 +156,8 @@ pub struct Connection {
     pub handle: u32,
     /// The peer's.
     pub stream: usize,
+    /// The host's network has failed to send on it.
+    pub broken: Option<Failed>,
 }
 
 /// The server. See the [module](self).
@@ -157,6 +185,8 @@ pub struct Server {
     /// The record of work, with beginning and end, where it is wanted.
     pub trace: Option<Vec<(Nanos, Nanos, Component)>>,
     booted: bool,
+    /// Somebody waits for a new connection.
+    pub is_dialling: bool,
     timers: BTreeSet<(Nanos, u64)>,
     next: u64,
     /// The address of the GPU's fences and digests: 256 bytes for each of 2048 runs.
@@ -204,6 +234,7 @@ impl Server {
             dirty: true,
             trace: None,
             booted: false,
+            is_dialling: false,
             timers: BTreeSet::new(),
             next: 0,
             slots,
@@ -258,25 +289,53 @@ impl Server {
 
     /// A connection that the peer of a set makes: its number. Before [`Server::start`].
     pub fn connect(&mut self, set: usize) -> usize {
+        let dialled = self.dial(set).expect("the port is listened to");
+        let mut found = None;
+        self.step_until(|server| {
+            found = found.or_else(|| server.connected(&dialled));
+            found.is_some()
+        });
+        found.expect("it is there")
+    }
+
+    /// Has the peer of a set make a connection. [`Server::connected`] tells when it is there; before that none other is to be
+    /// made at the set. Nothing where the host's network has failed.
+    pub fn dial(&mut self, set: usize) -> Option<Dialled> {
         let from = 5000 + self.connections.len() as u16;
         let to = address(set).ip;
         let stream = self.sets[set].peer.connect((to, PORT), from);
-        let (flow, handle) = if self.build.host_drives {
+        let mut before = 0;
+        if self.build.host_drives {
             let network = self.sets[set].network.as_mut().expect("the host drives it");
-            network.accept(PORT, from).expect("the port is listened to");
-            self.step_until(|server| !server.sets[set].accepted.is_empty());
-            (self.sets[set].accepted.pop(), 0)
+            network.accept(PORT, from).ok()?;
+        } else if self.build.integrated {
+            before = self.fabric.device::<Integrated>(self.sets[set].nic).connections();
+        } else {
+            CardHost::accept(self, set);
+        }
+        self.dirty = true;
+        Some(Dialled { set, stream, before })
+    }
+
+    /// The number of a new connection, once both ends have it.
+    pub fn connected(&mut self, dialled: &Dialled) -> Option<usize> {
+        let Dialled { set, stream, before } = *dialled;
+        if !self.sets[set].peer.is_connected(stream) {
+            return None;
+        }
+        let (flow, handle) = if self.build.host_drives {
+            (Some(self.sets[set].accepted.pop()?), 0)
         } else if self.build.integrated {
             let device = self.sets[set].nic;
-            let before = self.fabric.device::<Integrated>(device).connections();
-            self.step_until(|server| server.fabric.device::<Integrated>(device).connections() > before);
+            if self.fabric.device::<Integrated>(device).connections() == before {
+                return None;
+            }
             (None, before as u32)
         } else {
-            (None, CardHost::accept(self, set))
+            (None, CardHost::answer(self)?)
         };
-        self.step_until(|server| server.sets[set].peer.is_connected(stream));
-        self.connections.push(Connection { set, flow, handle, stream });
-        self.connections.len() - 1
+        self.connections.push(Connection { set, flow, handle, stream, broken: None });
+        Some(self.connections.len() - 1)
     }
 
     /// Since the start.
@@ -316,12 +375,24 @@ impl Server {
     pub fn reap_ssd(&mut self, set: usize) {
         let now = self.now();
         let Server { fabric, sets, .. } = self;
-        let Set { nvme: Some(nvme), finished, ssd_news, .. } = &mut sets[set] else { return };
+        let Set { nvme: Some(nvme), finished, held, ssd_news, .. } = &mut sets[set] else { return };
         *ssd_news = false;
         nvme.poll(&mut fabric.port(HOST), now);
         while let Some(found) = nvme.finished() {
-            assert!(found.result.is_ok(), "the SSD failed: {:?}", found.result);
-            finished.insert(found.id);
+            match (found.result, found.memory) {
+                (Err(error), Memory::Held) => _ = held.insert(found.id, error),
+                (result, _) => _ = finished.insert(found.id, Ended { result, is_quiet: true }),
+            }
+        }
+        while let Some(id) = nvme.freed() {
+            if let Some(error) = held.remove(&id) {
+                finished.insert(id, Ended { result: Err(error), is_quiet: true });
+            }
+        }
+        if matches!(nvme.state(), nvme::State::Failed(_)) {
+            // It is not to be had any more: nothing will say when it has stopped.
+            let lost = held.drain().map(|(id, error)| (id, Ended { result: Err(error), is_quiet: false }));
+            finished.extend(lost);
         }
         self.dirty = true;
     }
@@ -335,14 +406,15 @@ impl Server {
         let held = &mut self.sets[set];
         (held.commands, held.ssd_news) = (left, false);
         let over: Vec<(u64, u64)> = over;
-        held.finished.extend(over.into_iter().map(|(_, number)| number));
+        let ended = Ended { result: Ok(()), is_quiet: true };
+        held.finished.extend(over.into_iter().map(|(_, number)| (number, ended)));
         self.dirty = true;
     }
 
     /// Looks after the network: frames in both directions.
     pub fn poll_network(&mut self, set: usize) {
         let now = self.now();
-        let Server { fabric, sets, .. } = self;
+        let Server { fabric, sets, connections, .. } = self;
         let held = &mut sets[set];
         let Some(network) = &mut held.network else { return };
         (held.timer, held.attended) = (false, false);
@@ -350,12 +422,26 @@ impl Server {
         while let Some(wish) = network.wish() {
             match wish {
                 Wish::Tell(Told::Done(operation, Outcome::Moved { bytes, held: keeps, .. })) => {
-                    held.moved.insert(operation.to_bits(), bytes);
+                    held.moved.insert(operation.to_bits(), Ok(bytes));
+                    held.sending.remove(&operation.to_bits());
                     if !keeps {
                         held.released.insert(operation.to_bits());
                     }
                 }
-                Wish::Tell(Told::Done(_, outcome)) => panic!("a connection failed: {outcome:?}"),
+                Wish::Tell(Told::Done(operation, outcome)) => {
+                    let (fault, keeps) = match outcome {
+                        Outcome::Failed(fault) => (fault, false),
+                        Outcome::FailedHeld(fault) => (fault, true),
+                        other => panic!("a connection neither moves nor fails: {other:?}"),
+                    };
+                    held.moved.insert(operation.to_bits(), Err(fault.status));
+                    if let Some(connection) = held.sending.remove(&operation.to_bits()) {
+                        connections[connection].broken = Some(Failed::Connection(fault.status));
+                    }
+                    if !keeps {
+                        held.released.insert(operation.to_bits());
+                    }
+                }
                 Wish::Tell(Told::Released(block)) => {
                     held.released.insert(block.0.into());
                 }
@@ -401,6 +487,12 @@ impl Server {
                     (set.timer, self.dirty) = (true, true);
                 }
             }
+            for at in 0..self.sets.len() {
+                // A command's time is over, or a step of a reset.
+                if self.sets[at].nvme.as_ref().and_then(Nvme::deadline).is_some_and(|at| at <= now) {
+                    self.reap_ssd(at);
+                }
+            }
         }
         match event {
             None => deadline.is_some(),
@@ -441,7 +533,7 @@ impl Server {
         let sets = self.sets.iter().flat_map(|set| {
             let network =
                 set.network.as_ref().filter(|_| !set.attended && !set.timer).and_then(Network::deadline);
-            let nvme = set.nvme.as_ref().filter(|_| !self.booted).and_then(Nvme::deadline);
+            let nvme = set.nvme.as_ref().and_then(Nvme::deadline);
             [set.peer.deadline, network, nvme]
         });
         sets.chain([cpu, card, timer]).flatten().min()
@@ -499,8 +591,14 @@ impl Server {
         let tag = done.tag.controller();
         if let Some(set) = tag.checked_sub(NIC_TAGS).and_then(|at| sets.get_mut(at as usize)) {
             set.network.iter_mut().for_each(|network| network.read_done(&mut port, now, done.clone()));
-        } else if let Some(set) = tag.checked_sub(NVME_TAGS).and_then(|at| sets.get_mut(at as usize)) {
+        } else if let Some(at) = tag.checked_sub(NVME_TAGS).map(|at| at as usize)
+            && let Some(set) = sets.get_mut(at)
+        {
             set.nvme.iter_mut().for_each(|nvme| nvme.read_done(&mut port, now, done.clone()));
+            if self.booted {
+                // It is being reset: what that ends is over at once.
+                self.reap_ssd(at);
+            }
         }
     }
 
@@ -565,13 +663,16 @@ fn set(build: &Build, fabric: &mut Fabric, memory: &mut Region, pattern: &Rc<Pat
         nvme,
         network,
         ssd_news: false,
-        finished: HashSet::new(),
+        finished: HashMap::new(),
+        held: HashMap::new(),
         frames: (0, 0),
         timer: false,
         attended: false,
         moved: HashMap::new(),
         released: HashSet::new(),
+        sending: HashMap::new(),
         accepted: Vec::new(),
+        unreachable: false,
         commands: Vec::new(),
     }
 }

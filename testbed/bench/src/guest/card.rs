@@ -1,11 +1,21 @@
-//! The hidden subcommand that serves the card to QEMU, as `dcs card` does, until its parent ends.
+//! The hidden subcommand that serves the card to QEMU, as `dcs card` does, until its parent ends; where it is told to, with SSDs
+//! that fail.
 
 use crate::failure::{Exit, Failure};
+use crate::harness::faults::{Faults, Strikes};
 use crate::harness::wire::say;
-use dcs_card::card::Config;
-use dcs_card::serve::serve;
+use dcs_card::card::{Card, Config};
+use dcs_card::serve::{serve, serve_by};
+use dcs_drivers::ssd::Ssd;
+use dcs_fabric::Interposer;
+use dcs_vfio_user::VfioUserBus;
+use dcs_vfio_user::wake::{Idle, Watch};
 use serde::{Deserialize, Serialize};
+use std::io::BufRead;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The card's own memory.
 const MEMORY: u64 = 16 << 20;
@@ -14,16 +24,83 @@ const MEMORY: u64 = 16 << 20;
 #[derive(Deserialize, Serialize)]
 pub struct Listening {}
 
-pub fn run(socket: &Path) -> Result<(), Failure> {
+/// What it is asked, a line of its own: how often each fault has struck. It answers with a list of [`Strikes`].
+#[derive(Deserialize, Serialize)]
+pub struct Asked {}
+
+pub fn run(socket: &Path, faults: &Faults) -> Result<(), Failure> {
     // No card is left over where its server was killed.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     let failed = |error: String| Failure::new(Exit::Failed, format!("the card's process: {error}"));
     let mut key = [0; 16];
     getrandom::fill(&mut key).map_err(|error| failed(error.to_string()))?;
-    let _served = serve(socket, MEMORY, Config { key, ..Config::default() })
-        .map_err(|error| failed(error.to_string()))?;
+    let config = Config { key, ..Config::default() };
+    let interposer = interposer(faults)?;
+    let interposer = Arc::new(Mutex::new(interposer));
+    let served = if faults.plans.is_empty() {
+        serve(socket, MEMORY, config)
+    } else {
+        let interposer = Arc::clone(&interposer);
+        serve_by(socket, MEMORY, config, move |card, bus, stop| work(card, bus, stop, &interposer))
+    };
+    let _served = served.map_err(|error| failed(error.to_string()))?;
     say(&Listening {}).map_err(|error| failed(error.to_string()))?;
+    for line in std::io::stdin().lock().lines() {
+        line.and_then(|line| Ok(serde_json::from_str::<Asked>(&line)?))
+            .map_err(|error| failed(error.to_string()))?;
+        let struck: Vec<Strikes> = lock(&interposer).struck().into_iter().map(Strikes::from).collect();
+        say(&struck).map_err(|error| failed(error.to_string()))?;
+    }
     loop {
         std::thread::park();
     }
+}
+
+/// The SSDs' faults.
+pub fn interposer(faults: &Faults) -> Result<Interposer, Failure> {
+    Interposer::new(&faults.plans, faults.seed)
+        .map_err(|error| Failure::usage(error.to_string()).advise("dcs vm demo --help says what can fail"))
+}
+
+fn lock(interposer: &Mutex<Interposer>) -> MutexGuard<'_, Interposer> {
+    interposer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As the library runs a card, with the interposer between it and its SSDs.
+fn work(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool, interposer: &Mutex<Interposer>) {
+    let (start, mut idle, mut done) = (Instant::now(), Idle::default(), 0);
+    let now = || start.elapsed().as_nanos() as u64;
+    while !stop.load(Ordering::Acquire) {
+        bus.begin_anew();
+        let mut faults = lock(interposer);
+        while let Some(answer) = bus.answer() {
+            let answer = faults.answered(answer);
+            card.read_done(&mut faults.on(bus), now(), answer);
+        }
+        faults.poll(bus, now());
+        let again = card.poll(&mut faults.on(bus), now());
+        for ssd in card.ssds() {
+            faults.attach(ssd.registers(), block_size(ssd));
+        }
+        let due = faults.deadline();
+        drop(faults);
+        if again {
+            continue;
+        }
+        // Whatever the card does, it does over the bus.
+        if bus.accesses() != done {
+            done = bus.accesses();
+            idle.worked();
+            continue;
+        }
+        let watch = if card.is_busy() { Watch::Memory } else { Watch::Host };
+        let until = [card.deadline(), due].into_iter().flatten().min();
+        let until = until.map(|at| start + Duration::from_nanos(at));
+        let front = card.front();
+        bus.wait(&mut idle, watch, until, || stop.load(Ordering::Acquire) || front.lock().is_wanted());
+    }
+}
+
+fn block_size(ssd: &Ssd) -> Option<u32> {
+    ssd.host().namespace().map(|namespace| namespace.block_size)
 }

@@ -138,8 +138,8 @@ impl Client {
     }
 
     /// What it received, once the server's stream has ended.
-    pub fn end(self) -> io::Result<Received> {
-        self.received.recv_timeout(Duration::from_secs(60)).map_err(|_| io::ErrorKind::TimedOut)?
+    pub fn end(self, limit: Duration) -> io::Result<Received> {
+        self.received.recv_timeout(limit).map_err(|_| io::ErrorKind::TimedOut)?
     }
 }
 
@@ -187,10 +187,14 @@ fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<C
     let mut next = objects.iter().cycle();
     let mut left: (usize, &[u8]) = (0, &[]);
     loop {
-        let count = match stream.read(&mut buffer)? {
-            0 => return Ok(Compared { bytes, wrong, progress }),
-            count => count,
+        let count = match stream.read(&mut buffer) {
+            // A server that fails resets its connection: what is missing is found by the count.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+            read => read?,
         };
+        if count == 0 {
+            return Ok(Compared { bytes, wrong, progress });
+        }
         bytes += count as u64;
         progress.push((Instant::now(), bytes));
         let mut piece = &buffer[..count];

@@ -6,9 +6,12 @@ use super::table;
 use super::task::{OBJECT, Task, Who};
 use crate::args;
 use crate::failure::Failure;
+use crate::harness::contender::Named;
 use crate::harness::data::Direction;
+use crate::harness::faults::{Faults, tell};
 use crate::interrupt;
 use crate::report::Report;
+use serde_json::json;
 
 /// System calls are counted on so many objects.
 const SAMPLE: usize = 8;
@@ -29,8 +32,11 @@ pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
         return Err(Failure::usage(format!("--size is 1MiB to {MOST_OBJECTS}MiB")));
     }
     let contents = Contents { send: vec![OBJECT; objects], receive: vec![OBJECT; objects] };
-    let mut rig = Rig::boot(&contents, 1, options.nic, report)?;
+    let mut rig = Rig::boot(&contents, 1, (options.nic, &options.faults), report)?;
     table::introduce(objects, rig.elapsed(), options.nic, report);
+    if !options.faults.plans.is_empty() {
+        return with_faults(rig, objects, &options.faults, report);
+    }
     for (direction, chain) in JOBS {
         let rows = Who::all(direction == Direction::Receive, chain)
             .map(|who| rig.run_and_trace(Task::objects(who, direction, chain, objects), SAMPLE))
@@ -41,4 +47,27 @@ pub fn run(options: &args::VmDemo, report: &Report) -> Result<(), Failure> {
     rig::conclude(&rig.problems(), seconds, report)?;
     table::conclude(seconds, report);
     Ok(())
+}
+
+/// The card alone: its SSD is the one that fails. What fails is told, and the next job is done.
+fn with_faults(mut rig: Rig<'_>, objects: usize, faults: &Faults, report: &Report) -> Result<(), Failure> {
+    for (direction, chain) in JOBS {
+        let task = Task::objects(Who::Card, direction, chain, objects);
+        let (job, by) = (task.job(), task.who.name());
+        match rig.attempt(task)? {
+            Ok(row) => table::job(&[row], report),
+            Err(error) => {
+                report.text(format_args!("\n{job}\n  {by}: FAILED: {error}"));
+                report.object(&json!({ "event": "failed", "job": job, "by": by, "why": error }));
+            }
+        }
+    }
+    report.text("");
+    tell(None, &rig.parts.struck()?, report);
+    let seconds = rig.elapsed().as_secs_f64();
+    let mut problems = rig.problems();
+    if faults.plans.iter().any(|plan| plan.is_a_lie()) {
+        problems.drain(..).for_each(|problem| report.text(format_args!("as the SSD lied: {problem}")));
+    }
+    rig::conclude(&problems, seconds, report)
 }

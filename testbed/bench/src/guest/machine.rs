@@ -1,13 +1,15 @@
 //! The virtual server: its devices, its guest and the card beside it.
 
-use super::card::Listening;
+use super::card::{self, Asked, Listening};
 use super::orders;
 use super::task::object;
 use crate::args::KernelNic;
 use crate::failure::{Exit, Failure};
+use crate::harness::faults::{Faults, Strikes};
 use crate::harness::process::Helper;
 use crate::interrupt::{self, Leftover};
 use crate::report::Report;
+use dcs_fabric::Struck;
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Initramfs, Machine, Network, Nic, Tools, disk};
 use std::path::{Path, PathBuf};
@@ -59,6 +61,8 @@ pub struct Wanted<'a> {
     pub script: &'a str,
     /// It switches itself off after so long.
     pub limit: Duration,
+    /// Faults of the card's SSDs.
+    pub faults: &'a Faults,
 }
 
 /// Objects on the SSD to be sent, and to be received into: bytes of each.
@@ -70,6 +74,7 @@ pub struct Contents {
 
 impl Parts {
     pub fn new(wanted: &Wanted<'_>, report: &Report) -> Result<Parts, Failure> {
+        card::interposer(wanted.faults)?;
         let flavour = match wanted.nic {
             KernelNic::Virtio => Flavour::Cloud,
             KernelNic::E1000e | KernelNic::Igb => Flavour::Full,
@@ -85,7 +90,7 @@ impl Parts {
         let initramfs = initramfs(&tools, flavour, wanted)?;
         drop(step);
         let socket = folder.path().join("card");
-        let card = start_card(&socket)?;
+        let card = start_card(&socket, wanted.faults)?;
         let mut machine = Machine::new()
             .memory(MEMORY_MIB)
             .limit(wanted.limit)
@@ -115,6 +120,14 @@ impl Parts {
     pub fn card(&self) -> u32 {
         self.card.pid()
     }
+
+    /// How often each fault has struck.
+    pub fn struck(&mut self) -> Result<Vec<Struck>, Failure> {
+        let failed = |error| Failure::io("the card's process", &error);
+        self.card.tell(&Asked {}).map_err(failed)?;
+        let told: Vec<Strikes> = self.card.hear().map_err(failed)?;
+        Ok(told.iter().filter_map(Strikes::struck).collect())
+    }
 }
 
 impl From<KernelNic> for Nic {
@@ -128,11 +141,15 @@ impl From<KernelNic> for Nic {
 }
 
 /// The card in a process of its own, which listens when this returns.
-fn start_card(socket: &Path) -> Result<Helper, Failure> {
+fn start_card(socket: &Path, faults: &Faults) -> Result<Helper, Failure> {
     let failed = |error| Failure::io("the card's process", &error);
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
     command.arg("guest-card").arg(socket);
+    for plan in &faults.plans {
+        command.args(["--fault", &plan.to_string()]);
+    }
+    command.args(["--fault-seed", &faults.seed.to_string()]);
     let mut card = Helper::spawn(&mut command).map_err(failed)?;
     let Listening {} = card.hear().map_err(failed)?;
     Ok(card)

@@ -6,6 +6,7 @@ use super::task::{Outcome, Stream, Task};
 use crate::args::KernelNic;
 use crate::failure::{Exit, Failure};
 use crate::harness::contender::Named;
+use crate::harness::faults::Faults;
 use crate::interrupt;
 use crate::report::Report;
 use dcs_vm::Guest;
@@ -19,6 +20,9 @@ use std::time::{Duration, Instant};
 /// How long the guest may take to be up, and one task.
 const BOOT: Duration = Duration::from_secs(120);
 const TASK: Duration = Duration::from_secs(600);
+/// How long a client may take to see the end of its stream; and of one that a failed task leaves.
+const ENDING: Duration = Duration::from_secs(60);
+const FAILED: Duration = Duration::from_secs(10);
 /// The guest switches itself off.
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -80,7 +84,7 @@ impl Rig<'_> {
     pub fn boot<'a>(
         contents: &Contents,
         sets: usize,
-        nic: KernelNic,
+        (nic, faults): (KernelNic, &Faults),
         report: &'a Report,
     ) -> Result<Rig<'a>, Failure> {
         let start = Instant::now();
@@ -88,8 +92,10 @@ impl Rig<'_> {
             TcpListener::bind("127.0.0.1:0").map_err(|error| Failure::io("orders for the guest", &error))?;
         let port = listener.local_addr().map_or(0, |address| address.port());
         let script = format!("dcs-bench guest-orders {}:{port}\n", super::orders::gateway(0));
-        let parts =
-            Parts::new(&Wanted { contents, sets, nic, dcs: None, script: &script, limit: LIMIT }, report)?;
+        let parts = Parts::new(
+            &Wanted { contents, sets, nic, dcs: None, script: &script, limit: LIMIT, faults },
+            report,
+        )?;
         let step = report.step("the guest boots".into());
         let guest = parts.machine.start(&parts.tools, parts.initramfs(), parts.folder.path());
         let mut guest = guest.map_err(failure)?;
@@ -122,6 +128,12 @@ impl Rig<'_> {
 
     /// Does a task, and checks it.
     pub fn run(&mut self, task: Task) -> Result<Row, Failure> {
+        let what = format!("{} by the {}", task.job(), task.who.name());
+        self.attempt(task)?.map_err(|error| Failure::new(Exit::Failed, format!("{what}: {error}")))
+    }
+
+    /// The same. Where the guest says that it failed, its reason: what the client got until then was checked.
+    pub fn attempt(&mut self, task: Task) -> Result<Result<Row, String>, Failure> {
         let failed = |error| Failure::io("the client", &error);
         self.seed += 1;
         let of_set = |set| Expected::new(&task, self.seed, seed(set)).map(Arc::new);
@@ -137,8 +149,17 @@ impl Rig<'_> {
         }
         let task = Task { streams, ..task };
         let step = self.report.step(format!("{} by the {}", task.job(), task.who.name()));
-        let outcome = self.perform(&task)?;
-        let received = clients.into_iter().map(|(expected, client)| Ok((expected, client.end()?)));
+        let outcome = match self.perform(&task)? {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let ended = clients.into_iter().filter_map(|(_, client)| client.end(FAILED).ok());
+                let wrong = ended.flat_map(|received| received.wrong);
+                let wrong = wrong.map(|number| format!("object {number} of a failed task has wrong bytes"));
+                self.problems.extend(wrong);
+                return Ok(Err(error));
+            }
+        };
+        let received = clients.into_iter().map(|(expected, client)| Ok((expected, client.end(ENDING)?)));
         let received = received.collect::<io::Result<Vec<_>>>().map_err(failed)?;
         drop(step);
         let verdict = client::check(&task, &received, &outcome);
@@ -147,7 +168,7 @@ impl Rig<'_> {
         let received: Vec<Received> = received.into_iter().map(|(_, received)| received).collect();
         let (processor_ns, wall_ns) = (processor(&received), wall(&received));
         let by_set = by_set(&task, &received);
-        Ok(Row { task, outcome, bytes, digests, processor_ns, wall_ns, by_set, system_calls: None })
+        Ok(Ok(Row { task, outcome, bytes, digests, processor_ns, wall_ns, by_set, system_calls: None }))
     }
 
     /// Does a task, and the first `sample` transfers of it once more with the system calls counted: a traced process is slow.
@@ -163,8 +184,8 @@ impl Rig<'_> {
         Ok(Row { system_calls: Some(calls as f64 / counted.bytes as f64), ..row })
     }
 
-    /// Has the guest do a task.
-    fn perform(&mut self, task: &Task) -> Result<Outcome, Failure> {
+    /// Has the guest do a task. The inner error is the guest's.
+    fn perform(&mut self, task: &Task) -> Result<Result<Outcome, String>, Failure> {
         let failed = |error: io::Error| Failure::io("orders for the guest", &error);
         let mut order = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
         order.push(b'\n');
@@ -173,14 +194,8 @@ impl Rig<'_> {
         loop {
             match self.answers.recv_timeout(Duration::from_millis(100)) {
                 Ok(line) => {
-                    let outcome: Result<Outcome, String> =
-                        serde_json::from_str(&line.map_err(failed)?).map_err(|error| failed(error.into()))?;
-                    return outcome.map_err(|error| {
-                        Failure::new(
-                            Exit::Failed,
-                            format!("{} by the {}: {error}", task.job(), task.who.name()),
-                        )
-                    });
+                    let line = line.map_err(failed)?;
+                    return serde_json::from_str(&line).map_err(|error| failed(error.into()));
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => self.listen()?,
                 Err(_) => return Err(self.lost()),

@@ -5,6 +5,7 @@ use super::task::OBJECT;
 use crate::args;
 use crate::command;
 use crate::failure::{Exit, Failure};
+use crate::harness::faults::tell;
 use crate::interrupt;
 use crate::report::Report;
 use std::time::Duration;
@@ -34,14 +35,16 @@ pub fn run(options: &args::VmShell, report: &Report) -> Result<(), Failure> {
     let limit = Duration::from_secs(7 * 24 * 3600);
     let dcs = command::find()?;
     let nic = options.nic;
-    let wanted = Wanted { contents: &contents, sets: 1, nic, dcs: Some(&dcs), script: SCRIPT, limit };
-    let parts = Parts::new(&wanted, report)?;
+    let faults = &options.faults;
+    let wanted = Wanted { contents: &contents, sets: 1, nic, dcs: Some(&dcs), script: SCRIPT, limit, faults };
+    let mut parts = Parts::new(&wanted, report)?;
     let mut qemu = parts
         .machine
         .start_on_terminal(&parts.tools, parts.initramfs(), parts.folder.path())
         .map_err(failure)?;
     let _child = interrupt::child(qemu.id());
     let status = qemu.wait().map_err(|error| Failure::io("QEMU", &error))?;
+    tell(None, &parts.struck()?, report);
     match status.success() {
         true => Ok(()),
         false => {

@@ -16,6 +16,7 @@ pub mod clocks;
 pub mod contender;
 pub mod cores;
 pub mod data;
+pub mod faults;
 pub mod figures;
 pub mod place;
 pub mod plot;

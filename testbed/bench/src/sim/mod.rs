@@ -3,6 +3,7 @@
 //! The servers are those of [`dcs_sim`]: this module chooses the size, shows tables, figures beside the papers', JSON and plots.
 
 pub mod bars;
+mod faults;
 mod page;
 pub mod show;
 
@@ -36,7 +37,7 @@ pub struct Options {
     pub quick: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Experiment {
     /// 4 KiB from the SSD to the far end of the wire, without and with MD5, by component
     Latency,
@@ -56,6 +57,8 @@ pub enum Experiment {
     All,
     /// Every parameter, with its source
     Parameters,
+    /// Transfers while devices fail, as --fault says: what each design makes of it
+    Faults(faults::Options),
 }
 
 const EXPERIMENTS: [Experiment; 7] = [
@@ -75,6 +78,7 @@ Examples:
   dcs bench sim all --json | jq 'select(.event == \"figure\")'
   dcs bench sim all --html report.html             # everything on one page
   dcs bench sim parameters                         # what time everything takes, and who says so
+  dcs bench sim faults --fault ssd:read:3:late=20ms   # devices that fail: dcs bench sim faults --help
 
 The servers are models in virtual time: a PCIe fabric with NVMe, NIC and GPU models, a TCP peer at the far end, a processor
 with cores and a run queue. The programs on them are real: each design moves the bytes, by the same NVMe host, NIC driver and
@@ -103,19 +107,23 @@ pub struct Shown {
 
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let parameters = Parameters::default();
-    let chosen = match options.experiment {
+    let chosen = match &options.experiment {
         Experiment::Parameters => {
             show::parameters(&parameters, report);
             return Ok(());
         }
+        Experiment::Faults(_) if options.svg.is_some() || options.html.is_some() => {
+            return Err(Failure::usage("faults draws no plot").advise("leave --svg and --html out"));
+        }
+        Experiment::Faults(options) => return faults::run(options, report),
         Experiment::All => EXPERIMENTS.to_vec(),
-        one => vec![one],
+        one => vec![one.clone()],
     };
     let guest = page::guest(options)?;
     let mut all = Vec::new();
     for experiment in &chosen {
         let step = report.step(format!("{experiment:?}"));
-        let shown = measure(*experiment, parameters, options.quick);
+        let shown = measure(experiment, parameters, options.quick);
         drop(step);
         show::experiment(&shown, report);
         if let Some(path) = &options.svg {
@@ -137,7 +145,7 @@ pub fn named(path: &Path, experiment: &str) -> PathBuf {
     path.with_file_name(format!("{stem}-{experiment}.svg"))
 }
 
-fn measure(experiment: Experiment, parameters: Parameters, quick: bool) -> Shown {
+fn measure(experiment: &Experiment, parameters: Parameters, quick: bool) -> Shown {
     let count = |whole: u64, some: u64| if quick { some } else { whole };
     match experiment {
         Experiment::Latency => show::latency(&latency::run(parameters)),
@@ -153,6 +161,6 @@ fn measure(experiment: Experiment, parameters: Parameters, quick: bool) -> Shown
         }
         Experiment::Scaling => show::scaling(&scaling::measure(parameters, count(32, 4))),
         Experiment::Projection => show::projection(&projection::measure(parameters, count(32, 8))),
-        Experiment::All | Experiment::Parameters => unreachable!("it is none"),
+        Experiment::All | Experiment::Parameters | Experiment::Faults(_) => unreachable!("it is none"),
     }
 }

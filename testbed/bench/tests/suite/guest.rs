@@ -255,3 +255,29 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// The SSD that fails is QEMU's, and the interposer is between it and the card.
+#[test]
+fn a_fault_strikes_the_card_s_ssd_and_its_transfers_alone() {
+    let place = Place::new();
+    let faults = "--fault ssd:read:1:late=20ms --fault ssd:read:2:twice --fault ssd:write:3:status=0x280 --fault ssd:flush:9000:drop";
+    let done = place.run(&format!("vm demo --size 2MiB {faults} --json"));
+    if done.code() == UNAVAILABLE {
+        eprintln!("skipped: {}", done.stderr());
+        return;
+    }
+    let lines = done.ok().lines();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    // What is late or comes twice fails nothing; what is written fails, and says where.
+    let rows = of("measurement");
+    assert!(rows.iter().map(|row| row["job"].as_str().unwrap()).eq(JOBS[..3].iter().copied()), "{rows:?}");
+    assert!(of("check").iter().all(|check| check["ok"] == true && check["bytes"] == 2 << 20));
+    let failed = of("failed");
+    assert_eq!(failed.len(), 1);
+    assert!(failed[0]["job"] == JOBS[3] && failed[0]["by"] == "card", "{failed:?}");
+    assert!(failed[0]["why"].as_str().unwrap().contains("destination"), "{failed:?}");
+    let struck = of("fault").into_iter().map(|line| line["struck"].as_u64().unwrap());
+    assert!(struck.eq([1, 1, 1, 0]));
+    assert!(of("fault")[3]["never"].as_str().unwrap().starts_with("ssd:flush:9000:drop never struck"));
+    assert_eq!(lines.last().unwrap()["ok"], true);
+}

@@ -125,3 +125,60 @@ fn what_is_no_guest_s_measurement_is_refused_before_anything_is_measured() {
         assert!(!place.path("report.html").exists());
     }
 }
+
+#[test]
+fn a_fault_strikes_and_what_fails_is_told() {
+    let place = Place::new();
+    let command = "bench sim faults --transfers 6 --size 256KiB --fault ssd:read:3:status=0x281 --fault ssd:flush:1:drop";
+    let lines = place.run(&format!("{command} --json")).ok().lines();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    let rows = of("measurement");
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert_eq!(
+            (&row["right"], &row["failed"], &row["wrong"]),
+            (&5.into(), &1.into(), &0.into()),
+            "{row}"
+        );
+    }
+    let failed = of("failed");
+    assert!(failed.iter().all(|line| line["job"] == "SSD -> MD5 -> NIC"));
+    assert!(failed.iter().any(|line| line["design"] == "card" && line["why"].to_string().contains("source")));
+    let faults = of("fault");
+    let (read, flush): (Vec<_>, Vec<_>) =
+        faults.into_iter().partition(|line| line["fault"] == "ssd:read:3:status=0x281");
+    assert!(read.len() == 4 && read.iter().all(|line| line["struck"] == 1 && line["never"].is_null()));
+    assert!(flush.len() == 4 && flush.iter().all(|line| line["struck"] == 0 && line["never"].is_string()));
+    // The same for people.
+    let text = place.run(command).ok().stdout();
+    assert!(text.contains("ssd:flush:1:drop never struck: no device had such an operation"), "{text}");
+    assert!(text.contains("card: ssd:read:3:status=0x281 struck once"), "{text}");
+}
+
+#[test]
+fn an_ssd_that_lies_is_told_and_is_no_defect_of_the_designs() {
+    let lines = Place::new()
+        .run("bench sim faults --transfers 2 --size 64KiB --fault ssd:read:1:corrupt --json")
+        .ok()
+        .lines();
+    assert_eq!(lines.iter().filter(|line| line["event"] == "wrong").count(), 4);
+}
+
+#[test]
+fn a_fault_that_cannot_be_had_is_refused_with_what_to_write() {
+    let place = Place::new();
+    for (line, said) in [
+        ("bench sim faults --fault ssd:read:0:drop", "counted from 1"),
+        ("bench sim faults --fault ssd:read:3", "such as ssd:read:3:late=20ms"),
+        ("bench sim faults --fault ssd1:read:3:drop", "there is no such device"),
+        ("bench sim faults --fault ssd:read:3:drop --size 1GiB", "1 to 64MiB"),
+        ("bench sim faults --fault ssd:read:3:drop --svg x.svg", "faults draws no plot"),
+        ("vm demo --fault nic:transmit:3:drop", "its plans are for an ssd"),
+        ("vm demo --fault ssd:read:3:hang=hard", "write hang"),
+        ("vm shell --fault ssd:write:3:short=512", "write ssd:read"),
+    ] {
+        let done = place.run(line);
+        assert_eq!(done.code(), 2, "{line}");
+        assert!(done.stderr().contains(said), "{line}: {}", done.stderr());
+    }
+}

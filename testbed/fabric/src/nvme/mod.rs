@@ -7,7 +7,7 @@ mod admin;
 mod identify;
 mod io;
 mod namespace;
-mod pointer;
+pub(crate) mod pointer;
 mod queue;
 mod registers;
 pub mod status;

@@ -1,6 +1,7 @@
 //! The NVMe host on the fabric's controller: the scenarios, on every kind of controller.
 
 mod faults;
+mod interposer;
 mod scenarios;
 mod server;
 

@@ -14,16 +14,23 @@ pub struct Server {
     pub fabric: Fabric,
     pub card: FunctionId,
     pub ssd: FunctionId,
+    medium: nvme::Namespace,
 }
 
 impl Server {
     pub fn new(config: nvme::Config) -> Server {
         let mut fabric = Fabric::new(Timing::default(), 1 << 20, 1);
+        let medium = config.namespaces[0].clone();
         let card = fabric.add_endpoint("card", Rate::GEN2_X8, &[OWN]);
         let ssd = fabric.add_device("ssd", Rate::GEN3_X4, nvme::Nvme::new(config));
         fabric.set_bus_master(card, true);
         fabric.set_bus_master(ssd, true);
-        Server { fabric, card, ssd }
+        Server { fabric, card, ssd, medium }
+    }
+
+    /// The contents of its first namespace.
+    pub fn medium(&self) -> nvme::Namespace {
+        self.medium.clone()
     }
 }
 

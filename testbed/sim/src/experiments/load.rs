@@ -1,14 +1,15 @@
-//! Many transfers: arrivals, connections, and what came of it. Every byte and every digest is checked.
+//! Many transfers: arrivals, connections, faults, and what came of it. Every byte and every digest is checked.
 
-use crate::cpu::Component;
+use crate::cpu::{Component, ThreadId};
 use crate::design::{Design, Job, Program, bring_up, build};
 use crate::executor::Handle;
+use crate::failed::Failed;
 use crate::host::Waiting;
 use crate::parameters::Parameters;
-use crate::server::Build;
+use crate::server::{Build, Server};
 use dcs_abi::operator::Operator;
 use dcs_engine::Nanos;
-use dcs_fabric::Rate;
+use dcs_fabric::{FaultPlan, FaultPlanError, Faults, FunctionId, Rate, Struck};
 use dcs_ndp::Context;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,6 +17,9 @@ use std::rc::Rc;
 
 /// What the peer sends is the pattern, so much further on than what the SSD has at that place.
 const SHIFTED: u64 = 777;
+
+/// The time that a transfer has, and a new connection: longer than an SSD's driver and the card need to give it up.
+const LIMIT: Nanos = 120_000_000_000;
 
 /// The direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,10 @@ pub struct Load {
     pub requests: Vec<Request>,
     /// Links as fast as there are (PCIe 3.0 x16), not those of the prototypes.
     pub fast_links: bool,
+    /// Faults of SSDs and NICs, counted from when everything is up.
+    pub faults: Vec<FaultPlan>,
+    /// The seed of their draws.
+    pub seed: u64,
 }
 
 impl Load {
@@ -78,8 +86,32 @@ impl Load {
             application: false,
             requests,
             fast_links: false,
+            faults: Vec::new(),
+            seed: 1,
         }
     }
+}
+
+/// The end of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It succeeded, and every byte and digest is right.
+    Right,
+    /// It failed, and what was delivered is right.
+    Failed(Failed),
+    /// Something is not as it was said to be.
+    Wrong(&'static str),
+}
+
+/// Transfers, some of which may have failed.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The result, of those that are right.
+    pub measured: Measured,
+    /// Each transfer, in the order in which they ended.
+    pub transfers: Vec<(Request, Fate)>,
+    /// How often each fault struck.
+    pub struck: Vec<Struck>,
 }
 
 /// The result.
@@ -125,8 +157,29 @@ struct Area {
 ///
 /// # Panics
 ///
-/// If a byte or a digest is wrong, or nothing moves any more.
+/// If a transfer fails, a byte or a digest is wrong, or nothing moves any more.
 pub fn run(load: &Load) -> Measured {
+    let Attempt { measured, transfers, .. } = attempt(load).expect("the devices are there");
+    for (request, fate) in transfers {
+        match fate {
+            Fate::Right => {}
+            Fate::Failed(failed) => panic!("{request:?} failed: {failed}"),
+            Fate::Wrong(what) => panic!("{request:?}: {what}"),
+        }
+    }
+    measured
+}
+
+/// Does it, with its faults.
+///
+/// # Errors
+///
+/// Where a fault is for a device that is not there.
+///
+/// # Panics
+///
+/// If an SSD was written to where nothing was to be written.
+pub fn attempt(load: &Load) -> Result<Attempt, FaultPlanError> {
     let longest =
         load.requests.iter().map(|request| request.length).max().unwrap_or(0).next_multiple_of(1 << 20);
     let fast = |prototype: Rate| if load.fast_links { Rate::GEN3_X16 } else { prototype };
@@ -147,25 +200,31 @@ pub fn run(load: &Load) -> Measured {
     handle.with(|server| (0..load.spinners).for_each(|_| server.cpu.spinner()));
     // They have been there for long.
     executor.run(handle.sleep_until(handle.now() + 300_000_000));
+    let faults = handle.with(|server| {
+        let ssds: Vec<FunctionId> = server.sets.iter().map(|set| set.ssd).collect();
+        let nics: Vec<FunctionId> = server.sets.iter().map(|set| set.nic).collect();
+        Faults::inject(&mut server.fabric, &load.faults, &ssds, &nics, load.seed)
+    })?;
     let start = handle.now();
     let before: Vec<Nanos> = busy(&handle);
     let done = Rc::new(RefCell::new(0));
+    let fates = Rc::new(RefCell::new(Vec::new()));
     for set in 0..load.sets {
         let queue = Rc::new(RefCell::new(VecDeque::from(load.requests.clone())));
         for at in 0..load.connections {
             let connection = set * load.connections + at;
             let area = Area { room: longest * (1 + at as u64), longest };
-            let worker = Worker {
+            let mut worker = Worker {
                 program: program.clone(),
-                connection,
+                connection: Some(connection),
                 set,
                 start,
                 area,
                 application: load.application,
             };
-            let (queue, done) = (Rc::clone(&queue), Rc::clone(&done));
+            let (queue, done, fates) = (Rc::clone(&queue), Rc::clone(&done), Rc::clone(&fates));
             handle.spawn(async move {
-                worker.work(&queue).await;
+                worker.work(&queue, &fates).await;
                 *done.borrow_mut() += 1;
             });
         }
@@ -176,8 +235,48 @@ pub fn run(load: &Load) -> Measured {
     let after = busy(&handle);
     let spent = after.iter().zip(&before).map(|(after, before)| after - before);
     let busy = Component::ALL.into_iter().zip(spent).filter(|(_, time)| *time > 0).collect();
-    let bytes = load.requests.iter().map(|request| request.length).sum::<u64>() * load.sets as u64;
-    Measured { bytes, time, busy }
+    let judge =
+        |ended: Ended| (ended.request, handle.with(|server| ended.judge(&server.sets[ended.set].peer)));
+    let transfers: Vec<(Request, Fate)> = fates.take().into_iter().map(judge).collect();
+    let right = transfers.iter().filter(|(_, fate)| *fate == Fate::Right);
+    let bytes = right.map(|(request, _)| request.length).sum();
+    if !load.faults.is_empty() {
+        (0..load.sets).for_each(|set| assert!(is_intact(&handle, set, longest), "a file was written to"));
+    }
+    let struck = handle.with(|server| faults.struck(&server.fabric));
+    Ok(Attempt { measured: Measured { bytes, time, busy }, transfers, struck })
+}
+
+/// True where an SSD's files, which nobody writes to, have the bytes that they had.
+fn is_intact(handle: &Handle, set: usize, length: u64) -> bool {
+    handle.with(|server| {
+        let mut bytes = vec![0; length as usize];
+        server.sets[set].namespace.load(0, &mut bytes);
+        server.pattern.is(0, &bytes)
+    })
+}
+
+/// A transfer that has ended.
+struct Ended {
+    request: Request,
+    set: usize,
+    fate: Fate,
+    /// Of one that has failed: the peer's end of its connection, and the bytes that may have come there.
+    sent: Option<(usize, u64)>,
+}
+
+impl Ended {
+    /// Its fate, once all that was on its way has arrived.
+    fn judge(&self, peer: &crate::peer::Peer) -> Fate {
+        let stream = self.sent.map(|(stream, most)| (&peer.streams[stream], most));
+        match stream {
+            Some((stream, _)) if stream.wrong => Fate::Wrong("a transfer that failed delivered a wrong byte"),
+            Some((stream, most)) if stream.received > most => {
+                Fate::Wrong("a transfer that failed delivered more than it said")
+            }
+            _ => self.fate,
+        }
+    }
 }
 
 fn busy(handle: &Handle) -> Vec<Nanos> {
@@ -186,7 +285,8 @@ fn busy(handle: &Handle) -> Vec<Nanos> {
 
 struct Worker {
     program: Program,
-    connection: usize,
+    /// None where it has failed and there is no other.
+    connection: Option<usize>,
     set: usize,
     start: Nanos,
     area: Area,
@@ -194,9 +294,9 @@ struct Worker {
 }
 
 impl Worker {
-    async fn work(&self, queue: &RefCell<VecDeque<Request>>) {
+    async fn work(&mut self, queue: &RefCell<VecDeque<Request>>, fates: &RefCell<Vec<Ended>>) {
         let handle = self.program.host.handle.clone();
-        let thread = handle.thread();
+        let mut thread = handle.thread();
         let mut turn = 0;
         loop {
             let Some(request) = queue.borrow_mut().pop_front() else { return };
@@ -206,58 +306,109 @@ impl Worker {
                 handle.work(thread, Component::Application, time).await;
             }
             turn += 1;
-            match request.direction {
-                Direction::Send => {
-                    // Somewhere, in whole pages.
-                    let most = (self.area.longest - request.length) / 4096 + 1;
-                    self.send(thread, request, (turn * 7919 + self.connection as u64) % most * 4096).await;
+            let mut ended =
+                Ended { request, set: self.set, fate: Fate::Failed(Failed::Unconnected), sent: None };
+            if let Some(connection) = self.connection {
+                (ended.fate, ended.sent) = match request.direction {
+                    Direction::Send => {
+                        // Somewhere, in whole pages.
+                        let most = (self.area.longest - request.length) / 4096 + 1;
+                        let position = (turn * 7919 + connection as u64) % most * 4096;
+                        self.send(thread, connection, request, position).await
+                    }
+                    Direction::Receive => (self.receive(thread, connection, request).await, None),
+                };
+                if matches!(ended.fate, Fate::Failed(_)) {
+                    // The peer is left with a part: as a server does, it begins anew.
+                    self.connection = self.program.host.connect(self.set, LIMIT).await;
+                    thread = handle.thread();
                 }
-                Direction::Receive => self.receive(thread, request).await,
             }
+            fates.borrow_mut().push(ended);
         }
     }
 
-    async fn send(&self, thread: crate::cpu::ThreadId, request: Request, position: u64) {
+    /// Its fate; and where it has failed the peer's stream, and how many bytes may have come there.
+    async fn send(
+        &self,
+        thread: ThreadId,
+        connection: usize,
+        request: Request,
+        position: u64,
+    ) -> (Fate, Option<(usize, u64)>) {
         let Request { length, operator, .. } = request;
         let handle = &self.program.host.handle;
-        let target = handle.with(|server| {
-            let stream = server.stream(self.connection);
+        let before = handle.with(|server| {
+            let stream = server.stream(connection);
             stream.expect(position, length);
             let changes = operator.filter(|operator| operator.digest_size() == 0);
             stream.undo(changes.map(|operator| {
                 Context::new(operator, &crate::kernels::parameter(operator)).expect("the parameter is right")
             }));
-            stream.received + length
+            stream.received
         });
-        let job = Job { connection: self.connection, position, length, operator };
-        let done = self.program.send(thread, job).await;
-        handle.until(|server| (server.stream(self.connection).received >= target).then_some(())).await;
-        assert!(!handle.with(|server| server.stream(self.connection).wrong), "the peer got a wrong byte");
-        self.check_digest(operator, position, length, &done.digest);
+        let (job, mut delivered) = (Job { connection, position, length, operator }, 0);
+        let program = async {
+            let done = self.program.try_send(thread, job, &mut delivered).await?;
+            let all = |server: &mut Server| {
+                let broken = server.connections[connection].broken.map(Err);
+                broken.or_else(|| (server.stream(connection).received >= before + length).then_some(Ok(())))
+            };
+            handle.until(all).await.map(|()| done)
+        };
+        match handle.within(LIMIT, program).await {
+            Some(Ok(done)) => {
+                let wrong = handle.with(|server| std::mem::take(&mut server.stream(connection).wrong));
+                let digest = self.is_digest(operator, position, length, &done.digest);
+                (fate(&[(!wrong, "the peer got a wrong byte"), (digest, "a digest is wrong")]), None)
+            }
+            ended => {
+                // Without a word of the card's, anything up to the length may come.
+                let is_card = self.program.design == Design::Card;
+                let said = if ended.is_none() && is_card { length } else { delivered };
+                let failed = ended.and_then(Result::err).unwrap_or(Failed::Late);
+                let stream = handle.with(|server| server.connections[connection].stream);
+                (Fate::Failed(failed), Some((stream, before + said)))
+            }
+        }
     }
 
-    async fn receive(&self, thread: crate::cpu::ThreadId, request: Request) {
+    async fn receive(&self, thread: ThreadId, connection: usize, request: Request) -> Fate {
         let Request { length, operator, .. } = request;
         let handle = &self.program.host.handle;
         let from = self.area.room + SHIFTED + handle.now() % 4096;
-        handle.with(|server| server.stream(self.connection).send(from, length));
-        let job = Job { connection: self.connection, position: self.area.room, length, operator };
-        let done = self.program.receive(thread, job).await;
+        handle.with(|server| server.stream(connection).send(from, length));
+        let (job, mut delivered) = (Job { connection, position: self.area.room, length, operator }, 0);
+        let done = handle.within(LIMIT, self.program.try_receive(thread, job, &mut delivered)).await;
         let right = handle.with(|server| {
-            let mut bytes = vec![0; length as usize];
+            let mut bytes = vec![0; delivered as usize];
             server.sets[self.set].namespace.load(self.area.room, &mut bytes);
             server.pattern.is(from, &bytes)
         });
-        assert!(right, "the SSD got a wrong byte");
-        self.check_digest(operator, from, length, &done.digest);
+        let right = (right, "the SSD got a wrong byte");
+        match done {
+            Some(Ok(done)) => {
+                let digest = self.is_digest(operator, from, length, &done.digest);
+                fate(&[(delivered == length, "bytes are missing"), right, (digest, "a digest is wrong")])
+            }
+            ended => match fate(&[right]) {
+                Fate::Right => Fate::Failed(ended.and_then(Result::err).unwrap_or(Failed::Late)),
+                wrong => wrong,
+            },
+        }
     }
 
-    fn check_digest(&self, operator: Option<Operator>, position: u64, length: u64, digest: &[u8]) {
-        let Some(operator) = operator.filter(|operator| operator.digest_size() > 0) else { return };
+    /// True where that is the digest of these bytes of the pattern, or there is none.
+    fn is_digest(&self, operator: Option<Operator>, position: u64, length: u64, digest: &[u8]) -> bool {
+        let Some(operator) = operator.filter(|operator| operator.digest_size() > 0) else { return true };
         let mut context = Context::new(operator, &[]).expect("a digest has no parameter");
         let handle = &self.program.host.handle;
         context.absorb(&handle.with(|server| server.pattern.bytes(position, length as usize)));
-        let expected = context.value().expect("a digest");
-        assert_eq!(digest, expected.as_bytes(), "{} of {length} bytes", operator.name());
+        digest == context.value().expect("a digest").as_bytes()
     }
+}
+
+/// Right, or the first thing that is not.
+fn fate(checks: &[(bool, &'static str)]) -> Fate {
+    checks.iter().find(|(right, _)| !right).map_or(Fate::Right, |(_, what)| Fate::Wrong(what))
 }

@@ -3,6 +3,7 @@
 pub mod balancer;
 pub mod contention;
 pub mod encrypted;
+pub mod faults;
 pub mod figure;
 pub mod latency;
 pub mod load;

@@ -11,6 +11,7 @@ use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
 use crate::guest::task::{Item, Task, Who};
 use crate::harness::data::Direction;
+use crate::harness::faults::Faults;
 use crate::harness::figures::median;
 use crate::report::Report;
 use std::time::Duration;
@@ -41,7 +42,7 @@ const QUICK: Size = Size { rounds: 1, lasting: Duration::from_millis(1500), leng
 pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> {
     let size = if options.quick { QUICK } else { WHOLE };
     let contents = Contents { send: vec![size.length; OBJECTS], receive: Vec::new() };
-    let mut rig = Rig::boot(&contents, 1, options.nic, report)?;
+    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default()), report)?;
     let pinned = Pinned::new(&rig)?;
     if let Some(why) = pinned.missing() {
         report.remark(format_args!("dcs: {why}"));

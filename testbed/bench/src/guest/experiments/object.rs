@@ -6,6 +6,7 @@ use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;
 use crate::guest::task::{Item, Task, Who};
 use crate::harness::data::Direction;
+use crate::harness::faults::Faults;
 use crate::report::Report;
 use dcs_sim::experiments::load;
 use dcs_sim::experiments::object::{MIX, Mix, OTHERS, requests};
@@ -31,7 +32,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     if let Some(mix) = small.filter(|_| !options.quick) {
         jobs.push((mix.name, SMALL_MIB_PER_S, items(*mix, SMALL, SMALL_MIB_PER_S, &mut contents)));
     }
-    let mut rig = Rig::boot(&contents, 1, options.nic, report)?;
+    let mut rig = Rig::boot(&contents, 1, (options.nic, &Faults::default()), report)?;
     let mut all = Vec::new();
     for (name, rate, items) in jobs {
         let run = |who| rig.run_and_trace(Task::items(who, &["md5"], items.clone()), SAMPLE);

@@ -10,6 +10,7 @@ use crate::guest::machine::Contents;
 use crate::guest::rig::{Rig, Row};
 use crate::guest::task::{Blocks, Item, Stream, Task, Who};
 use crate::harness::data::Direction;
+use crate::harness::faults::Faults;
 use crate::harness::figures::median;
 use crate::report::Report;
 
@@ -36,7 +37,7 @@ pub fn measure(options: &Options, report: &Report) -> Result<Measured, Failure> 
     let size = if options.quick { QUICK } else { WHOLE };
     let contents = Contents { send: vec![size.length; size.files], receive: Vec::new() };
     let most = size.sets.iter().copied().max().unwrap_or(1);
-    let mut rig = Rig::boot(&contents, most, options.nic, report)?;
+    let mut rig = Rig::boot(&contents, most, (options.nic, &Faults::default()), report)?;
     let pinned = Pinned::new(&rig)?;
     let mut rounds = Vec::new();
     for _ in 0..size.rounds {

@@ -1,0 +1,54 @@
+//! Faults that are asked for on the command line, and what became of them.
+
+use crate::report::Report;
+use clap::Args;
+use dcs_fabric::{FaultPlan, Struck};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The faults of a run.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Let something go wrong at a device: DEVICE:OPERATION:WHICH:EFFECT, such as ssd:read:3:late=20ms. Several are given one by one
+    #[arg(long = "fault", value_name = "FAULT")]
+    pub plans: Vec<FaultPlan>,
+    /// Seed of the operations that a share (2%) strikes
+    #[arg(long = "fault-seed", value_name = "N", default_value = "1")]
+    pub seed: u64,
+}
+
+/// How often a fault struck, as one process tells another.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Strikes {
+    fault: String,
+    met: u64,
+    struck: u64,
+}
+
+impl From<Struck> for Strikes {
+    fn from(Struck { plan, met, struck }: Struck) -> Strikes {
+        Strikes { fault: plan.to_string(), met, struck }
+    }
+}
+
+impl Strikes {
+    /// As it was before it was told.
+    pub fn struck(&self) -> Option<Struck> {
+        Some(Struck { plan: self.fault.parse().ok()?, met: self.met, struck: self.struck })
+    }
+}
+
+/// Tells how often each fault struck, and which never did. `by`: the design, where there are several.
+pub fn tell(by: Option<&str>, all: &[Struck], report: &Report) {
+    for one in all {
+        let never = one.never();
+        report.object(&json!({
+            "event": "fault", "by": by, "fault": one.plan.to_string(), "met": one.met, "struck": one.struck,
+            "never": never,
+        }));
+        let who = by.map_or(String::new(), |by| format!("{by}: "));
+        let times = if one.struck == 1 { "once".into() } else { format!("{} times", one.struck) };
+        let line = never.unwrap_or_else(|| format!("{} struck {times}", one.plan));
+        report.text(format_args!("{who}{line}"));
+    }
+}
