@@ -25,15 +25,15 @@ PLACES = BUILT DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR BASHDIR ZSHDIR FIS
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-build: ## the dcs command, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
+build: ## the dcs command with dcs-csd, libdcs.so, libdcs.a and libdcs-preload.so, in target/release
 	@tools/setup
-	$(CARGO) build --profile $(PROFILE) --locked -p dcs-cli -p dcs-capi -p dcs-preload
+	$(CARGO) build --profile $(PROFILE) --locked -p dcs-cli -p dcs-csd-cli -p dcs-capi -p dcs-preload
 	tools/names $(BUILT)
 
 dist: PROFILE = dist
 dist: ## the same with link-time optimisation, in target/dist: a quarter of an hour
 	@tools/setup
-	$(CARGO) build --profile dist --locked -p dcs-cli
+	$(CARGO) build --profile dist --locked -p dcs-cli -p dcs-csd-cli
 	$(CARGO) rustc --profile dist --locked -p dcs-capi --crate-type cdylib,staticlib
 	$(CARGO) rustc --profile dist --locked -p dcs-preload --crate-type cdylib
 	tools/names $(BUILT)

@@ -36,6 +36,9 @@ pub enum Command {
     /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
     #[command(disable_help_flag = true)]
     Vm(Companion),
+    /// Give virtual machines NVMe drives out of files and disks, one process for all of them
+    #[command(disable_help_flag = true)]
+    Csd(Companion),
     /// Run a program that uses sendfile(2) with its files going through a chain of operators
     Run(crate::preload::Run),
     /// Serve a folder as an S3 object server
@@ -51,7 +54,7 @@ pub enum Command {
     Pages { folder: PathBuf },
 }
 
-/// A command of `dcs-bench`, which alone understands its arguments.
+/// A command of another program, which alone understands its arguments.
 #[derive(Debug, Args)]
 pub struct Companion {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
@@ -74,6 +77,7 @@ impl Arguments {
             Command::Demo(_) => report("demo"),
             Command::Bench(_) => report("bench"),
             Command::Vm(_) => report("vm"),
+            Command::Csd(_) => report("csd"),
             Command::Run(_) => report("run"),
             Command::Serve(_) => report("serve"),
             Command::Scrub(_) => report("scrub"),

@@ -1,5 +1,5 @@
-//! `dcs demo`, `dcs bench` and `dcs vm` are commands of `dcs-bench`, a program that is not part of an installation. It is
-//! started in place of this one, with the same arguments, as git and cargo start theirs.
+//! `dcs demo`, `dcs bench` and `dcs vm` are commands of `dcs-bench`, which is not part of an installation; `dcs csd` is one of `dcs-csd`. Such a
+//! program is started in place of this one, with the same arguments, as git and cargo start theirs.
 
 use crate::failure::{Exit, Failure};
 use std::ffi::OsString;
@@ -8,34 +8,57 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-const PROGRAM: &str = "dcs-bench";
-/// Its commands, as the command line here lists them.
-const COMMANDS: [&str; 3] = ["demo", "bench", "vm"];
-
-/// Whether the command line is `dcs help COMMAND`, with one of its commands: what else it may say is known there alone.
-pub fn is_asked_for_help() -> bool {
-    let mut words = std::env::args_os().skip(1);
-    words.next().is_some_and(|word| word == "help")
-        && words.next().is_some_and(|word| COMMANDS.iter().any(|command| word == *command))
+/// A program with commands of its own.
+struct Program {
+    name: &'static str,
+    /// They, as the command line here lists them.
+    commands: &'static [&'static str],
 }
 
-/// Becomes `dcs-bench`: the one beside this program, else the first in PATH. Returns where there is none.
-pub fn start() -> Failure {
+const PROGRAMS: [Program; 2] = [
+    Program { name: "dcs-bench", commands: &["demo", "bench", "vm"] },
+    Program { name: "dcs-csd", commands: &["csd"] },
+];
+
+/// The command of another program that the command line `dcs help COMMAND` asks about, if it does: what else it may say is known there alone.
+pub fn is_asked_for_help() -> Option<&'static str> {
+    let mut words = std::env::args_os().skip(1);
+    words.next().filter(|word| word == "help")?;
+    let word = words.next()?;
+    PROGRAMS.iter().flat_map(|program| program.commands).copied().find(|command| word == *command)
+}
+
+/// Becomes the program that has this command: the one beside this program, else the first in PATH. Returns where there is none.
+pub fn start(command: &str) -> Failure {
+    let has = |program: &&Program| program.commands.contains(&command);
+    let Program { name, commands } =
+        PROGRAMS.iter().find(has).expect("the command line lists the commands of these programs");
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let beside = beside().filter(|path| path.is_file());
-    let error = Command::new(beside.unwrap_or_else(|| PROGRAM.into())).args(&arguments).exec();
+    let beside = beside(name).filter(|path| path.is_file());
+    let error = Command::new(beside.unwrap_or_else(|| name.into())).args(&arguments).exec();
     match error.kind() {
         ErrorKind::NotFound => Failure::new(
             Exit::NotFound,
-            format!(
-                "there is no {PROGRAM} beside this dcs, nor in PATH: demo, bench and vm are its commands"
-            ),
+            format!("there is no {name} beside this dcs, nor in PATH: it has {}", listed(commands)),
         )
-        .advise("build it in a source tree of dcs: cargo build --release -p dcs-bench"),
-        _ => Failure::io(PROGRAM, &error),
+        .advise(format!("build it in a source tree of dcs: cargo build --release -p {}", package(name))),
+        _ => Failure::io(name, &error),
     }
 }
 
-fn beside() -> Option<PathBuf> {
-    Some(std::env::current_exe().ok()?.with_file_name(PROGRAM))
+/// The package that a program is of.
+fn package(program: &str) -> &str {
+    if program == "dcs-csd" { "dcs-csd-cli" } else { program }
+}
+
+fn listed(commands: &[&str]) -> String {
+    let all: Vec<String> = commands.iter().map(|command| format!("dcs {command}")).collect();
+    match all.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => all.concat(),
+    }
+}
+
+fn beside(program: &str) -> Option<PathBuf> {
+    Some(std::env::current_exe().ok()?.with_file_name(program))
 }

@@ -1,5 +1,6 @@
 //! Every `dcs` command that README, docs and help show is one that this program takes: what a changed name would break is found
-//! here. `tests/suite/documents.rs` runs those that can run anywhere. Those of `dcs-bench` are tried beside its own parser.
+//! here. `tests/suite/documents.rs` runs those that can run anywhere. Those of `dcs-bench` and `dcs-csd` are tried
+//! beside their own parsers.
 
 use crate::args::{Arguments, Command, Moving};
 use crate::chain;
@@ -8,7 +9,7 @@ use dcs::Operator;
 use dcs_documents::{Shown, check, of_documents, of_help, shown, wrong};
 
 fn own(all: Vec<Shown>) -> Vec<Shown> {
-    all.into_iter().filter(|shown| !shown.is_companion_s()).collect()
+    all.into_iter().filter(|shown| shown.program() == "dcs").collect()
 }
 
 /// What clap does not look at: operators, counters.

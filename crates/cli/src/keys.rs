@@ -6,13 +6,9 @@
 use crate::args::CipherOptions;
 use crate::failure::Failure;
 use crate::units;
+use dcs_console::keys;
 use std::collections::VecDeque;
-use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-
-/// No key is longer, even in digits with white space around.
-const FILE_MAX: u64 = 4096;
+use std::path::PathBuf;
 
 /// Where keys come from.
 pub struct Keys {
@@ -31,16 +27,11 @@ impl Keys {
 
     /// The key of the n-th cipher (from 1), which is `operator`.
     pub fn key<const N: usize>(&self, nth: usize, operator: &str) -> Result<[u8; N], Failure> {
-        let (from, bytes) = match self.files.get(nth - 1) {
-            Some(path) => (path.display().to_string(), read_file(path, N)?),
-            None => from_environment(nth, operator)?,
-        };
-        let length = bytes.len();
-        bytes.try_into().map_err(|_| {
-            let line = format!("the key in {from} has {length} bytes; {operator} takes {N}");
-            Failure::usage(line)
-                .advise(format!("make one: openssl rand -hex {N} > KEYFILE; chmod 600 KEYFILE"))
-        })
+        if let Some(path) = self.files.get(nth - 1) {
+            return keys::from_file(path, operator);
+        }
+        let (from, bytes) = from_environment(nth, operator)?;
+        keys::fit(&from, bytes, operator)
     }
 
     /// A key for XTS: its halves differ.
@@ -76,26 +67,6 @@ fn from_environment(nth: usize, operator: &str) -> Result<(String, Vec<u8>), Fai
         Failure::usage(format!("{name} does not hold hexadecimal digits (two for each byte)"))
     })?;
     Ok((name, bytes))
-}
-
-/// Raw bytes, or hexadecimal digits with white space around them.
-fn read_file(path: &Path, wanted: usize) -> Result<Vec<u8>, Failure> {
-    let what = format!("key file {}", path.display());
-    let failed = |error| Failure::io(&what, &error);
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
-        let name = path.display();
-        let _ = writeln!(std::io::stderr(), "dcs: warning: others may read {what}: chmod 600 {name}");
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    let text = bytes.trim_ascii();
-    // A key of digits only is text: no random key of 32 bytes looks so.
-    match units::from_hex(text).filter(|_| text.len() >= wanted) {
-        Some(decoded) => Ok(decoded),
-        None => Ok(bytes),
-    }
 }
 
 impl Counters {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `args` | the command line and its help |
 //! | `send`, `recv`, `copy`, `ops`, `preload` (`dcs run`), `serve`, `scrub`, `doctor`, `serve_card` (`dcs card`) | one subcommand each |
-//! | `companion` | `dcs demo`, `dcs bench` and `dcs vm`, which are another program's |
+//! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `input`, `target`, `address` | files, pipes and sockets as people name them |
 //! | `closed` | standard input and output that were closed from the start |
@@ -60,8 +60,8 @@ use dcs_console::{failure, interrupt, operate, units};
 use report::Report;
 
 fn main() -> std::process::ExitCode {
-    if companion::is_asked_for_help() {
-        return ended(&Report::new("help", &Default::default()), Err(companion::start()));
+    if let Some(command) = companion::is_asked_for_help() {
+        return ended(&Report::new("help", &Default::default()), Err(companion::start(command)));
     }
     let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
     let report = arguments.report();
@@ -93,7 +93,10 @@ fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
         Command::Doctor(options) => doctor::run(options, report),
         Command::Pages { folder } => pages::run(folder),
         Command::Card(options) => serve_card::run(options, report),
-        Command::Demo(_) | Command::Bench(_) | Command::Vm(_) => Err(companion::start()),
+        Command::Demo(_) => Err(companion::start("demo")),
+        Command::Bench(_) => Err(companion::start("bench")),
+        Command::Vm(_) => Err(companion::start("vm")),
+        Command::Csd(_) => Err(companion::start("csd")),
     }
 }
 

@@ -5,8 +5,7 @@ use crate::args::Arguments;
 use crate::failure::Failure;
 use clap::{Command, CommandFactory};
 use clap_complete::aot::{Bash, Fish, Zsh, generate_to};
-use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use dcs_console::pages;
 use std::io;
 use std::path::Path;
 
@@ -25,7 +24,7 @@ fn write(folder: &Path) -> io::Result<()> {
     generate_to(Fish, &mut command, NAME, folder)?;
     let mut command = shown().disable_help_subcommand(true);
     command.build();
-    write_pages(folder, &command)
+    pages::write(folder, &command)
 }
 
 /// The command without its hidden subcommands, which are for this program's own processes: completions would offer them.
@@ -39,37 +38,6 @@ fn shown() -> Command {
         .args(all.get_arguments().cloned())
         .subcommands(subcommands)
         .subcommand_required(true)
-}
-
-/// The page of a command, and those of its subcommands.
-fn write_pages(folder: &Path, command: &Command) -> io::Result<()> {
-    let man = Man::new(command.clone()).manual(NAME);
-    let mut page = Vec::new();
-    man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
-    man.render_description_section(&mut page)?;
-    man.render_options_section(&mut page)?;
-    if command.has_subcommands() {
-        man.render_subcommands_section(&mut page)?;
-    }
-    if let Some(help) = command.get_after_help() {
-        examples(&help.to_string()).to_writer(&mut page)?;
-    }
-    std::fs::write(folder.join(man.get_filename()), page)?;
-    command.get_subcommands().try_for_each(|command| write_pages(folder, command))
-}
-
-/// What stands behind the options in the help, line for line: its columns mean something.
-fn examples(help: &str) -> Roff {
-    let mut roff = Roff::new();
-    roff.control("SH", ["EXAMPLES AND NOTES"]);
-    roff.control("EX", []);
-    help.lines().for_each(|line| {
-        roff.text([roman(line)]);
-    });
-    roff.control("EE", []);
-    roff
 }
 
 #[cfg(test)]

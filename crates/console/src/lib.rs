@@ -7,12 +7,16 @@
 //! | [`refusal`] | a command line that is wrong |
 //! | [`interrupt`] | Ctrl-C and SIGTERM |
 //! | [`units`] | sizes, times and hexadecimal digits as people write them |
+//! | [`keys`] | keys from files |
+//! | [`pages`] | man pages |
 //! | [`operate`] | a chain of operators without an engine |
 #![deny(unsafe_code)]
 
 pub mod failure;
 pub mod interrupt;
+pub mod keys;
 pub mod operate;
+pub mod pages;
 pub mod refusal;
 pub mod report;
 pub mod units;

@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use dcs_documents::{Shown, check, of_documents, of_help, shown, wrong};
 
 fn own(all: Vec<Shown>) -> Vec<Shown> {
-    all.into_iter().filter(Shown::is_companion_s).collect()
+    all.into_iter().filter(|shown| shown.program() == "dcs-bench").collect()
 }
 
 /// What clap does not look at: jobs.

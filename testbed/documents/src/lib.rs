@@ -5,8 +5,8 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Commands of `dcs-bench`; all others are those of `dcs` itself.
-const COMPANION: [&str; 3] = ["demo", "bench", "vm"];
+/// Commands of other programs; all others are those of `dcs` itself.
+const COMPANIONS: [(&str, &[&str]); 2] = [("dcs-bench", &["demo", "bench", "vm"]), ("dcs-csd", &["csd"])];
 
 /// All commands of README, SPECIFICATION and docs.
 pub fn of_documents() -> Vec<Shown> {
@@ -29,10 +29,11 @@ pub fn of_help(command: &clap::Command) -> Vec<Shown> {
 }
 
 impl Shown {
-    /// Whether it is a command of `dcs-bench`.
-    pub fn is_companion_s(&self) -> bool {
+    /// The program whose command it is.
+    pub fn program(&self) -> &'static str {
         let named = self.words.iter().find(|word| !word.starts_with('-') && *word != "help");
-        named.is_some_and(|word| COMPANION.contains(&word.as_str()))
+        let has = |commands: &[&str]| named.is_some_and(|word| commands.contains(&word.as_str()));
+        COMPANIONS.iter().find(|(_, commands)| has(commands)).map_or("dcs", |(program, _)| program)
     }
 }
 

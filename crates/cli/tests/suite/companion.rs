@@ -1,4 +1,4 @@
-//! `dcs demo`, `dcs bench` and `dcs vm` start `dcs-bench`: here a script in its place, which tells its arguments.
+//! `dcs demo`, `dcs bench` and `dcs vm` start `dcs-bench`, `dcs csd` starts `dcs-csd`: here a script in its place, which tells its arguments.
 
 use crate::run::{Done, Place};
 use std::os::unix::fs::PermissionsExt;
@@ -51,7 +51,11 @@ fn it_is_looked_for_in_path_and_where_it_is_nowhere_that_is_said() {
     for line in ["demo", "--json bench gpu", "help vm"] {
         run(&place, "nothing", line).fails(7, &["no dcs-bench", "cargo build --release -p dcs-bench"]);
     }
+    run(&place, "nothing", "csd list").fails(7, &["no dcs-csd", "cargo build --release -p dcs-csd-cli"]);
     std::fs::create_dir(place.path("path")).unwrap();
     script(&place, "path/dcs-bench");
     assert_eq!(run(&place, "path", "demo").stdout(), "demo|");
+    script(&place, "path/dcs-csd");
+    assert_eq!(run(&place, "path", "csd run --drive a").stdout(), "csd|run|--drive|a|");
+    assert_eq!(run(&place, "path", "help csd run").stdout(), "help|csd|run|");
 }

@@ -1,0 +1,43 @@
+//! Keys from files.
+
+use crate::failure::Failure;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// No key is longer, even in digits with white space around.
+const FILE_MAX: u64 = 4096;
+
+/// The key of `operator` in a file: raw bytes, or hexadecimal digits.
+pub fn from_file<const N: usize>(path: &Path, operator: &str) -> Result<[u8; N], Failure> {
+    fit(&path.display().to_string(), read(path, N)?, operator)
+}
+
+/// The key of `operator` that was found in `from`: as long as it must be.
+pub fn fit<const N: usize>(from: &str, bytes: Vec<u8>, operator: &str) -> Result<[u8; N], Failure> {
+    let length = bytes.len();
+    bytes.try_into().map_err(|_| {
+        let line = format!("the key in {from} has {length} bytes; {operator} takes {N}");
+        Failure::usage(line).advise(format!("make one: openssl rand -hex {N} > KEYFILE; chmod 600 KEYFILE"))
+    })
+}
+
+/// Raw bytes, or hexadecimal digits with white space around them.
+fn read(path: &Path, wanted: usize) -> Result<Vec<u8>, Failure> {
+    let what = format!("key file {}", path.display());
+    let failed = |error| Failure::io(&what, &error);
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
+        let name = path.display();
+        let _ = writeln!(std::io::stderr(), "dcs: warning: others may read {what}: chmod 600 {name}");
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    let text = bytes.trim_ascii();
+    // A key of digits only is text: no random key of 32 bytes looks so.
+    match crate::units::from_hex(text).filter(|_| text.len() >= wanted) {
+        Some(decoded) => Ok(decoded),
+        None => Ok(bytes),
+    }
+}

@@ -1,0 +1,217 @@
+//! The command line of `dcs csd`. Help teaches by example: every subcommand ends with commands that work as they stand.
+
+use crate::spec::Drive;
+use clap::{Args, Parser, Subcommand};
+use dcs_console::report::{self, Report};
+use dcs_console::units;
+use std::path::PathBuf;
+
+/// Give virtual machines NVMe drives out of files and disks. `dcs` starts this program for its command csd.
+#[derive(Debug, Parser)]
+#[command(name = "dcs", bin_name = "dcs", version)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub telling: report::Options,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Give virtual machines NVMe drives out of files and disks, one process for all of them
+    #[command(after_help = CSD_HELP)]
+    Csd(Csd),
+    /// Write man pages into a folder, for make install
+    #[command(hide = true)]
+    CsdPages { folder: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub struct Csd {
+    #[command(subcommand)]
+    pub command: CsdCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CsdCommand {
+    /// Serve drives until a signal ends it
+    #[command(after_help = RUN_HELP)]
+    Run(Run),
+    /// Add a drive, or a namespace to a drive, while guests run
+    #[command(after_help = ADD_HELP)]
+    Add(Add),
+    /// Take a namespace, or a whole drive, away from a running guest
+    #[command(after_help = REMOVE_HELP)]
+    Remove(Remove),
+    /// Make a namespace larger or smaller while its guest runs
+    #[command(after_help = RESIZE_HELP)]
+    Resize(Resize),
+    /// List drives and namespaces, and where they lie
+    #[command(after_help = LIST_HELP)]
+    List(To),
+    /// Tell what each drive has done
+    #[command(after_help = STATS_HELP)]
+    Stats(Stats),
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Configuration, as TOML
+    pub config: Option<PathBuf>,
+    /// A drive: NAME:size=SIZE,backing=FILE, and more (see below)
+    #[arg(long, value_name = "DRIVE", value_parser = Drive::parse)]
+    pub drive: Vec<Drive>,
+    /// Folder of the sockets: DIR/NAME.sock for each drive, DIR/csd.control for commands [default: /run/dcs]
+    #[arg(long, value_name = "DIR")]
+    pub sockets: Option<PathBuf>,
+    /// How long to look for work after the last, before sleeping: a guest's next command is answered sooner, for as much CPU time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub poll: Option<std::time::Duration>,
+}
+
+/// Which process a command is for.
+#[derive(Clone, Debug, Args)]
+pub struct To {
+    /// Folder of the sockets of the process
+    #[arg(long, value_name = "DIR", default_value = "/run/dcs")]
+    pub sockets: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Add {
+    /// NAME:size=SIZE,backing=FILE, and more (see `dcs csd run --help`)
+    #[arg(value_parser = Drive::parse)]
+    pub drive: Drive,
+    #[command(flatten)]
+    pub to: To,
+}
+
+#[derive(Debug, Args)]
+pub struct Remove {
+    /// NAME/NSID for a namespace, NAME for a drive with all of its namespaces
+    #[arg(value_parser = Target::parse)]
+    pub target: Target,
+    #[command(flatten)]
+    pub to: To,
+}
+
+#[derive(Debug, Args)]
+pub struct Resize {
+    /// NAME/NSID
+    #[arg(value_parser = Target::parse)]
+    pub target: Target,
+    /// The new size
+    #[arg(value_parser = units::size)]
+    pub size: u64,
+    #[command(flatten)]
+    pub to: To,
+}
+
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// In Prometheus's text format
+    #[arg(long)]
+    pub prometheus: bool,
+    #[command(flatten)]
+    pub to: To,
+}
+
+/// A drive, or one of its namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub name: String,
+    pub nsid: Option<u32>,
+}
+
+impl Target {
+    fn parse(text: &str) -> Result<Target, String> {
+        let Some((name, nsid)) = text.split_once('/') else {
+            return Ok(Target { name: text.to_owned(), nsid: None });
+        };
+        let nsid = nsid.parse().map_err(|_| "a namespace is NAME/NSID, as in a/1".to_string())?;
+        Ok(Target { name: name.to_owned(), nsid: Some(nsid) })
+    }
+}
+
+impl Arguments {
+    /// Where and how the command tells its results.
+    pub fn report(&self) -> Report {
+        Report::new("csd", &self.telling)
+    }
+}
+
+const CSD_HELP: &str = "\
+A drive is a standard NVMe controller, which the guest's own driver binds: Linux, Windows, firmware. QEMU 10.1 or later attaches it at
+the drive's socket, and shares the guest's memory with the process:
+
+  qemu-system-x86_64 -object memory-backend-memfd,id=m,size=4G,share=on -machine q35,memory-backend=m -m 4G \\
+    -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/dcs/a.sock\"},\"rombar\":0}' ...
+
+Examples:
+  dcs csd run --drive a:size=8G,backing=/srv/ssd0.img --drive b:size=8G,backing=/srv/ssd0.img
+  dcs csd list
+  dcs csd add a:size=4G,backing=/srv/ssd1.img
+  dcs csd stats --prometheus";
+
+const RUN_HELP: &str = "\
+A drive: NAME:KEY=VALUE,...
+  size=SIZE        bytes of its namespace; a multiple of the block size
+  backing=FILE     a file or a block device, which must be there; named several times: striped over all of them
+  offset=SIZE      where the namespace starts in its backing; without one, behind those that are there, at the next MiB
+  stripe=SIZE      bytes that lie in one backing before the next has its turn (128KiB)
+  block=512|4096   bytes of a logical block (512)
+  nsid=N           number of the namespace (the first that is free)
+  read-only        the guest cannot write
+  through=aes256-xts   what is on the backing is encrypted, each logical block by its number; the guest needs to know nothing
+  key-file=FILE    its key: 64 bytes, or 128 hexadecimal digits
+  queues=N         I/O queue pairs, 1 to 64 (8)
+  memory=SIZE      device memory for near-storage commands, up to 1GiB (1MiB)
+  weight=N         share beside the other drives, 1 to 1000 (1)
+  msi              MSI instead of MSI-X: QEMU can take the drive out of a running guest (device_del); fewer vectors
+
+The same as a file:
+  sockets = \"/run/dcs\"
+  [[drive]]
+  name = \"a\"
+  [[drive.namespace]]
+  size = \"8G\"
+  backing = [\"/srv/ssd0.img\", \"/srv/ssd1.img\"]
+
+The same configuration after a restart or a crash gives the guests the same bytes: what a guest flushed is there.
+Whoever may connect to a drive's socket has the drive; the folder's owner and mode decide.
+
+Examples:
+  dcs csd run --drive a:size=8G,backing=/srv/ssd0.img --drive b:size=8G,backing=/srv/ssd0.img
+  dcs csd run --drive fast:size=64G,backing=/dev/nvme0n1,backing=/dev/nvme1n1,block=4096
+  (umask 077; openssl rand -hex 64 >key); dcs csd run --drive c:size=8G,backing=/srv/ssd1.img,through=aes256-xts,key-file=key
+  dcs csd run /etc/dcs/csd.toml --sockets /run/dcs";
+
+const ADD_HELP: &str = "\
+A NAME that is new makes a drive with a socket of its own; one that is there gets another namespace, which its guest sees at once.
+
+Examples:
+  dcs csd add c:size=8G,backing=/srv/ssd1.img
+  dcs csd add a:size=1G,backing=/srv/ssd1.img,nsid=2";
+
+const REMOVE_HELP: &str = "\
+What the guest has under way on it ends first. Its bytes stay where they are.
+
+Examples:
+  dcs csd remove a/2
+  dcs csd remove c";
+
+const RESIZE_HELP: &str = "\
+A namespace grows where the bytes behind it in its backing are free. What lies behind the end of a smaller one is no more reached.
+
+Examples:
+  dcs csd resize a/2 2G";
+
+const LIST_HELP: &str = "\
+Examples:
+  dcs csd list
+  dcs csd list --json --sockets /run/dcs";
+
+const STATS_HELP: &str = "\
+Examples:
+  dcs csd stats
+  dcs csd stats --prometheus";

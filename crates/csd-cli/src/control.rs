@@ -1,0 +1,139 @@
+//! The management socket: a line of JSON for an order, one for its answer.
+//!
+//! Only the user of the process may connect (mode 0600). Whatever comes is copied, checked, and then done, or refused with all as it was.
+
+use crate::process::{Process, Refused};
+use crate::spec::Drive;
+use crate::state::State;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Its name in the folder of the sockets.
+pub const NAME: &str = "csd.control";
+/// Most bytes of an order.
+const MOST: u64 = 64 << 10;
+/// Most connections at once.
+const CONNECTIONS: usize = 16;
+/// How long a connection may say nothing, or take nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is to be done.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Order {
+    /// A drive, or namespaces of one that is there.
+    Add { drive: Drive },
+    /// A namespace, or a whole drive.
+    Remove { name: String, nsid: Option<u32> },
+    /// A namespace's size in bytes.
+    Resize { name: String, nsid: u32, size: u64 },
+    /// All that there is, and what it has done.
+    List {},
+}
+
+/// What became of it.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    Done { drives: Vec<State> },
+    Refused { error: String, advice: Option<String> },
+}
+
+/// Listens in the folder and answers on threads of its own, as long as the process lives.
+pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
+    let path = folder.join(NAME);
+    if UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(&path)?;
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let open = Arc::new(AtomicUsize::new(0));
+    std::thread::Builder::new().name("dcs-csd-control".into()).spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of descriptors, say: that passes, or does not.
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
+                open.fetch_sub(1, Ordering::AcqRel);
+                continue;
+            }
+            let (process, counted) = (process.clone(), open.clone());
+            let spawned = std::thread::Builder::new().name("dcs-csd-order".into()).spawn(move || {
+                // A peer that breaks off is nobody's failure.
+                let _ = serve(stream, &process);
+                counted.fetch_sub(1, Ordering::AcqRel);
+            });
+            if spawned.is_err() {
+                open.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn serve(stream: UnixStream, process: &Process) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(&stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let count = (&mut reader).take(MOST).read_until(b'\n', &mut line)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let is_whole = line.last() == Some(&b'\n');
+        let answer = if is_whole { answer(&line, process) } else { too_long() };
+        let mut text = serde_json::to_vec(&answer)?;
+        text.push(b'\n');
+        (&stream).write_all(&text)?;
+        if !is_whole {
+            return Ok(());
+        }
+    }
+}
+
+fn too_long() -> Answer {
+    let error = format!("an order is one line of at most {MOST} bytes");
+    Answer::Refused { error, advice: None }
+}
+
+fn answer(line: &[u8], process: &Process) -> Answer {
+    let order = match serde_json::from_slice(line) {
+        Ok(order) => order,
+        Err(error) => {
+            return Answer::Refused { error: format!("that is no order: {error}"), advice: None };
+        }
+    };
+    let done = match order {
+        Order::Add { drive } => process.add(drive),
+        Order::Remove { name, nsid } => process.remove(&name, nsid),
+        Order::Resize { name, nsid, size } => process.resize(&name, nsid, size),
+        Order::List {} => Ok(()),
+    };
+    match done {
+        Ok(()) => Answer::Done { drives: process.state() },
+        Err(Refused { error, advice }) => Answer::Refused { error, advice },
+    }
+}
+
+/// Has an order done by the process whose sockets are in this folder.
+pub fn ask(folder: &Path, order: &Order) -> io::Result<Answer> {
+    let stream = UnixStream::connect(folder.join(NAME))?;
+    // Adding a drive may wait for a disk.
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut text = serde_json::to_vec(order)?;
+    text.push(b'\n');
+    (&stream).write_all(&text)?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    serde_json::from_str(&line).map_err(io::Error::other)
+}

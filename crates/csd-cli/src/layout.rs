@@ -1,0 +1,291 @@
+//! Slices: which bytes of which file or block device belong to which namespace.
+//!
+//! Within the process no two overlap. Against other processes each slice is a lock of its byte range (an open file description's lock): a second
+//! process that is given the same slice is refused, and one that was killed leaves no lock behind.
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Slices begin at multiples of this, so that no two of them have a block of any disk in common.
+const ALIGNMENT: u64 = 1 << 20;
+
+/// Why a namespace cannot lie there.
+#[derive(Debug, thiserror::Error)]
+pub enum LayoutError {
+    #[error("{0}: {1}")]
+    Io(PathBuf, std::io::Error),
+    #[error("{0} is neither a file nor a block device")]
+    Kind(PathBuf),
+    #[error(
+        "a namespace has at least one logical block, and whole ones: {size} bytes are not a multiple of {block}"
+    )]
+    Size { size: u64, block: u64 },
+    #[error("{path}: bytes {from} to {to} were asked for, and it has {length}")]
+    Short { path: PathBuf, from: u64, to: u64, length: u64 },
+    #[error("{path}: bytes {from} to {to} overlap those of {owner}")]
+    Overlap { path: PathBuf, from: u64, to: u64, owner: String },
+    #[error("{path}: bytes {from} to {to} are in use by another process")]
+    Locked { path: PathBuf, from: u64, to: u64 },
+    #[error("{0} is named twice")]
+    Twice(PathBuf),
+}
+
+impl LayoutError {
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        match self {
+            LayoutError::Io(path, error) if error.kind() == std::io::ErrorKind::NotFound => {
+                format!("make it: truncate -s 16G {}", path.display())
+            }
+            LayoutError::Io(..) => "check its name, its owner and its mode".into(),
+            LayoutError::Kind(_) => "name a file or a block device".into(),
+            LayoutError::Size { block, .. } => {
+                format!("choose a size that is a multiple of {block}, such as 8G")
+            }
+            LayoutError::Short { path, to, .. } => {
+                format!("make it longer (truncate -s {to} {}), or the namespace smaller", path.display())
+            }
+            LayoutError::Overlap { .. } => {
+                "give another offset, or none: then it lies behind the others".into()
+            }
+            LayoutError::Locked { .. } => "end the other process, or give another offset".into(),
+            LayoutError::Twice(_) => "name each backing once".into(),
+        }
+    }
+}
+
+/// A part of a namespace: an open file, and where the part starts in it.
+#[derive(Debug)]
+pub struct Slice {
+    pub file: File,
+    pub path: PathBuf,
+    pub offset: u64,
+}
+
+/// A file or block device, whatever it is called.
+type Id = (u64, u64);
+
+/// Bytes that belong to somebody. The lock lives as long as the file is open, here or where a slice went.
+#[derive(Debug)]
+struct Claim {
+    id: Id,
+    path: PathBuf,
+    file: File,
+    from: u64,
+    to: u64,
+    owner: String,
+    read_only: bool,
+}
+
+/// The slices of this process.
+#[derive(Debug, Default)]
+pub struct Layout {
+    claims: Vec<Claim>,
+}
+
+impl Layout {
+    /// Gives `owner` a slice of this length in each of these. Where one cannot be had, none is kept.
+    pub fn place(
+        &mut self,
+        owner: &str,
+        backing: &[PathBuf],
+        offset: Option<u64>,
+        length: u64,
+        read_only: bool,
+    ) -> Result<Vec<Slice>, LayoutError> {
+        let before = self.claims.len();
+        let placed: Result<_, LayoutError> = backing
+            .iter()
+            .map(|path| {
+                let (file, id, _) = open(path, read_only)?;
+                if self.claims[before..].iter().any(|claim| claim.id == id) {
+                    return Err(LayoutError::Twice(path.clone()));
+                }
+                let from = offset.unwrap_or_else(|| self.behind(id));
+                let to = from.saturating_add(length);
+                let (path, owner) = (path.clone(), owner.to_owned());
+                let claim = Claim { id, path, file, from, to, owner, read_only };
+                self.check(&claim)?;
+                lock(&claim)?;
+                let file =
+                    claim.file.try_clone().map_err(|error| LayoutError::Io(claim.path.clone(), error))?;
+                let slice = Slice { file, path: claim.path.clone(), offset: from };
+                self.claims.push(claim);
+                Ok(slice)
+            })
+            .collect();
+        if placed.is_err() {
+            self.claims.truncate(before);
+        }
+        placed
+    }
+
+    /// The first place behind all that is claimed in a file.
+    fn behind(&self, id: Id) -> u64 {
+        let ends = self.claims.iter().filter(|claim| claim.id == id).map(|claim| claim.to);
+        ends.max().unwrap_or(0).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Whether nobody else has these bytes, and the file has them.
+    fn check(&self, new: &Claim) -> Result<(), LayoutError> {
+        let Claim { from, to, .. } = *new;
+        let length = length(&new.file).map_err(|error| LayoutError::Io(new.path.clone(), error))?;
+        let path = || new.path.clone();
+        if to > length || to == u64::MAX {
+            return Err(LayoutError::Short { path: path(), from, to, length });
+        }
+        let others = self.claims.iter().filter(|claim| claim.owner != new.owner && claim.id == new.id);
+        match others.into_iter().find(|claim| claim.from < to && from < claim.to) {
+            Some(claim) => Err(LayoutError::Overlap { path: path(), from, to, owner: claim.owner.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives each of an owner's slices another length, or none of them.
+    pub fn resize(&mut self, owner: &str, length: u64) -> Result<(), LayoutError> {
+        let mine = |claim: &&Claim| claim.owner == owner;
+        let mut changed = Vec::new();
+        for claim in self.claims.iter().filter(mine) {
+            let file = claim.file.try_clone().map_err(|error| LayoutError::Io(claim.path.clone(), error))?;
+            let (path, owner, to) =
+                (claim.path.clone(), claim.owner.clone(), claim.from.saturating_add(length));
+            changed.push(Claim { path, file, to, owner, ..*claim });
+        }
+        changed.iter().try_for_each(|claim| self.check(claim))?;
+        // A lock more than is needed is given back with the slice.
+        changed.iter().try_for_each(lock)?;
+        for claim in self.claims.iter_mut().filter(|claim| claim.owner == owner) {
+            claim.to = claim.from.saturating_add(length);
+        }
+        Ok(())
+    }
+
+    /// Takes back all of an owner's.
+    pub fn release(&mut self, owner: &str) {
+        self.claims.retain(|claim| claim.owner != owner);
+    }
+}
+
+/// Bytes of a file or block device.
+fn length(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+fn open(path: &Path, read_only: bool) -> Result<(File, Id, u64), LayoutError> {
+    let failed = |error| LayoutError::Io(path.to_path_buf(), error);
+    // What is no file and no disk may wait for somebody when it is opened.
+    let known = std::fs::metadata(path).map_err(failed)?;
+    // A device has many names, and one number.
+    let id = match known.file_type() {
+        kind if kind.is_file() => (known.dev(), known.ino()),
+        kind if kind.is_block_device() => (u64::MAX, known.rdev()),
+        _ => return Err(LayoutError::Kind(path.to_path_buf())),
+    };
+    let file = OpenOptions::new().read(true).write(!read_only).open(path).map_err(failed)?;
+    let length = length(&file).map_err(failed)?;
+    Ok((file, id, length))
+}
+
+fn lock(claim: &Claim) -> Result<(), LayoutError> {
+    let Claim { from, to, read_only, .. } = *claim;
+    let kind = if read_only { nix::libc::F_RDLCK } else { nix::libc::F_WRLCK };
+    let range = nix::libc::flock {
+        l_type: kind as i16,
+        l_whence: nix::libc::SEEK_SET as i16,
+        l_start: from as i64,
+        l_len: (to - from) as i64,
+        l_pid: 0,
+    };
+    let path = claim.path.clone();
+    match fcntl(&claim.file, FcntlArg::F_OFD_SETLK(&range)) {
+        Ok(_) => Ok(()),
+        Err(Errno::EAGAIN | Errno::EACCES) => Err(LayoutError::Locked { path, from, to }),
+        Err(error) => Err(LayoutError::Io(path, error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(folder: &tempfile::TempDir, name: &str, length: u64) -> PathBuf {
+        let path = folder.path().join(name);
+        File::create(&path).unwrap().set_len(length).unwrap();
+        path
+    }
+
+    #[test]
+    fn slices_lie_one_behind_the_other_and_never_overlap() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder, "disk", 8 << 20);
+        let mut layout = Layout::default();
+        let mut place = |owner: &str, offset, length| {
+            layout.place(owner, std::slice::from_ref(&path), offset, length, false)
+        };
+        let first = place("a/1", None, 1000).unwrap();
+        let second = place("b/1", None, 2 << 20).unwrap();
+        assert_eq!((first[0].offset, second[0].offset), (0, 1 << 20));
+        let error = place("c/1", Some((3 << 20) - 1), 10).unwrap_err();
+        assert!(error.to_string().ends_with("overlap those of b/1"), "{error}");
+        let error = place("c/1", None, 6 << 20).unwrap_err();
+        assert!(matches!(error, LayoutError::Short { from: 0x30_0000, length: 0x80_0000, .. }), "{error}");
+        assert!(matches!(place("c/1", Some(u64::MAX), 2), Err(LayoutError::Short { .. })));
+        drop(second);
+        // The end of what has begun may grow into what is free, and nowhere else.
+        let error = layout.resize("a/1", (1 << 20) + 1).unwrap_err();
+        assert!(error.to_string().ends_with("overlap those of b/1"), "{error}");
+        layout.resize("a/1", 1 << 20).unwrap();
+        assert!(matches!(layout.resize("b/1", 8 << 20), Err(LayoutError::Short { .. })));
+        layout.resize("b/1", 7 << 20).unwrap();
+        layout.release("b/1");
+        let again = layout.place("c/1", &[path], Some(1 << 20), 2 << 20, false).unwrap();
+        assert_eq!(again[0].offset, 1 << 20);
+    }
+
+    #[test]
+    fn a_name_more_for_a_file_is_the_same_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder, "disk", 8 << 20);
+        let other = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &other).unwrap();
+        let mut layout = Layout::default();
+        let error = layout.place("a/1", &[path.clone(), other.clone()], None, 1 << 20, false).unwrap_err();
+        assert!(matches!(error, LayoutError::Twice(_)), "{error}");
+        let _first = layout.place("a/1", &[path], Some(0), 1 << 20, false).unwrap();
+        assert!(matches!(layout.place("b/1", &[other], Some(0), 1, false), Err(LayoutError::Overlap { .. })));
+    }
+
+    #[test]
+    fn another_process_s_slice_is_refused_until_it_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder, "disk", 8 << 20);
+        // An open file description of its own is what another process would have.
+        let other = Layout::default().place("x", std::slice::from_ref(&path), None, 1 << 20, false).unwrap();
+        let mut layout = Layout::default();
+        let paths = std::slice::from_ref(&path);
+        let error = layout.place("a/1", paths, None, 1 << 20, false).unwrap_err();
+        assert!(matches!(error, LayoutError::Locked { .. }), "{error}");
+        assert!(layout.place("a/1", paths, Some(1 << 20), 1 << 20, false).is_ok());
+        drop(other);
+        assert!(layout.place("b/1", paths, Some(0), 1 << 20, false).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused_and_nothing_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder, "disk", 8 << 20);
+        let mut layout = Layout::default();
+        let missing = folder.path().join("missing");
+        for (bad, said) in
+            [(missing, "truncate"), (folder.path().to_path_buf(), "name a"), ("/dev/null".into(), "name a")]
+        {
+            let error = layout.place("a/1", &[path.clone(), bad], None, 1 << 20, false).unwrap_err();
+            assert!(error.advice().contains(said), "{error}: {}", error.advice());
+        }
+        assert!(layout.place("b/1", &[path], Some(0), 8 << 20, false).is_ok(), "it is all free");
+    }
+}

@@ -1,0 +1,131 @@
+//! `dcs-csd`: virtual machines get NVMe drives out of files and disks. `dcs csd` starts it.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   QEMU, a guest --- NAME.sock ---+
+//!   QEMU, a guest --- NAME.sock ---+--- dcs csd run --- files, block devices
+//!   dcs csd add, list ... --- csd.control
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `args` | the command line and its help |
+//! | `spec` | drives as people write them |
+//! | `layout` | which bytes of which file belong to which namespace |
+//! | `process` | `dcs csd run`: the loop, drives, their sockets |
+//! | `port` | a controller behind its function |
+//! | `control` | the management socket |
+//! | `state` | what there is and what it has done |
+//! | `orders` | `dcs csd add`, `remove`, `resize`, `list`, `stats` |
+//!
+//! # What it doesn't implement
+//!
+//! * Other machines' guests: a socket of the same machine, memory that QEMU shares.
+//! * Operators on a namespace, and near-storage commands.
+//! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change what runs; the file is the owner's.
+#![forbid(unsafe_code)]
+
+mod args;
+mod control;
+#[cfg(test)]
+mod documents;
+mod layout;
+mod orders;
+mod port;
+mod process;
+mod spec;
+mod state;
+
+use args::{Arguments, Command, CsdCommand, Run};
+use clap::{CommandFactory, Parser};
+use dcs_console::failure::{Exit, Failure};
+use dcs_console::interrupt;
+use dcs_console::refusal::refuse;
+use dcs_console::report::Report;
+use process::{Process, Refused};
+use spec::Configuration;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the loop looks for work before it sleeps, unless told otherwise.
+const POLL: Duration = Duration::from_micros(50);
+
+fn main() -> std::process::ExitCode {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| refuse(error, &Arguments::command()));
+    let report = arguments.report();
+    match run(&arguments.command, &report).and_then(|()| report.check_told()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(failure) => {
+            report.failure(&failure);
+            std::process::ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn run(command: &Command, report: &Report) -> Result<(), Failure> {
+    let csd = match command {
+        Command::Csd(csd) => csd,
+        Command::CsdPages { folder } => return pages(folder),
+    };
+    match &csd.command {
+        CsdCommand::Run(options) => serve(options, report),
+        CsdCommand::Add(options) => orders::add(options, report),
+        CsdCommand::Remove(options) => orders::remove(options, report),
+        CsdCommand::Resize(options) => orders::resize(options, report),
+        CsdCommand::List(to) => orders::list(to, report),
+        CsdCommand::Stats(options) => orders::stats(options, report),
+    }
+}
+
+/// The pages of `dcs csd` and of its commands.
+fn pages(folder: &Path) -> Result<(), Failure> {
+    let mut all = Arguments::command().disable_help_subcommand(true);
+    all.build();
+    let write = |command: &clap::Command| dcs_console::pages::write(folder, command);
+    let csd = all.find_subcommand("csd").map_or(Ok(()), write);
+    csd.map_err(|error| Failure::io(folder.display(), &error))
+}
+
+fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
+    interrupt::install();
+    let mut wanted = match &options.config {
+        Some(path) => Configuration::read(path)?,
+        None => Configuration::default(),
+    };
+    wanted.drives.extend(options.drive.iter().cloned());
+    let sockets = options.sockets.clone().or(wanted.sockets).unwrap_or_else(|| PathBuf::from("/run/dcs"));
+    let process = Process::start(&sockets, options.poll.unwrap_or(POLL)).map_err(no_storage)?;
+    for drive in wanted.drives {
+        let name = drive.name.clone();
+        process.add(drive).map_err(|refused| refused.into_failure(&format!("drive {name}: ")))?;
+    }
+    let control = sockets.join(control::NAME);
+    let listen = || control::listen(&sockets, process.clone());
+    let ((), _leftover) =
+        interrupt::leftover_of(&control, listen).map_err(|error| Failure::io(control.display(), &error))?;
+    report.object(&serde_json::json!({ "event": "listening", "command": "csd", "drives": process.state() }));
+    for state in process.state() {
+        state.lines().iter().for_each(|line| report.remark(format_args!("dcs: {line}")));
+    }
+    report.remark(format_args!("dcs: commands at {}", control.display()));
+    // It serves until a signal ends the process.
+    loop {
+        std::thread::park();
+    }
+}
+
+fn no_storage(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("the storage cannot be used: {error}"))
+        .advise("it needs io_uring: see the sysctl kernel.io_uring_disabled")
+}
+
+impl Refused {
+    fn into_failure(self, before: &str) -> Failure {
+        let failure = Failure::usage(format!("{before}{}", self.error));
+        match self.advice {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        }
+    }
+}

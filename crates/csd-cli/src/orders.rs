@@ -1,0 +1,78 @@
+//! The commands that change or tell what runs.
+
+use crate::args::{Add, Remove, Resize, Stats, To};
+use crate::control::{self, Answer, Order};
+use crate::process::Refused;
+use crate::state::{self, State};
+use dcs_console::failure::{Exit, Failure};
+use dcs_console::report::Report;
+use serde_json::json;
+use std::io::ErrorKind;
+
+pub fn add(options: &Add, report: &Report) -> Result<(), Failure> {
+    let drives = ask(&options.to, &Order::Add { drive: options.drive.clone() })?;
+    tell(drives.iter().filter(|drive| drive.name == options.drive.name), report);
+    Ok(())
+}
+
+pub fn remove(options: &Remove, report: &Report) -> Result<(), Failure> {
+    let target = options.target.clone();
+    ask(&options.to, &Order::Remove { name: target.name, nsid: target.nsid })?;
+    report.object(&json!({ "event": "removed" }));
+    Ok(())
+}
+
+pub fn resize(options: &Resize, report: &Report) -> Result<(), Failure> {
+    let name = options.target.name.clone();
+    let Some(nsid) = options.target.nsid else {
+        return Err(Failure::usage(format!("{name} is a drive; what has a size is a namespace"))
+            .advise(format!("for example: dcs csd resize {name}/1 16G")));
+    };
+    let drives = ask(&options.to, &Order::Resize { name: name.clone(), nsid, size: options.size })?;
+    tell(drives.iter().filter(|drive| drive.name == name), report);
+    Ok(())
+}
+
+pub fn list(to: &To, report: &Report) -> Result<(), Failure> {
+    tell(ask(to, &Order::List {})?.iter(), report);
+    Ok(())
+}
+
+pub fn stats(options: &Stats, report: &Report) -> Result<(), Failure> {
+    let drives = ask(&options.to, &Order::List {})?;
+    if options.prometheus {
+        let text = state::metrics(&drives)
+            .map_err(|error| Failure::new(Exit::Failed, format!("no metrics: {error}")))?;
+        report.line(text.trim_end());
+        return Ok(());
+    }
+    for drive in &drives {
+        report.object(&json!(drive));
+        report.text(drive.figures());
+    }
+    Ok(())
+}
+
+fn tell<'a>(drives: impl Iterator<Item = &'a State>, report: &Report) {
+    for drive in drives {
+        report.object(&json!(drive));
+        report.text(drive.lines().join("\n"));
+    }
+}
+
+fn ask(to: &To, order: &Order) -> Result<Vec<State>, Failure> {
+    let name = to.sockets.join(control::NAME);
+    match control::ask(&to.sockets, order) {
+        Ok(Answer::Done { drives }) => Ok(drives),
+        Ok(Answer::Refused { error, advice }) => Err(Refused { error, advice }.into_failure("")),
+        Err(error) => {
+            let failure = Failure::io(name.display(), &error);
+            Err(match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    failure.advise("no process has its sockets there: dcs csd run, or --sockets DIR")
+                }
+                _ => failure,
+            })
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A drive's controller behind its function: registers one way, the guest's memory and interrupts the other.
+
+use dcs_csd::{Controller, Direction, HostError, HostPort, Piece};
+use dcs_vfio_user::Port;
+use dcs_vfio_user::pci::Registers;
+use dcs_vfio_user::wake::Wake;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The registers: what a guest's processor loads and stores.
+pub struct Front {
+    controller: Arc<Mutex<Controller>>,
+    /// The loop.
+    wake: Wake,
+}
+
+impl Front {
+    pub fn new(controller: Arc<Mutex<Controller>>, wake: Wake) -> Front {
+        Front { controller, wake }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Controller> {
+        self.controller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registers for Front {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
+        self.lock().register_read(offset, bytes);
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let wanted = self.lock().register_write(offset, bytes);
+        if wanted {
+            self.wake.notify();
+        }
+    }
+
+    fn reset(&mut self) {
+        self.lock().reset();
+        self.wake.notify();
+    }
+}
+
+/// The guest.
+pub struct GuestPort(pub Port);
+
+impl HostPort for GuestPort {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), HostError> {
+        self.0.read(address, bytes).map_err(|_| HostError)
+    }
+
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), HostError> {
+        self.0.write(address, bytes).map_err(|_| HostError)
+    }
+
+    fn direct(&mut self, address: u64, length: u64, direction: Direction) -> Option<Piece> {
+        let found = self.0.direct(address, length, direction == Direction::ToGuest)?;
+        Some(Piece::new(found.memory, found.offset, length)?.held(found.hold))
+    }
+
+    fn interrupt(&mut self, vector: u16) {
+        self.0.interrupt(vector);
+    }
+}

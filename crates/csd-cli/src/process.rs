@@ -1,0 +1,539 @@
+//! The process: drives, their functions and sockets, and the thread that drives all of them.
+//!
+//! ```text
+//!   a guest's loads and stores -- socket -- a thread a function --> Controller (under its lock)
+//!                                                                        ^
+//!   orders -- management socket -- a thread an order --> jobs --> the loop: Drives, Storage
+//! ```
+//!
+//! Orders come one at a time. An order is prepared first (files, sockets: what may wait, or fail), then the loop takes it over, which
+//! does all of it or nothing.
+
+use crate::layout::{Layout, LayoutError};
+use crate::port::{Front, GuestPort};
+use crate::spec::{Drive, Namespace};
+use crate::state::{Lies, Space, State};
+use dcs_abi::operator::Operator;
+use dcs_console::failure::Failure;
+use dcs_console::interrupt::{self, Leftover};
+use dcs_csd::storage::FileStorage;
+use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Storage, VolumeId};
+use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
+use dcs_vfio_user::wake::Wake;
+use dcs_vfio_user::{Port, Running, Server};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Entries of the storage's ring, and commands that it has at once.
+const ENTRIES: u32 = 256;
+/// BAR0 has at least so much: controllers of that size are what drivers know.
+const REGISTERS: u64 = 16 << 10;
+
+type Loop = Drives<GuestPort, FileStorage>;
+type Job = Box<dyn FnOnce(&mut Loop) + Send>;
+
+/// An order that cannot be done. All is as it was.
+#[derive(Debug)]
+pub struct Refused {
+    pub error: String,
+    pub advice: Option<String>,
+}
+
+impl Refused {
+    fn new(error: impl ToString) -> Refused {
+        Refused { error: error.to_string(), advice: None }
+    }
+
+    fn advise(self, advice: impl Into<String>) -> Refused {
+        Refused { advice: Some(advice.into()), ..self }
+    }
+}
+
+impl From<LayoutError> for Refused {
+    fn from(error: LayoutError) -> Refused {
+        Refused::new(&error).advise(error.advice())
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused { error: failure.line, advice: failure.advice }
+    }
+}
+
+impl From<ConfigError> for Refused {
+    fn from(error: ConfigError) -> Refused {
+        Refused::new(error)
+    }
+}
+
+pub struct Process {
+    sockets: PathBuf,
+    wake: Wake,
+    jobs: Sender<Job>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    layout: Layout,
+    drives: BTreeMap<String, Served>,
+}
+
+/// A drive that is served.
+struct Served {
+    spec: Drive,
+    socket: PathBuf,
+    controller: Arc<Mutex<Controller>>,
+    port: Port,
+    /// Its number in the loop.
+    number: DriveId,
+    spaces: BTreeMap<u32, (Space, VolumeId)>,
+    running: Running,
+    /// The file of its socket.
+    _leftover: Leftover,
+}
+
+/// A namespace that has its place and its files, and no volume yet.
+struct Prepared {
+    space: Space,
+    owner: String,
+    files: Vec<(File, u64)>,
+    chain: Option<Arc<Chain>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Process {
+    /// Starts the loop, without any drive yet. It looks for work for `poll` after the last before it sleeps.
+    pub fn start(sockets: &Path, poll: Duration) -> io::Result<Arc<Process>> {
+        let wake = Wake::new()?;
+        let (jobs, orders) = channel::<Job>();
+        let (told, storage) = channel();
+        let woken = wake.clone();
+        std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
+            let begun = FileStorage::new(ENTRIES).and_then(|storage| {
+                Ok((storage.event().try_clone_to_owned()?, Drives::new(storage, ENTRIES as usize)))
+            });
+            match begun {
+                Ok((event, drives)) => {
+                    let _ = told.send(Ok(()));
+                    run(drives, &event, &orders, &woken, poll);
+                }
+                Err(error) => _ = told.send(Err(error)),
+            }
+        })?;
+        storage.recv().map_err(io::Error::other)??;
+        Ok(Arc::new(Process { sockets: sockets.to_path_buf(), wake, jobs, held: Mutex::default() }))
+    }
+
+    /// Has the loop do something, and waits for that.
+    fn call<T: Send + 'static>(&self, work: impl FnOnce(&mut Loop) -> T + Send + 'static) -> T {
+        let (told, answer) = channel();
+        let job: Job = Box::new(move |drives| _ = told.send(work(drives)));
+        self.jobs.send(job).expect("the loop lives as long as the process");
+        self.wake.notify();
+        answer.recv().expect("the loop does every job")
+    }
+
+    /// Adds a drive, or namespaces to one that is there.
+    pub fn add(&self, spec: Drive) -> Result<(), Refused> {
+        spec.check_name().map_err(Refused::new)?;
+        let mut held = lock(&self.held);
+        let Held { layout, drives } = &mut *held;
+        match drives.get_mut(&spec.name) {
+            Some(_) if spec.namespaces.is_empty() => {
+                Err(Refused::new(format!("there is a drive {} already", spec.name)))
+            }
+            Some(served) => {
+                let prepared = prepare(layout, &spec, &served.spaces)?;
+                let added = self.attach(layout, &served.controller, prepared)?;
+                served.spaces.extend(added);
+                Ok(())
+            }
+            None => {
+                let served = self.serve(layout, spec)?;
+                drives.insert(served.spec.name.clone(), served);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes a drive and its socket.
+    fn serve(&self, layout: &mut Layout, spec: Drive) -> Result<Served, Refused> {
+        let identity = Identity::NVME;
+        let vendor = identity.vendor;
+        let config = Config { queues: spec.queues, memory: spec.memory, vendor, ..Config::new(&spec.name) };
+        if !(1..=1000).contains(&spec.weight) {
+            return Err(Refused::new(format!("weight must be 1 to 1000, not {}", spec.weight)));
+        }
+        let controller = Controller::new(config)?;
+        let registers = controller.registers_len().next_power_of_two().max(REGISTERS);
+        let vectors = controller.vectors();
+        let interrupts = match spec.msi {
+            true => Interrupts::Msi(vectors.next_power_of_two().min(32)),
+            false => Interrupts::MsiX(vectors),
+        };
+        let setup = Setup { identity, registers, memory: 0, interrupts };
+        let function = Function::new(setup, Box::new(NoRegisters)).map_err(Refused::new)?;
+        let socket = self.sockets.join(format!("{}.sock", spec.name));
+        let bind = || Server::bind_port(&socket, function, self.wake.clone());
+        let ((mut server, port), leftover) =
+            interrupt::leftover_of(&socket, bind).map_err(|error| occupied(&socket, &error))?;
+        let controller = Arc::new(Mutex::new(controller));
+        server.function().set_registers(Box::new(Front::new(controller.clone(), self.wake.clone())));
+        let prepared = prepare(layout, &spec, &BTreeMap::new());
+        let spaces = match prepared.and_then(|prepared| self.attach(layout, &controller, prepared)) {
+            Ok(spaces) => spaces,
+            Err(refused) => {
+                let _ = std::fs::remove_file(&socket);
+                return Err(refused);
+            }
+        };
+        let (shared, guest, weight) = (controller.clone(), GuestPort(port.clone()), spec.weight);
+        let number = self.call(move |drives| drives.add(shared, guest, weight));
+        match server.start() {
+            Ok(running) => {
+                Ok(Served { spec, socket, controller, port, number, spaces, running, _leftover: leftover })
+            }
+            Err(error) => {
+                let _ = std::fs::remove_file(&socket);
+                self.forget(layout, &spec.name, &controller, &spaces);
+                self.call(move |drives| drives.remove(number));
+                Err(Refused::new(format!("no thread for {}: {error}", spec.name)))
+            }
+        }
+    }
+
+    /// Makes volumes of what was prepared, and attaches them: all, or none.
+    fn attach(
+        &self,
+        layout: &mut Layout,
+        controller: &Arc<Mutex<Controller>>,
+        prepared: Vec<Prepared>,
+    ) -> Result<BTreeMap<u32, (Space, VolumeId)>, Refused> {
+        let owners: Vec<String> = prepared.iter().map(|one| one.owner.clone()).collect();
+        let controller = controller.clone();
+        let attached = self.call(move |drives| attach(drives, &mut lock(&controller), prepared));
+        if attached.is_err() {
+            owners.iter().for_each(|owner| layout.release(owner));
+        }
+        attached
+    }
+
+    /// Takes away a namespace, or a whole drive.
+    pub fn remove(&self, name: &str, nsid: Option<u32>) -> Result<(), Refused> {
+        let mut held = lock(&self.held);
+        let Held { layout, drives } = &mut *held;
+        let served = drives.get_mut(name).ok_or_else(|| missing(name))?;
+        if let Some(nsid) = nsid {
+            let space = served.spaces.remove_entry(&nsid).ok_or_else(|| no_space(name, nsid))?;
+            self.forget(layout, name, &served.controller, &BTreeMap::from([space]));
+            return Ok(());
+        }
+        let Some(Served { socket, controller, number, spaces, running, .. }) = drives.remove(name) else {
+            return Err(missing(name));
+        };
+        // The guest is hung up on, and what it has under way ends, before anything is taken away.
+        let _ = std::fs::remove_file(&socket);
+        drop(running);
+        self.forget(layout, name, &controller, &spaces);
+        self.call(move |drives| drives.remove(number));
+        Ok(())
+    }
+
+    /// Detaches namespaces, and gives back what they lie on.
+    fn forget(
+        &self,
+        layout: &mut Layout,
+        name: &str,
+        controller: &Arc<Mutex<Controller>>,
+        spaces: &BTreeMap<u32, (Space, VolumeId)>,
+    ) {
+        let all: Vec<(u32, VolumeId)> = spaces.iter().map(|(nsid, (_, volume))| (*nsid, *volume)).collect();
+        let controller = controller.clone();
+        self.call(move |drives| {
+            let mut controller = lock(&controller);
+            for (nsid, volume) in all {
+                // It is there: it was attached with the volume.
+                let _ = controller.detach(nsid);
+                drives.storage_mut().remove(volume);
+            }
+        });
+        spaces.keys().for_each(|nsid| layout.release(&owner(name, *nsid)));
+    }
+
+    /// Gives a namespace another size.
+    pub fn resize(&self, name: &str, nsid: u32, size: u64) -> Result<(), Refused> {
+        let mut held = lock(&self.held);
+        let Held { layout, drives } = &mut *held;
+        let served = drives.get_mut(name).ok_or_else(|| missing(name))?;
+        let (space, volume) = served.spaces.get_mut(&nsid).ok_or_else(|| no_space(name, nsid))?;
+        check_size(size, space.block)?;
+        let each = part(size, space.slices.len(), space.stripe);
+        let before = part(space.size, space.slices.len(), space.stripe);
+        let owner = owner(name, nsid);
+        layout.resize(&owner, each.max(before))?;
+        let (controller, volume, block) = (served.controller.clone(), *volume, space.block);
+        let resized =
+            self.call(move |drives| resize(drives, &mut lock(&controller), nsid, volume, size, block));
+        let (length, resized) = match resized {
+            Ok(()) => (each, Ok(())),
+            Err(refused) => (before, Err(refused)),
+        };
+        // A smaller one always fits.
+        layout.resize(&owner, length)?;
+        if resized.is_ok() {
+            space.size = size;
+            space.slices.iter_mut().for_each(|slice| slice.length = each);
+        }
+        resized
+    }
+
+    /// All that there is, and what it has done.
+    pub fn state(&self) -> Vec<State> {
+        lock(&self.held).drives.values().map(Served::state).collect()
+    }
+}
+
+impl Served {
+    fn state(&self) -> State {
+        let controller = lock(&self.controller);
+        State {
+            name: self.spec.name.clone(),
+            socket: self.socket.clone(),
+            connected: self.port.is_connected(),
+            weight: self.spec.weight,
+            queues: self.spec.queues,
+            msi: self.spec.msi,
+            namespaces: self.spaces.values().map(|(space, _)| space.clone()).collect(),
+            under_way: controller.outstanding() as u64,
+            counted: controller.counters().into(),
+        }
+    }
+}
+
+/// The loop: orders, then drives, then sleep.
+fn run(mut drives: Loop, event: &OwnedFd, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
+    let mut worked = Instant::now();
+    loop {
+        if step(&mut drives, orders) {
+            worked = Instant::now();
+        } else if worked.elapsed() < poll {
+            std::thread::yield_now();
+        } else {
+            // Whoever comes after this look wakes the thread.
+            let look = || step(&mut drives, orders) || drives.arm();
+            wake.sleep_beside(event.as_fd(), None, look);
+        }
+    }
+}
+
+fn step(drives: &mut Loop, orders: &Receiver<Job>) -> bool {
+    let mut busy = false;
+    while let Ok(job) = orders.try_recv() {
+        job(drives);
+        busy = true;
+    }
+    drives.poll() == Activity::Busy || busy
+}
+
+/// Gives each namespace a number and a place.
+fn prepare(
+    layout: &mut Layout,
+    drive: &Drive,
+    there: &BTreeMap<u32, (Space, VolumeId)>,
+) -> Result<Vec<Prepared>, Refused> {
+    let mut all: Vec<Prepared> = Vec::new();
+    for wanted in &drive.namespaces {
+        let taken = |nsid: u32| there.contains_key(&nsid) || all.iter().any(|one| one.space.nsid == nsid);
+        let free = || (1..).find(|nsid| !taken(*nsid)).unwrap_or(u32::MAX);
+        let nsid = wanted.nsid.unwrap_or_else(free);
+        let prepared = match taken(nsid) {
+            true => Err(Refused::new(format!("there is a namespace {}/{nsid} already", drive.name))
+                .advise("leave nsid out: then it gets the first number that is free")),
+            false => place(layout, &drive.name, nsid, wanted),
+        };
+        match prepared {
+            Ok(prepared) => all.push(prepared),
+            Err(refused) => {
+                all.iter().for_each(|one| layout.release(&one.owner));
+                return Err(refused);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn place(layout: &mut Layout, name: &str, nsid: u32, wanted: &Namespace) -> Result<Prepared, Refused> {
+    let Namespace { size, stripe, block, read_only, .. } = *wanted;
+    check_size(size, block)?;
+    if wanted.backing.is_empty() {
+        return Err(Refused::new("a namespace lies on something").advise("name it: backing=FILE"));
+    }
+    if !stripe.is_power_of_two() || !(4096..=1 << 30).contains(&stripe) {
+        let error = format!("a stripe is a power of two from 4KiB to 1GiB, not {stripe} bytes");
+        return Err(Refused::new(error));
+    }
+    let chain = chain(wanted)?;
+    let owner = owner(name, nsid);
+    let length = part(size, wanted.backing.len(), stripe);
+    let slices = layout.place(&owner, &wanted.backing, wanted.offset, length, read_only)?;
+    let lies = slices.iter().map(|slice| Lies { backing: slice.path.clone(), offset: slice.offset, length });
+    let through = wanted.through.clone();
+    let space = Space { nsid, size, block, read_only, stripe, through, slices: lies.collect() };
+    let files = slices.into_iter().map(|slice| (slice.file, slice.offset)).collect();
+    Ok(Prepared { space, owner, files, chain })
+}
+
+/// What a namespace's data pass, with its key.
+fn chain(wanted: &Namespace) -> Result<Option<Arc<Chain>>, Refused> {
+    let Some(operator) = &wanted.through else {
+        return match wanted.key_file {
+            Some(_) => {
+                Err(Refused::new("a key that nothing takes").advise("say what takes it: through=aes256-xts"))
+            }
+            None => Ok(None),
+        };
+    };
+    if operator != "aes256-xts" {
+        return Err(
+            Refused::new(format!("{operator} cannot be on a namespace")).advise("there is aes256-xts")
+        );
+    }
+    let path = wanted.key_file.as_deref().ok_or_else(|| {
+        Refused::new(format!("no key for {operator}")).advise("name a file with it: key-file=FILE")
+    })?;
+    let mut key: [u8; 64] = dcs_console::keys::from_file(path, operator)?;
+    let chain = Chain::aes256_xts(&key);
+    key.fill(0);
+    std::hint::black_box(&key);
+    Ok(Some(Arc::new(chain?)))
+}
+
+/// In the loop: volumes and namespaces, all or none.
+fn attach(
+    drives: &mut Loop,
+    controller: &mut Controller,
+    prepared: Vec<Prepared>,
+) -> Result<BTreeMap<u32, (Space, VolumeId)>, Refused> {
+    let mut added = BTreeMap::new();
+    for Prepared { space, files, chain, .. } in prepared {
+        let one = attach_one(drives, controller, &space, files, chain);
+        match one {
+            Ok(volume) => _ = added.insert(space.nsid, (space, volume)),
+            Err(refused) => {
+                for (nsid, (_, volume)) in added {
+                    let _ = controller.detach(nsid);
+                    drives.storage_mut().remove(volume);
+                }
+                return Err(refused);
+            }
+        }
+    }
+    Ok(added)
+}
+
+fn attach_one(
+    drives: &mut Loop,
+    controller: &mut Controller,
+    space: &Space,
+    files: Vec<(File, u64)>,
+    chain: Option<Arc<Chain>>,
+) -> Result<VolumeId, Refused> {
+    let storage = drives.storage_mut();
+    let volume = storage.add(files, space.size, space.stripe, space.read_only).map_err(Refused::new)?;
+    let info = storage.volume(volume).ok_or_else(|| Refused::new("the volume is not there"));
+    let attached = info.and_then(|info| {
+        let mut namespace = dcs_csd::Namespace::new(space.nsid, volume, &info, space.block)?;
+        namespace.read_only |= space.read_only;
+        namespace.chain = chain;
+        namespace.nguid = identifier(&controller.config().subsystem, space.nsid);
+        Ok(controller.attach(namespace, &*storage)?)
+    });
+    if attached.is_err() {
+        storage.remove(volume);
+    }
+    attached.map(|()| volume)
+}
+
+/// What a guest knows a namespace by, wherever it lies and however large it is.
+fn identifier(subsystem: &str, nsid: u32) -> [u8; 16] {
+    let mut digest = dcs_ndp::Context::new(Operator::Md5, &[]).expect("md5 has no parameter");
+    digest.absorb(format!("{subsystem}/{nsid}").as_bytes());
+    let mut identifier = [0; 16];
+    if let Some(value) = digest.value() {
+        identifier.copy_from_slice(&value.as_bytes()[..16]);
+    }
+    identifier
+}
+
+/// In the loop: a volume's length and a namespace's, both or none.
+fn resize(
+    drives: &mut Loop,
+    controller: &mut Controller,
+    nsid: u32,
+    volume: VolumeId,
+    size: u64,
+    block: u64,
+) -> Result<(), Refused> {
+    let storage = drives.storage_mut();
+    let before = storage.volume(volume).map_or(0, |info| info.length);
+    if size > before {
+        storage.resize(volume, size).map_err(Refused::new)?;
+    }
+    let resized = controller.resize(nsid, size / block, &*storage);
+    // A smaller one always fits.
+    let _ = storage.resize(volume, if resized.is_ok() { size } else { before });
+    Ok(resized?)
+}
+
+/// Bytes of each slice of a namespace: whole stripes, where it has several.
+fn part(size: u64, slices: usize, stripe: u64) -> u64 {
+    match slices as u64 {
+        1 => size,
+        several => size.div_ceil(stripe).div_ceil(several).saturating_mul(stripe),
+    }
+}
+
+fn check_size(size: u64, block: u64) -> Result<(), Refused> {
+    if block != 512 && block != 4096 {
+        return Err(ConfigError::Block.into());
+    }
+    match size > 0 && size.is_multiple_of(block) {
+        true => Ok(()),
+        false => Err(LayoutError::Size { size, block }.into()),
+    }
+}
+
+fn owner(name: &str, nsid: u32) -> String {
+    format!("{name}/{nsid}")
+}
+
+fn missing(name: &str) -> Refused {
+    Refused::new(format!("there is no drive {name}")).advise("dcs csd list names those that there are")
+}
+
+fn no_space(name: &str, nsid: u32) -> Refused {
+    Refused::new(format!("there is no namespace {name}/{nsid}"))
+        .advise("dcs csd list names those that there are")
+}
+
+fn occupied(socket: &Path, error: &io::Error) -> Refused {
+    let refused = Refused::new(format!("{}: {error}", socket.display()));
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            refused.advise("another process serves there: end it, or choose another folder")
+        }
+        io::ErrorKind::NotFound => refused.advise("make the folder, or choose another: --sockets DIR"),
+        _ => refused.advise("choose a folder where you may make sockets: --sockets DIR"),
+    }
+}

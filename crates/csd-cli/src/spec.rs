@@ -1,0 +1,302 @@
+//! Drives as people write them: `--drive NAME:size=8G,backing=FILE`, tables of a configuration file, JSON on the management socket.
+
+use dcs_console::failure::Failure;
+use dcs_console::units;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a stripe, where none are given.
+const STRIPE: u64 = 128 << 10;
+/// Most bytes of a configuration file.
+const MOST: u64 = 1 << 20;
+
+/// A configuration file.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Configuration {
+    /// The folder of the sockets.
+    #[serde(default)]
+    pub sockets: Option<PathBuf>,
+    #[serde(default, rename = "drive")]
+    pub drives: Vec<Drive>,
+}
+
+/// A drive: one function, one socket, one guest.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Drive {
+    /// Its socket is NAME.sock.
+    pub name: String,
+    /// I/O queue pairs.
+    #[serde(default = "eight")]
+    pub queues: u16,
+    /// Its share beside those of the other drives.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// Bytes of device memory for near-storage commands.
+    #[serde(default = "mebibyte", deserialize_with = "memory")]
+    pub memory: u32,
+    /// It interrupts by MSI instead of MSI-X, so that QEMU can take it out of a running guest.
+    #[serde(default)]
+    pub msi: bool,
+    #[serde(default, rename = "namespace")]
+    pub namespaces: Vec<Namespace>,
+}
+
+/// A namespace: a slice of a file or a block device, or of several.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Namespace {
+    /// Its number; without one, the first that is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
+    #[serde(deserialize_with = "bytes")]
+    pub size: u64,
+    #[serde(deserialize_with = "one_or_more")]
+    pub backing: Vec<PathBuf>,
+    /// Where it starts in its backing; without one, behind the slices that are there.
+    #[serde(default, deserialize_with = "some_bytes", skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// With several backings: bytes that lie in one of them, before the next has its turn.
+    #[serde(default = "stripe", deserialize_with = "bytes")]
+    pub stripe: u64,
+    /// Bytes of a logical block.
+    #[serde(default = "block")]
+    pub block: u64,
+    #[serde(default)]
+    pub read_only: bool,
+    /// What its data pass on their way to the backing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<String>,
+    /// Where its key is, as the process that serves finds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+}
+
+fn eight() -> u16 {
+    8
+}
+
+fn mebibyte() -> u32 {
+    1 << 20
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn stripe() -> u64 {
+    STRIPE
+}
+
+fn block() -> u64 {
+    512
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Whole(u64),
+    Text(String),
+}
+
+fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    match Number::deserialize(from)? {
+        Number::Whole(bytes) => Ok(bytes),
+        Number::Text(text) => units::size(&text).map_err(serde::de::Error::custom),
+    }
+}
+
+fn memory<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    bytes(from)?.try_into().map_err(|_| serde::de::Error::custom("device memory is at most 1GiB"))
+}
+
+fn some_bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    bytes(from).map(Some)
+}
+
+fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Paths {
+        One(PathBuf),
+        More(Vec<PathBuf>),
+    }
+    Ok(match Paths::deserialize(from)? {
+        Paths::One(path) => vec![path],
+        Paths::More(paths) => paths,
+    })
+}
+
+impl Configuration {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Configuration, Failure> {
+        use std::io::Read;
+        let mut text = String::new();
+        let read = std::fs::File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text));
+        read.map_err(|error| Failure::io(path.display(), &error))?;
+        let read: Configuration = toml::from_str(&text).map_err(|error| {
+            let (line, column) = place(&text, error.span().map_or(0, |span| span.start));
+            let name = path.display();
+            Failure::usage(format!("{name}:{line}:{column}: {}", error.message())).advise(
+                "a drive is a table [[drive]] with a name, and [[drive.namespace]] with size and backing below it",
+            )
+        })?;
+        Ok(read)
+    }
+}
+
+/// Line and column of a byte, from 1 on.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    (before.iter().filter(|byte| **byte == b'\n').count() + 1, before.len() - start + 1)
+}
+
+impl Drive {
+    /// Reads `NAME:size=8G,backing=FILE,...`: a drive with one namespace; `NAME` alone is one without.
+    pub fn parse(text: &str) -> Result<Drive, String> {
+        let (name, options) = text.split_once(':').unwrap_or((text, ""));
+        let mut drive = Drive {
+            name: name.to_owned(),
+            queues: 8,
+            weight: 1,
+            memory: mebibyte(),
+            msi: false,
+            namespaces: Vec::new(),
+        };
+        drive.check_name()?;
+        if options.is_empty() {
+            return Ok(drive);
+        }
+        let mut size = None;
+        let mut space = Namespace {
+            nsid: None,
+            size: 0,
+            backing: Vec::new(),
+            offset: None,
+            stripe: STRIPE,
+            block: block(),
+            read_only: false,
+            through: None,
+            key_file: None,
+        };
+        for option in options.split(',') {
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            match key {
+                "size" => size = Some(units::size(value)?),
+                "backing" if !value.is_empty() => space.backing.push(value.into()),
+                "offset" => space.offset = Some(units::size(value)?),
+                "stripe" => space.stripe = units::size(value)?,
+                "block" => space.block = units::size(value)?,
+                "nsid" => space.nsid = Some(number(key, value)?),
+                "read-only" if value.is_empty() => space.read_only = true,
+                "through" if !value.is_empty() => space.through = Some(value.to_owned()),
+                "key-file" if !value.is_empty() => space.key_file = Some(value.into()),
+                "queues" => drive.queues = number(key, value)?,
+                "weight" => drive.weight = number(key, value)?,
+                "memory" => {
+                    drive.memory =
+                        units::size(value)?.try_into().map_err(|_| "device memory is at most 1GiB")?;
+                }
+                "msi" if value.is_empty() => drive.msi = true,
+                _ => {
+                    return Err(format!(
+                        "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
+                         through=, key-file=, queues=, weight=, memory=, msi"
+                    ));
+                }
+            }
+        }
+        space.size = size.ok_or("a drive has a size: size=8G")?;
+        if space.backing.is_empty() {
+            return Err("a drive lies on something: backing=FILE".into());
+        }
+        drive.namespaces.push(space);
+        Ok(drive)
+    }
+
+    /// A name is a file's name, a label of metrics and a part of the serial number.
+    pub fn check_name(&self) -> Result<(), String> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        match self.name.as_bytes() {
+            [first, ..]
+                if first.is_ascii_alphanumeric() && self.name.len() <= 16 && self.name.bytes().all(fits) =>
+            {
+                Ok(())
+            }
+            _ => Err(format!(
+                "{:?}: a drive's name has 1 to 16 of A-Z a-z 0-9 - _ . and begins with a letter or a digit",
+                self.name
+            )),
+        }
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{key}={value}: that is no number, or too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_and_a_table_are_the_same_drive() {
+        let short =
+            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,weight=2,msi,read-only").unwrap();
+        let text = r#"
+            [[drive]]
+            name = "a"
+            weight = 2
+            msi = true
+            [[drive.namespace]]
+            size = "8G"
+            backing = ["/srv/0", "/srv/1"]
+            offset = 1048576
+            read-only = true
+        "#;
+        let read: Configuration = toml::from_str(text).unwrap();
+        assert_eq!(read.drives.first(), Some(&short));
+        let json = serde_json::to_string(&short).unwrap();
+        assert_eq!(serde_json::from_str::<Drive>(&json).unwrap(), short);
+        assert_eq!(short.namespaces[0].stripe, STRIPE);
+    }
+
+    #[test]
+    fn what_makes_no_drive_is_refused_with_what_does() {
+        for (text, said) in [
+            ("", "1 to 16"),
+            ("../a:size=1G,backing=x", "1 to 16"),
+            ("-a", "begins with"),
+            ("a:backing=x", "size=8G"),
+            ("a:size=1G", "backing=FILE"),
+            ("a:size=1G,backing=", "there is size="),
+            ("a:size=1X,backing=x", "a size looks like"),
+            ("a:size=1G,backing=x,colour=red", "colour=red"),
+            ("a:size=1G,backing=x,queues=many", "no number"),
+            ("a:size=1G,backing=x,msi=yes", "msi"),
+        ] {
+            let error = Drive::parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_file_says_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.toml");
+        let failed = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Configuration::read(&path).unwrap_err().line
+        };
+        assert!(
+            failed("[[drive]]\nname = \"a\"\ncolour = 1\n").contains("c.toml:3:1: unknown field `colour`")
+        );
+        assert!(
+            failed("[[drive]]\nname = \"a\"\n[[drive.namespace]]\nsize = \"1X\"\nbacking = \"x\"\n")
+                .contains(":4:8:")
+        );
+        assert!(failed("[[drive]]\n").contains("missing field `name`"));
+    }
+}

@@ -1,0 +1,187 @@
+//! `dcs csd` as its users meet it, without guests: configurations, orders, refusals, restarts.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::{Serving, disk};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+const MB: u64 = 1 << 20;
+
+fn drive(name: &str, path: &Path, more: &str) -> String {
+    format!("{name}:size=4M,backing={}{more}", path.display())
+}
+
+fn list(serving: &Serving) -> Vec<Value> {
+    serving.does(&["list", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn drives_come_and_go_while_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    serving.does(&["add", &drive("b", &path, ",weight=3,queues=2,msi")]);
+    serving.does(&["add", &drive("a", &path, ",read-only")]);
+    let drives = list(&serving);
+    let names: Vec<&str> = drives.iter().map(|drive| drive["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let slice = |drive: usize, space: usize| &drives[drive]["namespaces"][space]["slices"][0]["offset"];
+    assert_eq!((slice(0, 0), slice(1, 0), slice(0, 1)), (&json!(0), &json!(4 * MB), &json!(8 * MB)));
+    assert_eq!(drives[0]["namespaces"][1]["nsid"], 2);
+    assert!(serving.socket("b").exists());
+    serving.does(&["resize", "a/2", "8M"]);
+    serving.refuses(&["resize", "a/1", "8M"], "overlap those of b/1");
+    serving.refuses(&["resize", "a/2", "1000"], "multiple of 512");
+    serving.refuses(&["resize", "a/2", "1G"], "truncate -s");
+    serving.refuses(&["resize", "a", "1G"], "dcs csd resize a/1 16G");
+    serving.does(&["remove", "b"]);
+    assert!(!serving.socket("b").exists());
+    // Its bytes are free.
+    serving.does(&["resize", "a/1", "8M"]);
+    serving.does(&["remove", "a/2"]);
+    serving.refuses(&["remove", "a/2"], "no namespace a/2");
+    serving.refuses(&["remove", "b"], "no drive b");
+    let drives = list(&serving);
+    assert_eq!(drives.len(), 1);
+    assert_eq!(drives[0]["namespaces"].as_array().unwrap().len(), 1);
+    assert_eq!(drives[0]["namespaces"][0]["size"], 8 * MB);
+    let metrics = serving.does(&["stats", "--prometheus"]);
+    assert!(metrics.contains("dcs_csd_namespace_bytes{drive=\"a\",namespace=\"1\"} 8388608"), "{metrics}");
+    assert!(serving.does(&["stats"]).starts_with("a: 0 reads"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_all_is_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    let before = list(&serving);
+    let missing = folder.path().join("missing");
+    let bad = |text: &str| format!("b:{}", text.replace("DISK", path.to_str().unwrap()));
+    for (wanted, said) in [
+        (drive("b", &missing, ""), "truncate -s 16G"),
+        (drive("b", folder.path(), ""), "neither a file nor a block device"),
+        (drive("b", &path, ",offset=1M"), "overlap those of a/1"),
+        (drive("b", &path, ",offset=63M"), "64"),
+        (drive("a", &path, ",nsid=1"), "there is a namespace a/1 already"),
+        (drive("a", &path, ",nsid=4000000"), "must be 1 to"),
+        (drive("b", &path, ",queues=65"), "must be 1 to 64"),
+        (drive("b", &path, ",queues=0"), "must be 1 to 64"),
+        (drive("b", &path, ",weight=0"), "weight must be 1 to 1000"),
+        (drive("b", &path, ",block=1024"), "512 or 4096"),
+        (drive("b", &path, ",stripe=1000"), "power of two"),
+        (bad("size=1000,backing=DISK"), "multiple of 512"),
+        (bad("size=0,backing=DISK"), "multiple of 512"),
+        (bad("size=8M,backing=DISK,backing=DISK"), "named twice"),
+    ] {
+        serving.refuses(&["add", &wanted], said);
+        assert_eq!(list(&serving), before, "{wanted}");
+        assert!(!serving.socket("b").exists(), "{wanted}");
+    }
+    // Nothing of what was refused is kept.
+    serving.does(&["add", &drive("b", &path, ",offset=4M")]);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let config = folder.path().join("csd.toml");
+    let starts = |text: &str| {
+        std::fs::write(&config, text.replace("DISK", path.to_str().unwrap())).unwrap();
+        Serving::start(folder.path(), &[config.to_str().unwrap()]).map(|serving| list(&serving).len())
+    };
+    let good = "[[drive]]\nname='a'\n[[drive.namespace]]\nsize='4M'\nbacking='DISK'\n";
+    assert_eq!(starts(good), Ok(1));
+    let over = "[[drive.namespace]]\nsize='4M'\noffset='1M'\nbacking='DISK'\n";
+    for (text, said) in [
+        (format!("{good}{over}"), "drive a: "),
+        (format!("{good}{good}[[drive]]\nname='a'\n"), "there is a drive a already"),
+        (good.replace("4M", "1G"), "truncate -s"),
+        (good.replace("size", "length"), "csd.toml:4:1: unknown field `length`"),
+    ] {
+        let error = starts(&text).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+    let nowhere = folder.path().join("nowhere");
+    let error = Serving::start(&nowhere, &["--drive", &drive("a", &path, "")]).err().unwrap();
+    assert!(error.contains("make the folder"), "{error}");
+}
+
+#[test]
+fn a_second_process_gets_neither_sockets_nor_bytes_of_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let first = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    let error = Serving::start(folder.path(), &["--drive", &drive("a", &path, ",offset=8M")]).err().unwrap();
+    assert!(error.contains("another process serves there"), "{error}");
+    let error = Serving::start(other.path(), &["--drive", &drive("a", &path, "")]).err().unwrap();
+    assert!(error.contains("in use by another process"), "{error}");
+    assert_eq!(list(&first).len(), 1, "it serves on");
+    // Killed: its sockets are left behind, and its bytes are free.
+    drop(first);
+    assert!(folder.path().join("a.sock").exists());
+    let again = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    assert_eq!(list(&again).len(), 1);
+}
+
+#[test]
+fn whatever_comes_to_the_management_socket_it_serves_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    let before = list(&serving);
+    let control = folder.path().join("csd.control");
+    assert_eq!(std::fs::metadata(&control).unwrap().permissions().mode() & 0o777, 0o600);
+    let lines: [&[u8]; 8] = [
+        b"\n",
+        b"{}\n",
+        b"[1, 2]\n",
+        b"{\"command\":\"add\"}\n",
+        b"{\"command\":\"add\",\"drive\":{\"name\":\"../x\",\"namespace\":[]}}\n",
+        b"{\"command\":\"list\",\"more\":1}\n",
+        b"{\"command\":\"remove\",\"name\":\"a\",\"nsid\":-1}\n",
+        b"\xff\xfe\n",
+    ];
+    let mut stream = UnixStream::connect(&control).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    for line in lines {
+        stream.write_all(line).unwrap();
+        let mut answer = String::new();
+        answers.read_line(&mut answer).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert!(answer["error"].is_string(), "{}: {answer}", String::from_utf8_lossy(line));
+    }
+    // A line without an end is hung up on.
+    let mut endless = UnixStream::connect(&control).unwrap();
+    endless.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let _ = endless.write_all(&vec![b'x'; 65 << 10]);
+    let mut answer = Vec::new();
+    let _ = endless.read_to_end(&mut answer);
+    assert!(String::from_utf8_lossy(&answer).contains("one line"), "{answer:?}");
+    assert_eq!(list(&serving), before);
+}
+
+#[test]
+fn without_a_process_the_commands_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    let sockets = serving.sockets.clone();
+    drop(serving);
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_dcs-csd"))
+        .args(["csd", "list", "--sockets"])
+        .arg(sockets)
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("dcs csd run"), "{output:?}");
+    assert!(!output.status.success());
+}
