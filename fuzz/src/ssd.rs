@@ -314,7 +314,7 @@ impl Rig {
                 self.poll();
             }
             14 => {
-                self.nvme.silenced();
+                self.nvme.on_reset();
                 self.take();
                 assert!(!self.fates.contains(&Fate::Outstanding) && !self.fates.contains(&Fate::Held));
                 self.nvme.reset(&mut self.wires, self.now);

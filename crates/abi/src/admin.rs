@@ -1,23 +1,25 @@
 //! Admin commands of an engine that is a PCIe function: queues, memory, devices, connections.
 //!
-//! Queues are made and deleted by NVMe's own commands (NVMe Base 2.1, Admin Command Set). What NVMe has no word for is vendor
-//! specific (C0h and above) and carries all it needs in the entry. One gives more than a completion holds, into memory (bits 1:0 of its
-//! opcode are 2); the others move no data (0).
+//! Queues are made and deleted by NVMe's own commands (NVMe Base 2.1, Admin Command Set). What NVMe has no
+//! word for is vendor specific (C0h and above) and carries all it needs in the entry. One gives more than a
+//! completion holds, into memory (bits 1:0 of its opcode are 2); the others move no data (0).
 
 use crate::layout::Constant;
+use crate::status::Status;
 use crate::wire::wire_struct;
 
 wire_struct! {
     /// Admin submission entry.
     /// Shaped as an NVMe common command (NVMe Base 2.1, Common Command Format).
     AdminEntry, AdminPacket, ADMIN, "dcs_admin_sqe", 64 {
-        /// What to do: DCS_ADMIN_*. [NVMe CDW0 bits 7:0]
+        /// Opcode: DCS_ADMIN_*. [NVMe CDW0 bits 7:0]
         opcode: u8 = 0,
-        /// Command identifier, the submitter's choice, unique among the admin commands in flight. [NVMe CDW0 bits 31:16]
+        /// Command identifier, the submitter's choice, unique among the admin commands in flight. [NVMe CDW0
+        /// bits 31:16]
         cid: u16 = 2,
         /// Bus address of the data buffer, where the command has one. [NVMe DPTR, PRP entry 1]
         data_address: u64 = 24,
-        /// What the command is about: see each. [NVMe CDW10 to CDW15]
+        /// Arguments: see each command. [NVMe CDW10 to CDW15]
         words: [u32; 6] = 40,
     }
 }
@@ -26,7 +28,7 @@ wire_struct! {
     /// Admin completion entry.
     /// Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout).
     AdminCompletion, AdminCompletionPacket, ADMIN_COMPLETION, "dcs_admin_cqe", 16 {
-        /// What the command gives back: a handle, most of the time. [DW0]
+        /// Result of the command: a handle, most of the time. [DW0]
         value: u32 = 0,
         /// More of it: see each. [DW1]
         extra: u32 = 4,
@@ -58,6 +60,9 @@ wire_struct! {
         serial: [u8; 20] = 40,
     }
 }
+
+/// The answer to an admin command: value and extra of its completion, or the status of its failure.
+pub type Answer = Result<(u32, u32), Status>;
 
 /// Opcodes of admin commands.
 pub mod opcode {

@@ -1,8 +1,8 @@
 //! The descriptor that a transfer's submission entry points to: endpoints, extents, parameters.
 //!
-//! A descriptor is one piece of memory: a header, then extents and parameter blocks, which the header places by
-//! offset. [`Descriptor::parse`] takes bytes that were already copied out of shared memory and checks every offset,
-//! count and sum before anything uses them.
+//! A descriptor is one piece of memory: a header, then extents and parameter blocks, which the header places
+//! by offset. [`Descriptor::parse`] takes bytes that were already copied out of shared memory and checks
+//! every offset, count and sum before anything uses them.
 
 use crate::entry::LENGTH_TO_END;
 use crate::layout::Constant;
@@ -12,7 +12,8 @@ use crate::{ABI_VERSION, CHAIN_MAX, Wire, WireError};
 /// Largest descriptor that an engine fetches, in bytes.
 pub const DESCRIPTOR_MAX: usize = 64 * 1024;
 
-/// Where an extent of a FILE ends that goes on as far as the file does: the largest offset that a file can have.
+/// Where an extent of a FILE ends that goes on as far as the file does: the largest offset that a file can
+/// have.
 pub const OPEN_END: u64 = i64::MAX as u64;
 
 wire_struct! {
@@ -20,8 +21,8 @@ wire_struct! {
     Extent, ExtentPacket, EXTENT, "dcs_extent", 16 {
         /// First byte: file offset, device offset (LBA times block size) or bus address.
         offset: u64 = 0,
-        /// Bytes. Where offset and length of a FILE's last extent come to 2^63 - 1, it goes on until the file gives no more:
-        /// that is how a file is read that does not tell its size.
+        /// Bytes. Where offset and length of a FILE's last extent come to 2^63 - 1, it goes on until the file
+        /// gives no more: that is how a file is read that does not tell its size.
         length: u64 = 8,
     }
 }
@@ -35,8 +36,9 @@ wire_struct! {
         cache: u8 = 1,
         /// Zero copy and peer-to-peer: DCS_MODE_AUTO, _ON or _OFF.
         zero_copy: u8 = 2,
-        /// 1: nobody writes to it before the reader at the destination has read what is sent, so that pages of the page cache
-        /// may be lent out. The transfer's end does not end the promise. A source's; else 0.
+        /// 1: nobody writes to it before the reader at the destination has read what is sent, so that pages
+        /// of the page cache may be lent out. The transfer's end does not end the promise. A source's; else
+        /// 0.
         immutable: u8 = 3,
         /// Handle that the session was given for the file, device, socket or memory.
         handle: u32 = 4,
@@ -68,7 +70,8 @@ wire_struct! {
         header_length: u16 = 2,
         /// Bytes of header, extents and parameters together.
         total_length: u32 = 4,
-        /// Bytes that come before the source's, kind MEMORY or NONE: what the caller had already read off a socket.
+        /// Bytes that come before the source's, kind MEMORY or NONE: what the caller had already read off a
+        /// socket.
         prefix: Endpoint = 16,
         /// Where the bytes come from.
         source: Endpoint = 48,
@@ -79,7 +82,7 @@ wire_struct! {
     }
 }
 
-/// What an endpoint is.
+/// Kind of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EndpointKind {
@@ -132,7 +135,7 @@ impl EndpointKind {
     }
 }
 
-/// Whether a path is to be taken.
+/// Choice of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {

@@ -5,8 +5,8 @@ use crate::status::Stage;
 use crate::wire::wire_struct;
 use crate::{CHAIN_MAX, U48, Wire, WireError};
 
-/// Opcode of a D2D transfer. Vendor specific; bits 1:0 = 01b: the controller reads the command's data buffer, which
-/// holds the descriptor (NVMe Base 2.1, Opcode field of Command Dword 0).
+/// Opcode of a D2D transfer. Vendor specific; bits 1:0 = 01b: the controller reads the command's data buffer,
+/// which holds the descriptor (NVMe Base 2.1, Opcode field of Command Dword 0).
 pub const OPCODE_TRANSFER: u8 = 0x81;
 /// Opcode of NVMe's Cancel command (NVMe Base 2.1, I/O command 18h).
 pub const OPCODE_CANCEL: u8 = 0x18;
@@ -26,18 +26,20 @@ pub const OPCODES: &[Constant] = &[
 ];
 
 wire_struct! {
-    /// Submission queue entry: one D2D command.
-    /// Shaped as an NVMe common command (NVMe Base 2.1, Common Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
+    /// Submission queue entry: one D2D command. Shaped as an NVMe common command (NVMe Base 2.1, Common
+    /// Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
     SubmissionEntry, SubmissionPacket, SUBMISSION, "dcs_sqe", 64 {
-        /// What to do: DCS_OPCODE_*. [NVMe CDW0 bits 7:0]
+        /// Opcode: DCS_OPCODE_*. [NVMe CDW0 bits 7:0]
         opcode: u8 = 0,
         /// Zero. [NVMe CDW0 bits 15:8: no fused commands, PRPs]
         nvme_flags: u8 = 1,
-        /// Command identifier, the submitter's choice, unique among the commands in flight of this queue. [NVMe CDW0 bits 31:16]
+        /// Command identifier, the submitter's choice, unique among the commands in flight of this queue.
+        /// [NVMe CDW0 bits 31:16]
         cid: u16 = 2,
         /// Namespace: 0 for the engine itself. [NVMe NSID]
         nsid: u32 = 4,
-        /// Request id: a command does not start before the earlier ones of this tenant with the same rid are finished; 0: no such order. [CDW2; FlexCSV request_id]
+        /// Request id: a command does not start before the earlier ones of this tenant with the same rid are
+        /// finished; 0: no such order. [CDW2; FlexCSV request_id]
         rid: u32 = 8,
         /// Bytes of the descriptor. [CDW3]
         descriptor_length: u32 = 12,
@@ -45,9 +47,11 @@ wire_struct! {
         result_address: u64 = 16,
         /// Bus address of the descriptor. [NVMe DPTR, PRP entry 1]
         descriptor_address: u64 = 24,
-        /// The operator chain in the order in which data pass, DCS_OP_*; 0 ends it. [CDW10-11; FlexCSV op_chain]
+        /// The operator chain in the order in which data pass, DCS_OP_*; 0 ends it. [CDW10-11; FlexCSV
+        /// op_chain]
         op_chain: [u8; 8] = 40,
-        /// Bytes to move, those of the prefix included, or DCS_LENGTH_TO_END: until the source ends or, where it has extents, all of them. [CDW12-13]
+        /// Bytes to move, those of the prefix included, or DCS_LENGTH_TO_END: until the source ends or, where
+        /// it has extents, all of them. [CDW12-13]
         length: u64 = 48,
         /// Milliseconds after which the command fails with TIMEOUT; 0: never. [CDW14]
         timeout_ms: u32 = 56,
@@ -57,10 +61,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Completion queue entry.
-    /// Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout); DW0 and DW1 say how far the command came, success or not.
+    /// Completion queue entry. Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout); DW0
+    /// and DW1 say how far the command came, success or not.
     CompletionEntry, CompletionPacket, COMPLETION, "dcs_cqe", 16 {
-        /// Bytes that the destination took, in order, from the first one; at most 2^48 - 1. Cancel: commands aborted later in bits 31:16, at once in bits 15:0. [DW0-1 bits 47:0; NVMe Cancel DW0]
+        /// Bytes that the destination took, in order, from the first one; at most 2^48 - 1. Cancel: commands
+        /// aborted later in bits 31:16, at once in bits 15:0. [DW0-1 bits 47:0; NVMe Cancel DW0]
         delivered: U48 = 0,
         /// Stage that failed, DCS_STAGE_*; 0 on success. [DW1 bits 23:16]
         stage: u8 = 6,
@@ -72,7 +77,8 @@ wire_struct! {
         sq_id: u16 = 10,
         /// Command identifier. [DW3 bits 15:0]
         cid: u16 = 12,
-        /// Bit 0: phase, inverted each time the queue wraps. Bits 15:1: status, DCS_STATUS_*. [DW3 bits 31:16]
+        /// Bit 0: phase, inverted each time the queue wraps. Bits 15:1: status, DCS_STATUS_*. [DW3 bits
+        /// 31:16]
         status: u16 = 14,
     }
 }
@@ -84,8 +90,8 @@ pub const LENGTH_TO_END: u64 = u64::MAX;
 pub const FLAG_DURABLE: u16 = 1 << 0;
 /// More data follow on the destination socket soon: the last block is sent with MSG_MORE.
 pub const FLAG_MORE: u16 = 1 << 1;
-/// The completion comes when the destination's peer has acknowledged every byte: not earlier, when all are sent, and not later, when
-/// its application has read them.
+/// The completion comes when the destination's peer has acknowledged every byte: not earlier, when all are
+/// sent, and not later, when its application has read them.
 pub const FLAG_ACKNOWLEDGED: u16 = 1 << 2;
 
 /// Flags of a submission entry, for generators.

@@ -1,16 +1,16 @@
 //! The `dcs` command set: what an application and an engine say to each other, byte for byte.
 //!
-//! A command is a 64-byte submission entry in a queue; it points to a descriptor (where the bytes are, where they
-//! go, the parameters of the operators); the engine answers with a 16-byte completion entry and, where the command
-//! gave an address for it, a result area with digests and times. All of it is little-endian and shaped like NVMe
-//! (NVM Express Base Specification 2.1), so that a stock NVMe driver can carry it.
+//! A command is a 64-byte submission entry in a queue; it points to a descriptor (where the bytes are, where
+//! they go, the parameters of the operators); the engine answers with a 16-byte completion entry and, where
+//! the command gave an address for it, a result area with digests and times. All of it is little-endian and
+//! shaped like NVMe (NVM Express Base Specification 2.1), so that a stock NVMe driver can carry it.
 //!
 //! # Architecture
 //!
-//! Every structure is defined once, by the [`wire_struct!`] macro, which makes three things of it: a *packet* (a
-//! checked view of bytes, after smoltcp's habit), a *repr* (a plain Rust value with `parse` and `emit`), and a
-//! [`layout::Layout`] table. Generators walk the tables: `dcs.h` and the tables of `docs/abi.md` come from them
-//! today, a SystemVerilog package later. Nothing is written down twice.
+//! Every structure is defined once, by the [`wire_struct!`] macro, which makes three things of it: a *packet*
+//! (a checked view of bytes, after smoltcp's habit), a *repr* (a plain Rust value with `parse` and `emit`),
+//! and a [`layout::Layout`] table. Generators walk the tables: `dcs.h` and the tables of `docs/abi.md` come
+//! from them today, a SystemVerilog package later. Nothing is written down twice.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! The operators: numbers, names, kinds and the layout of their parameters.
 //!
 //! An operator stands in a chain by its number, one byte (FlexCSV section 4.3.1, `op_chain`). The table
-//! [`OPERATORS`] is the one place that knows them; the engine validates against it, the NDP pool implements it,
-//! and `dcs.h` and the command line are made from it.
+//! [`OPERATORS`] is the one place that knows them; the engine validates against it, the NDP pool implements
+//! it, and `dcs.h` and the command line are made from it.
 
 use crate::layout::Constant;
 
@@ -44,7 +44,7 @@ pub enum Operator {
     Slice = 0x31,
 }
 
-/// What an operator does to the data that pass.
+/// Effect of an operator on the data that pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorKind {
     /// Data pass unchanged; a value of so many bytes comes out at the end.
@@ -54,11 +54,12 @@ pub enum OperatorKind {
     },
     /// Data change in place; their length does not.
     InPlace {
-        /// True where a block must hold whole data units (XTS): blocks are then filled before they are processed.
+        /// True where a block must hold whole data units (XTS): blocks are then filled before they are
+        /// processed.
         whole_units: bool,
     },
-    /// Data change and so does their length. One that finds a value in the data tells it at the end, as a digest does
-    /// ([`Operator::value_max`]).
+    /// Data change and so does their length. One that finds a value in the data tells it at the end, as a
+    /// digest does ([`Operator::value_max`]).
     Resize,
 }
 
@@ -83,8 +84,8 @@ pub struct OperatorInfo {
     pub gpu: Option<&'static str>,
 }
 
-/// Added to an operator's number in a chain: a GPU does it, not the engine's own units. Only operators whose rows have a
-/// name for it ([`OperatorInfo::gpu`]).
+/// Added to an operator's number in a chain: a GPU does it, not the engine's own units. Only operators whose
+/// rows have a name for it ([`OperatorInfo::gpu`]).
 pub const ON_GPU: u8 = 0x80;
 
 const fn digest(
@@ -297,8 +298,8 @@ impl Operator {
         self.info().kind
     }
 
-    /// Bytes of the longest value that it tells at its end; 0 where it tells none. A digest always tells one, and of
-    /// this size.
+    /// Bytes of the longest value that it tells at its end; 0 where it tells none. A digest always tells one,
+    /// and of this size.
     pub fn value_max(self) -> usize {
         match self {
             // A trailing checksum: SHA-256 is the longest.

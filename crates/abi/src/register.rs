@@ -1,8 +1,9 @@
 //! Registers and doorbells of an engine that is a PCIe function.
 //!
-//! The controller registers are NVMe's (NVMe Base 2.1, Controller Properties) at NVMe's offsets, so that a stock NVMe driver
-//! finds what it expects. What NVMe has no register for lies in a block of its own, at [`ENGINE_BLOCK`]. An engine
-//! in the same process has the same doorbells as plain variables and the rest as methods.
+//! The controller registers are NVMe's (NVMe Base 2.1, Controller Properties) at NVMe's offsets, so that a
+//! stock NVMe driver finds what it expects. What NVMe has no register for lies in a block of its own, at
+//! [`ENGINE_BLOCK`]. An engine in the same process has the same doorbells as plain variables and the rest as
+//! methods.
 
 use dcs_nvme::register as nvme;
 

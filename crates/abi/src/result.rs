@@ -24,7 +24,8 @@ wire_struct! {
         operator: u8 = 0,
         /// Bytes of the value.
         size: u8 = 1,
-        /// Bytes that went into the digest, or that came out of another operator: after a failure it may be more than was delivered.
+        /// Bytes that went into the digest, or that came out of another operator: after a failure it may be
+        /// more than was delivered.
         covered: u64 = 8,
         /// The value; CRCs most significant byte first.
         value: [u8; 64] = 16,

@@ -1,8 +1,8 @@
 //! Status codes, and the stage at which a command failed.
 //!
-//! A status is the 15 bits above the phase bit of a completion entry (NVMe Base 2.1, Status Field): status code,
-//! status code type, and Do Not Retry. Where NVMe has a code for a condition it is used; the others are of type 7h
-//! (vendor specific).
+//! A status is the 15 bits above the phase bit of a completion entry (NVMe Base 2.1, Status Field): status
+//! code, status code type, and Do Not Retry. Where NVMe has a code for a condition it is used; the others are
+//! of type 7h (vendor specific).
 
 /// One status: what became of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

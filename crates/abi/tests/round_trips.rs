@@ -1,4 +1,5 @@
-//! Round trips, for every structure of the command set: bytes to value to bytes, and descriptors built and parsed.
+//! Round trips, for every structure of the command set: bytes to value to bytes, and descriptors built and
+//! parsed.
 
 use dcs_abi::layout::{Kind, Layout, STRUCTURES};
 use dcs_abi::{CHAIN_MAX, WireError, admin, descriptor, entry, result};
@@ -162,7 +163,7 @@ proptest! {
     }
 }
 
-/// What a descriptor is built from: prefix, source and destination with their extents, and parameters.
+/// The parts of a descriptor: prefix, source and destination with their extents, and parameters.
 #[derive(Debug)]
 struct Plan {
     endpoints: [(Endpoint, Vec<Extent>); 3],
@@ -207,7 +208,8 @@ fn endpoint(kinds: std::ops::RangeInclusive<u8>) -> impl Strategy<Value = (Endpo
     })
 }
 
-/// Some extents, none of them empty; or the one of an empty file. The highest reaches the end of what 64 bits hold.
+/// Some extents, none of them empty; or the one of an empty file. The highest reaches the end of what 64 bits
+/// hold.
 fn extents() -> impl Strategy<Value = Vec<Extent>> {
     let extent = (any::<u64>(), 1..=u64::MAX >> 8)
         .prop_map(|(offset, length)| Extent { offset: offset.min(u64::MAX - length), length });

@@ -1,4 +1,4 @@
-//! What a transfer did, as C has it.
+//! The results of a transfer in C.
 
 use crate::copy_text;
 use crate::status::Failure;
@@ -18,13 +18,13 @@ pub struct dcs_result([u8; ResultArea::SIZE]);
 #[repr(C, align(8))]
 pub struct dcs_digest([u8; DigestSlot::SIZE]);
 
-/// What a transfer did, whether it succeeded or not.
+/// The results of a transfer, whether it succeeded or not.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dcs_completion {
-    /// Status, stage that failed, errno, bytes in and out, paths, times, digests. A digest has the place of its
-    /// operator in the chain: that of the first one is digests[0]. After a failure, the digests cover what passed
-    /// their operators.
+    /// Status, stage that failed, errno, bytes in and out, paths, times, digests. A digest has the place of
+    /// its operator in the chain: that of the first one is digests[0]. After a failure, the digests cover
+    /// what passed their operators.
     pub result: dcs_result,
     /// The chain: DCS_OP_*, then zeros.
     pub chain: [u8; 8],
@@ -103,8 +103,8 @@ impl dcs_completion {
 
 /// Says in one line what a transfer did: stage, status, errno and bytes delivered where it failed.
 ///
-/// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as snprintf(3)
-/// does; 0 where `completion` is NULL.
+/// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
+/// snprintf(3) does; 0 where `completion` is NULL.
 ///
 /// # Safety
 ///
@@ -123,8 +123,8 @@ pub unsafe extern "C" fn dcs_completion_sentence(
 
 /// Writes a digest in lower-case hexadecimal, as md5sum(1) prints it: 2 * size + 1 bytes, at most 129.
 ///
-/// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole text, as snprintf(3)
-/// does; 0 where there is no digest.
+/// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole text, as
+/// snprintf(3) does; 0 where there is no digest.
 ///
 /// # Safety
 ///

@@ -8,7 +8,7 @@ use dcs::error::Error;
 use dcs::session::Session;
 use dcs_abi::descriptor::Mode;
 use dcs_devices::Io;
-use dcs_devices::gpu::Wanted;
+use dcs_devices::gpu::GpuOptions;
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::panic::catch_unwind;
@@ -21,12 +21,12 @@ pub const DCS_DRIVER_CALLER: u8 = 1;
 
 /// This machine's kernel.
 pub const DCS_BACKEND_KERNEL: u8 = 0;
-/// A dcs card, with the SSDs and NICs that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
-/// (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
+/// A dcs card, with the SSDs and NICs that the environment variables DCS_CARD, DCS_CARD_DISKS
+/// (FUNCTION=DISK,...) and DCS_CARD_NIC (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
 pub const DCS_BACKEND_CARD: u8 = 1;
 
-/// io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring, plain) may
-/// override this.
+/// io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring,
+/// plain) may override this.
 pub const DCS_IO_AUTO: u8 = 0;
 /// io_uring; an error where it is not to be had.
 pub const DCS_IO_URING: u8 = 1;
@@ -39,7 +39,7 @@ pub const DCS_ENGINE_BIND_CPU: u16 = 1;
 /// In dcs_engine_options.spin_us: sleep at once.
 pub const DCS_SPIN_NEVER: u32 = 0xffff_ffff;
 
-/// How an engine is made. Members that are 0 stand for the default.
+/// The settings of an engine. Members that are 0 stand for the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dcs_engine_options {
@@ -47,7 +47,7 @@ pub struct dcs_engine_options {
     pub size: usize,
     /// Who runs the engine: DCS_DRIVER_*.
     pub driver: u8,
-    /// How the kernel is asked: DCS_IO_*.
+    /// The interface to the kernel: DCS_IO_*.
     pub io: u8,
     /// DCS_ENGINE_*.
     pub flags: u16,
@@ -63,18 +63,20 @@ pub struct dcs_engine_options {
     pub window: u16,
     /// The CPU, where DCS_ENGINE_BIND_CPU is set.
     pub cpu: u16,
-    /// Microseconds for which the engine looks for work before it sleeps; 20 by default (none on a machine with one core).
+    /// Microseconds for which the engine looks for work before it sleeps; 20 by default (none on a machine
+    /// with one core).
     pub spin_us: u32,
-    /// The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own need
-    /// CAP_SYS_NICE, or a limit that allows them.
+    /// The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own
+    /// need CAP_SYS_NICE, or a limit that allows them.
     pub nice: i8,
-    /// What runs the transfers: DCS_BACKEND_*.
+    /// The backend that runs the transfers: DCS_BACKEND_*.
     pub backend: u8,
-    /// Which GPU does the operators to whose numbers DCS_OP_ON_GPU is added, counted from 1; 0: there is none. See
-    /// dcs_gpu_sentence.
+    /// Which GPU does the operators to whose numbers DCS_OP_ON_GPU is added, counted from 1; 0: there is
+    /// none. See dcs_gpu_sentence.
     pub gpu: u8,
-    /// Whether that GPU reads files itself (GPUDirect Storage) where the first operator is on it: DCS_MODE_*. With DCS_MODE_ON there is no engine without
-    /// it; DCS_PATH_GPU_STORAGE says of each transfer whether it did.
+    /// Choice of whether that GPU reads files itself (GPUDirect Storage) where the first operator is on it:
+    /// DCS_MODE_*. With DCS_MODE_ON there is no engine without it; DCS_PATH_GPU_STORAGE says of each transfer
+    /// whether it did.
     pub gpu_storage: u8,
     /// Must be 0.
     pub reserved: [u8; 4],
@@ -82,9 +84,10 @@ pub struct dcs_engine_options {
 
 /// An engine. Any thread of the process that made it may use it.
 ///
-/// After fork(2) it stays the parent's. In the child every call with it, or with its sessions and transfers, fails with EPERM, a
-/// transfer with DCS_STATUS_QUEUE_DELETED and EPERM; to stop, close and free them there does nothing to the parent's. A child starts an
-/// engine of its own. Descriptors of what the parent has in flight at a fork are open in the child too, until it ends or calls execve.
+/// After fork(2) it stays the parent's. In the child every call with it, or with its sessions and transfers,
+/// fails with EPERM, a transfer with DCS_STATUS_QUEUE_DELETED and EPERM; to stop, close and free them there
+/// does nothing to the parent's. A child starts an engine of its own. Descriptors of what the parent has in
+/// flight at a fork are open in the child too, until it ends or calls execve.
 pub struct dcs_engine {
     engine: Engine,
 }
@@ -98,10 +101,10 @@ pub struct dcs_session {
 ///
 /// `options` may be NULL for all defaults. The engine is stored in `*engine`; stop it with dcs_engine_stop.
 ///
-/// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
-/// (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
-/// demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
-/// EACCES: the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
+/// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine),
+/// E2BIG (options of a newer version of this library), or why the system has not what it needs (ENOSYS,
+/// EPERM: io_uring was demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
+/// the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
 ///
 /// # Safety
 ///
@@ -207,8 +210,8 @@ fn errno(error: &Error) -> c_int {
 
 /// Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not so many.
 ///
-/// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as snprintf(3)
-/// does.
+/// Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
+/// snprintf(3) does.
 ///
 /// # Safety
 ///
@@ -216,18 +219,25 @@ fn errno(error: &Error) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_gpu_sentence(gpu: u8, line: *mut c_char, size: usize) -> usize {
     let device = u32::from(gpu).wrapping_sub(1);
-    let said = catch_unwind(|| match dcs_devices::gpu::describe(&Wanted { device, ..Wanted::default() }) {
-        Ok(found) => {
-            format!("{}, {} MiB, CUDA {}.{}", found.name, found.memory >> 20, found.driver.0, found.driver.1)
-        }
-        Err(error) => error.to_string(),
-    });
+    let said =
+        catch_unwind(|| match dcs_devices::gpu::describe(&GpuOptions { device, ..GpuOptions::default() }) {
+            Ok(found) => {
+                format!(
+                    "{}, {} MiB, CUDA {}.{}",
+                    found.name,
+                    found.memory >> 20,
+                    found.driver.0,
+                    found.driver.1
+                )
+            }
+            Err(error) => error.to_string(),
+        });
     // SAFETY: the caller's promise.
     unsafe { copy_text(&said.unwrap_or_default(), line, size) }
 }
 
-/// 1 where io_uring carries what takes time, 0 where plain system calls do (as with DCS_DRIVER_CALLER and DCS_IO_AUTO); -1
-/// and EFAULT for NULL.
+/// 1 where io_uring carries what takes time, 0 where plain system calls do (as with DCS_DRIVER_CALLER and
+/// DCS_IO_AUTO); -1 and EFAULT for NULL.
 ///
 /// # Safety
 ///
@@ -240,9 +250,9 @@ pub unsafe extern "C" fn dcs_engine_uses_io_uring(engine: *const dcs_engine) -> 
 
 /// Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
 ///
-/// Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay, and are
-/// to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No other thread may
-/// use the engine meanwhile or later; its sessions and transfers they may.
+/// Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay,
+/// and are to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No
+/// other thread may use the engine meanwhile or later; its sessions and transfers they may.
 ///
 /// # Safety
 ///
@@ -258,10 +268,11 @@ pub unsafe extern "C" fn dcs_engine_stop(engine: *mut dcs_engine) {
     });
 }
 
-/// Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is freed.
+/// Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is
+/// freed.
 ///
-/// Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many sessions
-/// are open as the engine was made for).
+/// Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many
+/// sessions are open as the engine was made for).
 ///
 /// # Safety
 ///
@@ -283,10 +294,12 @@ pub unsafe extern "C" fn dcs_session_open(
     })
 }
 
-/// Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and closes it.
+/// Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and
+/// closes it.
 ///
-/// The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as ever,
-/// before or after. NULL is ignored. No other thread may use the session meanwhile or later; its transfers they may.
+/// The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as
+/// ever, before or after. NULL is ignored. No other thread may use the session meanwhile or later; its
+/// transfers they may.
 ///
 /// # Safety
 ///
@@ -302,11 +315,11 @@ pub unsafe extern "C" fn dcs_session_close(session: *mut dcs_session) {
     });
 }
 
-/// An eventfd that is readable after a transfer of this session was done: read its 8 bytes, then poll the transfers
-/// (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
+/// An eventfd that is readable after a transfer of this session was done: read its 8 bytes, then poll the
+/// transfers (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
 ///
-/// Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller that waits:
-/// nobody would drive it meanwhile), EMFILE.
+/// Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller
+/// that waits: nobody would drive it meanwhile), EMFILE.
 ///
 /// # Safety
 ///

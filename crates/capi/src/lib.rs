@@ -1,7 +1,7 @@
 //! The C API, `dcs.h`.
 //!
-//! Every function here checks what it is given, says `-1` and `errno` where something is wrong, and lets no panic
-//! out. The header is made from these sources: a doc comment here is what a C programmer reads.
+//! Every function here checks what it is given, says `-1` and `errno` where something is wrong, and lets no
+//! panic out. The header is made from these sources: a doc comment here is what a C programmer reads.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -16,10 +16,11 @@
 //!
 //! # Memory of the caller
 //!
-//! [`Endpoint::foreign`](dcs_devices::Endpoint::foreign) needs a promise: the memory stays valid until the endpoint is
-//! dropped. What the C programmer promises (`dcs.h`) is less: until the transfer is done, or freed, or its session or
-//! engine is closed. Both are the same, because the engine drops a command's endpoints before it posts its completion,
-//! and because freeing a transfer, closing a session and stopping an engine each wait for those completions.
+//! [`Endpoint::foreign`](dcs_devices::Endpoint::foreign) needs a promise: the memory stays valid until the
+//! endpoint is dropped. What the C programmer promises (`dcs.h`) is less: until the transfer is done, or
+//! freed, or its session or engine is closed. Both are the same, because the engine drops a command's
+//! endpoints before it posts its completion, and because freeing a transfer, closing a session and stopping
+//! an engine each wait for those completions.
 
 // C's names.
 #![allow(non_camel_case_types)]
@@ -53,13 +54,13 @@ fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// What the calling thread's last system call left.
+/// The errno of the calling thread's last system call.
 fn last_errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// A structure that begins with its own size, so that later versions can add members: those that this version does
-/// not know must be zero.
+/// A structure that begins with its own size, so that later versions can add members: those that this version
+/// does not know must be zero.
 ///
 /// # Safety
 ///

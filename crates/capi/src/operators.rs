@@ -19,8 +19,8 @@ pub const DCS_KIND_RESIZE: u8 = 3;
 /// Parameters longer than those of any operator: no need to copy them to find that they are wrong.
 const PARAMETERS_MAX: usize = 256;
 
-/// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one behind
-/// it the encrypted data. Parameters are copied when the transfer is submitted.
+/// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
+/// behind it the encrypted data. Parameters are copied when the transfer is submitted.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dcs_op {
@@ -32,7 +32,7 @@ pub struct dcs_op {
     pub parameter_length: usize,
 }
 
-/// What there is to know of an operator.
+/// The properties of an operator.
 #[repr(C)]
 pub struct dcs_operator_info {
     /// Its number in a chain: DCS_OP_*.
@@ -47,9 +47,9 @@ pub struct dcs_operator_info {
     pub parameter_max: u16,
     /// The name that people type: `aes256-ctr`.
     pub name: *const c_char,
-    /// What it is, in one line, with its source.
+    /// A description in one line, with its source.
     pub summary: *const c_char,
-    /// What its parameters hold.
+    /// The contents of its parameters.
     pub parameter: *const c_char,
 }
 
@@ -108,7 +108,8 @@ pub(crate) unsafe fn copy_chain(chain: *const dcs_op, operators: usize) -> Resul
     chain.iter().enumerate().map(copy).collect()
 }
 
-/// The chain's numbers, for what is said of a transfer that was refused; of a chain that is too long, its beginning.
+/// The chain's numbers, for what is said of a transfer that was refused; of a chain that is too long, its
+/// beginning.
 ///
 /// # Safety
 ///

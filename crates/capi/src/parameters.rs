@@ -14,7 +14,7 @@ pub const DCS_AWS_CHUNKED_PARAMETERS: usize = 224;
 /// Bytes of the parameters of DCS_OP_SLICE.
 pub const DCS_SLICE_PARAMETERS: usize = 16;
 
-/// What an S3 request's headers say of a body in aws-chunked framing.
+/// The facts that an S3 request's headers tell of a body in aws-chunked framing.
 #[repr(C)]
 pub struct dcs_aws_chunked {
     /// Bytes of the data without their framing (`x-amz-decoded-content-length`).
@@ -26,8 +26,8 @@ pub struct dcs_aws_chunked {
     pub checksum: u8,
     /// Zero.
     pub reserved: [u8; 6],
-    /// The 32 bytes of the signing key, derived from the secret key for day, region and service; NULL where the
-    /// chunks are not signed, and then the members below mean nothing.
+    /// The 32 bytes of the signing key, derived from the secret key for day, region and service; NULL where
+    /// the chunks are not signed, and then the members below mean nothing.
     pub key: *const u8,
     /// The 32 bytes of the signature of the request's headers.
     pub seed: *const u8,
@@ -37,8 +37,9 @@ pub struct dcs_aws_chunked {
     pub scope: *const c_char,
 }
 
-/// Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block of 16
-/// bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice with a key.
+/// Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block
+/// of 16 bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice
+/// with a key.
 ///
 /// # Safety
 ///
@@ -60,9 +61,9 @@ pub unsafe extern "C" fn dcs_parameter_aes256_ctr(
     DCS_AES256_CTR_PARAMETERS
 }
 
-/// Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key), the
-/// bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their number; 0
-/// where a pointer is NULL.
+/// Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key),
+/// the bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their
+/// number; 0 where a pointer is NULL.
 ///
 /// # Safety
 ///
@@ -86,8 +87,8 @@ pub unsafe extern "C" fn dcs_parameter_aes256_xts(
     DCS_AES256_XTS_PARAMETERS
 }
 
-/// Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and returns 1;
-/// 0 where the pointer is NULL.
+/// Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and
+/// returns 1; 0 where the pointer is NULL.
 ///
 /// # Safety
 ///
@@ -102,8 +103,8 @@ pub unsafe extern "C" fn dcs_parameter_level(block: *mut u8, level: u8) -> usize
     1
 }
 
-/// Fills in the DCS_SLICE_PARAMETERS bytes at `block` from the bytes to drop and the bytes to pass, and returns their
-/// number; 0 where the pointer is NULL.
+/// Fills in the DCS_SLICE_PARAMETERS bytes at `block` from the bytes to drop and the bytes to pass, and
+/// returns their number; 0 where the pointer is NULL.
 ///
 /// # Safety
 ///
@@ -118,13 +119,13 @@ pub unsafe extern "C" fn dcs_parameter_slice(block: *mut u8, skip: u64, take: u6
     DCS_SLICE_PARAMETERS
 }
 
-/// Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0 where a
-/// pointer is NULL that must not be, or where a member has a value that it cannot have.
+/// Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0
+/// where a pointer is NULL that must not be, or where a member has a value that it cannot have.
 ///
 /// # Safety
 ///
-/// The pointers are NULL or valid: `block` for DCS_AWS_CHUNKED_PARAMETERS bytes, those in `request` as their members
-/// say.
+/// The pointers are NULL or valid: `block` for DCS_AWS_CHUNKED_PARAMETERS bytes, those in `request` as their
+/// members say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_parameter_aws_chunked(block: *mut u8, request: *const dcs_aws_chunked) -> usize {
     if block.is_null() || request.is_null() {

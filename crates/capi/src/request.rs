@@ -1,4 +1,4 @@
-//! What a transfer is to do: read from the caller, checked, and submitted.
+//! Requests for transfers: read from the caller, checked, and submitted.
 
 use crate::operators::{copy_chain, dcs_op};
 use crate::slice;
@@ -25,29 +25,32 @@ pub const DCS_PREFIX_COPIED: usize = 65536;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dcs_side {
-    /// A file, block device, stream socket, pipe, FIFO or character device. The transfer has its own duplicate: this
-    /// one may be closed once the transfer is submitted. Whether it is non-blocking makes no difference.
+    /// A file, block device, stream socket, pipe, FIFO or character device. The transfer has its own
+    /// duplicate: this one may be closed once the transfer is submitted. Whether it is non-blocking makes no
+    /// difference.
     pub fd: c_int,
     /// The page cache: DCS_MODE_ON through it, DCS_MODE_OFF past it (O_DIRECT).
     pub cache: u8,
-    /// Zero-copy send, and the kernel's own copy where the chain is empty or, to a socket or pipe, the source is immutable:
-    /// DCS_MODE_OFF forbids both; DCS_MODE_ON demands the former of a destination.
+    /// Zero-copy send, and the kernel's own copy where the chain is empty or, to a socket or pipe, the source
+    /// is immutable: DCS_MODE_OFF forbids both; DCS_MODE_ON demands the former of a destination.
     pub zero_copy: u8,
-    /// 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the reader at the
-    /// other end has read them. That is later than the end of the transfer, and later than TCP's acknowledgement where the
-    /// reader is on the same machine or in a container of it: a file that is replaced by renaming another one over it keeps
-    /// the promise, one that is written in place does not. Where the chain is empty, or all of its operators are digests,
-    /// the kernel may then be lent the pages of the page cache, as by sendfile(2): a copy or two less. If somebody writes to
-    /// them all the same, the reader may get other bytes than the digests are of. With 0 the reader gets what was read,
-    /// whatever becomes of the file. A destination's is 0.
+    /// 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the
+    /// reader at the other end has read them. That is later than the end of the transfer, and later than
+    /// TCP's acknowledgement where the reader is on the same machine or in a container of it: a file that is
+    /// replaced by renaming another one over it keeps the promise, one that is written in place does not.
+    /// Where the chain is empty, or all of its operators are digests, the kernel may then be lent the pages
+    /// of the page cache, as by sendfile(2): a copy or two less. If somebody writes to them all the same, the
+    /// reader may get other bytes than the digests are of. With 0 the reader gets what was read, whatever
+    /// becomes of the file. A destination's is 0.
     pub immutable: u8,
     /// Zero.
     pub reserved: u8,
-    /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor changed.
+    /// Where in the file or block device. 0 for everything else. The file's own position is not used, nor
+    /// changed.
     pub offset: u64,
-    /// Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the transfer is
-    /// done: until dcs_transfer_wait or dcs_transfer_poll has said so, or dcs_transfer_free, dcs_session_close or
-    /// dcs_engine_stop has returned.
+    /// Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the
+    /// transfer is done: until dcs_transfer_wait or dcs_transfer_poll has said so, or dcs_transfer_free,
+    /// dcs_session_close or dcs_engine_stop has returned.
     pub memory: *mut c_void,
     /// Bytes of the memory: what there is to read, or the room that there is.
     pub memory_length: usize,
@@ -64,20 +67,20 @@ pub struct dcs_request {
     /// Where they go. A file grows as needed and is not truncated.
     pub destination: dcs_side,
     /// Bytes to move in all, those of the prefix included; a source that ends before fails with
-    /// DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now. A file that says that it
-    /// has no bytes (one of /proc) is read until it gives no more.
+    /// DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now. A file that
+    /// says that it has no bytes (one of /proc) is read until it gives no more.
     pub length: u64,
     /// Bytes that come before the source's: what was already read off a socket, or a header. As many as
     /// DCS_PREFIX_COPIED are copied; more must stay valid and untouched until the transfer is done.
     pub prefix: *const c_void,
     /// Bytes of the prefix.
     pub prefix_length: usize,
-    /// What happens on the way; NULL for nothing.
+    /// The chain of operators on the way; NULL for none.
     pub chain: *const dcs_op,
     /// Operators of the chain: 0 to DCS_CHAIN_MAX.
     pub operators: usize,
-    /// Request id: the transfer does not start before the earlier ones of this engine with the same id are finished.
-    /// 0: no such order.
+    /// Request id: the transfer does not start before the earlier ones of this engine with the same id are
+    /// finished. 0: no such order.
     pub rid: u32,
     /// Milliseconds after which it fails with DCS_STATUS_TIMEOUT; 0: never.
     pub timeout_ms: u32,
@@ -162,8 +165,8 @@ fn endpoint(fd: c_int) -> Result<Endpoint, EndpointError> {
     Endpoint::from_fd(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Checks that a descriptor is open before another one is duplicated: the duplicate may get the number of one that is
-/// closed, which would then look open.
+/// Checks that a descriptor is open before another one is duplicated: the duplicate may get the number of one
+/// that is closed, which would then look open.
 pub(crate) fn check_open(fd: c_int, stage: Stage) -> Result<(), Failure> {
     // SAFETY: a system call that answers EBADF where the descriptor is not open.
     match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
@@ -191,7 +194,7 @@ pub(crate) unsafe fn prefix(prefix: *const c_void, length: usize) -> Result<Opti
 impl Command {
     /// # Safety
     ///
-    /// What `request` points to is valid as `dcs.h` says.
+    /// The caller promises that `request` points to a valid one, as `dcs.h` says.
     pub unsafe fn new(request: &dcs_request) -> Result<Command, Failure> {
         if request.destination.memory.is_null() {
             check_open(request.destination.fd, Stage::Destination)?;

@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What both calls are given.
+/// The arguments of both calls.
 struct Call {
     in_fd: c_int,
     in_offset: *mut libc::off_t,
@@ -128,7 +128,8 @@ impl Call {
         }
         let came_through = match result.status {
             0 => result.bytes_in,
-            // What had arrived need not be sent again. Of a compressed stream that broke off nothing can be used.
+            // What had arrived need not be sent again. Of a compressed stream that broke off nothing can be
+            // used.
             _ if keeps_length => result.bytes_out,
             _ => 0,
         };
@@ -137,7 +138,8 @@ impl Call {
         Ok(completion)
     }
 
-    /// Cuts the call short where a file ends: tells the bytes to be moved, and has the source begin inside of it.
+    /// Cuts the call short where a file ends: tells the bytes to be moved, and has the source begin inside of
+    /// it.
     fn clamp(&self, source: &mut End) -> Result<u64, Failure> {
         let count = if isize::try_from(self.count).is_ok() { self.count as u64 } else { LENGTH_TO_END };
         let failure = |error: std::io::Error| Failure {
@@ -183,33 +185,34 @@ impl Call {
 
 /// Sends bytes of a file through operators; the shape of sendfile(2).
 ///
-/// Moves up to `count` bytes from `in_fd` through the `operators` operators at `through` (NULL and 0 for none) to
-/// `out_fd`, and waits until that is done. A file that has fewer gives fewer. A `count` over SSIZE_MAX stands for all
-/// that there is.
+/// Moves up to `count` bytes from `in_fd` through the `operators` operators at `through` (NULL and 0 for
+/// none) to `out_fd`, and waits until that is done. A file that has fewer gives fewer. A `count` over
+/// SSIZE_MAX stands for all that there is.
 ///
-/// `offset` says where in the file to begin, and the file's own position does not change; where it is NULL, the
-/// position says it, and is moved. `in_fd` may be a stream too (socket, pipe); `offset` is then NULL. An `out_fd` that
-/// is a file is written at its position, which is moved. Unlike in sendfile(2), non-blocking descriptors are waited
-/// for, and signals do not interrupt.
+/// `offset` says where in the file to begin, and the file's own position does not change; where it is NULL,
+/// the position says it, and is moved. `in_fd` may be a stream too (socket, pipe); `offset` is then NULL. An
+/// `out_fd` that is a file is written at its position, which is moved. Unlike in sendfile(2), non-blocking
+/// descriptors are waited for, and signals do not interrupt.
 ///
-/// Returns the bytes that were read from `in_fd` and moved, all of which arrived; fewer than `count` where the source
-/// has no more. How many came out of the chain is in `done->result.bytes_out`, digests are in `done->result.digests`.
-/// `*offset` is moved by as many as are returned.
+/// Returns the bytes that were read from `in_fd` and moved, all of which arrived; fewer than `count` where
+/// the source has no more. How many came out of the chain is in `done->result.bytes_out`, digests are in
+/// `done->result.digests`. `*offset` is moved by as many as are returned.
 ///
 /// Returns -1 and errno on failure: that of the system call behind it, else dcs_status_errno of
-/// `done->result.status`; EFAULT, EINVAL, EBADF, ESPIPE, ENOBUFS, EAGAIN (the session is full), ESHUTDOWN among them.
-/// `done->result.bytes_out` bytes had been delivered then. `*offset` is moved behind them, so that another call can
-/// send the rest; where the chain changes the length (gzip) it stays.
+/// `done->result.status`; EFAULT, EINVAL, EBADF, ESPIPE, ENOBUFS, EAGAIN (the session is full), ESHUTDOWN
+/// among them. `done->result.bytes_out` bytes had been delivered then. `*offset` is moved behind them, so
+/// that another call can send the rest; where the chain changes the length (gzip) it stays.
 ///
-/// Unlike with sendfile(2), the file may be written to once the call has returned: the peer gets what was read. A file that is
-/// never written in place is sent with fewer copies by dcs_transfer_submit, with `immutable`.
+/// Unlike with sendfile(2), the file may be written to once the call has returned: the peer gets what was
+/// read. A file that is never written in place is sent with fewer copies by dcs_transfer_submit, with
+/// `immutable`.
 ///
 /// `done` may be NULL. It is filled in on failure too. Threads may share a session.
 ///
 /// # Safety
 ///
-/// `session` is NULL or a session that was not closed; `offset` and `done` are NULL or valid for reads and writes;
-/// `through` is NULL or points to `operators` operators.
+/// `session` is NULL or a session that was not closed; `offset` and `done` are NULL or valid for reads and
+/// writes; `through` is NULL or points to `operators` operators.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_sendfile(
     session: *mut dcs_session,
@@ -238,18 +241,19 @@ pub unsafe extern "C" fn dcs_sendfile(
 
 /// Receives bytes into a file through operators; the counterpart of dcs_sendfile.
 ///
-/// Moves `count` bytes to `out_fd`: first the `prefix_length` bytes at `prefix` (what was already read off the socket;
-/// NULL and 0 for none), which count, then what `in_sock` receives; all of them through the `operators` operators at
-/// `through`; and waits until that is done. A peer that stops sending before gives fewer. A `count` over SSIZE_MAX
-/// stands for all that it sends.
+/// Moves `count` bytes to `out_fd`: first the `prefix_length` bytes at `prefix` (what was already read off
+/// the socket; NULL and 0 for none), which count, then what `in_sock` receives; all of them through the
+/// `operators` operators at `through`; and waits until that is done. A peer that stops sending before gives
+/// fewer. A `count` over SSIZE_MAX stands for all that it sends.
 ///
-/// `offset` says where in the file to write, and the file's own position does not change; where it is NULL, the
-/// position says it, and is moved. Both are moved by the bytes that were written, `done->result.bytes_out`, on failure
-/// too. The file grows as needed and is not truncated. `out_fd` may be a stream too; `offset` is then NULL.
+/// `offset` says where in the file to write, and the file's own position does not change; where it is NULL,
+/// the position says it, and is moved. Both are moved by the bytes that were written,
+/// `done->result.bytes_out`, on failure too. The file grows as needed and is not truncated. `out_fd` may be a
+/// stream too; `offset` is then NULL.
 ///
-/// Returns the bytes of prefix and socket that went in, all of which arrived; fewer than `count` where the peer stopped
-/// sending. Returns -1 and errno on failure, as dcs_sendfile; what was received and not delivered is lost then, and
-/// `done->result.bytes_in` says how much was received.
+/// Returns the bytes of prefix and socket that went in, all of which arrived; fewer than `count` where the
+/// peer stopped sending. Returns -1 and errno on failure, as dcs_sendfile; what was received and not
+/// delivered is lost then, and `done->result.bytes_in` says how much was received.
 ///
 /// `done` may be NULL. It is filled in on failure too. Threads may share a session.
 ///

@@ -31,7 +31,7 @@ impl Failure {
         Failure::new(Status::InternalError, Stage::Frontend)
     }
 
-    /// What errno says of it.
+    /// The errno that is nearest to it.
     pub fn errno(&self) -> c_int {
         nearest_errno(self.status, self.errno)
     }
@@ -53,20 +53,20 @@ pub extern "C" fn dcs_status_name(status: u16) -> *const c_char {
     text(Status::from_code(status).name())
 }
 
-/// What a status means, in one line. The text is static.
+/// Describes a status, in one line. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn dcs_status_meaning(status: u16) -> *const c_char {
     text(Status::from_code(status).meaning())
 }
 
-/// What can be done about a status, in one line. The text is static.
+/// Advises about a status, in one line. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn dcs_status_advice(status: u16) -> *const c_char {
     text(advice(Status::from_code(status)))
 }
 
-/// The errno that a function leaves where a transfer ends with this status and no system call is behind it; 0 for
-/// DCS_STATUS_SUCCESS.
+/// The errno that a function leaves where a transfer ends with this status and no system call is behind it; 0
+/// for DCS_STATUS_SUCCESS.
 #[unsafe(no_mangle)]
 pub extern "C" fn dcs_status_errno(status: u16) -> c_int {
     nearest_errno(Status::from_code(status), 0)

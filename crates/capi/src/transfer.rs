@@ -60,18 +60,18 @@ pub(crate) fn run(session: &Session, command: Command) -> Result<dcs_completion,
 
 /// Submits a transfer, which is stored in `*transfer`; free it with dcs_transfer_free.
 ///
-/// Everything that `request` points to is read now, but for memory, and prefixes longer than DCS_PREFIX_COPIED.
-/// What is wrong with the transfer itself (a descriptor that is not open, an unknown operator, a wrong key length) is
-/// told by its completion, with its stage, as everything that goes wrong later.
+/// Everything that `request` points to is read now, but for memory, and prefixes longer than
+/// DCS_PREFIX_COPIED. An error in the transfer itself (a descriptor that is not open, an unknown operator, a
+/// wrong key length) is told by its completion, with its stage, as everything that goes wrong later.
 ///
-/// Returns 0; or -1 and errno, and there is no transfer: EFAULT (a pointer is NULL), EINVAL (`size`), E2BIG (a request
-/// of a newer version of this library), EAGAIN (as many transfers are in flight or not freed as the session has room
-/// for), ESHUTDOWN (the engine was stopped).
+/// Returns 0; or -1 and errno, and there is no transfer: EFAULT (a pointer is NULL), EINVAL (`size`), E2BIG
+/// (a request of a newer version of this library), EAGAIN (as many transfers are in flight or not freed as
+/// the session has room for), ESHUTDOWN (the engine was stopped).
 ///
 /// # Safety
 ///
-/// `session` is NULL or a session that was not closed; `request` is NULL or points to as many bytes as its `size`
-/// says, and what it points to is valid; `transfer` is NULL or valid for a write.
+/// `session` is NULL or a session that was not closed; `request` is NULL or points to as many bytes as its
+/// `size` says, and what it points to is valid; `transfer` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dcs_transfer_submit(
     session: *mut dcs_session,
@@ -101,13 +101,15 @@ pub unsafe extern "C" fn dcs_transfer_submit(
     })
 }
 
-/// Waits until a transfer is done, and stores in `*done` what it did, whether it succeeded or not; `done` may be NULL.
+/// Waits until a transfer is done, and stores in `*done` what it did, whether it succeeded or not; `done` may
+/// be NULL.
 ///
-/// It may be asked again, with the same answer. On an engine that is driven by its callers this drives it. Signals do
-/// not interrupt it; dcs_transfer_cancel from another thread, or a timeout in the request, ends it.
+/// It may be asked again, with the same answer. On an engine that is driven by its callers this drives it.
+/// Signals do not interrupt it; dcs_transfer_cancel from another thread, or a timeout in the request, ends
+/// it.
 ///
-/// Returns 0 where the transfer succeeded; -1 and errno where it failed: that of the system call behind it, else
-/// dcs_status_errno of its status; or EFAULT (`transfer` is NULL).
+/// Returns 0 where the transfer succeeded; -1 and errno where it failed: that of the system call behind it,
+/// else dcs_status_errno of its status; or EFAULT (`transfer` is NULL).
 ///
 /// # Safety
 ///
@@ -126,10 +128,11 @@ pub unsafe extern "C" fn dcs_transfer_wait(
     })
 }
 
-/// Whether a transfer is done, without waiting: for loops around poll(2) and dcs_session_eventfd.
+/// Says whether a transfer is done, without waiting: for loops around poll(2) and dcs_session_eventfd.
 ///
-/// Returns 1 where it is done and succeeded; 0 where it is not done; -1 and errno, as dcs_transfer_wait, where it is
-/// done and failed. `*done` is stored in the first and last case. It may be asked again, with the same answer.
+/// Returns 1 where it is done and succeeded; 0 where it is not done; -1 and errno, as dcs_transfer_wait,
+/// where it is done and failed. `*done` is stored in the first and last case. It may be asked again, with the
+/// same answer.
 ///
 /// # Safety
 ///
@@ -176,8 +179,9 @@ pub unsafe extern "C" fn dcs_transfer_cancel(transfer: *const dcs_transfer) -> c
     })
 }
 
-/// Frees a transfer. One that is not done is cancelled first, and waited for: when this returns, the engine uses none
-/// of its memory and descriptors any more. NULL is ignored. No other thread may use the transfer meanwhile or later.
+/// Frees a transfer. One that is not done is cancelled first, and waited for: when this returns, the engine
+/// uses none of its memory and descriptors any more. NULL is ignored. No other thread may use the transfer
+/// meanwhile or later.
 ///
 /// # Safety
 ///

@@ -1,7 +1,7 @@
 //! The C API as C programs use it: they are compiled against `dcs.h` and `libdcs.so`, and run.
 //!
-//! The programs check what they can see; every digest and every byte that they name on their output is checked here by
-//! Python's hashlib, zlib and by openssl, which share no code with the library.
+//! The programs check what they can see; every digest and every byte that they name on their output is
+//! checked here by Python's hashlib, zlib and by openssl, which share no code with the library.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A folder with the `libdcs.so` that was built with this test, under the names by which compilers and loaders ask for it.
+/// A folder with the `libdcs.so` that was built with this test, under the names by which compilers and
+/// loaders ask for it.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = LIBRARY.get_or_init(|| {
@@ -43,8 +44,8 @@ fn output(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// A program that is to be run, with the library that belongs to this test: cargo's own search path has an older copy
-/// first, where only this test was built anew.
+/// A program that is to be run, with the library that belongs to this test: cargo's own search path has an
+/// older copy first, where only this test was built anew.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", library());
@@ -116,7 +117,7 @@ fn no_key_is_left_in_memory() {
     output(&mut command(&compile("crates/capi/tests/c/keys.c", folder.path())));
 }
 
-/// What md5sum or sha256sum says of a file.
+/// The output of md5sum or sha256sum for a file.
 fn sum(tool: &str, path: &Path) -> String {
     output(Command::new(tool).arg(path)).split(' ').next().unwrap().to_string()
 }
@@ -133,7 +134,8 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-/// One of the Rust library's examples, built as this test was: cargo itself builds them only where all tests are run.
+/// One of the Rust library's examples, built as this test was: cargo itself builds them only where all tests
+/// are run.
 fn rust_example(name: &str) -> PathBuf {
     static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
     let folder = EXAMPLES.get_or_init(|| {
@@ -193,7 +195,8 @@ fn the_loop_examples_are_sha256sum() {
     }
 }
 
-/// A program may have its own copy of a library that is linked in here: its symbols must not be taken for these.
+/// A program may have its own copy of a library that is linked in here: its symbols must not be taken for
+/// these.
 #[test]
 fn the_library_exports_the_functions_of_the_header_alone() {
     let said = output(Command::new("nm").args(["-D", "--defined-only"]).arg(library().join("libdcs.so")));

@@ -1,11 +1,12 @@
-//! The admin queue: queue pairs, granted memory, devices. One command after the other, but those that wait for a device.
+//! The admin queue: queue pairs, granted memory, devices. One command after the other, but those that wait
+//! for a device.
 
 use crate::card::{Card, FIRST_SSD};
-use crate::handles::{Access, Refusal, Thing};
+use crate::handles::{Access, HandleTarget, Refusal};
 use crate::registers::AdminQueues;
 use crate::rings::{COMPLETION, CompletionQueue, Pair, Ring, SUBMISSION};
 use dcs_abi::admin::{
-    AdminCompletion, AdminEntry, AdminPacket, GRANT_READ, GRANT_WRITE, SsdIdentity, opcode,
+    AdminCompletion, AdminEntry, AdminPacket, Answer, GRANT_READ, GRANT_WRITE, SsdIdentity, opcode,
 };
 use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::Status;
@@ -34,10 +35,10 @@ pub struct Admin {
     head: u16,
     /// An entry is being fetched.
     fetching: bool,
-    /// Where the next completion goes, and its phase.
+    /// The slot of the next completion, and its phase.
     next: u16,
     phase: bool,
-    /// How far the host has read.
+    /// The entry up to which the host has read.
     read: u16,
     /// Completion queues that were created and have no submission queue yet.
     created: Vec<(u16, CompletionQueue)>,
@@ -56,11 +57,8 @@ enum Attached {
     Nic(usize),
 }
 
-/// What a command gives back.
-type Answer = Result<(u32, u32), Status>;
-
 impl Admin {
-    /// Empty queues; none where they can't be: beyond the last address, or in the card's own memory.
+    /// Makes empty queues; none where they cannot lie: beyond the last address, or in the card's own memory.
     pub fn new(queues: AdminQueues, own: Window) -> Option<Admin> {
         let submissions = Ring { base: queues.submissions, depth: queues.submission_depth };
         let completions = Ring { base: queues.completions, depth: queues.completion_depth };
@@ -106,14 +104,14 @@ impl Card {
 
     fn fetch_admin(&mut self, bus: &mut dyn Bus) {
         let Some(admin) = &mut self.admin else { return };
-        // Whoever takes no completions is given no more of them.
+        // A host that takes no completions gets no more of them.
         if admin.fetching || admin.head == admin.tail || !admin.held.is_empty() {
             return;
         }
         let window = admin.submissions.entry(admin.head, SUBMISSION);
         admin.fetching = true;
         admin.head = (admin.head + 1) % admin.submissions.depth;
-        self.ask_admin_entry(bus, window);
+        self.read_admin_entry(bus, window);
     }
 
     pub(crate) fn admin_entry(&mut self, bus: &mut dyn Bus, bytes: &[u8]) {
@@ -134,7 +132,7 @@ impl Card {
         self.fetch_admin(bus);
     }
 
-    /// Completes what has waited: devices that are up, room in the ring.
+    /// Completes commands that have waited for a device, or for room in the ring.
     pub(crate) fn settle_admin(&mut self, bus: &mut dyn Bus) {
         let Some(admin) = &mut self.admin else { return };
         let waiting = std::mem::take(&mut admin.attaching);
@@ -157,19 +155,19 @@ impl Card {
         self.fetch_admin(bus);
     }
 
-    /// What became of a device; nothing while it is being brought up.
+    /// The result of a device's bring-up; nothing while it goes on.
     fn attached(&mut self, device: Attached) -> Option<Answer> {
         let (thing, extra) = match device {
             Attached::Ssd(at) => match self.ssds[at].host().state() {
                 State::Starting => return None,
                 State::Ready => {
                     let namespace = self.ssds[at].host().namespace();
-                    (Thing::Ssd(at), namespace.map_or(0, |namespace| namespace.block_size))
+                    (HandleTarget::Ssd(at), namespace.map_or(0, |namespace| namespace.block_size))
                 }
                 _ => return Some(Err(Status::DeviceReset)),
             },
             Attached::Nic(at) => match self.networks[at].state() {
-                network::State::Ready => (Thing::Nic(at), 0),
+                network::State::Ready => (HandleTarget::Nic(at), 0),
                 network::State::Starting => return None,
                 network::State::Failed => return Some(Err(Status::DeviceReset)),
             },
@@ -177,7 +175,7 @@ impl Card {
         Some(self.handles.add(thing).map(|handle| (handle, extra)).ok_or(Status::OutOfResources))
     }
 
-    /// A connection is there that an admin command asked for, or is not to be had.
+    /// Answers an admin command that asked for a connection: it is there, or is not to be had.
     pub(crate) fn connection(
         &mut self,
         bus: &mut dyn Bus,
@@ -186,7 +184,7 @@ impl Card {
         connection: Result<(dcs_net::Flow, Ipv4Addr), Status>,
     ) {
         let answer = connection.and_then(|(flow, peer)| {
-            let handle = self.handles.add(Thing::Flow(at, flow));
+            let handle = self.handles.add(HandleTarget::Flow(at, flow));
             if handle.is_none() {
                 self.networks[at].release(bus, flow);
             }
@@ -307,7 +305,8 @@ impl Card {
         Ok(())
     }
 
-    /// Deletes a queue pair's submission queue, and with it the pair; its completion queue is there again for another.
+    /// Deletes a queue pair's submission queue, and with it the pair; its completion queue is there again for
+    /// another.
     fn delete_submissions(&mut self, entry: &AdminEntry) -> Option<Answer> {
         let number = entry.words[0] as u16;
         let pair = self.pairs.get_mut(usize::from(number).wrapping_sub(1)).and_then(Option::as_mut);
@@ -364,13 +363,13 @@ impl Card {
 
     fn release(&mut self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
         match self.handles.get(entry.words[0]).ok_or(Status::BadHandle)? {
-            Thing::Memory { .. } => {}
-            Thing::Listener(at, port) => self.networks[at].unlisten(port),
-            Thing::Flow(at, flow) => self.networks[at].release(bus, flow),
-            Thing::Datagrams(at, ends) => self.networks[at].close_datagrams(bus, ends),
-            Thing::Gone => {}
+            HandleTarget::Memory { .. } => {}
+            HandleTarget::Listener(at, port) => self.networks[at].unlisten(port),
+            HandleTarget::Flow(at, flow) => self.networks[at].release(bus, flow),
+            HandleTarget::Datagrams(at, ends) => self.networks[at].close_datagrams(bus, ends),
+            HandleTarget::Gone => {}
             // A device is the card's until the card is reset.
-            Thing::Ssd(_) | Thing::Nic(_) => return Err(Status::UnsupportedEndpoint),
+            HandleTarget::Ssd(_) | HandleTarget::Nic(_) => return Err(Status::UnsupportedEndpoint),
         }
         self.handles.remove(entry.words[0]);
         Ok(())
@@ -378,7 +377,7 @@ impl Card {
 
     fn nic_of(&self, handle: u32) -> Result<usize, Status> {
         match self.handles.get(handle) {
-            Some(Thing::Nic(at)) => Ok(at),
+            Some(HandleTarget::Nic(at)) => Ok(at),
             _ => Err(Status::BadHandle),
         }
     }
@@ -386,7 +385,7 @@ impl Card {
     fn listen(&mut self, entry: &AdminEntry) -> Answer {
         let (at, port) = (self.nic_of(entry.words[0])?, entry.words[1] as u16);
         self.networks[at].listen(port)?;
-        let handle = self.handles.add(Thing::Listener(at, port));
+        let handle = self.handles.add(HandleTarget::Listener(at, port));
         if handle.is_none() {
             self.networks[at].unlisten(port);
         }
@@ -395,8 +394,10 @@ impl Card {
 
     fn accept(&mut self, entry: &AdminEntry) -> Option<Answer> {
         match self.handles.get(entry.words[0]) {
-            Some(Thing::Listener(at, port)) => self.networks[at].accept(port, entry.cid).err().map(Err),
-            Some(Thing::Gone) => Some(Err(Status::DeviceReset)),
+            Some(HandleTarget::Listener(at, port)) => {
+                self.networks[at].accept(port, entry.cid).err().map(Err)
+            }
+            Some(HandleTarget::Gone) => Some(Err(Status::DeviceReset)),
             _ => Some(Err(Status::BadHandle)),
         }
     }
@@ -412,8 +413,8 @@ impl Card {
 
     fn shutdown(&mut self, entry: &AdminEntry) -> Result<(), Status> {
         match self.handles.get(entry.words[0]) {
-            Some(Thing::Flow(at, flow)) => self.networks[at].shutdown(flow),
-            Some(Thing::Gone) => return Err(Status::PeerReset),
+            Some(HandleTarget::Flow(at, flow)) => self.networks[at].shutdown(flow),
+            Some(HandleTarget::Gone) => return Err(Status::PeerReset),
             _ => return Err(Status::BadHandle),
         }
         Ok(())
@@ -425,7 +426,7 @@ impl Card {
         let ends = (here, SocketAddrV4::new(Ipv4Addr::from_bits(entry.words[1]), there));
         let payload = u16::try_from(entry.words[3]).map_err(|_| Status::InvalidField)?;
         self.networks[at].open_datagrams(ends, payload)?;
-        let handle = self.handles.add(Thing::Datagrams(at, ends));
+        let handle = self.handles.add(HandleTarget::Datagrams(at, ends));
         if handle.is_none() {
             self.networks[at].close_datagrams(bus, ends);
         }
@@ -434,16 +435,19 @@ impl Card {
 
     fn dropped(&self, entry: &AdminEntry) -> Answer {
         let dropped = match self.handles.get(entry.words[0]) {
-            Some(Thing::Datagrams(at, ends)) => self.networks[at].dropped_datagrams(ends),
-            Some(Thing::Gone) => None,
+            Some(HandleTarget::Datagrams(at, ends)) => self.networks[at].dropped_datagrams(ends),
+            Some(HandleTarget::Gone) => None,
             _ => return Err(Status::BadHandle),
         };
         dropped.map(|count| (count as u32, 0)).ok_or(Status::PeerReset)
     }
 
-    /// Tells what an SSD has said of its namespace, so that the host finds out whether it is the one that it means.
+    /// Gives the host the identity of an SSD's namespace, so that it finds out whether it is the one that it
+    /// means.
     fn identify_ssd(&self, bus: &mut dyn Bus, entry: &AdminEntry) -> Result<(), Status> {
-        let Some(Thing::Ssd(at)) = self.handles.get(entry.words[0]) else { return Err(Status::BadHandle) };
+        let Some(HandleTarget::Ssd(at)) = self.handles.get(entry.words[0]) else {
+            return Err(Status::BadHandle);
+        };
         let host = self.ssds[at].host();
         let identity = match (host.namespace(), host.controller()) {
             (Some(namespace), Some(controller)) => SsdIdentity {
@@ -464,7 +468,7 @@ impl Card {
         Ok(())
     }
 
-    /// Where a device's registers are, if they can be there.
+    /// The window of a device's registers, if they can lie there.
     fn registers_of(&self, bus: &dyn Bus, entry: &AdminEntry, least: u64) -> Option<Window> {
         let registers = Window { address: entry.data_address, length: entry.words[0].into() };
         let end = registers.address.checked_add(registers.length);
@@ -514,14 +518,15 @@ impl Card {
         None
     }
 
-    /// Where in the card's list a NIC is that lies there: its old place, a new one, or that of one which was left at a reset.
+    /// Finds a NIC's place in the card's list: its old place, a new one, or that of one which was
+    /// detached at a reset.
     fn place_of_nic(
         &mut self,
         registers: Window,
         model: nic::Model,
         address: Address,
     ) -> Result<usize, Status> {
-        let mut others = self.networks.iter().filter(|network| !network.is_left());
+        let mut others = self.networks.iter().filter(|network| !network.is_detached());
         if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
             return Err(Status::InvalidField);
         }
@@ -544,7 +549,7 @@ impl Card {
 
     /// As [`Card::place_of_nic`], for a namespace of an SSD.
     fn place_of_ssd(&mut self, registers: Window, namespace: u32) -> Result<usize, Status> {
-        let mut others = self.ssds.iter().filter(|ssd| !ssd.is_left());
+        let mut others = self.ssds.iter().filter(|ssd| !ssd.is_detached());
         if others.any(|other| other.registers() != registers && overlaps(other.registers(), registers)) {
             return Err(Status::InvalidField);
         }
@@ -577,7 +582,7 @@ impl Card {
     }
 }
 
-/// Whether such a command may have to wait for a device or a peer.
+/// True if such a command may have to wait for a device or a peer.
 fn may_wait(opcode: u8) -> bool {
     matches!(opcode, opcode::ATTACH_SSD | opcode::ATTACH_NIC | opcode::ACCEPT | opcode::CONNECT)
 }

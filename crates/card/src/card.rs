@@ -1,32 +1,34 @@
-//! The card: the engine core, its controllers and its host's queues, over one bus. A state machine without thread and clock.
+//! The card: the engine core, its controllers and its host's queues, over one bus. A state machine without
+//! thread and clock.
 //!
-//! Whoever owns the bus calls [`Card::read_done`] for each answer and [`Card::poll`] whenever something may have happened: a
-//! register was written, a device wrote into the card's memory, or [`Card::deadline`] has come.
+//! Whoever owns the bus calls [`Card::read_done`] for each answer and [`Card::poll`] whenever something may
+//! have happened: a register was written, a device wrote into the card's memory, or [`Card::deadline`] has
+//! come.
 
 use crate::admin::Admin;
 use crate::costs::Costs;
 use crate::handles::Handles;
-use crate::host::Asked;
-use crate::registers::{AdminQueues, Facts, Front, Registers};
+use crate::host::PendingRead;
+use crate::registers::{AdminQueues, EngineCapabilities, Registers, SharedRegisters};
 use crate::rings::Pair;
 use crate::timers::Timers;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
 use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
-use dcs_drivers::network::{Network, Wish};
-use dcs_drivers::ssd::{Ssd, Told};
+use dcs_drivers::network::{Network, NetworkAction};
+use dcs_drivers::ssd::Ssd;
 use dcs_engine::{Action, Engine, Event, Nanos, OperationId, Outcome, QueueId};
 use dcs_vfio_user::wake::Wake;
 use std::collections::HashMap;
 
-/// Whose reads a tag names: the card's own reads of host memory.
+/// The controller number in tags of the card's own reads of host memory.
 pub(crate) const HOST_READS: u32 = 0;
-/// The first SSD's; the others follow.
+/// The controller number of the first SSD; the others follow.
 pub(crate) const FIRST_SSD: u32 = 1;
-/// Steps that one [`Card::poll`] takes at most, so that nobody keeps the owner from looking elsewhere.
+/// Steps that one [`Card::poll`] takes at most, so that its owner gets to its other work.
 const STEPS: usize = 4096;
 
-/// How a card is made.
+/// The settings of a card.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The engine's sizes. Its queues are what the host can create.
@@ -39,14 +41,15 @@ pub struct Config {
     pub nics: usize,
     /// Secret of TCP's sequence numbers, from a good source of randomness.
     pub key: [u8; 16],
-    /// What the card's own work costs; nothing where it takes the time that it takes.
+    /// Times that the card's own work takes; nothing where it takes the time that it takes.
     pub costs: Costs,
     /// Times and sizes of NVMe hosts; each gets its own registers and tags.
     pub nvme: dcs_drivers::nvme::Config,
 }
 
 impl Default for Config {
-    /// 64 blocks of 64 KiB, at most 8 for a segment of a command, 64 commands, 8 queues, 4 SSDs, 4 NICs. The key is to be set.
+    /// 64 blocks of 64 KiB, at most 8 for a segment of a command, 64 commands, 8 queues, 4 SSDs, 4 NICs. The
+    /// key is to be set.
     ///
     /// With 4 blocks a lone stream through an operator waits for the SSD: it had 8.9 of 10 Gb/s.
     fn default() -> Config {
@@ -64,7 +67,7 @@ impl Default for Config {
     }
 }
 
-/// Why a card cannot be made.
+/// The reason for which a card cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The engine's sizes make no engine.
@@ -85,25 +88,25 @@ pub enum CardError {
 pub struct Card {
     pub(crate) config: Config,
     pub(crate) engine: Engine,
-    pub(crate) front: Front,
+    pub(crate) registers: SharedRegisters,
     pub(crate) admin: Option<Admin>,
     pub(crate) handles: Handles,
     /// By the host's queue number, less 1.
     pub(crate) pairs: Vec<Option<Pair>>,
-    /// Queues of the engine that a reset left to be deleted; and what is to be started then.
+    /// Queues of the engine that a reset left to be deleted; and the admin queues to be started then.
     pub(crate) leaving: Vec<QueueId>,
     pub(crate) starting: Option<AdminQueues>,
     pub(crate) ssds: Vec<Ssd>,
     pub(crate) networks: Vec<Network>,
-    /// What is left of own memory.
+    /// The free part of own memory.
     pub(crate) memory: Region,
     pub(crate) blocks: Region,
     pub(crate) bound: Vec<Option<Bound>>,
-    pub(crate) asked: HashMap<u32, Asked>,
+    pub(crate) pending_reads: HashMap<u32, PendingRead>,
     pub(crate) next_read: u32,
     pub(crate) next_entry: u32,
     pub(crate) timers: Timers<(OperationId, Outcome)>,
-    /// The engine is at its next action until then.
+    /// The time until which the engine is at its next action.
     pub(crate) busy_until: Nanos,
     /// The next action, while the engine is at it.
     pub(crate) next_action: Option<Action>,
@@ -111,11 +114,12 @@ pub struct Card {
 }
 
 impl Card {
-    /// A card with own memory as `bus` has it; `wake` wakes whoever runs it when a register was written.
+    /// Makes a card whose own memory is the bus's window; `wake` wakes whoever runs it when a register was
+    /// written.
     ///
     /// # Errors
     ///
-    /// Sizes that cannot be.
+    /// [`CardError`]: sizes that cannot be.
     pub fn new(config: Config, bus: &dyn Bus, wake: Option<Wake>) -> Result<Card, CardError> {
         let engine = Engine::new(config.engine.clone())?;
         let window = bus.window();
@@ -123,10 +127,11 @@ impl Card {
         let length = u64::from(config.engine.blocks) * u64::from(config.engine.block_size);
         let blocks =
             memory.take(length, 4096).ok_or(CardError::Memory { blocks: length, memory: window.length })?;
-        let front = Front::new(Registers::new(facts(&config), config.engine.queues + 1), wake);
+        let registers =
+            SharedRegisters::new(Registers::new(capabilities(&config), config.engine.queues + 1), wake);
         Ok(Card {
             engine,
-            front,
+            registers,
             admin: None,
             handles: Handles::new(config.handles),
             pairs: (0..config.engine.queues).map(|_| None).collect(),
@@ -137,7 +142,7 @@ impl Card {
             memory,
             blocks,
             bound: (0..config.engine.commands).map(|_| None).collect(),
-            asked: HashMap::new(),
+            pending_reads: HashMap::new(),
             next_read: 0,
             next_entry: 0,
             timers: Timers::default(),
@@ -149,11 +154,11 @@ impl Card {
     }
 
     /// Its registers, for the host's side.
-    pub fn front(&self) -> Front {
-        self.front.clone()
+    pub fn registers(&self) -> SharedRegisters {
+        self.registers.clone()
     }
 
-    /// How it was made.
+    /// Its settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -168,17 +173,17 @@ impl Card {
         &self.ssds
     }
 
-    /// Connections that are known, of all NICs.
+    /// The number of connections of all NICs.
     pub fn connections(&self) -> usize {
         self.networks.iter().map(Network::connections).sum()
     }
 
-    /// An answer to a read that was made over the bus.
+    /// Takes in the answer to a read over the bus.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.now = self.now.max(now);
-        // What was asked before a reset is answered to nobody.
-        if self.front.lock().is_stopped() {
-            self.take_wishes(bus);
+        // Answers to reads from before a reset go to nobody.
+        if self.registers.lock().is_stopped() {
+            self.take_requests(bus);
         }
         match done.tag.controller() {
             HOST_READS => self.host_read_done(bus, done),
@@ -195,10 +200,10 @@ impl Card {
         }
     }
 
-    /// Does what there is to do. True where there may be more at once.
+    /// Does all that is due. True where there may be more at once.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) -> bool {
         self.now = self.now.max(now);
-        self.take_wishes(bus);
+        self.take_requests(bus);
         for _ in 0..STEPS {
             let mut any = self.act(bus);
             if !any {
@@ -227,45 +232,45 @@ impl Card {
         devices.chain(self.engine.next_timeout()).chain(self.timers.next()).chain(action).min()
     }
 
-    /// The function was reset by the bus, or lost its host: the devices can be told nothing.
-    fn silenced(&mut self, bus: &mut dyn Bus) {
-        self.ssds.iter_mut().for_each(Ssd::silenced);
-        self.networks.iter_mut().for_each(|network| network.silenced(bus));
-        for number in self.asked.keys().copied().collect::<Vec<_>>() {
+    /// Ends everything: the function was reset by the bus, or lost its host, and can reach no device.
+    fn on_reset(&mut self, bus: &mut dyn Bus) {
+        self.ssds.iter_mut().for_each(Ssd::on_reset);
+        self.networks.iter_mut().for_each(|network| network.on_reset(bus));
+        for number in self.pending_reads.keys().copied().collect::<Vec<_>>() {
             let data = Err(dcs_drivers::bus::BusError::Timeout);
             self.host_read_done(bus, ReadDone { tag: Tag::new(HOST_READS, number), data });
         }
     }
 
-    /// Whether devices may write into own memory soon, so that it is worth looking.
+    /// True if devices may write into own memory soon, so that it is worth looking.
     pub fn is_busy(&self) -> bool {
         self.networks.iter().any(Network::is_busy)
             || !self.engine.is_idle()
             || self.ssds.iter().any(|ssd| ssd.is_busy() || ssd.deadline().is_some())
     }
 
-    fn take_wishes(&mut self, bus: &mut dyn Bus) {
-        let wanted = self.front.lock().take();
-        if wanted.silenced {
-            self.silenced(bus);
+    fn take_requests(&mut self, bus: &mut dyn Bus) {
+        let requests = self.registers.lock().take();
+        if requests.reset {
+            self.on_reset(bus);
         }
-        if wanted.stop {
+        if requests.stop {
             self.stop(bus);
         }
-        if wanted.start.is_some() {
-            self.starting = wanted.start;
+        if requests.start.is_some() {
+            self.starting = requests.start;
         }
         self.start(bus);
         (0..32)
-            .filter(|vector| wanted.interrupts >> vector & 1 == 1)
+            .filter(|vector| requests.interrupts >> vector & 1 == 1)
             .for_each(|vector| bus.interrupt(vector));
-        for (queue, tail) in wanted.tails {
+        for (queue, tail) in requests.tails {
             match queue {
                 0 => self.admin_doorbell(bus, tail),
                 _ => self.ring(queue, |queue| Event::SubmissionDoorbell { queue, tail }),
             }
         }
-        for (queue, head) in wanted.heads {
+        for (queue, head) in requests.heads {
             match queue {
                 0 => self.admin_head(head),
                 _ => self.ring(queue, |queue| Event::CompletionDoorbell { queue, head }),
@@ -280,34 +285,34 @@ impl Card {
         }
     }
 
-    /// Starts, once nothing is left of what was before.
+    /// Starts, once the queues from before are gone.
     fn start(&mut self, bus: &dyn Bus) {
         if self.leaving.is_empty()
             && let Some(queues) = self.starting.take()
         {
             self.admin = Admin::new(queues, bus.window());
             match self.admin {
-                Some(_) => self.front.lock().set_ready(),
-                None => self.front.lock().set_fatal(),
+                Some(_) => self.registers.lock().set_ready(),
+                None => self.registers.lock().set_fatal(),
             }
         }
     }
 
-    /// Everything that the host had is gone, and the devices are to stop. The engine is not made anew: what devices still do to its
-    /// blocks it knows of, and no late answer is taken for that of another operation.
+    /// Stops: the host's queues and handles go, and the devices are told to stop. The engine is kept: it
+    /// knows what devices still do to its blocks, and takes no late answer for that of another operation.
     fn stop(&mut self, bus: &mut dyn Bus) {
-        self.networks.iter_mut().for_each(|network| network.leave(bus));
+        self.networks.iter_mut().for_each(|network| network.detach(bus));
         let now = self.now;
-        self.ssds.iter_mut().for_each(|ssd| ssd.leave(bus, now));
+        self.ssds.iter_mut().for_each(|ssd| ssd.detach(bus, now));
         self.admin = None;
         // An admin entry that is still on its way is no command of the queue to come.
-        self.asked.retain(|_, asked| !matches!(asked, Asked::AdminEntry));
+        self.pending_reads.retain(|_, read| !matches!(read, PendingRead::AdminEntry));
         self.starting = None;
         self.handles.clear();
         for pair in std::mem::take(&mut self.pairs).into_iter().flatten() {
             self.leaving.push(pair.id);
             self.handle(Event::DeleteQueue { queue: pair.id });
-            // The engine waits for those that came before their turn; the others are still to come.
+            // The engine waits for entries that came before their turn; the others are still to come.
             for _ in pair.fetches.iter().filter(|(_, entry)| entry.is_some()) {
                 self.handle(Event::Entry { queue: pair.id, bytes: &[0; 64] });
             }
@@ -315,9 +320,9 @@ impl Card {
         self.pairs.resize_with(self.config.engine.queues.into(), || None);
     }
 
-    /// The card can't go on: it cannot reach its host's memory.
+    /// Gives up: the card cannot reach its host's memory.
     pub(crate) fn give_up(&mut self) {
-        self.front.lock().set_fatal();
+        self.registers.lock().set_fatal();
         self.admin = None;
     }
 
@@ -333,10 +338,10 @@ impl Card {
         let blocks = self.engine.blocks_free();
         let rows = self.config.engine.blocks;
         let field = |rows: u32| rows.min(u16::MAX.into()) as u16;
-        self.front.lock().set_load(blocks, field(rows - blocks), field(rows));
+        self.registers.lock().set_load(blocks, field(rows - blocks), field(rows));
     }
 
-    /// Performs what the engine wants, as far as it is free for it.
+    /// Performs the engine's actions, as far as the card is free for them.
     fn act(&mut self, bus: &mut dyn Bus) -> bool {
         let mut any = false;
         loop {
@@ -370,32 +375,24 @@ impl Card {
         let mut any = false;
         for at in 0..self.ssds.len() {
             self.ssds[at].poll(bus, self.now);
-            while let Some(told) = self.ssds[at].told() {
+            while let Some(event) = self.ssds[at].next_event() {
                 any = true;
-                match told {
-                    Told::Done(operation, outcome) => self.done(operation, outcome),
-                    Told::Released(block) => self.handle(Event::Released { block }),
-                }
+                self.handle(event.into());
             }
         }
         let short = self.engine.is_short_of_blocks();
         for at in 0..self.networks.len() {
             self.networks[at].short_of_blocks(short);
             self.networks[at].poll(bus, self.now);
-            while let Some(wish) = self.networks[at].wish() {
+            while let Some(action) = self.networks[at].next_action() {
                 any = true;
-                self.fulfil(bus, at, wish);
+                match action {
+                    NetworkAction::Device(event) => self.handle(event.into()),
+                    NetworkAction::Connection(cid, connection) => self.connection(bus, at, cid, connection),
+                }
             }
         }
         any
-    }
-
-    fn fulfil(&mut self, bus: &mut dyn Bus, at: usize, wish: Wish) {
-        match wish {
-            Wish::Tell(Told::Done(operation, outcome)) => self.done(operation, outcome),
-            Wish::Tell(Told::Released(block)) => self.handle(Event::Released { block }),
-            Wish::Connection(cid, connection) => self.connection(bus, at, cid, connection),
-        }
     }
 
     fn perform(&mut self, bus: &mut dyn Bus, action: Action) {
@@ -432,11 +429,11 @@ impl Card {
     }
 }
 
-fn facts(config: &Config) -> Facts {
+fn capabilities(config: &Config) -> EngineCapabilities {
     let engine = &config.engine;
     let there = |operator| engine.units.iter().any(|(other, count)| *other == operator && *count > 0);
     let operators = OPERATORS.iter().filter(|info| there(info.operator));
-    Facts {
+    EngineCapabilities {
         block_size: engine.block_size,
         blocks: engine.blocks,
         commands: engine.commands.into(),

@@ -1,12 +1,14 @@
-//! Handles: the numbers by which commands name memory, SSDs, NICs, connections and datagrams; and what memory the host has granted.
+//! Handles: the numbers by which commands name memory, SSDs, NICs, connections and datagrams; and what memory
+//! the host has granted.
 //!
-//! Whoever reaches for host memory asks here first, each time: what was released is out of reach from then on.
+//! Each access to host memory is checked here first: memory that was released is out of reach from then
+//! on.
 
 use dcs_abi::admin::{GRANT_READ, GRANT_WRITE};
 use dcs_drivers::bus::Window;
 use dcs_drivers::network::Ends;
 
-/// What is done with memory.
+/// An access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The card reads it.
@@ -15,9 +17,9 @@ pub enum Access {
     Write,
 }
 
-/// What a handle stands for.
+/// The target that a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thing {
+pub enum HandleTarget {
     /// Host memory.
     Memory {
         /// Where.
@@ -35,107 +37,110 @@ pub enum Thing {
     Flow(usize, dcs_net::Flow),
     /// Datagrams between a port of a NIC and a peer.
     Datagrams(usize, Ends),
-    /// A port, a connection or datagrams of a NIC that was attached anew since: nothing is left of it but the handle.
+    /// A port, a connection or datagrams of a NIC that was attached anew since: nothing is left of it but the
+    /// handle.
     Gone,
 }
 
-/// Why memory is not granted.
+/// The reason for which memory is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It is empty, wraps around, or lies in the card's own memory.
     Place,
-    /// There are as many handles as there may be.
+    /// All handles are in use.
     Full,
 }
 
 /// All handles. Number 0 is none.
 #[derive(Debug)]
 pub struct Handles {
-    things: Vec<Option<Thing>>,
-    /// Of each handle: how many were given out when it last was.
+    targets: Vec<Option<HandleTarget>>,
+    /// For each handle, the count of handles given out when it last was.
     given: Vec<u64>,
     count: u64,
     most: usize,
 }
 
 impl Handles {
-    /// Room for so many.
+    /// Makes room for so many.
     pub fn new(most: usize) -> Handles {
-        Handles { things: Vec::new(), given: Vec::new(), count: 0, most }
+        Handles { targets: Vec::new(), given: Vec::new(), count: 0, most }
     }
 
-    /// All handles are gone.
+    /// Takes all handles back.
     pub fn clear(&mut self) {
-        self.things.clear();
+        self.targets.clear();
     }
 
-    /// A handle for something.
-    pub fn add(&mut self, thing: Thing) -> Option<u32> {
-        let free = self.things.iter().position(Option::is_none);
-        let at = free.or_else(|| (self.things.len() < self.most).then_some(self.things.len()))?;
-        if at == self.things.len() {
-            self.things.push(None);
-            self.given.resize(self.things.len(), 0);
+    /// Gives out a handle for a target.
+    pub fn add(&mut self, target: HandleTarget) -> Option<u32> {
+        let free = self.targets.iter().position(Option::is_none);
+        let at = free.or_else(|| (self.targets.len() < self.most).then_some(self.targets.len()))?;
+        if at == self.targets.len() {
+            self.targets.push(None);
+            self.given.resize(self.targets.len(), 0);
         }
         self.count += 1;
-        (self.things[at], self.given[at]) = (Some(thing), self.count);
+        (self.targets[at], self.given[at]) = (Some(target), self.count);
         Some(at as u32 + 1)
     }
 
-    /// Grants memory. `own` is the card's: nobody has the card write to itself.
+    /// Grants memory. `own` is the card's own, which is never granted.
     pub fn grant(&mut self, window: Window, grants: u32, own: Window) -> Result<u32, Refusal> {
         let end = window.address.checked_add(window.length).ok_or(Refusal::Place)?;
         let apart = end <= own.address || window.address >= own.address.saturating_add(own.length);
         if window.length == 0 || !apart {
             return Err(Refusal::Place);
         }
-        self.add(Thing::Memory { window, grants }).ok_or(Refusal::Full)
+        self.add(HandleTarget::Memory { window, grants }).ok_or(Refusal::Full)
     }
 
-    /// What a handle stands for.
-    pub fn get(&self, handle: u32) -> Option<Thing> {
-        *self.things.get((handle as usize).checked_sub(1)?)?
+    /// The target of a handle.
+    pub fn get(&self, handle: u32) -> Option<HandleTarget> {
+        *self.targets.get((handle as usize).checked_sub(1)?)?
     }
 
-    /// What tells a handle from the same number that was given out again. None where there is no such handle.
+    /// A name that tells a handle from the same number that was given out again. None where there is no such
+    /// handle.
     pub fn name(&self, handle: u32) -> Option<u64> {
         self.get(handle)?;
         self.given.get(handle as usize - 1).copied()
     }
 
     /// Takes a handle back.
-    pub fn remove(&mut self, handle: u32) -> Option<Thing> {
-        self.things.get_mut((handle as usize).checked_sub(1)?)?.take()
+    pub fn remove(&mut self, handle: u32) -> Option<HandleTarget> {
+        self.targets.get_mut((handle as usize).checked_sub(1)?)?.take()
     }
 
-    /// A NIC is attached anew: its ports, connections and datagrams are gone, and no new one is taken for one of them.
+    /// Marks the targets of a NIC that is attached anew as gone: ports, connections and datagrams. No new one
+    /// is taken for one of them.
     pub fn forget_network(&mut self, nic: usize) {
-        for thing in self.things.iter_mut().flatten() {
-            if matches!(thing, Thing::Listener(at, _) | Thing::Flow(at, _) | Thing::Datagrams(at, _) if *at == nic)
+        for target in self.targets.iter_mut().flatten() {
+            if matches!(target, HandleTarget::Listener(at, _) | HandleTarget::Flow(at, _) | HandleTarget::Datagrams(at, _) if *at == nic)
             {
-                *thing = Thing::Gone;
+                *target = HandleTarget::Gone;
             }
         }
     }
 
-    /// Whether this memory lies in what that handle stands for.
+    /// True if this memory lies in the memory that the handle names.
     pub fn allows(&self, handle: u32, window: Window, access: Access) -> bool {
-        self.get(handle).is_some_and(|thing| thing.allows(window, access))
+        self.get(handle).is_some_and(|target| target.allows(window, access))
     }
 
-    /// Whether this memory lies in any memory that was granted.
+    /// True if this memory lies in any memory that was granted.
     pub fn any_allows(&self, window: Window, access: Access) -> bool {
-        self.things.iter().flatten().any(|thing| thing.allows(window, access))
+        self.targets.iter().flatten().any(|target| target.allows(window, access))
     }
 }
 
-impl Thing {
+impl HandleTarget {
     fn allows(&self, wanted: Window, access: Access) -> bool {
         let bit = match access {
             Access::Read => GRANT_READ,
             Access::Write => GRANT_WRITE,
         };
-        matches!(self, Thing::Memory { window, grants }
+        matches!(self, HandleTarget::Memory { window, grants }
             if grants & bit != 0 && window.contains(wanted.address, wanted.length))
     }
 }
@@ -179,12 +184,15 @@ mod tests {
     #[test]
     fn handles_are_bounded_and_used_again() {
         let mut handles = Handles::new(2);
-        assert_eq!((handles.add(Thing::Ssd(0)), handles.add(Thing::Ssd(1))), (Some(1), Some(2)));
-        assert_eq!(handles.add(Thing::Ssd(2)), None);
+        assert_eq!(
+            (handles.add(HandleTarget::Ssd(0)), handles.add(HandleTarget::Ssd(1))),
+            (Some(1), Some(2))
+        );
+        assert_eq!(handles.add(HandleTarget::Ssd(2)), None);
         let name = handles.name(1);
         handles.remove(1);
         assert_eq!((handles.name(1), handles.name(9)), (None, None));
-        assert_eq!(handles.add(Thing::Ssd(0)), Some(1));
+        assert_eq!(handles.add(HandleTarget::Ssd(0)), Some(1));
         assert!(name.is_some() && handles.name(1) != name, "the same number, and not the same");
     }
 }

@@ -1,5 +1,5 @@
-//! The card's reach into its host's memory: entries and descriptors in, results and completions out. All of it has to be granted,
-//! and is asked for again each time.
+//! Accesses to the host's memory: entries and descriptors in, results and completions out. All of
+//! it has to be granted, and is checked again each time.
 
 use crate::card::{Card, HOST_READS};
 use crate::handles::Access;
@@ -10,9 +10,9 @@ use dcs_abi::status::Status;
 use dcs_drivers::bus::{Bus, ReadDone, Tag, Window};
 use dcs_engine::{CommandId, Event, Fault, OperationId, Outcome, QueueId};
 
-/// What a read of host memory is for.
+/// The purpose of a read of host memory that is not answered yet.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum PendingRead {
     /// An entry of the admin queue.
     AdminEntry,
     /// An entry of a queue, under this number.
@@ -25,30 +25,30 @@ pub(crate) enum Asked {
 
 impl Card {
     /// Reads host memory.
-    pub(crate) fn ask(&mut self, bus: &mut dyn Bus, window: Window, asked: Asked) {
+    pub(crate) fn read_host(&mut self, bus: &mut dyn Bus, window: Window, pending: PendingRead) {
         self.next_read = self.next_read.wrapping_add(1);
-        self.asked.insert(self.next_read, asked);
+        self.pending_reads.insert(self.next_read, pending);
         bus.read(window.address, window.length as u32, Tag::new(HOST_READS, self.next_read));
     }
 
-    pub(crate) fn ask_admin_entry(&mut self, bus: &mut dyn Bus, window: Window) {
-        self.ask(bus, window, Asked::AdminEntry);
+    pub(crate) fn read_admin_entry(&mut self, bus: &mut dyn Bus, window: Window) {
+        self.read_host(bus, window, PendingRead::AdminEntry);
     }
 
     pub(crate) fn host_read_done(&mut self, bus: &mut dyn Bus, done: ReadDone) {
-        match (self.asked.remove(&done.tag.number()), done.data) {
+        match (self.pending_reads.remove(&done.tag.number()), done.data) {
             (None, _) => {}
-            (Some(Asked::AdminEntry), Ok(bytes)) => self.admin_entry(bus, &bytes),
-            (Some(Asked::Entry(queue, number)), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
-            (Some(Asked::AdminEntry), Err(_)) => self.give_up(),
-            (Some(Asked::Entry(queue, number)), Err(_)) => {
-                // What is left of a queue that a reset has ended is no matter of those to come.
+            (Some(PendingRead::AdminEntry), Ok(bytes)) => self.admin_entry(bus, &bytes),
+            (Some(PendingRead::Entry(queue, number)), Ok(bytes)) => self.entry_fetched(queue, number, &bytes),
+            (Some(PendingRead::AdminEntry), Err(_)) => self.give_up(),
+            (Some(PendingRead::Entry(queue, number)), Err(_)) => {
+                // A failed read for a queue that a reset has ended does not concern later queues.
                 if self.pair_of(queue).is_some() {
                     self.give_up();
                 }
                 self.entry_fetched(queue, number, &[0; 64]);
             }
-            (Some(Asked::Descriptor(command)), data) => {
+            (Some(PendingRead::Descriptor(command)), data) => {
                 let mut data = data.ok();
                 self.handle(Event::Descriptor { command, bytes: data.as_deref() });
                 // Keys may have been in it.
@@ -56,11 +56,11 @@ impl Card {
                     bytes.fill(0);
                 }
             }
-            (Some(Asked::Memory { operation, to }), Ok(bytes)) => {
+            (Some(PendingRead::Memory { operation, to }), Ok(bytes)) => {
                 bus.store(to, &bytes);
                 self.done(operation, moved(bytes.len() as u64, 0));
             }
-            (Some(Asked::Memory { operation, .. }), Err(_)) => {
+            (Some(PendingRead::Memory { operation, .. }), Err(_)) => {
                 self.done(operation, Outcome::Failed(Fault::new(Status::ReadError)));
             }
         }
@@ -73,14 +73,14 @@ impl Card {
     pub(crate) fn fetch_entry(&mut self, bus: &mut dyn Bus, queue: QueueId, slot: u16) {
         let number = self.next_entry;
         let Some(pair) = self.pair_of(queue) else {
-            // It is going; the engine waits for its entries all the same.
+            // The queue is going; the engine waits for its entries all the same.
             return self.handle(Event::Entry { queue, bytes: &[0; 64] });
         };
         pair.fetches.push_back((number, None));
         let window = pair.submissions.entry(slot, SUBMISSION);
         self.next_entry = number.wrapping_add(1);
         if self.handles.any_allows(window, Access::Read) {
-            self.ask(bus, window, Asked::Entry(queue, number));
+            self.read_host(bus, window, PendingRead::Entry(queue, number));
         } else {
             self.give_up();
             self.entry_fetched(queue, number, &[0; 64]);
@@ -111,7 +111,7 @@ impl Card {
     ) {
         let window = Window { address, length: length.into() };
         if length > 0 && self.handles.any_allows(window, Access::Read) {
-            self.ask(bus, window, Asked::Descriptor(command));
+            self.read_host(bus, window, PendingRead::Descriptor(command));
         } else {
             self.handle(Event::Descriptor { command, bytes: None });
         }
@@ -139,7 +139,7 @@ impl Card {
 
     /// Raises an interrupt, unless the host has masked it.
     pub(crate) fn interrupt(&self, bus: &mut dyn Bus, vector: u16) {
-        if self.front.lock().may_interrupt(vector) {
+        if self.registers.lock().may_interrupt(vector) {
             bus.interrupt(vector);
         }
     }

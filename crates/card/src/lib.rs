@@ -10,8 +10,9 @@
 //!        \___________________________________ one Bus __________________________________/
 //! ```
 //!
-//! A [`card::Card`] is a state machine: it has no thread, no clock and no file descriptor, and reaches everything by a
-//! [`Bus`](dcs_drivers::bus::Bus). What it drives its SSDs and NICs by is [`dcs_drivers::ssd`] and [`dcs_drivers::network`].
+//! A [`card::Card`] is a state machine: it has no thread, no clock and no file descriptor, and reaches
+//! everything by a [`Bus`](dcs_drivers::bus::Bus). Its SSDs and NICs are driven by
+//! [`dcs_drivers::ssd`] and [`dcs_drivers::network`].
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -24,14 +25,16 @@
 //!
 //! # What it doesn't implement
 //!
-//! * Virtual functions, several hosts, live migration. A queue's tenant orders its commands; nothing more sets tenants apart.
+//! * Virtual functions, several hosts, live migration. A queue's tenant orders its commands; nothing more
+//!   sets tenants apart.
 //! * SSDs with logical blocks over 4 KiB; writes that begin inside a logical block.
 //! * Passes of multi-lane units: each operator's unit takes one stream at a time.
 //! * Aborting a write to a connection without ending the connection: bytes cannot be taken out of a stream.
 //!
 //! # What a guest can do with it
 //!
-//! What a guest names, it answers for; what it reaches by that is limited by its own IOMMU, as with any other function that it drives:
+//! A guest answers for whatever it names; its own IOMMU limits what it reaches by that, as with any other
+//! function that it drives:
 //!
 //! | what | what the card reaches by it |
 //! |---|---|
@@ -40,9 +43,10 @@
 //! | ATTACH_SSD, ATTACH_NIC | the window of registers. Whoever names memory there, or another device, has the card write registers' values to it, and to nothing outside. The window of an attached device overlaps no other one's |
 //! | its CPU's writes to the card's own memory (BAR1) | nothing: what lies there is read as if a device had written it that lies. What devices do with commands that the guest has changed there is between it, the devices and their IOMMU |
 //!
-//! A controller reset, or one of the function, takes all of it back: grants, queues, connections and handles are gone, devices are stopped
-//! (a NIC when it has told its peers), and their places are free for others then: an ATTACH that finds them all taken before
-//! that is refused with OUT_OF_RESOURCES. What a device may still write to stays out of use.
+//! A controller reset, or one of the function, takes all of it back: grants, queues, connections and handles
+//! are gone, devices are stopped (a NIC when it has told its peers), and their places are free for others
+//! then: an ATTACH that finds them all taken before that is refused with OUT_OF_RESOURCES. What a device may
+//! still write to stays out of use.
 #![forbid(unsafe_code)]
 
 mod admin;

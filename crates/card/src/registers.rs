@@ -1,7 +1,8 @@
 //! BAR0 of the card: NVMe's controller registers, the engine's own, and the doorbells. [dcs_abi::register]
 //!
-//! Plain state, without a bus and without waiting: an access stores or reads, and what it asks of the card is kept until the card
-//! takes it ([`Registers::take`]). What is kept has a bound: of each doorbell only the newest value counts.
+//! Plain state, without a bus and without waiting: an access stores or reads, and its requests to the card
+//! are kept until the card takes them ([`Registers::take`]). They are bounded: of each doorbell only the
+//! newest value counts.
 
 use dcs_abi::register as engine;
 use dcs_nvme::register::{
@@ -14,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Version 2.1.
 const VERSION: u32 = 0x0002_0100;
-/// How long it may take to become ready, in units of 500 ms: 10 s.
+/// Time that it may take to become ready, in units of 500 ms: 10 s.
 const TIMEOUT: u8 = 20;
 /// Bytes from one doorbell to the next.
 const STRIDE: u64 = 4;
 
-/// What a card tells of itself in its registers.
+/// The capabilities of the engine that a card shows in its registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct EngineCapabilities {
     /// Bytes of a block.
     pub block_size: u32,
     /// Blocks.
@@ -34,7 +35,7 @@ pub struct Facts {
     pub depth: u16,
 }
 
-/// Where the admin queues are.
+/// The addresses and sizes of the admin queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminQueues {
     /// Bus address of the submission queue.
@@ -47,11 +48,12 @@ pub struct AdminQueues {
     pub completion_depth: u16,
 }
 
-/// What the host wants of the card, by its register writes.
+/// The host's requests to the card, by its register writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// The function was reset, or lost its host: the devices can be told nothing, and what was asked of the host is answered by nobody.
-    pub silenced: bool,
+pub struct HostRequests {
+    /// The function was reset, or lost its host: no device can be reached, and reads of the
+    /// host's memory are not answered.
+    pub reset: bool,
     /// Everything that was begun ends without a trace (CC.EN = 0, or the function was reset).
     pub stop: bool,
     /// The admin queues, where the card is to start (CC.EN = 1), after that.
@@ -67,7 +69,7 @@ pub struct Wanted {
 /// The registers.
 #[derive(Clone, Debug)]
 pub struct Registers {
-    facts: Facts,
+    engine: EngineCapabilities,
     blocks_free: u32,
     scoreboard: u32,
     /// CC, as it was written.
@@ -79,20 +81,33 @@ pub struct Registers {
     /// Vectors that the host has masked (INTMS, INTMC), and those of them that are due: bit n is vector n.
     masked: u32,
     pending: u32,
-    wanted: Wanted,
+    requests: HostRequests,
     queues: u16,
 }
 
 impl Registers {
     /// Registers as they are after power on, with doorbells of so many queues, the admin queue included.
-    pub fn new(facts: Facts, queues: u16) -> Registers {
-        let (blocks_free, wanted) = (facts.blocks, Wanted::default());
+    pub fn new(engine: EngineCapabilities, queues: u16) -> Registers {
+        let (blocks_free, requests) = (engine.blocks, HostRequests::default());
         let (csts, aqa) = (ControllerStatus::default(), AdminQueueSizes::from_bits(0));
         let (scoreboard, cc, asq, acq, masked, pending) = Default::default();
-        Registers { facts, blocks_free, scoreboard, cc, csts, aqa, asq, acq, masked, pending, wanted, queues }
+        Registers {
+            engine,
+            blocks_free,
+            scoreboard,
+            cc,
+            csts,
+            aqa,
+            asq,
+            acq,
+            masked,
+            pending,
+            requests,
+            queues,
+        }
     }
 
-    /// A load.
+    /// Reads registers.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         for (at, byte) in (offset..).zip(bytes) {
             let (register, value) = self.value(at);
@@ -100,14 +115,14 @@ impl Registers {
         }
     }
 
-    /// The register that a byte belongs to, and its value; 0 where there is none.
+    /// The register at an offset, and its value; 0 where there is none.
     fn value(&self, at: u64) -> (u64, u64) {
         let (quad, word) = (at & !7, at & !3);
         match quad {
             CAP => return (quad, self.capabilities().bits()),
             ASQ => return (quad, self.asq),
             ACQ => return (quad, self.acq),
-            _ if quad == engine::ENGINE_OPERATORS as u64 => return (quad, self.facts.operators),
+            _ if quad == engine::ENGINE_OPERATORS as u64 => return (quad, self.engine.operators),
             _ => {}
         }
         let value = match word {
@@ -119,10 +134,10 @@ impl Registers {
             _ => match word as usize {
                 engine::ENGINE_ID => engine::ENGINE_ID_VALUE,
                 engine::ENGINE_ABI => dcs_abi::ABI_VERSION.into(),
-                engine::ENGINE_BLOCK_SIZE => self.facts.block_size,
-                engine::ENGINE_BLOCKS => self.facts.blocks,
+                engine::ENGINE_BLOCK_SIZE => self.engine.block_size,
+                engine::ENGINE_BLOCKS => self.engine.blocks,
                 engine::ENGINE_BLOCKS_FREE => self.blocks_free,
-                engine::ENGINE_COMMANDS => self.facts.commands,
+                engine::ENGINE_COMMANDS => self.engine.commands,
                 engine::ENGINE_SCOREBOARD => self.scoreboard,
                 _ => 0,
             },
@@ -130,10 +145,10 @@ impl Registers {
         (word, value.into())
     }
 
-    /// What CAP says: contiguous queues, the admin command set alone, pages of 4 KiB.
+    /// The value of CAP: contiguous queues, the admin command set alone, pages of 4 KiB.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            max_entries: self.facts.depth.into(),
+            max_entries: self.engine.depth.into(),
             contiguous: true,
             timeout: TIMEOUT,
             admin_only: true,
@@ -145,7 +160,8 @@ impl Registers {
         Configuration::from_bits(self.cc)
     }
 
-    /// A store of 4 bytes, or 8 where the register has them; others are ignored, as are those to where nothing can be written.
+    /// Writes 4 bytes, or 8 where the register has them; other writes are ignored, as are those to where
+    /// nothing can be written.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         match (offset, bytes.len()) {
             (ASQ | ACQ, 8) => {
@@ -182,14 +198,14 @@ impl Registers {
         self.cc = value;
         let wanted = self.configuration();
         if wanted.enabled && !before.enabled {
-            // Also what a shutdown left while it was off.
+            // A shutdown's state while it was off goes too.
             self.csts = ControllerStatus::default();
         }
         match (before.enabled, wanted.enabled) {
             (true, false) => self.stop(),
             (false, true) if !is_possible(wanted) => self.csts.fatal = true,
             (false, true) => {
-                self.wanted.start = Some(AdminQueues {
+                self.requests.start = Some(AdminQueues {
                     submissions: self.asq,
                     submission_depth: self.aqa.submissions,
                     completions: self.acq,
@@ -205,19 +221,20 @@ impl Registers {
     }
 
     fn stop(&mut self) {
-        self.wanted = Wanted { stop: true, silenced: self.wanted.silenced, ..Wanted::default() };
+        self.requests = HostRequests { stop: true, reset: self.requests.reset, ..HostRequests::default() };
         self.csts = ControllerStatus::default();
         (self.masked, self.pending) = (0, 0);
     }
 
-    /// INTMC: what was held back meanwhile is due now.
+    /// INTMC: interrupts that were held back are due now.
     fn unmask(&mut self, vectors: u32) {
         self.masked &= !vectors;
-        self.wanted.interrupts |= self.pending & vectors;
+        self.requests.interrupts |= self.pending & vectors;
         self.pending &= !vectors;
     }
 
-    /// True where an interrupt may be raised now. One whose vector is masked stays due until the mask is gone; vectors 0 to 31 have masks.
+    /// True where an interrupt may be raised now. One whose vector is masked stays due until the mask is
+    /// gone; vectors 0 to 31 have masks.
     pub fn may_interrupt(&mut self, vector: u16) -> bool {
         let bit = 1u32.checked_shl(vector.into()).unwrap_or(0);
         let masked = self.masked & bit != 0;
@@ -233,70 +250,71 @@ impl Registers {
             return;
         }
         let queue = queue as u16;
-        let side = if doorbell.is_multiple_of(2) { &mut self.wanted.tails } else { &mut self.wanted.heads };
+        let side =
+            if doorbell.is_multiple_of(2) { &mut self.requests.tails } else { &mut self.requests.heads };
         match side.iter_mut().find(|(other, _)| *other == queue) {
             Some((_, newest)) => *newest = value,
             None => side.push((queue, value)),
         }
     }
 
-    /// The function was reset.
+    /// Resets the registers: the function was reset.
     pub fn reset(&mut self) {
-        *self = Registers::new(self.facts, self.queues);
-        (self.wanted.silenced, self.wanted.stop) = (true, true);
+        *self = Registers::new(self.engine, self.queues);
+        (self.requests.reset, self.requests.stop) = (true, true);
     }
 
     /// True where work that was begun must end before anything else is done.
     pub fn is_stopped(&self) -> bool {
-        self.wanted.stop
+        self.requests.stop
     }
 
-    /// Whether there is something to take.
-    pub fn is_wanted(&self) -> bool {
-        self.wanted != Wanted::default()
+    /// True if there is something to take.
+    pub fn has_requests(&self) -> bool {
+        self.requests != HostRequests::default()
     }
 
-    /// What the host has asked for since the last time.
-    pub fn take(&mut self) -> Wanted {
-        std::mem::take(&mut self.wanted)
+    /// Takes the host's requests since the last time.
+    pub fn take(&mut self) -> HostRequests {
+        std::mem::take(&mut self.requests)
     }
 
-    /// The card has started; only if the host still wants that.
+    /// Says that the card has started, if the host still wants that.
     pub fn set_ready(&mut self) {
-        if self.configuration().enabled && !self.wanted.stop {
+        if self.configuration().enabled && !self.requests.stop {
             self.csts.ready = true;
         }
     }
 
-    /// The card cannot go on until it is reset (CSTS.CFS).
+    /// Says that the card cannot go on until it is reset (CSTS.CFS).
     pub fn set_fatal(&mut self) {
         self.csts.fatal = true;
     }
 
-    /// What the engine has left.
+    /// Shows the engine's load.
     pub fn set_load(&mut self, blocks_free: u32, rows_in_use: u16, rows: u16) {
         self.blocks_free = blocks_free;
         self.scoreboard = u32::from(rows_in_use) | u32::from(rows) << 16;
     }
 }
 
-/// Whether these are the only entry sizes, page size and arbitration that there are.
+/// True if these are the only entry sizes, page size and arbitration that there are.
 fn is_possible(wanted: Configuration) -> bool {
     wanted.has_entry_sizes() && wanted.page == 0 && wanted.arbitration == 0
 }
 
 /// The registers as the host's side and the card's share them.
 #[derive(Clone, Debug)]
-pub struct Front {
+pub struct SharedRegisters {
     registers: Arc<Mutex<Registers>>,
     /// Wakes the card, where it sleeps.
     wake: Option<Wake>,
 }
 
-impl Front {
+impl SharedRegisters {
     /// Shares them. `wake` wakes whoever runs the card.
-    pub fn new(registers: Registers, wake: Option<Wake>) -> Front {
-        Front { registers: Arc::new(Mutex::new(registers)), wake }
+    pub fn new(registers: Registers, wake: Option<Wake>) -> SharedRegisters {
+        SharedRegisters { registers: Arc::new(Mutex::new(registers)), wake }
     }
 
     /// The registers.
@@ -311,7 +329,7 @@ impl Front {
     }
 }
 
-impl pci::Registers for Front {
+impl pci::Registers for SharedRegisters {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) {
         self.lock().read(offset, bytes);
     }
@@ -343,8 +361,9 @@ mod tests {
     const SHUT_DOWN: u32 = 2 << 2;
 
     fn registers() -> Registers {
-        let facts = Facts { block_size: 65536, blocks: 64, commands: 32, operators: 0b110, depth: 1024 };
-        Registers::new(facts, 5)
+        let capabilities =
+            EngineCapabilities { block_size: 65536, blocks: 64, commands: 32, operators: 0b110, depth: 1024 };
+        Registers::new(capabilities, 5)
     }
 
     fn word(registers: &Registers, offset: u64) -> u32 {
@@ -378,18 +397,18 @@ mod tests {
     fn it_starts_once_where_the_admin_queues_are() {
         let mut registers = registers();
         enable(&mut registers);
-        let wanted = registers.take();
+        let requests = registers.take();
         let queues = AdminQueues {
             submissions: 0x1_2345_6000,
             submission_depth: 32,
             completions: 0x8000,
             completion_depth: 16,
         };
-        assert_eq!((wanted.start, wanted.stop), (Some(queues), false));
+        assert_eq!((requests.start, requests.stop), (Some(queues), false));
         registers.set_ready();
         assert_eq!(word(&registers, 0x1c), READY);
         registers.write(0x14, &(CONFIGURATION | ENABLE).to_le_bytes());
-        assert_eq!(registers.take(), Wanted::default());
+        assert_eq!(registers.take(), HostRequests::default());
         registers.write(0x14, &CONFIGURATION.to_le_bytes());
         assert!(registers.take().stop && word(&registers, 0x1c) == 0);
     }
@@ -403,8 +422,8 @@ mod tests {
         registers.set_ready();
         assert_eq!(word(&registers, 0x1c), 0);
         enable(&mut registers);
-        let wanted = registers.take();
-        assert!(wanted.stop && wanted.start.is_some(), "first the one, then the other");
+        let requests = registers.take();
+        assert!(requests.stop && requests.start.is_some(), "first the one, then the other");
     }
 
     /// However late the card looks: the reset comes first, then the end of what was there, then the start.
@@ -417,10 +436,10 @@ mod tests {
         enable(&mut registers);
         registers.write(0x14, &[0; 4]);
         enable(&mut registers);
-        let wanted = registers.take();
-        assert!(wanted.silenced && wanted.stop && wanted.start.is_some());
+        let requests = registers.take();
+        assert!(requests.reset && requests.stop && requests.start.is_some());
         registers.write(0x14, &[0; 4]);
-        assert!(!registers.take().silenced);
+        assert!(!registers.take().reset);
     }
 
     #[test]
@@ -445,7 +464,7 @@ mod tests {
     fn of_a_doorbell_the_newest_value_counts_and_those_that_are_not_there_do_nothing() {
         let mut registers = registers();
         registers.write(sq_tail_doorbell(0) as u64, &[1, 0, 0, 0]);
-        assert_eq!(registers.take(), Wanted::default(), "it is off");
+        assert_eq!(registers.take(), HostRequests::default(), "it is off");
         enable(&mut registers);
         for value in [1u32, 2, 3] {
             registers.write(sq_tail_doorbell(4) as u64, &value.to_le_bytes());
@@ -454,8 +473,8 @@ mod tests {
             registers.write(sq_tail_doorbell(4) as u64 + 1, &value.to_le_bytes());
             registers.write(u64::MAX - 3, &value.to_le_bytes());
         }
-        let wanted = registers.take();
-        assert_eq!((wanted.tails, wanted.heads), (vec![(4, 3)], vec![(0, 3)]));
+        let requests = registers.take();
+        assert_eq!((requests.tails, requests.heads), (vec![(4, 3)], vec![(0, 3)]));
     }
 
     #[test]
@@ -468,7 +487,7 @@ mod tests {
         assert_eq!((word(&registers, 0x0c), word(&registers, 0x10)), (0b110, 0b110));
         assert!(registers.may_interrupt(0) && !registers.may_interrupt(1) && registers.may_interrupt(40));
         registers.write(0x10, &0b100u32.to_le_bytes());
-        assert_eq!(registers.take(), Wanted::default(), "nothing was due");
+        assert_eq!(registers.take(), HostRequests::default(), "nothing was due");
         registers.write(0x10, &0b010u32.to_le_bytes());
         assert_eq!(registers.take().interrupts, 0b010);
         assert!(registers.may_interrupt(1) && word(&registers, 0x0c) == 0);

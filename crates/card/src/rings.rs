@@ -20,12 +20,12 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// All of it, where an entry has so many bytes.
+    /// All of its memory, for entries of so many bytes.
     pub fn window(self, entry: u64) -> Window {
         Window { address: self.base, length: u64::from(self.depth) * entry }
     }
 
-    /// Whether it ends where addresses do, or before, and does not reach into the card's own memory.
+    /// True if it ends where addresses do, or before, and does not reach into the card's own memory.
     pub fn is_sound(self, entry: u64, own: Window) -> bool {
         let length = u64::from(self.depth) * entry;
         let end = self.base.checked_add(length);
@@ -38,7 +38,7 @@ impl Ring {
     }
 }
 
-/// A completion queue, and how its host is told.
+/// A completion queue, and its interrupt.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionQueue {
     /// Its ring.
@@ -58,14 +58,15 @@ pub struct Pair {
     pub submissions: Ring,
     /// Its completion queue.
     pub completions: CompletionQueue,
-    /// Entries that are being fetched, in the order in which the engine wants them: a number, and the bytes once they are there.
+    /// Entries that are being fetched, in the order in which the engine wants them: a number, and the bytes
+    /// once they are there.
     pub fetches: VecDeque<(u32, Option<[u8; 64]>)>,
     /// The admin command that waits for its deletion.
     pub deleted_by: Option<u16>,
 }
 
 impl Pair {
-    /// An entry has come; hands out those whose turn it is.
+    /// Takes in an entry.
     pub fn fetched(&mut self, number: u32, bytes: [u8; 64]) {
         if let Some((_, place)) = self.fetches.iter_mut().find(|(other, _)| *other == number) {
             *place = Some(bytes);

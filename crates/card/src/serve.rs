@@ -63,7 +63,7 @@ pub fn serve_by(
     let function = Function::new(setup, Box::new(NoRegisters))?;
     let (mut server, mut bus) = Server::bind(socket, function, wake.clone())?;
     let mut card = Card::new(config, &bus, Some(wake.clone()))?;
-    server.function().set_registers(Box::new(card.front()));
+    server.function().set_registers(Box::new(card.registers()));
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let thread = std::thread::Builder::new()
@@ -92,8 +92,8 @@ pub fn run(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool) {
         }
         let watch = if card.is_busy() { Watch::Memory } else { Watch::Host };
         let until = card.deadline().map(|at| start + Duration::from_nanos(at));
-        let front = card.front();
-        bus.wait(&mut idle, watch, until, || stop.load(Ordering::Acquire) || front.lock().is_wanted());
+        let registers = card.registers();
+        bus.wait(&mut idle, watch, until, || stop.load(Ordering::Acquire) || registers.lock().has_requests());
     }
 }
 

@@ -1,8 +1,9 @@
-//! The engine's operations on the card: endpoints are checked and bound, reads, writes and operators are performed.
+//! The engine's operations on the card: endpoints are checked and bound, reads, writes and operators are
+//! performed.
 
 use crate::card::Card;
-use crate::handles::{Access, Thing};
-use crate::host::Asked;
+use crate::handles::{Access, HandleTarget};
+use crate::host::PendingRead;
 use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::status::{Stage, Status};
@@ -16,14 +17,11 @@ use dcs_engine::{
 use dcs_ndp::Chain;
 use std::sync::Arc;
 
-/// A block shorter than this may wait a little for the next one of its stream, to go in one segment with it (MSG_MORE).
-const WORTH_WAITING: u32 = 8192;
-
 /// A command's endpoints and operators.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) spec: Arc<TransferSpec>,
-    /// What the source's and the destination's handle were when it was begun.
+    /// The names of the source's and the destination's handle when it was begun.
     pub(crate) names: [Option<u64>; 2],
     pub(crate) chain: Chain,
     /// Bytes that the source was asked for.
@@ -41,14 +39,14 @@ impl Card {
             self.check(prefix, false).map_err(|status| failed(Stage::Source, status))?;
         }
         self.check(&spec.source, false).map_err(|status| failed(Stage::Source, status))?;
-        // There is no end of datagrams.
-        let datagrams = matches!(self.handles.get(spec.source.handle), Some(Thing::Datagrams(..)));
+        // A stream of datagrams has no end.
+        let datagrams = matches!(self.handles.get(spec.source.handle), Some(HandleTarget::Datagrams(..)));
         if datagrams && spec.length == LENGTH_TO_END {
             return Err(failed(Stage::Source, Status::InvalidField));
         }
         self.check(&spec.destination, true).map_err(|status| failed(Stage::Destination, status))?;
         // Nobody acknowledges what goes to a file, to memory or by datagrams.
-        let connection = matches!(self.handles.get(spec.destination.handle), Some(Thing::Flow(..)));
+        let connection = matches!(self.handles.get(spec.destination.handle), Some(HandleTarget::Flow(..)));
         if spec.acknowledged && !connection {
             return Err(failed(Stage::Destination, Status::PathUnavailable));
         }
@@ -59,41 +57,41 @@ impl Card {
         Ok(Binding::default())
     }
 
-    /// Whether an endpoint is one that the card can drive, and all of its extents may be touched.
+    /// Checks that an endpoint is one that the card can drive, and that all of its extents may be touched.
     pub(crate) fn check(&self, end: &EndpointSpec, write: bool) -> Result<(), Status> {
         let access = if write { Access::Write } else { Access::Read };
-        let thing = self.handles.get(end.handle).ok_or(Status::BadHandle)?;
-        match (end.kind, thing) {
-            (EndpointKind::Memory, Thing::Memory { .. }) => {
+        let target = self.handles.get(end.handle).ok_or(Status::BadHandle)?;
+        match (end.kind, target) {
+            (EndpointKind::Memory, HandleTarget::Memory { .. }) => {
                 let allows =
                     |address, length| self.handles.allows(end.handle, Window { address, length }, access);
                 let all = end.extents.iter().all(|extent| allows(extent.offset, extent.length));
                 if all { Ok(()) } else { Err(Status::DataTransferError) }
             }
-            (EndpointKind::Block, Thing::Ssd(at)) => {
+            (EndpointKind::Block, HandleTarget::Ssd(at)) => {
                 let ssd = self.ssds.get(at).ok_or(Status::BadHandle)?;
                 let refusal =
                     end.extents.iter().find_map(|extent| ssd.refuses(extent.offset, extent.length, write));
                 refusal.map_or(Ok(()), Err)
             }
-            (EndpointKind::Flow, Thing::Flow(at, flow)) => {
+            (EndpointKind::Flow, HandleTarget::Flow(at, flow)) => {
                 let there = self.networks.get(at).is_some_and(|network| network.has(flow));
                 if there { Ok(()) } else { Err(Status::PeerReset) }
             }
-            (EndpointKind::Flow, Thing::Datagrams(at, ends)) => {
+            (EndpointKind::Flow, HandleTarget::Datagrams(at, ends)) => {
                 let there = self.networks.get(at).is_some_and(|network| network.has_datagrams(ends));
                 if there { Ok(()) } else { Err(Status::PeerReset) }
             }
-            (EndpointKind::Flow, Thing::Gone) => Err(Status::PeerReset),
+            (EndpointKind::Flow, HandleTarget::Gone) => Err(Status::PeerReset),
             _ => Err(Status::UnsupportedEndpoint),
         }
     }
 
-    /// A command is over.
+    /// Releases the endpoints and operators of a command that is over.
     pub(crate) fn unbind(&mut self, bus: &mut dyn Bus, command: CommandId) {
         let Some(bound) = self.bound[command.slot()].take() else { return };
         let handle = bound.spec.source.handle;
-        if let Some(Thing::Datagrams(at, ends)) = self.handles.get(handle)
+        if let Some(HandleTarget::Datagrams(at, ends)) = self.handles.get(handle)
             && bound.names[0] == self.handles.name(handle)
         {
             self.networks[at].forget_command(bus, ends, command);
@@ -110,7 +108,7 @@ impl Card {
             OperationKind::Write { .. } | OperationKind::Flush => (names[1], spec.destination.handle),
             _ => (None, 0),
         };
-        // The number may be another thing's by now.
+        // The number may be another target's by now.
         if name != self.handles.name(handle) {
             return self.done(operation.id, Outcome::Failed(Fault::new(Status::BadHandle)));
         }
@@ -128,10 +126,10 @@ impl Card {
             OperationKind::Write { offset, block, start, length, more, .. } => {
                 let span = self.span(offset, block, start, length);
                 match (spec.destination.kind, self.handles.get(spec.destination.handle)) {
-                    (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
+                    (EndpointKind::Flow, Some(HandleTarget::Flow(at, flow))) => {
                         self.send(bus, at, flow, operation, span, more);
                     }
-                    (EndpointKind::Flow, Some(Thing::Datagrams(at, ends))) => {
+                    (EndpointKind::Flow, Some(HandleTarget::Datagrams(at, ends))) => {
                         let piece = dcs_net::Piece { offset: span.memory, length: span.length };
                         self.networks[at].write_datagrams(ends, operation.id, piece);
                         self.networks[at].poll(bus, self.now);
@@ -140,10 +138,10 @@ impl Card {
                 }
             }
             OperationKind::Flush => match self.handles.get(spec.destination.handle) {
-                Some(Thing::Ssd(at)) => {
+                Some(HandleTarget::Ssd(at)) => {
                     self.submit(bus, at, Job { operation: operation.id, work: Work::Flush })
                 }
-                Some(Thing::Flow(at, flow)) if spec.acknowledged => {
+                Some(HandleTarget::Flow(at, flow)) if spec.acknowledged => {
                     self.networks[at].flush(flow, operation.id);
                 }
                 _ => self.done(operation.id, Outcome::Flushed),
@@ -156,11 +154,11 @@ impl Card {
     }
 
     pub(crate) fn span(&self, position: u64, block: BlockId, start: u32, length: u32) -> Span {
-        Span { position, length, memory: self.place(block) + u64::from(start), block }
+        Span { position, length, memory: self.block_address(block) + u64::from(start), block }
     }
 
-    /// Where a block is in own memory.
-    pub(crate) fn place(&self, block: BlockId) -> u64 {
+    /// The offset of a block in own memory.
+    pub(crate) fn block_address(&self, block: BlockId) -> u64 {
         self.blocks.offset() + block.index() as u64 * u64::from(self.config.engine.block_size)
     }
 
@@ -178,7 +176,7 @@ impl Card {
         let missing = bound.spec.length.saturating_sub(before);
         bound.read += u64::from(span.length);
         match (end.kind, self.handles.get(end.handle)) {
-            (EndpointKind::Flow, Some(Thing::Datagrams(at, ends))) => {
+            (EndpointKind::Flow, Some(HandleTarget::Datagrams(at, ends))) => {
                 let (command, operation) = (operation.command, operation.id);
                 let (memory, length) = (span.memory, span.length);
                 self.networks[at].read_datagrams(
@@ -194,17 +192,17 @@ impl Card {
     pub(crate) fn read(&mut self, bus: &mut dyn Bus, operation: OperationId, end: &EndpointSpec, span: Span) {
         let window = Window { address: span.position, length: span.length.into() };
         match (end.kind, self.handles.get(end.handle)) {
-            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
+            (EndpointKind::Block, Some(HandleTarget::Ssd(at))) => {
                 self.submit(bus, at, Job { operation, work: Work::Read(span) });
             }
-            (EndpointKind::Flow, Some(Thing::Flow(at, flow))) => {
+            (EndpointKind::Flow, Some(HandleTarget::Flow(at, flow))) => {
                 let place = (operation, span.memory, span.length);
                 self.networks[at].read(bus, self.now, flow, place);
             }
             (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Read) => {
-                self.ask(bus, window, Asked::Memory { operation, to: span.memory });
+                self.read_host(bus, window, PendingRead::Memory { operation, to: span.memory });
             }
-            (EndpointKind::Flow, Some(Thing::Gone)) => {
+            (EndpointKind::Flow, Some(HandleTarget::Gone)) => {
                 self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
             }
             _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
@@ -220,7 +218,7 @@ impl Card {
     ) {
         let window = Window { address: span.position, length: span.length.into() };
         match (end.kind, self.handles.get(end.handle)) {
-            (EndpointKind::Block, Some(Thing::Ssd(at))) => {
+            (EndpointKind::Block, Some(HandleTarget::Ssd(at))) => {
                 self.submit(bus, at, Job { operation, work: Work::Write(span) });
             }
             (EndpointKind::Memory, _) if self.handles.allows(end.handle, window, Access::Write) => {
@@ -229,7 +227,7 @@ impl Card {
                 bus.write(span.position, &bytes);
                 self.done(operation, moved(span.length.into(), 0));
             }
-            (EndpointKind::Flow, Some(Thing::Gone)) => {
+            (EndpointKind::Flow, Some(HandleTarget::Gone)) => {
                 self.done(operation, Outcome::Failed(Fault::new(Status::PeerReset)));
             }
             _ => self.done(operation, Outcome::Failed(Fault::new(Status::BadHandle))),
@@ -247,14 +245,13 @@ impl Card {
         more: bool,
     ) {
         let piece = dcs_net::Piece { offset: span.memory, length: span.length };
-        // The end of a large block waits for no other: the next one may be waiting for just this one to be acknowledged.
-        let more = more && span.length < WORTH_WAITING;
         let write = WriteTo { operation: operation.id, block: span.block, piece, more };
         self.networks[at].write(flow, write);
         self.networks[at].poll(bus, self.now);
     }
 
-    /// Runs a block through an operator. What a device may still write to is not computed on: the block is copied first.
+    /// Runs a block through an operator. A device may still write to the block, so it is
+    /// copied first.
     pub(crate) fn process(&mut self, bus: &mut dyn Bus, operation: &Operation) {
         let slot = operation.command.slot();
         let loaded = |at: u8| self.bound[slot].as_ref().and_then(|bound| bound.chain.operator(at));
@@ -266,7 +263,7 @@ impl Card {
         };
         let (outcome, bytes) = match operation.kind {
             OperationKind::Process { operator, block, length, last, .. } => {
-                let (at, mut bytes) = (self.place(block), vec![0; length as usize]);
+                let (at, mut bytes) = (self.block_address(block), vec![0; length as usize]);
                 bus.load(at, &mut bytes);
                 let Some(bound) = &mut self.bound[slot] else { return };
                 let is_digest =
@@ -288,8 +285,10 @@ impl Card {
                 last,
                 ..
             } => {
-                let (from, to) =
-                    (self.place(block) + u64::from(start), self.place(output) + u64::from(output_start));
+                let (from, to) = (
+                    self.block_address(block) + u64::from(start),
+                    self.block_address(output) + u64::from(output_start),
+                );
                 let (mut input, mut made) = (vec![0; length as usize], vec![0; output_length as usize]);
                 bus.load(from, &mut input);
                 let Some(bound) = &mut self.bound[slot] else { return };

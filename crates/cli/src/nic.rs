@@ -32,7 +32,7 @@ fn address(text: &str) -> Option<(Ipv4Addr, u8)> {
 pub fn say(engine: &Engine, report: &Report) {
     let Some(interface) = engine.interface() else { return };
     let mac: Vec<String> = interface.mac.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (mac, nic) = (mac.join(":"), &interface.wanted);
+    let (mac, nic) = (mac.join(":"), &interface.options);
     report.remark(format_args!(
         "dcs: {} (Intel {}, {mac}) has {}/{} and a TCP of this process",
         nic.function, interface.model, nic.address, nic.prefix

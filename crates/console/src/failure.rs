@@ -1,4 +1,4 @@
-//! What went wrong, and which exit code says so.
+//! Failures of a command, and their exit codes.
 
 use dcs::{Error, Status, TransferError};
 use std::io;
@@ -33,9 +33,9 @@ pub enum Exit {
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What went wrong.
+    /// The failure, in words.
     pub line: String,
-    /// What to do about it.
+    /// Advice about it.
     pub advice: Option<String>,
     /// The transfer's own account, where one had begun.
     pub transfer: Option<Box<TransferError>>,

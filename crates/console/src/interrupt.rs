@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// Signals that came to this process, and those that came to the one that waits for it: one that came to both counts once.
+/// Signals that came to this process, and those that came to the one that waits for it: one that came to both
+/// counts once.
 static CAME: Mutex<[u32; 2]> = Mutex::new([0; 2]);
 static PRESSED: AtomicBool = AtomicBool::new(false);
 static EVENT: OnceLock<EventFd> = OnceLock::new();
@@ -28,11 +29,11 @@ struct State {
     children: Vec<u32>,
 }
 
-/// What must not outlive the process.
+/// Files that must not outlive the process.
 enum Left {
     /// A socket's file, the demo's folder.
     Path(PathBuf),
-    /// What only its owner knows how to remove.
+    /// Clean-ups that only their owners know.
     Other(Box<dyn Fn() + Send>),
 }
 
@@ -58,8 +59,8 @@ pub fn install() {
     }
 }
 
-/// Past RLIMIT_FSIZE a call fails, and the failure is told; SIGXFSZ would end the process first, with its half file left behind.
-/// A handler, since children would inherit that the signal is ignored.
+/// Past RLIMIT_FSIZE a call fails, and the failure is told; SIGXFSZ would end the process first, with its
+/// half file left behind. A handler, since children would inherit that the signal is ignored.
 #[allow(unsafe_code)]
 fn outlive_file_limit() {
     extern "C" fn nothing(_: i32) {}
@@ -175,7 +176,8 @@ impl Drop for Leftover {
     }
 }
 
-/// While this lives, a signal that ends the process ends this child first. To be dropped before the child is waited for.
+/// While this lives, a signal that ends the process ends this child first. To be dropped before the child is
+/// waited for.
 pub struct Child(u32);
 
 /// Such a child.

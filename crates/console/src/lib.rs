@@ -1,4 +1,4 @@
-//! What `dcs` and `dcs-bench` have in common.
+//! The parts that `dcs` and `dcs-bench` share.
 //!
 //! | module | what it holds |
 //! |---|---|

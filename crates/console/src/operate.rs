@@ -1,5 +1,5 @@
-//! A chain of operators without an engine, as an ordinary program would run it: over its own buffers, in place where
-//! that is possible. `dcs ops` measures with it; the demo's host-centric loops are built on it.
+//! A chain of operators without an engine, as an ordinary program would run it: over its own buffers, in
+//! place where that is possible. `dcs ops` measures with it; the demo's host-centric loops are built on it.
 
 use dcs::{Digest, Op, Operator};
 use dcs_abi::operator::OperatorKind;
@@ -9,7 +9,8 @@ use std::io;
 /// Bytes of the buffer behind each operator that changes the length.
 const ROOM: usize = 64 * 1024;
 
-/// Operators with their state, over one stream. Where a chain has `aes256-xts`, data must come in whole data units.
+/// Operators with their state, over one stream. Where a chain has `aes256-xts`, data must come in whole data
+/// units.
 pub struct Operators {
     contexts: Vec<Context>,
     /// Output buffers of those that change the length.
@@ -35,7 +36,8 @@ impl Operators {
         Ok(Operators { rooms: contexts.iter().map(room).collect(), contexts })
     }
 
-    /// Takes the next bytes through the chain, `last` where nothing follows, and hands out what comes of them.
+    /// Takes the next bytes through the chain, `last` where nothing follows, and hands out what comes of
+    /// them.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! What was done and what went wrong, for people and as JSON.
+//! Reports of results and failures, for people and as JSON.
 //!
-//! Results go to standard output, unless that carries the data; the rest goes to standard error. A reader who left
-//! is no reason to fail; a disk that is full is one.
+//! Results go to standard output, unless that carries the data; the rest goes to standard error. A reader who
+//! left is no reason to fail; a disk that is full is one.
 
 use crate::failure::Failure;
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-/// How results are told.
+/// The form in which results are reported.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Options {
     /// Print results as JSON, one object per line
@@ -65,7 +65,7 @@ impl Report {
         self.command
     }
 
-    /// Whether progress is drawn: for people, on a terminal.
+    /// True if progress is drawn: for people, on a terminal.
     pub fn shows_progress(&self) -> bool {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
@@ -79,7 +79,8 @@ impl Report {
         }))
     }
 
-    /// A result. It may be the only copy of a counter or a digest: what standard output does not take goes to standard error.
+    /// A result. It may be the only copy of a counter or a digest: what standard output does not take goes to
+    /// standard error.
     pub fn line(&self, line: impl std::fmt::Display) {
         if !self.stdout_is_data {
             match writeln!(io::stdout(), "{line}") {
@@ -117,7 +118,7 @@ impl Report {
         }
     }
 
-    /// What went wrong, on standard error, and as JSON where that is asked for.
+    /// Reports a failure on standard error, and as JSON where that is asked for.
     pub fn failure(&self, failure: &Failure) {
         let _ = writeln!(std::io::stderr(), "dcs: {}", failure.line);
         if let Some(advice) = &failure.advice {

@@ -2,8 +2,8 @@
 //!
 //!     cargo run --example eventfd_loop -- FILE...
 //!
-//! A server's loop has the eventfd among its sockets; here it is alone. No thread of this program ever waits for a
-//! transfer: the engine's own thread runs them all.
+//! A server's loop has the eventfd among its sockets; here it is alone. No thread of this program ever waits
+//! for a transfer: the engine's own thread runs them all.
 
 use dcs::{Completion, Engine, Op, Session, Sink, Source, Transfer, TransferError};
 use rustix::event::{PollFd, PollFlags, poll};

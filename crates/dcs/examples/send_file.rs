@@ -2,7 +2,8 @@
 //!
 //!     cargo run --example send_file -- FILE ADDRESS PORT
 //!
-//! The bytes go from the page cache or the disk to the socket through the engine; this program never touches them.
+//! The bytes go from the page cache or the disk to the socket through the engine; this program never touches
+//! them.
 
 use dcs::{Driver, Engine, Op, Sink, Source};
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! What the C API (`crates/capi`) needs beyond the public API. Other crates must not use it: it may change with any version.
+//! Parts of the library for the C API (`crates/capi`), beyond the public API. Other crates must not use it:
+//! it may change with any version.
 
 pub use crate::endpoint::Range;
 pub use crate::engine::SPIN;

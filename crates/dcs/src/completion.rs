@@ -1,36 +1,37 @@
-//! What a transfer says when it is done.
+//! The results of a transfer that is done.
 
 use crate::queue::Finished;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::{self, DigestSlot, STAGE_DESTINATION, STAGE_OPERATORS, STAGE_SOURCE, StageTimes};
 use std::time::Duration;
 
-/// What a transfer did.
+/// The results of a transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Completion {
     /// Bytes that came from prefix and source.
     pub bytes_in: u64,
     /// Bytes that the destination took, in order, from the first one.
     pub bytes_out: u64,
-    /// The digests, and the trailing checksums that [`Op::AwsChunked`](crate::Op) found, in the order of their
-    /// operators in the chain.
+    /// The digests, and the trailing checksums that [`Op::AwsChunked`](crate::Op) found, in the order of
+    /// their operators in the chain.
     pub digests: Vec<Digest>,
-    /// Where the time went.
+    /// The latency breakdown.
     pub breakdown: Breakdown,
-    /// Which paths the bytes took.
+    /// The paths that the bytes took.
     pub path: Path,
     /// The bytes, where the sink was [`Sink::memory`](crate::Sink::memory).
     pub memory: Option<Vec<u8>>,
 }
 
-/// The value of one digest operator, or what another operator found in the data.
+/// The value of one digest operator, or a value that another operator found in the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     /// Which operator.
     pub operator: Operator,
     /// Its place in the chain, from 0.
     pub place: usize,
-    /// Bytes that it covers (of a trailing checksum: of the data that it came with): after a failure, perhaps more than were delivered.
+    /// Bytes that it covers (of a trailing checksum: of the data that it came with): after a failure, perhaps
+    /// more than were delivered.
     pub covered: u64,
     size: usize,
     value: [u8; result::DIGEST_MAX],
@@ -68,7 +69,7 @@ impl std::fmt::Debug for Digest {
     }
 }
 
-/// Where the time went (the papers' latency breakdown).
+/// The times of a transfer (the papers' latency breakdown).
 #[derive(Clone, Debug, Default)]
 pub struct Breakdown {
     /// From the fetch of the command to its start: order, blocks, binding.

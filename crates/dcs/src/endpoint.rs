@@ -15,13 +15,15 @@ pub struct Source(pub(crate) Side);
 #[derive(Debug)]
 pub struct Sink(pub(crate) Side);
 
-/// A descriptor that was duplicated and examined once, to be the source or destination of many transfers. A transfer
-/// that is given the descriptor itself does that each time, which for a small one is most of its cost.
+/// A descriptor that was duplicated and examined once, to be the source or destination of many transfers. A
+/// transfer that is given the descriptor itself does that each time, which for a small one is most of its
+/// cost.
 #[derive(Clone, Debug)]
 pub struct Handle(Arc<Endpoint>);
 
 impl Handle {
-    /// Duplicates a descriptor and finds out what it is. Whether a socket blocks is asked here: set O_NONBLOCK before.
+    /// Duplicates a descriptor and finds out what it is. Whether a socket blocks is asked here: set
+    /// O_NONBLOCK before.
     ///
     /// # Errors
     ///
@@ -31,8 +33,8 @@ impl Handle {
     }
 }
 
-/// A namespace of an NVMe SSD that an engine drives itself ([`Builder::nvme`](crate::engine::Builder::nvme)): a source and a destination of that
-/// engine's transfers, and of no other's.
+/// A namespace of an NVMe SSD that an engine drives itself ([`Builder::nvme`](crate::engine::Builder::nvme)):
+/// a source and a destination of that engine's transfers, and of no other's.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     namespace: Arc<dcs_devices::vfio_devices::Namespace>,
@@ -170,8 +172,8 @@ impl Side {
 }
 
 impl Source {
-    /// A range of a file or block device: `..` for all of it as it is now. A file that says that it has no bytes (one of
-    /// /proc) is read until it gives no more.
+    /// A range of a file or block device: `..` for all of it as it is now. A file that says that it has no
+    /// bytes (one of /proc) is read until it gives no more.
     pub fn file(file: &impl AsFd, range: impl RangeBounds<u64>) -> Source {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Source(Side::fd(file, range))
@@ -182,7 +184,7 @@ impl Source {
         Source(Side::fd(file, Range::extents(extents)))
     }
 
-    /// What a socket receives, until its peer stops sending (or the request's length is reached).
+    /// Reads from a socket, until its peer stops sending (or the request's length is reached).
     pub fn socket(socket: &impl AsFd) -> Source {
         Source::fd(socket)
     }
@@ -192,7 +194,8 @@ impl Source {
         Source(Side::fd(fd, Range::Span(Bound::Unbounded, Bound::Unbounded)))
     }
 
-    /// What a handle stands for: a range of a file or block device, or a stream, of which the range says nothing.
+    /// Reads from a descriptor: a range of a file or block device, or a stream, for which the range means
+    /// nothing.
     pub fn handle(handle: &Handle, range: impl RangeBounds<u64>) -> Source {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Source(Side::shared(Ok(Arc::clone(&handle.0)), range))
@@ -219,12 +222,13 @@ impl Source {
     ///
     /// # Safety
     ///
-    /// `length` bytes at `address` must be valid for reads from any thread, and nobody may change them, until the
-    /// transfer's completion was taken, or the engine was dropped. Dropping a transfer does not wait for that.
+    /// `length` bytes at `address` must be valid for reads from any thread, and nobody may change them, until
+    /// the transfer's completion was taken, or the engine was dropped. Dropping a transfer does not wait for
+    /// that.
     pub unsafe fn raw(address: *const u8, length: usize) -> Source {
         let range = Range::Span(Bound::Unbounded, Bound::Unbounded);
-        // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its completion, and
-        // nothing is ever written to a source.
+        // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its
+        // completion, and nothing is ever written to a source.
         Source(Side::new(Ok(unsafe { Endpoint::foreign(address.cast_mut(), length) }), range))
     }
 
@@ -234,29 +238,29 @@ impl Source {
         Source(Side::shared(Ok(endpoint), range))
     }
 
-    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What does not begin on the device's
-    /// alignment goes through it all the same: [`Completion::path`](crate::Completion::path) tells.
+    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What does not begin on the
+    /// device's alignment goes through it all the same: [`Completion::path`](crate::Completion::path) tells.
     pub fn cache(mut self, mode: Mode) -> Source {
         self.0.cache = mode;
         self
     }
 
-    /// The kernel's own copy, where the chain is empty, or a socket or pipe is the destination and the source is
-    /// [immutable](Source::immutable): [`Mode::Off`] forbids it.
+    /// The kernel's own copy, where the chain is empty, or a socket or pipe is the destination and the source
+    /// is [immutable](Source::immutable): [`Mode::Off`] forbids it.
     pub fn zero_copy(mut self, mode: Mode) -> Source {
         self.0.zero_copy = mode;
         self
     }
 
-    /// A promise that nobody writes to these bytes of the file, or truncates it, until the reader at the other end has
-    /// read them. That is later than the end of the transfer, and later than TCP's acknowledgement where the reader is on
-    /// the same machine or in a container of it: a file that is replaced by renaming another one over it keeps the promise,
-    /// one that is written in place does not.
+    /// A promise that nobody writes to these bytes of the file, or truncates it, until the reader at the
+    /// other end has read them. That is later than the end of the transfer, and later than TCP's
+    /// acknowledgement where the reader is on the same machine or in a container of it: a file that is
+    /// replaced by renaming another one over it keeps the promise, one that is written in place does not.
     ///
-    /// Where the chain is empty, or all of its operators are digests, and bytes go to a socket that does not block, or to a
-    /// pipe, the kernel is then lent the pages of the page cache, as by sendfile(2): a copy or two less. Where somebody
-    /// writes to them all the same, the reader may get other bytes than the digests are of. Without the promise the reader
-    /// gets what was read, whatever becomes of the file.
+    /// Where the chain is empty, or all of its operators are digests, and bytes go to a socket that does not
+    /// block, or to a pipe, the kernel is then lent the pages of the page cache, as by sendfile(2): a copy or
+    /// two less. Where somebody writes to them all the same, the reader may get other bytes than the digests
+    /// are of. Without the promise the reader gets what was read, whatever becomes of the file.
     pub fn immutable(mut self) -> Source {
         self.0.immutable = true;
         self
@@ -274,14 +278,15 @@ impl Sink {
         Sink(Side::fd(file, Range::extents(extents)))
     }
 
-    /// Bytes of a namespace of an SSD that the engine drives itself: from the beginning of a logical block on. What lies behind
-    /// the last byte that comes keeps what it has.
+    /// Bytes of a namespace of an SSD that the engine drives itself: from the beginning of a logical block
+    /// on. What lies behind the last byte that comes keeps what it has.
     pub fn namespace(namespace: &Namespace, range: impl RangeBounds<u64>) -> Sink {
         let range = Range::Span(range.start_bound().cloned(), range.end_bound().cloned());
         Sink(Side::shared(Ok(Arc::clone(&namespace.endpoint)), range))
     }
 
-    /// Several runs of bytes of a namespace, one after the other: (offset, length) each, in bytes, whole logical blocks.
+    /// Several runs of bytes of a namespace, one after the other: (offset, length) each, in bytes, whole
+    /// logical blocks.
     pub fn namespace_extents(namespace: &Namespace, extents: &[(u64, u64)]) -> Sink {
         Sink(Side::shared(Ok(Arc::clone(&namespace.endpoint)), Range::extents(extents)))
     }
@@ -296,13 +301,13 @@ impl Sink {
         Sink::file(fd, 0)
     }
 
-    /// What a handle stands for: a file or block device from this offset on, or a stream.
+    /// Writes to a descriptor: a file or block device from this offset on, or a stream.
     pub fn handle(handle: &Handle, offset: u64) -> Sink {
         Sink(Side::shared(Ok(Arc::clone(&handle.0)), Range::From(offset)))
     }
 
-    /// Memory of so many bytes, handed back in [`Completion::memory`](crate::Completion::memory), as long as what
-    /// was written.
+    /// Memory of so many bytes, handed back in [`Completion::memory`](crate::Completion::memory), as long as
+    /// what was written.
     pub fn memory(capacity: usize) -> Sink {
         let memory = Arc::new(Mutex::new(vec![0; capacity]));
         let mut side = Side::new(Ok(Endpoint::sink(Arc::clone(&memory))), Range::From(0));
@@ -314,11 +319,12 @@ impl Sink {
     ///
     /// # Safety
     ///
-    /// `length` bytes at `address` must be valid for reads and writes from any thread, and nobody else may use them,
-    /// until the transfer's completion was taken, or the engine was dropped. Dropping a transfer does not
-    /// wait for that.
+    /// `length` bytes at `address` must be valid for reads and writes from any thread, and nobody else may
+    /// use them, until the transfer's completion was taken, or the engine was dropped. Dropping a transfer
+    /// does not wait for that.
     pub unsafe fn raw(address: *mut u8, length: usize) -> Sink {
-        // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its completion.
+        // SAFETY: the caller's promise; the engine drops a command's endpoints before it posts its
+        // completion.
         Sink(Side::new(Ok(unsafe { Endpoint::foreign(address, length) }), Range::From(0)))
     }
 
@@ -328,8 +334,8 @@ impl Sink {
         Sink(Side::shared(Ok(endpoint), range))
     }
 
-    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What is not a whole page goes through it
-    /// all the same: [`Completion::path`](crate::Completion::path) tells.
+    /// Page cache: [`Mode::On`] through it, [`Mode::Off`] past it (O_DIRECT). What is not a whole page goes
+    /// through it all the same: [`Completion::path`](crate::Completion::path) tells.
     pub fn cache(mut self, mode: Mode) -> Sink {
         self.0.cache = mode;
         self

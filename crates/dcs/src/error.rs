@@ -1,4 +1,4 @@
-//! What goes wrong, and how it is said.
+//! Errors of the library, and their texts.
 
 use crate::completion::Completion;
 use dcs_abi::operator::Operator;
@@ -17,7 +17,7 @@ pub enum Error {
     /// io_uring was demanded, and the kernel has none, or forbids it.
     #[error("io_uring is not to be had here: {0} (Io::Auto and Io::Plain do without)")]
     IoUring(#[source] std::io::Error),
-    /// What says which functions are the card's makes no sense.
+    /// The settings of the card's functions make no sense.
     #[error(transparent)]
     CardOptions(#[from] crate::card::OptionsError),
     /// The card cannot be used.
@@ -29,7 +29,7 @@ pub enum Error {
     /// The GPU that the engine is to have cannot be had.
     #[error(transparent)]
     Gpu(#[from] dcs_devices::gpu::GpuError),
-    /// Nobody can move data so.
+    /// Data cannot be moved in this way.
     #[error(
         "peer-to-peer is between an SSD and a NIC that the engine drives itself (Builder::nvme, Backend::Kernel), without a GPU"
     )]
@@ -76,7 +76,7 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct TransferError {
-    /// What went wrong.
+    /// The status of the failure.
     pub status: Status,
     /// Where.
     pub stage: Stage,
@@ -107,13 +107,13 @@ impl TransferError {
         }
     }
 
-    /// What errno says of it: that of the system call behind it, else the nearest in meaning (`ETIMEDOUT`, `ENODATA`,
-    /// `EBADMSG` and the like), for those who answer in errno.
+    /// The errno of the failure: that of the system call behind it, else the nearest in meaning (`ETIMEDOUT`,
+    /// `ENODATA`, `EBADMSG` and the like), for those who answer in errno.
     pub fn nearest_errno(&self) -> i32 {
         nearest_errno(self.status, self.errno)
     }
 
-    /// What the user of the transfer can do about it, in one line.
+    /// Advice for the user of the transfer, in one line.
     pub fn advice(&self) -> &'static str {
         match self.reason {
             Some(_) => {
@@ -174,7 +174,7 @@ pub fn sentence(
     format!("{stage}: {status}{errno}; {delivered} bytes had been delivered")
 }
 
-/// What can be done about a status, in one line.
+/// Advice about a status, in one line.
 #[doc(hidden)]
 pub fn advice(status: Status) -> &'static str {
     match status {

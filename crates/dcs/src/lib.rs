@@ -18,15 +18,16 @@
 //!
 //! ```text
 //!   your threads                                the engine's thread (or the caller that waits)
-//!   Session --- submission queue, doorbell ---> kernel::Core: dcs_engine::Engine, no I/O
+//!   Session --- submission queue, doorbell ---> KernelLoop: dcs_engine::Engine, no I/O
 //!      ^        descriptors (memory)               |  operations        ^ outcomes
 //!      |                                           v                    |
 //!   Transfer <- completion queue, results -------- dcs_devices::Controller (io_uring, system calls)
 //!                                                  dcs_ndp::Context (digests, ciphers, compression)
 //! ```
 //!
-//! A [`Session`] is a queue pair in memory, byte for byte as `dcs_abi` defines it: submissions are 64-byte entries,
-//! the engine copies and checks them, completions come back with a phase bit. A session may be shared by threads.
+//! A [`Session`] is a queue pair in memory, byte for byte as `dcs_abi` defines it: submissions are 64-byte
+//! entries, the engine copies and checks them, completions come back with a phase bit. A session may be
+//! shared by threads.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -47,7 +48,8 @@
 //!
 //! * The engine in SystemVerilog: it comes later behind the same API.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
-//! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card (not on a NIC that the engine drives itself) UDP ([`card::net::Datagrams`]).
+//! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card (not on a NIC
+//!   that the engine drives itself) UDP ([`card::net::Datagrams`]).
 
 #[doc(hidden)]
 pub mod binding;

@@ -3,8 +3,8 @@
 use dcs_abi::operator::{ON_GPU, Operator};
 pub use dcs_ndp::parameter::{AwsChunked, AwsSignature};
 
-/// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one after
-/// it the encrypted data.
+/// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
+/// after it the encrypted data.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
@@ -22,7 +22,8 @@ pub enum Op {
     Crc32c,
     /// CRC-64 of NVMe, 8 bytes.
     Crc64Nvme,
-    /// AES-256 in counter mode (SP 800-38A); encrypts and decrypts. Never use a counter block twice with a key.
+    /// AES-256 in counter mode (SP 800-38A); encrypts and decrypts. Never use a counter block twice with a
+    /// key.
     Aes256Ctr {
         /// The key.
         key: [u8; 32],
@@ -61,11 +62,12 @@ pub enum Op {
     },
     /// Zstandard decompression.
     Unzstd,
-    /// S3's aws-chunked framing, taken off. The data go on before the signature of their chunk was checked: they are
-    /// good only once the transfer has succeeded. Its value in the completion is the trailing checksum, decoded.
+    /// S3's aws-chunked framing, taken off. The data go on before the signature of their chunk was checked:
+    /// they are good only once the transfer has succeeded. Its value in the completion is the trailing
+    /// checksum, decoded.
     AwsChunked(Box<AwsChunked>),
-    /// A range of the data: drops `skip` bytes, passes `take` bytes and drops what follows. Data that end before the
-    /// range does are an error.
+    /// A range of the data: drops `skip` bytes, passes `take` bytes and drops what follows. Data that end
+    /// before the range does are an error.
     Slice {
         /// Bytes before the range.
         skip: u64,
@@ -80,10 +82,11 @@ pub enum Op {
         /// Its value, as the completion would tell it.
         value: Vec<u8>,
     },
-    /// An operator that the engine's GPU does ([`Builder::gpu`](crate::engine::Builder::gpu)): [`Op::on_gpu`] makes it.
+    /// An operator that the engine's GPU does ([`Builder::gpu`](crate::engine::Builder::gpu)): [`Op::on_gpu`]
+    /// makes it.
     Gpu(Box<Op>),
-    /// An operator by its number with a parameter block as it is, unchecked: for tools that know operators that
-    /// this library does not.
+    /// An operator by its number with a parameter block as it is, unchecked: for tools that know operators
+    /// that this library does not.
     Raw {
         /// Its number in the chain.
         number: u8,
@@ -118,8 +121,8 @@ impl Op {
         }
     }
 
-    /// The same, done by the engine's GPU ([`Builder::gpu`](crate::engine::Builder::gpu)). GPUs do MD5, SHA-256, CRC-32, CRC-32C and AES-256 in
-    /// counter mode; all others are refused as unknown.
+    /// The same, done by the engine's GPU ([`Builder::gpu`](crate::engine::Builder::gpu)). GPUs do MD5,
+    /// SHA-256, CRC-32, CRC-32C and AES-256 in counter mode; all others are refused as unknown.
     pub fn on_gpu(self) -> Op {
         match self {
             Op::Gpu(_) => self,
@@ -133,7 +136,7 @@ impl Op {
         operator.info().gpu.filter(|_| on_gpu)
     }
 
-    /// Whether its parameter block has any bytes. They may be a key.
+    /// True if its parameter block has any bytes. They may be a key.
     pub(crate) fn has_parameter(&self) -> bool {
         if let Op::Gpu(op) = self {
             return op.has_parameter();

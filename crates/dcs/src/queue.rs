@@ -1,8 +1,8 @@
 //! The memory of a queue pair: rings, doorbells, descriptors, results. Both sides copy; neither trusts.
 //!
-//! Everything that the engine reads here is plain atomics, so that a session may write to it at any time without
-//! undefined behaviour, just as a host may to memory that a card reads. What the engine makes of it is checked after
-//! it was copied.
+//! Everything that the engine reads here is plain atomics, so that a session may write to it at any time
+//! without undefined behaviour, just as a host may to memory that a card reads. The engine copies, then
+//! checks, then uses.
 
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::{ResultArea, ResultPacket};
@@ -18,13 +18,13 @@ use std::task::Waker;
 
 /// Bytes of memory for one command: its descriptor, then its result area.
 const SLOT_SIZE: usize = 4096;
-/// Where in its slot the result area is.
+/// Offset of the result area in its slot.
 const RESULT_AT: usize = SLOT_SIZE - ResultArea::SIZE;
 /// Bus address of the first slot: 0 would mean "none".
 const BASE: u64 = SLOT_SIZE as u64;
 /// Room for a descriptor.
 pub(crate) const DESCRIPTOR_ROOM: usize = RESULT_AT;
-/// About how many extents a descriptor has room for, beside the parameters of a full chain.
+/// Extents for which a descriptor has room, about, beside the parameters of a full chain.
 pub(crate) const EXTENTS_MAX: usize = (DESCRIPTOR_ROOM - 256 - 8 * 80) / 16;
 
 /// Endpoints of a command: prefix, source, destination.
@@ -73,11 +73,11 @@ struct State {
     phase: bool,
     /// Transfers that may be submitted now.
     room: u16,
-    /// Free command identifiers. There are more of them than room: one whose transfer was cancelled may be with the
-    /// engine a while longer.
+    /// Free command identifiers. There are more of them than room: one whose transfer was cancelled may be
+    /// with the engine a while longer.
     free: Vec<u16>,
     slots: Vec<Slot>,
-    /// Where descriptors are put together.
+    /// Scratch memory for descriptors.
     scratch: Box<[u8]>,
     closed: bool,
     /// Threads that sleep in [`QueuePair::wait`].
@@ -90,24 +90,26 @@ struct Slot {
     busy: bool,
     /// It takes room: in flight, or done and nobody has taken its completion.
     counted: bool,
-    /// The engine was asked to abort it and has not looked yet: the identifier is not free before.
+    /// The engine was asked to abort it and has not done so yet: until then the identifier is not free.
     cancelling: bool,
-    /// It was cancelled before the engine fetched its entry, which is still in the ring: nor is it free before that.
+    /// It was cancelled before the engine fetched its entry, which is still in the ring: until it is fetched,
+    /// the identifier is not free.
     unfetched: bool,
     /// Nobody waits for it any more.
     detached: bool,
     /// Submitted, and its completion has not come.
     in_flight: bool,
-    /// What its handles stand for: see [`handle`].
+    /// The endpoints behind its handles: see [`handle`].
     endpoints: Endpoints,
     chain: OpChain,
     /// Bytes of its descriptor that may hold keys, from its start.
     secret: usize,
-    /// Files of a transfer that is done: to close them may wait, so that whoever looks at its completion does, not the engine.
+    /// Files of a transfer that is done. To close them may wait, so whoever takes its completion
+    /// closes them, not the engine.
     files: Endpoints,
     /// Its completion came, and nobody has taken it. Its result area is the session's until then.
     done: Option<CompletionEntry>,
-    /// Why it failed, in words, where its backend has some.
+    /// The reason of its failure in words, where its backend gives one.
     reason: Option<Box<str>>,
     waker: Option<Waker>,
 }
@@ -127,12 +129,12 @@ pub struct Finished {
     pub chain: OpChain,
     /// Stages and digests of operators that the chain does not have are zero.
     pub result: ResultPacket<[u8; ResultArea::SIZE]>,
-    /// Why it failed, in words, where its backend has some.
+    /// The reason of its failure in words, where its backend gives one.
     pub reason: Option<Box<str>>,
 }
 
 impl Finished {
-    /// What a child of fork is told of its parent's transfers.
+    /// The end of a parent's transfers as a child of fork sees it.
     pub fn elsewhere() -> Finished {
         let mut entry = CompletionEntry { stage: Stage::Queue as u8, ..Default::default() };
         entry.set_status(Status::QueueDeleted, false);
@@ -156,20 +158,21 @@ impl Finished {
     }
 }
 
-/// What can be waited for.
+/// An event of a queue that threads wait for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
     /// The engine has taken the queue in, or refused it.
     Opened,
     /// This transfer is done.
     Done(u16),
-    /// A transfer is done whose completion nobody has taken, or there is none that could be.
+    /// A transfer is done whose completion nobody has taken, or none is in flight.
     Any,
     /// The queue is gone, and with it all that was in flight.
     Closed,
 }
 
-/// Writes a descriptor, given the handles of its endpoints; tells its length, or that there is no room.
+/// Writes a descriptor, given the handles of its endpoints. Returns its length, or `None` where there is no
+/// room.
 type Describe<'a> = dyn Fn(&mut [u8], &[u32]) -> Option<usize> + 'a;
 
 /// A command to be submitted.
@@ -181,15 +184,15 @@ pub(crate) struct Command<'a> {
     pub describe: &'a Describe<'a>,
 }
 
-/// What the end of transfers leaves to be done when the queue's lock is free.
+/// Work that the end of transfers leaves for when the queue's lock is free.
 #[derive(Debug, Default)]
 struct Told {
     wakers: Vec<Waker>,
-    /// Endpoints that nobody else will close, and whose close may wait.
+    /// Endpoints whose close may wait, and that nobody else will close.
     slow: Vec<Arc<Endpoint>>,
 }
 
-/// Why a command was not taken.
+/// The reason for which a command was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Full,
@@ -257,7 +260,7 @@ impl QueuePair {
 
 // The session's side.
 impl QueuePair {
-    /// Writes descriptor and entry, and rings the doorbell. Tells the command identifier.
+    /// Writes descriptor and entry, and rings the doorbell. Returns the command identifier.
     pub fn submit(&self, command: Command<'_>) -> Result<u16, Refused> {
         let Command { mut entry, endpoints, secret, describe } = command;
         let mut state = self.state();
@@ -291,7 +294,7 @@ impl QueuePair {
         Ok(cid)
     }
 
-    /// Writes a descriptor into its slot; tells its length.
+    /// Writes a descriptor into its slot. Returns its length.
     fn write_descriptor(
         &self,
         scratch: &mut [u8],
@@ -340,7 +343,7 @@ impl QueuePair {
         self.sq_tail.store(u32::from(state.sq_tail), Ordering::SeqCst);
     }
 
-    /// Takes a finished transfer's completion, and tells what `of` makes of it.
+    /// Takes a finished transfer's completion, and applies `of` to it.
     pub fn take<R>(&self, cid: u16, of: impl FnOnce(&Finished) -> R) -> Option<R> {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
@@ -349,13 +352,14 @@ impl QueuePair {
         let files = std::mem::take(&mut slot.files);
         slot.detached = true;
         state.release(cid);
-        // Closed when nobody can be kept from the lock.
+        // Closed after the lock is released.
         drop(state);
         drop(files);
         Some(told)
     }
 
-    /// What a transfer that is done did. Copied once: nothing of it is read again from the queue's memory.
+    /// The completion of a transfer that is done. Copied once: nothing of it is read again from the queue's
+    /// memory.
     // Inlined, so that it is not copied again on its way up.
     #[inline(always)]
     fn finished(&self, cid: u16, slot: &Slot, entry: CompletionEntry) -> Finished {
@@ -367,7 +371,7 @@ impl QueuePair {
         Finished { entry, chain: slot.chain, result: ResultPacket::from(bytes), reason: slot.reason.clone() }
     }
 
-    /// A task to be woken when a transfer is done; false where it is done already.
+    /// Registers a task to be woken when a transfer is done; false where it is done already.
     pub fn wake_when_done(&self, cid: u16, waker: &Waker) -> bool {
         let slot = &mut self.state().slots[cid as usize];
         if slot.done.is_none() {
@@ -376,7 +380,7 @@ impl QueuePair {
         slot.done.is_none()
     }
 
-    /// Nobody will take this transfer's completion.
+    /// Says that nobody will take this transfer's completion.
     pub fn detach(&self, cid: u16) {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
@@ -390,7 +394,7 @@ impl QueuePair {
         drop(files);
     }
 
-    /// What `of` makes of a finished transfer's completion, which stays to be taken.
+    /// Applies `of` to a finished transfer's completion, which stays to be taken.
     pub fn peek<R>(&self, cid: u16, of: impl FnOnce(&Finished) -> R) -> Option<R> {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
@@ -418,7 +422,7 @@ impl QueuePair {
         }
     }
 
-    /// Waits for that, or until `other` says that there is something else to do.
+    /// Waits for an event, or until `other` says that there is something else to do.
     pub fn wait(&self, awaited: Awaited, other: impl Fn() -> bool) {
         let mut state = self.state();
         while !self.is_so(&state, awaited) && !other() {
@@ -428,9 +432,9 @@ impl QueuePair {
         }
     }
 
-    /// Wakes those who wait, so that they look at what else there is to do.
+    /// Wakes those who wait, so that they ask `other` again.
     pub fn nudge(&self) {
-        // Taken and dropped: whoever has looked but does not wait yet holds the lock.
+        // Taken and dropped: a thread that has checked but does not wait yet holds the lock.
         let sleepers = self.state().sleepers;
         self.wake(sleepers);
     }
@@ -442,13 +446,13 @@ impl QueuePair {
         }
     }
 
-    /// An eventfd that is readable after each completion.
+    /// The eventfd that is readable after each completion; made when it is first wanted.
     pub fn event(&self) -> std::io::Result<&OwnedFd> {
         if self.event.get().is_none() {
             use rustix::event::EventfdFlags;
             let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             let _ = self.event.set(event);
-            // What was done before there was an eventfd: nobody would tell of it any more.
+            // For completions from before there was an eventfd.
             if self.state().slots.iter().any(|slot| slot.done.is_some()) {
                 self.signal();
             }
@@ -530,14 +534,15 @@ impl QueuePair {
         }
     }
 
-    /// Says why a command fails, before its completion is written.
+    /// Notes the reason of a command's failure, before its completion is written.
     pub fn explain(&self, cid: u16, reason: Box<str>) {
         if let Some(slot) = self.state().slots.get_mut(cid as usize) {
             slot.reason = Some(reason);
         }
     }
 
-    /// The interrupt: takes all new completions off the ring and wakes whoever waits. Tells the endpoints that are still to be closed.
+    /// The interrupt: takes all new completions off the ring and wakes whoever waits. Returns the endpoints
+    /// that are still to be closed.
     pub fn interrupt(&self) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
         let mut told = Told::default();
@@ -575,7 +580,7 @@ impl QueuePair {
     fn complete(&self, state: &mut State, entry: CompletionEntry, told: &mut Told) {
         let Some(slot) = state.slots.get_mut(entry.cid as usize) else { return };
         if !slot.in_flight {
-            // Its entry was fetched at last; its transfer was told long ago.
+            // Its entry was fetched at last; its transfer ended long ago.
             slot.unfetched = false;
             return state.release(entry.cid);
         }
@@ -583,7 +588,7 @@ impl QueuePair {
         state.finish(entry, told);
     }
 
-    /// A transfer's parameters are of no more use, and keys may be among them.
+    /// Wipes a transfer's parameters: keys may be among them.
     fn forget_parameters(&self, state: &mut State, cid: u16) {
         let secret = std::mem::take(&mut state.slots[cid as usize].secret);
         self.clear_memory(cid as usize * SLOT_SIZE, secret);
@@ -600,8 +605,8 @@ impl QueuePair {
         state.finish(entry, told);
     }
 
-    /// The engine has looked after a cancelled transfer; `fetched`: it had its entry. Otherwise the transfer is done
-    /// now: nothing of it was begun.
+    /// Takes in that the engine has aborted a cancelled transfer; `fetched`: it had its entry. Otherwise the
+    /// transfer is done now: nothing of it was begun.
     pub fn cancelled(&self, cid: u16, fetched: bool) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
         let Some(slot) = state.slots.get_mut(cid as usize) else { return Vec::new() };
@@ -617,7 +622,7 @@ impl QueuePair {
         self.tell(sleepers, told)
     }
 
-    /// The queue is gone: what was never fetched fails, and nothing can be submitted any more.
+    /// Closes the queue: transfers that were never fetched fail, and none can be submitted any more.
     pub fn close(&self) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
         state.closed = true;
@@ -639,7 +644,7 @@ impl State {
     fn finish(&mut self, entry: CompletionEntry, told: &mut Told) {
         let slot = &mut self.slots[entry.cid as usize];
         for at in 0..ENDPOINTS_MAX {
-            // Where somebody else has it too, that is who closes it.
+            // Another owner, if there is one, closes it.
             let Some(endpoint) = slot.endpoints[at].take().and_then(Arc::into_inner) else { continue };
             match endpoint.closing() {
                 Closing::AtOnce => drop(endpoint),
@@ -656,8 +661,8 @@ impl State {
         }
     }
 
-    /// Gives a transfer's room back once its completion was taken, and its identifier once the engine is through
-    /// with it as well.
+    /// Gives a transfer's room back once its completion was taken, and its identifier once the engine is
+    /// through with it as well.
     fn release(&mut self, cid: u16) {
         let slot = &mut self.slots[cid as usize];
         if !slot.busy || !slot.detached || slot.done.is_some() || slot.in_flight {

@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// Transfers in flight of a session whose depth nobody said.
+/// Transfers that may be in flight in a session without a given depth.
 #[doc(hidden)]
 pub const DEPTH: u16 = 64;
 
@@ -36,7 +36,7 @@ pub struct Session {
     queue: Arc<QueuePair>,
 }
 
-/// A transfer that is being put together: see [`Session::request`].
+/// The settings of a transfer that is not submitted yet: see [`Session::request`].
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is submitted"]
 pub struct Request<'a> {
@@ -67,7 +67,7 @@ impl Session {
         Session { engine, queue }
     }
 
-    /// Submits a transfer: source, operators, sink, and nothing special.
+    /// Submits a transfer of a source through operators to a sink.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Session {
         self.request(source, chain, sink).submit()
     }
 
-    /// Puts a transfer together that needs more: prefix bytes, a length, a timeout, an order.
+    /// Begins a transfer with more settings: prefix bytes, a length, a timeout, an order.
     pub fn request(&self, source: Source, chain: impl IntoIterator<Item = Op>, sink: Sink) -> Request<'_> {
         Request {
             session: self,
@@ -96,17 +96,18 @@ impl Session {
         }
     }
 
-    /// Waits until some transfer of this session is done that nobody has taken: [`Transfer::is_done`] tells which. At once where one is already, or
-    /// where none is in flight. On an engine without a thread of its own this drives the engine: one thread can have many transfers in flight, and
-    /// takes them as they are done.
+    /// Waits until some transfer of this session is done that nobody has taken: [`Transfer::is_done`] tells
+    /// which. At once where one is already, or where none is in flight. On an engine without a thread of its
+    /// own this drives the engine: one thread can have many transfers in flight, and takes them as they are
+    /// done.
     pub fn wait_any(&self) {
-        // Who takes one of several that are done, and waits for another of them, drives too.
+        // A thread that takes one of several that are done, and waits for another, drives too.
         self.engine.drive_once();
         self.engine.wait(&self.queue, Awaited::Any);
     }
 
-    /// An eventfd that becomes readable whenever a transfer of this session is done: read it, then ask the transfers
-    /// by [`Transfer::try_wait`].
+    /// An eventfd that becomes readable whenever a transfer of this session is done: read it, then ask the
+    /// transfers by [`Transfer::try_wait`].
     ///
     /// # Errors
     ///
@@ -122,13 +123,13 @@ impl Session {
         self.queue.event().map(|event| event.as_fd()).map_err(Error::Start)
     }
 
-    /// Makes the eventfd readable, where there is one: something is done that the engine was not asked for.
+    /// Makes the eventfd readable, where there is one, for a transfer that ended without the engine.
     #[doc(hidden)]
     pub fn signal(&self) {
         self.queue.signal();
     }
 
-    /// Closes it, and waits until the engine has let go of all that its transfers were given.
+    /// Closes the session, and waits until the engine has released everything of its transfers.
     #[doc(hidden)]
     pub fn close(self) {
         let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
@@ -157,8 +158,8 @@ impl Request<'_> {
         self
     }
 
-    /// Bytes to move in all, those of the prefix included; without it, all that the source has. A source that ends
-    /// before fails with [`Status::EndOfSource`].
+    /// Bytes to move in all, those of the prefix included; without it, all that the source has. A source that
+    /// ends before that fails with [`Status::EndOfSource`].
     pub fn length(mut self, bytes: u64) -> Self {
         self.length = bytes;
         self
@@ -170,9 +171,9 @@ impl Request<'_> {
         self
     }
 
-    /// Request id: a transfer does not start before the earlier ones with the same id are finished. Earlier is what
-    /// was submitted earlier to this session; and of the engine's other sessions, what it fetched earlier. 0: no
-    /// order.
+    /// Request id: a transfer does not start before the earlier ones with the same id are finished. Earlier
+    /// is what was submitted earlier to this session; and of the engine's other sessions, what it fetched
+    /// earlier. 0: no order.
     pub fn rid(mut self, rid: u32) -> Self {
         self.rid = rid;
         self
@@ -184,10 +185,11 @@ impl Request<'_> {
         self
     }
 
-    /// The transfer is done when the TCP of the destination's peer has acknowledged every byte; without this, when all are sent. Acknowledged
-    /// is not read by the peer's application. It fails where the connection ends before ([`Status::PeerReset`]), and may wait for long: give it a
-    /// [`Request::timeout`]. For TCP sockets, connections of a card, and of a NIC that the engine drives; nobody can tell of others, and the
-    /// transfer fails with [`Status::PathUnavailable`].
+    /// The transfer is done when the TCP of the destination's peer has acknowledged every byte; without this,
+    /// when all are sent. Acknowledged is not read by the peer's application. It fails where the connection
+    /// ends before ([`Status::PeerReset`]), and may wait for long: give it a [`Request::timeout`]. For TCP
+    /// sockets, connections of a card, and of a NIC that the engine drives; nobody can tell of others, and
+    /// the transfer fails with [`Status::PathUnavailable`].
     pub fn acknowledged(mut self) -> Self {
         self.flags |= FLAG_ACKNOWLEDGED;
         self
@@ -333,8 +335,8 @@ impl Transfer {
         done
     }
 
-    /// Its completion if it is done, else the transfer again. On an engine without a thread of its own this does a
-    /// bounded piece of what can be done without waiting.
+    /// Its completion if it is done, else the transfer again. On an engine without a thread of its own this
+    /// does a bounded piece of what can be done without waiting.
     pub fn try_wait(mut self) -> Result<Result<Completion, TransferError>, Transfer> {
         self.engine.drive_once();
         self.take().ok_or(self)
@@ -370,7 +372,7 @@ impl Transfer {
         }
     }
 
-    /// Lets it go on without anybody waiting for it.
+    /// Detaches it: it goes on without anybody waiting for it.
     pub fn detach(mut self) {
         if !std::mem::replace(&mut self.taken, true) && !self.engine.is_foreign() {
             self.queue.detach(self.cid);
@@ -378,7 +380,7 @@ impl Transfer {
     }
 }
 
-/// What a transfer has come to. `memory`: that of its sink.
+/// Makes the result of a transfer. `memory`: that of its sink.
 fn conclude(finished: &Finished, memory: Option<Arc<Mutex<Vec<u8>>>>) -> Result<Completion, TransferError> {
     let entry = &finished.entry;
     let mut completion = Completion::new(finished);
@@ -406,8 +408,8 @@ impl Future for Transfer {
 
     /// # Panics
     ///
-    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nobody would wake the
-    /// task; and when it is polled after it was ready.
+    /// On an engine that is driven by its callers ([`Driver::Caller`](crate::Driver)), where nobody would
+    /// wake the task; and when it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.engine.is_caller_driven(), "{}", Error::CallerDriven);
         // Its identifier may be another transfer's by now.

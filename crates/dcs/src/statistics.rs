@@ -1,6 +1,6 @@
-//! What an engine counts.
+//! Counters of an engine.
 
-/// What an engine has, and what it has done since it was started: see [`Engine::statistics`](crate::Engine).
+/// Counters of an engine, now and since it was started: see [`Engine::statistics`](crate::Engine).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -10,7 +10,8 @@ pub struct Statistics {
     pub blocks: u32,
     /// Block buffers that are free now.
     pub blocks_free: u32,
-    /// Nothing is in flight, and all that transfers were lent has come back: blocks, units, scoreboard entries.
+    /// Nothing is in flight, and all that transfers were lent has come back: blocks, units, scoreboard
+    /// entries.
     pub is_idle: bool,
     /// Commands that were fetched, cancels included.
     pub fetched: u64,
@@ -28,9 +29,11 @@ pub struct Statistics {
     pub gpu_batches: u64,
     /// Blocks in those batches.
     pub gpu_blocks: u64,
-    /// Bytes that SSDs and the NIC, where the engine drives them itself, moved into blocks in host memory, or out of them.
+    /// Bytes that SSDs and the NIC, where the engine drives them itself, moved into blocks in host memory, or
+    /// out of them.
     pub host_bytes: u64,
-    /// The same, where the blocks lie in an SSD's memory ([`Builder::peer_to_peer`](crate::Builder::peer_to_peer)).
+    /// The same, where the blocks lie in an SSD's memory
+    /// ([`Builder::peer_to_peer`](crate::Builder::peer_to_peer)).
     pub peer_bytes: u64,
     /// Bytes that the processor copied into an SSD's memory, or out of it.
     pub peer_copied: u64,

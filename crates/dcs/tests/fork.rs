@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What a child does with all that it has inherited. It ends with the number of the first thing that was not right.
+/// Tries all that a child has inherited. It ends with the number of the first thing that was not right.
 fn inherits(
     engine: Engine,
     session: Session,
@@ -39,7 +39,8 @@ fn inherits(
 
 /// Runs `body` in a child; tells how it ended.
 fn fork(body: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child uses what it has of its own and ends by _exit; the allocator of the C library survives forks.
+    // SAFETY: the child uses what it has of its own and ends by _exit; the allocator of the C library
+    // survives forks.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {

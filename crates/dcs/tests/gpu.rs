@@ -1,8 +1,8 @@
-//! Operators on a GPU, through the whole library: on a stand-in of CUDA's driver (`crates/devices/tests/cuda`), and on a real GPU
-//! where there is one.
+//! Operators on a GPU, through the whole library: on a stand-in of CUDA's driver
+//! (`crates/devices/tests/cuda`), and on a real GPU where there is one.
 //!
-//! In every test with a fault: a success has the right bytes and the right digests; nothing is written that was not granted; a failure names
-//! its stage.
+//! In every test with a fault: a success has the right bytes and the right digests; nothing is written that
+//! was not granted; a failure names its stage.
 
 mod gpu_common;
 #[path = "../../devices/tests/cuda/stand_in.rs"]
@@ -49,7 +49,8 @@ fn on_gpu(chain: &[Op]) -> Vec<Op> {
     chain.iter().cloned().map(Op::on_gpu).collect()
 }
 
-/// What a transfer that failed had delivered is the beginning of what it should have delivered.
+/// Checks that the part which a failed transfer had delivered is the beginning of all that it should have
+/// delivered.
 fn check_failure(error: &TransferError, chain: &[Op], input: &[u8], delivered: &[u8]) {
     assert_eq!(error.stage, Stage::Operator, "{error}");
     assert!(error.on_gpu && error.operator.is_some(), "{error}");
@@ -211,7 +212,8 @@ fn what_no_gpu_does_is_an_unknown_operator() {
 #[test]
 fn a_gpu_that_fails_at_any_moment_fails_transfers_and_nothing_else() {
     let mut lost = 0;
-    // The first six: at each of the first asynchronous things; then every few, and calls that are refused from some call on.
+    // The first six: at each of the first asynchronous things; then every few, and calls that are refused
+    // from some call on.
     for device in (1001..1007).chain((1007..1200).step_by(13)).chain([1, 3]).chain((3080..3200).step_by(11)) {
         let Some(library) = stand_in::library() else { return };
         let Ok(engine) = builder().gpu(device).gpu_library(library).start() else { continue };

@@ -1,8 +1,8 @@
-//! Files that a GPU reads itself (GPUDirect Storage), through the whole library, on a stand-in of CUDA's driver and of cuFile
-//! (`crates/devices/tests/cuda`).
+//! Files that a GPU reads itself (GPUDirect Storage), through the whole library, on a stand-in of CUDA's
+//! driver and of cuFile (`crates/devices/tests/cuda`).
 //!
-//! In every test with a fault: a success has the right bytes and the right digests; nothing is written that was not granted; a failure names
-//! its stage.
+//! In every test with a fault: a success has the right bytes and the right digests; nothing is written that
+//! was not granted; a failure names its stage.
 
 mod gpu_common;
 #[path = "../../devices/tests/cuda/stand_in.rs"]

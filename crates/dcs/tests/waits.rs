@@ -1,4 +1,5 @@
-//! Calls into the kernel that wait for long: whoever makes them, it is not the engine's thread. Timeouts fire, and others go on.
+//! Calls into the kernel that wait for long: whoever makes them, it is not the engine's thread. Timeouts
+//! fire, and others go on.
 
 use dcs::{Driver, Engine, Io, Op, Session, Sink, Source, Status};
 use std::fs::File;
@@ -18,7 +19,8 @@ fn engines() -> Vec<Engine> {
     io.map(|io| Engine::builder().io(io).blocks(24).block_size(4096).sessions(2).start().unwrap()).into()
 }
 
-/// Other tenants' transfers, which have nothing to do with what is stuck: memory, a file that is not on the stuck file system, its flush.
+/// Other tenants' transfers, which have nothing to do with what is stuck: memory, a file that is not on the
+/// stuck file system, its flush.
 fn others_go_on(session: &Session) {
     let began = Instant::now();
     let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -1,7 +1,8 @@
-//! Waiting until a peer has acknowledged what a socket was given. The kernel tells nobody when that is: it is asked, at growing intervals.
+//! Waiting until a peer has acknowledged what a socket was given. The kernel tells nobody when that is: it is
+//! asked, at growing intervals.
 //!
-//! To be acknowledged is not to be read: the bytes lie in the peer's kernel, and over loopback in pages that the sender's file has too
-//! (docs/architecture.md, *Lent pages*).
+//! To be acknowledged is not to be read: the bytes lie in the peer's kernel, and over loopback in pages that
+//! the sender's file has too (docs/architecture.md, *Lent pages*).
 
 use crate::attempt::Attempt;
 use crate::endpoint::Flow;
@@ -18,7 +19,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// What a flush waits for.
+/// The condition that a flush waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaited {
     /// Bytes of the connection that have been acknowledged then, as the kernel counts them.
@@ -26,18 +27,19 @@ pub(crate) struct Awaited {
     pause: Duration,
 }
 
-/// Whether the kernel can say what the peer has acknowledged: of a TCP connection with nothing between its stream and the application's (TLS in
-/// the kernel, several paths).
+/// True if the kernel can say what the peer has acknowledged: of a TCP connection with nothing between its
+/// stream and the application's (TLS in the kernel, several paths).
 pub(crate) fn is_told(flow: &Flow) -> bool {
     let is_tcp = sockopt::socket_protocol(&flow.fd).is_ok_and(|protocol| protocol == Some(ipproto::TCP));
     is_tcp && !has_layer(flow) && Traffic::of(&flow.fd).is_ok()
 }
 
-/// Whether something lies between the application and TCP (TCP_ULP).
+/// True if something lies between the application and TCP (TCP_ULP).
 fn has_layer(flow: &Flow) -> bool {
     let mut name = [0u8; 16];
     let mut length = name.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `name`, which has so many, and how many to `length`.
+    // SAFETY: the kernel writes at most `length` bytes to `name`, which has so many, and how many to
+    // `length`.
     let code = unsafe {
         libc::getsockopt(
             flow.fd.as_raw_fd(),
@@ -50,7 +52,8 @@ fn has_layer(flow: &Flow) -> bool {
     code == 0 && length > 0
 }
 
-/// Looks whether the peer has acknowledged all that was in the socket at the first look. What others have sent since is not waited for.
+/// Looks whether the peer has acknowledged all that was in the socket at the first look. What others have
+/// sent since is not waited for.
 pub(crate) fn look(flow: &Flow, awaited: &mut Option<Awaited>) -> Attempt {
     match ask(flow, awaited) {
         Ok(attempt) => attempt,
@@ -63,7 +66,8 @@ fn ask(flow: &Flow, awaited: &mut Option<Awaited>) -> io::Result<Attempt> {
     let awaited = match awaited {
         Some(awaited) => awaited,
         None => {
-            // What comes in between is counted twice, so that this is never too little. If it is too much, all is acknowledged first.
+            // What comes in between is counted twice, so that this is never too little. If it is too much,
+            // all is acknowledged first.
             let upto = Traffic::of(&flow.fd)?.acknowledged + now.unacknowledged;
             awaited.insert(Awaited { upto, pause: FIRST })
         }

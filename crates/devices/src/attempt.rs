@@ -1,11 +1,11 @@
-//! What trying an operation once can come to.
+//! The results of trying an operation once.
 
 use crate::vfio_devices::{DriveWork, Driven};
 use dcs_engine::{BlockId, Outcome};
 use rustix::fd::RawFd;
 use std::time::Duration;
 
-/// What came of trying an operation without waiting.
+/// The result of trying an operation without waiting.
 #[derive(Debug)]
 pub(crate) enum Attempt {
     /// It is done, or failed.
@@ -26,7 +26,7 @@ pub(crate) enum Attempt {
     Later(Duration),
 }
 
-/// What to wait for.
+/// The readiness to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
     Readable,
@@ -42,7 +42,8 @@ pub(crate) enum DiskRequest {
     Write { fd: RawFd, offset: u64, start: u32, length: u32, path: u32 },
     /// Send with zero copy. `demanded`: a plain send will not do.
     SendZeroCopy { fd: RawFd, start: u32, length: u32, more: bool, demanded: bool },
-    /// fdatasync, where the data are to be durable; and what a close says, where the file system tells things only then.
+    /// fdatasync, where the data are to be durable; and what a close says, where the file system tells things
+    /// only then.
     Sync { fd: RawFd, data: bool, close: bool },
 }
 

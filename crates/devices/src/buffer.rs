@@ -1,4 +1,5 @@
-//! Block buffers: page-aligned memory that is owned by exactly one of pool, operation, kernel and SSD at any time.
+//! Block buffers: page-aligned memory that is owned by exactly one of pool, operation, kernel and SSD at any
+//! time.
 
 use dcs_engine::BlockId;
 use dcs_vfio::Mapping;
@@ -48,8 +49,8 @@ impl Buffer {
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Own(memory, start) => &memory[*start..start + self.size],
-            // SAFETY: the piece has `size` bytes, which are this buffer's alone. A device writes to them only while the buffer is with
-            // `Drives`, which makes no reference of it.
+            // SAFETY: the piece has `size` bytes, which are this buffer's alone. A device writes to them only
+            // while the buffer is with `Drives`, which makes no reference of it.
             Memory::Shared(piece) => unsafe { std::slice::from_raw_parts(piece.start.as_ptr(), self.size) },
         }
     }
@@ -66,8 +67,8 @@ impl Buffer {
     }
 }
 
-/// All blocks of an engine. A block that is with the kernel is not here: its buffer was taken out, so nothing can
-/// touch it before the kernel is done.
+/// All blocks of an engine. A block that is with the kernel is not here: its buffer was taken out, so nothing
+/// can touch it before the kernel is done.
 #[derive(Debug)]
 pub struct BlockPool {
     buffers: Vec<Option<Buffer>>,
@@ -87,8 +88,8 @@ impl BlockPool {
         }
     }
 
-    /// Makes `count` blocks of `size` bytes that lie one behind the other in memory that devices reach, from `first` on. Nobody else uses
-    /// that part of it.
+    /// Makes `count` blocks of `size` bytes that lie one behind the other in memory that devices reach, from
+    /// `first` on. Nobody else uses that part of it.
     ///
     /// # Panics
     ///
@@ -137,12 +138,13 @@ impl BlockPool {
         self.lost.push(block);
     }
 
-    /// Whether it was taken out of use.
+    /// True if it was taken out of use.
     pub(crate) fn is_lost(&self, block: BlockId) -> bool {
         self.lost.contains(&block)
     }
 
-    /// Start and length of every block's memory, for registration with the kernel; `None` where somebody has a block with memory of its own.
+    /// Start and length of every block's memory, for registration with the kernel; `None` where somebody has
+    /// a block with memory of its own.
     pub(crate) fn regions(&self) -> Option<Vec<(*const u8, usize)>> {
         if let Some((memory, first, size)) = &self.shared {
             let start = |at: usize| memory.pointer(first + at as u64 * u64::from(*size), *size as usize);

@@ -1,10 +1,11 @@
 //! System calls that may wait, on threads of their own.
 //!
-//! A write to a file system that is frozen or slow, a copy of a file that is not cached, the close of a socket that lingers: each may take
-//! for ever, and nothing stops it. So the engine's thread makes none of them.
+//! A write to a file system that is frozen or slow, a copy of a file that is not cached, the close of a
+//! socket that lingers: each may take for ever, and nothing stops it. So the engine's thread makes none of
+//! them.
 //!
-//! Each file system has a *lane*: a few threads, made when they are wanted, and more where all of them are stuck, up to a
-//! bound. A file system that hangs holds up its own calls and nobody else's.
+//! Each file system has a *lane*: a few threads, made when they are wanted, and more where all of them are
+//! stuck, up to a bound. A file system that hangs holds up its own calls and nobody else's.
 
 use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::Buffer;
@@ -30,11 +31,11 @@ pub(crate) const LINGERING: u64 = u64::MAX;
 const FEW: usize = 4;
 /// Threads that it has at most.
 const MANY: usize = 64;
-/// How long all of a lane's threads are at their calls before it gets another.
+/// Time for which all of a lane's threads are at their calls before it gets another.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// How long an engine that ends waits for calls that are under way.
+/// Time for which an engine that ends waits for calls that are under way.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
-/// How long a thread without work stays.
+/// Time for which a thread without work stays.
 const STAY: Duration = Duration::from_secs(5);
 /// Bytes of such a thread's stack.
 const STACK: usize = 128 * 1024;
@@ -50,7 +51,7 @@ pub(crate) enum Work {
     Close { _endpoint: Endpoint },
 }
 
-/// One of them, and whose it is.
+/// A call, and the operation that it is of.
 #[derive(Debug)]
 struct Job {
     operation: Option<OperationId>,
@@ -120,12 +121,12 @@ impl Calls {
         }))
     }
 
-    /// Has a call made, which [`Calls::take`] tells the end of.
+    /// Has a call made; [`Calls::take`] reports its end.
     pub fn make(&self, lane: u64, operation: OperationId, work: Work) {
         self.push(lane, Job { operation: Some(operation), work });
     }
 
-    /// Lets go of an endpoint, whose close may wait.
+    /// Releases an endpoint whose close may wait.
     pub fn close(&self, lane: u64, endpoint: Endpoint) {
         self.push(lane, Job { operation: None, work: Work::Close { _endpoint: endpoint } });
     }
@@ -188,7 +189,7 @@ impl Calls {
         (self.0.queued.load(Ordering::SeqCst) > 0).then_some(PATIENCE)
     }
 
-    /// Takes a call back that nobody has begun to make.
+    /// Withdraws a call that no thread has begun.
     pub fn withdraw(&self, operation: OperationId) -> Option<Work> {
         let mut state = self.0.state();
         for lane in state.lanes.values_mut() {
@@ -207,20 +208,21 @@ impl Calls {
         }
     }
 
-    /// The controller is about to sleep; false where it must not, since calls are back.
+    /// Says that the controller is about to sleep; false where it must not, since calls are back.
     pub fn before_sleep(&self) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
         !self.0.has_done.load(Ordering::SeqCst)
     }
 
-    /// The controller is awake.
+    /// Says that the controller is awake.
     pub fn after_sleep(&self) {
         self.0.asleep.store(false, Ordering::SeqCst);
     }
 }
 
 impl Drop for Calls {
-    /// Threads end when they have nothing left to do; they are waited for, a while. Those that are stuck keep what their calls use.
+    /// Waits a while for the threads, which end when they have nothing left to do. Those that are stuck keep
+    /// all that their calls use.
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.closed = true;
@@ -238,7 +240,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(|error| error.into_inner())
     }
 
-    /// A thread's life.
+    /// The body of a thread.
     fn run(self: Arc<Shared>, number: u64) {
         block_signals();
         loop {
@@ -247,7 +249,7 @@ impl Shared {
                 break;
             }
         }
-        // It has no descriptor of the engine's any more when it is counted out.
+        // Counted out last: it has no descriptor of the engine's any more.
         let threads = Arc::clone(&self.threads);
         drop(self);
         threads.fetch_sub(1, Ordering::SeqCst);
@@ -342,7 +344,7 @@ fn disk(request: DiskRequest, buffer: Option<&mut Buffer>, endpoint: &Endpoint) 
     outcome(request, result, path | PATH_SYSCALL)
 }
 
-/// Makes data durable, then asks for what closing the file says.
+/// Makes data durable, then closes a duplicate for the errors that a close reports.
 fn sync(fd: std::os::fd::RawFd, (data, close): (bool, bool), endpoint: &Endpoint) -> Result<(), Errno> {
     if data {
         rustix::fs::fdatasync(borrow(fd))?;
@@ -353,7 +355,7 @@ fn sync(fd: std::os::fd::RawFd, (data, close): (bool, bool), endpoint: &Endpoint
     }
 }
 
-/// What a disk request has come to.
+/// The result of a disk request.
 pub(crate) fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: u32) -> Outcome {
     match (request, result) {
         (DiskRequest::Read { wanted, .. }, Ok(bytes)) => {
@@ -373,13 +375,15 @@ pub(crate) fn outcome(request: DiskRequest, result: Result<usize, Errno>, path: 
 
 /// A descriptor of a request's endpoint.
 fn borrow<'a>(fd: std::os::fd::RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the descriptor belongs to the endpoint that the request's `Work::Disk` holds until the call is back.
+    // SAFETY: the descriptor belongs to the endpoint that the request's `Work::Disk` holds until the call is
+    // back.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 /// Signals are for the application's threads; SIGPIPE and SIGXFSZ of these calls are errors of one transfer.
 fn block_signals() {
-    // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this thread.
+    // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this
+    // thread.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigfillset(&mut set);

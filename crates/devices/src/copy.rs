@@ -18,7 +18,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 /// Bytes that a staging pipe is asked to hold; the kernel may give less.
 const STAGING_SIZE: usize = 1 << 20;
 
-/// Bytes that a socket that is ready for writing has room for.
+/// Bytes for which a socket that is ready for writing has room.
 const PIECE: usize = 2048;
 
 /// One end of a copy.
@@ -35,24 +35,24 @@ impl End<'_> {
     }
 }
 
-/// Why a copy did not move anything.
+/// The reason for which a copy did not move anything.
 enum Failure {
     /// A socket or pipe is not ready.
     NotReady(RawFd, Interest),
     /// Nothing moved, though both ends are ready: chance, or something that this way does not get past.
     Futile(RawFd),
-    /// Not this way. By blocks it works, or it shows which end is to blame.
+    /// This way does not work. The way by blocks works, or shows which end is to blame.
     Unavailable(Errno),
-    /// As above. If it was the destination, it forgets it now that it has said so.
+    /// As above. If it was the destination, it reports the error only this once.
     Unclear(Errno),
-    /// The source socket failed, and forgets it now that it has said so.
+    /// The source socket failed, and reports the error only this once.
     Source(Errno),
     /// The destination failed.
     Destination(Errno),
 }
 
-/// Copies up to `length` bytes without waiting for a socket or pipe. That none moved does not say that the source has
-/// ended: a read will tell.
+/// Copies up to `length` bytes without waiting for a socket or pipe. That none moved does not say that the
+/// source has ended: a read will tell.
 pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64, more: bool) -> Attempt {
     let Some(kind) = route.kernel_copy else { return unavailable(Errno::INVAL) };
     let mut staging = route.staging.take();
@@ -92,7 +92,7 @@ pub(crate) fn copy(route: &mut Route, source: u64, destination: u64, length: u64
     }
 }
 
-/// What a direct copy waits for, where that is its source: no thread need find it out.
+/// The wait of a direct copy, where that is for its source: no thread need find it out.
 pub(crate) fn source_waits(route: &Route) -> Option<Attempt> {
     let from = end(route, EndpointRole::Source, 0)?;
     let held = route.staging.as_ref().map_or(0, |staging| staging.held);
@@ -110,8 +110,8 @@ pub(crate) fn recall(copy_error: Option<Errno>, attempt: Attempt) -> Attempt {
     }
 }
 
-/// Sends to a socket what was read into a block and is in the page cache still: sendfile(2) copies nothing. `None` where
-/// that is not to be had; the block has the bytes.
+/// Sends to a socket what was read into a block and is in the page cache still: sendfile(2) copies nothing.
+/// `None` where that is not to be had; the block has the bytes.
 pub(crate) fn again(route: &mut Route, source: u64, length: u32) -> Option<Attempt> {
     if !route.sends_again {
         return None;
@@ -222,7 +222,7 @@ fn staged(
     let pipe = End { fd: staging.reader.as_fd(), offset: None, is_socket: false };
     let more = more || staging.held < length as u64;
     match splice(&pipe, to, (staging.held as usize).min(piece), more) {
-        // It takes nothing, and does not say why.
+        // The destination takes nothing, without an error.
         Ok(0) => Err(Failure::Destination(Errno::IO)),
         Ok(bytes) => {
             staging.held -= bytes as u64;
@@ -234,7 +234,7 @@ fn staged(
     }
 }
 
-/// Which end was it? A stream source that has nothing, else a destination without room.
+/// Finds the end that a copy waits for: a stream source that has nothing, else a destination without room.
 fn not_ready(from: &End<'_>, to: &End<'_>) -> Failure {
     if from.offset.is_none() && poll_now(from.fd, PollFlags::IN).is_empty() {
         return Failure::NotReady(from.fd.as_raw_fd(), Interest::Readable);
@@ -245,7 +245,7 @@ fn not_ready(from: &End<'_>, to: &End<'_>) -> Failure {
     }
 }
 
-/// What of this there is now, and whether it is in error.
+/// The ready state of a descriptor now, of these flags, and whether it is in error.
 fn poll_now(fd: BorrowedFd<'_>, flags: PollFlags) -> PollFlags {
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
     match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {

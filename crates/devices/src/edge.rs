@@ -1,8 +1,8 @@
 //! Edges: descriptors that are told of when something happens to them, not for as long as it lasts.
 //!
-//! A socket whose error queue holds something (its owner's own MSG_ZEROCOPY, say) is in error for every poll, and not
-//! ready for all that: who waits for bytes by poll alone never sleeps. The queue is its owner's, so the engine does not
-//! read it. It waits for the next event instead, which is what epoll's EPOLLET is for.
+//! A socket whose error queue holds something (its owner's own MSG_ZEROCOPY, say) is in error for every poll,
+//! and not ready for all that: who waits for bytes by poll alone never sleeps. The queue is its owner's, so
+//! the engine does not read it. It waits for the next event instead, which is what epoll's EPOLLET is for.
 
 use crate::attempt::Interest;
 use dcs_engine::OperationId;
@@ -20,8 +20,8 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    /// Watches a descriptor for an operation from now on. Whoever looks at the descriptor after this misses nothing.
-    /// False where that is not to be had.
+    /// Watches a descriptor for an operation from now on. Whoever looks at the descriptor after this misses
+    /// nothing. False where that is not to be had.
     pub fn watch(&mut self, id: OperationId, fd: BorrowedFd<'_>, interest: Interest) -> bool {
         if self.watched.contains_key(&id) {
             return true;
@@ -65,7 +65,7 @@ impl Edges {
         true
     }
 
-    /// What becomes readable when something has happened; none where nothing is watched.
+    /// The descriptor that becomes readable when something has happened; none where nothing is watched.
     pub fn event(&self) -> Option<BorrowedFd<'_>> {
         self.epoll.as_ref().filter(|_| !self.watched.is_empty()).map(AsFd::as_fd)
     }

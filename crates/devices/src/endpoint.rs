@@ -1,7 +1,8 @@
-//! What a session was given a handle for: a file, a block device, a socket, a pipe, memory, a namespace of an SSD.
+//! The target of a session's handle: a file, a block device, a socket, a pipe, memory, a namespace of an SSD.
 //!
-//! An endpoint owns a duplicate of its descriptor. Closing the original, or reusing its number, cannot redirect a
-//! transfer; whoever holds a descriptor open for reading or writing may use it so, nobody else (the papers' model).
+//! An endpoint owns a duplicate of its descriptor. Closing the original, or reusing its number, cannot
+//! redirect a transfer; whoever holds a descriptor open for reading or writing may use it so, nobody else
+//! (the papers' model).
 
 use crate::buffer::ALIGNMENT;
 use crate::calls::LINGERING;
@@ -35,7 +36,7 @@ impl From<Errno> for EndpointError {
     }
 }
 
-/// How long closing the last descriptor of something takes.
+/// The wait that closing the last descriptor of something may bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
     /// No time.
@@ -92,13 +93,16 @@ pub(crate) struct File {
     pub noappend: AtomicBool,
     /// The file is memory (tmpfs): no call waits for a disk.
     pub in_memory: bool,
-    /// Its file system may say only when the file is closed that what was written is lost: a server's, or a program's (NFS, SMB, FUSE).
+    /// Its file system may say only when the file is closed that what was written is lost: a server's, or a
+    /// program's (NFS, SMB, FUSE).
     pub tells_at_close: bool,
     /// The device that its file system is on, or that it is.
     device: u64,
-    /// Its size when somebody last asked, where to ask may wait (a file system without a disk of this machine).
+    /// Its size when somebody last asked, where to ask may wait (a file system without a disk of this
+    /// machine).
     size_seen: Option<AtomicU64>,
-    /// The same file opened with O_DIRECT, made when it is first wanted; its alignment for offsets and lengths.
+    /// The same file opened with O_DIRECT, made when it is first wanted; its alignment for offsets and
+    /// lengths.
     direct: OnceLock<Result<(OwnedFd, u64), Errno>>,
 }
 
@@ -128,7 +132,8 @@ pub(crate) struct Stream {
     pub piece: usize,
 }
 
-/// Bytes that a pipe that is ready for writing takes without waiting (POSIX PIPE_BUF on Linux); also the longest packet.
+/// Bytes that a pipe that is ready for writing takes without waiting (POSIX PIPE_BUF on Linux); also the
+/// longest packet.
 pub(crate) const PIPE_BUF: usize = 4096;
 
 /// Memory of this process.
@@ -194,20 +199,23 @@ impl Endpoint {
     ///
     /// # Safety
     ///
-    /// Until the endpoint is dropped, `length` bytes at `address` must be valid for reads and, where the endpoint is
-    /// used as a destination, for writes, from any thread, and nobody else may change them meanwhile.
+    /// Until the endpoint is dropped, `length` bytes at `address` must be valid for reads and, where the
+    /// endpoint is used as a destination, for writes, from any thread, and nobody else may change them
+    /// meanwhile.
     pub unsafe fn foreign(address: *mut u8, length: usize) -> Endpoint {
         let memory = Memory::Foreign(ForeignMemory { address, length });
         Endpoint { object: Object::Memory(memory), readable: true, writable: true }
     }
 
-    /// A connection of a card or a NIC, by the card's number for it, or [`Ask`](crate::vfio_devices::Ask)'s. `connection` keeps it open.
+    /// A connection of a card or a NIC, by the card's number for it, or [`Ask`](crate::vfio_devices::Ask)'s.
+    /// `connection` keeps it open.
     pub fn device_flow(handle: u32, connection: Arc<dyn std::any::Any + Send + Sync>) -> Endpoint {
         let object = Object::Device(DeviceFlow { handle, _connection: connection });
         Endpoint { object, readable: true, writable: true }
     }
 
-    /// A namespace of an SSD that an engine drives ([`Controller::attach`](crate::Controller::attach)): that engine's alone.
+    /// A namespace of an SSD that an engine drives ([`Controller::attach`](crate::Controller::attach)): that
+    /// engine's alone.
     pub fn namespace(namespace: &Arc<Namespace>) -> Endpoint {
         let object = Object::Namespace(Arc::clone(namespace));
         Endpoint { object, readable: true, writable: true }
@@ -253,7 +261,7 @@ impl Endpoint {
         }
     }
 
-    /// What kind of endpoint a command may name it as.
+    /// The kind of endpoint by which a command may name it.
     pub fn kind(&self) -> EndpointKind {
         match &self.object {
             Object::File(file) if file.is_block_device => EndpointKind::Block,
@@ -265,7 +273,7 @@ impl Endpoint {
         }
     }
 
-    /// How long it may take to let go of it.
+    /// The wait that letting go of it may bring.
     pub fn closing(&self) -> Closing {
         match &self.object {
             Object::File(file) if !file.in_memory => Closing::OnDisk,
@@ -275,7 +283,7 @@ impl Endpoint {
         }
     }
 
-    /// Where calls of it that may wait are made: those of one file system, or device, together.
+    /// The lane of its calls that may wait: those of one file system, or device, go together.
     pub(crate) fn lane(&self) -> u64 {
         match &self.object {
             Object::File(file) => file.device,
@@ -284,10 +292,11 @@ impl Endpoint {
         }
     }
 
-    /// Opens what a transfer past the page cache will need: to open may wait, and whoever submits the transfer can.
+    /// Opens what a transfer past the page cache will need: to open may wait, and whoever submits the
+    /// transfer can.
     pub fn prepare_direct(&self) {
         if let Object::File(file) = &self.object {
-            // What goes wrong is told when the transfer is bound.
+            // A failure is reported when the transfer is bound.
             let _ = file.direct();
         }
     }
@@ -348,7 +357,8 @@ impl File {
         })
     }
 
-    /// What closing says of the descriptors that may have been written to. Closing a duplicate says the same as the last close.
+    /// Closes duplicates of the descriptors that may have been written to. That reports the same errors as
+    /// the last close.
     pub fn close_aside(&self) -> Result<(), Errno> {
         let direct = self.direct.get().and_then(|direct| direct.as_ref().ok()).map(|(fd, _)| fd);
         for fd in [Some(&self.fd), self.cached.as_ref(), direct].into_iter().flatten() {
@@ -376,8 +386,8 @@ impl File {
         Ok(rustix::fs::fcntl_getfl(&self.fd)?.contains(OFlags::APPEND))
     }
 
-    /// It says that it is empty, which it may be, or it does not know its size, as the files of /proc: only a read
-    /// tells.
+    /// It says that it is empty, which it may be, or it does not know its size, as the files of /proc: only a
+    /// read tells.
     pub fn hides_size(&self, size: u64) -> bool {
         size == 0 && !self.is_block_device
     }
@@ -390,8 +400,8 @@ impl File {
         Ok(size)
     }
 
-    /// True where it is known, without asking a file system that may let one wait, that it has so many bytes: it had them when its
-    /// transfer was submitted.
+    /// True where it is known, without asking a file system that may let one wait, that it has so many bytes:
+    /// it had them when its transfer was submitted.
     pub fn surely_has(&self, bytes: u64) -> bool {
         self.size_seen.as_ref().is_some_and(|seen| seen.load(Ordering::Relaxed) >= bytes)
     }
@@ -406,13 +416,14 @@ impl File {
         unsafe { rustix::ioctl::ioctl(&self.fd, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
     }
 
-    /// Whether it makes sense to try and read it to a GPU.
+    /// True if it is worth trying to read it to a GPU.
     pub fn may_go_to_gpu(&self) -> bool {
         let refused = matches!(self.to_gpu.get(), Some(Err(_)));
         !refused && !self.gpu_failed.load(Ordering::Relaxed) && self.direct().is_ok()
     }
 
-    /// Whether the page cache has any of those bytes; none where the kernel (before 6.5) does not tell, or not us.
+    /// True if the page cache has any of those bytes; none where the kernel (before 6.5) does not tell, or
+    /// not us.
     pub fn is_cached(&self, offset: u64, length: u64) -> Option<bool> {
         self.cached_pages(offset, length).map(|pages| pages > 0)
     }
@@ -429,7 +440,8 @@ impl File {
         // cachestat(2): the number is the same on all architectures but alpha.
         const CACHESTAT: libc::c_long = 451;
         let (range, mut counted) = ([offset, length], [0u64; 5]);
-        // SAFETY: struct cachestat_range is an offset and a length, struct cachestat five numbers, of which the first counts the pages that are cached.
+        // SAFETY: struct cachestat_range is an offset and a length, struct cachestat five numbers, of which
+        // the first counts the pages that are cached.
         let code =
             unsafe { libc::syscall(CACHESTAT, self.fd.as_raw_fd(), range.as_ptr(), counted.as_mut_ptr(), 0) };
         (code == 0).then_some(counted[0])
@@ -468,8 +480,8 @@ fn is_in_memory(fd: &OwnedFd, device: u64) -> bool {
     without_disk && rustix::fs::fstatfs(fd).is_ok_and(|stat| IN_MEMORY.contains(&stat.f_type))
 }
 
-/// True where a close may say what no write has said. A file system on a disk of this machine has written to the page cache, and a close adds
-/// nothing; FUSE may be on a disk too.
+/// True where a close may say what no write has said. A file system on a disk of this machine has written to
+/// the page cache, and a close adds nothing; FUSE may be on a disk too.
 fn tells_at_close(fd: &OwnedFd, device: u64) -> bool {
     // linux/magic.h: FUSE_SUPER_MAGIC, BTRFS_SUPER_MAGIC.
     const FUSE: i64 = 0x6573_5546;
@@ -478,7 +490,8 @@ fn tells_at_close(fd: &OwnedFd, device: u64) -> bool {
     kind == FUSE || rustix::fs::major(device) == 0 && kind != BTRFS
 }
 
-/// Opens a file again, for the same access: flags set on the caller's own open file would change it for the caller too.
+/// Opens a file again, for the same access: flags set on the caller's own open file would change it for the
+/// caller too.
 fn reopen(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     use rustix::fd::AsRawFd;
     let access = rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE;
@@ -491,8 +504,9 @@ impl Stream {
         Stream { fd, is_pipe, nowait: AtomicBool::new(true), aside: Mutex::default(), piece }
     }
 
-    /// A terminal that is ready for writing may have room for one byte, and waits until all others had theirs. So it is opened again, not to
-    /// wait. The master of a pseudo-terminal would become another one, and who runs as another user may not: these get a byte at a time.
+    /// A terminal that is ready for writing may have room for one byte, and waits until all others had
+    /// theirs. So it is opened again, not to wait. The master of a pseudo-terminal would become another one,
+    /// and who runs as another user may not: these get a byte at a time.
     fn terminal(fd: OwnedFd, flags: OFlags) -> Stream {
         let is_master = rustix::pty::ptsname(&fd, Vec::new()).is_ok();
         let again = if is_master { None } else { reopen(&fd, OFlags::NONBLOCK | OFlags::NOCTTY).ok() };
@@ -531,7 +545,7 @@ impl Flow {
             .is_ok_and(|linger| linger.is_some_and(|time| !time.is_zero()))
     }
 
-    /// Takes note of what the kernel reported of a zero-copy send.
+    /// Notes the kernel's report of a zero-copy send.
     pub fn note_zero_copy(&self, copied: bool) {
         let which = if copied { &self.zero_copy_copies } else { &self.zero_copy_works };
         which.store(true, Ordering::Relaxed);
@@ -572,7 +586,8 @@ impl Memory {
             }
             Memory::Foreign(memory) => {
                 let range = range(memory.length);
-                // SAFETY: the range lies inside the memory, which is valid for reads by `Endpoint::foreign`'s promise.
+                // SAFETY: the range lies inside the memory, which is valid for reads by `Endpoint::foreign`'s
+                // promise.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(memory.address.add(range.start), range.len()) };
                 copy(bytes, into)
@@ -595,7 +610,8 @@ impl Memory {
             }
             Memory::Foreign(memory) => {
                 let range = range(memory.length);
-                // SAFETY: the range lies inside the memory, which is valid for writes by `Endpoint::foreign`'s promise.
+                // SAFETY: the range lies inside the memory, which is valid for writes by
+                // `Endpoint::foreign`'s promise.
                 let bytes =
                     unsafe { std::slice::from_raw_parts_mut(memory.address.add(range.start), range.len()) };
                 copy(from, bytes)

@@ -28,7 +28,7 @@ pub(crate) fn writing(errno: Errno) -> Fault {
     fault(status, errno)
 }
 
-/// What comes of a call that has written: none of its bytes is a failure that does not say why.
+/// The outcome of a call that has written: none of its bytes is a failure that does not say why.
 pub(crate) fn written(bytes: usize, path: u32) -> Attempt {
     match bytes {
         0 => Attempt::failed(writing(Errno::IO)),

@@ -53,8 +53,8 @@ pub(crate) fn send(
     }
 }
 
-/// AUTO: only through a NIC (loopback copies all the same, later), for sends that are worth it, until the kernel
-/// reports that it copied.
+/// AUTO: only through a NIC (loopback copies all the same, later), for sends that are worth it, until the
+/// kernel reports that it copied.
 fn wants_zero_copy(flow: &Flow, length: usize, zero_copy: Mode) -> bool {
     match zero_copy {
         Mode::On => true,
@@ -72,7 +72,8 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
         return match read_aside(stream, into) {
             Ok(bytes) => Attempt::moved(bytes, PATH_SYSCALL),
             Err(Errno::AGAIN) => not_ready,
-            // Without another pipe (no descriptor is left) nothing is read: a plain read might lose the rest of a packet.
+            // Without another pipe (no descriptor is left) nothing is read: a plain read might lose the rest
+            // of a packet.
             Err(errno) => Attempt::failed(fault::reading(errno)),
         };
     }
@@ -96,8 +97,8 @@ pub(crate) fn read(stream: &Stream, into: &mut [u8]) -> Attempt {
     }
 }
 
-/// Reads into room for less than a packet. What a read has no room for is lost of a packet (pipe2(2), O_DIRECT), and
-/// nothing tells whether a pipe has any; splice(2) leaves it where it is.
+/// Reads into room for less than a packet. What a read has no room for is lost of a packet (pipe2(2),
+/// O_DIRECT), and nothing tells whether a pipe has any; splice(2) leaves it where it is.
 fn read_aside(stream: &Stream, into: &mut [u8]) -> Result<usize, Errno> {
     let mut aside = stream.aside.lock().unwrap_or_else(|error| error.into_inner());
     let (reader, writer) = match &mut *aside {

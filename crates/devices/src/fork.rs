@@ -14,12 +14,13 @@ extern "C" fn in_child() {
 pub struct Process(u32);
 
 impl Process {
-    /// The calling one. A child that was made without fork(3) of the C library (by a bare system call) is not told from its parent.
+    /// The calling one. A child that was made without fork(3) of the C library (by a bare system call) is not
+    /// told from its parent.
     pub fn current() -> Process {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
-            // SAFETY: the handler changes an atomic number and nothing else, which a child may do. Where there is no memory for it,
-            // forks are not noticed.
+            // SAFETY: the handler changes an atomic number and nothing else, which a child may do. Where
+            // there is no memory for it, forks are not noticed.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Process(FORKS.load(Ordering::Relaxed))

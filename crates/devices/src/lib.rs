@@ -1,9 +1,10 @@
-//! The kernel backend's device controllers: files, block devices, sockets, pipes, memory, a GPU, and devices that the process drives itself over VFIO.
+//! The kernel backend's device controllers: files, block devices, sockets, pipes, memory, a GPU, and devices
+//! that the process drives itself over VFIO.
 //!
 //! # Architecture
 //!
-//! The engine says *read this block from there*; a [`Controller`] does it: at once, where that needs no waiting, or
-//! over io_uring, or when a socket is ready. It answers each operation once.
+//! The engine says *read this block from there*; a [`Controller`] does it: at once, where that needs no
+//! waiting, or over io_uring, or when a socket is ready. It answers each operation once.
 //!
 //! ```text
 //!   Operation --> Controller::start --+--> file    preadv2(RWF_NOWAIT)              \

@@ -1,8 +1,8 @@
 //! io_uring: requests that the kernel carries out while the engine goes on.
 //!
-//! This module is where buffers are lent to the kernel. The rule that makes it sound: a request owns its buffer
-//! (it was taken out of the pool) from its submission until the kernel's last word on it, and if the ring must go
-//! before that, the buffers stay (they are leaked, never freed under the kernel).
+//! This module is where buffers are lent to the kernel. The rule that makes it sound: a request owns its
+//! buffer (it was taken out of the pool) from its submission until the kernel's last word on it, and if the
+//! ring must go before that, the buffers stay (they are leaked, never freed under the kernel).
 
 use crate::attempt::{DiskRequest, Interest};
 use crate::buffer::{BlockPool, Buffer};
@@ -37,10 +37,11 @@ const POLLOUT: u32 = 0x4;
 const POLLERR: u32 = 0x8;
 const POLLHUP: u32 = 0x10;
 
-/// What a completed request has to say.
+/// The result of a completed request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// A poll: the descriptor is ready (or the poll was cancelled); or it is only in error, which it may stay.
+    /// A poll: the descriptor is ready (or the poll was cancelled); or it is only in error, which it may
+    /// stay.
     Ready { operation: OperationId, only_error: bool },
     /// Something has happened to a descriptor of [`Edges`](crate::edge::Edges).
     Edges,
@@ -56,7 +57,8 @@ struct Lent {
     awaits_release: bool,
 }
 
-/// Bytes of blocks that are registered, and so pinned, at most: of 128 KiB each as many as io_uring's index has always had room for.
+/// Bytes of blocks that are registered, and so pinned, at most: of 128 KiB each as many as io_uring's index
+/// has always had room for.
 const PINNED_MAX: usize = 64 << 20;
 
 pub(crate) struct Ring {
@@ -84,8 +86,8 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Sets a ring up. Fails where the kernel has none, or it is forbidden (sysctl, seccomp), or lacks an operation. `by_many`: it is
-    /// used by one thread after the other.
+    /// Sets a ring up. Fails where the kernel has none, or it is forbidden (sysctl, seccomp), or lacks an
+    /// operation. `by_many`: it is used by one thread after the other.
     pub fn new(by_many: bool) -> io::Result<Ring> {
         let plain = || IoUring::builder().dontfork().build(ENTRIES);
         let ring = if by_many {
@@ -95,7 +97,8 @@ impl Ring {
             // Kernels before 5.19 do not know the flag.
             IoUring::builder().dontfork().setup_coop_taskrun().build(ENTRIES).or_else(|_| plain())?
         };
-        // Requests that are stuck in one file system must not keep others waiting for a worker; refused before 5.15.
+        // Requests that are stuck in one file system must not keep others waiting for a worker; refused
+        // before 5.15.
         let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
@@ -125,8 +128,9 @@ impl Ring {
         })
     }
 
-    /// Registers blocks, so that the kernel need not look their pages up for each request. It pins them, so it is the first ones only,
-    /// which are used first; where RLIMIT_MEMLOCK forbids that, requests go without. Returns whether it worked.
+    /// Registers blocks, so that the kernel need not look their pages up for each request. It pins them, so
+    /// it is the first ones only, which are used first; where RLIMIT_MEMLOCK forbids that, requests go
+    /// without. Returns whether it worked.
     pub fn register(&mut self, pool: &BlockPool) -> bool {
         let Some(regions) = pool.regions() else { return false };
         let vector = |(start, length): &(*const u8, usize)| libc::iovec {
@@ -140,8 +144,8 @@ impl Ring {
             left.is_some()
         };
         let vectors: Vec<libc::iovec> = regions.iter().take_while(fits).map(vector).collect();
-        // SAFETY: the regions are the pool's blocks. They are freed only when the pool is dropped; the controller
-        // drops the ring, and with it the registration, before.
+        // SAFETY: the regions are the pool's blocks. They are freed only when the pool is dropped; the
+        // controller drops the ring, and with it the registration, before.
         let registered = unsafe { self.ring.submitter().register_buffers(&vectors) }.is_ok();
         self.fixed = if registered { vectors.len() } else { 0 };
         registered
@@ -197,7 +201,8 @@ impl Ring {
         self.in_flight += 1;
     }
 
-    /// Asks to be told when something has happened to a descriptor of [`Edges`](crate::edge::Edges), whose event this is.
+    /// Asks to be told when something has happened to a descriptor of [`Edges`](crate::edge::Edges), whose
+    /// event this is.
     pub fn poll_edges(&mut self, event: RawFd) {
         if !std::mem::replace(&mut self.edges_armed, true) {
             self.push(opcode::PollAdd::new(Fd(event), POLLIN).build().user_data(EDGES));
@@ -221,13 +226,13 @@ impl Ring {
 
     fn push(&mut self, entry: squeue::Entry) {
         loop {
-            // SAFETY: the buffer of the entry, if it has one, is owned by `self.lent` until the kernel's last word;
-            // its descriptor is kept open by the operation's route.
+            // SAFETY: the buffer of the entry, if it has one, is owned by `self.lent` until the kernel's last
+            // word; its descriptor is kept open by the operation's route.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: the kernel takes its entries at once. It may not before completions are taken in
-            // (EBUSY), or before it has memory again (EAGAIN).
+            // The queue is full: the kernel takes its entries at once. It may not before completions are
+            // taken in (EBUSY), or before it has memory again (EAGAIN).
             if self.ring.submit().is_err() {
                 self.drain();
                 std::thread::yield_now();
@@ -285,12 +290,12 @@ impl Ring {
         self.early.extend(self.ring.completion().map(entry));
     }
 
-    /// What becomes readable when a request is completed.
+    /// The descriptor that becomes readable when a request is completed.
     pub fn fd(&self) -> RawFd {
         self.ring.as_raw_fd()
     }
 
-    /// Whether any request awaits its completion.
+    /// True if any request awaits its completion.
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0
     }
@@ -323,8 +328,8 @@ fn reply(
 }
 
 impl Drop for Ring {
-    /// Cancels what is in flight and waits for the kernel's last word on it, a while; a buffer whose request does
-    /// not come back is leaked.
+    /// Cancels what is in flight and waits for the kernel's last word on it, a while; a buffer whose request
+    /// does not come back is leaked.
     fn drop(&mut self) {
         if !self.process.is_current() {
             return self.lent.drain().for_each(|(_, request)| std::mem::forget(request));

@@ -23,12 +23,12 @@ pub struct Route {
     source: Side,
     destination: Side,
     pub(crate) kernel_copy: Option<KernelCopy>,
-    /// What was read may be sent from the source itself.
+    /// Bytes that were read may be sent from the source itself.
     pub(crate) sends_again: bool,
     pub(crate) staging: Option<Staging>,
     /// The source may be read to the GPU.
     pub(crate) to_gpu: Option<ToGpu>,
-    /// What the source socket failed with in a direct copy: the next read tells it.
+    /// The error of the source socket in a direct copy: the next read reports it.
     pub(crate) source_error: Option<Errno>,
     /// A flush waits for the peer's acknowledgements.
     pub(crate) acknowledged: bool,
@@ -36,7 +36,8 @@ pub struct Route {
     awaited: Option<Awaited>,
     /// A flush makes the destination durable.
     pub(crate) durable: bool,
-    /// What a direct copy failed with that was the source or the destination: a write that fails after it tells it.
+    /// The error of a direct copy that was the source's or the destination's: a write that fails after it
+    /// reports it.
     pub(crate) copy_error: Option<Errno>,
     /// A direct copy moved nothing though both ends were ready: once may be chance.
     pub(crate) futile: bool,
@@ -50,7 +51,7 @@ pub(crate) struct Side {
     pub zero_copy: Mode,
 }
 
-/// How the kernel moves bytes by itself.
+/// A way by which the kernel moves bytes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KernelCopy {
     /// sendfile(2): file to a socket.
@@ -63,7 +64,7 @@ pub(crate) enum KernelCopy {
     StagedSplice,
 }
 
-/// What a GPU will do to the bytes of a source first, so that they may be read to it.
+/// The GPU's first use of a source's bytes, by which they may be read to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToGpu {
     /// It looks at them, and the host needs them too.
@@ -130,8 +131,9 @@ impl Route {
         Ok((route, binding))
     }
 
-    /// Whether a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a pipe or
-    /// of a copy within the kernel (sendfile too), SIGXFSZ of a file. Else sockets are sent to with MSG_NOSIGNAL.
+    /// True if a system call for this operation may raise a signal on the thread that makes it: SIGPIPE of a
+    /// pipe or of a copy within the kernel (sendfile too), SIGXFSZ of a file. Else sockets are sent to with
+    /// MSG_NOSIGNAL.
     pub fn may_signal(&self, kind: &OperationKind) -> bool {
         match kind {
             OperationKind::Read { .. } => false,
@@ -143,8 +145,9 @@ impl Route {
         }
     }
 
-    /// Which stage of the command is not for an engine whose blocks lie in an SSD's memory: the processor would have to process or copy what is
-    /// there. To hear what a peer says it may. `processed`: there are operators.
+    /// Which stage of the command is not for an engine whose blocks lie in an SSD's memory: the processor
+    /// would have to process or copy what is there. To hear what a peer says it may. `processed`: there are
+    /// operators.
     pub fn strays(&self, processed: bool) -> Option<Stage> {
         if processed {
             return Some(Stage::Operator);
@@ -158,7 +161,7 @@ impl Route {
         }
     }
 
-    /// Whether a copy within the kernel, of so many bytes from there, may wait for a disk.
+    /// True if a copy within the kernel, of so many bytes from there, may wait for a disk.
     pub(crate) fn copy_may_wait(&self, source: u64, length: u64) -> bool {
         match &self.source.endpoint.object {
             _ if matches!(&self.destination.endpoint.object, Object::File(file) if !file.in_memory) => true,
@@ -167,7 +170,8 @@ impl Route {
         }
     }
 
-    /// A route for a copy within the kernel by another thread. What it changes comes back by [`Route::take_back`].
+    /// A route for a copy within the kernel by another thread. What it changes comes back by
+    /// [`Route::take_back`].
     pub(crate) fn lend(&mut self) -> Route {
         Route {
             prefix: None,
@@ -194,7 +198,7 @@ impl Route {
         self.futile = lent.futile;
     }
 
-    /// Looks whether the destination's peer has acknowledged what was sent to it.
+    /// Checks whether the destination's peer has acknowledged all that was sent to it.
     pub(crate) fn look_whether_acknowledged(&mut self) -> Attempt {
         match &self.destination.endpoint.object {
             Object::Flow(flow) => acknowledged::look(flow, &mut self.awaited),
@@ -202,7 +206,7 @@ impl Route {
         }
     }
 
-    /// Its endpoints, to be let go of.
+    /// Its endpoints, to be released.
     pub fn into_endpoints(self) -> impl Iterator<Item = Arc<Endpoint>> {
         let Route { prefix, source, destination, .. } = self;
         prefix.into_iter().chain([source, destination]).map(|side| side.endpoint)
@@ -295,7 +299,8 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
     Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
 }
 
-/// True where sendfile(2) may repeat what a block holds: from the page cache, to a socket that does not make it wait.
+/// True where sendfile(2) may repeat what a block holds: from the page cache, to a socket that does not make
+/// it wait.
 fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     let allowed = spec.source.zero_copy != Mode::Off && spec.destination.zero_copy == Mode::Auto;
     let Object::Flow(to) = &destination.endpoint.object else { return false };
@@ -303,8 +308,8 @@ fn sends_again(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     spec.source.immutable && allowed && from_cache && to.nonblocking
 }
 
-/// True where bytes would be written to a place of the same file that is still to be read. To write each byte where
-/// it was read (encryption in place, say) is sound.
+/// True where bytes would be written to a place of the same file that is still to be read. To write each byte
+/// where it was read (encryption in place, say) is sound.
 fn overwrites_itself(spec: &TransferSpec, source: &Side, destination: &Side) -> bool {
     let same = match (&source.endpoint.object, &destination.endpoint.object) {
         (Object::File(from), Object::File(to)) => from.identity == to.identity,
@@ -353,11 +358,11 @@ impl KernelCopy {
             return None;
         }
         match (&source.endpoint.object, &destination.endpoint.object) {
-            // In a socket that blocks the kernel would wait for the peer (SPLICE_F_NONBLOCK is not for sockets), and
-            // the engine with it: such a socket is sent to by blocks.
+            // In a socket that blocks the kernel would wait for the peer (SPLICE_F_NONBLOCK is not for
+            // sockets), and the engine with it: such a socket is sent to by blocks.
             (_, Object::Flow(to)) if !to.nonblocking => None,
-            // These lend out pages of the page cache: what is written to the file before the reader has read them is
-            // what the reader gets.
+            // These lend out pages of the page cache: what is written to the file before the reader has read
+            // them is what the reader gets.
             (Object::File(_), Object::Flow(_) | Object::Stream(_)) if !spec.source.immutable => None,
             (Object::File(_), Object::File(to)) if !to.is_block_device => Some(KernelCopy::CopyFileRange),
             (Object::File(_), Object::Flow(_)) => Some(KernelCopy::SendFile),

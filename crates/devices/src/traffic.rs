@@ -1,10 +1,10 @@
-//! What has gone over a TCP connection, as the kernel counts it: whose turn it is, and how fast the peer is.
+//! The kernel's counts of a TCP connection: they tell whose turn it is, and how fast the peer is.
 
 use rustix::io::ioctl_fionread;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// What a TCP socket has moved since its connection was made, and what waits in it.
+/// Bytes that a TCP socket has moved since its connection was made, and bytes that wait in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes that the peer has sent, and that have come in order.
@@ -27,7 +27,8 @@ const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
 const KNOWN: usize = 136;
 
-/// States of a connection whose peer has sent its end: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING (net/tcp_states.h).
+/// States of a connection whose peer has sent its end: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING
+/// (net/tcp_states.h).
 const PEER_CLOSED: [u8; 5] = [6, 7, 8, 9, 11];
 const CLOSED: u8 = 7;
 
@@ -41,7 +42,8 @@ impl Traffic {
         let socket = socket.as_fd();
         let mut info = [0u8; 256];
         let mut length = info.len() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to `info`, which has so many, and how many to `length`.
+        // SAFETY: the kernel writes at most `length` bytes to `info`, which has so many, and how many to
+        // `length`.
         let answer = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -81,7 +83,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
-    /// What the kernel tells, once it is so: acknowledgements take their time.
+    /// The kernel's counts, once they satisfy `so`: acknowledgements take their time.
     fn until(socket: &TcpStream, so: impl Fn(&Traffic) -> bool) -> Traffic {
         loop {
             let traffic = Traffic::of(socket).unwrap();

@@ -6,7 +6,7 @@
 mod stand_in;
 
 use dcs_abi::status::Status;
-use dcs_devices::gpu::{Answer, GpuError, Job, Wanted, Work};
+use dcs_devices::gpu::{Answer, GpuError, GpuOptions, Job, Work};
 use dcs_devices::{Controller, Event, Io, Setup};
 use dcs_engine::{BlockId, Fault, OperationId};
 use std::path::PathBuf;
@@ -24,7 +24,9 @@ fn setup() -> Setup {
 fn controller(device: u32) -> Option<Controller> {
     let library = stand_in::library()?.to_path_buf();
     let mut controller = Controller::new(setup()).unwrap();
-    controller.attach_gpu(setup(), &Wanted { device, library: Some(library), ..Wanted::default() }).unwrap();
+    controller
+        .attach_gpu(setup(), &GpuOptions { device, library: Some(library), ..GpuOptions::default() })
+        .unwrap();
     Some(controller)
 }
 
@@ -150,7 +152,8 @@ fn many_streams_go_together_and_each_has_its_own_state() {
             assert_eq!(controller.pool.get(BlockId(*block as u32)).unwrap().bytes(), bytes);
         }
     }
-    // No two streams have the same state, and MD5 of what begins as it should is tested with digests, in crates/dcs.
+    // No two streams have the same state, and MD5 of what begins as it should is tested with digests, in
+    // crates/dcs.
     sums.sort_unstable();
     sums.dedup_by_key(|sum| sum.1);
     assert_eq!(sums.len(), 3 * (BLOCKS as usize - BLOCKS as usize / 3));
@@ -290,7 +293,9 @@ fn lossy_round(controller: &mut Controller, round: u32) -> usize {
 fn lossy(device: u32) -> Option<Controller> {
     let library = stand_in::library()?.to_path_buf();
     let mut controller = Controller::new(setup()).unwrap();
-    match controller.attach_gpu(setup(), &Wanted { device, library: Some(library), ..Wanted::default() }) {
+    match controller
+        .attach_gpu(setup(), &GpuOptions { device, library: Some(library), ..GpuOptions::default() })
+    {
         Ok(_) => Some(controller),
         Err(error) => {
             assert!(matches!(error, GpuError::Call { .. }), "{error}");
@@ -333,7 +338,7 @@ fn every_call_may_be_refused() {
     for call in 1..140 {
         let mut controller = Controller::new(setup()).unwrap();
         let wanted =
-            Wanted { device: 2000 + call, library: Some(library.to_path_buf()), ..Wanted::default() };
+            GpuOptions { device: 2000 + call, library: Some(library.to_path_buf()), ..GpuOptions::default() };
         match controller.attach_gpu(setup(), &wanted) {
             Err(error) => {
                 refused += 1;
@@ -361,7 +366,7 @@ fn every_call_may_be_refused() {
 fn what_is_missing_is_said() {
     let mut controller = Controller::new(setup()).unwrap();
     let mut attach = |device, library: Option<PathBuf>| {
-        controller.attach_gpu(setup(), &Wanted { device, library, ..Wanted::default() }).unwrap_err()
+        controller.attach_gpu(setup(), &GpuOptions { device, library, ..GpuOptions::default() }).unwrap_err()
     };
     let missing = attach(0, Some("/no/such/libcuda.so.1".into()));
     let text = missing.to_string();
@@ -380,7 +385,10 @@ fn pieces_of_many_blocks_of_threads() {
     let Some(library) = stand_in::library() else { return };
     let mut controller = Controller::new(large()).unwrap();
     controller
-        .attach_gpu(large(), &Wanted { device: 0, library: Some(library.into()), ..Wanted::default() })
+        .attach_gpu(
+            large(),
+            &GpuOptions { device: 0, library: Some(library.into()), ..GpuOptions::default() },
+        )
         .unwrap();
     check_large_pieces(controller);
 }
@@ -388,11 +396,11 @@ fn pieces_of_many_blocks_of_threads() {
 #[test]
 fn a_real_gpu_computes_the_same() {
     let mut larger = Controller::new(large()).unwrap();
-    if larger.attach_gpu(large(), &Wanted::default()).is_ok() {
+    if larger.attach_gpu(large(), &GpuOptions::default()).is_ok() {
         check_large_pieces(larger);
     }
     let mut controller = Controller::new(setup()).unwrap();
-    match controller.attach_gpu(setup(), &Wanted::default()) {
+    match controller.attach_gpu(setup(), &GpuOptions::default()) {
         Ok(properties) => {
             println!("{properties:?}");
             assert!(!properties.stand_in, "DCS_CUDA_LIBRARY names a stand-in");

@@ -1,21 +1,23 @@
 //! The bus, as a device controller sees it: the one way by which it reaches anything outside itself.
 //!
-//! A controller (an NVMe host, a NIC's driver) runs inside a card, or in a process that drives devices over VFIO. Its owner has memory, which the other
-//! devices of the bus can reach too (a BAR): queues, descriptor rings and blocks lie there. Everything else it does is what a
-//! PCIe function can do: a memory write, a memory read, an interrupt to its host. No controller knows which bus it is on:
-//! the in-memory fabric of the tests, QEMU's over vfio-user, or a real one over VFIO.
+//! A controller (an NVMe host, a NIC's driver) runs inside a card, or in a process that drives devices over
+//! VFIO. Its owner has memory, which the other devices of the bus can reach too (a BAR): queues, descriptor
+//! rings and blocks lie there. Everything else it does is what a PCIe function can do: a memory write, a
+//! memory read, an interrupt to its host. No controller knows which bus it is on: the in-memory fabric of the
+//! tests, QEMU's over vfio-user, or a real one over VFIO.
 //!
-//! **Order** [PCIe 5.0, 2.4]: writes arrive in the order in which they were made, and a read pushes the writes before it
-//! ahead of itself. So a doorbell written after a queue entry was stored never overtakes it.
+//! **Order** [PCIe 5.0, 2.4]: writes arrive in the order in which they were made, and a read pushes the
+//! writes before it ahead of itself. So a doorbell written after a queue entry was stored never overtakes it.
 //!
-//! **Trust**: whatever [`Bus::load`] and a [`ReadDone`] bring may have been written by a device that lies, or that still
-//! writes. A controller copies first (both calls do), then checks, then uses.
+//! **Trust**: whatever [`Bus::load`] and a [`ReadDone`] bring may have been written by a device that lies, or
+//! that still writes. A controller copies first (both calls do), then checks, then uses.
 
 use core::fmt;
 
 /// The bus as one function on it sees it.
 pub trait Bus {
-    /// Where the card's own memory lies, as other devices address it: what goes into a PRP or a descriptor ring.
+    /// Where the card's own memory lies, as other devices address it: what goes into a PRP or a descriptor
+    /// ring.
     fn window(&self) -> Window;
 
     /// Copies from the card's own memory.
@@ -48,21 +50,22 @@ pub trait Bus {
         }
     }
 
-    /// A memory write to a bus address: a doorbell, a register, host memory. Posted: nothing tells whether it arrived, and a
-    /// controller that needs to know reads back or waits for the effect. 4 and 8 byte writes that are aligned are not
-    /// torn.
+    /// A memory write to a bus address: a doorbell, a register, host memory. Posted: nothing tells whether it
+    /// arrived, and a controller that needs to know reads back or waits for the effect. 4 and 8 byte writes
+    /// that are aligned are not torn.
     fn write(&mut self, address: u64, bytes: &[u8]);
 
-    /// A memory read from a bus address. The answer comes later, to the owner of the bus, who hands it to the controller
-    /// that the tag names.
+    /// A memory read from a bus address. The answer comes later, to the owner of the bus, who hands it to the
+    /// controller that the tag names.
     fn read(&mut self, address: u64, length: u32, tag: Tag);
 
-    /// An interrupt to the card's host: MSI-X vector `vector`. Ignored where the host has not set that vector up.
+    /// An interrupt to the card's host: MSI-X vector `vector`. Ignored where the host has not set that vector
+    /// up.
     fn interrupt(&mut self, vector: u16);
 }
 
-/// What a read is known by. The upper half names a controller (whoever owns the bus gives it out), the lower half is
-/// the controller's.
+/// The name of a read. The upper half names a controller (whoever owns the bus gives it out), the lower half
+/// is the controller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 
@@ -95,8 +98,8 @@ pub struct ReadDone {
 /// Why a read brought nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
-    /// Nobody answers at this address, or the requester may not go there (no bus mastering, an IOMMU without a mapping).
-    /// [PCIe 5.0, 2.3.1: Unsupported Request]
+    /// Nobody answers at this address, or the requester may not go there (no bus mastering, an IOMMU without
+    /// a mapping). [PCIe 5.0, 2.3.1: Unsupported Request]
     #[error("no device answers at this bus address, or it may not be reached")]
     Unsupported,
     /// The device at this address refused. [PCIe 5.0, 2.3.1: Completer Abort]
@@ -123,7 +126,7 @@ impl fmt::Debug for Window {
 }
 
 impl Window {
-    /// Whether `length` bytes from `address` lie in it.
+    /// True if `length` bytes from `address` lie in it.
     pub fn contains(&self, address: u64, length: u64) -> bool {
         address
             .checked_sub(self.address)
@@ -155,8 +158,8 @@ impl Region {
         self.length
     }
 
-    /// Takes the first `length` bytes that are aligned to `align` (a power of two) off this region; nothing where they
-    /// are not left.
+    /// Takes the first `length` bytes that are aligned to `align` (a power of two) off this region; nothing
+    /// where they are not left.
     pub fn take(&mut self, length: u64, align: u64) -> Option<Region> {
         let offset = self.offset.checked_next_multiple_of(align)?;
         let used = (offset - self.offset).checked_add(length).filter(|used| *used <= self.length)?;

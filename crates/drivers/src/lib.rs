@@ -1,7 +1,9 @@
-//! Drivers over a bus: NVMe SSDs, and Intel NICs with TCP and UDP behind. A card runs them, and so does the kernel backend over VFIO.
+//! Drivers over a bus: NVMe SSDs, and Intel NICs with TCP and UDP behind. A card runs them, and so does the
+//! kernel backend over VFIO.
 //!
-//! A driver is a state machine without threads, clocks and unsafe code. A [`bus::Bus`] is all that it reaches: it makes no system call.
-//! Whoever owns the bus hands it the time and the answers to its reads, and takes what came of its operations.
+//! A driver is a state machine without threads, clocks and unsafe code. A [`bus::Bus`] is all that it
+//! reaches: it makes no system call. Whoever owns the bus hands it the time and the answers to its reads, and
+//! takes what came of its operations.
 //!
 //! ```text
 //!   engine's operations --> Ssd ------> Nvme: an NVMe host --\

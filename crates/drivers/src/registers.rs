@@ -44,7 +44,7 @@ impl Registers {
         })
     }
 
-    /// Whether an answer is due.
+    /// True if an answer is due.
     pub fn is_reading(&self) -> bool {
         self.pending.is_some()
     }

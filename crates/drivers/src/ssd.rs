@@ -1,14 +1,15 @@
-//! An SSD as the engine's source and destination: block operations become commands of an NVMe host ([`Nvme`]).
+//! An SSD as the engine's source and destination: block operations become commands of an NVMe host
+//! ([`Nvme`]).
 //!
-//! The engine counts in bytes, an SSD in logical blocks. A read that does not begin and end with one goes through a bounce
-//! buffer. A write has to begin with one. Where it ends inside one, that block is read into a bounce buffer, changed there and
-//! written back: whatever lies behind the end keeps its bytes. What is longer than the controller takes at once is cut: the engine
-//! goes on behind it.
+//! The engine counts in bytes, an SSD in logical blocks. A read that does not begin and end with one goes
+//! through a bounce buffer. A write has to begin with one. Where it ends inside one, that block is read into
+//! a bounce buffer, changed there and written back: whatever lies behind the end keeps its bytes. What is
+//! longer than the controller's limit is cut: the engine asks for the remainder next.
 
 use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nvme::{self, Memory, Nvme, NvmeError, Request, State, SubmitError};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
 use std::collections::{HashMap, VecDeque};
 
 /// Bounce buffers of an SSD.
@@ -17,13 +18,13 @@ const BOUNCES: usize = 4;
 /// A read, write or flush of the engine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its name.
+    /// The operation that it is of.
     pub operation: OperationId,
-    /// What to do.
+    /// Its work.
     pub work: Work,
 }
 
-/// What to do.
+/// The work of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Read into a block.
@@ -34,7 +35,7 @@ pub enum Work {
     Flush,
 }
 
-/// Bytes of the SSD, and where they are in the card's memory.
+/// Bytes of the SSD, and their place in the card's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// First byte on the SSD.
@@ -47,22 +48,14 @@ pub struct Span {
     pub block: BlockId,
 }
 
-/// What an SSD tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// An operation is done.
-    Done(OperationId, Outcome),
-    /// A block that a failed operation left with the SSD is free.
-    Released(BlockId),
-}
-
 /// A command under way.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     job: Job,
     /// Bytes that it moves for the engine.
     bytes: u32,
-    /// The bounce buffer, where the bytes do not go straight to their place or come from it, and the first byte's offset in it.
+    /// The bounce buffer, where the bytes do not go straight to their place or come from it, and the first
+    /// byte's offset in it.
     bounce: Option<(usize, u64)>,
     /// A write inside a logical block that is being read first.
     filling: bool,
@@ -84,11 +77,11 @@ pub struct Ssd {
     bounces: Vec<(Region, bool)>,
     /// In front of and behind a bounced read there may be most of a logical block each.
     bounce_length: u64,
-    told: VecDeque<Told>,
+    events: VecDeque<DeviceEvent>,
     namespace: Option<u32>,
-    /// Bytes of a logical block as it was told when the SSD was started.
+    /// Bytes of a logical block as the SSD reported them at its start.
     size: Option<u32>,
-    left: bool,
+    detached: bool,
 }
 
 impl core::fmt::Debug for Ssd {
@@ -108,8 +101,8 @@ impl Ssd {
         config.memory() + config.page + BOUNCES as u64 * bounce
     }
 
-    /// An SSD that is driven out of `memory`, from which its queues and buffers are taken; nothing where there is too
-    /// little. It is given `most` commands at once. Its bytes go by `path` (`PATH_*` of the command set).
+    /// Makes the driver of an SSD, with queues and buffers in `memory`; nothing where that is too small. The
+    /// SSD is given `most` commands at once. `path` is reported for its bytes (`PATH_*` of the command set).
     pub fn new(
         config: nvme::Config,
         (most, path): (usize, u32),
@@ -122,8 +115,8 @@ impl Ssd {
             (0..BOUNCES).map(|_| Some((memory.take(bounce_length, 4096)?, false))).collect::<Option<_>>()?;
         let (registers, namespace) = (config.registers, config.namespace);
         let host = Nvme::new(config, region).ok()?;
-        let (waiting, filled, flights, told) = Default::default();
-        let (size, left) = (None, false);
+        let (waiting, filled, flights, events) = Default::default();
+        let (size, detached) = (None, false);
         Some(Ssd {
             host,
             registers,
@@ -134,27 +127,27 @@ impl Ssd {
             path,
             bounces,
             bounce_length,
-            told,
+            events,
             namespace,
             size,
-            left,
+            detached,
         })
     }
 
-    /// The host has let go of it, by a reset of the card: it is to stop.
-    pub fn leave(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        self.left = true;
+    /// Detaches it from its host, after a reset of the card: the SSD is told to stop.
+    pub fn detach(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        self.detached = true;
         self.host.halt(bus, now);
     }
 
-    /// Whether the host has let go of it.
-    pub fn is_left(&self) -> bool {
-        self.left
+    /// True if it was detached from its host.
+    pub fn is_detached(&self) -> bool {
+        self.detached
     }
 
-    /// Drives another one in its place, where the host has let go of it and it can do nothing any more.
+    /// Drives another one in its place. False unless it is detached and can do nothing any more.
     pub fn relocate(&mut self, registers: Window, namespace: Option<u32>) -> bool {
-        let may = self.left && !self.is_busy() && self.told.is_empty();
+        let may = self.detached && !self.is_busy() && self.events.is_empty();
         if !may || !self.host.relocate(registers, namespace) {
             return false;
         }
@@ -167,7 +160,7 @@ impl Ssd {
         self.namespace
     }
 
-    /// Where its registers are.
+    /// The address of its registers.
     pub fn registers(&self) -> Window {
         self.registers
     }
@@ -179,14 +172,14 @@ impl Ssd {
 
     /// Brings the controller up, or resets it and brings it up again.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        (self.left, self.size) = (false, None);
+        (self.detached, self.size) = (false, None);
         match self.host.state() {
             State::Off => self.host.start(bus, now),
             _ => self.host.reset(bus, now),
         }
     }
 
-    /// Why a transfer cannot have these bytes, if it cannot.
+    /// The status with which a transfer of these bytes is refused, if it is.
     pub fn refuses(&self, position: u64, length: u64, write: bool) -> Option<Status> {
         let Some(namespace) = self.host.namespace() else { return Some(Status::DeviceReset) };
         let size = u64::from(namespace.block_size);
@@ -203,7 +196,7 @@ impl Ssd {
         (write && !position.is_multiple_of(size)).then_some(Status::InvalidField)
     }
 
-    /// Takes a job; what comes of it is told once.
+    /// Takes a job. Its end is one event.
     pub fn submit(&mut self, bus: &mut dyn Bus, now: Nanos, job: Job) {
         self.waiting.push_back(job);
         self.feed(bus, now);
@@ -221,21 +214,22 @@ impl Ssd {
         }
     }
 
-    /// The function can do nothing any more, as the owner of the bus knows.
-    pub fn silenced(&mut self) {
-        self.host.silenced();
+    /// Ends everything: the owner of the bus knows that the function can do nothing any more.
+    pub fn on_reset(&mut self) {
+        self.host.on_reset();
         self.reap_all();
     }
 
-    /// Looks after the controller.
+    /// Does all that is due.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.host.poll(bus, now);
         if let (State::Ready, Some(namespace)) = (self.host.state(), self.host.namespace()) {
             self.size.get_or_insert(namespace.block_size);
         }
         if self.host.state() == State::Failed(nvme::Failure::Gone) && !self.flights.is_empty() {
-            // What was pulled out writes nowhere; what the host has switched off is the host's.
-            self.host.silenced();
+            // A function that was pulled out writes nowhere; one that the host has switched off is the
+            // host's.
+            self.host.on_reset();
         }
         self.reap(bus);
         self.feed(bus, now);
@@ -252,9 +246,9 @@ impl Ssd {
         self.host.deadline()
     }
 
-    /// The next thing that it tells.
-    pub fn told(&mut self) -> Option<Told> {
-        self.told.pop_front()
+    /// The next event for the engine.
+    pub fn next_event(&mut self) -> Option<DeviceEvent> {
+        self.events.pop_front()
     }
 
     /// Operations that wait or are under way.
@@ -263,10 +257,10 @@ impl Ssd {
     }
 
     fn fail(&mut self, operation: OperationId, status: Status) {
-        self.told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(status))));
+        self.events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(status))));
     }
 
-    /// A write whose block was read is not made.
+    /// Fails a write whose logical block was read and that is not made.
     fn give_up_filled(&mut self, at: usize, status: Status) {
         let Some(flight) = self.filled.remove(at) else { return };
         if let Some((slot, _)) = flight.bounce {
@@ -382,7 +376,7 @@ impl Ssd {
         let namespace = self.host.namespace().ok_or(Status::DeviceReset)?;
         let size = u64::from(namespace.block_size);
         let most = namespace.max_transfer - namespace.max_transfer % size;
-        // It may have become another one by a reset: places and lengths are not what they were then.
+        // A reset may have changed the block size: places and lengths would be wrong then.
         let same = self.size.is_none_or(|size| size == namespace.block_size);
         let drivable = same && namespace.block_size <= LOGICAL_BLOCK_MAX && most > 0;
         drivable.then_some((size, most)).ok_or(Status::DeviceReset)
@@ -398,7 +392,7 @@ impl Ssd {
         let base = bus.window().address;
         let length = u64::from(span.length);
         let aligned = span.position.is_multiple_of(size) && span.memory.is_multiple_of(4);
-        // The end of an aligned read that is no whole logical block comes by itself, when the engine goes on.
+        // The tail of an aligned read that is no whole logical block is left to the engine's next read.
         let whole = length.min(most) / size * size;
         if aligned && whole > 0 {
             let flight = Flight { job, bytes: whole as u32, bounce: None, filling: false, held: false };
@@ -418,8 +412,9 @@ impl Ssd {
         Ok(Some((flight, first, data)))
     }
 
-    /// Whole logical blocks are written from where they are; the rest of the engine's write comes as another. What is less than a
-    /// logical block takes the way through a bounce buffer, into which the block is read first.
+    /// Whole logical blocks are written from where they are; the rest of the engine's write comes as another.
+    /// What is less than a logical block takes the way through a bounce buffer, into which the block is read
+    /// first.
     fn plan_write(
         &mut self,
         bus: &dyn Bus,
@@ -505,7 +500,7 @@ impl Ssd {
         } else if let Some((slot, _)) = flight.bounce {
             self.bounces[slot].1 = false;
         }
-        self.told.push_back(Told::Done(operation, outcome));
+        self.events.push_back(DeviceEvent::Done(operation, outcome));
     }
 
     fn moved(&self, bytes: u32) -> Outcome {
@@ -516,13 +511,15 @@ impl Ssd {
         let Some(flight) = self.flights.remove(&id).filter(|flight| flight.held) else { return };
         match (flight.bounce, flight.job.work) {
             (Some((slot, _)), _) => self.bounces[slot].1 = false,
-            (None, Work::Read(span) | Work::Write(span)) => self.told.push_back(Told::Released(span.block)),
+            (None, Work::Read(span) | Work::Write(span)) => {
+                self.events.push_back(DeviceEvent::Released(span.block))
+            }
             (None, Work::Flush) => {}
         }
     }
 }
 
-/// What the completion will say.
+/// The fault that the completion will report.
 fn fault(error: NvmeError, read: bool) -> Fault {
     let failed = if read { Status::ReadError } else { Status::WriteError };
     Fault::new(match error {

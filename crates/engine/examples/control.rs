@@ -1,5 +1,5 @@
-//! The control path alone: one-block transfers through the core, every action answered at once, nothing else. Made to
-//! be counted by callgrind: see `tests/instructions.rs`.
+//! The control path alone: one-block transfers through the core, every action answered at once, nothing else.
+//! Made to be counted by callgrind: see `tests/instructions.rs`.
 //!
 //! It does no I/O and moves no data: what a device would do takes no instruction here.
 
@@ -17,7 +17,8 @@ use std::process::ExitCode;
 /// Bytes of a transfer: less than a block.
 const LENGTH: u64 = 64 * 1024;
 
-/// What the library submits for `file > chain > socket`: an entry, and the descriptor that it points to.
+/// The submission that the library makes for `file > chain > socket`: an entry, and the descriptor that it
+/// points to.
 fn command(chain: &[Operator]) -> ([u8; 64], Vec<u8>) {
     let mut descriptor = vec![0; 4096];
     let mut builder = Builder::new(&mut descriptor).expect("a header fits");
@@ -45,7 +46,7 @@ fn command(chain: &[Operator]) -> ([u8; 64], Vec<u8>) {
     (entry.to_bytes(), descriptor)
 }
 
-/// What a device answers.
+/// The answer of a device.
 fn outcome(operation: &Operation, chain: &[Operator]) -> Outcome {
     match operation.kind {
         OperationKind::Read { length, .. } | OperationKind::Write { length, .. } => {

@@ -90,8 +90,8 @@ pub struct Binding {
     /// Source and destination have a path between them that needs no block (sendfile, splice). Used where the
     /// chain is empty.
     pub direct: bool,
-    /// The destination says when it is flushed, and not before, whether it has kept what it took: it is flushed though the command
-    /// does not have it made durable.
+    /// The destination says when it is flushed, and not before, whether it has kept what it took: it is
+    /// flushed though the command does not have it made durable.
     pub flush: bool,
 }
 
@@ -164,6 +164,24 @@ pub enum Event<'a> {
         /// The queue.
         queue: QueueId,
     },
+}
+
+/// An event of a device: how a driver reports to whoever owns it. [`Event`] is made of it as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// [`Event::Done`].
+    Done(OperationId, Outcome),
+    /// [`Event::Released`].
+    Released(BlockId),
+}
+
+impl From<DeviceEvent> for Event<'_> {
+    fn from(event: DeviceEvent) -> Self {
+        match event {
+            DeviceEvent::Done(operation, outcome) => Event::Done { operation, outcome },
+            DeviceEvent::Released(block) => Event::Released { block },
+        }
+    }
 }
 
 /// The outcome of an operation.

@@ -80,7 +80,7 @@ mod waiting;
 pub use config::{Config, ConfigError, QueueConfig};
 pub use engine::{Counters, Engine};
 pub use interface::{
-    Action, Binding, BlockId, CommandId, EndpointRole, Event, Fault, Nanos, Operation, OperationId,
-    OperationKind, Outcome, QueueId,
+    Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Fault, Nanos, Operation,
+    OperationId, OperationKind, Outcome, QueueId,
 };
 pub use validate::{EndpointSpec, OperatorSpec, TransferSpec};

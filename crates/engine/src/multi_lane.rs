@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 /// The weight of a new measurement in the average time of a pass: one part of so many.
 const WEIGHT: u64 = 8;
 
-/// How many times a pass's time the first block waits for more at most. A stream that comes too late costs
-/// one more pass, and an owner that is this long busy otherwise has more to do than that.
+/// The longest wait of the first block for more, in times that a pass takes. A stream that comes too late
+/// costs one more pass, and an owner that is this long busy otherwise has more to do than that.
 const PATIENCE: u64 = 4;
 
 /// Why a pass may start.

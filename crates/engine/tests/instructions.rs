@@ -1,7 +1,9 @@
-//! How many instructions a one-block transfer takes in the core: counted by callgrind, so exactly, whatever else the
-//! machine does. The driver's own part of `examples/control.rs` is counted too: the figure is an upper bound.
+//! Counts the instructions that a one-block transfer takes in the core: by callgrind, so exactly, whatever
+//! else the machine does. The driver's own part of `examples/control.rs` is counted too: the figure is an
+//! upper bound.
 //!
-//! Where there is no valgrind, or this is not a release build of x86-64, nothing is counted, and the test says so.
+//! Where there is no valgrind, or this is not a release build of x86-64, nothing is counted, and the test
+//! says so.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! Units that take several streams at once: GiB/s of one core by the number of streams, on every such unit of this
-//! machine. `cargo run --release -p dcs-ndp --example lanes [-- --json]`. The best of several rounds that take turns,
-//! so that all columns see the same machine.
+//! Units that take several streams at once: GiB/s of one core by the number of streams, on every such unit of
+//! this machine. `cargo run --release -p dcs-ndp --example lanes [-- --json]`. The best of several rounds
+//! that take turns, so that all columns see the same machine.
 
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_ndp::{Context, Lanes, Piece};

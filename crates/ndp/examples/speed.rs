@@ -1,6 +1,7 @@
-//! How fast each operator is on one core, beside OpenSSL where it has the same: `cargo run --release --example
-//! speed -p dcs-ndp [-- --json]`. One stream, in 64 KiB blocks that stay in the cache, as those of an engine do, and in
-//! place on both sides; the best of many rounds that take turns, so that both sides see the same machine.
+//! Measures each operator on one core, beside OpenSSL where it has the same: `cargo run --release --example
+//! speed -p dcs-ndp [-- --json]`. One stream, in 64 KiB blocks that stay in the cache, as those of an engine
+//! do, and in place on both sides; the best of many rounds that take turns, so that both sides see the same
+//! machine.
 
 use std::time::{Duration, Instant};
 

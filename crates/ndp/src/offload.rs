@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::Context;
 
-    /// What a device would do, without one.
+    /// Does a device's work, without one.
     fn device(task: &Task, data: &mut [u8]) -> Answer {
         match task {
             Task::Md5 { state, blocks } => {

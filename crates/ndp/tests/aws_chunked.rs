@@ -1,4 +1,5 @@
-//! S3's framing: the examples that Amazon publishes, signatures by another library, cuts and damage of every kind.
+//! S3's framing: the examples that Amazon publishes, signatures by another library, cuts and damage of every
+//! kind.
 
 mod common;
 

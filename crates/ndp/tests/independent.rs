@@ -1,5 +1,5 @@
-//! Random streams against implementations that share no code with ours: OpenSSL, the zlib and gzip of Python's
-//! standard library, ruzstd, and CRCs bit by bit.
+//! Random streams against implementations that share no code with ours: OpenSSL, the zlib and gzip of
+//! Python's standard library, ruzstd, and CRCs bit by bit.
 
 mod common;
 
@@ -96,7 +96,7 @@ fn crcs_against_their_definition() {
     }
 }
 
-/// What a Python program writes when it reads `input`.
+/// The output of a Python program that reads `input`.
 fn python(program: &str, input: &[u8]) -> Vec<u8> {
     let mut child = Command::new("python3")
         .args(["-c", &format!("import sys, zlib, gzip\ndata = sys.stdin.buffer.read()\n{program}")])

@@ -29,8 +29,8 @@ fn digests() -> Vec<(Operator, Lanes)> {
     units().into_iter().filter(|(operator, _)| operator.digest_size() > 0).collect()
 }
 
-/// Streams take in their pieces round by round, together; each must come to what it comes to alone. Some pieces are
-/// said to be the last, also such as are not.
+/// Streams take in their pieces round by round, together; each must come to what it comes to alone. Some
+/// pieces are said to be the last, also such as are not.
 fn check(operator: Operator, lanes: Lanes, streams: &[Vec<usize>]) {
     let data: Vec<Vec<u8>> =
         streams.iter().enumerate().map(|(at, pieces)| bytes(pieces.iter().sum(), at as u64 + 1)).collect();

@@ -260,7 +260,8 @@ fn every_flipped_bit_is_found_or_does_no_harm() {
             assert!(result.is_err() || output == data, "{decompress:?}: bit {bit} passed as good data");
             harmless += usize::from(result.is_ok());
         }
-        // gzip: FTEXT, time, extra flags, system, the bits that fill the last byte. zstd: the size of the window.
+        // gzip: FTEXT, time, extra flags, system, the bits that fill the last byte. zstd: the size of the
+        // window.
         assert!(harmless <= 1 + 32 + 8 + 8 + 7, "{harmless} flips were not noticed");
     }
 }

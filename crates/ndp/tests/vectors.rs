@@ -359,7 +359,7 @@ fn unzstd_reads_a_frame_made_by_hand() {
     assert_eq!(unzstd(&frame), Err(OperatorError::CorruptData));
 }
 
-/// What came before the damage is handed out before the error.
+/// Output from before the damage is handed out before the error.
 #[test]
 fn output_before_an_error_is_kept() {
     let data = sample(3, 600_000);
@@ -376,8 +376,8 @@ fn output_before_an_error_is_kept() {
     }
 }
 
-/// A raw block of 100 bytes, then a block of the reserved type: the library fails in a call that could also have
-/// handed out the first block.
+/// A raw block of 100 bytes, then a block of the reserved type: the library fails in a call that could also
+/// have handed out the first block.
 #[test]
 fn output_before_a_bad_block_is_kept() {
     let block = [7; 100];

@@ -185,8 +185,8 @@ impl Frame {
     }
 }
 
-/// What happened, in order. Events about a flow come before its [`Event::Closed`], except [`Event::Free`] and
-/// [`Event::Release`], which come when the NIC is done.
+/// An event, in the order in which events happen. Those of a flow come before its [`Event::Closed`], except
+/// [`Event::Free`] and [`Event::Release`], which come when the NIC is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A connection that [`Stack::connect`](crate::Stack::connect) began is established.

@@ -23,7 +23,7 @@ impl Location {
     }
 }
 
-/// How large the buffer is, and what may lie in it (CMBSZ). [base 3.1.3.12]
+/// Size of the buffer, and what may lie in it (CMBSZ). [base 3.1.3.12]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     /// Submission queues (SQS).
@@ -102,7 +102,7 @@ impl Control {
     }
 }
 
-/// How the buffer is (CMBSTS). [base 3.1.3.17]
+/// Status of the buffer (CMBSTS). [base 3.1.3.17]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The controller cannot have the buffer at the address that CMBMSC names (CBAI).

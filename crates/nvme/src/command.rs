@@ -123,9 +123,9 @@ impl Default for DataPointer {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// What to do (OPC).
+    /// Opcode (OPC).
     pub opcode: u8,
-    /// Whether it is a half of a fused operation (FUSE), of 2 bits: 0 where not.
+    /// The half of a fused operation that it is (FUSE), of 2 bits: 0 for none.
     pub fused: u8,
     /// By what its completion is known (CID).
     pub cid: u16,
@@ -193,7 +193,7 @@ fn one_less(count: u32) -> u16 {
     count.saturating_sub(1) as u16
 }
 
-/// What a read, a write or a write zeroes is for. [NVM 3.2.4, 3.2.6, 3.2.8]
+/// The blocks of a read, a write or a write zeroes. [NVM 3.2.4, 3.2.6, 3.2.8]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// First logical block (SLBA).
@@ -322,7 +322,7 @@ pub struct CreateSubmissionQueue {
     pub entries: u32,
     /// It lies in one piece (PC).
     pub contiguous: bool,
-    /// How urgent its commands are, where arbitration is weighted (QPRIO), of 2 bits: 0 is urgent, 3 is low.
+    /// Priority of its commands, where arbitration is weighted (QPRIO), of 2 bits: 0 is urgent, 3 is low.
     pub priority: u8,
     /// The completion queue to which the ends of its commands go (CQID).
     pub completion_queue: u16,
@@ -439,7 +439,7 @@ impl Feature {
     }
 }
 
-/// How many I/O queues of each kind the host wants, or the controller has: the value and the result of a feature. [base 5.27.1.5]
+/// Numbers of I/O queues of each kind that the host wants, or the controller has: the value and the result of a feature. [base 5.27.1.5]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Submission queues, 1 to 65,536, of which 65,536 is too many. NSQR and NSQA are one less.

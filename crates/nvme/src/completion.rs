@@ -9,11 +9,11 @@ pub const SIZE: usize = 16;
 /// The end of a command, as its controller tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// What the command answers: double word 0.
+    /// The command's result: double word 0.
     pub result: u32,
     /// The upper half of an answer of 64 bits: double word 1.
     pub result_high: u32,
-    /// How far the controller has fetched the submission queue (SQHD).
+    /// The submission queue head: entries before it were fetched (SQHD).
     pub submission_head: u16,
     /// The submission queue that the command came from (SQID).
     pub submission_queue: u16,
@@ -21,7 +21,7 @@ pub struct Completion {
     pub cid: u16,
     /// Changes with each round of the queue: an entry is new where it is not as in the round before (P).
     pub phase: bool,
-    /// How the command ended.
+    /// The command's status.
     pub status: Status,
 }
 

@@ -40,7 +40,7 @@ impl EntrySizes {
         self.most << 4 | self.least & 0xf
     }
 
-    /// Whether entries of `1 << shift` bytes are taken.
+    /// True if entries of `1 << shift` bytes are taken.
     pub fn contains(self, shift: u8) -> bool {
         (self.least..=self.most).contains(&shift)
     }
@@ -58,7 +58,7 @@ pub enum Sgl {
     DoubleWords,
 }
 
-/// What a controller says about itself. [base figure 275]
+/// Identify data of a controller. [base figure 275]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
     /// PCI vendor (VID).
@@ -107,7 +107,7 @@ pub struct Controller {
     pub optional_commands: u16,
     /// There is a volatile write cache: without one, flush does nothing (VWC bit 0).
     pub write_cache: bool,
-    /// What a flush of all namespaces does (VWC bits 2:1), of 2 bits: 3, it flushes them.
+    /// Effect of a flush of all namespaces (VWC bits 2:1), of 2 bits: 3, it flushes them.
     pub flush_all: u8,
     /// Scatter gather lists (SGLS bits 1:0).
     pub sgl: Sgl,
@@ -204,7 +204,7 @@ pub struct Format {
 /// Formats that a namespace may have.
 pub const FORMATS: usize = 64;
 
-/// What a controller says about a namespace. [NVM figure 97]
+/// Identify data of a namespace. [NVM figure 97]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Logical blocks; 0: it is not active (NSZE).

@@ -2,7 +2,7 @@
 
 use crate::bytes::{field, place};
 
-/// What the region is like (PMRCAP). [base 3.1.3.22]
+/// Capabilities of the region (PMRCAP). [base 3.1.3.22]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Data that the controller writes may lie there: of read commands (RDS).
@@ -13,7 +13,7 @@ pub struct Capabilities {
     pub bar: u8,
     /// `timeout` counts minutes, not units of 500 ms (PMRTU): 0 or 1; 2 and 3 are reserved.
     pub timeout_unit: u8,
-    /// How long it may take to become ready (PMRTO).
+    /// Time that it may take to become ready (PMRTO).
     pub timeout: u8,
     /// Commands may name it: the controller takes addresses for it (CMSS).
     pub space: bool,
@@ -49,7 +49,7 @@ impl Capabilities {
         Some(self.bar).filter(|bar| (2..=5).contains(bar))
     }
 
-    /// How long it may take to become ready, in nanoseconds: one unit where the controller says nothing.
+    /// Time that it may take to become ready, in nanoseconds: one unit where the controller says nothing.
     pub const fn timeout_nanos(self) -> u64 {
         const MINUTES: u8 = 1;
         let unit = if self.timeout_unit == MINUTES { 60_000_000_000 } else { 500_000_000 };
@@ -58,7 +58,7 @@ impl Capabilities {
     }
 }
 
-/// Whether the region is to work (PMRCTL). [base 3.1.3.23]
+/// Control of the region: it works or not (PMRCTL). [base 3.1.3.23]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
     /// It is to become ready (EN).
@@ -77,7 +77,7 @@ impl Control {
     }
 }
 
-/// How the region is (PMRSTS). [base 3.1.3.24]
+/// Status of the region (PMRSTS). [base 3.1.3.24]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The error that it has had (ERR), 0: none.

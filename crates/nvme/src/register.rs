@@ -59,23 +59,23 @@ const PAGE_SHIFT: u8 = 12;
 pub struct Capabilities {
     /// Entries that an I/O queue may have at most, 1 to 65,536. MQES is one less.
     pub max_entries: u32,
-    /// Whether queues have to be contiguous (CQR).
+    /// Queues have to be contiguous (CQR).
     pub contiguous: bool,
-    /// How long CSTS.RDY may take to follow a change of CC.EN, in units of 500 ms (TO).
+    /// Time that CSTS.RDY may take to follow a change of CC.EN, in units of 500 ms (TO).
     pub timeout: u8,
     /// Doorbells are `4 << stride` bytes apart (DSTRD), 0 to 15.
     pub stride: u8,
-    /// Whether it has the NVM command set (CSS bit 0).
+    /// It has the NVM command set (CSS bit 0).
     pub nvm_commands: bool,
-    /// Whether it has no I/O command set (CSS bit 7): the admin commands alone.
+    /// It has no I/O command set (CSS bit 7): the admin commands alone.
     pub admin_only: bool,
     /// Smallest memory page in bytes as a power of two, 12 to 27. MPSMIN is 12 less.
     pub page_shift_min: u8,
     /// Largest memory page in bytes as a power of two, 12 to 27. MPSMAX is 12 less.
     pub page_shift_max: u8,
-    /// Whether it has a persistent memory region (PMRS).
+    /// It has a persistent memory region (PMRS).
     pub pmr: bool,
-    /// Whether its controller memory buffer is switched on by CMBMSC first (CMBS). [base 8.5]
+    /// Its controller memory buffer is switched on by CMBMSC first (CMBS). [base 8.5]
     pub cmb: bool,
 }
 
@@ -122,14 +122,14 @@ impl Capabilities {
         4 << self.stride
     }
 
-    /// How long CSTS.RDY may take to follow a change of CC.EN, in nanoseconds: 500 ms where the controller says nothing.
+    /// Time that CSTS.RDY may take to follow a change of CC.EN, in nanoseconds: 500 ms where the controller says nothing.
     pub const fn timeout_nanos(self) -> u64 {
         let units = if self.timeout == 0 { 1 } else { self.timeout as u64 };
         units * 500_000_000
     }
 }
 
-/// What CC.SHN asks for. [base 3.1.3.5]
+/// The request of CC.SHN. [base 3.1.3.5]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShutdownRequest {
     /// Nothing.
@@ -146,7 +146,7 @@ pub enum ShutdownRequest {
 /// Controller configuration (CC): what the host wants of the controller. [base 3.1.3.5]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// Whether the controller is to run (EN).
+    /// The controller is to run (EN).
     pub enabled: bool,
     /// I/O command set (CSS): 0 is NVM.
     pub command_set: u8,
@@ -213,14 +213,14 @@ impl Configuration {
         4096 << self.page
     }
 
-    /// Whether I/O queues have entries of the sizes that there are.
+    /// True if I/O queues have entries of the sizes that there are.
     pub const fn has_entry_sizes(self) -> bool {
         let usual = Configuration::new(0);
         self.submission_shift == usual.submission_shift && self.completion_shift == usual.completion_shift
     }
 }
 
-/// How far a shutdown is (CSTS.SHST). [base 3.1.3.6]
+/// Progress of a shutdown (CSTS.SHST). [base 3.1.3.6]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shutdown {
     /// None was asked for.
@@ -241,7 +241,7 @@ pub struct ControllerStatus {
     pub ready: bool,
     /// It cannot any more: only a reset helps (CFS).
     pub fatal: bool,
-    /// How far a shutdown is (SHST).
+    /// Progress of a shutdown (SHST).
     pub shutdown: Shutdown,
 }
 

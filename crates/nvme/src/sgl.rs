@@ -21,9 +21,9 @@ pub struct Descriptor {
     pub address: u64,
     /// Bytes of what it names.
     pub length: u32,
-    /// What it names: a type, of 4 bits.
+    /// The type of what it names, of 4 bits.
     pub kind: u8,
-    /// How `address` is to be understood, of 4 bits: 0 for a bus address.
+    /// The meaning of `address`, of 4 bits: 0 for a bus address.
     pub subtype: u8,
 }
 

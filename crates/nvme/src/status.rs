@@ -130,12 +130,12 @@ impl Status {
         Status(self.0 | Status::DO_NOT_RETRY)
     }
 
-    /// Whether the command did what it was to do.
+    /// True if the command succeeded.
     pub const fn is_success(self) -> bool {
         self.kind() == 0 && self.code() == 0
     }
 
-    /// Whether type and code are those of `other`, whatever the rest says.
+    /// True if type and code are those of `other`, whatever the rest says.
     pub const fn is(self, other: Status) -> bool {
         self.kind() == other.kind() && self.code() == other.code()
     }
@@ -155,12 +155,12 @@ impl Status {
         (self.0 >> 11 & 3) as u8
     }
 
-    /// Whether the error log says more (M).
+    /// True if the error log says more (M).
     pub const fn more(self) -> bool {
         self.0 >> 13 & 1 != 0
     }
 
-    /// Whether the same command would fail again (DNR).
+    /// True if the same command would fail again (DNR).
     pub const fn do_not_retry(self) -> bool {
         self.0 & Status::DO_NOT_RETRY != 0
     }

@@ -8,8 +8,8 @@ use crate::error::{VfioError, at};
 const DEVICES: &str = "/sys/bus/pci/devices";
 const VFIO_PCI: &str = "/sys/bus/pci/drivers/vfio-pci";
 
-/// The addresses (`0000:00:03.0`) of all functions with this vendor, device or class (the upper 24 bits: `0x010802`),
-/// whichever are given, in order.
+/// The addresses (`0000:00:03.0`) of all functions with this vendor, device or class (the upper 24 bits:
+/// `0x010802`), whichever are given, in order.
 pub fn functions(vendor: Option<u16>, device: Option<u16>, class: Option<u32>) -> Vec<String> {
     let is = |path: &Path, name: &str, wanted: Option<u32>| {
         let Some(wanted) = wanted else { return true };
@@ -32,7 +32,8 @@ pub fn functions(vendor: Option<u16>, device: Option<u16>, class: Option<u32>) -
     found
 }
 
-/// A function's address in full, from how people write it: `1:00.0` is `0000:01:00.0`. Nothing where it is none.
+/// A function's address in full, from how people write it: `1:00.0` is `0000:01:00.0`. Nothing where it is
+/// none.
 pub fn address(text: &str) -> Option<String> {
     let hexadecimal = |text: &str, most: usize| -> Option<u32> {
         let fits = (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -52,7 +53,8 @@ pub fn class(address: &str) -> Option<u32> {
     u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
 }
 
-/// Who made a function, and what it is: the numbers of vendor and device. Nothing where there is no such function.
+/// Who made a function, and what it is: the numbers of vendor and device. Nothing where there is no such
+/// function.
 pub fn id(address: &str) -> Option<(u16, u16)> {
     let number = |name: &str| {
         let text = fs::read_to_string(folder(address).join(name)).ok()?;

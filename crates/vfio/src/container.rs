@@ -11,7 +11,7 @@ use crate::error::{VfioError, at, io};
 use crate::ioctl;
 use crate::mapping::Mapping;
 
-/// What functions may do with mapped memory.
+/// Access of functions to mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read it.
@@ -22,8 +22,8 @@ pub enum Access {
     Both,
 }
 
-/// An address space that functions share. Everything in it was mapped by [`Container::map`]; all of it stays mapped until the
-/// container and its functions are gone, or [`Container::unmap`] is called.
+/// An address space that functions share. Everything in it was mapped by [`Container::map`]; all of it stays
+/// mapped until the container and its functions are gone, or [`Container::unmap`] is called.
 #[derive(Clone, Debug)]
 pub struct Container(Arc<Inner>);
 
@@ -55,8 +55,8 @@ impl Container {
         Ok(Container(Arc::new(Inner { file, chosen: Mutex::default(), mapped: Mutex::default() })))
     }
 
-    /// Lets the functions reach a mapping at this bus address: memory of this process, or a BAR. There has to be a
-    /// function in the container.
+    /// Lets the functions reach a mapping at this bus address: memory of this process, or a BAR. There has to
+    /// be a function in the container.
     ///
     /// # Errors
     ///

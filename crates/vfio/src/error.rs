@@ -9,7 +9,7 @@ pub enum VfioError {
     /// The kernel refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The call that failed.
         what: String,
         /// Why not.
         source: io::Error,

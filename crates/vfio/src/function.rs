@@ -16,10 +16,11 @@ use crate::mapping::Mapping;
 const MAPPABLE: u32 = 1 << 2;
 const COMMAND: u64 = 4;
 
-/// What is said of a function that somebody has by VFIO.
+/// The text for a function that somebody has by VFIO.
 const TAKEN: &str = "another process, or another engine of this one, drives it: end that first";
 
-/// A function that vfio-pci has ([`bind`](crate::bind)), in a container. It is its owner's alone. When it is dropped, the kernel resets it.
+/// A function that vfio-pci has ([`bind`](crate::bind)), in a container. It is its owner's alone. When it is
+/// dropped, the kernel resets it.
 #[derive(Debug)]
 pub struct Function {
     address: String,
@@ -34,7 +35,8 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// Where it has no IOMMU, is not bound to vfio-pci, is taken already, or shares its group with a function in use.
+    /// Where it has no IOMMU, is not bound to vfio-pci, is taken already, or shares its group with a function
+    /// in use.
     pub fn open(container: &Container, address: &str) -> Result<Function, VfioError> {
         let path = Path::new("/dev/vfio").join(bind::group(address)?);
         let group =
@@ -61,8 +63,8 @@ impl Function {
         &self.address
     }
 
-    /// Where a BAR lies in the machine's address space. An address of the IOMMU is the driver's choice: this one is as good as another,
-    /// and the function knows it.
+    /// Where a BAR lies in the machine's address space. An address of the IOMMU is the driver's choice: this
+    /// one is as good as another, and the function knows it.
     ///
     /// # Errors
     ///
@@ -116,7 +118,7 @@ impl Function {
         self.write_config(COMMAND, &command)
     }
 
-    /// How many MSI-X vectors it has.
+    /// The number of its MSI-X vectors.
     ///
     /// # Errors
     ///
@@ -125,7 +127,8 @@ impl Function {
         ioctl::vectors(self.device.as_fd()).map_err(io(&self.address))
     }
 
-    /// Has its MSI-X vectors signal these eventfds, the first the first, instead of those before; none: no interrupts.
+    /// Has its MSI-X vectors signal these eventfds, the first the first, instead of those before; none: no
+    /// interrupts.
     ///
     /// # Errors
     ///

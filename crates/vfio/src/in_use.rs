@@ -8,12 +8,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 
 const DEVICES: &str = "sys/bus/pci/devices";
-/// PCI's classes: all 24 bits of an NVMe controller, the upper 8 of a network device, the upper 16 of a bridge.
+/// PCI's classes: all 24 bits of an NVMe controller, the upper 8 of a network device, the upper 16 of a
+/// bridge.
 const NVME: u32 = 0x01_0802;
 const NETWORK: u32 = 0x02;
 const BRIDGE: u32 = 0x0604;
 
-/// Takes a function from its kernel driver, if it has one, and gives it to vfio-pci; not where anybody uses it.
+/// Takes a function from its kernel driver, if it has one, and gives it to vfio-pci; not where anybody uses
+/// it.
 ///
 /// # Errors
 ///
@@ -32,7 +34,7 @@ pub fn take(address: &str) -> Result<(), VfioError> {
     bind::bind(address)
 }
 
-/// What is done with a function: empty where nothing is.
+/// The uses of a function: empty where there are none.
 pub fn uses(root: &Root, address: &str) -> Vec<String> {
     match class(root, address) {
         Some(NVME) => {
@@ -49,7 +51,7 @@ pub fn uses(root: &Root, address: &str) -> Vec<String> {
     }
 }
 
-/// What the kernel has a function as: block devices of an SSD, interfaces of a NIC.
+/// The kernel's devices of a function: block devices of an SSD, interfaces of a NIC.
 pub fn names(root: &Root, address: &str) -> Vec<String> {
     match class(root, address) {
         Some(NVME) => namespaces(root, address),
@@ -61,7 +63,8 @@ fn class(root: &Root, address: &str) -> Option<u32> {
     root.number(&format!("{DEVICES}/{address}/class")).ok().map(|class| class as u32)
 }
 
-/// The block devices of an SSD that the kernel has by this controller alone. Those that it has by another one too stay.
+/// The block devices of an SSD that the kernel has by this controller alone. Those that it has by another one
+/// too stay.
 fn only_by(root: &Root, address: &str) -> Vec<String> {
     let others = root.names(DEVICES).ok().unwrap_or_default().into_iter().filter(|other| other != address);
     let live = |other: &String| {
@@ -76,7 +79,8 @@ fn only_by(root: &Root, address: &str) -> Vec<String> {
     names
 }
 
-/// The driver of another function of a group, where that keeps the group from a process. [linux, Documentation/driver-api/vfio.rst]
+/// The driver of another function of a group, where that keeps the group from a process. [linux,
+/// Documentation/driver-api/vfio.rst]
 pub fn rival(root: &Root, address: &str) -> Option<String> {
     let driver = root.link(&format!("{DEVICES}/{address}/driver"))?;
     let harmless = matches!(driver.as_str(), "vfio-pci" | "pci-stub" | "pcieport");
@@ -84,7 +88,8 @@ pub fn rival(root: &Root, address: &str) -> Option<String> {
     (!harmless && !bridge).then_some(driver)
 }
 
-/// The block devices of an SSD's namespaces. A path of several has a name of its own beside the namespace's: `nvme0c1n1` of `nvme0n1`.
+/// The block devices of an SSD's namespaces. A path of several has a name of its own beside the namespace's:
+/// `nvme0c1n1` of `nvme0n1`.
 fn namespaces(root: &Root, address: &str) -> Vec<String> {
     let folder = format!("{DEVICES}/{address}/nvme");
     let mut found = Vec::new();
@@ -146,7 +151,7 @@ fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
     uses
 }
 
-/// Whether an interface is up, has addresses or routes, and what was made of it.
+/// The uses of an interface: it is up, has addresses or routes, or something was made of it.
 fn uses_of_interface(root: &Root, name: &str) -> Vec<String> {
     const UP: u64 = 1;
     let mut uses = Vec::new();
@@ -191,7 +196,7 @@ fn addresses(root: &Root, name: &str) -> Vec<String> {
     of_it.filter_map(text).collect()
 }
 
-/// What is done with a NIC beside its interfaces here.
+/// The uses of a NIC beside its interfaces here.
 fn uses_of_nic(root: &Root, address: &str, names: &[String]) -> Vec<String> {
     let mut uses = Vec::new();
     let folder = format!("{DEVICES}/{address}");
@@ -207,8 +212,9 @@ fn uses_of_nic(root: &Root, address: &str, names: &[String]) -> Vec<String> {
     uses
 }
 
-/// Opens a function's disks as their only user: whoever else has one so (a mount in another container, a volume) shows by that.
-/// Nobody can claim an interface; that one which is not up is taken breaks nobody's connection.
+/// Opens a function's disks as their only user: whoever else has one so (a mount in another container, a
+/// volume) shows by that. Nobody can claim an interface; that one which is not up is taken breaks nobody's
+/// connection.
 ///
 /// # Errors
 ///

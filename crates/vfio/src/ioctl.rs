@@ -62,7 +62,7 @@ pub fn set_iommu(container: BorrowedFd<'_>, kind: u64) -> io::Result<()> {
     check(unsafe { libc::ioctl(container.as_raw_fd(), SET_IOMMU as _, kind) }).map(|_| ())
 }
 
-/// Whether the group can be used: no function of it has a kernel driver.
+/// True if the group can be used: no function of it has a kernel driver.
 pub fn group_is_viable(group: BorrowedFd<'_>) -> io::Result<bool> {
     let mut status = [8u32, 0];
     // SAFETY: `struct vfio_group_status` is these two numbers.
@@ -116,7 +116,8 @@ pub fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), RESET as _) }).map(|_| ())
 }
 
-/// Lets functions reach `size` bytes of this process's memory from `vaddr` on, which stay where they are until
+/// Lets functions reach `size` bytes of this process's memory from `vaddr` on, which stay where they are
+/// until
 /// [`unmap`]: the caller keeps them mapped so long.
 pub fn map(
     container: BorrowedFd<'_>,

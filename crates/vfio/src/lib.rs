@@ -1,4 +1,5 @@
-//! PCI functions in user space over Linux VFIO: their registers and memory, their interrupts, and what they may reach.
+//! PCI functions in user space over Linux VFIO: their registers and memory, their interrupts, and what they
+//! may reach.
 //!
 //! # Architecture
 //!
@@ -14,8 +15,9 @@
 //!     interrupts  MSI-X vectors as eventfds
 //! ```
 //!
-//! Functions in one container reach each other where their BARs are mapped, and nothing else but what is mapped: an SSD and a NIC that
-//! have only a card's BAR in their address space cannot touch the machine's memory.
+//! Functions in one container reach each other where their BARs are mapped, and nothing else but what is
+//! mapped: an SSD and a NIC that have only a card's BAR in their address space cannot touch the machine's
+//! memory.
 //!
 //! [`Mapping`] is memory that others change behind us, copied by atomics; the card's process uses it too.
 //!

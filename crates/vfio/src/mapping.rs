@@ -1,8 +1,10 @@
-//! Memory that others change while we read it: a BAR, the memory of a guest, a buffer that a device writes to.
+//! Memory that others change while we read it: a BAR, the memory of a guest, a buffer that a device writes
+//! to.
 //!
-//! Bytes are only ever copied in and out, through atomics: there is no reference to memory that changes behind it. A
-//! copy in goes upwards, a copy out **downwards**, in aligned words of 8 bytes where they fit. So who writes an entry
-//! whose last word says that it is new, and who reads one, each in one call, agree: the word is written last and read first.
+//! Bytes are only ever copied in and out, through atomics: there is no reference to memory that changes
+//! behind it. A copy in goes upwards, a copy out **downwards**, in aligned words of 8 bytes where they fit.
+//! So who writes an entry whose last word says that it is new, and who reads one, each in one call, agree:
+//! the word is written last and read first.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -29,8 +31,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a piece of a file. Where that may become shorter, an access to what is no more there ends this process
-    /// (SIGBUS): who maps a file that somebody else gave sees to it that it can't.
+    /// Maps a piece of a file. Where that may become shorter, an access to what is no more there ends this
+    /// process (SIGBUS): who maps a file that somebody else gave sees to it that it can't.
     ///
     /// # Errors
     ///
@@ -61,8 +63,8 @@ impl Mapping {
         Ok(Mapping { base, length, writable: true })
     }
 
-    /// The same, in huge pages of 2 MiB where the kernel has so many free, which is told: an IOMMU has fewer of them to look up. The
-    /// length is rounded up to whole huge pages either way.
+    /// The same, in huge pages of 2 MiB where the kernel has so many free, which is told: an IOMMU has fewer
+    /// of them to look up. The length is rounded up to whole huge pages either way.
     ///
     /// # Errors
     ///
@@ -92,8 +94,8 @@ impl Mapping {
         }
     }
 
-    /// Where a piece of it is in this process. Whoever makes references of it sees to it that neither another one nor a device has the piece
-    /// meanwhile, and that the mapping is there as long.
+    /// Where a piece of it is in this process. Whoever makes references of it sees to it that neither another
+    /// one nor a device has the piece meanwhile, and that the mapping is there as long.
     ///
     /// # Panics
     ///
@@ -176,8 +178,9 @@ impl Mapping {
             let width = width(start + end, end, true);
             let at = self.at(start + end - width);
             let to = &mut bytes[end - width..end];
-            // SAFETY: `check` says that the word is in the mapping, `width` that it is aligned (a mapping starts at a page), and
-            // all accesses of this process are atomic. The memory may be read-only: loads are relaxed, for which that is allowed.
+            // SAFETY: `check` says that the word is in the mapping, `width` that it is aligned (a mapping
+            // starts at a page), and all accesses of this process are atomic. The memory may be read-only:
+            // loads are relaxed, for which that is allowed.
             unsafe {
                 match width {
                     8 => to.copy_from_slice(
@@ -260,8 +263,9 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// What was stored to memory before is seen by a device before the store to its register that follows. Among processors a fence orders memory
-/// alone: Arm's (`dmb ish`) does not reach devices, which takes a `dsb` of the whole system. Tested on x86-64, where the fence is enough.
+/// Stores to memory are seen by a device before the store to its register that follows them. Among processors
+/// a fence orders memory alone: Arm's (`dmb ish`) does not reach devices, which takes a `dsb` of the whole
+/// system. Tested on x86-64, where the fence is enough.
 fn before_register() {
     fence(Ordering::SeqCst);
     #[cfg(target_arch = "aarch64")]

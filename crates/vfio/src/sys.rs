@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// What came of looking at something.
+/// The result of looking at something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<T> {
     /// This.
@@ -26,7 +26,7 @@ impl<T> Seen<T> {
         }
     }
 
-    /// What it is, if that is known.
+    /// Its kind, if that is known.
     pub fn ok(self) -> Option<T> {
         if let Seen::Is(value) = self { Some(value) } else { None }
     }

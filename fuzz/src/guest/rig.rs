@@ -140,7 +140,7 @@ impl Rig {
 
     pub fn register(&self, offset: u64) -> u32 {
         let mut bytes = [0; 4];
-        self.card.front().lock().read(offset, &mut bytes);
+        self.card.registers().lock().read(offset, &mut bytes);
         u32::from_le_bytes(bytes)
     }
 
@@ -190,7 +190,7 @@ impl Rig {
 
     fn register_written(&mut self, offset: u64, bytes: &[u8]) {
         let before = self.register(0x14) & 1;
-        self.card.front().write(offset, bytes);
+        self.card.registers().write(offset, bytes);
         match (before, self.register(0x14) & 1) {
             (0, 1) => {
                 let depth = |field: u32| (field & 0xfff) as u16 + 1;
@@ -222,7 +222,7 @@ impl Rig {
     /// The function is reset by the bus, and the devices with it.
     pub fn reset_function(&mut self) {
         self.reset_devices();
-        self.card.front().reset();
+        self.card.registers().reset();
         self.oracle.stop();
         self.settle();
     }

@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::units::{self, human};
 use clap::Args;
 use dcs::Operator;
-use dcs::gpu::{self, Floor, MeasureError, Measured, Plan, Properties, Wanted};
+use dcs::gpu::{self, Floor, GpuOptions, MeasureError, Measured, Plan, Properties};
 use serde_json::json;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -65,13 +65,13 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let operators = operators(&options.operators)?;
     let size = usize::try_from(options.size).ok().filter(|size| *size > 0 && size.is_multiple_of(64));
     let size = size.ok_or_else(|| Failure::usage("--size is a multiple of 64 bytes"))?;
-    let wanted = Wanted { device: options.gpu, ..Wanted::default() };
+    let gpu_options = GpuOptions { device: options.gpu, ..GpuOptions::default() };
     let mut all: Vec<(usize, Measured)> = Vec::new();
     for (at, &streams) in options.streams.iter().enumerate() {
         if interrupt::pressed() {
             return Err(Failure::new(Exit::Interrupted, "bench gpu: interrupted"));
         }
-        let plan = Plan { wanted: wanted.clone(), streams, size, repetitions: options.runs };
+        let plan = Plan { gpu: gpu_options.clone(), streams, size, repetitions: options.runs };
         let (gpu, floor, measured) = gpu::measure(&plan, &operators).map_err(failed)?;
         if gpu.stand_in && options.svg.is_some() {
             return Err(Failure::usage(
@@ -86,7 +86,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         all.extend(measured.into_iter().map(|measured| (streams, measured)));
     }
     if let Some(path) = &options.file {
-        file(path, &wanted, options, &operators, report)?;
+        file(path, &gpu_options, options, &operators, report)?;
     }
     if cfg!(debug_assertions) {
         report.remark("dcs: this is a debug build: what it says of the CPU says nothing");
@@ -198,15 +198,15 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
 /// A file that is read to the GPU both ways.
 fn file(
     path: &Path,
-    wanted: &Wanted,
+    gpu_options: &GpuOptions,
     options: &Options,
     operators: &[Operator],
     report: &Report,
 ) -> Result<(), Failure> {
     let file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
-    let stand_in = gpu::find(wanted).is_ok_and(|found| found.iter().any(|gpu| gpu.stand_in));
+    let stand_in = gpu::find(gpu_options).is_ok_and(|found| found.iter().any(|gpu| gpu.stand_in));
     let mark = if stand_in { "  (stand-in, no GPU)" } else { "" };
-    let measured = gpu::measure_file(wanted, &file, options.runs, operators).map_err(failed)?;
+    let measured = gpu::measure_file(gpu_options, &file, options.runs, operators).map_err(failed)?;
     report.text(format_args!("\n{}, past the page cache{mark}", path.display()));
     report.text(format_args!(
         "  {:15}{:>12}{:>12}{:>16}{:>16}",

@@ -118,7 +118,7 @@ impl CardHost {
         let mut port = fabric.port(self.id);
         while self.card.poll(&mut port, now) {}
         if shows {
-            let registers = self.card.front().lock().clone();
+            let registers = self.card.registers().lock().clone();
             for offset in [0, 0xf00] {
                 let mut bytes = [0; 0x40];
                 registers.read(offset, &mut bytes);
@@ -135,7 +135,7 @@ impl CardHost {
                 self.stirred = true;
             }
             Event::Written { function, bar: 0, offset, bytes, .. } if function == self.id => {
-                self.card.front().write(offset, &bytes);
+                self.card.registers().write(offset, &bytes);
                 self.stirred = true;
             }
             // Completions and descriptors are short; data need not be looked at.

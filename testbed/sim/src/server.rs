@@ -14,11 +14,10 @@ use crate::pattern::Pattern;
 use crate::peer::Peer;
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
-use dcs_drivers::network::{Address, Network, State, Wish};
+use dcs_drivers::network::{Address, Network, NetworkAction, State};
 use dcs_drivers::nic::{self, Model};
 use dcs_drivers::nvme::{self, Memory, Nvme, NvmeError};
-use dcs_drivers::ssd::Told;
-use dcs_engine::{Nanos, Outcome};
+use dcs_engine::{DeviceEvent, Nanos, Outcome};
 use dcs_fabric::gpu::Gpu;
 use dcs_fabric::{Event, Fabric, FunctionId, HOST, Rate, Timing, Wire, WireEnd};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -419,16 +418,19 @@ impl Server {
         let Some(network) = &mut held.network else { return };
         (held.timer, held.attended) = (false, false);
         network.poll(&mut fabric.port(HOST), now);
-        while let Some(wish) = network.wish() {
-            match wish {
-                Wish::Tell(Told::Done(operation, Outcome::Moved { bytes, held: keeps, .. })) => {
+        while let Some(action) = network.next_action() {
+            match action {
+                NetworkAction::Device(DeviceEvent::Done(
+                    operation,
+                    Outcome::Moved { bytes, held: keeps, .. },
+                )) => {
                     held.moved.insert(operation.to_bits(), Ok(bytes));
                     held.sending.remove(&operation.to_bits());
                     if !keeps {
                         held.released.insert(operation.to_bits());
                     }
                 }
-                Wish::Tell(Told::Done(operation, outcome)) => {
+                NetworkAction::Device(DeviceEvent::Done(operation, outcome)) => {
                     let (fault, keeps) = match outcome {
                         Outcome::Failed(fault) => (fault, false),
                         Outcome::FailedHeld(fault) => (fault, true),
@@ -442,10 +444,10 @@ impl Server {
                         held.released.insert(operation.to_bits());
                     }
                 }
-                Wish::Tell(Told::Released(block)) => {
+                NetworkAction::Device(DeviceEvent::Released(block)) => {
                     held.released.insert(block.0.into());
                 }
-                Wish::Connection(_, found) => {
+                NetworkAction::Connection(_, found) => {
                     held.accepted.push(found.expect("the peer connects").0);
                 }
             }

@@ -1,9 +1,9 @@
-//! The fault matrix: what goes wrong with an SSD harms its own commands, and no others. In every cell: a success has the right
-//! bytes; a failure names its stage; the neighbour's transfer does not notice; nothing stays lent out; and afterwards the
-//! SSD works again, at once or after a reset, where it is still there.
+//! The fault matrix: what goes wrong with an SSD harms its own commands, and no others. In every cell: a
+//! success has the right bytes; a failure names its stage; the neighbour's transfer does not notice; nothing
+//! stays lent out; and afterwards the SSD works again, at once or after a reset, where it is still there.
 //!
-//! What no host can know is not here: an SSD that moves wrong bytes and says that all is well. The digest then is that of the bytes that went
-//! on ([`a_lie_about_the_data_shows_in_the_digest`]).
+//! Faults that no host can detect are not here: an SSD that moves wrong bytes and says that all is well. The
+//! digest then is that of the bytes that went on ([`a_lie_about_the_data_shows_in_the_digest`]).
 
 use crate::rig::{End, FREE, Rig, Transfer};
 use crate::transfers::data;
@@ -22,7 +22,7 @@ const FLUSH: u8 = 0;
 const WRITE: u8 = 1;
 const READ: u8 = 2;
 
-/// What is left of the SSD after a fault.
+/// The state of the SSD after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     /// It works, perhaps after the card has reset it.
@@ -170,7 +170,7 @@ fn every_fault_of_a_flush() {
     }
 }
 
-/// What the SSD says over the bus is lost, late, or somewhere else.
+/// Writes of the SSD over the bus are lost, late, or somewhere else.
 #[test]
 fn every_fault_of_the_ssd_s_transactions() {
     let all = Window { address: 0, length: u64::MAX };
@@ -212,7 +212,8 @@ fn a_lie_about_the_data_shows_in_the_digest() {
     assert_ne!(ended.digest(0), md5(&bytes), "so whoever knows the right one sees it");
 }
 
-/// The SSD loses a command, and nothing tells whether it may still write: its block stays out of use until it was reset.
+/// The SSD loses a command, and nothing tells whether it may still write: its block stays out of use until it
+/// was reset.
 #[test]
 fn an_ssd_that_cannot_be_stopped_keeps_its_blocks_and_harms_no_other() {
     let mut rig = Rig::ready(config(), 2);
@@ -232,8 +233,8 @@ fn an_ssd_that_cannot_be_stopped_keeps_its_blocks_and_harms_no_other() {
     run(&mut rig, READ, None, "after a reset of the function");
 }
 
-/// An SSD comes back from a reset with larger logical blocks than a transfer was begun with. None of its bytes go to the wrong place; it works
-/// when it was attached as what it is now.
+/// An SSD comes back from a reset with larger logical blocks than a transfer was begun with. None of its
+/// bytes go to the wrong place; it works when it was attached as what it is now.
 #[test]
 fn an_ssd_that_comes_back_as_another_one() {
     for opcode in [READ, WRITE] {

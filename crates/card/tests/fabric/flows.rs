@@ -267,8 +267,8 @@ fn every_fault_of_frames_is_mended_by_tcp() {
     }
 }
 
-/// What was sent is sent again from the card's memory: what becomes of the file after the command is no matter of the peer's, however long
-/// it has withheld its acknowledgements.
+/// Sent bytes are sent again from the card's memory: the fate of the file after the command does not concern
+/// the peer, however long it has withheld its acknowledgements.
 #[test]
 fn a_peer_that_loses_bytes_after_success_gets_the_same_ones_again() {
     for chain in [&[][..], &[(Md5, &[][..])]] {
@@ -281,7 +281,8 @@ fn a_peer_that_loses_bytes_after_success_gets_the_same_ones_again() {
         };
         assert_eq!(rig.run(&send(LENGTH)).status(), Status::Success);
         assert!(rig.run_until(|rig| rig.stream(stream).got.len() == LENGTH));
-        // What comes now is lost; the transfer is done all the same, and its file's blocks become another file's.
+        // What comes now is lost; the transfer is done all the same, and its file's blocks become another
+        // file's.
         rig.net().deaf = true;
         let ended = rig.run(&send(MORE));
         assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, MORE as u64));
@@ -341,8 +342,8 @@ fn a_transfer_that_is_to_be_acknowledged_waits_for_its_peer() {
     rig.assert_idle();
 }
 
-/// A peer that acknowledges nothing is reset after 5 s where others wait for its blocks. Of a queue 36 commands are under way at once:
-/// behind 60 such peers the next one waits for two rounds of them.
+/// A peer that acknowledges nothing is reset after 5 s where others wait for its blocks. Of a queue 36
+/// commands are under way at once: behind 60 such peers the next one waits for two rounds of them.
 #[test]
 fn peers_that_acknowledge_nothing_do_not_stall_others() {
     for (peers, rounds) in [(8u16, 1), (60, 2)] {
@@ -372,8 +373,8 @@ fn peers_that_acknowledge_nothing_do_not_stall_others() {
     }
 }
 
-/// A command that waits for a peer's next bytes has a block, and a queue at most 36 of those: other queues have theirs, whatever these
-/// peers do. In its own queue others wait, for as long as the commands may.
+/// A command that waits for a peer's next bytes has a block, and a queue at most 36 of those: other queues
+/// have theirs, whatever these peers do. In its own queue others wait, for as long as the commands may.
 #[test]
 fn peers_that_say_nothing_hold_up_the_queue_that_waits_for_them_alone() {
     const PEERS: u16 = 60;
@@ -527,7 +528,8 @@ fn connections_come_and_go_and_nothing_is_left() {
     assert_eq!(rig.card.connections(), 0);
 }
 
-/// Virtual time is exact: a wire of 1 Gbit/s takes 3,000,000 bytes in 24 ms, and whatever the engine waits for comes on top.
+/// Virtual time is exact: a wire of 1 Gbit/s takes 3,000,000 bytes in 24 ms, and whatever the engine waits
+/// for comes on top.
 #[test]
 fn a_wire_without_losses_is_kept_full() {
     for chain in [&[][..], &[Aes256Ctr]] {
@@ -548,7 +550,8 @@ fn a_wire_without_losses_is_kept_full() {
         let transfer = Transfer { length: LENGTH as u64, ..Transfer::new(End::flow(flow), room) };
         let ended = rig.run(&transfer.through(&[(Crc32c, &[])]));
         assert_eq!(ended.status(), Status::Success);
-        // Now and then the peer, whose order of work varies, has to wait for delayed acknowledgements, of 40 ms each.
+        // Now and then the peer, whose order of work varies, has to wait for delayed acknowledgements, of 40
+        // ms each.
         assert!((22_000_000..150_000_000).contains(&ended.took), "{} ns", ended.took);
     }
 }

@@ -1,4 +1,4 @@
-//! What a host may do at any time: reset the card, delete queues, write rubbish everywhere.
+//! Actions that a host may take at any time: reset the card, delete queues, write rubbish everywhere.
 
 use crate::rig::{End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
 use crate::transfers::data;
@@ -46,7 +46,8 @@ fn a_reset_at_any_moment_ends_everything_and_the_card_starts_again() {
     }
 }
 
-/// The number is the host's, not the engine's, which counts from 0: completions carry it too (`Rig::wait` looks).
+/// The number is the host's, not the engine's, which counts from 0: completions carry it too (`Rig::wait`
+/// looks).
 #[test]
 fn a_command_is_cancelled_by_the_host_s_number_of_its_queue() {
     let mut rig = Rig::ready(Config::default(), 1);
@@ -147,8 +148,8 @@ fn memory_that_was_released_is_out_of_reach_at_once() {
     works(&mut rig);
 }
 
-/// Registers, doorbells, rings and entries full of rubbish. The card goes on, touches nothing but what was granted, and works after
-/// a reset.
+/// Registers, doorbells, rings and entries full of rubbish. The card goes on, touches nothing but what was
+/// granted, and works after a reset.
 #[test]
 fn a_host_that_writes_rubbish_harms_itself_alone() {
     let mut state = 0x1234_5678_9abc_def1u64;
@@ -198,8 +199,8 @@ fn a_host_that_writes_rubbish_harms_itself_alone() {
     }
 }
 
-/// With the costs of an FPGA at 250 MHz the engine adds less than two microseconds to a block's way: the time from the SSD's
-/// completion to the first byte's arrival in memory, beyond the links' own.
+/// With the costs of an FPGA at 250 MHz the engine adds less than two microseconds to a block's way: the time
+/// from the SSD's completion to the first byte's arrival in memory, beyond the links' own.
 #[test]
 fn the_engine_adds_less_than_two_microseconds_to_a_block() {
     let took = |costs: Costs| {

@@ -1,4 +1,5 @@
-//! What a guest does that means no good, one thing at a time: what the fuzz target `card` and a look for such things have found.
+//! Attacks of a guest, one at a time: those that the fuzz target `card` and a search for such things have
+//! found.
 
 use crate::rig::{CARD, End, FREE, HOST_MEMORY, QUEUE, Rig, Transfer};
 use crate::transfers::data;
@@ -41,7 +42,8 @@ fn steps(rig: &mut Rig, count: usize) {
     (0..count).for_each(|_| _ = rig.step());
 }
 
-/// Of a ring, the first entry alone is granted still: those behind it end the card's work, and a reset finds nothing that waits.
+/// Of a ring, the first entry alone is granted still: those behind it end the card's work, and a reset finds
+/// nothing that waits.
 #[test]
 fn a_ring_that_is_taken_away_piece_by_piece() {
     let mut rig = Rig::ready(Config::default(), 1);
@@ -102,7 +104,8 @@ fn completions_that_nobody_takes() {
         rig.push_admin(grant);
         steps(&mut rig, 6);
     }
-    // 63 completions fit and one waits; then come those that the ring holds still. Handles 1 and 2 were given before.
+    // 63 completions fit and one waits; then come those that the ring holds still. Handles 1 and 2 were given
+    // before.
     let mut last = None;
     assert!(rig.run_until(|rig| {
         last = rig.reap_admin().or(last);
@@ -113,7 +116,8 @@ fn completions_that_nobody_takes() {
     works(&mut rig, 2);
 }
 
-/// Whoever is reset asks nothing any more: what is on its way into the admin queue, and what waits for a connection.
+/// Whoever is reset asks nothing any more: what is on its way into the admin queue, and what waits for a
+/// connection.
 #[test]
 fn a_reset_forgets_the_admin_queue_s_commands() {
     for between in 0..12 {
@@ -179,8 +183,8 @@ fn devices_that_are_not_there_leave_their_places_at_a_reset() {
     }
 }
 
-/// Handles of before name nothing of a NIC that was attached anew: no other connection, no other port; and whoever waits by one is
-/// answered.
+/// Handles of before name nothing of a NIC that was attached anew: no other connection, no other port; and
+/// whoever waits by one is answered.
 #[test]
 fn handles_of_a_nic_that_was_attached_anew() {
     let mut rig = Rig::ready(Config { key: [7; 16], ..Config::default() }, 1);

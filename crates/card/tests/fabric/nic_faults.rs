@@ -1,9 +1,10 @@
-//! The fault matrix of the NIC, as `faults` is the SSD's: what goes wrong in its rings, on its bus and on its wire harms its own
-//! connections, and nobody else. In every cell: a success has the right bytes; a failure names its end of the transfer, and what had been
-//! delivered is the beginning; the neighbour, who has nothing to do with the NIC, does not notice; nothing stays lent out; and afterwards
-//! new connections carry data: at once, or after the NIC was attached again, or after a reset of its function.
+//! The fault matrix of the NIC, as `faults` is the SSD's: what goes wrong in its rings, on its bus and on its
+//! wire harms its own connections, and nobody else. In every cell: a success has the right bytes; a failure
+//! names its end of the transfer, and what had been delivered is the beginning; the neighbour, who has
+//! nothing to do with the NIC, does not notice; nothing stays lent out; and afterwards new connections carry
+//! data: at once, or after the NIC was attached again, or after a reset of its function.
 //!
-//! What no host can know is in [`lies_about_the_data_harm_nobody_else`].
+//! Lies that no host can detect are in [`lies_about_the_data_harm_nobody_else`].
 
 use crate::rig::{CARD, End, FREE, Rig, Transfer};
 use crate::transfers::{data, digest};
@@ -30,7 +31,7 @@ enum Way {
     In,
 }
 
-/// What makes the NIC work again.
+/// The means by which the NIC works again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Nothing,
@@ -59,8 +60,8 @@ fn connection(rig: &mut Rig, listener: u32, port: u16, from: u16) -> Option<(u32
     Some((answer.value, stream))
 }
 
-/// A transfer over a connection, beside one that has nothing to do with it. Says how it ended; all that was said is held to be true,
-/// but for the bytes where `lies`.
+/// A transfer over a connection, beside one that has nothing to do with it. Says how it ended; all that was
+/// said is held to be true, but for the bytes where `lies`.
 fn exchange(rig: &mut Rig, way: Way, (flow, stream): (u32, usize), lies: bool, what: &str) -> Status {
     let (bytes, other) = (data(LENGTH, 61), data(LENGTH, 62));
     rig.ssds[0].1.store(4096, &if way == Way::Out { bytes.clone() } else { vec![0; LENGTH] });
@@ -111,7 +112,7 @@ fn exchange(rig: &mut Rig, way: Way, (flow, stream): (u32, usize), lies: bool, w
     ended.status()
 }
 
-/// What it takes until new connections carry data again.
+/// The steps until new connections carry data again.
 fn mend(rig: &mut Rig, family: Family, way: Way, what: &str) -> After {
     let nic = rig.nic.as_ref().unwrap().0;
     let mut listener = 5;
@@ -183,7 +184,7 @@ fn matrix(way: Way, when: When, faults: &[Fault]) {
     }
 }
 
-/// What strikes the NIC as a whole.
+/// A fault that strikes the NIC as a whole.
 const WHOLE: [Fault; 4] = [Fault::Hang, Fault::HangHard, Fault::HangBus, Fault::Remove];
 /// Write-backs that are lost, late, or come twice.
 const TOLD: [Fault; 4] = [
@@ -260,8 +261,8 @@ fn the_other_nic_s_rings_too() {
     }
 }
 
-/// A NIC that moves other bytes than it says, with checksums that are right: nobody on the way can know. It harms its own connection, and
-/// goes on afterwards.
+/// A NIC that moves other bytes than it says, with checksums that are right: nobody on the way can know. It
+/// harms its own connection, and goes on afterwards.
 #[test]
 fn lies_about_the_data_harm_nobody_else() {
     let lies = [Fault::CorruptDma, Fault::ShortDma(100), Fault::MisdirectedDma(1 << 40)];

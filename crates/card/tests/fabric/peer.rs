@@ -1,4 +1,5 @@
-//! A client on the other end of the wire, with smoltcp's TCP and UDP: it sends what it is given and keeps what it gets.
+//! A client on the other end of the wire, with smoltcp's TCP and UDP: it sends what it is given and keeps
+//! what it gets.
 
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -49,7 +50,8 @@ impl Device for Link {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
         capabilities.max_transmission_unit = 1514;
-        // It checks and makes all checksums: those that the NIC makes are seen by somebody who did not make them.
+        // It checks and makes all checksums: those that the NIC makes are seen by somebody who did not make
+        // them.
         capabilities.checksum = ChecksumCapabilities::default();
         capabilities
     }
@@ -58,12 +60,12 @@ impl Device for Link {
 /// One connection.
 pub struct Stream {
     handle: SocketHandle,
-    /// What is to be sent, and how far it is.
+    /// The bytes to be sent, and how far it is.
     pub to_send: Vec<u8>,
     pub sent: usize,
     /// Ends its stream when all is sent.
     pub close: bool,
-    /// What came.
+    /// The bytes that came.
     pub got: Vec<u8>,
     /// Takes no more than so many bytes.
     pub most: usize,
@@ -74,9 +76,9 @@ pub struct Stream {
 /// A port for datagrams.
 pub struct Port {
     handle: SocketHandle,
-    /// What is to be sent, and where to.
+    /// The datagrams to be sent, and where to.
     pub to_send: VecDeque<((Ipv4Addr, u16), Vec<u8>)>,
-    /// What came, and from which port of the card's.
+    /// The datagrams that came, and from which port of the card's.
     pub got: Vec<(u16, Vec<u8>)>,
 }
 

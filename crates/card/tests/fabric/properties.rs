@@ -1,5 +1,5 @@
-//! Whole transfers against the plain sequential program: random chains, lengths, extents and ends, many at once, over a wire that loses,
-//! doubles and reorders frames.
+//! Whole transfers against the plain sequential program: random chains, lengths, extents and ends, many at
+//! once, over a wire that loses, doubles and reorders frames.
 
 use crate::rig::{End, FREE, Rig, Transfer};
 use crate::transfers::data;
@@ -73,7 +73,8 @@ fn wire() -> impl Strategy<Value = Wire> {
     ]
 }
 
-/// Pieces of `length` bytes, each a multiple of `unit` but the last, the later ones in front of the earlier ones, from `base` on.
+/// Pieces of `length` bytes, each a multiple of `unit` but the last, the later ones in front of the earlier
+/// ones, from `base` on.
 fn extents(base: u64, length: u64, unit: u64, cuts: &[u16]) -> Vec<(u64, u64)> {
     let mut ends: Vec<u64> = cuts.iter().map(|cut| length * u64::from(*cut) / 65_536 / unit * unit).collect();
     ends.extend([0, length]);

@@ -1,4 +1,5 @@
-//! A server in memory: the card, SSDs, and a host that speaks to the card as the command set says, byte by byte. Virtual time.
+//! A server in memory: the card, SSDs, and a host that speaks to the card as the command set says, byte by
+//! byte. Virtual time.
 
 use crate::peer::Peer;
 use dcs_abi::admin::{AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, opcode};
@@ -82,7 +83,7 @@ impl End {
     }
 }
 
-/// What is to be transferred.
+/// A transfer to be made.
 #[derive(Clone, Debug)]
 pub struct Transfer {
     pub source: End,
@@ -105,7 +106,7 @@ impl Transfer {
     }
 }
 
-/// How one ended.
+/// The end of one.
 #[derive(Debug)]
 pub struct Ended {
     pub entry: CompletionEntry,
@@ -168,7 +169,8 @@ impl Rig {
         rig
     }
 
-    /// One with everything that a transfer needs: granted memory is handle 1, the SSDs follow, a queue pair is there.
+    /// One with everything that a transfer needs: granted memory is handle 1, the SSDs follow, a queue pair
+    /// is there.
     pub fn ready(config: Config, ssds: usize) -> Rig {
         let mut rig = Rig::new(config, ssds);
         assert_eq!(rig.grant(0, HOST_MEMORY), 1);
@@ -213,7 +215,7 @@ impl Rig {
         let now = self.now();
         let mut port = self.fabric.port(self.card_id);
         while self.card.poll(&mut port, now) {}
-        let registers = self.card.front().lock().clone();
+        let registers = self.card.registers().lock().clone();
         for offset in [0, 0xf00] {
             let mut bytes = [0; 0x40];
             registers.read(offset, &mut bytes);
@@ -250,7 +252,7 @@ impl Rig {
             }
             Some(Event::Written { function, bar: 0, offset, bytes, by }) if function == self.card_id => {
                 assert_eq!(by, HOST, "nobody else writes the card's registers");
-                self.card.front().write(offset, &bytes);
+                self.card.registers().write(offset, &bytes);
             }
             Some(_) => {}
         }
@@ -286,13 +288,13 @@ impl Rig {
         (self.admin, self.queues) = Default::default();
         self.store(ADMIN_CQ, &[0; 0x1000]);
         self.store(CQ, &[0; 0x1000]);
-        let mut front = self.card.front();
+        let mut registers = self.card.registers();
         let depth = u32::from(DEPTH - 1);
-        pci::Registers::reset(&mut front);
-        front.write(0x24, &(depth | depth << 16).to_le_bytes());
-        front.write(0x28, &ADMIN_SQ.to_le_bytes());
-        front.write(0x30, &ADMIN_CQ.to_le_bytes());
-        front.write(0x14, &0x0046_0001u32.to_le_bytes());
+        pci::Registers::reset(&mut registers);
+        registers.write(0x24, &(depth | depth << 16).to_le_bytes());
+        registers.write(0x28, &ADMIN_SQ.to_le_bytes());
+        registers.write(0x30, &ADMIN_CQ.to_le_bytes());
+        registers.write(0x14, &0x0046_0001u32.to_le_bytes());
     }
 
     pub fn disable(&mut self) {
@@ -486,13 +488,13 @@ impl Rig {
         true
     }
 
-    /// Whether a transfer has ended.
+    /// True if a transfer has ended.
     pub fn is_done(&mut self, cid: u16) -> bool {
         self.reap();
         self.seen.iter().any(|seen| seen.0 == cid)
     }
 
-    /// How a transfer ended, once it has.
+    /// The end of a transfer, once it has come.
     pub fn wait(&mut self, cid: u16) -> Ended {
         let came = self.run_until(|rig| {
             rig.reap();

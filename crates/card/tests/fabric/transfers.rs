@@ -99,7 +99,8 @@ fn memory_goes_to_an_ssd_and_what_lies_behind_its_end_keeps_its_bytes() {
     assert!(written[..4096].iter().all(|byte| *byte == 0xee));
     assert_eq!(written[4096..104_096], bytes);
     assert!(written[104_096..].iter().all(|byte| *byte == 0xee));
-    // The same where the destination ends with the data, in several extents, and where all is less than a logical block.
+    // The same where the destination ends with the data, in several extents, and where all is less than a
+    // logical block.
     let extents = [(200_704, 65_536), (300_032, 34_464)];
     let ended = rig.run(&Transfer::new(End::memory(1, FREE, 100_000), End::ssd(2, &extents)));
     assert_eq!((ended.status(), ended.entry.delivered.value()), (Status::Success, 100_000));

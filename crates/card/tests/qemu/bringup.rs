@@ -24,7 +24,8 @@ fn the_card_reaches_its_peers_the_guest_s_memory_and_its_processor() {
     let Some(mut rig) = Rig::boot(SCRIPT) else { return };
     let (ssd, nic) = (rig.letter(0x10), rig.letter(0x18));
     rig.letter(0x20);
-    // The SSD: it says what it can do (a version, queues of some length), and a register keeps what is written.
+    // The SSD: it says what it can do (a version, queues of some length), and a register keeps what is
+    // written.
     let capabilities = rig.read(ssd, 8);
     assert!(u16::from_le_bytes([capabilities[0], capabilities[1]]) >= 63, "{capabilities:x?}");
     assert_eq!(rig.read32(ssd + 8) >> 16, 1, "NVMe 1.x");

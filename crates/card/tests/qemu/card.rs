@@ -1,5 +1,5 @@
-//! The whole card in QEMU, through an IOMMU: a driver in the guest has it move data between QEMU's SSD, the guest's memory and, by QEMU's NIC,
-//! a client outside with a TCP of its own.
+//! The whole card in QEMU, through an IOMMU: a driver in the guest has it move data between QEMU's SSD, the
+//! guest's memory and, by QEMU's NIC, a client outside with a TCP of its own.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -38,7 +38,7 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 const PORT: u16 = 80;
 const DEPTH: u16 = 64;
-/// What is transferred at once.
+/// Bytes that are transferred at once.
 const BYTES: u64 = 1 << 20;
 
 #[test]
@@ -71,7 +71,8 @@ fn a_guest_has_the_card_move_data_between_ssd_memory_and_network() {
     drop(card);
 }
 
-/// A client on this machine, with this machine's own TCP: it gets what the SSD has, and what it sends is on the SSD then.
+/// A client on this machine, with this machine's own TCP: it gets what the SSD has, and what it sends is on
+/// the SSD then.
 fn flows(to: &SocketAddr, bytes: &[u8], guest: &mut dcs_vm::Guest) {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -104,7 +105,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is at an end of a transfer, its handle, and where in it.
+/// An end of a transfer: its kind, its handle, and the place in it.
 type End = (EndpointKind, u32, Option<u64>);
 
 /// A driver of the plainest kind: one command at a time.
@@ -145,7 +146,8 @@ impl Driver {
             function.enable(true).unwrap();
             function
         };
-        // The card reaches the driver's memory and the devices; they reach the card's memory and nothing else.
+        // The card reaches the driver's memory and the devices; they reach the card's memory and nothing
+        // else.
         let (ours, theirs) = (Container::new().unwrap(), Container::new().unwrap());
         let (card, ssd, nic) = (open(&ours, &card), open(&theirs, &ssd), open(&theirs, &nic));
         let memory = Buffer::new(&ours, BUFFER, LENGTH, Access::Both).unwrap();
@@ -264,7 +266,7 @@ impl Driver {
     }
 }
 
-/// What runs in the guest.
+/// The program in the guest.
 #[test]
 #[ignore = "the guest's side of the test above"]
 fn the_driver_in_the_guest() {

@@ -1,5 +1,5 @@
-//! Datagrams of the card in a guest: files of an ext4 that the guest has mounted go to a UDP socket of Linux at the other end of the card's
-//! cable, and come from it.
+//! Datagrams of the card in a guest: files of an ext4 that the guest has mounted go to a UDP socket of Linux
+//! at the other end of the card's cable, and come from it.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};

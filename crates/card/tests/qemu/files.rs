@@ -1,7 +1,8 @@
-//! Files of real file systems on the card, in a guest: who may move a file's blocks while the card has them, and what is refused.
+//! Files of real file systems on the card, in a guest: who may move a file's blocks while the card has them,
+//! and what is refused.
 //!
-//! SSDs: ext4, an XFS that shares blocks between files, one that does not, and an ext4 with files of odd kinds. The card has the second
-//! controller of each. One more is the third one's realtime device.
+//! SSDs: ext4, an XFS that shares blocks between files, one that does not, and an ext4 with files of odd
+//! kinds. The card has the second controller of each. One more is the third one's realtime device.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -33,7 +34,7 @@ pub const ODD: &str = "/mnt/odd";
 const LIMIT: Duration = Duration::from_secs(180);
 const MB: usize = 1 << 20;
 
-/// How long the stress goes on, in seconds.
+/// Time that the stress goes on, in seconds.
 const SECONDS: &str = "DCS_FILES_SECONDS";
 
 #[test]
@@ -47,8 +48,8 @@ fn whatever_others_do_to_files_the_card_touches_no_other_file() {
     run("stress::the_stress_in_the_guest", seconds, &[EXT4, XFS]);
 }
 
-/// Boots a guest with these file systems that runs an ignored test of this program, which tells these things. The file systems are
-/// whole afterwards.
+/// Boots a guest with these file systems that runs an ignored test of this program, which tells these things.
+/// The file systems are whole afterwards.
 fn run(test: &str, seconds: u64, tells: &[&str]) {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
     let _turn = crate::rig::turn();
@@ -179,7 +180,8 @@ const ECANCELED: i32 = 125;
 #[test]
 #[ignore = "runs in the guest of files_stay_where_they_are_while_the_card_has_them"]
 fn the_files_in_the_guest() {
-    // The kernel's default is 45 s, of which a writer waits an eighth. Three quarters are the card's to let go, however busy the machine is.
+    // The kernel's default is 45 s, of which a writer waits an eighth. Three quarters are the card's to let
+    // go, however busy the machine is.
     std::fs::write("/proc/sys/fs/lease-break-time", "24").unwrap();
     wrong_disks();
     let engine = engine();
@@ -291,7 +293,8 @@ fn writers_wait(engine: &Engine, session: &Session, folder: &Path) {
     writer.write_all_at(&[9; 100_000], 0).unwrap();
     println!("a writer waited for {:?}", start.elapsed());
     if folder == Path::new(XFS) {
-        // The card has what the file had, whatever becomes of that: nobody waits, and nothing is cancelled but by us.
+        // The card has what the file had, whatever becomes of that: nobody waits, and nothing is cancelled
+        // but by us.
         transfer.cancel();
         let error = transfer.wait().unwrap_err();
         assert_eq!(error.status, Status::Cancelled, "{error}");
@@ -323,7 +326,8 @@ fn destinations(session: &Session, folder: &Path) {
     refused(write(session, &bytes, &file, 0), EBUSY, "mapped");
     // SAFETY: as above.
     unsafe { rustix::mm::munmap(memory, 8192) }.unwrap();
-    // Whatever is cached, in however large pieces, is not what is read afterwards; and the file says that it was changed.
+    // Whatever is cached, in however large pieces, is not what is read afterwards; and the file says that it
+    // was changed.
     let mut expected = vec![0; 2 * MB];
     for (offset, length) in
         [(512, 3584), (4096, 65_536), (MB, 65_536 + 512), (3 * 512, 512), (MB + 4096, 100_000)]
@@ -352,8 +356,8 @@ fn destinations(session: &Session, folder: &Path) {
     assert!(bytes_of(&folder.join("copy")) == bytes);
 }
 
-/// Who gave a destination can do with it by his descriptor what nobody else can: then the transfer fails, also where the file seems to lie
-/// where it lay.
+/// Who gave a destination can do with it by his descriptor what nobody else can: then the transfer fails,
+/// also where the file seems to lie where it lay.
 fn given_descriptors(engine: &Engine, session: &Session, wire: &Wire, folder: &Path) {
     const LENGTH: u64 = MB as u64;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -1,4 +1,5 @@
-//! The same through an IOMMU: a driver in the guest's user space decides what each device may reach, and gets its interrupts.
+//! The same through an IOMMU: a driver in the guest's user space decides what each device may reach, and gets
+//! its interrupts.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -29,14 +30,15 @@ fn devices_reach_what_the_driver_maps_and_nothing_else() {
         assert_eq!(rig.bus.wait_for(Tag(2), LIMIT), Err(BusError::Unsupported), "{address:#x}");
     }
     assert_eq!(rig.read32(SSD + 8) >> 16, 1, "NVMe 1.x");
-    // The SSD has nothing in its address space but what the driver mapped: no data can go through the guest's memory.
+    // The SSD has nothing in its address space but what the driver mapped: no data can go through the guest's
+    // memory.
     scenarios::random_requests_against_an_array(ssd(&mut rig, SSD), 4, 10, |_| {});
     rig.bus.interrupt(1);
     assert_eq!(rig.guest.wait_for("@driver", LIMIT).unwrap(), "from the card, interrupt 1");
     rig.guest.wait(LIMIT).unwrap();
 }
 
-/// What runs in the guest.
+/// The program in the guest.
 #[test]
 #[ignore = "the guest's side of the test above"]
 fn the_driver_in_the_guest() {

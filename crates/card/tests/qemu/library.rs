@@ -1,5 +1,5 @@
-//! The library in the guest, on the card: files of an ext4 that the guest has mounted go to a client of this machine and come
-//! from it, over the card's own TCP.
+//! The library in the guest, on the card: files of an ext4 that the guest has mounted go to a client of this
+//! machine and come from it, over the card's own TCP.
 
 use std::fs::File;
 use std::io::{Read, Write};

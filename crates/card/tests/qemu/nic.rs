@@ -45,8 +45,8 @@ impl World for Network<'_> {
     }
 
     fn advance(&mut self, until: Option<u64>) -> Option<ReadDone> {
-        // QEMU's 82576 has no memory for frames: those that find no descriptor are lost. So one comes at a time, when the
-        // doorbells before it have arrived, which a read makes sure of.
+        // QEMU's 82576 has no memory for frames: those that find no descriptor are lost. So one comes at a
+        // time, when the doorbells before it have arrived, which a read makes sure of.
         if let Some(frame) = self.coming.pop_front() {
             self.rig.read(self.address + 8, 4);
             self.wire.send(&frame).unwrap();

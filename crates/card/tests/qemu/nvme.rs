@@ -96,7 +96,7 @@ fn the_host_drives_qemu_s_controller() {
     rig.guest.wait(LIMIT).unwrap();
 }
 
-/// How long a read takes, as a line for who wants to know. Emulated: no figure of hardware.
+/// Prints the time of a read, for who wants to know. Emulated: no figure of hardware.
 fn times(rig: &mut Rig, address: u64) {
     let mut host = scenarios::Rig::ready(ssd(rig, address), |_| {});
     let (start, count) = (Instant::now(), 200u32);

@@ -1,4 +1,5 @@
-//! A card whose registers are a mailbox, a server with it, and a guest that brings the devices up by shell commands.
+//! A card whose registers are a mailbox, a server with it, and a guest that brings the devices up by shell
+//! commands.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,7 +19,8 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 pub const RAM: u64 = 0x0e00_0000;
 pub const MEMORY: u64 = 16 << 20;
 
-/// What the guest's shell has for the test: devices are found by class or vendor, enabled, and read and written as they are.
+/// Functions of the guest's shell for the test: devices are found by class or vendor, enabled, and read and
+/// written as they are.
 const SHELL: &str = r#"
 device() { for d in /sys/bus/pci/devices/*; do case "$(cat $d/vendor $d/class | tr '\n' ' ')" in $1) echo $d;; esac; done | tail -n 1; }
 bar() { sed -n "$(($2 + 1))p" $1/resource | cut -d' ' -f1; }
@@ -72,7 +74,8 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Boots; the guest runs `script` after it has brought the devices up. Nothing where there is no virtual server.
+    /// Boots; the guest runs `script` after it has brought the devices up. Nothing where there is no virtual
+    /// server.
     pub fn boot(script: &str) -> Option<Rig> {
         Rig::boot_with_nic(Nic::Igb, &Network::User(Vec::new()), script)
     }
@@ -133,7 +136,7 @@ impl Rig {
         Some(Rig { bus, guest, letters, answer, card: Some(card), _turn, _folder: folder })
     }
 
-    /// What the guest writes at this register next; whatever else it writes before is passed over.
+    /// Waits for the guest's next write to this register; other writes before it are passed over.
     pub fn letter(&mut self, register: u64) -> u64 {
         let (end, mut idle) = (Instant::now() + LIMIT, Idle::default());
         // Resets at the guest's boot.

@@ -1,5 +1,5 @@
-//! The scenarios that every backend passes, on the card: in a guest whose kernel has the SSD's file system mounted, and a NIC of
-//! its own at the other end of the card's cable, so that Linux's TCP is the peer.
+//! The scenarios that every backend passes, on the card: in a guest whose kernel has the SSD's file system
+//! mounted, and a NIC of its own at the other end of the card's cable, so that Linux's TCP is the peer.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
@@ -37,7 +37,8 @@ fn every_scenario_on_the_card() {
         mkdir -p /mnt; mount -t ext4 $DISK /mnt || echo 'no ext4'\n\
         ip link set lo up; ip addr add 10.0.3.2/24 dev eth0; ip link set eth0 up\n\
         guest-side --ignored --exact suite::the_scenarios_in_the_guest --nocapture --test-threads 1";
-    // A cable of QEMU's own: were it a socket between two of its NICs, one might call before the other listens, and never again.
+    // A cable of QEMU's own: were it a socket between two of its NICs, one might call before the other
+    // listens, and never again.
     let machine = Machine::new().memory(512).limit(LIMIT).iommu().nvme(&path("disk"));
     let machine = machine.nic(Nic::Virtio, &Network::Cable(1)).nic(Nic::Igb, &Network::Cable(1));
     let machine = machine.card(&path("card"));

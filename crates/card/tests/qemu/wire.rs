@@ -58,7 +58,7 @@ impl Wire {
     }
 }
 
-/// What a peer gets, up to so many bytes, until its connection ends. It pauses amid them where it is said.
+/// Receives from a peer, up to so many bytes, until its connection ends, with a pause in the middle.
 pub fn take(peer: &TcpStream, length: u64, pause: Duration) -> Vec<u8> {
     let mut got = Vec::new();
     // A reset says less than what came before it.

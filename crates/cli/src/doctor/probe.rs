@@ -1,4 +1,4 @@
-//! What only trying tells.
+//! Probes: facts that only trying tells.
 
 use dcs::gpu;
 use dcs::{Driver, Engine, Error, Io};
@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// What was tried.
+/// The step that was tried.
 #[derive(Clone, Debug)]
 pub struct Probes {
     /// An engine without io_uring: none at all where this fails.
@@ -23,7 +23,7 @@ pub struct Probes {
     pub sendfile: Result<(), String>,
     /// O_DIRECT in the folder that was asked about.
     pub direct: Result<(), String>,
-    /// That folder.
+    /// The folder of the probe.
     pub folder: String,
     /// Multi-lane units: operator, streams side by side, and by which instructions.
     pub lanes: Vec<(&'static str, usize, &'static str)>,
@@ -49,8 +49,8 @@ impl Probes {
             lanes: [Operator::Md5, Operator::Sha256].map(lanes).to_vec(),
             features: features(),
             locks_freely: nix::unistd::geteuid().is_root(),
-            gpus: gpu::find(&gpu::Wanted::default()),
-            storage: gpu::find_storage(&gpu::Wanted::default()).ok(),
+            gpus: gpu::find(&gpu::GpuOptions::default()),
+            storage: gpu::find_storage(&gpu::GpuOptions::default()).ok(),
         }
     }
 }

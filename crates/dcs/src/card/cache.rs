@@ -1,11 +1,12 @@
-//! The kernel's page cache of a range that a card writes: dropped, and looked at whether it is gone.
+//! Drops the kernel's page cache of a range that a card writes, and checks that it is gone.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::Advice;
 use std::io;
 use std::num::NonZeroU64;
 
-/// Has the kernel drop what it has cached of a range of a file or block device. False where some of it stays: it is mapped, or dirty.
+/// Has the kernel drop what it has cached of a range of a file or block device. False where some of it stays:
+/// it is mapped, or dirty.
 ///
 /// # Errors
 ///
@@ -16,7 +17,8 @@ pub(super) fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Resu
     let Some(whole) = NonZeroU64::new(offset.saturating_add(length).next_multiple_of(page) - begin) else {
         return Ok(true);
     };
-    // Only whole pages are dropped, and only whole folios, which may be larger than what was asked for: then all of the file goes.
+    // Only whole pages are dropped, and only whole folios, which may be larger than what was asked for: then
+    // all of the file goes.
     for (offset, length) in [(begin, Some(whole)), (0, None)] {
         rustix::fs::fadvise(file, offset, length, Advice::DontNeed)?;
         if !is_cached(file, begin, whole.get())? {
@@ -26,7 +28,8 @@ pub(super) fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Resu
     Ok(false)
 }
 
-/// Writes back what is dirty of a block device, and drops all that is cached of it and not mapped; needs CAP_SYS_ADMIN.
+/// Writes back what is dirty of a block device, and drops all that is cached of it and not mapped; needs
+/// CAP_SYS_ADMIN.
 pub(super) fn flush(device: BorrowedFd<'_>) -> io::Result<()> {
     // BLKFLSBUF: _IO(0x12, 97). [linux/fs.h]
     const BLKFLSBUF: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 97);
@@ -35,12 +38,13 @@ pub(super) fn flush(device: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the page cache has any page of a range.
+/// True if the page cache has any page of a range.
 fn is_cached(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<bool> {
     // cachestat(2): the number is the same on all architectures but alpha.
     const CACHESTAT: libc::c_long = 451;
     let (range, mut counted) = ([offset, length], [0u64; 5]);
-    // SAFETY: struct cachestat_range is an offset and a length, struct cachestat five numbers, of which the first counts cached pages.
+    // SAFETY: struct cachestat_range is an offset and a length, struct cachestat five numbers, of which the
+    // first counts cached pages.
     let code = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counted.as_mut_ptr(), 0) };
     match (code, io::Error::last_os_error()) {
         (0, _) => Ok(counted[0] > 0),

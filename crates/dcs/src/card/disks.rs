@@ -1,4 +1,5 @@
-//! The disks that a card drives: the same ones as the kernel's, by what both say of them; and where a file's device begins on one.
+//! The disks that a card drives: matched with the kernel's by their identifiers; and where a file's
+//! device begins on one.
 
 use super::CardError;
 use dcs_abi::admin::SsdIdentity;
@@ -50,7 +51,8 @@ impl KernelDisk {
     }
 }
 
-/// What tells two namespaces apart, if anything does. What the kernel does not tell is not compared.
+/// Identifiers by which two namespaces are told apart. An identifier that the kernel does not tell is not
+/// compared.
 fn difference(kernel: &SsdIdentity, card: &SsdIdentity) -> Option<String> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -67,7 +69,7 @@ fn difference(kernel: &SsdIdentity, card: &SsdIdentity) -> Option<String> {
         .or_else(|| known(&kernel.eui64).then(|| differ("EUI-64", hex(&kernel.eui64), hex(&card.eui64)))?)
 }
 
-/// What sysfs says of a namespace. [linux, drivers/nvme/host/sysfs.c]
+/// Reads a namespace's identifiers from sysfs. [linux, drivers/nvme/host/sysfs.c]
 fn identity(folder: &Path) -> Option<SsdIdentity> {
     let text =
         |name: &str| Some(fs::read_to_string(folder.join(name)).ok()?.trim_end_matches('\n').to_owned());
@@ -102,7 +104,7 @@ fn folder(number: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
-/// Which device numbers are a disk that the card drives, and where they start on it.
+/// Device numbers that are a disk which the card drives, and where they start on it.
 #[derive(Clone, Debug)]
 pub(super) struct DiskMap {
     /// The card's handle.

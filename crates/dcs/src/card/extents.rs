@@ -148,7 +148,7 @@ struct Map {
     extents: [Mapped; AT_ONCE],
 }
 
-/// What the extents are for.
+/// The use that is made of extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The card reads them.
@@ -157,7 +157,8 @@ pub enum Purpose {
     Write,
 }
 
-/// Where on its device, in bytes, a range of a file lies, in order. What is dirty in the page cache is written back first.
+/// Where on its device, in bytes, a range of a file lies, in order. What is dirty in the page cache is
+/// written back first.
 ///
 /// # Errors
 ///
@@ -219,14 +220,14 @@ fn ask(file: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<Box<Map>> {
     const FIEMAP: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<Header>(b'f', 11);
     let header = Header { start, length, flags: SYNC, count: AT_ONCE as u32, ..Default::default() };
     let mut map = Box::new(Map { header, extents: [Mapped::default(); AT_ONCE] });
-    // SAFETY: FS_IOC_FIEMAP reads a header and writes it and as many extents after it as `count` says (linux/fiemap.h), which
-    // is as many as there are.
+    // SAFETY: FS_IOC_FIEMAP reads a header and writes it and as many extents after it as `count` says
+    // (linux/fiemap.h), which is as many as there are.
     unsafe { rustix::ioctl::ioctl(file, rustix::ioctl::Updater::<FIEMAP, Map>::new(&mut map)) }?;
     Ok(map)
 }
 
-/// Makes a file ready to be written by the card: `length` bytes, each of which has a written place on the disk. What was there is
-/// overwritten by zeros. The file may be longer.
+/// Makes a file ready to be written by the card: `length` bytes, each of which has a written place on the
+/// disk. What was there is overwritten by zeros. The file may be longer.
 ///
 /// # Errors
 ///
@@ -264,7 +265,7 @@ mod tests {
         tempfile::tempfile_in(folder).unwrap()
     }
 
-    /// Whether this file system tells at all: overlayfs and tmpfs do not.
+    /// True if this file system tells at all: overlayfs and tmpfs do not.
     fn tells(file: &File) -> bool {
         let told = ask(file.as_fd(), 0, 4096).is_ok();
         if !told {

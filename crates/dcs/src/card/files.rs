@@ -1,4 +1,5 @@
-//! Which files a card may have: those of file systems whose bytes lie on the disk as they are read, where FIEMAP says.
+//! Checks that a card may have a file: its file system's bytes lie on the disk as they are read, where
+//! FIEMAP says.
 
 use super::extents::{ExtentError, Purpose};
 use rustix::fd::BorrowedFd;
@@ -64,8 +65,8 @@ pub(super) fn check(file: BorrowedFd<'_>, purpose: Purpose) -> Result<(), Extent
     }
 }
 
-/// `direct`: the alignment of memory for direct I/O, of which there is none (0) where the data go through the journal or lie in the
-/// inode. Kernels before 6.1 do not tell.
+/// `direct`: the alignment of memory for direct I/O, of which there is none (0) where the data go through the
+/// journal or lie in the inode. Kernels before 6.1 do not tell.
 fn check_ext4(file: BorrowedFd<'_>, direct: Option<u32>) -> Result<(), ExtentError> {
     const JOURNALLED: ExtentError = ExtentError::Kind("its data go through the journal (data=journal)");
     let flags = ext4_flags(file).map_err(ExtentError::Unknown)?;
@@ -90,7 +91,7 @@ fn ext4_flags(file: BorrowedFd<'_>) -> std::io::Result<u32> {
     Ok(flags as u32)
 }
 
-/// Whether the file's file system is mounted with an option of its own.
+/// True if the file's file system is mounted with an option of its own.
 fn mounted_with(file: BorrowedFd<'_>, option: &str) -> std::io::Result<bool> {
     let device = rustix::fs::fstat(file)?.st_dev;
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));

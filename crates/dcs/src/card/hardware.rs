@@ -1,15 +1,16 @@
-//! The card over VFIO: its functions, one queue pair, the admin queue, and the buffer in which all of that lies.
+//! The card over VFIO: its functions, one queue pair, the admin queue, and the buffer in which all of that
+//! lies.
 //!
-//! What the card writes is copied, then checked: it is a device like another.
+//! All that the card writes is copied, then checked: it is a device like another.
 
 use super::CardError;
 use super::disks::{DiskMap, KernelDisk};
 use super::net::Port;
 use super::options::{Disk, Nic, Options};
-use super::room::Part;
+use super::page_allocator::Pages;
 use super::translate::Translator;
 use dcs_abi::admin::{
-    AdminCompletion, AdminCompletionPacket, AdminEntry, GRANT_READ, GRANT_WRITE, SsdIdentity,
+    AdminCompletion, AdminCompletionPacket, AdminEntry, Answer, GRANT_READ, GRANT_WRITE, SsdIdentity,
     SsdIdentityPacket, opcode,
 };
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
@@ -40,7 +41,8 @@ const PAGE_SHIFT: u32 = 12;
 const DEPTH: u16 = 64;
 /// Commands that the card may have.
 pub(super) const SLOTS: usize = DEPTH as usize - 1;
-/// What is where in the buffer: the rings, a page each, then a slot for each command, then room for memory endpoints.
+/// The layout of the buffer: the rings, a page each, then a slot for each command, then room for memory
+/// endpoints.
 const ADMIN_SQ: u64 = 0;
 const ADMIN_CQ: u64 = 0x1000;
 const SQ: u64 = 0x2000;
@@ -54,13 +56,10 @@ const DATA: u64 = 2 << 20;
 const LENGTH: u64 = 16 << 20;
 /// Handles that the card gives out first.
 const BUFFER_HANDLE: u32 = 1;
-/// How long the card and its devices may take to come up.
+/// Time that the card and its devices may take to come up.
 const START: Duration = Duration::from_secs(30);
 /// Maximum transmission unit.
 const MTU: u32 = 1500;
-
-/// An answer to an admin command.
-pub(super) type Answer = Result<(u32, u32), Status>;
 
 /// A ring's two positions.
 #[derive(Debug, Default)]
@@ -103,7 +102,7 @@ impl Hardware {
     pub fn new(options: &Options) -> Result<(Hardware, Translator), CardError> {
         let found = || dcs_vfio::functions(Some(VENDOR), Some(DEVICE), None).first().cloned();
         let card = options.card.clone().or_else(found).ok_or(CardError::None(VENDOR, DEVICE))?;
-        // Before anything is taken from anybody.
+        // Checked before any function is taken.
         let kernel = |disk: &Disk| disk.device.as_deref().map(KernelDisk::of).transpose();
         let kernel: Vec<_> = options.disks.iter().map(kernel).collect::<Result<_, _>>()?;
         // The devices reach the card; the card reaches them and the buffer.
@@ -116,7 +115,7 @@ impl Hardware {
         };
         let card = open(&near, &card)?;
         let (own, memory) = (card.bar_address(2)?, Arc::new(card.bar(2)?));
-        // Its own too: by a write to itself it finds out how it is connected.
+        // Its own too: by a write to itself it finds out its address.
         near.map(&memory, own, Access::Both)?;
         let disks: Vec<Function> =
             options.disks.iter().map(|disk| open(&far, &disk.function)).collect::<Result<_, _>>()?;
@@ -234,7 +233,7 @@ impl Hardware {
         Ok(self.ask(what, entry(opcode, device.bar_address(0)?, &words))?.0)
     }
 
-    /// What an SSD says of its namespace.
+    /// Reads the identity of an SSD's namespace.
     fn identity(&mut self, handle: u32) -> Result<SsdIdentity, CardError> {
         let to = entry(opcode::IDENTIFY_SSD, self.address(DATA), &[handle]);
         self.ask("tell which SSD it is", to)?;
@@ -271,7 +270,7 @@ impl Hardware {
         }
     }
 
-    /// Runs an admin command; whoever asked is told.
+    /// Begins an admin command; its answer goes to `answer`.
     pub fn admin(&mut self, entry: AdminEntry, answer: Sender<Answer>) {
         self.waiting.push_back((entry, Some(answer)));
         self.give_admin();
@@ -293,7 +292,7 @@ impl Hardware {
                 self.next_cid = self.next_cid.wrapping_add(1);
             }
             entry.cid = self.next_cid;
-            // One whose answer nobody wants is kept all the same: the ring has that many entries.
+            // One whose answer nobody wants is kept all the same: it has its entry in the ring.
             let answer = answer.unwrap_or_else(|| std::sync::mpsc::channel().0);
             self.asked.insert(entry.cid, (entry.opcode, answer));
             self.buffer.store(ADMIN_SQ + u64::from(self.admin.tail) * 64, &entry.to_bytes());
@@ -335,9 +334,9 @@ impl Hardware {
         self.buffer.address() + offset
     }
 
-    /// What is there for memory endpoints.
-    pub fn data(&self) -> Part {
-        Part { offset: DATA, length: LENGTH - DATA }
+    /// The part of the buffer for memory endpoints.
+    pub fn data(&self) -> Pages {
+        Pages { offset: DATA, length: LENGTH - DATA }
     }
 
     /// The buffer.
@@ -403,7 +402,7 @@ impl Hardware {
         self.registers.read32(ENGINE_BLOCKS_FREE as u64)
     }
 
-    /// Waits for an interrupt, or to be woken, or for so long.
+    /// Waits for an interrupt or the waker, up to `limit`.
     pub fn wait(&self, waker: &Waker, limit: Option<Duration>) {
         let mut polled = [
             PollFd::new(&self.events[0], PollFlags::IN),
@@ -422,7 +421,7 @@ impl Hardware {
         }
     }
 
-    /// It is there, enabled and well. All ones are read of a function that has gone.
+    /// True if it is there, enabled and well. All ones are read of a function that has gone.
     pub fn is_well(&self) -> bool {
         is_well(self.status())
     }
@@ -432,8 +431,8 @@ impl Hardware {
         !self.asked.is_empty()
     }
 
-    /// Takes the bus from all functions: whatever they are at, they reach no memory and no disk's data reach them any more. For a card that
-    /// does not let go.
+    /// Takes the bus from all functions: whatever they are at, they reach no memory and no disk's data reach
+    /// them any more. For a card that does not let go.
     pub fn silence(&self) {
         for function in &self.functions {
             // One that was pulled out has no registers.
@@ -449,7 +448,7 @@ impl Hardware {
     }
 }
 
-/// It processes commands. All ones, as they are read of a function that has gone, say that it is fatal too.
+/// True if it processes commands. All ones, as they are read of a function that has gone, say that it failed.
 fn is_well(status: ControllerStatus) -> bool {
     status.ready && !status.fatal
 }

@@ -1,4 +1,5 @@
-//! What keeps a file's blocks where they are while the card has them. docs/server.md, *Who may move a file's blocks*, says why this is enough.
+//! Holds a file's blocks where they are while the card has them. docs/server.md, *Who may move a file's
+//! blocks*, says why this is enough.
 //!
 //! | end | held by |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | destination | a write lease on the description that was given: nobody else has the file open at all |
 //! | block device | O_EXCL: it is not mounted, and nobody else has claimed it |
 //!
-//! Whoever opens a leased file waits, up to the kernel's lease-break-time. Nobody is sent a signal that would end the process: whether
-//! somebody waits is asked for ([`Hold::is_wanted`]).
+//! Whoever opens a leased file waits, up to the kernel's lease-break-time. No signal is sent that would
+//! end the process: the lease is polled ([`Hold::is_wanted`]).
 
 use super::extents::ExtentError;
 use super::files;
@@ -27,7 +28,8 @@ const SETSIG: libc::c_int = 10;
 /// Why something is not held.
 #[derive(Debug)]
 pub(super) enum Unheld {
-    /// Another transfer of this engine has it, in a way that excludes this one: it can be tried again when that is done.
+    /// Another transfer of this engine has it, in a way that excludes this one: it can be tried again when
+    /// that is done.
     Busy,
     /// The card cannot have it.
     Refused(ExtentError),
@@ -63,7 +65,8 @@ impl Hold {
         self.file.as_fd()
     }
 
-    /// Since when somebody waits for it, if somebody does. Nothing of it may be used when [`limits`] are over.
+    /// The time since which somebody waits for it, if somebody does. Nothing of it may be used when
+    /// [`limits`] are over.
     pub fn is_wanted(&self) -> Option<Instant> {
         if self.way == Way::Claim || self.wanted.get().is_some() {
             return self.wanted.get().copied();
@@ -77,7 +80,8 @@ impl Hold {
         Some(*self.wanted.get_or_init(Instant::now))
     }
 
-    /// Whether somebody has modified the file since it is held: who gave it can, by the descriptor that was given.
+    /// True if somebody has modified the file since it is held: who gave it can, by the descriptor that was
+    /// given.
     pub fn is_changed(&self) -> io::Result<bool> {
         Ok(modified(self.file())? != *self.modified.lock().unwrap_or_else(|error| error.into_inner()))
     }
@@ -102,11 +106,11 @@ impl Hold {
                 Ok(())
             }
         };
-        // Not SIGIO, which ends a process that does not know it: SIGURG is ignored by those.
+        // Not SIGIO, which ends a process without a handler: SIGURG is ignored then.
         set(SETSIG, libc::SIGURG)?;
         set(libc::F_SETLEASE, kind)?;
         let hold = Hold { file, way, wanted: OnceLock::new(), modified: Mutex::default() };
-        // What was done to it before it was held does not count.
+        // Changes from before it was held do not count.
         *hold.modified.lock().unwrap_or_else(|error| error.into_inner()) = modified(hold.file())?;
         Ok(hold)
     }
@@ -115,7 +119,8 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.way == Way::Snapshot {
-            // At once, and not when the file system comes to it: nothing may seem to share these blocks any more.
+            // At once, and not when the file system comes to it: nothing may seem to share these blocks any
+            // more.
             let _ = rustix::fs::ftruncate(&self.file, 0);
         }
         if self.way != Way::Claim {
@@ -129,8 +134,8 @@ impl Drop for Hold {
     }
 }
 
-/// How long a transfer may go on when somebody waits for its file, and when the card has to have let go of it, whatever it takes. The
-/// kernel lets them in after the whole of lease-break-time.
+/// Time for which a transfer may go on when somebody waits for its file, and time after which the card has to
+/// have let go of it, whatever it takes. The kernel lets them in after the whole of lease-break-time.
 pub(super) fn limits() -> (Duration, Duration) {
     let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap_or_default();
     // 0: for ever.
@@ -195,7 +200,7 @@ impl Holds {
         self.keep(identity, hold)
     }
 
-    /// What is held already in the same way.
+    /// The file's hold, where it is held already in the same way.
     fn shared(&self, identity: (u64, u64), way: Way) -> Result<Option<Arc<Hold>>, Unheld> {
         match self.found(identity) {
             None => Ok(None),
@@ -251,7 +256,8 @@ fn again(given: BorrowedFd<'_>, flags: OFlags, expected: (u64, u64)) -> Result<O
     same.then_some(file).ok_or(ExtentError::Unheld(io::Error::from_raw_os_error(libc::ESTALE)))
 }
 
-/// An unnamed file that shares a range's blocks with a file, at the same offset; none where this file system shares no blocks.
+/// An unnamed file that shares a range's blocks with a file, at the same offset; none where this file system
+/// shares no blocks.
 fn snapshot(given: BorrowedFd<'_>, offset: u64, length: u64) -> Result<Option<OwnedFd>, ExtentError> {
     /// struct file_clone_range. [linux/fs.h]
     #[repr(C)]

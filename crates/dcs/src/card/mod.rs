@@ -1,8 +1,9 @@
 //! The card backend: a dcs card in this machine runs the transfers, on SSDs and NICs that it drives itself.
 //!
-//! There is no kernel module: the card, its SSDs and its NICs are taken by vfio-pci, and this process owns them. The devices reach the
-//! card's memory and nothing else; the card reaches them and one buffer of this process, in which commands and the memory of
-//! memory endpoints lie. Of a file's bytes the processor sees none.
+//! There is no kernel module: the card, its SSDs and its NICs are taken by vfio-pci, and this process owns
+//! them. The devices reach the card's memory and nothing else; the card reaches them and one buffer of this
+//! process, in which commands and the memory of memory endpoints lie. Of a file's bytes the processor sees
+//! none.
 //!
 //! # Architecture
 //!
@@ -20,7 +21,7 @@
 //! | `options` | which functions are the card's |
 //! | `hardware` | the functions over VFIO, the rings, admin commands |
 //! | `translate` | from a session's command to the card's |
-//! | `room` | who has which part of the buffer |
+//! | `page_allocator` | the buffer's free pages |
 //! | `disks` | the disks: the same ones as the kernel's |
 //! | `files` | which files a card may have |
 //! | `hold` | what keeps a file's blocks where they are meanwhile |
@@ -28,18 +29,21 @@
 //!
 //! # The page cache
 //!
-//! What the page cache has and the disk has not is written back before the card reads (FIEMAP_FLAG_SYNC). What the card writes into a file is
-//! read anew from the disk: the pages that the kernel has of that range are dropped before and after, and where some stay, the transfer
-//! fails. While the card has a file, nobody may move its blocks: `hold` says by what means.
+//! Dirty pages of the page cache are written back before the card reads (FIEMAP_FLAG_SYNC). A range that the
+//! card writes into a file is read anew from the disk: the pages that the kernel has of that range are
+//! dropped before and after, and where some stay, the transfer fails. While the card has a file, nobody may
+//! move its blocks: `hold` says by what means.
 //!
 //! # A card that goes
 //!
-//! Where the card has said nothing for a second while it has commands, it is asked whether it is there (CSTS). One that was pulled out, was reset or has
-//! failed ends all of them with `DEVICE_RESET` at stage `frontend`, and all later ones; how much they had delivered nobody can say.
+//! Where the card has said nothing for a second while it has commands, it is asked whether it is there
+//! (CSTS). One that was pulled out, was reset or has failed ends all of them with `DEVICE_RESET` at stage
+//! `frontend`, and all later ones; how much they had delivered nobody can say.
 //!
 //! # What it doesn't implement
 //!
-//! * Files that grow: a destination has to have all its bytes allocated and written once ([`extents::prepare`]).
+//! * Files that grow: a destination has to have all its bytes allocated and written once
+//!   ([`extents::prepare`]).
 //! * File systems other than ext4 and XFS, and files whose bytes on the disk are not those that are read.
 //! * Sockets of the kernel: connections are the card's own ([`net`]).
 //! * A card that several processes share.
@@ -53,12 +57,13 @@ mod files;
 mod hardware;
 mod hold;
 mod options;
-mod room;
+mod page_allocator;
 mod translate;
 
 pub use options::{Disk, Nic, Options, OptionsError};
 
-use crate::backend::{Control, Core as Backend};
+use crate::backend::{BackendLoop, Control};
+use crate::engine::Info;
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
@@ -69,8 +74,7 @@ use dcs_devices::controller::Waker;
 use dcs_engine::QueueId;
 use dcs_vfio::VfioError;
 use hardware::{Hardware, SLOTS};
-use net::Port;
-use room::Room;
+use page_allocator::PageAllocator;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -99,13 +103,14 @@ pub enum CardError {
     Identity(String, String),
 }
 
-/// How long the card is waited for until it is asked whether it is still there: one that has gone sends no interrupts.
+/// Silence of the card after which it is asked whether it is still there: one that has gone sends no
+/// interrupts.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// How often it is asked whether somebody waits for a file that the card has.
+/// Interval at which the loop looks whether somebody waits for a file that the card has.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is said of commands whose card has gone.
+/// The refusal of commands whose card has gone.
 fn gone() -> Refusal {
     Refusal::new(Stage::Frontend, Status::DeviceReset, 0)
 }
@@ -134,12 +139,12 @@ struct Flight {
     given_up: Option<Stage>,
 }
 
-/// The loop's state.
+/// The card backend: the sessions' queues, and the commands that the card has.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct CardLoop {
     hardware: Hardware,
     translator: Translator,
-    room: Room,
+    memory: PageAllocator,
     queues: Vec<Option<Queue>>,
     opening: Vec<Arc<QueuePair>>,
     /// By the card's identifier.
@@ -159,8 +164,8 @@ pub(crate) struct Core {
     looked: Instant,
 }
 
-impl Core {
-    pub fn new(options: &Options) -> Result<Core, Error> {
+impl CardLoop {
+    pub fn new(options: &Options) -> Result<CardLoop, Error> {
         let waker = Waker::new().map_err(Error::Start)?;
         let (hardware, translator) = Hardware::new(options)?;
         let counted = Statistics {
@@ -169,8 +174,8 @@ impl Core {
             is_idle: true,
             ..Default::default()
         };
-        Ok(Core {
-            room: Room::new(hardware.data()),
+        Ok(CardLoop {
+            memory: PageAllocator::new(hardware.data()),
             hardware,
             translator,
             queues: Vec::new(),
@@ -192,13 +197,14 @@ impl Core {
         self.waker.clone()
     }
 
-    pub fn statistics(&self) -> Arc<Mutex<Statistics>> {
-        Arc::clone(&self.statistics)
-    }
-
-    /// Its NICs.
-    pub fn nics(&self) -> &[Port] {
-        &self.hardware.nics
+    /// Facts about the card, and where its statistics are written.
+    pub fn info(&self) -> Info {
+        Info {
+            statistics: Arc::clone(&self.statistics),
+            asks_for_statistics: true,
+            nics: self.hardware.nics.clone(),
+            ..Info::default()
+        }
     }
 
     fn publish(&mut self) {
@@ -250,7 +256,7 @@ impl Core {
             let (completion, area) = failed(flight.cid, &gone());
             // What the kernel has cached of its file may be old.
             let _ = flight.translated.finish(&self.hardware, &completion);
-            flight.translated.release(&mut self.room);
+            flight.translated.release(&mut self.memory);
             self.complete(flight.queue, completion, flight.result, &area, None);
         }
         self.publish();
@@ -308,8 +314,8 @@ impl Core {
         }
     }
 
-    /// Hands a session's command to the card, under the identifier `as_cid`; or completes it at once. False where there is no room
-    /// for it now.
+    /// Hands a session's command to the card, under the identifier `as_cid`; or completes it at once. False
+    /// where there is no room for it now.
     fn begin(&mut self, id: QueueId, bytes: &[u8; 64], as_cid: u16) -> bool {
         let Some(queue) = self.queues[id.0 as usize].as_mut() else { return true };
         let entry =
@@ -334,7 +340,7 @@ impl Core {
         let pair = Arc::clone(&queue.pair);
         let translated =
             self.translator
-                .translate(&entry, &descriptor, &mut self.room, &self.hardware, |handle| pair.find(handle));
+                .translate(&entry, &descriptor, &mut self.memory, &self.hardware, |handle| pair.find(handle));
         // Keys may have been in it.
         descriptor.fill(0);
         match translated {
@@ -417,14 +423,14 @@ impl Core {
                 area.status = Status::QueueDeleted.code();
                 completion.set_status(Status::QueueDeleted, false);
             }
-            flight.translated.release(&mut self.room);
+            flight.translated.release(&mut self.memory);
             self.complete(flight.queue, completion, flight.result, &area, reason);
         }
         any
     }
 
-    /// Has transfers aborted whose files somebody waits for. A card that does not let go of them in time is switched off: the kernel
-    /// lets them in then.
+    /// Has transfers aborted whose files somebody waits for. A card that does not let go of them in time is
+    /// switched off: the kernel lets them in then.
     fn look_after_holds(&mut self) {
         self.looked = Instant::now();
         let mut limits = None;
@@ -458,7 +464,7 @@ impl Core {
     }
 }
 
-impl Backend for Core {
+impl BackendLoop for CardLoop {
     fn begin_turn(&mut self, _gets_signals: bool) {}
 
     fn end_turn(&mut self) {}
@@ -492,7 +498,7 @@ impl Backend for Core {
             // Whoever asks a card that is lost sees that nobody will answer.
             Control::Admin(..) if self.lost => {}
             Control::Admin(entry, answer) => self.hardware.admin(entry, answer),
-            Control::Look(seen) => {
+            Control::UpdateStatistics(seen) => {
                 // A register read stops the processor for longer than all else that a transfer takes.
                 if !self.lost {
                     self.counted.blocks_free = self.hardware.blocks_free();
@@ -544,7 +550,8 @@ impl Backend for Core {
             self.heard = None;
             return self.hardware.wait(&self.waker, None);
         }
-        // Since it was given something, or was last heard. Others may wake us meanwhile, as often as they like.
+        // Since it was given something, or was last heard. Others may wake us meanwhile, as often as they
+        // like.
         let silent = self.heard.get_or_insert_with(Instant::now).elapsed();
         let holds = self.flights.iter().flatten().any(|flight| flight.translated.holds_any());
         if holds && self.looked.elapsed() >= LOOK {
@@ -561,7 +568,7 @@ impl Backend for Core {
     }
 }
 
-/// What is told of a command of which the card says nothing.
+/// The completion and the result area of a command for which the card makes none.
 fn failed(cid: u16, refusal: &Refusal) -> (CompletionEntry, ResultArea) {
     let (stage, errno) = (refusal.stage as u8, refusal.errno as u32);
     let mut completion = CompletionEntry { cid, stage, ..Default::default() };

@@ -1,12 +1,14 @@
-//! TCP and UDP on the card's own addresses: listeners, and connections and datagrams that are sources and sinks of transfers. And TCP on the
-//! address of a NIC that the engine drives itself ([`Builder::nic`](crate::engine::Builder::nic)).
+//! TCP and UDP on the card's own addresses: listeners, and connections and datagrams that are sources and
+//! sinks of transfers. And TCP on the address of a NIC that the engine drives itself
+//! ([`Builder::nic`](crate::engine::Builder::nic)).
 //!
-//! A card may have several NICs, each with an address: whatever has a local address belongs to the NIC of that address. Where none is said,
-//! it is chosen as a kernel would: the NIC on whose network the peer is (of several, the one with the longest prefix), else the first that has a
-//! gateway. A port that is listened to has to be one of an address where there are several.
+//! A card may have several NICs, each with an address: whatever has a local address belongs to the NIC of
+//! that address. Where none is said, it is chosen as a kernel would: the NIC on whose network the peer is (of
+//! several, the one with the longest prefix), else the first that has a gateway. A port that is listened to
+//! has to be one of an address where there are several.
 //!
-//! The kernel knows nothing of them: the card, or the engine, makes and takes every segment. A connection is open as long as it, or a
-//! transfer that names it, lives, and as long as the engine does; so are datagrams.
+//! The kernel knows nothing of them: the card, or the engine, makes and takes every segment. A connection is
+//! open as long as it, or a transfer that names it, lives, and as long as the engine does; so are datagrams.
 
 use super::options::Nic;
 use crate::endpoint::{Range, Sink, Source};
@@ -26,11 +28,12 @@ use std::time::Duration;
 pub struct NetError {
     what: &'static str,
     why: Why,
-    /// What the card, or the engine, said. What has no NIC to go to is [`Status::UnsupportedEndpoint`].
+    /// The status of the card's answer, or the engine's. [`Status::UnsupportedEndpoint`]: there is no NIC to
+    /// go to.
     pub status: Status,
 }
 
-/// The same in words.
+/// The failure in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum Why {
     #[error("{0}")]
@@ -60,7 +63,7 @@ impl NetError {
 /// A NIC of the card's, or of the engine's.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
-    /// What it is called in admin commands.
+    /// Its handle in admin commands.
     pub handle: u32,
     /// Its address and network among other things.
     pub nic: Nic,
@@ -73,7 +76,7 @@ impl Port {
     }
 }
 
-/// The NIC of an address, or, where none is said, the one by which a peer is reached.
+/// The NIC of an address, or, without an address, the one by which a peer is reached.
 fn choose(ports: &[Port], local: Option<Ipv4Addr>, peer: Ipv4Addr) -> Result<&Port, Why> {
     if let Some(local) = local {
         return of(ports, local);
@@ -81,7 +84,7 @@ fn choose(ports: &[Port], local: Option<Ipv4Addr>, peer: Ipv4Addr) -> Result<&Po
     let near = ports.iter().rev().filter(|port| port.reaches(peer)).max_by_key(|port| port.nic.prefix);
     match ports {
         [] => Err(Why::NoNic),
-        // It says itself what it cannot do.
+        // The NIC reports itself what it cannot do.
         [only] => Ok(only),
         _ => near.or_else(|| ports.iter().find(|port| port.nic.gateway.is_some())).ok_or(Why::NoWay(peer)),
     }
@@ -94,7 +97,7 @@ fn of(ports: &[Port], local: Ipv4Addr) -> Result<&Port, Why> {
 
 const LISTEN: &str = "listen";
 
-/// What the card, or the engine, has a number for, until this is dropped.
+/// A handle of the card's, or the engine's, until this is dropped.
 #[derive(Debug)]
 struct Held {
     engine: Arc<Shared>,
@@ -119,7 +122,7 @@ fn entry(opcode: u8, words: &[u32]) -> AdminEntry {
 pub struct Listener {
     held: Held,
     local: Ipv4Addr,
-    /// Connections that somebody began to wait for, and gave up: whoever waits next has them.
+    /// Accepts that were given up: the next one takes their connections.
     given_up: Mutex<Vec<Receiver<Accepted>>>,
 }
 
@@ -134,31 +137,34 @@ pub struct Connection {
     peer: Ipv4Addr,
 }
 
-/// Datagrams between a port of one of the card's addresses and one of a peer (UDP, RFC 768). Dropping it closes them.
+/// Datagrams between a port of one of the card's addresses and one of a peer (UDP, RFC 768). Dropping it
+/// closes them.
 ///
-/// As a sink, each block of a transfer (64 KiB, unless the card was made otherwise) is cut into datagrams of so many bytes of payload, the
-/// last one of what is left, and the transfer is done when the NIC has sent them, as fast as it can. **Nothing is sent again, and nothing
-/// is slowed down by a peer or a network that cannot follow**: what is lost is lost, and the transfer succeeds all the same. It fails with
-/// `WRITE_ERROR` (errno EHOSTUNREACH) where nobody answers ARP.
+/// As a sink, each block of a transfer (64 KiB, unless the card was made otherwise) is cut into datagrams of
+/// so many bytes of payload, the last one of what is left, and the transfer is done when the NIC has sent
+/// them, as fast as it can. **Nothing is sent again, and nothing is slowed down by a peer or a network that
+/// cannot follow**: what is lost is lost, and the transfer succeeds all the same. It fails with `WRITE_ERROR`
+/// (errno EHOSTUNREACH) where nobody answers ARP.
 ///
-/// As a source, the payloads of datagrams from that peer to that port are put one behind the other, as they come, until the transfer has
-/// the length that it must have been given ([`crate::session::Request::length`], else `INVALID_FIELD`). Where one is lost it waits for others: give it a
-/// timeout. A datagram that is longer than what a transfer lacks fails it with `READ_ERROR` (errno EMSGSIZE), and is the next one's; the next
-/// one also gets what comes after a transfer that failed, never the rest of a datagram of which that had a part. What comes while no
-/// transfer waits is held: 256 datagrams, and 1,024 of all of a NIC's; more are dropped, and counted ([`Datagrams::dropped`]).
-/// Empty datagrams are passed over.
+/// As a source, the payloads of datagrams from that peer to that port are put one behind the other, as they
+/// come, until the transfer has the length that it must have been given ([`crate::session::Request::length`],
+/// else `INVALID_FIELD`). Where one is lost it waits for others: give it a timeout. A datagram that is longer
+/// than what a transfer lacks fails it with `READ_ERROR` (errno EMSGSIZE), and is the next one's; the next
+/// one also gets what comes after a transfer that failed, never the rest of a datagram of which that had a
+/// part. What comes while no transfer waits is held: 256 datagrams, and 1,024 of all of a NIC's; more are
+/// dropped, and counted ([`Datagrams::dropped`]). Empty datagrams are passed over.
 #[derive(Clone, Debug)]
 pub struct Datagrams(Arc<Held>);
 
 impl Engine {
     /// The addresses of the card's NICs, or of the engine's own.
     pub fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
-        self.shared.nics.iter().map(|port| port.nic.address)
+        self.shared.info.nics.iter().map(|port| port.nic.address)
     }
 
-    /// Opens datagrams between a port of the card's address and a peer. `payload`: bytes of each that is sent, 1 to the MTU less 28 (1,472
-    /// of 1,500), or `None` for that. Sizes that divide a block make all of them alike. Of several NICs it is the one by which
-    /// the peer is reached.
+    /// Opens datagrams between a port of the card's address and a peer. `payload`: bytes of each that is
+    /// sent, 1 to the MTU less 28 (1,472 of 1,500), or `None` for that. Sizes that divide a block make all of
+    /// them alike. Of several NICs it is the one by which the peer is reached.
     ///
     /// # Errors
     ///
@@ -185,7 +191,7 @@ impl Engine {
     ///
     /// [`NetError`]: the port is taken, this engine has no NIC, nor a card with one, or it has several: [`Engine::listen_at`].
     pub fn listen(&self, port: u16) -> Result<Listener, NetError> {
-        match &self.shared.nics[..] {
+        match &self.shared.info.nics[..] {
             [] => Err(NetError::no_nic(LISTEN, Why::NoNic)),
             [only] => self.listen_by(only, port),
             _ => Err(NetError::no_nic(LISTEN, Why::Several)),
@@ -198,7 +204,7 @@ impl Engine {
     ///
     /// [`NetError`]: the port is taken, or the address is none of this engine's.
     pub fn listen_at(&self, local: SocketAddrV4) -> Result<Listener, NetError> {
-        let nic = of(&self.shared.nics, *local.ip()).map_err(|why| NetError::no_nic(LISTEN, why))?;
+        let nic = of(&self.shared.info.nics, *local.ip()).map_err(|why| NetError::no_nic(LISTEN, why))?;
         self.listen_by(nic, local.port())
     }
 
@@ -208,7 +214,8 @@ impl Engine {
         Ok(Listener { held, local: nic.nic.address, given_up: Mutex::default() })
     }
 
-    /// Connects from the card's address, or from the NIC's; of several, from the one by which that peer is reached.
+    /// Connects from the card's address, or from the NIC's; of several, from the one by which that peer is
+    /// reached.
     ///
     /// # Errors
     ///
@@ -217,7 +224,7 @@ impl Engine {
         self.connect_within(None, to, None)
     }
 
-    /// The same, and gives up after so long ([`Status::Timeout`]).
+    /// The same, with a limit ([`Status::Timeout`]).
     ///
     /// # Errors
     ///
@@ -226,7 +233,8 @@ impl Engine {
         self.connect_within(None, to, Some(limit))
     }
 
-    /// Connects from this address, which is one of [`Engine::addresses`], and gives up after so long, if that is said.
+    /// Connects from this address, which is one of [`Engine::addresses`], and gives up after so long, if that
+    /// is said.
     ///
     /// # Errors
     ///
@@ -256,7 +264,7 @@ impl Engine {
     }
 
     fn choose(&self, what: &'static str, local: Option<Ipv4Addr>, peer: Ipv4Addr) -> Result<&Port, NetError> {
-        choose(&self.shared.nics, local, peer).map_err(|why| NetError::no_nic(what, why))
+        choose(&self.shared.info.nics, local, peer).map_err(|why| NetError::no_nic(what, why))
     }
 
     fn ask(&self, what: &'static str, entry: &AdminEntry) -> Result<(u32, u32), NetError> {
@@ -279,7 +287,7 @@ impl Listener {
         self.accept_within(None)
     }
 
-    /// The same, and waits no longer than so ([`Status::Timeout`]).
+    /// The same, with a limit ([`Status::Timeout`]).
     ///
     /// # Errors
     ///
@@ -314,12 +322,12 @@ impl Drop for Listener {
 }
 
 impl Connection {
-    /// The address here: which NIC it goes by.
+    /// The local address.
     pub fn local(&self) -> Ipv4Addr {
         self.local
     }
 
-    /// Who is at the other end.
+    /// The peer's address.
     pub fn peer(&self) -> Ipv4Addr {
         self.peer
     }
@@ -352,12 +360,12 @@ fn endpoint(held: &Arc<Held>) -> Endpoint {
 }
 
 impl Source {
-    /// What a connection of the card, or of the engine's NIC, receives.
+    /// Reads from a connection of the card, or of the engine's NIC.
     pub fn connection(connection: &Connection) -> Source {
         Source::endpoint(Arc::new(endpoint(&connection.held)), Range::From(0))
     }
 
-    /// What comes in datagrams of the card. The transfer needs a length ([`crate::session::Request::length`]).
+    /// Reads from datagrams of the card. The transfer needs a length ([`crate::session::Request::length`]).
     pub fn datagrams(datagrams: &Datagrams) -> Source {
         Source::endpoint(Arc::new(endpoint(&datagrams.0)), Range::From(0))
     }
@@ -402,7 +410,7 @@ mod tests {
         assert_eq!(by(None, [10, 0, 3, 2]), Ok(3));
         assert_eq!(by(None, [192, 168, 7, 7]), Ok(5));
         assert_eq!(by(None, [192, 168, 7, 8]), Ok(2));
-        // What is said goes before.
+        // An address that was given decides.
         assert_eq!(by(Some([10, 0, 3, 16]), [10, 0, 2, 2]), Ok(4));
         let other = Ipv4Addr::new(10, 0, 2, 16);
         assert_eq!(by(Some(other.octets()), [10, 0, 2, 2]), Err(Why::NotOurs(other)));
@@ -413,7 +421,7 @@ mod tests {
         let far = Ipv4Addr::new(10, 0, 9, 2);
         let (one, other) = (port(1, [10, 0, 2, 15], 24, None), port(2, [10, 0, 3, 15], 24, None));
         assert_eq!(choose(&[], None, far).unwrap_err(), Why::NoNic);
-        // The only one says itself why not.
+        // The only one reports itself why not.
         assert_eq!(choose(std::slice::from_ref(&one), None, far).unwrap().handle, 1);
         let why = choose(&[one, other], None, far).unwrap_err();
         let text = NetError::no_nic("connect", why).to_string();

@@ -1,4 +1,4 @@
-//! Which functions of this machine are the card's.
+//! Options that say which functions of this machine are the card's.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ pub struct Options {
     pub nics: Vec<Nic>,
 }
 
-/// An SSD that the card drives: an NVMe controller of its own, of a disk that the kernel drives by another one.
+/// An SSD that the card drives: an NVMe controller of its own, of a disk that the kernel drives by another
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// PCI address of the controller that is the card's.
@@ -23,9 +24,9 @@ pub struct Disk {
     pub device: Option<PathBuf>,
 }
 
-pub use dcs_devices::vfio_devices::WantedNic as Nic;
+pub use dcs_devices::vfio_devices::NicOptions as Nic;
 
-/// What the environment says makes no sense.
+/// A setting in the environment makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{variable} is {value:?}: it should be like {like}")]
 pub struct OptionsError {
@@ -46,7 +47,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// What makes no sense.
+    /// The setting that makes no sense.
     pub fn from_environment() -> Result<Options, OptionsError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let disks = variable(DISKS.0).map(|value| disks(&value)).transpose()?.unwrap_or_default();

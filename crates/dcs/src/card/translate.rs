@@ -1,5 +1,5 @@
-//! From a session's command to the card's: files become extents of an SSD, memory becomes a part of the buffer, connections
-//! become the card's handles.
+//! From a session's command to the card's: files become extents of an SSD, memory becomes a part of the
+//! buffer, connections become the card's handles.
 
 use super::cache;
 use super::disks::DiskMap;
@@ -7,7 +7,7 @@ use super::extents::{self, ExtentError, Purpose};
 use super::files;
 use super::hardware::{DESCRIPTOR, Hardware};
 use super::hold::{Hold, Holds, Unheld};
-use super::room::{Part, Room};
+use super::page_allocator::{PageAllocator, Pages};
 use dcs_abi::descriptor::{
     self, Builder, Descriptor, EndpointKind, EndpointRole, EndpointView, Extent, OPEN_END,
 };
@@ -22,7 +22,8 @@ use std::time::Instant;
 /// Most extents of an endpoint: as many as a descriptor has room for, with parameters, twice.
 const EXTENTS_MAX: usize = (DESCRIPTOR as usize - 256 - 8 * 80) / 16 / 2;
 
-/// Why a command is not the card's, or has failed here. With [`LATER`] as status it may be the card's once others are done.
+/// The reason for which a command is not given to the card, or has failed here. With [`LATER`] as status it
+/// may be given once others are done.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub stage: Stage,
@@ -37,7 +38,7 @@ impl Refusal {
         Refusal { stage, status, errno, reason: None }
     }
 
-    /// What a completion says of a file that the card cannot have.
+    /// The refusal of a file that the card cannot have, as a completion reports it.
     pub fn of_file(stage: Stage, status: Status, error: &ExtentError) -> Refusal {
         Refusal { stage, status, errno: error.errno(), reason: Some(error.to_string().into()) }
     }
@@ -49,7 +50,8 @@ impl From<(Stage, Status, i32)> for Refusal {
     }
 }
 
-/// There is no room in the buffer now, or a file is another transfer's. Nobody outside of this backend sees it.
+/// There is no room in the buffer now, or a file is another transfer's. Nobody outside of this backend sees
+/// it.
 pub(super) const LATER: Status = Status::Unknown(0);
 
 /// Makes the card's commands.
@@ -61,12 +63,12 @@ pub(super) struct Translator {
     holds: Holds,
 }
 
-/// What a command holds until it is done.
+/// The resources that a command holds until it is done.
 #[derive(Debug, Default)]
 pub(super) struct Translated {
-    parts: Vec<Part>,
+    pages: Vec<Pages>,
     /// A memory destination: where the bytes are, to whom they go, and to which places.
-    to_memory: Option<(Part, Arc<Endpoint>, Vec<Extent>)>,
+    to_memory: Option<(Pages, Arc<Endpoint>, Vec<Extent>)>,
     /// Files and block devices that stay as they are until this is dropped.
     held: Vec<Held>,
 }
@@ -93,20 +95,20 @@ impl Translator {
         Translator { disks, buffer, holds: Holds::default() }
     }
 
-    /// Makes the card's command of a session's. What it takes of `room` is in what comes back.
+    /// Makes the card's command of a session's. The pages that it allocates are in the [`Translated`].
     pub fn translate(
         &mut self,
         entry: &SubmissionEntry,
         bytes: &[u8],
-        room: &mut Room,
+        memory: &mut PageAllocator,
         hardware: &Hardware,
         find: impl Fn(u32) -> Option<Arc<Endpoint>>,
     ) -> Result<(Translated, SubmissionEntry, Vec<u8>), Refusal> {
         let mut translated = Translated::default();
-        match self.build(entry, bytes, room, hardware, find, &mut translated) {
+        match self.build(entry, bytes, memory, hardware, find, &mut translated) {
             Ok((entry, descriptor)) => Ok((translated, entry, descriptor)),
             Err(refusal) => {
-                translated.release(room);
+                translated.release(memory);
                 Err(refusal)
             }
         }
@@ -116,14 +118,14 @@ impl Translator {
         &mut self,
         entry: &SubmissionEntry,
         bytes: &[u8],
-        room: &mut Room,
+        memory: &mut PageAllocator,
         hardware: &Hardware,
         find: impl Fn(u32) -> Option<Arc<Endpoint>>,
         translated: &mut Translated,
     ) -> Result<(SubmissionEntry, Vec<u8>), Refusal> {
         let frontend = |status| Refusal::new(Stage::Frontend, status, 0);
         let given = Descriptor::parse(bytes).map_err(|_| frontend(Status::InvalidField))?;
-        let mut context = Context { translator: self, room, hardware, translated };
+        let mut context = Context { translator: self, allocator: memory, hardware, translated };
         let (source, destination) = (given.source(), given.destination());
         let length = length(entry, &given);
         let find = |view: &EndpointView<'_>, stage| {
@@ -171,10 +173,10 @@ fn length(entry: &SubmissionEntry, given: &Descriptor<'_>) -> Option<u64> {
     Some(entry.length.min(there)).filter(|length| *length != LENGTH_TO_END)
 }
 
-/// What is needed to translate one command's endpoints.
+/// The context in which one command's endpoints are translated.
 struct Context<'a> {
     translator: &'a mut Translator,
-    room: &'a mut Room,
+    allocator: &'a mut PageAllocator,
     hardware: &'a Hardware,
     translated: &'a mut Translated,
 }
@@ -198,8 +200,8 @@ impl Context<'_> {
             return self.file(endpoint, &extents, Stage::Source, Purpose::Read);
         }
         let length = extents.iter().map(|extent| extent.length).sum();
-        let part = self.part(length, Stage::Source)?;
-        let mut at = part.offset;
+        let pages = self.allocate(length, Stage::Source)?;
+        let mut at = pages.offset;
         for extent in &extents {
             let mut bytes = vec![0; extent.length as usize];
             let read = endpoint.read_memory(extent.offset, &mut bytes);
@@ -210,7 +212,7 @@ impl Context<'_> {
             self.hardware.buffer().store(at, &bytes);
             at += extent.length;
         }
-        Ok(self.memory(part, length))
+        Ok(self.memory(pages, length))
     }
 
     fn destination(
@@ -238,22 +240,22 @@ impl Context<'_> {
         }
         let capacity: u64 = extents.iter().map(|extent| extent.length).sum();
         let wanted = length.map_or(capacity, |length| length.min(capacity));
-        let part = self.part(wanted, Stage::Destination)?;
-        self.translated.to_memory = Some((part, Arc::clone(endpoint), extents));
-        Ok(self.memory(part, wanted))
+        let pages = self.allocate(wanted, Stage::Destination)?;
+        self.translated.to_memory = Some((pages, Arc::clone(endpoint), extents));
+        Ok(self.memory(pages, wanted))
     }
 
-    fn part(&mut self, length: u64, stage: Stage) -> Result<Part, Refusal> {
-        let status = if self.room.could_hold(length) { LATER } else { Status::OutOfResources };
-        let part = self.room.take(length).ok_or(Refusal::new(stage, status, 0))?;
-        self.translated.parts.push(part);
-        Ok(part)
+    fn allocate(&mut self, length: u64, stage: Stage) -> Result<Pages, Refusal> {
+        let status = if self.allocator.could_hold(length) { LATER } else { Status::OutOfResources };
+        let pages = self.allocator.allocate(length).ok_or(Refusal::new(stage, status, 0))?;
+        self.translated.pages.push(pages);
+        Ok(pages)
     }
 
-    fn memory(&self, part: Part, length: u64) -> End {
+    fn memory(&self, pages: Pages, length: u64) -> End {
         let kind = EndpointKind::Memory as u8;
         let endpoint = descriptor::Endpoint { kind, handle: self.translator.buffer, ..Default::default() };
-        End { endpoint, extents: vec![Extent { offset: self.hardware.address(part.offset), length }] }
+        End { endpoint, extents: vec![Extent { offset: self.hardware.address(pages.offset), length }] }
     }
 
     /// A file, or a block device, on a disk that the card drives.
@@ -372,18 +374,18 @@ fn errno(stage: Stage, error: &std::io::Error) -> Refusal {
     Refusal::new(stage, failed(stage), error.raw_os_error().unwrap_or(0))
 }
 
-/// What is said of an end that failed after the card had it.
+/// The refusal for an end that failed after the card had it.
 fn failed(stage: Stage) -> Status {
     if stage == Stage::Source { Status::ReadError } else { Status::WriteError }
 }
 
-/// What a completion says of a file that the card cannot have: there is no path here; errno and the reason tell why.
+/// The refusal of a file that the card cannot have: there is no path here; errno and the reason tell why.
 fn refusal(stage: Stage, error: &ExtentError) -> Refusal {
     Refusal::of_file(stage, Status::PathUnavailable, error)
 }
 
 impl Translated {
-    /// Since when somebody waits for a file that this has, and at which stage, if somebody does.
+    /// The time since which somebody waits for a file that this has, and the stage, if somebody does.
     pub fn wanted(&self) -> Option<(Stage, Instant)> {
         let wanted = self.held.iter().filter_map(|held| Some((held.stage, held.hold.is_wanted()?)));
         wanted.min_by_key(|(_, since)| *since)
@@ -394,13 +396,13 @@ impl Translated {
         !self.held.is_empty()
     }
 
-    /// The card is done: what is in the buffer goes to its memory, what the kernel has cached of files that were written is
-    /// dropped, and files must be where they were.
+    /// Ends the command: bytes in the buffer go to their memory, cached pages of files that
+    /// were written are dropped, and files must be where they were.
     pub fn finish(&self, hardware: &Hardware, completion: &CompletionEntry) -> Result<(), Refusal> {
-        if let Some((part, memory, places)) = &self.to_memory {
-            let delivered = completion.delivered.value().min(part.length);
+        if let Some((pages, memory, places)) = &self.to_memory {
+            let delivered = completion.delivered.value().min(pages.length);
             let mut bytes = vec![0; delivered as usize];
-            hardware.buffer().load(part.offset, &mut bytes);
+            hardware.buffer().load(pages.offset, &mut bytes);
             scatter(&bytes, places, memory).ok_or(Refusal::new(
                 Stage::Destination,
                 Status::CapacityExceeded,
@@ -417,8 +419,8 @@ impl Translated {
     }
 
     /// Gives back what it held.
-    pub fn release(self, room: &mut Room) {
-        self.parts.into_iter().for_each(|part| room.give(part));
+    pub fn release(self, memory: &mut PageAllocator) {
+        self.pages.into_iter().for_each(|pages| memory.free(pages));
     }
 }
 

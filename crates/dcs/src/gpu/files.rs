@@ -1,6 +1,6 @@
-//! What it takes to read files to a GPU: directly, and by the host, which copies them there.
+//! Costs of reading files to a GPU: directly, and by the host, which copies them there.
 
-use super::{MeasureError, StorageError, Wanted};
+use super::{GpuOptions, MeasureError, StorageError};
 use crate::{Engine, Mode, Op, Sink, Source};
 use dcs_abi::operator::Operator;
 use std::fs::File;
@@ -11,7 +11,7 @@ const STREAMS: u64 = 16;
 /// Bytes of a block.
 const BLOCK: u32 = 1 << 20;
 
-/// How a file was read.
+/// The way by which a file was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     /// Bytes per second.
@@ -31,29 +31,26 @@ pub struct MeasuredFile {
     pub by_host: Reading,
 }
 
-/// Reads a file, past the page cache, through each of these operators; what comes of it is compared with the CPU's.
+/// Reads a file, past the page cache, through each of these operators; what comes of it is compared with the
+/// CPU's.
 ///
 /// # Errors
 ///
 /// [`MeasureError`].
 pub fn measure_file(
-    wanted: &Wanted,
+    gpu: &GpuOptions,
     file: &File,
     repetitions: u32,
     operators: &[Operator],
 ) -> Result<Vec<MeasuredFile>, MeasureError> {
     let failed = |error: crate::Error| MeasureError::Engine(error.to_string());
     let start = |storage| {
-        let mut builder = Engine::builder()
-            .block_size(BLOCK)
-            .blocks(64)
-            .sessions(2)
-            .gpu(wanted.device)
-            .gpu_storage(storage);
-        if let Some(library) = &wanted.library {
+        let mut builder =
+            Engine::builder().block_size(BLOCK).blocks(64).sessions(2).gpu(gpu.device).gpu_storage(storage);
+        if let Some(library) = &gpu.library {
             builder = builder.gpu_library(library);
         }
-        if let Some(library) = &wanted.storage_library {
+        if let Some(library) = &gpu.storage_library {
             builder = builder.gpu_storage_library(library);
         }
         builder.start().map_err(failed)
@@ -119,7 +116,7 @@ fn pass(engine: &Engine, file: &File, chain: &[Op]) -> Result<(Reading, Vec<Stri
     Ok((Reading { rate: bytes / took.as_secs_f64(), cpu: worked.as_secs_f64() / bytes }, values))
 }
 
-/// What all threads of the process have had of the CPU.
+/// CPU time of all threads of the process.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the timespec is valid for the write; the clock is one that every Linux has.

@@ -1,7 +1,7 @@
 //! The kernel backend: joins the engine core, the device controller and the operators into one loop.
 //!
-//! One round ([`Core::step`]): doorbells, then a bounded number of actions, then what devices have completed, then
-//! deadlines. Nothing in a round waits.
+//! One round ([`KernelLoop::step`]): doorbells, then a bounded number of actions, then what devices have
+//! completed, then deadlines. Nothing in a round waits.
 
 mod net;
 pub(crate) mod offload;
@@ -9,8 +9,10 @@ mod pass;
 pub(crate) mod thread;
 mod wipe;
 
-use crate::backend::{Control, Core as Backend};
-use crate::engine::Own;
+use crate::backend::{BackendLoop, Control};
+use crate::card::net::Port;
+use crate::endpoint::Namespace;
+use crate::engine::{DirectDevices, Info};
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
@@ -19,8 +21,8 @@ use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::gpu::{self, Properties};
-use dcs_devices::vfio_devices::{Interface, Namespace};
-use dcs_devices::{BlockPool, Controller, Endpoint, Event as DeviceEvent, Io, Route, Setup};
+use dcs_devices::vfio_devices::{self, Interface};
+use dcs_devices::{BlockPool, Controller, Endpoint, Io, Route, Setup, controller};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
     QueueConfig, QueueId, TransferSpec,
@@ -34,10 +36,11 @@ use std::time::Duration;
 use thread::{Shield, cache_size, clock};
 use zeroize::Zeroize;
 
-/// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for longer.
+/// Actions between two looks at doorbells and completions: a fast transfer does not keep others waiting for
+/// longer.
 const ACTIONS_A_ROUND: usize = 64;
 
-/// How long a command that is to end waits for its operations with the kernel, nanoseconds.
+/// Time for which a command that is to end waits for its operations with the kernel, nanoseconds.
 const ABORT_GRACE: Nanos = 500_000_000;
 
 /// A bound command.
@@ -62,50 +65,51 @@ struct Queue {
     deleting: bool,
 }
 
-/// The loop's state.
+/// The kernel backend: the engine core and all that it drives.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct KernelLoop {
     engine: dcs_engine::Engine,
     controller: Controller,
     bound: Vec<Option<Bound>>,
-    /// Chains that are loaded with nothing: their room is used again.
+    /// Unloaded chains, kept for their memory.
     spare_chains: Vec<Chain>,
     passes: Vec<Pass>,
     passed: Vec<(OperationId, Outcome)>,
     queues: Vec<Option<Queue>>,
-    /// The numbers of those that are there.
+    /// Numbers of the queues that are open.
     open: Vec<u16>,
-    /// Queue pairs that are to be added.
+    /// Queue pairs that are to be opened.
     opening: Vec<Arc<QueuePair>>,
-    /// The time of the last look at the clock, which is no more often than anything takes time.
+    /// The time when the clock was last read: after each thing that takes time.
     now: Nanos,
-    device_events: Vec<DeviceEvent>,
+    device_events: Vec<controller::Event>,
     descriptor: Vec<u8>,
     stopping: bool,
     closed: bool,
-    /// Whoever drives is a thread of the application's, which gets signals.
+    /// The driving thread is the application's, and gets signals.
     gets_signals: bool,
     shield: Option<Shield>,
     statistics: Arc<Mutex<Statistics>>,
-    namespaces: Vec<Arc<Namespace>>,
-    asked: net::Asked,
+    namespaces: Vec<Arc<vfio_devices::Namespace>>,
+    requests: net::Requests,
     offloads: Offloads,
-    /// The GPU, and what went wrong with it last.
     gpu: Option<Properties>,
+    /// The GPU's last failure.
     trouble: Arc<Mutex<Option<String>>>,
-    /// Something was done since it was last written to.
+    /// Something was done since the statistics were last published.
     unpublished: bool,
 }
 
-impl Core {
-    /// One that drives these SSDs, this NIC and this GPU itself.
+impl KernelLoop {
+    /// Makes the loop, and starts the devices that it is to drive itself.
     pub fn new(
         mut config: Config,
         (io, by_callers): (Io, bool),
-        (drives, nic, gpu): Own<'_>,
-    ) -> Result<Core, Error> {
+        DirectDevices { ssds, nic, gpu }: DirectDevices<'_>,
+    ) -> Result<KernelLoop, Error> {
         let passes = Pass::all();
-        // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at once.
+        // A lane is a physical unit: as many streams as there are lanes may have a block with the unit at
+        // once.
         for (operator, units) in &mut config.units {
             if let Some((_, lanes)) = passes.iter().map(Pass::lanes).find(|lanes| lanes.0 == *operator) {
                 *units = lanes as u16;
@@ -118,8 +122,9 @@ impl Core {
         }
         config.multi_lane = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io, by_callers };
-        if matches!((drives, nic, &gpu), ([], None, None)) {
-            // The kernel does not take long to stop what it can stop. A call that it cannot stop keeps its block, and no timeout waiting.
+        if matches!((ssds, nic, &gpu), ([], None, None)) {
+            // The kernel does not take long to stop what it can stop. A call that it cannot stop keeps its
+            // block, and no timeout waiting.
             config.abort_grace = ABORT_GRACE;
         }
         let refused = if io == Io::Uring { Error::IoUring } else { Error::Start };
@@ -127,19 +132,19 @@ impl Core {
         let engine = dcs_engine::Engine::new(config)?;
         let statistics = Arc::new(Mutex::new(Statistics::of(&engine)));
         let mut controller = Controller::new(setup).map_err(refused)?;
-        let namespaces = match (drives, nic) {
+        let namespaces = match (ssds, nic) {
             ([], None) => Vec::new(),
-            _ => controller.attach(setup, drives, nic)?,
+            _ => controller.attach(setup, ssds, nic)?,
         };
         let gpu = gpu.map(|wanted| controller.attach_gpu(setup, wanted)).transpose()?;
-        Ok(Core {
+        Ok(KernelLoop {
             offloads: Offloads::default(),
             gpu,
             trouble: Arc::default(),
             engine,
             controller,
             namespaces,
-            asked: net::Asked::default(),
+            requests: net::Requests::default(),
             passes,
             passed: Vec::new(),
             bound: (0..commands).map(|_| None).collect(),
@@ -163,38 +168,22 @@ impl Core {
         self.controller.waker()
     }
 
-    pub fn has_ring(&self) -> bool {
-        self.controller.has_ring()
-    }
-
-    /// Those of the SSDs that it drives, in their order.
-    pub fn namespaces(&self) -> &[Arc<Namespace>] {
-        &self.namespaces
-    }
-
-    /// The NIC that it drives.
-    pub fn interface(&self) -> Option<&Arc<Interface>> {
-        self.controller.interface()
-    }
-
-    /// The GPU that it has.
-    pub fn gpu(&self) -> Option<&Properties> {
-        self.gpu.as_ref()
-    }
-
-    /// What reads files to it directly, or why nothing does.
-    pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
-        self.controller.gpu_storage()
-    }
-
-    /// What went wrong with the GPU last is written here.
-    pub fn trouble(&self) -> Arc<Mutex<Option<String>>> {
-        Arc::clone(&self.trouble)
-    }
-
-    /// What it counts is written here at each completion, and before it sleeps.
-    pub fn statistics(&self) -> Arc<Mutex<Statistics>> {
-        Arc::clone(&self.statistics)
+    /// Facts about its devices, and where it writes its statistics and the GPU's last failure.
+    pub fn info(&self) -> Info {
+        let interface = self.controller.interface().map(Arc::clone);
+        // It needs no number: there is one.
+        let port = |interface: &Arc<Interface>| Port { handle: 0, nic: interface.options.clone() };
+        Info {
+            statistics: Arc::clone(&self.statistics),
+            asks_for_statistics: false,
+            has_ring: self.controller.has_ring(),
+            nics: interface.iter().map(port).collect(),
+            namespaces: self.namespaces.iter().map(Namespace::new).collect(),
+            interface,
+            gpu: self.gpu.clone(),
+            gpu_storage: self.controller.gpu_storage().cloned(),
+            gpu_trouble: Arc::clone(&self.trouble),
+        }
     }
 
     fn delete_queue(&mut self, queue: QueueId) {
@@ -205,7 +194,8 @@ impl Core {
         }
     }
 
-    /// Aborts a transfer. One whose entry was not fetched yet is aborted when it is, before anything of it begins.
+    /// Aborts a transfer. One whose entry was not fetched yet is aborted when it is, before anything of it
+    /// begins.
     fn cancel(&mut self, pair: &Arc<QueuePair>, cid: u16) {
         let open = pair
             .id
@@ -225,8 +215,8 @@ impl Core {
         slow.into_iter().for_each(|endpoint| self.controller.let_go(endpoint));
     }
 
-    /// Adds queues, but not while one is being deleted: the engine may give its number away before the last actions
-    /// for it were performed.
+    /// Adds queues, but not while one is being deleted: the engine may give its number away before the last
+    /// actions for it were performed.
     fn open_queues(&mut self) -> bool {
         if self.opening.is_empty() || self.queues.iter().flatten().any(|queue| queue.deleting) {
             return false;
@@ -308,11 +298,10 @@ impl Core {
         let any = !events.is_empty();
         for event in events.drain(..) {
             match event {
-                DeviceEvent::Done(operation, outcome) => self.handle(Event::Done { operation, outcome }),
-                DeviceEvent::Released(block) => self.handle(Event::Released { block }),
-                DeviceEvent::Retry(operation) => self.resume(&operation),
-                DeviceEvent::Answer(ticket, answer) => self.answered(ticket, answer),
-                DeviceEvent::Computed(operation, result) => self.computed(operation, result),
+                controller::Event::Device(event) => self.handle(event.into()),
+                controller::Event::Retry(operation) => self.resume(&operation),
+                controller::Event::Answer(ticket, answer) => self.answered(ticket, answer),
+                controller::Event::Computed(operation, result) => self.computed(operation, result),
             }
         }
         self.device_events = events;
@@ -360,7 +349,7 @@ impl Core {
             }
             Action::Abort { operation } => self.controller.abort(operation),
             Action::Complete { queue, slot, entry, result } => {
-                // Whoever hears of a completion finds it counted.
+                // Published first: whoever sees the completion finds it counted.
                 self.publish();
                 if let Some(pair) = self.pair(queue) {
                     if let Some((address, area)) = &result {
@@ -457,7 +446,7 @@ impl Core {
         self.handle(Event::Done { operation, outcome });
     }
 
-    /// An operation of the controller's can go on.
+    /// Goes on with an operation that the controller gave back.
     fn resume(&mut self, operation: &Operation) {
         // One that hung may come back when its command has long ended, and another one is in its place.
         let bound = self.bound[operation.command.slot()].as_mut();
@@ -466,7 +455,7 @@ impl Core {
         self.outcome(operation.id, outcome);
     }
 
-    /// What came of an operation, if it is known already.
+    /// Hands in the outcome of an operation, if it is known already.
     fn outcome(&mut self, operation: OperationId, outcome: Option<Outcome>) {
         if let Some(outcome) = outcome {
             self.now = clock();
@@ -475,7 +464,7 @@ impl Core {
     }
 }
 
-impl Backend for Core {
+impl BackendLoop for KernelLoop {
     fn begin_turn(&mut self, gets_signals: bool) {
         self.gets_signals = gets_signals;
         if gets_signals && self.controller.is_busy() {
@@ -514,7 +503,7 @@ impl Backend for Core {
             Control::AddQueue(pair) => self.opening.push(pair),
             Control::DeleteQueue(queue) => self.delete_queue(queue),
             Control::Cancel(pair, cid) => self.cancel(&pair, cid),
-            Control::Look(seen) => _ = seen.send(()),
+            Control::UpdateStatistics(seen) => _ = seen.send(()),
             Control::Admin(_, answer) if self.closed => _ = answer.send(Err(Status::QueueDeleted)),
             Control::Admin(entry, answer) => self.admin(&entry, answer),
             Control::Stop => {
@@ -590,7 +579,8 @@ impl Queue {
     }
 }
 
-/// Runs a block through an operator on the engine's own core. Those of multi-lane units go by passes of many ([`pass`]).
+/// Runs a block through an operator on the engine's own core. Those of multi-lane units go by passes of many
+/// ([`pass`]).
 fn process(chain: &mut Chain, kind: &OperationKind, pool: &mut BlockPool) -> Outcome {
     let done = match *kind {
         OperationKind::Process { operator, block, length, last, .. } => pool

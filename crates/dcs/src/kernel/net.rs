@@ -1,23 +1,23 @@
-//! What is asked of the NIC that the engine drives itself: the words are those of a card's admin commands, so that
+//! Requests to the NIC that the engine drives itself: they are a card's admin commands, so that
 //! [`card::net`](crate::card::net) is the same on both.
 
-use super::Core;
-use dcs_abi::admin::{AdminEntry, opcode};
+use super::KernelLoop;
+use dcs_abi::admin::{AdminEntry, Answer, opcode};
 use dcs_abi::status::Status;
-use dcs_devices::vfio_devices::{Answer, Ask};
+use dcs_devices::vfio_devices::Ask;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::mpsc::Sender;
 
-/// Who waits for an answer, by ticket.
+/// Requests to the NIC that wait for an answer, by ticket.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct Requests {
     waiting: HashMap<u16, Sender<Answer>>,
     last: u16,
 }
 
-impl Asked {
-    /// A ticket that nobody has.
+impl Requests {
+    /// Takes a free ticket.
     fn ticket(&mut self) -> Option<u16> {
         let free = (1..=u16::MAX).map(|ahead| self.last.wrapping_add(ahead));
         self.last = free.into_iter().find(|ticket| !self.waiting.contains_key(ticket))?;
@@ -25,7 +25,7 @@ impl Asked {
     }
 }
 
-/// What an admin command asks, where a NIC can be asked it.
+/// The request of an admin command, where a NIC can carry it out.
 fn ask(entry: &AdminEntry) -> Option<Ask> {
     let [first, second, third] = [entry.words[0], entry.words[1], entry.words[2]];
     match entry.opcode {
@@ -38,30 +38,30 @@ fn ask(entry: &AdminEntry) -> Option<Ask> {
     }
 }
 
-impl Core {
-    /// Does what an admin command says, now or later.
+impl KernelLoop {
+    /// Carries out an admin command; it is answered now or later.
     pub(super) fn admin(&mut self, entry: &AdminEntry, answer: Sender<Answer>) {
-        let asked = match (ask(entry), self.asked.ticket()) {
-            (None, _) => Some((0, Err(Status::UnsupportedEndpoint))),
-            (_, None) => Some((0, Err(Status::OutOfResources))),
+        let answered = match (ask(entry), self.requests.ticket()) {
+            (None, _) => Some(Err(Status::UnsupportedEndpoint)),
+            (_, None) => Some(Err(Status::OutOfResources)),
             (Some(ask), Some(ticket)) => match self.controller.ask(ticket, ask) {
-                Some(now) => Some((ticket, now)),
+                Some(now) => Some(now),
                 None => {
-                    self.asked.waiting.insert(ticket, answer.clone());
+                    self.requests.waiting.insert(ticket, answer.clone());
                     None
                 }
             },
         };
-        if let Some((_, now)) = asked {
-            // Who does not wait does not want to know.
+        if let Some(now) = answered {
+            // An error: nobody waits for the answer.
             let _ = answer.send(now);
         }
     }
 
-    /// The NIC has answered.
+    /// Hands on the NIC's answer.
     pub(super) fn answered(&mut self, ticket: u16, answer: Answer) {
         let handle = answer.map(|(handle, _)| handle);
-        let wanted = self.asked.waiting.remove(&ticket).is_some_and(|waits| waits.send(answer).is_ok());
+        let wanted = self.requests.waiting.remove(&ticket).is_some_and(|waits| waits.send(answer).is_ok());
         // A connection that nobody waits for any more.
         if let (false, Ok(handle)) = (wanted, handle) {
             let _ = self.controller.ask(0, Ask::Release(handle));
@@ -75,12 +75,12 @@ mod tests {
 
     #[test]
     fn a_ticket_is_nobody_else_s() {
-        let mut asked = Asked { last: u16::MAX - 1, ..Asked::default() };
+        let mut requests = Requests { last: u16::MAX - 1, ..Requests::default() };
         for taken in [u16::MAX, 0, 1] {
-            asked.waiting.insert(taken, std::sync::mpsc::channel().0);
+            requests.waiting.insert(taken, std::sync::mpsc::channel().0);
         }
-        assert_eq!(asked.ticket(), Some(2));
-        assert_eq!(asked.ticket(), Some(3));
+        assert_eq!(requests.ticket(), Some(2));
+        assert_eq!(requests.ticket(), Some(3));
     }
 
     #[test]

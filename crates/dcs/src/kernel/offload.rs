@@ -22,7 +22,8 @@ struct Out {
 pub(super) struct Offloads(HashMap<OperationId, Out>);
 
 impl Offloads {
-    /// Takes an operation in, if it is one for the GPU. Its outcome, where that is known already, else `None` inside.
+    /// Takes an operation in, if it is one for the GPU. Its outcome, where that is known already, else `None`
+    /// inside.
     pub fn take(
         &mut self,
         operation: &Operation,
@@ -56,7 +57,8 @@ impl Offloads {
         bound: &mut [Option<Bound>],
     ) -> Option<Outcome> {
         let out = self.0.remove(&operation)?;
-        // A GPU that took too long may answer when its command has long ended, and another one is in its place.
+        // A GPU that took too long may answer when its command has long ended, and another one is in its
+        // place.
         let bound = bound[out.command.slot()].as_mut().filter(|bound| bound.command == out.command)?;
         let chain = &mut bound.chain;
         let taken = match result {
@@ -90,7 +92,7 @@ fn job(
     Ok(Some(Job { operation, block, piece, work }))
 }
 
-/// What the GPU is to do for an operator, and with which bytes of a piece of that length.
+/// The GPU's work for an operator, and the bytes that it is about, of a piece of that length.
 pub(crate) fn work_of(task: Task, length: usize) -> (Work, Range<usize>) {
     match task {
         Task::Md5 { state, blocks } => (Work::Md5(state), blocks),
@@ -100,7 +102,7 @@ pub(crate) fn work_of(task: Task, length: usize) -> (Work, Range<usize>) {
     }
 }
 
-/// What that comes to for the operator.
+/// The GPU's answer as the operator takes it in.
 pub(crate) fn answer_of(answer: gpu::Answer) -> Answer {
     match answer {
         gpu::Answer::Md5(state) => Answer::Md5(state),

@@ -1,7 +1,7 @@
 //! Passes of a multi-lane unit: blocks of many streams are processed together.
 //!
-//! The engine maps the operators of such a unit onto lanes, issues their blocks as they come, and says when a pass
-//! starts.
+//! The engine maps the operators of such a unit onto lanes, issues their blocks as they come, and says when a
+//! pass starts.
 
 use dcs_devices::BlockPool;
 use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
@@ -101,7 +101,8 @@ impl Pass {
                 Some(bound) if complete => {
                     bound.chain.after_pass(waiting.operator, waiting.length, waiting.last)
                 }
-                // A command or a block that is not there: the engine broke a rule, and no digest can be trusted.
+                // A command or a block that is not there: the engine broke a rule, and no digest can be
+                // trusted.
                 _ => Outcome::Failed(Fault::new(Status::InternalError)),
             };
             done.push((waiting.operation, outcome));

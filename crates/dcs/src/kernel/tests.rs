@@ -1,4 +1,5 @@
-//! What a process could do to an engine that reads its memory: entries, descriptors and doorbells of any value.
+//! Attacks that a process could make on an engine that reads its memory: entries, descriptors and doorbells
+//! of any value.
 
 use super::*;
 use crate::queue::{Awaited, Command as QueueCommand};
@@ -7,9 +8,9 @@ use dcs_abi::entry::{LENGTH_TO_END, OPCODE_TRANSFER, SubmissionEntry};
 use dcs_abi::operator::Operator;
 
 /// The core in the hands of a test, with one queue.
-fn core() -> (Core, Arc<QueuePair>) {
+fn core() -> (KernelLoop, Arc<QueuePair>) {
     let config = Config { block_size: 4096, ..Config::default() };
-    let mut core = Core::new(config, (Io::Plain, false), (&[], None, None)).unwrap();
+    let mut core = KernelLoop::new(config, (Io::Plain, false), DirectDevices::default()).unwrap();
     let pair = Arc::new(QueuePair::new(16));
     core.control(Control::AddQueue(Arc::clone(&pair)));
     settle(&mut core);
@@ -17,7 +18,7 @@ fn core() -> (Core, Arc<QueuePair>) {
     (core, pair)
 }
 
-fn settle(core: &mut Core) {
+fn settle(core: &mut KernelLoop) {
     for _ in 0..10_000 {
         if !core.step() {
             return;
@@ -26,8 +27,8 @@ fn settle(core: &mut Core) {
     panic!("the core does not come to rest");
 }
 
-/// Submits a transfer from memory to memory as a well-behaved session makes it, but for what `change` does to its
-/// descriptor; tells its command identifier, and its destination.
+/// Submits a transfer from memory to memory as a well-behaved session makes it, but for what `change` does to
+/// its descriptor; tells its command identifier, and its destination.
 fn submit(
     pair: &QueuePair,
     bytes: &[u8],
@@ -81,7 +82,7 @@ fn stuck(pair: &QueuePair, stream: Arc<dcs_devices::Endpoint>, timeout_ms: u32) 
 }
 
 /// A small one, run to its end; tells its status.
-fn good(core: &mut Core, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status {
+fn good(core: &mut KernelLoop, pair: &QueuePair, change: impl Fn(&mut [u8])) -> Status {
     let (cid, memory) = submit(pair, b"bytes", [0; 8], change);
     settle(core);
     let status = take(pair, cid);
@@ -169,7 +170,8 @@ fn entries_of_any_bytes_harm_nobody() {
             bytes = entry.to_bytes();
             bytes[random.next() as usize % 64] = random.next() as u8;
         }
-        // The identifier of a cancel or of none: the session must not take it for the completion of a transfer.
+        // The identifier of a cancel or of none: the session must not take it for the completion of a
+        // transfer.
         pair.push_raw(&bytes);
         settle(&mut core);
         if round % 100 == 0 {
@@ -230,8 +232,8 @@ fn doorbells_of_any_value_are_ignored() {
     assert!(core.engine.counters().bad_doorbells >= 6);
 }
 
-/// A queue that comes when another one goes, in the same round, has nothing to do with it, though it may get its
-/// number.
+/// A queue that comes when another one goes, in the same round, has nothing to do with it, though it may get
+/// its number.
 #[test]
 fn a_number_that_is_used_again_is_another_queue() {
     let (mut core, first) = core();
@@ -258,7 +260,7 @@ fn a_core_that_was_given_up_tells_everybody() {
     }
 }
 
-/// What a core that was given up still has to do has no end: it sleeps until somebody wants something.
+/// A loop that was given up never runs out of work: it sleeps until somebody wants something.
 #[test]
 fn a_core_that_was_given_up_sleeps() {
     let (mut core, pair) = core();

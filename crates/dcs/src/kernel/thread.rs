@@ -1,4 +1,4 @@
-//! What the thread that drives an engine needs of the system.
+//! The thread that drives an engine: its clock, signals, core and nice value.
 
 use std::io;
 
@@ -23,8 +23,8 @@ pub(crate) fn cache_size() -> u32 {
     (0..8).find_map(told).unwrap_or(1 << 20)
 }
 
-/// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken pipe is
-/// an error of one transfer, not of the process.
+/// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken
+/// pipe is an error of one transfer, not of the process.
 pub(crate) fn prepare(core: Option<usize>, nice: Option<i8>) -> io::Result<()> {
     block_signals();
     if let Some(core) = core {
@@ -42,7 +42,8 @@ fn be_nice(level: i8) -> io::Result<()> {
 }
 
 fn block_signals() {
-    // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this thread.
+    // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this
+    // thread.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigfillset(&mut set);
@@ -52,8 +53,8 @@ fn block_signals() {
 
 /// A core that is not there, or not allowed, leaves the thread where the scheduler puts it.
 fn bind_to(core: usize) {
-    // SAFETY: cpu_set_t is plain bits, zero is the empty set; CPU_SET is given an index below its size; 0 means the
-    // calling thread.
+    // SAFETY: cpu_set_t is plain bits, zero is the empty set; CPU_SET is given an index below its size; 0
+    // means the calling thread.
     unsafe {
         let mut set = std::mem::zeroed::<libc::cpu_set_t>();
         if core < libc::CPU_SETSIZE as usize {
@@ -63,12 +64,12 @@ fn bind_to(core: usize) {
     }
 }
 
-/// While it stands, SIGPIPE and SIGXFSZ do not reach the thread that drives an engine: a pipe without a reader and a
-/// file over its limit are errors of one transfer. Those that an engine's own system calls raised are taken away
-/// again.
+/// While it stands, SIGPIPE and SIGXFSZ do not reach the thread that drives an engine: a pipe without a
+/// reader and a file over its limit are errors of one transfer. Those that an engine's own system calls
+/// raised are taken away again.
 pub(crate) struct Shield {
     before: libc::sigset_t,
-    /// What was pending before is not ours to take.
+    /// The signals that may be taken away: those that were not pending before.
     ours: libc::sigset_t,
 }
 
@@ -80,8 +81,8 @@ impl std::fmt::Debug for Shield {
 
 impl Shield {
     pub fn raise() -> Shield {
-        // SAFETY: sigset_t is plain bits and each set is initialised by sigemptyset, pthread_sigmask or sigpending
-        // before it is read; pthread_sigmask changes only this thread.
+        // SAFETY: sigset_t is plain bits and each set is initialised by sigemptyset, pthread_sigmask or
+        // sigpending before it is read; pthread_sigmask changes only this thread.
         unsafe {
             let mut shield = Shield { before: std::mem::zeroed(), ours: std::mem::zeroed() };
             let (mut both, mut pending) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed());
@@ -105,8 +106,8 @@ impl Shield {
 impl Drop for Shield {
     fn drop(&mut self) {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the sets were initialised by `raise`; sigtimedwait with a time of zero takes a pending signal or
-        // returns at once, and the mask that is restored is this thread's own.
+        // SAFETY: the sets were initialised by `raise`; sigtimedwait with a time of zero takes a pending
+        // signal or returns at once, and the mask that is restored is this thread's own.
         unsafe {
             while libc::sigtimedwait(&self.ours, std::ptr::null_mut(), &now) > 0 {}
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());

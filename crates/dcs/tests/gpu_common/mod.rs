@@ -1,4 +1,5 @@
-//! What tests of the GPU have in common: data, and what a chain should come to, computed one operator after the other on the CPU.
+//! Things that tests of the GPU share: data, and the right output of a chain, computed one operator after the
+//! other on the CPU.
 
 use dcs::{Completion, Op, Operator};
 use dcs_ndp::sequential;
@@ -18,7 +19,7 @@ pub fn ctr(seed: u8) -> Op {
     Op::Aes256Ctr { key: std::array::from_fn(|at| at as u8 ^ seed), counter }
 }
 
-/// What the chain should come to, computed one operator after the other on the CPU.
+/// Computes the right output of a chain, one operator after the other on the CPU.
 pub fn expected(chain: &[Op], input: &[u8]) -> sequential::Outcome {
     let plain: Vec<_> =
         chain.iter().map(|op| (Operator::from_number(op.number() & 0x7f).unwrap(), op.parameter())).collect();

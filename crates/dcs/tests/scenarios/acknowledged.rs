@@ -1,4 +1,5 @@
-//! Transfers that are done when the peer has acknowledged every byte (`Request::acknowledged`), over sockets of the kernel.
+//! Transfers that are done when the peer has acknowledged every byte (`Request::acknowledged`), over sockets
+//! of the kernel.
 
 use crate::ends::{Kind, disk_file, file_with, pipe, read_behind, stream, tcp4};
 use crate::rig::{BLOCK, Bench, data, for_each_backend, skip};
@@ -22,7 +23,7 @@ const LONG: Duration = Duration::from_secs(60);
 struct Stuck {
     ours: TcpStream,
     theirs: TcpStream,
-    /// What the kernel counts as acknowledged before there was a byte.
+    /// The kernel's count of acknowledged bytes before there was one.
     first: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Bad input, and what it gets: status, stage, operator, bytes delivered. The engine is as good as new after each.
+//! Bad input, and what it gets: status, stage, operator, bytes delivered. The engine is as good as new after
+//! each.
 
 use crate::ends::{contents, file_with, pipe, read_behind, tcp4};
 use crate::oracle;

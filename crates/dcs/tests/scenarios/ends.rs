@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
-/// What an endpoint can be.
+/// A kind of endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -49,7 +49,7 @@ pub struct Drain {
     pub rest: Rest,
 }
 
-/// What is left of a [`Drain`] when its sink was given away.
+/// The other end of a [`Drain`] when its sink was given away.
 pub enum Rest {
     File(File),
     /// Our end, to be closed, and the thread that reads the other one to its end.
@@ -87,7 +87,8 @@ pub fn fifo() -> (File, File) {
     (writer, reader.into())
 }
 
-/// Two ends of a stream of this kind: the one to write to, the one to read from. `None` where there is none here.
+/// Two ends of a stream of this kind: the one to write to, the one to read from. `None` where there is none
+/// here.
 pub fn stream(kind: Kind) -> Option<(OwnedFd, OwnedFd)> {
     Some(match kind {
         Kind::Tcp4 => {
@@ -231,7 +232,7 @@ impl Feed {
 }
 
 impl Rest {
-    /// What arrived, where that can be seen; `delivered` is what the completion says.
+    /// The bytes that arrived, where that can be seen; `delivered` is the completion's count.
     pub fn received(self, delivered: u64, memory: Option<Vec<u8>>) -> Option<Vec<u8>> {
         match self {
             Rest::File(file) => Some(contents(&file, delivered as usize)),

@@ -1,5 +1,5 @@
-//! Files of a FUSE file system that this process serves: disks that fail halfway, destinations that take nothing, files that
-//! tell no size. Needs root and /dev/fuse; skipped elsewhere.
+//! Files of a FUSE file system that this process serves: disks that fail halfway, destinations that take
+//! nothing, files that tell no size. Needs root and /dev/fuse; skipped elsewhere.
 
 use crate::ends::{Kind, Rest, drain, file_with, read_behind, stream, tcp4, write_behind};
 use crate::oracle;
@@ -23,9 +23,9 @@ struct Fuse {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// `broken` cannot be read from [`SOUND`] on; `mute` takes no byte that is written; `short` takes 1000 at once; `unsized`
-/// says that it is empty; whoever reads, writes or flushes `stuck`
-/// waits from one flush of `short` to the next; `late` takes everything, and says when it is closed that there was no room for it.
+/// `broken` cannot be read from [`SOUND`] on; `mute` takes no byte that is written; `short` takes 1000 at
+/// once; `unsized` says that it is empty; whoever reads, writes or flushes `stuck` waits from one flush of
+/// `short` to the next; `late` takes everything, and says when it is closed that there was no room for it.
 const NAMES: [&str; 6] = ["broken", "mute", "short", "unsized", "stuck", "late"];
 const BROKEN: usize = 0;
 const MUTE: usize = 1;
@@ -315,7 +315,8 @@ fn a_file_system_that_answers_nothing_holds_up_its_own_transfers_and_they_time_o
         }
         // All of that while nothing was answered.
         fuse.files[SHORT].sync_all().unwrap();
-        // The calls return one after the other. An engine that its callers drive takes that in when it is driven.
+        // The calls return one after the other. An engine that its callers drive takes that in when it is
+        // driven.
         assert!(eventually(|| {
             bench.copy(b"drives");
             bench.engine.statistics().is_idle

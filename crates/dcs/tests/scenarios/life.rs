@@ -1,4 +1,4 @@
-//! How transfers, sessions and engines end: awaited, polled, detached, cancelled, dropped.
+//! The ends of transfers, sessions and engines: awaited, polled, detached, cancelled, dropped.
 
 use crate::ends::{contents, file_with, pipe, tcp4};
 use crate::rig::{BACKENDS, BLOCK, Bench, data, eventually, for_each_backend, verdict, watched};

@@ -1,7 +1,7 @@
 //! The scenario suite: what a user can ask of an engine, and what an engine gets to endure, on every backend.
 //!
-//! Each scenario is written once, over [`rig::for_each_backend`]. What cannot be had on a machine (root, a loop
-//! device, network namespaces) is skipped with a printed reason.
+//! Each scenario is written once, over [`rig::for_each_backend`]. What cannot be had on a machine (root, a
+//! loop device, network namespaces) is skipped with a printed reason.
 
 mod bad;
 mod ends;

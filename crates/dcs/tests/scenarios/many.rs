@@ -18,8 +18,8 @@ fn sixty_four_transfers_of_one_session() {
         };
         let transfers: Vec<_> = inputs.iter().map(|input| submit(input).unwrap()).collect();
         let full = submit(&inputs[0]);
-        // With a thread of its own the engine may have finished one before it is asked for one more: it stays the
-        // session's until somebody takes its completion.
+        // With a thread of its own the engine may have finished one before it is asked for one more: it stays
+        // the session's until somebody takes its completion.
         assert!(matches!(full, Err(Error::SessionFull)), "{full:?}");
         for (input, transfer) in inputs.iter().zip(transfers) {
             let done = transfer.wait().unwrap();

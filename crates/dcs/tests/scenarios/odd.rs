@@ -1,5 +1,6 @@
-//! Files and sockets of odd kinds: urgent data, error queues, files without a size, descriptors opened with O_DIRECT,
-//! O_APPEND that comes late, seals, pipes of packets, MPTCP. What a plain program gets from them, a transfer gets.
+//! Files and sockets of odd kinds: urgent data, error queues, files without a size, descriptors opened with
+//! O_DIRECT, O_APPEND that comes late, seals, pipes of packets, MPTCP. What a plain program gets from them, a
+//! transfer gets.
 
 use crate::ends::{
     Kind, Rest, contents, disk_file, drain, file_with, pipe, read_behind, stream, tcp4, write_behind,
@@ -23,8 +24,8 @@ fn set_flag(fd: impl AsFd, flag: OFlags) {
     fcntl_setfl(fd, flags | flag).unwrap();
 }
 
-/// A connection whose peer has sent bytes, an urgent one, more bytes, another urgent one, more bytes and its end.
-/// `inline`: urgent bytes are received among the others.
+/// A connection whose peer has sent bytes, an urgent one, more bytes, another urgent one, more bytes and its
+/// end. `inline`: urgent bytes are received among the others.
 fn with_urgent(kind: Kind, inline: bool, tail: &[u8]) -> Option<(OwnedFd, OwnedFd)> {
     let (theirs, ours) = stream(kind)?;
     rustix::net::sockopt::set_socket_oobinline(&ours, inline).unwrap();
@@ -37,7 +38,7 @@ fn with_urgent(kind: Kind, inline: bool, tail: &[u8]) -> Option<(OwnedFd, OwnedF
     Some((theirs, ours))
 }
 
-/// What a plain program receives.
+/// The bytes that a plain program receives.
 fn receive_all(socket: &OwnedFd) -> Vec<u8> {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     loop {
@@ -48,7 +49,8 @@ fn receive_all(socket: &OwnedFd) -> Vec<u8> {
     }
 }
 
-/// Where bytes stand before and behind urgent ones, the kernel's own copies stop, and say what they say at the end.
+/// Where bytes stand before and behind urgent ones, the kernel's own copies stop, and say what they say at
+/// the end.
 #[test]
 fn urgent_data_are_not_the_end() {
     use Kind::*;
@@ -408,7 +410,8 @@ fn seals_of_memory_files_are_kept_and_told() {
     });
 }
 
-/// What a read has no room for is lost of a packet (pipe2(2), O_DIRECT): blocks end where packets don't.
+/// The part of a packet for which a read has no room is lost (pipe2(2), O_DIRECT): blocks end where packets
+/// don't.
 #[test]
 fn a_pipe_of_packets_gives_all_of_them() {
     for_each_backend(|bench| {
@@ -494,8 +497,8 @@ fn mptcp_is_a_stream_like_any_other() {
     });
 }
 
-/// What a transfer has read is what its reader gets, whatever is written to the file once the transfer is done, before
-/// the reader has read a byte.
+/// A reader gets the bytes that the transfer has read, whatever is written to the file once the transfer is
+/// done, before the reader has read a byte.
 #[test]
 fn what_was_digested_is_what_the_reader_gets_though_the_file_changes_afterwards() {
     for_each_backend(|bench| {

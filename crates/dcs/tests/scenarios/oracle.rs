@@ -1,5 +1,5 @@
-//! What a chain must make of its input: by openssl where openssl knows the operator, and by the plain sequential
-//! program, which must agree.
+//! Computes the right output of a chain: by openssl where openssl knows the operator, and by the plain
+//! sequential program, which must agree.
 
 use dcs::{Completion, Op, Operator};
 use openssl::hash::{MessageDigest, hash};

@@ -1,4 +1,5 @@
-//! Every kind of source with every kind of destination, through chains of every kind, at the sizes that matter.
+//! Every kind of source with every kind of destination, through chains of every kind, at the sizes that
+//! matter.
 
 use crate::ends::{KINDS, Kind, drain, feed, loop_device};
 use crate::oracle::{self, Expected};
@@ -20,7 +21,7 @@ fn chains() -> [Vec<Op>; 5] {
     ]
 }
 
-/// What goes in, through what, and what must come out.
+/// An input, a chain, and the output that must come.
 struct Case {
     chain: Vec<Op>,
     input: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Which way bytes go: page cache or not, zero copy, the kernel's own copy. It is as asked, it is said, and the
-//! bytes are the same.
+//! Which way bytes go: page cache or not, zero copy, the kernel's own copy. It is as asked, it is said, and
+//! the bytes are the same.
 
 use crate::ends::{
     Kind, Rest, contents, disk_file, drain, feed, file_with, read_behind, stream, tcp4, write_behind,
@@ -189,7 +189,8 @@ fn zero_copy_is_claimed_only_where_the_kernel_did_not_copy() {
     });
 }
 
-/// An immutable file through digests to a socket that does not block goes from the page cache; all else from blocks.
+/// An immutable file through digests to a socket that does not block goes from the page cache; all else from
+/// blocks.
 #[test]
 fn an_immutable_file_is_sent_from_the_page_cache() {
     let cipher = Op::Aes256Ctr { key: [1; 32], counter: [2; 16] };
@@ -323,7 +324,8 @@ fn zero_copy_across_network_namespaces() {
             let theirs = listener.accept().unwrap().0;
             let result = send(bench, ours.into(), theirs.into(), mode, &chain);
             match result {
-                // A veth pair hands the sender's pages to a receiver of the same kernel, which must copy them.
+                // A veth pair hands the sender's pages to a receiver of the same kernel, which must copy
+                // them.
                 Ok(path) => assert!(path & PATH_ZERO_COPY == 0, "{mode:?} {path:#x}"),
                 Err(status) => {
                     assert_eq!((status, mode), (Status::PathUnavailable, Mode::On));
@@ -384,7 +386,8 @@ fn the_kernels_own_copy_where_it_has_one() {
     });
 }
 
-/// The owner of a socket makes it block while the kernel copies to it: the engine does not wait for the peer then.
+/// The owner of a socket makes it block while the kernel copies to it: the engine does not wait for the peer
+/// then.
 #[test]
 fn a_socket_that_begins_to_block_does_not_stop_the_engine() {
     for_each_backend(|bench| {

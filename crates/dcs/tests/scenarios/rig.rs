@@ -1,4 +1,4 @@
-//! What all scenarios share: the backends, a watchdog, data, a process of one's own.
+//! Things that all scenarios share: the backends, a watchdog, data, a process of one's own.
 
 use dcs::engine::Builder;
 use dcs::{Completion, Driver, Engine, Io, Session, Stage, Status, TransferError};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Bytes of a block in these tests: small, so that little data make many blocks.
 pub const BLOCK: usize = 8 * 1024;
 
-/// How long a scenario may take on one backend before it counts as hung.
+/// Time that a scenario may take on one backend before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// One backend in one mode.
@@ -47,15 +47,15 @@ impl Backend {
     }
 }
 
-/// What a scenario is given: an engine that must be clean again afterwards.
+/// The world of a scenario: an engine that must be clean again afterwards.
 pub struct Bench {
     pub backend: Backend,
     pub engine: Engine,
     pub session: Session,
 }
 
-/// Runs a scenario on every backend, each with a fresh engine. Afterwards the engine must still move bytes, and have
-/// everything back that it lent.
+/// Runs a scenario on every backend, each with a fresh engine. Afterwards the engine must still move bytes,
+/// and have everything back that it lent.
 pub fn for_each_backend(scenario: impl Fn(&Bench)) {
     for backend in BACKENDS {
         watched(backend.name, || {
@@ -185,8 +185,8 @@ pub fn tool(program: &str, arguments: &[&str]) -> Result<String, String> {
 
 const ALONE: &str = "DCS_SCENARIO_ALONE";
 
-/// Runs the body of the test of this name in a process of its own, where it may count descriptors, measure the
-/// processor and change limits.
+/// Runs the body of the test of this name in a process of its own, where it may count descriptors, measure
+/// the processor and change limits.
 pub fn alone(test: &str, body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return body();
@@ -207,7 +207,7 @@ pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// What its open descriptors are.
+/// The targets of its open descriptors.
 pub fn open_files() -> Vec<std::path::PathBuf> {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     all.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect()

@@ -95,7 +95,8 @@ fn pipes_that_are_nearly_full() {
     });
 }
 
-/// A file that loses its end while it is sent: what is there is delivered, and the rest is said to be missing.
+/// A file that loses its end while it is sent: what is there is delivered, and the rest is said to be
+/// missing.
 #[test]
 fn a_file_that_shrinks() {
     for_each_backend(|bench| {
@@ -366,7 +367,8 @@ fn durable_means_on_the_disk_before_it_is_done() {
                 bench.session.transfer(Source::memory(&input[..]), chain, Sink::file(&file, 0)).unwrap();
             let plain = plain.wait().unwrap();
             let without = plain.breakdown.stages.iter().find(|stage| stage.name == "destination").unwrap();
-            // A file system without a disk of this machine is asked for what a close says, in the same operation.
+            // A file system without a disk of this machine is asked for what a close says, in the same
+            // operation.
             let is_asked = rustix::fs::major(rustix::fs::fstat(&file).unwrap().st_dev) == 0;
             let flushes = u64::from(!is_asked);
             assert_eq!(destination.operations, without.operations + flushes, "one flush");

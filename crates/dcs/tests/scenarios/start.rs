@@ -1,4 +1,4 @@
-//! How an engine starts, what it costs when it does nothing, and what it does to its process: each measured in a
+//! The start of an engine, its costs when it does nothing, and its effects on its process: each measured in a
 //! process of its own.
 
 use crate::ends::{file_with, pipe};
@@ -145,7 +145,8 @@ fn an_idle_engine_costs_no_time_and_little_memory() {
 #[test]
 fn signals_of_transfers_do_not_end_the_process() {
     alone("start::signals_of_transfers_do_not_end_the_process", || {
-        // SAFETY: restores the default action of two signals, as a C program has it; the limit is this process's own.
+        // SAFETY: restores the default action of two signals, as a C program has it; the limit is this
+        // process's own.
         unsafe {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::signal(libc::SIGXFSZ, libc::SIG_DFL);

@@ -1,4 +1,5 @@
-//! At random: endpoints, chains, sizes, limits, cancels. Every outcome is checked against the sequential program.
+//! At random: endpoints, chains, sizes, limits, cancels. Every outcome is checked against the sequential
+//! program.
 
 use crate::ends::{Kind, Rest, drain, feed};
 use crate::oracle::{self, Expected};
@@ -100,7 +101,7 @@ impl Flying {
     }
 }
 
-/// What a transfer that was cut short had done by then is right, as far as it goes.
+/// Checks that the part which a transfer had done when it was cut short is right.
 fn cut_short(
     what: &str,
     chain: &[Op],

@@ -1,4 +1,4 @@
-//! Waiting for descriptors: what comes of a poll, with a ring and without. And for a time to come.
+//! Waits for descriptors, with a ring and without, and for times.
 
 use super::{Controller, Pending, borrow};
 use crate::attempt::Interest;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Controller {
-    /// A descriptor is ready for an operation, or in error and nothing else.
+    /// Goes on with an operation whose descriptor is ready, or in error and nothing else.
     pub(super) fn is_ready(&mut self, id: OperationId, only_error: bool) {
         match self.pending.remove(&id) {
             Some(Pending::Ready { aborted: true, .. }) => self.finish_aborted(id),
@@ -32,20 +32,20 @@ impl Controller {
         }
     }
 
-    /// An operation is to be tried again after so long.
+    /// Has an operation tried again after so long.
     pub(super) fn retry_after(&mut self, operation: &Operation, pause: Duration) -> Option<Outcome> {
         self.pending.insert(operation.id, Pending::Later { operation: *operation });
         self.later.push((Instant::now() + pause, operation.id));
         None
     }
 
-    /// How long it is until one of them is to be tried again.
+    /// Time until one of them is to be tried again.
     pub(super) fn until_due(&self) -> Option<Duration> {
         let first = self.later.iter().map(|(at, _)| *at).min()?;
         Some(first.saturating_duration_since(Instant::now()))
     }
 
-    /// Has those tried again whose time has come.
+    /// Tries operations again whose time has come.
     pub(super) fn retry_due(&mut self) {
         if self.later.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl Controller {
         }
     }
 
-    /// Sleeps until the waker is used, whatever else happens.
+    /// Sleeps until the waker is used; nothing else ends it.
     pub fn rest(&self) {
         let mut fds = [PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
         let _ = rustix::event::poll(&mut fds, None);

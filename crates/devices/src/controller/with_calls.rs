@@ -1,4 +1,4 @@
-//! Calls that may wait: what the controller has threads do.
+//! Calls that may wait, which the controller has threads make.
 
 use super::{Controller, Event, Pending};
 use crate::attempt::{Attempt, DiskRequest};
@@ -51,7 +51,7 @@ impl Controller {
         let OperationKind::Direct { source, destination, length, more } = operation.kind else {
             return Some(Outcome::Failed(Fault::new(Status::InternalError)));
         };
-        // What may wait is the destination's file system, where it is a file.
+        // The call may wait for the destination's file system, where it is a file.
         let sides = [EndpointRole::Destination, EndpointRole::Source].map(|role| &route.side(role).endpoint);
         let lane = sides.iter().find(|side| side.closing() == Closing::OnDisk).map_or(0, |side| side.lane());
         let route = Box::new(route.lend());
@@ -98,7 +98,7 @@ impl Controller {
                     self.let_go(endpoint);
                     let broken = Outcome::Failed(Fault::new(Status::InternalError));
                     let outcome = if let Attempt::Done(outcome) = attempt { outcome } else { broken };
-                    self.events.push(Event::Done(operation, outcome));
+                    self.done(operation, outcome);
                 }
                 Work::Copy { route, .. } => {
                     let copied = Some(Box::new(Copied { attempt, route: *route }));
@@ -112,7 +112,7 @@ impl Controller {
         self.back = back;
     }
 
-    /// A copy is back; `route` is the command's, where that is bound still.
+    /// Takes in a copy that is back; `route` is the command's, where that is bound still.
     pub(super) fn copied(
         &mut self,
         operation: &Operation,
@@ -141,7 +141,7 @@ impl Controller {
         route.into_endpoints().for_each(|endpoint| self.let_go(endpoint));
     }
 
-    /// Lets go of an endpoint, and waits for nothing.
+    /// Releases an endpoint without waiting.
     pub fn let_go(&mut self, endpoint: Arc<Endpoint>) {
         if let Some(endpoint) = Arc::into_inner(endpoint)
             && endpoint.closing() != Closing::AtOnce

@@ -1,4 +1,4 @@
-//! The GPU of a controller: blocks that it is given, files that are read to it.
+//! The GPU of a controller: blocks that it processes, files that are read to it.
 
 use super::{Controller, Event, Pending, Setup};
 use crate::buffer::Buffer;
@@ -11,7 +11,7 @@ use dcs_engine::{BlockId, EndpointRole, Fault, Operation, OperationKind, Outcome
 use std::sync::Arc;
 
 impl Controller {
-    /// Has a GPU from now on. To be called before anything was started, and after SSDs were attached.
+    /// Attaches a GPU. To be called before anything was started, and after SSDs were attached.
     ///
     /// # Errors
     ///
@@ -19,7 +19,7 @@ impl Controller {
     pub fn attach_gpu(
         &mut self,
         setup: Setup,
-        wanted: &gpu::Wanted,
+        wanted: &gpu::GpuOptions,
     ) -> Result<gpu::Properties, gpu::GpuError> {
         let gpu = Gpu::open(wanted, &self.pool, setup.block_size, Arc::clone(&self.wake))?;
         let properties = gpu.properties().clone();
@@ -27,7 +27,8 @@ impl Controller {
         Ok(properties)
     }
 
-    /// Hands a piece of a block to the GPU; [`Event::Computed`] tells what came of it. Until then the block is not in the pool.
+    /// Hands a piece of a block to the GPU; [`Event::Computed`] has the result. Until then the block
+    /// is not in the pool.
     ///
     /// # Errors
     ///
@@ -37,8 +38,8 @@ impl Controller {
         self.gpu.as_mut().ok_or(broken)?.submit(job, &mut self.pool)
     }
 
-    /// The bytes of a block that the GPU is to process. Where they are on the GPU alone, what stands here is no matter, and `looks` says that it would be
-    /// looked at.
+    /// The bytes of a block that the GPU is to process. Where they are on the GPU alone, the bytes here are
+    /// stale, and `looks` says that they would be looked at.
     ///
     /// # Errors
     ///
@@ -52,7 +53,8 @@ impl Controller {
         buffer.map(Buffer::bytes).ok_or(Fault::new(Status::InternalError))
     }
 
-    /// Has the host's memory hold what a unit that is not the GPU's will read of its block. [`Controller::start`] does the same for its own.
+    /// Copies a block back to the host's memory for a unit that is not the GPU's.
+    /// [`Controller::start`] does the same for its own.
     ///
     /// # Errors
     ///
@@ -68,17 +70,17 @@ impl Controller {
         }
     }
 
-    /// `fresh`: what is in it matters to nobody.
+    /// Copies a block back to the host's memory. `fresh`: its bytes matter to nobody.
     pub(super) fn bring_back(&mut self, block: BlockId, fresh: bool) -> Result<(), Fault> {
         self.gpu.as_mut().map_or(Ok(()), |gpu| gpu.bring_back(block, fresh, &mut self.pool))
     }
 
-    /// What reads files to the GPU directly, or why nothing does; none: there is no GPU.
+    /// The means by which files are read to the GPU directly, or why there is none; none: there is no GPU.
     pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
         self.gpu.as_ref().map(Gpu::storage)
     }
 
-    /// What went wrong with the GPU last.
+    /// The GPU's last failure.
     pub fn gpu_trouble(&self) -> Option<&gpu::GpuError> {
         self.gpu.as_ref()?.trouble()
     }
@@ -99,14 +101,14 @@ impl Controller {
         }
     }
 
-    /// A read to the GPU is over.
+    /// Takes in the end of a read to the GPU.
     fn hear_fetched(&mut self, fetched: &gpu::Fetched) {
         let id = fetched.operation.id;
         let Some(Pending::ToGpu { aborted }) = self.pending.remove(&id) else { return };
         match fetched.bytes {
             Some(bytes) => {
                 let (bytes, path) = (bytes as u64, PATH_SOURCE_DIRECT | PATH_GPU_STORAGE);
-                self.events.push(Event::Done(id, Outcome::Moved { bytes, path, held: false }));
+                self.done(id, Outcome::Moved { bytes, path, held: false });
             }
             None if aborted => self.finish_aborted(id),
             None => {
@@ -116,7 +118,8 @@ impl Controller {
         }
     }
 
-    /// Has a file read to the GPU, past the host's memory, where that can be; false where it is to be read as ever.
+    /// Has a file read to the GPU, past the host's memory; false where it has to be read in the ordinary
+    /// way.
     pub(super) fn read_to_gpu(&mut self, operation: &Operation, route: &Route) -> bool {
         let OperationKind::Read { role: EndpointRole::Source, offset, block, start: 0, length } =
             operation.kind
@@ -132,7 +135,7 @@ impl Controller {
         if !whole || !file.may_go_to_gpu() {
             return false;
         }
-        // What the page cache has is sooner there from there. Who goes past it does not ask.
+        // Cached bytes get there sooner from the page cache. With O_DIRECT the cache is not asked.
         if !side.direct_io && file.is_cached(offset, length.into()) != Some(false) {
             return false;
         }

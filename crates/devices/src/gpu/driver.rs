@@ -1,10 +1,12 @@
 //! CUDA's driver, `libcuda.so.1`: loaded when a GPU is first asked for. Nothing of CUDA is needed to build.
 //!
-//! What is declared here is the part of `cuda.h` that is used: entry points with the numbers of their binary interface, each of which is in
-//! every driver since 2018 (410), and is kept in later ones for the programs of that time.
+//! It declares the part of `cuda.h` that is used: entry points with the numbers of their binary interface,
+//! each of which is in every driver since 2018 (410), and is kept in later ones for the programs of that
+//! time.
 //!
-//! [`Context`] is the safe side of it: it owns all that was made in it, checks every copy against what it made, and is current on a thread
-//! only while a call lasts, so that a program that uses CUDA too does not notice.
+//! [`Context`] is the safe side of it: it owns all that was made in it, checks every copy against what it
+//! made, and is current on a thread only while a call lasts, so that a program that uses CUDA too does not
+//! notice.
 #![allow(unsafe_code)]
 
 use super::GpuError;
@@ -35,7 +37,8 @@ const NOT_READY: Code = Code(600);
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: c_uint = 2;
-/// How a thread waits: `CU_CTX_SCHED_SPIN`, which is soonest back, and `CU_CTX_SCHED_BLOCKING_SYNC`, which sleeps.
+/// Flags for how a thread waits: `CU_CTX_SCHED_SPIN`, which is soonest back, and
+/// `CU_CTX_SCHED_BLOCKING_SYNC`, which sleeps.
 pub(super) const SPIN: c_uint = 1;
 pub(super) const BLOCKING_SYNC: c_uint = 4;
 /// `CU_DEVICE_ATTRIBUTE_*`.
@@ -44,7 +47,7 @@ const CACHE: c_int = 38;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
-/// What the kernels need: their PTX is of CUDA 11.8, and for GPUs from Volta on.
+/// The least driver and GPU that the kernels need: their PTX is of CUDA 11.8, and for GPUs from Volta on.
 const DRIVER_LEAST: c_int = 11080;
 const CAPABILITY_LEAST: (u32, u32) = (7, 0);
 
@@ -101,7 +104,7 @@ pub(super) struct Driver {
     pub stand_in: bool,
 }
 
-/// What a GPU is.
+/// The properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Its number.
@@ -168,7 +171,7 @@ impl Driver {
         }
     }
 
-    /// What a GPU is.
+    /// Reads the properties of a GPU.
     pub fn properties(&self, number: u32) -> Result<Properties, GpuError> {
         let device = self.device(number)?;
         let mut name = [0u8; 256];
@@ -207,7 +210,8 @@ impl Driver {
     fn failed(&self, call: &'static str, code: Code) -> GpuError {
         let text = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
             let mut text = std::ptr::null();
-            // SAFETY: the place is valid for the write; what is written is a constant of the library's, or NULL.
+            // SAFETY: the place is valid for the write; what is written is a constant of the library's, or
+            // NULL.
             unsafe {
                 let known = function(code, &mut text) == SUCCESS && !text.is_null();
                 known.then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -260,8 +264,8 @@ impl DeviceMemory {
     }
 }
 
-/// Page-locked memory of the host, of the context that made it and until that is destroyed. What it holds is read and written in whole
-/// structures; whether the GPU is at it just now is for the owner to know.
+/// Page-locked memory of the host, of the context that made it and until that is destroyed. What it holds is
+/// read and written in whole structures; whether the GPU is at it just now is for the owner to know.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     start: *mut u8,
@@ -316,11 +320,13 @@ pub(super) struct Launch<'a> {
 pub(super) struct Context {
     driver: Arc<Driver>,
     handle: Handle,
-    /// It was destroyed, or that was tried. A call reads it as long as it lasts, so that it is destroyed after that.
+    /// It was destroyed, or that was tried. A call reads it as long as it lasts, so that it is destroyed
+    /// after that.
     gone: RwLock<bool>,
 }
 
-// SAFETY: the driver's functions may be called from any thread; the context is current only while a call lasts.
+// SAFETY: the driver's functions may be called from any thread; the context is current only while a call
+// lasts.
 unsafe impl Send for Context {}
 // SAFETY: as above, and from several at once: each has a stack of contexts of its own.
 unsafe impl Sync for Context {}
@@ -378,7 +384,8 @@ impl Context {
         Ok((Current { context: self, _there: there, _thread: PhantomData }, &self.driver.entry))
     }
 
-    /// Makes it current for another library than the driver. Nothing of this is called meanwhile: it would be made current twice.
+    /// Makes it current for another library than the driver. Nothing of this is called meanwhile: it would be
+    /// made current twice.
     pub fn current(&self) -> Result<Current<'_>, GpuError> {
         self.enter().map(|(current, _)| current)
     }
@@ -464,7 +471,8 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// `from` has as many bytes, in pages that are locked, which nobody writes to before the stream is past the copy.
+    /// `from` has as many bytes, in pages that are locked, which nobody writes to before the stream is past
+    /// the copy.
     pub unsafe fn copy_in(&self, to: DeviceMemory, from: *const u8, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: the caller's promise; the memory of the GPU is that long.
@@ -476,7 +484,8 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// `to` has as many bytes, in pages that are locked, which nobody is at before the stream is past the copy.
+    /// `to` has as many bytes, in pages that are locked, which nobody is at before the stream is past the
+    /// copy.
     pub unsafe fn copy_out(&self, to: *mut u8, from: DeviceMemory, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: as above.
@@ -565,7 +574,7 @@ impl Context {
         self.driver.check("cuEventRecord", code)
     }
 
-    /// Whether a moment has come.
+    /// True if the event has happened.
     pub fn is_past(&self, moment: Moment) -> Result<bool, GpuError> {
         let (_current, entry) = self.enter()?;
         // SAFETY: it is of this context.
@@ -600,19 +609,22 @@ impl Context {
     pub unsafe fn signal(&self, event: BorrowedFd<'_>, stream: Stream) -> Result<(), GpuError> {
         let (_current, entry) = self.enter()?;
         let number = std::ptr::without_provenance_mut(event.as_raw_fd() as usize);
-        // SAFETY: the function takes the number of a descriptor; that it is the right one is the caller's promise.
+        // SAFETY: the function takes the number of a descriptor; that it is the right one is the caller's
+        // promise.
         let code = unsafe { (entry.launch_host)(stream.0, raise, number) };
         self.driver.check("cuLaunchHostFunc", code)
     }
 
-    /// Ends all that goes on in it, after calls of other threads: once this has returned without an error, the GPU is at nobody's memory any
-    /// more. After an error nobody knows: what it was given is to stay where it is, for good.
+    /// Ends all that goes on in it, after calls of other threads: once this has returned without an error,
+    /// the GPU is at nobody's memory any more. After an error nobody knows: what it was given is to stay
+    /// where it is, for good.
     pub fn destroy(&self) -> Result<(), GpuError> {
         let mut gone = self.gone.write().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *gone, true) {
             return Ok(());
         }
-        // SAFETY: it was made and not destroyed. Whatever was made in it is used by nobody: every call asks whether it is gone.
+        // SAFETY: it was made and not destroyed. Whatever was made in it is used by nobody: every call asks
+        // whether it is gone.
         let code = unsafe { (self.driver.entry.context_destroy)(self.handle) };
         self.driver.check("cuCtxDestroy", code)
     }
@@ -632,6 +644,7 @@ impl Drop for Context {
 /// Called on a thread of the driver's; it may not call the driver.
 unsafe extern "C" fn raise(event: *mut c_void) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: eight readable bytes; the descriptor is an eventfd, by the promise of `signal`. A full counter (EAGAIN) wakes as well.
+    // SAFETY: eight readable bytes; the descriptor is an eventfd, by the promise of `signal`. A full counter
+    // (EAGAIN) wakes as well.
     unsafe { libc::write(event.addr() as c_int, one.as_ptr().cast(), one.len()) };
 }

@@ -11,7 +11,7 @@ pub enum GpuError {
     NoDriver {
         /// The library.
         library: PathBuf,
-        /// What the loader says.
+        /// The loader's message.
         why: String,
     },
     /// The driver lacks a function.
@@ -44,9 +44,9 @@ pub enum GpuError {
     Call {
         /// The call.
         call: &'static str,
-        /// What it answered.
+        /// The driver's error code.
         code: Code,
-        /// What that means.
+        /// Its meaning.
         text: String,
     },
     /// The GPU was lost before.

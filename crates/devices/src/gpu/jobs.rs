@@ -1,6 +1,7 @@
-//! What the kernels are given: the structures of `kernels.cu`, and how much of a GPU a launch takes.
+//! The arguments of kernels: the structures of `kernels.cu`, and how much of a GPU a launch takes.
 
-/// What a GPU does to a piece of a stream. Whoever has the stream keeps its state; it goes along, and the new one comes back.
+/// The work of a GPU on a piece of a stream. Whoever has the stream keeps its state; it goes along, and the
+/// new one comes back.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Work {
     /// MD5's compression function over whole blocks of 64 bytes.
@@ -40,7 +41,7 @@ impl Drop for Work {
     }
 }
 
-/// What came of it.
+/// The result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The state after the piece.
@@ -98,7 +99,8 @@ impl Work {
         }
     }
 
-    /// Writes the job for a piece of that length before which the GPU has [`Work::lead`] bytes from `place` on.
+    /// Writes the job for a piece of that length before which the GPU has [`Work::lead`] bytes from `place`
+    /// on.
     pub(super) fn write(&self, place: u64, length: usize, job: &mut [u8]) {
         job.fill(0);
         let mut at = 0;
@@ -168,7 +170,8 @@ impl Kind {
         }
     }
 
-    /// A launch's blocks along x and y, and threads of a block, for so many jobs of which the largest takes `most` blocks.
+    /// A launch's blocks along x and y, and threads of a block, for so many jobs of which the largest takes
+    /// `most` blocks.
     pub fn grid(self, jobs: u32, most: u32) -> ((u32, u32), u32) {
         match self {
             Kind::Md5 | Kind::Sha256 => ((jobs.div_ceil(HASH_THREADS), 1), HASH_THREADS),
@@ -187,7 +190,7 @@ impl Kind {
         self != Kind::Aes256Ctr
     }
 
-    /// What a job says when it is done.
+    /// Reads the result out of a job that is done.
     pub fn answer(self, job: &[u8]) -> Answer {
         let word = |at: usize| {
             let word = job.get(16 + 4 * at..20 + 4 * at).and_then(|bytes| bytes.try_into().ok());

@@ -1,7 +1,7 @@
 //! Blocks whose bytes files were read to: they are on the GPU, and on the host only where it needs them.
 //!
-//! Such a block is out of the pool, so that nobody takes what the host has for its bytes by mistake. The GPU's operators take it from here;
-//! whoever else comes to it has it brought back first.
+//! Such a block is out of the pool, so that nobody takes what the host has for its bytes by mistake. The
+//! GPU's operators take it from here; whoever else comes to it has it brought back first.
 
 use super::readers::{Came, Read};
 use super::{Fetched, Gpu, GpuError, Job, Readers};
@@ -20,7 +20,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// How many bytes the mirror has, and whether the host has them too, where the GPU finds the job's among them where it looks: at the beginning.
+    /// Bytes in the mirror, and whether the host has them too; none unless the GPU finds the job's bytes
+    /// where it looks: at the beginning.
     pub fn serves(&self, job: &Job) -> Option<(usize, bool)> {
         let piece = &job.piece;
         let first = piece.start == 0 && job.work.lead(piece.len()) == 0;
@@ -31,7 +32,7 @@ impl Kept {
 }
 
 impl Gpu {
-    /// Whether it reads files directly.
+    /// True if it reads files directly.
     pub fn reads_files(&self) -> bool {
         self.readers.is_some() && self.losing.is_none()
     }
@@ -55,7 +56,8 @@ impl Gpu {
         self.kept.get(&block).map(|kept| (&kept.buffer, kept.here))
     }
 
-    /// Puts a block that is kept here back into the pool, for whoever is not the GPU. `fresh`: what is in it matters to nobody.
+    /// Puts a block that is kept here back into the pool, for whoever is not the GPU. `fresh`: what is in it
+    /// matters to nobody.
     ///
     /// # Errors
     ///

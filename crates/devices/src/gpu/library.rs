@@ -1,4 +1,5 @@
-//! Libraries of NVIDIA's: loaded when they are first asked for, and never unloaded, as they have threads of their own.
+//! Libraries of NVIDIA's: loaded when they are first asked for, and never unloaded, as they have threads of
+//! their own.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
@@ -13,14 +14,16 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Loads that one, or the one that the environment variable names, or the one of that name. Else tells which, and what the loader says.
+    /// Loads that one, or the one that the environment variable names, or the one of that name. Else tells
+    /// which, and what the loader says.
     pub fn open(wanted: Option<&Path>, switch: &str, name: &str) -> Result<Library, (PathBuf, String)> {
         let named = || std::env::var_os(switch).filter(|name| !name.is_empty()).map(PathBuf::from);
         let path = wanted.map(Path::to_path_buf).or_else(named).unwrap_or_else(|| name.into());
         let Ok(text) = CString::new(path.as_os_str().as_encoded_bytes()) else {
             return Err((path, "its name has a zero byte".into()));
         };
-        // SAFETY: the name ends with a zero. What a library does when it is loaded is the machine's administrator's matter, as of any other.
+        // SAFETY: the name ends with a zero. What a library does when it is loaded is the machine's
+        // administrator's matter, as of any other.
         let handle = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match NonNull::new(handle) {
             Some(handle) => Ok(Library { handle, path }),
@@ -28,7 +31,7 @@ impl Library {
         }
     }
 
-    /// What has that name in it.
+    /// The address of the symbol of that name.
     pub fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the library is open, and the name ends with a zero.
         NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
@@ -40,7 +43,7 @@ impl Library {
     }
 }
 
-/// What the loader says: last of all libraries that it tried.
+/// The loader's message: that of the last library that it tried.
 fn loading_error() -> String {
     // SAFETY: the string is this thread's until the next call of the loader's.
     unsafe {

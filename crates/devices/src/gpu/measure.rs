@@ -1,25 +1,26 @@
-//! What a GPU does in which time, without an engine: kernels on data that are on the GPU already, by the GPU's own clock, and with the copies to it and
-//! from it, one after the other and overlapped.
+//! Times of a GPU without an engine: kernels on data that are on the GPU already, by the GPU's own clock, and
+//! with the copies to it and from it, one after the other and overlapped.
 
 use super::driver::{Context, DeviceMemory, Driver, HostMemory, Kernel, SPIN, Stream};
 use super::jobs::{self, Kind};
-use super::{Answer, GpuError, KERNELS, LANES, Properties, SLACK, Wanted, Work, launch};
+use super::{Answer, GpuError, GpuOptions, KERNELS, LANES, Properties, SLACK, Work, launch};
 use std::time::{Duration, Instant};
 
-/// How long a pass takes over all pieces.
+/// Times of a pass over all pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// The kernel alone, on data that are there, by the GPU's clock.
     pub resident: Duration,
     /// Copies in, kernel, copies out: each after the one before.
     pub apart: Duration,
-    /// The same in [`LANES`] streams and as many launches, or four times as many, whichever is faster, so that copies and kernels overlap.
+    /// The same in [`LANES`] streams and as many launches, or four times as many, whichever is faster, so
+    /// that copies and kernels overlap.
     pub overlapped: Duration,
     /// The last pass came to the same as the first one.
     pub agree: bool,
 }
 
-/// What nothing on the GPU can be faster than, in bytes per second.
+/// Rates that nothing on the GPU can exceed, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
     /// The GPU's memory, read and written, as a copy within it shows.
@@ -34,7 +35,7 @@ pub struct Floor {
 const FLOOR: usize = 1 << 30;
 /// The same on a stand-in, which is no GPU and shows nothing.
 const FLOOR_STAND_IN: usize = 1 << 20;
-/// How long a GPU is kept busy before it is measured: its clocks go up only then.
+/// Time for which a GPU is kept busy before it is measured: its clocks go up only then.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// A GPU with pieces of data, to be measured.
@@ -59,7 +60,7 @@ impl Bench {
     /// # Errors
     ///
     /// [`GpuError`] where it cannot be had, or has not the memory.
-    pub fn open(wanted: &Wanted, pieces: usize, size: usize) -> Result<Bench, GpuError> {
+    pub fn open(wanted: &GpuOptions, pieces: usize, size: usize) -> Result<Bench, GpuError> {
         let driver = Driver::load(wanted.library.as_deref())?;
         let properties = driver.properties(wanted.device)?;
         let context = Context::new(&driver, &properties, SPIN)?;
@@ -130,8 +131,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures work of one kind, a job for each piece; tells the answers of its first pass. Data that change in place have changed once when `first` is
-    /// called, right after that pass.
+    /// Measures work of one kind, a job for each piece; tells the answers of its first pass. Data that change
+    /// in place have changed once when `first` is called, right after that pass.
     ///
     /// # Errors
     ///
@@ -188,7 +189,7 @@ impl Bench {
         Ok(Times { resident, apart, overlapped, agree })
     }
 
-    /// What a pass came to: the data, and the answers.
+    /// The results of a pass: the data, and the answers.
     fn outcome(&mut self, work: &[Work], kind: Kind) -> (Vec<u8>, Vec<Answer>) {
         // SAFETY: all streams are through.
         let jobs = unsafe { self.host.bytes() }.chunks_exact(kind.job());
@@ -236,7 +237,8 @@ impl Bench {
 
     fn copies_in(&self, from: usize, to: usize, stream: usize) -> Result<(), GpuError> {
         for at in from..to {
-            // SAFETY: locked memory, of which this is one piece; nobody writes to it before the stream is through.
+            // SAFETY: locked memory, of which this is one piece; nobody writes to it before the stream is
+            // through.
             unsafe {
                 self.context.copy_in(self.place(at), self.data.piece(at * self.size), self.streams[stream])
             }?;
@@ -311,7 +313,8 @@ fn best(repetitions: u32, mut one: impl FnMut() -> Result<Duration, GpuError>) -
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Copies may be under way where a call has failed in between; they end with the context, and so does the memory on both sides.
+        // Copies may be under way where a call has failed in between; they end with the context, and so does
+        // the memory on both sides.
         let _ = self.context.destroy();
     }
 }

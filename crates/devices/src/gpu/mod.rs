@@ -13,22 +13,24 @@
 //!   Done  <-- polled while the engine is busy; an eventfd, from a host function at the lane's end, where it sleeps
 //! ```
 //!
-//! A job waits only while all lanes are busy; those that wait by then go together. Nothing here waits: each call gives the driver something
-//! to do or asks whether it is done.
+//! A job waits only while all lanes are busy; those that wait by then go together. Nothing here waits: each
+//! call gives the driver something to do or asks whether it is done.
 //!
-//! Where the source is a file, the GPU may read it itself (cuFile): to the beginning of a block's mirror, on threads whose calls wait. Jobs on such a block are given no
-//! copy. It is kept out of the pool until somebody else than the GPU comes to it, since its bytes may be on the GPU alone.
+//! Where the source is a file, the GPU may read it itself (cuFile): to the beginning of a block's mirror, on
+//! threads whose calls wait. Jobs on such a block are given no copy. It is kept out of the pool until
+//! somebody else than the GPU comes to it, since its bytes may be on the GPU alone.
 //!
 //! ```text
 //!   Read --> readers: file --> mirror, and from there to the block where the host needs the bytes --> Fetched; else it is read by the host
 //! ```
 //!
-//! A block that is with the GPU is out of the pool, so that nobody else can touch it. Each has its mirror: memory of the GPU that no other block
-//! uses, so that nothing is allocated while data flow.
+//! A block that is with the GPU is out of the pool, so that nobody else can touch it. Each has its mirror:
+//! memory of the GPU that no other block uses, so that nothing is allocated while data flow.
 //!
-//! What a call of the driver refuses fails its batch. What the GPU itself does wrong (a fault in a kernel, an uncorrectable error in
-//! memory, a GPU that has fallen off the bus) makes the driver refuse all that follows: the context is destroyed then, after which the GPU is at no block any
-//! more, and only then are blocks given back and their operations failed. Reads that are under way are waited for before.
+//! A call that the driver refuses fails its batch. A fault of the GPU itself (in a kernel, an uncorrectable
+//! error in memory, a GPU that has fallen off the bus) makes the driver refuse all that follows: the context
+//! is destroyed then, after which the GPU is at no block any more, and only then are blocks given back and
+//! their operations failed. Reads that are under way are waited for before.
 //!
 //! # What it doesn't implement
 //!
@@ -67,7 +69,7 @@ pub(crate) use readers::Read;
 pub(crate) use storage::{PAGE, RegisteredFile};
 pub use storage::{Storage, StorageError};
 
-/// What the kernels compile to; `tools/gpu-kernels` writes it.
+/// The compiled kernels; `tools/gpu-kernels` writes it.
 const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernels.ptx"), "\0").as_bytes())
 {
     Ok(text) => text,
@@ -76,7 +78,8 @@ const KERNELS: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("ker
 
 /// Batches that are with the GPU at once: one copies in while another computes and a third copies out.
 const LANES: usize = 4;
-/// Copies of blocks in a batch at most, and so its jobs: a driver holds about a thousand things that a GPU is to do, and makes who brings more wait.
+/// Copies of blocks in a batch at most, and so its jobs: a driver holds about a thousand things that a GPU is
+/// to do, and makes who brings more wait.
 const JOBS: usize = 240;
 // Beside the copies: the jobs in and out, the kernel, the end, and the call that wakes.
 const _: () = assert!(LANES * (JOBS + 5) < 1000);
@@ -84,20 +87,21 @@ const _: () = assert!(LANES * (JOBS + 5) < 1000);
 const TOGETHER: usize = 16;
 /// Room behind a block's mirror: kernels work in units of 16 bytes, at both ends.
 const SLACK: usize = 256;
-/// How long a sleep lasts at most while the GPU works: a GPU that is lost calls nobody.
+/// Longest sleep while the GPU works: a GPU that is lost calls nobody.
 const WATCH: Duration = Duration::from_millis(20);
 
 /// Which GPU, and by which library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct GpuOptions {
     /// Its number, from 0 on.
     pub device: u32,
     /// CUDA's driver; none: the library that `DCS_CUDA_LIBRARY` names, or the system's `libcuda.so.1`.
     pub library: Option<PathBuf>,
-    /// Whether files are read to it directly, by GPUDirect Storage: where that is to be had, or an error where it is not (cuFile's compatibility mode
-    /// is good enough then), or not at all.
+    /// Files are read to it directly, by GPUDirect Storage: where that is to be had, or with an error where
+    /// it is not (cuFile's compatibility mode is good enough then), or not at all.
     pub storage: Mode,
-    /// GPUDirect Storage; none: the library that `DCS_CUFILE_LIBRARY` names, or the system's `libcufile.so.0`.
+    /// GPUDirect Storage; none: the library that `DCS_CUFILE_LIBRARY` names, or the system's
+    /// `libcufile.so.0`.
     pub storage_library: Option<PathBuf>,
 }
 
@@ -110,11 +114,11 @@ pub struct Job {
     pub block: BlockId,
     /// Which bytes of it: not none.
     pub piece: Range<usize>,
-    /// What to do.
+    /// The work.
     pub work: Work,
 }
 
-/// What came of a job. Its block is back in the pool.
+/// The end of a job. Its block is back in the pool.
 #[derive(Debug)]
 pub struct Done {
     /// Its operation.
@@ -128,8 +132,8 @@ pub struct Done {
 /// # Errors
 ///
 /// [`GpuError`] where there is no driver or no GPU.
-pub fn find(wanted: &Wanted) -> Result<Vec<Properties>, GpuError> {
-    let driver = Driver::load(wanted.library.as_deref())?;
+pub fn find(options: &GpuOptions) -> Result<Vec<Properties>, GpuError> {
+    let driver = Driver::load(options.library.as_deref())?;
     (0..driver.count()?).map(|number| driver.properties(number)).collect()
 }
 
@@ -138,23 +142,23 @@ pub fn find(wanted: &Wanted) -> Result<Vec<Properties>, GpuError> {
 /// # Errors
 ///
 /// As [`find`]; and where there is no GPU of that number.
-pub fn describe(wanted: &Wanted) -> Result<Properties, GpuError> {
-    Driver::load(wanted.library.as_deref())?.properties(wanted.device)
+pub fn describe(options: &GpuOptions) -> Result<Properties, GpuError> {
+    Driver::load(options.library.as_deref())?.properties(options.device)
 }
 
-/// What would read files to it directly.
+/// Finds out by which means files would be read to it directly.
 ///
 /// # Errors
 ///
 /// As [`describe`]; and where there is no such thing, inside.
-pub fn find_storage(wanted: &Wanted) -> Result<Result<Storage, StorageError>, GpuError> {
-    let driver = Driver::load(wanted.library.as_deref())?;
-    let context = Context::new(&driver, &driver.properties(wanted.device)?, driver::BLOCKING_SYNC)?;
-    let found = storage::CuFile::open(wanted.storage_library.as_deref(), &context);
+pub fn find_storage(options: &GpuOptions) -> Result<Result<Storage, StorageError>, GpuError> {
+    let driver = Driver::load(options.library.as_deref())?;
+    let context = Context::new(&driver, &driver.properties(options.device)?, driver::BLOCKING_SYNC)?;
+    let found = storage::CuFile::open(options.storage_library.as_deref(), &context);
     Ok(found.map(|(_, storage)| storage))
 }
 
-/// What came of a read to the GPU: so many bytes, or it is to be read another way.
+/// The end of a read to the GPU: so many bytes, or it is to be read another way.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub operation: Operation,
@@ -170,7 +174,7 @@ struct Held {
     resident: Option<(usize, bool)>,
 }
 
-/// What a lane has to do.
+/// The work of a lane.
 #[derive(Debug)]
 struct Batch {
     kind: Kind,
@@ -222,13 +226,13 @@ pub(crate) struct Gpu {
 impl Gpu {
     /// Takes a GPU, and locks the pool's blocks for it. At the end of what it does it signals `wake`.
     pub fn open(
-        wanted: &Wanted,
+        options: &GpuOptions,
         pool: &BlockPool,
         block_size: u32,
         wake: Arc<OwnedFd>,
     ) -> Result<Gpu, GpuError> {
-        let driver = Driver::load(wanted.library.as_deref())?;
-        let properties = driver.properties(wanted.device)?;
+        let driver = Driver::load(options.library.as_deref())?;
+        let properties = driver.properties(options.device)?;
         let context = Arc::new(Context::new(&driver, &properties, driver::BLOCKING_SYNC)?);
         let kernels = context.kernels(KERNELS, jobs::NAMES)?;
         let lane = || {
@@ -269,23 +273,24 @@ impl Gpu {
             properties,
         };
         for (start, length) in regions {
-            // SAFETY: the pool's memory stays where it is as long as the pool, which its owner keeps longer than this.
+            // SAFETY: the pool's memory stays where it is as long as the pool, which its owner keeps longer
+            // than this.
             unsafe { gpu.context.register(start, length) }?;
             gpu.registered.push(start.expose_provenance());
         }
-        gpu.storage = gpu.open_storage(wanted);
+        gpu.storage = gpu.open_storage(options);
         match &gpu.storage {
-            Err(error) if wanted.storage == Mode::On => Err(GpuError::Storage(error.clone())),
+            Err(error) if options.storage == Mode::On => Err(GpuError::Storage(error.clone())),
             _ => Ok(gpu),
         }
     }
 
-    fn open_storage(&mut self, wanted: &Wanted) -> Result<Storage, StorageError> {
-        if wanted.storage == Mode::Off {
+    fn open_storage(&mut self, options: &GpuOptions) -> Result<Storage, StorageError> {
+        if options.storage == Mode::Off {
             return Err(StorageError::Off);
         }
-        let (library, storage) = storage::CuFile::open(wanted.storage_library.as_deref(), &self.context)?;
-        if wanted.storage == Mode::Auto && !storage.is_direct() {
+        let (library, storage) = storage::CuFile::open(options.storage_library.as_deref(), &self.context)?;
+        if options.storage == Mode::Auto && !storage.is_direct() {
             return Err(StorageError::Compatibility);
         }
         let place = (self.mirror, self.stride);
@@ -293,7 +298,7 @@ impl Gpu {
         Ok(storage)
     }
 
-    /// What reads files to it directly, or why nothing does.
+    /// The means by which files are read to it directly, or why there is none.
     pub fn storage(&self) -> &Result<Storage, StorageError> {
         &self.storage
     }
@@ -316,7 +321,8 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// Where the GPU is lost, the block is with somebody else, or the job cannot be. The block is in the pool then, if it was ours.
+    /// Where the GPU is lost, the block is with somebody else, or the job cannot be. The block is in the pool
+    /// then, if it was ours.
     pub fn submit(&mut self, job: Job, pool: &mut BlockPool) -> Result<(), Fault> {
         let broken = Fault::new(Status::InternalError);
         let resident = self.kept.get(&job.block).and_then(|kept| kept.serves(&job));
@@ -392,8 +398,8 @@ impl Gpu {
             if let Some(batch) = &mut lane.batch
                 && !std::mem::replace(&mut batch.signalled, true)
             {
-                // SAFETY: the descriptor stays open as long as this, which destroys the context first. What goes wrong shows when the
-                // batch is asked for.
+                // SAFETY: the descriptor stays open as long as this, which destroys the context first. What
+                // goes wrong shows when the batch is asked for.
                 let _ = unsafe { self.context.signal(self.wake.as_fd(), lane.stream) };
             }
         }
@@ -433,7 +439,8 @@ impl Gpu {
         let (context, mirror, stride) = (&self.context, self.mirror, self.stride);
         let lane = &mut self.lanes[at];
         let (kind, size, stream) = (batch.kind, batch.kind.job(), lane.stream);
-        // Where the GPU's units of a piece begin, and where the piece does: for one that is there already, both at the mirror's beginning.
+        // Where the GPU's units of a piece begin, and where the piece does: for one that is there already,
+        // both at the mirror's beginning.
         let place = |held: &Held| {
             let (start, length) = (held.job.block.index() * stride, held.job.piece.len());
             (mirror.part(start, stride), mirror.part(start + held.job.work.lead(length), length))
@@ -448,8 +455,8 @@ impl Gpu {
         }
         for held in batch.jobs.iter().filter(|held| held.resident.is_none()) {
             let from = held.buffer.bytes()[held.job.piece.clone()].as_ptr();
-            // SAFETY: the piece lies in a block, whose pages are locked. The block is the batch's until the lane's end has come, or the
-            // context is destroyed.
+            // SAFETY: the piece lies in a block, whose pages are locked. The block is the batch's until the
+            // lane's end has come, or the context is destroyed.
             unsafe { context.copy_in(place(held).1, from, stream) }?;
         }
         let jobs = lane.device.part(0, size * batch.jobs.len());
@@ -582,7 +589,7 @@ unsafe fn launch(
     unsafe { context.launch(launch, stream) }
 }
 
-/// What a command that it hit is told.
+/// The fault of a command that it hit.
 fn fault(error: &GpuError) -> Fault {
     Fault::new(match error {
         GpuError::Call { code: OUT_OF_MEMORY, .. } => Status::OutOfResources,
@@ -597,7 +604,8 @@ impl Drop for Gpu {
         if self.context.is_gone() {
             return;
         }
-        // Pages that the GPU may still be at are unlocked by the context's end. What else goes wrong here matters to nobody any more.
+        // Pages that the GPU may still be at are unlocked by the context's end. What else goes wrong here
+        // matters to nobody any more.
         if self.lanes.iter().all(|lane| self.context.synchronize(lane.stream).is_ok()) {
             for start in &self.registered {
                 let _ = self.context.forget(std::ptr::with_exposed_provenance(*start));

@@ -1,6 +1,7 @@
 //! Threads that read files to the GPU: cuFile's reads wait.
 //!
-//! A read has its block, and so the block's mirror, to itself, and keeps its file open. The context is destroyed after all reads.
+//! A read has its block, and so the block's mirror, to itself, and keeps its file open. The context is
+//! destroyed after all reads.
 
 use super::GpuError;
 use super::driver::{Context, DeviceMemory, Stream};
@@ -31,7 +32,7 @@ pub(crate) struct Read {
     pub copies_back: bool,
 }
 
-/// What came of a read.
+/// The result of a read.
 #[derive(Debug)]
 pub(super) enum Came {
     /// The bytes are there.
@@ -111,13 +112,13 @@ impl Readers {
         self.shared.more.notify_one();
     }
 
-    /// Whether any read is not answered.
+    /// True if any read is not answered.
     pub fn is_busy(&self) -> bool {
         let work = self.shared.lock();
         work.running > 0 || !work.waiting.is_empty() || !work.done.is_empty()
     }
 
-    /// What came of those that are done.
+    /// Takes the results of those that are done.
     pub fn done(&self) -> Vec<(Read, Came)> {
         std::mem::take(&mut self.shared.lock().done)
     }
@@ -181,7 +182,8 @@ impl Shared {
         if read.copies_back {
             let from = self.mirror.part(read.block.index() * self.stride, read.length);
             let to = read.buffer.bytes_mut()[..read.length].as_mut_ptr();
-            // SAFETY: the block's pages are locked, and it is this read's alone until the copy is done, or the context is destroyed.
+            // SAFETY: the block's pages are locked, and it is this read's alone until the copy is done, or
+            // the context is destroyed.
             let copied = unsafe { self.context.copy_out(to, from, stream) };
             if let Err(error) = copied.and_then(|()| self.context.synchronize(stream)) {
                 return Came::Lost(error);
@@ -210,7 +212,8 @@ impl Shared {
 
 /// Signals are for the application's threads.
 fn block_signals() {
-    // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this thread.
+    // SAFETY: the set is initialised by sigfillset before it is used; pthread_sigmask changes only this
+    // thread.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigfillset(&mut set);

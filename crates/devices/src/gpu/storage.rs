@@ -1,7 +1,7 @@
 //! GPUDirect Storage: files that are read to the GPU past the host's memory, by NVIDIA's `libcufile.so.0`.
 //!
-//! What is declared here is the part of `cufile.h` that is used. The library's driver is opened for the process and never closed: others in the
-//! process may use it too.
+//! It declares the part of `cufile.h` that is used. The library's driver is opened for the process and never
+//! closed: others in the process may use it too.
 
 use super::GpuError;
 use super::driver::{Context, DeviceMemory};
@@ -108,7 +108,7 @@ pub enum StorageError {
     Missing {
         /// The library.
         library: PathBuf,
-        /// What the loader says.
+        /// The loader's message.
         why: String,
     },
     /// The library lacks a function.
@@ -124,9 +124,9 @@ pub enum StorageError {
     Call {
         /// The call.
         call: &'static str,
-        /// What it answered.
+        /// The library's error code.
         code: i32,
-        /// What that means.
+        /// Its meaning.
         text: String,
     },
     /// It would read into the host's memory and copy from there.
@@ -160,7 +160,7 @@ impl From<GpuError> for StorageError {
     }
 }
 
-/// What reads files to the GPU.
+/// The means by which files are read to the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage {
     /// The library.

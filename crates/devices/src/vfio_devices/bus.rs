@@ -1,5 +1,5 @@
-//! The bus as one device's driver in this process sees it: own memory is memory of the process that the IOMMU maps, the
-//! device's registers are its BAR.
+//! The bus as one device's driver in this process sees it: own memory is memory of the process that the IOMMU
+//! maps, the device's registers are its BAR.
 
 #![forbid(unsafe_code)]
 
@@ -15,12 +15,12 @@ const FLUSHING: u64 = 8;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct VfioBus {
-    /// Own memory, and where the device finds it.
+    /// Own memory, and its address for the device.
     memory: Arc<Mapping>,
     own: Window,
     /// The part of it that lies in a device, behind that of this process.
     peer: Option<Peer>,
-    /// The registers, and what the driver calls their place: no device ever uses that.
+    /// The registers, and the driver's address for them: no device ever uses that.
     registers: Mapping,
     bar: Window,
     answers: VecDeque<ReadDone>,
@@ -40,7 +40,7 @@ impl VfioBus {
         VfioBus { memory, own, peer: None, registers, bar, answers: VecDeque::new() }
     }
 
-    /// Own memory goes on in this device's, which the devices find right behind it.
+    /// Extends own memory by a device's, which the devices find right behind it.
     pub fn go_on_in(mut self, memory: &Arc<Mapping>) -> VfioBus {
         self.own.length += memory.length();
         self.peer = Some(Peer { memory: Arc::clone(memory), copied: AtomicU64::new(0) });
@@ -52,7 +52,7 @@ impl VfioBus {
         self.peer.as_ref().map_or(0, |peer| peer.copied.load(Ordering::Relaxed))
     }
 
-    /// Whose memory an offset is in, and which offset it is there.
+    /// The mapping that an offset is in, and the offset there.
     fn place(&self, offset: u64, length: usize) -> (&Mapping, u64) {
         match (&self.peer, offset.checked_sub(self.memory.length())) {
             (Some(peer), Some(offset)) => {
@@ -63,7 +63,7 @@ impl VfioBus {
         }
     }
 
-    /// What was written to the device has arrived, and what it wrote before that is seen.
+    /// Waits until all writes to the device have arrived, and all its writes before that can be seen.
     pub fn flush(&self) {
         self.registers.read32(FLUSHING);
     }
@@ -89,7 +89,7 @@ impl Bus for VfioBus {
         memory.store(offset, bytes);
     }
 
-    /// Registers have 4 or 8 bytes. What is none goes nowhere, as on a bus where nobody answers.
+    /// Registers have 4 or 8 bytes. Other writes go nowhere, as on a bus where nobody answers.
     fn write(&mut self, address: u64, bytes: &[u8]) {
         let offset = address.wrapping_sub(self.bar.address);
         match (self.bar.contains(address, bytes.len() as u64), bytes) {

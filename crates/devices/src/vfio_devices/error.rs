@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 /// Why an SSD or a NIC cannot be driven. Nothing was done to it, but for a start that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// That is no address.
+    /// The text is no address.
     #[error("{0:?} is no address of a PCI function, as 0000:01:00.0 is one")]
     Address(String),
     /// Nothing is there.
@@ -19,7 +19,7 @@ pub enum DriveError {
     /// It is something else.
     #[error("{0} is no NIC that can be driven ({1:04x}:{2:04x}): Intel's 82574 and 82576 are")]
     NoDriver(String, u16, u16),
-    /// That is nobody's address.
+    /// The address cannot be a host's.
     #[error("{0}/{1} is no address that a host can have")]
     Host(Ipv4Addr, u8),
     /// The kernel has no randomness.

@@ -1,5 +1,5 @@
-//! The memory that all devices of an engine reach, and where they find it: memory of this process, with their queues and rings; and the
-//! engine's blocks, behind those, or in the memory of one of the SSDs.
+//! The memory that all devices of an engine reach, and its addresses on the bus: memory of this process, with
+//! their queues and rings; and the engine's blocks, behind those, or in the memory of one of the SSDs.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,8 @@ use dcs_nvme::{Capabilities, pmr, register};
 use dcs_vfio::{Access, Container, Function, Mapping};
 use std::sync::Arc;
 
-/// Where the memory lies on the bus: the first of these places that the IOMMU allows. Below 4 GiB there are holes.
+/// Addresses of the memory on the bus: the first one that the IOMMU allows is taken. Below 4 GiB there are
+/// holes.
 const PLACES: [u64; 4] = [4 << 30, 16 << 30, 64 << 30, 1 << 30];
 
 /// See the [module](self).
@@ -28,7 +29,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// With `own` bytes for the devices, and `blocks` for blocks: in the memory of `holder`, where one is to have them.
+    /// Maps `own` bytes for the devices, and `blocks` for blocks: in the memory of `holder`, where one is to
+    /// have them.
     pub fn new(
         container: &Container,
         (own, blocks): (u64, u64),
@@ -45,7 +47,8 @@ impl Memory {
         Ok(Memory { own, place, peer, huge_pages })
     }
 
-    /// Bytes of the pages that blocks lie in together in the machine, as far as is known. Of an SSD's memory it is not.
+    /// Bytes of the pages that blocks lie in together in the machine, as far as is known. Of an SSD's memory
+    /// it is not.
     pub fn page(&self) -> u64 {
         if self.huge_pages && self.peer.is_none() { HUGE_PAGE } else { PAGE }
     }
@@ -55,7 +58,7 @@ impl Memory {
         Window { address: self.place, length: self.own.length() }
     }
 
-    /// What the SSD that has the blocks is to call them.
+    /// Addresses by which the SSD that has the blocks is to name them.
     pub fn pmr(&self) -> Option<PmrBar> {
         let window = |memory: &Arc<Mapping>| Window {
             address: self.place + self.own.length(),
@@ -64,7 +67,7 @@ impl Memory {
         self.peer.as_ref().map(|(memory, bar)| PmrBar { bar: *bar, window: window(memory) })
     }
 
-    /// The bus of a device, with registers that its driver calls so.
+    /// The bus of a device, with the driver's address for its registers.
     pub fn bus(&self, registers: Mapping, bar: u64) -> VfioBus {
         let bus = VfioBus::new(Arc::clone(&self.own), self.place, registers, bar);
         match &self.peer {
@@ -73,7 +76,8 @@ impl Memory {
         }
     }
 
-    /// The blocks, and where they begin in all of this memory. `left` is what the devices have left of this process' part.
+    /// The blocks, and where they begin in all of this memory. `left` is what the devices have left of this
+    /// process' part.
     pub fn blocks(&self, count: u32, size: u32, left: &mut Region) -> (BlockPool, u64) {
         match &self.peer {
             Some((peer, _)) => (BlockPool::shared(count, size, peer, 0), self.own.length()),
@@ -110,7 +114,7 @@ fn map(container: &Container, memory: Mapping) -> Result<(Arc<Mapping>, u64), Dr
     for place in PLACES {
         match container.map(&memory, place, Access::Both) {
             Ok(()) => return Ok((memory, place)),
-            // Memory that may not be pinned may be so nowhere.
+            // Memory that may not be pinned at one address may not be at any.
             Err(error) if error.is_out_of_memory() => return Err(DriveError::Pinned(memory.length())),
             Err(error) => _ = refused.get_or_insert(error),
         }

@@ -1,10 +1,13 @@
 //! NVMe SSDs and NICs that this process drives itself, past the kernel's drivers: over VFIO, behind an IOMMU.
 //!
-//! All devices of an engine are in one address space of the IOMMU, in which there is one piece of memory and nothing else: their queues and rings, and
-//! the engine's blocks. What an SSD reads it writes into a block itself, where operators process it and from where sockets, files and
-//! the NIC take it: each frame's payload is fetched out of the block. What a NIC receives it writes into buffers of its own, from which it is
-//! copied to its place in a block. Where it is so wished the blocks lie in an SSD's memory ([`Wanted::holds_blocks`]): then the SSD reads into that, the NIC
-//! fetches from there, and data cross no host memory. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at work finds them by looking.
+//! All devices of an engine are in one address space of the IOMMU, in which there is one piece of memory and
+//! nothing else: their queues and rings, and the engine's blocks. What an SSD reads it writes into a block
+//! itself, where operators process it and from where sockets, files and the NIC take it: each frame's payload
+//! is fetched out of the block. What a NIC receives it writes into buffers of its own, from which it is
+//! copied to its place in a block. Where it is so wished the blocks lie in an SSD's memory
+//! ([`SsdOptions::holds_blocks`]): then the SSD reads into that, the NIC fetches from there, and data cross no
+//! host memory. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at work
+//! finds them by looking.
 //!
 //! TCP is [`dcs_net`]'s: no kernel knows of the connections of such a NIC, and they end with the engine.
 //!
@@ -17,19 +20,20 @@ mod memory;
 
 use crate::buffer::{BlockPool, Buffer};
 use bus::VfioBus;
+use dcs_abi::admin::Answer;
 use dcs_abi::result::{PATH_PEER_TO_PEER, PATH_VFIO};
 use dcs_abi::status::Status;
 use dcs_drivers::bus::{Region, Window};
 use dcs_drivers::network::Network;
 use dcs_drivers::nvme::{self, Config, Failure, IdentifyError, State};
-use dcs_drivers::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Told, Work};
-use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use dcs_drivers::ssd::{Job, LOGICAL_BLOCK_MAX, Span, Ssd, Work};
+use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
 use dcs_net::Piece;
 use dcs_nvme::command::admin;
 use dcs_vfio::{Container, Function};
 pub use error::DriveError;
-pub use link::{Answer, Ask, Interface, WantedNic};
-use link::{Link, Spoken};
+use link::Link;
+pub use link::{Ask, Interface, NicOptions};
 use memory::Memory;
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
@@ -40,25 +44,27 @@ use std::time::{Duration, Instant};
 const NVME: u32 = 0x01_0802;
 /// Commands that an SSD is given at once.
 const MOST: usize = 64;
-/// How long an SSD may take to come up, and to stop. CAP.TO allows two minutes; nobody waits so long.
+/// Time that an SSD may take to come up, and to stop. CAP.TO allows two minutes; nobody waits so long.
 const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(5);
-/// How long a NIC may take to find somebody at the other end of its cable, and what was sent to be acknowledged when the engine ends.
+/// Time that a NIC may take to find a link, and time for the peers to acknowledge what was sent when the
+/// engine ends.
 const LINK: Duration = Duration::from_secs(15);
 const LINGER: Duration = Duration::from_secs(10);
-/// How often it is looked at while it does.
+/// Interval at which devices are polled meanwhile.
 const INTERVAL: Duration = Duration::from_micros(200);
 /// Bytes of a page, and of a huge one.
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 /// Which SSD an engine is to drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SsdOptions {
     /// The PCI function, as `0000:01:00.0`.
     pub function: String,
     /// The namespace; none: the first.
     pub namespace: Option<u32>,
-    /// The engine's blocks are to lie in its memory, a persistent memory region. The first that is to have them has them.
+    /// The engine's blocks are to lie in its memory, a persistent memory region. The first that is to have
+    /// them has them.
     pub holds_blocks: bool,
 }
 
@@ -111,7 +117,8 @@ pub(crate) struct Drives {
     start: Instant,
 }
 
-/// What went into an engine's blocks, and out of them, between them and the devices that it drives itself.
+/// Bytes that went into an engine's blocks, and out of them, between them and the devices that it drives
+/// itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes, where the blocks lie in host memory.
@@ -122,21 +129,20 @@ pub struct Moved {
     pub copied: u64,
 }
 
-/// What the drives tell.
+/// An event of the devices.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    /// An operation is done; its block, if it had one, is back in the pool where the outcome does not say otherwise.
-    Done(OperationId, Outcome),
-    /// A block that an operation left with a device is back in the pool.
-    Released(BlockId),
-    /// What was asked of the NIC, under this ticket.
+pub(crate) enum DriveEvent {
+    /// Of an operation. Its block is back in the pool, unless the outcome says that the device still has it.
+    Device(DeviceEvent),
+    /// The answer to a request to the NIC, under this ticket.
     Answer(u16, Answer),
 }
 
 impl Drives {
-    /// Takes the devices and brings them up, with memory for `blocks` blocks, of which the pool is made. Their interrupts signal `wake`.
+    /// Takes the devices and brings them up, with memory for `blocks` blocks, of which the pool is made.
+    /// Their interrupts signal `wake`.
     pub fn open(
-        (wanted, nic): (&[Wanted], Option<&WantedNic>),
+        (wanted, nic): (&[SsdOptions], Option<&NicOptions>),
         blocks: u32,
         block_size: u32,
         wake: BorrowedFd<'_>,
@@ -205,7 +211,7 @@ impl Drives {
     }
 
     /// Brings all of them up, and finds out what they are.
-    fn start(&mut self, wanted: &[Wanted]) -> Result<(), DriveError> {
+    fn start(&mut self, wanted: &[SsdOptions]) -> Result<(), DriveError> {
         let now = self.now();
         self.drives.iter_mut().for_each(|drive| drive.ssd.start(&mut drive.bus, now));
         self.link.iter_mut().for_each(|link| link.start(now));
@@ -275,14 +281,14 @@ impl Drives {
         self.holder
     }
 
-    /// What went into the blocks, and out of them.
+    /// Bytes that went into the blocks, and out of them.
     pub fn moved(&self) -> Moved {
         let (host, peer) = if self.holder { (0, self.moved) } else { (self.moved, 0) };
         let buses = self.drives.iter().map(|drive| &drive.bus).chain(self.link.iter().map(Link::bus));
         Moved { host, peer, copied: buses.map(VfioBus::copied).sum() }
     }
 
-    /// What its NIC is, where it has one.
+    /// Its NIC, where it has one.
     pub fn interface(&self) -> Option<&Arc<Interface>> {
         self.link.as_ref().map(|link| &link.interface)
     }
@@ -296,8 +302,8 @@ impl Drives {
         }
     }
 
-    /// Gives a device a piece of work, with the buffer that it needs; a flush needs none. A namespace or a connection of another
-    /// engine's is refused.
+    /// Gives a device a piece of work, with the buffer that it needs; a flush needs none. A namespace or a
+    /// connection of another engine's is refused.
     pub fn submit(
         &mut self,
         driven: &Driven,
@@ -381,7 +387,7 @@ impl Drives {
         self.link.iter_mut().for_each(|link| link.abort(operation));
     }
 
-    /// Whether a command waits for a block that somebody else has.
+    /// Sets whether a command waits for a block that somebody else has.
     pub fn short_of_blocks(&mut self, short: bool) {
         self.link.iter_mut().for_each(|link| link.network.short_of_blocks(short));
     }
@@ -391,30 +397,30 @@ impl Drives {
         &mut self,
         pool: &mut BlockPool,
         block: impl Fn(OperationId) -> Option<BlockId>,
-        heard: &mut Vec<Heard>,
+        events: &mut Vec<DriveEvent>,
     ) {
         let now = self.now();
         for drive in &mut self.drives {
             drive.look(now);
-            while let Some(told) = drive.ssd.told() {
-                self.moved += bytes(&told);
-                heard.push(hear(told, &block, &mut self.lent, pool));
+            while let Some(event) = drive.ssd.next_event() {
+                self.moved += bytes(&event);
+                take_back(&event, &block, &mut self.lent, pool);
+                events.push(DriveEvent::Device(event));
             }
         }
         let Some(link) = &mut self.link else { return };
         link.look(now);
-        while let Some(spoken) = link.spoken() {
-            heard.push(match spoken {
-                Spoken::Told(told) => {
-                    self.moved += bytes(&told);
-                    hear(told, &block, &mut self.lent, pool)
-                }
-                Spoken::Answer(ticket, answer) => Heard::Answer(ticket, answer),
-            });
+        while let Some(event) = link.next_event() {
+            if let DriveEvent::Device(event) = &event {
+                self.moved += bytes(event);
+                take_back(event, &block, &mut self.lent, pool);
+            }
+            events.push(event);
         }
     }
 
-    /// Has the NIC interrupt when something happens: the engine is about to sleep. SSDs do so each time. True where something has happened.
+    /// Has the NIC interrupt when something happens: the engine is about to sleep. SSDs do so each time. True
+    /// where something has happened.
     pub fn arm(&mut self) -> bool {
         let now = self.now();
         self.link.as_mut().is_some_and(|link| link.arm(now))
@@ -425,7 +431,7 @@ impl Drives {
         self.link.iter_mut().for_each(Link::disarm);
     }
 
-    /// How long until they want to be looked after, whatever else happens.
+    /// Time until they want to be polled, whatever else happens.
     pub fn timeout(&self) -> Option<Duration> {
         let now = self.now();
         let ssds = self.drives.iter().filter_map(|drive| drive.ssd.deadline());
@@ -439,36 +445,33 @@ impl Drives {
 }
 
 /// Bytes that were moved.
-fn bytes(told: &Told) -> u64 {
-    match told {
-        Told::Done(_, Outcome::Moved { bytes, .. }) => *bytes,
+fn bytes(event: &DeviceEvent) -> u64 {
+    match event {
+        DeviceEvent::Done(_, Outcome::Moved { bytes, .. }) => *bytes,
         _ => 0,
     }
 }
 
-/// Takes a block's buffer back, where what was told says that the device is done with it.
-fn hear(
-    told: Told,
+/// Puts a block's buffer back into the pool, where the event says that the device is done with it.
+fn take_back(
+    event: &DeviceEvent,
     block: impl Fn(OperationId) -> Option<BlockId>,
     lent: &mut HashMap<BlockId, Buffer>,
     pool: &mut BlockPool,
-) -> Heard {
-    let (back, heard) = match told {
-        Told::Done(operation, outcome @ (Outcome::FailedHeld(_) | Outcome::Moved { held: true, .. })) => {
-            (None, Heard::Done(operation, outcome))
-        }
-        Told::Done(operation, outcome) => (block(operation), Heard::Done(operation, outcome)),
-        Told::Released(block) => (Some(block), Heard::Released(block)),
+) {
+    let back = match event {
+        DeviceEvent::Done(_, Outcome::FailedHeld(_) | Outcome::Moved { held: true, .. }) => None,
+        DeviceEvent::Done(operation, _) => block(*operation),
+        DeviceEvent::Released(block) => Some(*block),
     };
     if let Some(block) = back
         && let Some(buffer) = lent.remove(&block)
     {
         pool.put(block, buffer);
     }
-    heard
 }
 
-/// What a device is to move bytes of.
+/// A device's end of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) enum Driven {
     /// A namespace of an SSD.
@@ -477,7 +480,7 @@ pub(crate) enum Driven {
     Flow(u32),
 }
 
-/// What a device is to do for an operation: bytes of the namespace or the stream, and of a block.
+/// A device's work for an operation: bytes of the namespace or the stream, and of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriveWork {
     Read {
@@ -509,13 +512,13 @@ impl Drive {
 }
 
 impl Drop for Drives {
-    /// Stops the devices, so that they write nowhere when their memory goes; the kernel's drivers find them disabled. Before that, what was
-    /// sent and not acknowledged is seen off.
+    /// Stops the devices, so that they write nowhere when their memory goes; the kernel's drivers find them
+    /// disabled. Before that, what was sent and not acknowledged is seen off.
     fn drop(&mut self) {
         self.until(LINGER, |drives| !drives.link.as_mut().is_some_and(Link::finish));
-        self.link.iter_mut().for_each(Link::leave);
+        self.link.iter_mut().for_each(Link::detach);
         let now = self.now();
-        self.drives.iter_mut().for_each(|drive| drive.ssd.leave(&mut drive.bus, now));
+        self.drives.iter_mut().for_each(|drive| drive.ssd.detach(&mut drive.bus, now));
         let rests = |drive: &Drive| !matches!(drive.ssd.host().state(), State::Starting | State::Ready);
         self.until(STOP, |drives| {
             let busy = drives.link.as_ref().is_some_and(|link| link.network.is_busy());
@@ -523,14 +526,15 @@ impl Drop for Drives {
         });
         let functions = self.drives.iter().map(|drive| &drive.function);
         for function in functions.chain(self.link.iter().map(|link| &link.function)) {
-            // One that did not stop is stopped so. Without bus mastering it reaches nothing, whatever it does.
+            // One that did not stop is stopped so. Without bus mastering it reaches nothing, whatever it
+            // does.
             let _ = function.enable(false);
             let _ = function.reset();
         }
     }
 }
 
-/// Whether a function is of the right kind, and out of the hands of the kernel's driver.
+/// Checks that a function is of the right kind, and bound to vfio-pci.
 fn check(address: &str, wanted: Option<u32>) -> Result<(), DriveError> {
     let name = address.to_owned();
     if dcs_vfio::address(address).as_deref() != Some(address) {
@@ -556,7 +560,7 @@ fn take(container: &Container, address: &str) -> Result<Function, DriveError> {
     Ok(function)
 }
 
-/// What a controller says of a namespace that is not there.
+/// True if a controller failed because there is no such namespace.
 fn missing(failure: Failure) -> bool {
     match failure {
         Failure::Identify(IdentifyError::Empty) => true,

@@ -1,4 +1,5 @@
-//! Builds the stand-in of CUDA's driver (`driver.cpp`) and of cuFile (`storage.cpp`), one library, once for all tests that use it.
+//! Builds the stand-in of CUDA's driver (`driver.cpp`) and of cuFile (`storage.cpp`), one library, once for
+//! all tests that use it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Connections of a network: how they are made, taken and let go of.
+//! Connections of a network: made, accepted, released.
 
-use super::{Network, Wish};
+use super::{Network, NetworkAction};
 use crate::bus::Bus;
 use core::net::SocketAddrV4;
 use dcs_abi::status::Status;
@@ -23,7 +23,7 @@ impl Network {
         Ok(())
     }
 
-    /// Waits for no more. Connections that nobody took are reset.
+    /// Stops listening. Connections that nobody took are reset.
     pub fn unlisten(&mut self, port: u16) {
         let Some(listener) = self.listeners.remove(&port) else { return };
         if let Some(stack) = &mut self.stack {
@@ -31,11 +31,11 @@ impl Network {
             listener.accepted.iter().for_each(|flow| stack.abort(*flow));
         }
         for cid in listener.waiting {
-            self.wishes.push_back(Wish::Connection(cid, Err(Status::Cancelled)));
+            self.actions.push_back(NetworkAction::Connection(cid, Err(Status::Cancelled)));
         }
     }
 
-    /// The next connection to a port is for this admin command.
+    /// Reserves the next connection to a port for this admin command.
     pub fn accept(&mut self, port: u16, cid: u16) -> Result<(), Status> {
         let listener = self.listeners.get_mut(&port).ok_or(Status::DeviceReset)?;
         listener.waiting.push_back(cid);
@@ -62,8 +62,8 @@ impl Network {
         self.with(name, |flow, _| flow.shut = true);
     }
 
-    /// The host lets go of a connection. Where it has ended its stream, the rest is sent and the end agreed on without it, in limited time; else
-    /// the connection is reset.
+    /// Releases a connection. Where the host has ended its stream, the rest is sent and the end agreed
+    /// on without it, in limited time; else the connection is reset.
     pub fn release(&mut self, bus: &mut dyn Bus, name: net::Flow) {
         if let Some(stack) = &mut self.stack {
             stack.release(name, self.now);
@@ -72,12 +72,12 @@ impl Network {
         self.take_events(bus);
     }
 
-    /// Connections that are known.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.flows.len()
     }
 
-    /// Whether there is such a connection.
+    /// True if there is such a connection.
     pub fn has(&self, flow: net::Flow) -> bool {
         self.flows.contains_key(&flow)
     }

@@ -1,13 +1,13 @@
-//! Datagrams of one peer to one port as a source of transfers: which command gets which of them.
+//! Datagrams of one peer to one port as a source of transfers, and their distribution among commands.
 //!
-//! The payloads of datagrams are put one behind the other into the blocks of a command's reads, until the command has the length that it
-//! asked for; then it is the next command's turn. A datagram is one command's: what is too long for it fails it and stays for the next. What
-//! comes when no command waits is held, up to a bound, and dropped beyond it.
+//! The payloads of datagrams are put one behind the other into the blocks of a command's reads, until the
+//! command has the length that it asked for; then it is the next command's turn. A datagram is one command's:
+//! what is too long for it fails it and stays for the next. What comes when no command waits is held, up to a
+//! bound, and dropped beyond it.
 
 use crate::bus::Bus;
-use crate::ssd::Told;
 use dcs_abi::status::Status;
-use dcs_engine::{CommandId, Fault, OperationId, Outcome};
+use dcs_engine::{CommandId, DeviceEvent, Fault, OperationId, Outcome};
 use std::collections::VecDeque;
 
 /// errno of a datagram that is longer than what the command wants (EMSGSIZE).
@@ -35,18 +35,18 @@ pub struct Read<C = CommandId> {
 #[derive(Debug)]
 struct Turn<C> {
     command: C,
-    /// What its last datagram had more than its reads so far had room for.
+    /// The end of its last datagram, for which its reads so far had no room.
     rest: VecDeque<u8>,
 }
 
-/// Who gets what.
+/// The datagrams of one endpoint, and the reads that wait for them.
 #[derive(Debug)]
 pub struct Datagrams<C = CommandId> {
     /// Payload of each datagram that is sent, but the last one of a block.
     pub payload: u16,
-    /// By what its bytes go.
+    /// `PATH_*` of the command set, reported for its bytes.
     path: u32,
-    /// A read that has come so far, and how far: in the order in which they came.
+    /// Reads in the order in which they came, with the bytes that each has so far.
     reads: VecDeque<(Read<C>, u32)>,
     turn: Option<Turn<C>>,
     held: VecDeque<Vec<u8>>,
@@ -55,7 +55,7 @@ pub struct Datagrams<C = CommandId> {
 }
 
 impl<C: Copy + PartialEq> Datagrams<C> {
-    /// Nobody wants or has any. Their bytes go by `path`.
+    /// An endpoint without datagrams and reads. Its bytes are reported as `path`.
     pub fn new(payload: u16, path: u32) -> Datagrams<C> {
         let (reads, held) = Default::default();
         Datagrams { payload, path, reads, turn: None, held, dropped: 0 }
@@ -66,14 +66,14 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         self.held.len()
     }
 
-    /// A command wants more.
+    /// Queues a command's read.
     pub fn read(&mut self, read: Read<C>) {
         self.reads.push_back((read, 0));
     }
 
-    /// A datagram has come; `room`: one more may be held.
+    /// Takes in a datagram; `room`: one more may be held.
     pub fn arrived(&mut self, bytes: Vec<u8>, room: bool) {
-        // One that nobody has to wait for takes no room.
+        // A datagram that a read takes at once needs no room.
         if (room && self.held.len() < HELD) || (self.held.is_empty() && !self.reads.is_empty()) {
             self.held.push_back(bytes);
         } else {
@@ -81,42 +81,42 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         }
     }
 
-    /// A command is over, or will read no more: what it has is gone with it.
+    /// Ends a command's turn: it is over, or will read no more. The remainder of its datagram is dropped.
     pub fn forget(&mut self, command: C) {
         self.turn.take_if(|turn| turn.command == command);
     }
 
-    /// An operation is given up; false where it is no read of these.
-    pub fn abort(&mut self, operation: OperationId, told: &mut VecDeque<Told>) -> bool {
+    /// Fails a read that was aborted; false where there is no such read.
+    pub fn abort(&mut self, operation: OperationId, events: &mut VecDeque<DeviceEvent>) -> bool {
         let Some(at) = self.reads.iter().position(|(read, _)| read.operation == operation) else {
             return false;
         };
         if let Some((read, _)) = self.reads.remove(at) {
-            told.push_back(failed(&read, Fault::new(Status::Cancelled)));
+            events.push_back(failed(&read, Fault::new(Status::Cancelled)));
         }
         true
     }
 
-    /// The host lets go of it, or the NIC is gone.
-    pub fn close(&mut self, told: &mut VecDeque<Told>) {
+    /// Fails all reads: the host closes the endpoint, or the NIC is gone.
+    pub fn close(&mut self, events: &mut VecDeque<DeviceEvent>) {
         let fault = Fault::new(Status::PeerReset);
-        told.extend(self.reads.drain(..).map(|(read, _)| failed(&read, fault)));
+        events.extend(self.reads.drain(..).map(|(read, _)| failed(&read, fault)));
     }
 
-    /// Gives what there is to whose turn it is.
-    pub fn settle(&mut self, bus: &mut dyn Bus, told: &mut VecDeque<Told>) {
+    /// Copies datagrams to the reads whose turn it is.
+    pub fn settle(&mut self, bus: &mut dyn Bus, events: &mut VecDeque<DeviceEvent>) {
         while let Some(at) = self.next_read() {
             let read = self.reads[at].0;
             if self.turn.as_ref().is_none_or(|turn| turn.rest.is_empty()) {
                 let Some(next) = self.held.front() else { return };
                 if next.len() as u64 > read.missing {
-                    self.refuse(read.command, told);
+                    self.refuse(read.command, events);
                     continue;
                 }
                 let rest = self.held.pop_front().unwrap_or_default().into();
                 self.turn = Some(Turn { command: read.command, rest });
             }
-            self.fill(at, bus, told);
+            self.fill(at, bus, events);
         }
     }
 
@@ -128,7 +128,7 @@ impl<C: Copy + PartialEq> Datagrams<C> {
         }
     }
 
-    fn fill(&mut self, at: usize, bus: &mut dyn Bus, told: &mut VecDeque<Told>) {
+    fn fill(&mut self, at: usize, bus: &mut dyn Bus, events: &mut VecDeque<DeviceEvent>) {
         let (Some(turn), Some((read, filled))) = (&mut self.turn, self.reads.get_mut(at)) else { return };
         let count = turn.rest.len().min((read.length - *filled) as usize);
         let bytes: Vec<u8> = turn.rest.drain(..count).collect();
@@ -139,25 +139,25 @@ impl<C: Copy + PartialEq> Datagrams<C> {
             return;
         }
         let moved = Outcome::Moved { bytes: read.length.into(), path: self.path, held: false };
-        told.push_back(Told::Done(read.operation, moved));
+        events.push_back(DeviceEvent::Done(read.operation, moved));
         if read.missing == 0 {
             self.turn = None;
         }
         self.reads.remove(at);
     }
 
-    /// The next datagram is too long for a command.
-    fn refuse(&mut self, command: C, told: &mut VecDeque<Told>) {
+    /// Fails a command for which the next datagram is too long.
+    fn refuse(&mut self, command: C, events: &mut VecDeque<DeviceEvent>) {
         let fault = Fault { status: Status::ReadError, errno: TOO_LONG };
         let of_it = self.reads.iter().filter(|(read, _)| read.command == command);
-        told.extend(of_it.map(|(read, _)| failed(read, fault)));
+        events.extend(of_it.map(|(read, _)| failed(read, fault)));
         self.reads.retain(|(read, _)| read.command != command);
         self.forget(command);
     }
 }
 
-fn failed<C>(read: &Read<C>, fault: Fault) -> Told {
-    Told::Done(read.operation, Outcome::Failed(fault))
+fn failed<C>(read: &Read<C>, fault: Fault) -> DeviceEvent {
+    DeviceEvent::Done(read.operation, Outcome::Failed(fault))
 }
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     struct Rig {
         datagrams: Datagrams<char>,
         bus: Memory,
-        told: VecDeque<Told>,
+        events: VecDeque<DeviceEvent>,
         /// The next byte that comes.
         next: u8,
     }
@@ -196,7 +196,7 @@ mod tests {
             Rig {
                 datagrams: Datagrams::new(100, 0),
                 bus: Memory(vec![0; 1000]),
-                told: VecDeque::new(),
+                events: VecDeque::new(),
                 next: 0,
             }
         }
@@ -204,24 +204,28 @@ mod tests {
         fn read(&mut self, command: char, operation: u64, memory: u64, length: u32, missing: u64) {
             let operation = OperationId::from_bits(operation);
             self.datagrams.read(Read { command, operation, memory, length, missing });
-            self.datagrams.settle(&mut self.bus, &mut self.told);
+            self.datagrams.settle(&mut self.bus, &mut self.events);
         }
 
         /// A datagram comes: the stream of all of them is 0, 1, 2, ...
         fn arrive(&mut self, length: u8) {
             self.datagrams.arrived((self.next..self.next + length).collect(), true);
             self.next += length;
-            self.datagrams.settle(&mut self.bus, &mut self.told);
+            self.datagrams.settle(&mut self.bus, &mut self.events);
         }
 
-        /// What was told: operation, and bytes or status.
-        fn told(&mut self) -> Vec<(u64, Result<u64, Status>)> {
-            let told = |told| match told {
-                Told::Done(operation, Outcome::Moved { bytes, .. }) => (operation.to_bits(), Ok(bytes)),
-                Told::Done(operation, Outcome::Failed(fault)) => (operation.to_bits(), Err(fault.status)),
+        /// The ends of operations so far: operation, and bytes or status.
+        fn ended(&mut self) -> Vec<(u64, Result<u64, Status>)> {
+            let ended = |event| match event {
+                DeviceEvent::Done(operation, Outcome::Moved { bytes, .. }) => {
+                    (operation.to_bits(), Ok(bytes))
+                }
+                DeviceEvent::Done(operation, Outcome::Failed(fault)) => {
+                    (operation.to_bits(), Err(fault.status))
+                }
                 other => panic!("{other:?}"),
             };
-            self.told.drain(..).map(told).collect()
+            self.events.drain(..).map(ended).collect()
         }
 
         fn has(&self, at: usize, first: u8, length: u8) -> bool {
@@ -234,19 +238,19 @@ mod tests {
         let mut rig = Rig::new();
         rig.arrive(10);
         rig.read('a', 1, 0, 16, 30);
-        assert_eq!(rig.told(), []);
+        assert_eq!(rig.ended(), []);
         rig.arrive(12);
-        assert_eq!(rig.told(), [(1, Ok(16))]);
+        assert_eq!(rig.ended(), [(1, Ok(16))]);
         assert!(rig.has(0, 0, 16));
         // Another command's reads do not get what is left of a datagram, nor the next one.
         rig.read('b', 2, 500, 10, 10);
         rig.arrive(8);
-        assert_eq!(rig.told(), []);
+        assert_eq!(rig.ended(), []);
         rig.read('a', 3, 100, 14, 14);
-        assert_eq!(rig.told(), [(3, Ok(14))]);
+        assert_eq!(rig.ended(), [(3, Ok(14))]);
         assert!(rig.has(100, 16, 14));
         rig.arrive(10);
-        assert_eq!(rig.told(), [(2, Ok(10))]);
+        assert_eq!(rig.ended(), [(2, Ok(10))]);
         assert!(rig.has(500, 30, 10));
     }
 
@@ -258,12 +262,12 @@ mod tests {
         rig.read('b', 3, 100, 8, 8);
         rig.arrive(9);
         rig.arrive(8);
-        assert_eq!(rig.told(), [(1, Err(Status::ReadError)), (2, Err(Status::ReadError)), (3, Ok(8))]);
+        assert_eq!(rig.ended(), [(1, Err(Status::ReadError)), (2, Err(Status::ReadError)), (3, Ok(8))]);
         assert!(rig.has(100, 9, 8));
         // One that fits exactly ends it.
         rig.read('c', 4, 0, 8, 8);
         rig.arrive(8);
-        assert_eq!(rig.told(), [(4, Ok(8))]);
+        assert_eq!(rig.ended(), [(4, Ok(8))]);
     }
 
     #[test]
@@ -271,27 +275,27 @@ mod tests {
         let mut rig = Rig::new();
         rig.read('a', 1, 0, 10, 40);
         rig.arrive(15);
-        assert_eq!(rig.told(), [(1, Ok(10))]);
+        assert_eq!(rig.ended(), [(1, Ok(10))]);
         rig.read('b', 2, 500, 7, 7);
         rig.arrive(7);
         rig.read('a', 3, 100, 30, 30);
-        assert!(rig.datagrams.abort(OperationId::from_bits(3), &mut rig.told));
-        assert!(!rig.datagrams.abort(OperationId::from_bits(3), &mut rig.told));
-        assert_eq!(rig.told(), [(3, Err(Status::Cancelled))]);
+        assert!(rig.datagrams.abort(OperationId::from_bits(3), &mut rig.events));
+        assert!(!rig.datagrams.abort(OperationId::from_bits(3), &mut rig.events));
+        assert_eq!(rig.ended(), [(3, Err(Status::Cancelled))]);
         rig.datagrams.forget('x');
-        rig.datagrams.settle(&mut rig.bus, &mut rig.told);
-        assert_eq!(rig.told(), [], "it is not over");
+        rig.datagrams.settle(&mut rig.bus, &mut rig.events);
+        assert_eq!(rig.ended(), [], "it is not over");
         rig.bus.0.fill(0xee);
         rig.datagrams.forget('a');
-        rig.datagrams.settle(&mut rig.bus, &mut rig.told);
+        rig.datagrams.settle(&mut rig.bus, &mut rig.events);
         // The second datagram was taken by the first command, as there was room.
-        assert_eq!(rig.told(), []);
+        assert_eq!(rig.ended(), []);
         rig.arrive(7);
-        assert_eq!(rig.told(), [(2, Ok(7))]);
+        assert_eq!(rig.ended(), [(2, Ok(7))]);
         assert!(rig.has(500, 22, 7) && rig.bus.0[..500].iter().all(|byte| *byte == 0xee));
         rig.read('c', 4, 0, 7, 7);
-        rig.datagrams.close(&mut rig.told);
-        assert_eq!(rig.told(), [(4, Err(Status::PeerReset))]);
+        rig.datagrams.close(&mut rig.events);
+        assert_eq!(rig.ended(), [(4, Err(Status::PeerReset))]);
     }
 
     #[test]
@@ -305,10 +309,10 @@ mod tests {
         assert_eq!(rig.datagrams.dropped, 6);
         rig.read('a', 1, 0, 256, 257);
         rig.read('a', 2, 256, 1, 1);
-        assert_eq!((rig.told(), rig.datagrams.held()), (vec![(1, Ok(256))], 0));
+        assert_eq!((rig.ended(), rig.datagrams.held()), (vec![(1, Ok(256))], 0));
         // Who waits needs no room.
         rig.datagrams.arrived(vec![1], false);
-        rig.datagrams.settle(&mut rig.bus, &mut rig.told);
-        assert_eq!((rig.told(), rig.datagrams.dropped), (vec![(2, Ok(1))], 6));
+        rig.datagrams.settle(&mut rig.bus, &mut rig.events);
+        assert_eq!((rig.ended(), rig.datagrams.dropped), (vec![(2, Ok(1))], 6));
     }
 }

@@ -1,19 +1,20 @@
-//! One connection as source and destination of transfers: which operation gets which bytes of its streams.
+//! One connection as source and destination of transfers: it matches operations with bytes of its streams.
 //!
-//! Reads are places in blocks, one behind the other in the incoming stream (packet gathering): what arrives is copied to its place, in whatever
-//! order, and a read is done when its place is full or the stream has ended. A read that is given up leaves its place to be kept aside, so
-//! that no byte of the stream is lost to the next transfer. Writes are done when the NIC has sent them, as long as no more than
-//! [`SHARE`] blocks of the connection wait for its peer; a flush is done when the peer has acknowledged all that was written before it.
+//! Reads are places in blocks, one behind the other in the incoming stream (packet gathering): what arrives
+//! is copied to its place, in whatever order, and a read is done when its place is full or the stream has
+//! ended. A read that is given up leaves its place to be kept aside, so that no byte of the stream is lost to
+//! the next transfer. Writes are done when the NIC has sent them, as long as no more than [`SHARE`] blocks of
+//! the connection wait for its peer; a flush is done when the peer has acknowledged all that was written
+//! before it.
 
 use crate::bus::Bus;
-use crate::ssd::Told;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
 use dcs_net::{Piece, Reason};
 use std::collections::VecDeque;
 
-/// So many blocks of one connection may wait for the peer's acknowledgement while the commands that filled them go on. Further writes are
-/// done when earlier blocks come back.
+/// So many blocks of one connection may wait for the peer's acknowledgement while the commands that filled
+/// them go on. Further writes are done when earlier blocks come back.
 const SHARE: usize = 8;
 
 /// A piece of the incoming stream, and where it goes.
@@ -32,7 +33,7 @@ enum To {
     Aside(Vec<u8>),
 }
 
-/// A write that is not free of its block yet.
+/// A write whose block has not come back yet.
 #[derive(Debug)]
 struct Write {
     operation: OperationId,
@@ -46,27 +47,29 @@ struct Write {
 /// A connection's transfers.
 #[derive(Debug, Default)]
 pub struct Flow {
-    /// By what its bytes go.
+    /// `PATH_*` of the command set, reported for its bytes.
     path: u32,
     places: VecDeque<Place>,
     /// All bytes before this one have arrived.
     arrived: u64,
-    /// Bytes for which there was or is a place.
+    /// Bytes for which reads had or have places.
     granted: u64,
     /// The incoming stream's length, once it is known.
     ended: Option<u64>,
-    /// The connection is gone, and why.
+    /// The reason for which the connection is gone, if it is.
     closed: Option<Reason>,
     /// The NIC was given up.
     pub forsaken: bool,
     writes: Vec<(u64, Write)>,
-    /// Bytes that were appended to the outgoing stream, that the NIC has sent, and that the peer has acknowledged.
+    /// Bytes that were appended to the outgoing stream, that the NIC has sent, and that the peer has
+    /// acknowledged.
     appended: u64,
     sent: u64,
     acknowledged: u64,
     /// Flushes: each waits for these bytes to be acknowledged.
     flushes: Vec<(OperationId, u64)>,
-    /// Blocks that it had when that was last counted, and when one of them last came back or was the first one.
+    /// Blocks that it had when that was last counted, and when one of them last came back or was the first
+    /// one.
     counted: usize,
     moved_at: Nanos,
     /// It kept blocks that others waited for.
@@ -78,18 +81,18 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A connection whose bytes go by `path`.
+    /// A connection whose bytes are reported as `path`.
     pub fn new(path: u32) -> Flow {
         Flow { path, ..Flow::default() }
     }
 
-    /// Nobody wants anything of it any more: it is gone, let go of, and has no block.
+    /// True if it can be forgotten: it is gone, released, and has no block.
     pub fn is_over(&self) -> bool {
         let reads = self.places.iter().any(|place| matches!(place.to, To::Block(..)));
         self.closed.is_some() && self.released && self.writes.is_empty() && self.flushes.is_empty() && !reads
     }
 
-    /// A read into `length` bytes of own memory. Says how many bytes more the peer may send.
+    /// Begins a read into `length` bytes of own memory. Returns how many bytes more the peer may send.
     pub fn read(&mut self, bus: &mut dyn Bus, operation: OperationId, memory: u64, length: u32) -> u64 {
         let aside = self.places.iter().position(|place| matches!(place.to, To::Aside(_)));
         let Some(at) = aside else {
@@ -98,7 +101,7 @@ impl Flow {
             self.places.push_back(Place { start, length, to: To::Block(operation, memory) });
             return length.into();
         };
-        // What was kept aside comes first. It may not all have arrived.
+        // Bytes kept aside come first. They may not all have arrived.
         let place = &mut self.places[at];
         let To::Aside(bytes) = &mut place.to else { return 0 };
         let taken = length.min(place.length);
@@ -114,7 +117,7 @@ impl Flow {
         0
     }
 
-    /// Bytes of the incoming stream have come, below what was granted.
+    /// Copies bytes of the incoming stream to their places; they are below what was granted.
     pub fn deliver(&mut self, bus: &mut dyn Bus, offset: u64, piece: Piece) {
         let end = offset + u64::from(piece.length);
         for place in &mut self.places {
@@ -130,47 +133,48 @@ impl Flow {
         }
     }
 
-    /// There are no holes before this byte.
+    /// Notes that there are no holes before this byte of the incoming stream.
     pub fn received(&mut self, offset: u64) {
         self.arrived = self.arrived.max(offset);
     }
 
-    /// The incoming stream has this length.
+    /// Notes the length of the incoming stream.
     pub fn ended(&mut self, offset: u64) {
         self.ended = Some(offset);
     }
 
-    /// The connection is gone.
+    /// Notes that the connection is gone.
     pub fn closed(&mut self, reason: Reason) {
         self.closed = Some(reason);
     }
 
-    /// Bytes were appended to the outgoing stream, to end at `end` there; their block comes back under `token`.
+    /// Notes a write: its bytes end at `end` of the outgoing stream, and its block comes back under
+    /// `token`.
     pub fn wrote(&mut self, token: u64, operation: OperationId, block: BlockId, end: u64, length: u32) {
         self.appended = end;
         self.writes.push((token, Write { operation, block, end, answered: false, length }));
     }
 
-    /// The peer has all bytes before this one.
+    /// Notes that the peer has all bytes before this one.
     pub fn acknowledged(&mut self, offset: u64) {
         self.acknowledged = self.acknowledged.max(offset);
     }
 
-    /// An operation is done when the peer has acknowledged all bytes that were written so far.
+    /// Begins a flush: it is done when the peer has acknowledged all bytes that were written so far.
     pub fn flush(&mut self, operation: OperationId) {
         self.flushes.push((operation, self.appended));
     }
 
     /// Gives up waiting for acknowledgements. False where that is none of this connection's flushes.
-    pub fn abort_flush(&mut self, operation: OperationId, told: &mut VecDeque<Told>) -> bool {
+    pub fn abort_flush(&mut self, operation: OperationId, events: &mut VecDeque<DeviceEvent>) -> bool {
         let Some(at) = self.flushes.iter().position(|(other, _)| *other == operation) else { return false };
         self.flushes.remove(at);
-        told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
+        events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
         true
     }
 
-    /// Since when none of its blocks has come back, where it has some that others could use: those that wait for the peer's
-    /// acknowledgements, or more than one that waits for its bytes.
+    /// The time since which none of its blocks has come back, where it has some that others could use: those
+    /// that wait for the peer's acknowledgements, or more than one that waits for its bytes.
     pub fn stuck_since(&self) -> Option<Nanos> {
         let keeps = self.closed.is_none() && (!self.writes.is_empty() || self.reads() > 1);
         keeps.then_some(self.moved_at)
@@ -181,7 +185,7 @@ impl Flow {
         self.places.iter().filter(|place| matches!(place.to, To::Block(..))).count()
     }
 
-    /// Looks whether blocks came back.
+    /// Counts its blocks, and notes when some came back.
     pub fn count(&mut self, now: Nanos) {
         let blocks = self.writes.len() + self.reads();
         if blocks < self.counted || self.counted == 0 {
@@ -190,44 +194,49 @@ impl Flow {
         self.counted = blocks;
     }
 
-    /// The NIC has taken over all bytes before this one.
-    pub fn sent(&mut self, offset: u64, told: &mut VecDeque<Told>) {
+    /// Notes that the NIC has taken all bytes before this one.
+    pub fn sent(&mut self, offset: u64, events: &mut VecDeque<DeviceEvent>) {
         self.sent = self.sent.max(offset);
-        self.answer_sent(told);
+        self.answer_sent(events);
     }
 
     /// Answers writes that are sent, as far as the connection's share of blocks goes.
-    fn answer_sent(&mut self, told: &mut VecDeque<Told>) {
+    fn answer_sent(&mut self, events: &mut VecDeque<DeviceEvent>) {
         let waiting = self.writes.iter().filter(|(_, write)| write.answered).count();
         let sent = self.sent;
         let due = self.writes.iter_mut().filter(|(_, write)| !write.answered && write.end <= sent);
         for (_, write) in due.take(SHARE.saturating_sub(waiting)) {
             write.answered = true;
             let outcome = Outcome::Moved { bytes: write.length.into(), path: self.path, held: true };
-            told.push_back(Told::Done(write.operation, outcome));
+            events.push_back(DeviceEvent::Done(write.operation, outcome));
         }
     }
 
-    /// A block came back. False where it is none of this connection's.
-    pub fn freed(&mut self, token: u64, told: &mut VecDeque<Told>) -> bool {
+    /// Takes a block back. False where it is none of this connection's.
+    pub fn freed(&mut self, token: u64, events: &mut VecDeque<DeviceEvent>) -> bool {
         let Some(at) = self.writes.iter().position(|(other, _)| *other == token) else { return false };
         let (_, write) = self.writes.remove(at);
         if write.answered {
-            told.push_back(Told::Released(write.block));
+            events.push_back(DeviceEvent::Released(write.block));
         } else {
-            // It is acknowledged, or the connection is gone: closed() comes first then.
+            // Its bytes are acknowledged, or the connection is gone: then closed() was called first.
             let outcome = match self.closed {
                 None => Outcome::Moved { bytes: write.length.into(), path: self.path, held: false },
                 Some(reason) => Outcome::Failed(self.fault(reason)),
             };
-            told.push_back(Told::Done(write.operation, outcome));
+            events.push_back(DeviceEvent::Done(write.operation, outcome));
         }
-        self.answer_sent(told);
+        self.answer_sent(events);
         true
     }
 
-    /// A read is given up: its place is kept aside.
-    pub fn abort_read(&mut self, bus: &dyn Bus, operation: OperationId, told: &mut VecDeque<Told>) -> bool {
+    /// Fails a read that was aborted: its place is kept aside.
+    pub fn abort_read(
+        &mut self,
+        bus: &dyn Bus,
+        operation: OperationId,
+        events: &mut VecDeque<DeviceEvent>,
+    ) -> bool {
         let mine = |place: &&mut Place| matches!(place.to, To::Block(other, _) if other == operation);
         let Some(place) = self.places.iter_mut().find(mine) else { return false };
         if let To::Block(_, memory) = place.to {
@@ -235,29 +244,29 @@ impl Flow {
             bus.load(memory, &mut bytes);
             place.to = To::Aside(bytes);
         }
-        told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
+        events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(Status::Cancelled))));
         true
     }
 
-    /// Whether that is a write which waits.
+    /// True if the operation is a write that waits.
     pub fn is_writing(&self, operation: OperationId) -> bool {
         self.writes.iter().any(|(_, write)| write.operation == operation && !write.answered)
     }
 
-    /// Answers what can be answered now.
-    pub fn settle(&mut self, told: &mut VecDeque<Told>) {
+    /// Ends all operations that can end now.
+    pub fn settle(&mut self, events: &mut VecDeque<DeviceEvent>) {
         let mut at = 0;
         while let Some(place) = self.places.get(at) {
             match (&place.to, self.end_of(place)) {
                 (To::Block(operation, _), Some(outcome)) => {
-                    told.push_back(Told::Done(*operation, outcome));
+                    events.push_back(DeviceEvent::Done(*operation, outcome));
                     self.places.remove(at);
                 }
                 _ => at += 1,
             }
         }
         let acknowledged = self.acknowledged;
-        let mut answer = |operation, outcome| told.push_back(Told::Done(operation, outcome));
+        let mut answer = |operation, outcome| events.push_back(DeviceEvent::Done(operation, outcome));
         self.flushes.retain(|(operation, upto)| {
             let waits = acknowledged < *upto;
             if !waits {
@@ -272,14 +281,15 @@ impl Flow {
         for (_, write) in &mut self.writes {
             if !core::mem::replace(&mut write.answered, true) {
                 let outcome = Outcome::FailedHeld(fault);
-                told.push_back(Told::Done(write.operation, outcome));
+                events.push_back(DeviceEvent::Done(write.operation, outcome));
             }
         }
     }
 
-    /// Why it is gone, as transfers are told.
+    /// The fault that transfers of a connection that is gone end with.
     fn fault(&self, reason: Reason) -> Fault {
-        // errno of connections that nobody answers any more (ETIMEDOUT), or to which there is no way (EHOSTUNREACH).
+        // errno of connections that nobody answers any more (ETIMEDOUT), or to which there is no way
+        // (EHOSTUNREACH).
         match reason {
             _ if self.forsaken => Fault::new(Status::DeviceReset),
             _ if self.starved => Fault { status: Status::PeerReset, errno: 110 },
@@ -289,20 +299,21 @@ impl Flow {
         }
     }
 
-    /// What has come of the first read, if it is over.
+    /// The outcome of a read, if it is over.
     fn end_of(&self, place: &Place) -> Option<Outcome> {
         let moved = |bytes: u64| Outcome::Moved { bytes, path: self.path, held: false };
         let here = self.arrived.saturating_sub(place.start).min(place.length.into());
         if here == u64::from(place.length) {
             return Some(moved(here));
         }
-        // The end of a stream is known before its last bytes are delivered, where there was no place for them.
+        // The end of a stream is known before its last bytes are delivered, where there was no place for
+        // them.
         let is_all = self.ended.is_some_and(|end| self.arrived >= end || place.start >= end);
         match self.closed {
             _ if is_all => Some(moved(here)),
             None => None,
             Some(_) if here > 0 => Some(moved(here)),
-            // Whatever was to come still is lost: that is no end of a stream.
+            // The remainder is lost: that is no end of a stream.
             Some(reason) => Some(Outcome::Failed(self.fault(reason))),
         }
     }
@@ -336,12 +347,12 @@ mod tests {
         OperationId::from_bits(number)
     }
 
-    fn moved(told: &VecDeque<Told>) -> Vec<(u64, u64)> {
-        let bytes = |told: &Told| match told {
-            Told::Done(operation, Outcome::Moved { bytes, .. }) => Some((operation.to_bits(), *bytes)),
+    fn moved(events: &VecDeque<DeviceEvent>) -> Vec<(u64, u64)> {
+        let bytes = |event: &DeviceEvent| match event {
+            DeviceEvent::Done(operation, Outcome::Moved { bytes, .. }) => Some((operation.to_bits(), *bytes)),
             _ => None,
         };
-        told.iter().filter_map(bytes).collect()
+        events.iter().filter_map(bytes).collect()
     }
 
     /// The stream is 0, 1, 2, ...; receive buffers are at 1000.
@@ -353,69 +364,70 @@ mod tests {
 
     #[test]
     fn packets_are_gathered_into_the_places_of_reads_in_any_order() {
-        let (mut flow, mut bus, mut told) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        let (mut flow, mut bus, mut events) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
         assert_eq!(flow.read(&mut bus, operation(1), 0, 10), 10);
         assert_eq!(flow.read(&mut bus, operation(2), 100, 10), 10);
         arrive(&mut flow, &mut bus, 8, 6);
-        flow.settle(&mut told);
-        assert!(told.is_empty());
+        flow.settle(&mut events);
+        assert!(events.is_empty());
         arrive(&mut flow, &mut bus, 0, 8);
         flow.received(14);
-        flow.settle(&mut told);
-        assert_eq!(moved(&told), [(1, 10)]);
+        flow.settle(&mut events);
+        assert_eq!(moved(&events), [(1, 10)]);
         assert_eq!(bus.0[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         flow.ended(14);
-        flow.settle(&mut told);
-        assert_eq!(moved(&told), [(1, 10), (2, 4)]);
+        flow.settle(&mut events);
+        assert_eq!(moved(&events), [(1, 10), (2, 4)]);
         assert_eq!(bus.0[100..104], [10, 11, 12, 13]);
         flow.read(&mut bus, operation(3), 0, 10);
-        flow.settle(&mut told);
-        assert_eq!(moved(&told)[2..], [(3, 0)], "the end");
+        flow.settle(&mut events);
+        assert_eq!(moved(&events)[2..], [(3, 0)], "the end");
     }
 
     #[test]
     fn an_end_that_is_known_before_the_last_bytes_have_come_is_no_end_yet() {
-        let (mut flow, mut bus, mut told) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        let (mut flow, mut bus, mut events) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
         flow.ended(14);
         flow.read(&mut bus, operation(1), 0, 10);
-        flow.settle(&mut told);
-        assert!(told.is_empty(), "nothing has come");
+        flow.settle(&mut events);
+        assert!(events.is_empty(), "nothing has come");
         arrive(&mut flow, &mut bus, 0, 10);
         flow.received(10);
-        flow.settle(&mut told);
+        flow.settle(&mut events);
         flow.read(&mut bus, operation(2), 100, 10);
-        flow.settle(&mut told);
-        assert_eq!(moved(&told), [(1, 10)]);
-        // The connection goes before the last four bytes were delivered: they are lost, and that is said.
+        flow.settle(&mut events);
+        assert_eq!(moved(&events), [(1, 10)]);
+        // The connection goes before the last four bytes were delivered: they are lost, and the read fails.
         flow.closed(Reason::Finished);
-        flow.settle(&mut told);
+        flow.settle(&mut events);
         let lost = Outcome::Failed(Fault::new(Status::PeerReset));
-        assert_eq!(told.back(), Some(&Told::Done(operation(2), lost)));
+        assert_eq!(events.back(), Some(&DeviceEvent::Done(operation(2), lost)));
         let mut whole = Flow::new(PATH_VFIO);
         whole.read(&mut bus, operation(3), 0, 10);
         arrive(&mut whole, &mut bus, 0, 4);
         whole.received(4);
         whole.ended(4);
         whole.closed(Reason::Finished);
-        whole.settle(&mut told);
+        whole.settle(&mut events);
         assert_eq!(
-            told.back(),
-            Some(&Told::Done(operation(3), Outcome::Moved { bytes: 4, path: PATH_VFIO, held: false }))
+            events.back(),
+            Some(&DeviceEvent::Done(operation(3), Outcome::Moved { bytes: 4, path: PATH_VFIO, held: false }))
         );
     }
 
     #[test]
     fn what_a_read_that_was_given_up_had_is_the_next_one_s() {
-        let (mut flow, mut bus, mut told) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        let (mut flow, mut bus, mut events) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
         flow.read(&mut bus, operation(1), 0, 20);
         arrive(&mut flow, &mut bus, 0, 5);
         arrive(&mut flow, &mut bus, 9, 2);
         flow.received(5);
         assert!(
-            flow.abort_read(&bus, operation(1), &mut told) && !flow.abort_read(&bus, operation(1), &mut told)
+            flow.abort_read(&bus, operation(1), &mut events)
+                && !flow.abort_read(&bus, operation(1), &mut events)
         );
         bus.0[..20].fill(0xee);
-        told.clear();
+        events.clear();
         arrive(&mut flow, &mut bus, 5, 2);
         flow.received(7);
         assert_eq!(flow.read(&mut bus, operation(2), 100, 10), 0, "there is a place for it already");
@@ -423,8 +435,8 @@ mod tests {
         arrive(&mut flow, &mut bus, 7, 2);
         arrive(&mut flow, &mut bus, 11, 9);
         flow.received(20);
-        flow.settle(&mut told);
-        assert_eq!(moved(&told), [(2, 10), (3, 10)]);
+        flow.settle(&mut events);
+        assert_eq!(moved(&events), [(2, 10), (3, 10)]);
         assert_eq!(bus.0[100..110], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(bus.0[200..210], [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
         assert!(
@@ -435,20 +447,22 @@ mod tests {
 
     #[test]
     fn a_write_is_done_when_it_is_sent_and_its_block_is_free_later() {
-        let (mut flow, mut told) = (Flow::default(), VecDeque::new());
+        let (mut flow, mut events) = (Flow::default(), VecDeque::new());
         flow.wrote(7, operation(1), BlockId(3), 100, 100);
         flow.wrote(8, operation(2), BlockId(4), 150, 50);
-        flow.sent(99, &mut told);
-        assert!(told.is_empty() && flow.is_writing(operation(1)));
-        flow.sent(100, &mut told);
-        assert_eq!(moved(&told), [(1, 100)]);
-        assert!(flow.freed(7, &mut told) && !flow.freed(7, &mut told));
-        assert_eq!(told[1], Told::Released(BlockId(3)));
+        flow.sent(99, &mut events);
+        assert!(events.is_empty() && flow.is_writing(operation(1)));
+        flow.sent(100, &mut events);
+        assert_eq!(moved(&events), [(1, 100)]);
+        assert!(flow.freed(7, &mut events) && !flow.freed(7, &mut events));
+        assert_eq!(events[1], DeviceEvent::Released(BlockId(3)));
         flow.closed(Reason::Reset);
-        flow.settle(&mut told);
+        flow.settle(&mut events);
         let failed = Outcome::FailedHeld(Fault::new(Status::PeerReset));
-        assert_eq!(told[2], Told::Done(operation(2), failed));
-        assert!(flow.freed(8, &mut told) && told[3] == Told::Released(BlockId(4)) && !flow.is_over());
+        assert_eq!(events[2], DeviceEvent::Done(operation(2), failed));
+        assert!(
+            flow.freed(8, &mut events) && events[3] == DeviceEvent::Released(BlockId(4)) && !flow.is_over()
+        );
         flow.released = true;
         assert!(flow.is_over());
     }

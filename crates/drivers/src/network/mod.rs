@@ -1,9 +1,10 @@
-//! A NIC and the TCP and UDP behind it: frames between the two, connections and datagrams as endpoints of transfers. A card has it, and so has an
-//! engine that drives a NIC of this machine itself, over VFIO.
+//! A NIC and the TCP and UDP behind it: frames between the two, connections and datagrams as endpoints of
+//! transfers. A card has it, and so has an engine that drives a NIC of this machine itself, over VFIO.
 //!
-//! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into its buffers; this
-//! moves places about, and copies what was received into the blocks of reads (packet gathering). What is sent stays in its block until the
-//! peer has acknowledged it: what was lost on the way is sent again from there.
+//! Payload never comes here. The NIC fetches what is sent out of the blocks and puts what it receives into
+//! its buffers; this moves places about, and copies what was received into the blocks of reads (packet
+//! gathering). What is sent stays in its block until the peer has acknowledged it: what was lost on the way
+//! is sent again from there.
 
 mod connections;
 mod datagrams;
@@ -15,32 +16,35 @@ pub use udp::Ends;
 
 use crate::bus::{Bus, ReadDone, Region, Window};
 use crate::nic::{self, Checksum, Nic, Offload, Received, Segmentation, Transport};
-use crate::ssd::Told;
 use connections::Listener;
 use core::net::Ipv4Addr;
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, Fault, Nanos, OperationId, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, Fault, Nanos, OperationId, Outcome};
 use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack, Verdict, checksum};
 use flow::Flow;
 use std::collections::{HashMap, VecDeque};
 use udp::Udp;
 
-/// Frames that may be at the NIC at once, each with a place for its headers.
+/// Frames that may be at the NIC at once, each with a buffer for its headers.
 const FRAMES: usize = 64;
-/// Bytes of such a place.
+/// Bytes of such a buffer.
 const HEADER: u64 = 128;
 /// Largest payload of a frame that the NIC cuts into segments.
 const SEGMENTED: u32 = 60_000;
-/// So long a connection may keep blocks of which none comes back, while others wait for one.
+/// Time for which a connection may keep blocks of which none comes back, while others wait for one.
 const PATIENCE: Nanos = 5_000_000_000;
-/// So many connections to one port wait to be accepted; more are reset.
+/// Connections to one port that may wait to be accepted; more are reset.
 const UNACCEPTED: usize = 128;
-/// A connection on which nothing comes for so long is probed: one whose peer has gone ends.
+/// Silence after which a connection is probed: one whose peer has gone ends.
 const KEEP_ALIVE: Nanos = 2 * 3600 * 1_000_000_000;
-/// Where a TCP header's checksum is.
+/// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
+/// A block shorter than this may wait a little for the next one of its stream, to go in one segment with it
+/// (MSG_MORE). The end of a larger one waits for no other: the next one may be waiting for just this one to
+/// be acknowledged.
+const WORTH_WAITING: u32 = 8192;
 
-/// How whoever drives the NIC is reached.
+/// The network address of whoever drives the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Its IPv4 address.
@@ -53,7 +57,7 @@ pub struct Address {
     pub mtu: u16,
 }
 
-/// What a network is at.
+/// The state of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The NIC is being brought up.
@@ -64,12 +68,13 @@ pub enum State {
     Failed,
 }
 
-/// What a network wants of its owner.
+/// An action that a network asks of its owner.
 #[derive(Debug)]
-pub enum Wish {
-    /// To be told to the engine.
-    Tell(Told),
-    /// A connection is there, for the admin command that asked for one; or why not.
+pub enum NetworkAction {
+    /// Hand this event to the engine.
+    Device(DeviceEvent),
+    /// Answer the admin command that asked for a connection: the connection and its peer, or why there is
+    /// none.
     Connection(u16, Result<(net::Flow, Ipv4Addr), Status>),
 }
 
@@ -77,16 +82,16 @@ pub enum Wish {
 pub struct Network {
     nic: Nic,
     stack: Option<Stack>,
-    /// The stack is one that was made since the NIC was started.
+    /// The stack was made since the NIC was started.
     fresh: bool,
     registers: Window,
     address: Address,
     key: [u8; 16],
-    /// `PATH_*` of the command set: by what its bytes go.
+    /// `PATH_*` of the command set, reported for its bytes.
     path: u32,
     headers: Vec<Region>,
     free_headers: Vec<usize>,
-    /// Frames at the NIC: the stack's name, and the place of the headers.
+    /// Frames at the NIC: the stack's name, and the header buffer.
     frames: HashMap<u64, (FrameId, usize)>,
     frames_given: u64,
     /// A frame for which the NIC's ring has no room yet.
@@ -94,20 +99,20 @@ pub struct Network {
     received: HashMap<u64, Received>,
     next_buffer: u64,
     flows: HashMap<net::Flow, Flow>,
-    /// Whose block it is that the stack has.
+    /// The connections whose blocks the stack has.
     tokens: HashMap<u64, net::Flow>,
     next_token: u64,
     listeners: HashMap<u16, Listener>,
     connecting: HashMap<net::Flow, u16>,
     udp: Udp,
-    told: VecDeque<Told>,
-    wishes: VecDeque<Wish>,
+    events: VecDeque<DeviceEvent>,
+    actions: VecDeque<NetworkAction>,
     model: nic::Model,
     now: Nanos,
     /// Somebody waits for a block.
     short: bool,
-    left: bool,
-    /// It is left, and the NIC was told to stop.
+    detached: bool,
+    /// It is detached, and the NIC was told to stop.
     stopping: bool,
 }
 
@@ -131,8 +136,8 @@ impl Network {
         config.memory().next_multiple_of(4096) + headers
     }
 
-    /// A NIC that is driven out of `memory`; nothing where there is too little. `key`: the secret of TCP's sequence
-    /// numbers. Its bytes go by `path` (`PATH_*` of the command set).
+    /// Makes the driver of a NIC, with rings and buffers in `memory`; nothing where that is too small. `key`:
+    /// the secret of TCP's sequence numbers. `path` (`PATH_*` of the command set) is reported for its bytes.
     pub fn new(
         config: nic::Config,
         address: Address,
@@ -144,7 +149,7 @@ impl Network {
         let (registers, model) = (config.registers, config.model);
         let nic = Nic::new(config, region).ok()?;
         let (frames, received, flows, tokens, listeners, connecting) = Default::default();
-        let (told, wishes) = Default::default();
+        let (events, actions) = Default::default();
         Some(Network {
             nic,
             stack: None,
@@ -166,43 +171,43 @@ impl Network {
             listeners,
             connecting,
             udp: Udp::default(),
-            told,
-            wishes,
+            events,
+            actions,
             model,
             now: 0,
             short: false,
-            left: false,
+            detached: false,
             stopping: false,
         })
     }
 
-    /// The host has let go of it, by a reset of the card: connections end, nobody is answered, and the NIC is to stop when the
-    /// peers were told.
-    pub fn leave(&mut self, bus: &mut dyn Bus) {
+    /// Detaches it from its host, after a reset of the card: connections end, nobody is answered, and the NIC
+    /// is stopped when the peers were told.
+    pub fn detach(&mut self, bus: &mut dyn Bus) {
         self.drop_all(bus);
-        self.wishes.retain(|wish| !matches!(wish, Wish::Connection(..)));
-        self.left = true;
+        self.actions.clear();
+        self.detached = true;
     }
 
-    /// Whether something may come by the NIC at any time.
+    /// True if something may come by the NIC at any time.
     pub fn is_busy(&self) -> bool {
-        !self.left || !matches!(self.nic.state(), nic::State::Off | nic::State::Failed(_))
+        !self.detached || !matches!(self.nic.state(), nic::State::Off | nic::State::Failed(_))
     }
 
-    /// Whether the host has let go of it.
-    pub fn is_left(&self) -> bool {
-        self.left
+    /// True if it was detached from its host.
+    pub fn is_detached(&self) -> bool {
+        self.detached
     }
 
-    /// Which NIC it is.
+    /// The model of the NIC.
     pub fn model(&self) -> nic::Model {
         self.model
     }
 
-    /// Drives another one in its place, where the host has let go of it and it can do nothing any more.
+    /// Drives another one in its place. False unless it is detached and can do nothing any more.
     pub fn relocate(&mut self, registers: Window, model: nic::Model) -> bool {
-        let busy = !self.frames.is_empty() || !self.flows.is_empty() || !self.told.is_empty();
-        if busy || !self.left || !self.nic.relocate(registers, model) {
+        let busy = !self.frames.is_empty() || !self.flows.is_empty() || !self.events.is_empty();
+        if busy || !self.detached || !self.nic.relocate(registers, model) {
             return false;
         }
         self.stack = None;
@@ -211,12 +216,12 @@ impl Network {
         true
     }
 
-    /// Where the NIC's registers are.
+    /// The address of the NIC's registers.
     pub fn registers(&self) -> Window {
         self.registers
     }
 
-    /// What it is at.
+    /// Its state.
     pub fn state(&self) -> State {
         match self.nic.state() {
             nic::State::Ready if self.fresh => State::Ready,
@@ -225,10 +230,10 @@ impl Network {
         }
     }
 
-    /// Brings the NIC up, or resets it. Connections of before are gone.
+    /// Brings the NIC up, or resets it. Earlier connections are gone.
     pub fn start(&mut self, bus: &mut dyn Bus, now: Nanos, address: Address) {
         self.address = address;
-        (self.left, self.stopping) = (false, false);
+        (self.detached, self.stopping) = (false, false);
         self.drop_all(bus);
         self.fresh = false;
         match self.nic.state() {
@@ -237,7 +242,7 @@ impl Network {
         }
     }
 
-    /// All connections and datagrams end. Their blocks come back as the NIC lets go of them.
+    /// Ends all connections and datagram endpoints. Their blocks come back as the NIC lets go of them.
     pub fn drop_all(&mut self, bus: &mut dyn Bus) {
         for port in self.listeners.keys().copied().collect::<Vec<_>>() {
             self.unlisten(port);
@@ -256,30 +261,30 @@ impl Network {
         self.flows.retain(|_, flow| !flow.is_over());
     }
 
-    /// The NIC can do nothing any more, as the owner of the bus knows.
-    pub fn silenced(&mut self, bus: &mut dyn Bus) {
-        self.nic.silenced();
+    /// Ends everything: the owner of the bus knows that the NIC can do nothing any more.
+    pub fn on_reset(&mut self, bus: &mut dyn Bus) {
+        self.nic.on_reset();
         self.drop_all(bus);
         self.take_sent();
         self.take_events(bus);
     }
 
-    /// The next thing that it wants.
-    pub fn wish(&mut self) -> Option<Wish> {
-        self.told.pop_front().map(Wish::Tell).or_else(|| self.wishes.pop_front())
+    /// The next action that its owner is to carry out.
+    pub fn next_action(&mut self) -> Option<NetworkAction> {
+        self.events.pop_front().map(NetworkAction::Device).or_else(|| self.actions.pop_front())
     }
 
-    /// The NIC's Ethernet address, once it has told.
+    /// The NIC's Ethernet address, once it has been read.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.nic.address()
     }
 
-    /// Whether there is a link, as far as is known.
+    /// True if there was a link when it was last looked at.
     pub fn link(&self) -> bool {
         self.nic.link()
     }
 
-    /// Why the NIC was given up, if it was.
+    /// The failure for which the NIC was given up, if it was.
     pub fn failure(&self) -> Option<nic::Failure> {
         match self.nic.state() {
             nic::State::Failed(failure) => Some(failure),
@@ -287,14 +292,14 @@ impl Network {
         }
     }
 
-    /// Has the NIC forget what came by now: see [`Nic::quiet`].
+    /// Clears the causes of pending interrupts: see [`Nic::quiet`].
     pub fn quiet(&mut self, bus: &mut dyn Bus) {
         self.nic.quiet(bus);
     }
 
-    /// There is something that it wants.
-    pub fn has_wish(&self) -> bool {
-        !self.told.is_empty() || !self.wishes.is_empty()
+    /// True if its owner has something to do: see [`Network::next_action`].
+    pub fn has_action(&self) -> bool {
+        !self.events.is_empty() || !self.actions.is_empty()
     }
 
     /// Has the next frame interrupt: see [`Nic::arm`].
@@ -307,8 +312,8 @@ impl Network {
         self.nic.disarm(bus);
     }
 
-    /// Resets connections that the host has not ended. Of those that it has, the rest is sent: true as long as some of it, or its end, is not
-    /// acknowledged.
+    /// Resets connections that the host has not ended. Of those that it has, the rest is sent: true as long
+    /// as some of it, or its end, is not acknowledged.
     pub fn finish(&mut self, bus: &mut dyn Bus) -> bool {
         let open = self.flows.iter().filter(|(_, flow)| !flow.shut).map(|(name, _)| *name);
         let open: Vec<net::Flow> = open.chain(self.connecting.keys().copied()).collect();
@@ -335,13 +340,13 @@ impl Network {
         self.nic.read_done(bus, now, done);
     }
 
-    /// Looks after everything.
+    /// Does all that is due.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.now = self.now.max(now);
         self.nic.poll(bus, now);
         self.take_sent();
         match self.nic.state() {
-            // The old one had to see its last frame come back.
+            // The old stack had to get its last frame back first.
             nic::State::Ready if !self.fresh && self.frames.is_empty() => {
                 if let Some(mac) = self.nic.address() {
                     self.take_events(bus);
@@ -352,9 +357,10 @@ impl Network {
             nic::State::Failed(failure) if self.fresh => {
                 self.fresh = false;
                 self.flows.values_mut().for_each(|flow| flow.forsaken = true);
-                // What was pulled out writes nowhere; what the host has switched off is the host's.
+                // A function that was pulled out writes nowhere; one that the host has switched off is the
+                // host's.
                 match failure {
-                    nic::Failure::Gone => self.silenced(bus),
+                    nic::Failure::Gone => self.on_reset(bus),
                     _ => self.drop_all(bus),
                 }
             }
@@ -368,7 +374,7 @@ impl Network {
         self.reset_stuck(bus);
         self.transmit(bus, now);
         self.take_events(bus);
-        if self.left && !self.stopping && self.frames.is_empty() {
+        if self.detached && !self.stopping && self.frames.is_empty() {
             self.nic.stop(bus, now);
             (self.stopping, self.fresh) = (true, false);
         }
@@ -459,7 +465,7 @@ impl Network {
                 }
                 Event::Received { flow, offset } => self.with(flow, |flow, _| flow.received(offset)),
                 Event::Ended { flow, offset } => self.with(flow, |flow, _| flow.ended(offset)),
-                Event::Sent { flow, offset } => self.with(flow, |flow, told| flow.sent(offset, told)),
+                Event::Sent { flow, offset } => self.with(flow, |flow, events| flow.sent(offset, events)),
                 Event::Acknowledged { flow, offset } => self.with(flow, |flow, _| flow.acknowledged(offset)),
                 Event::Free { owner: Owner::Flow(_), block } => self.free(block),
                 Event::Free { owner: Owner::Port(_), block } => self.datagrams_sent(block),
@@ -475,8 +481,9 @@ impl Network {
         }
     }
 
-    /// Whether somebody waits for a block. Connections that keep theirs are reset then, as soon as nothing has moved on them for
-    /// a while: a peer that acknowledges nothing, takes nothing or sends nothing costs others no more than that.
+    /// Sets whether somebody waits for a block. Connections that keep theirs are reset then, as soon as
+    /// nothing has moved on them for a while: a peer that acknowledges nothing, takes nothing or sends
+    /// nothing costs others no more than that.
     pub fn short_of_blocks(&mut self, short: bool) {
         self.short = short;
     }
@@ -495,10 +502,10 @@ impl Network {
         self.take_events(bus);
     }
 
-    fn with(&mut self, name: net::Flow, act: impl FnOnce(&mut Flow, &mut VecDeque<Told>)) {
+    fn with(&mut self, name: net::Flow, act: impl FnOnce(&mut Flow, &mut VecDeque<DeviceEvent>)) {
         if let Some(flow) = self.flows.get_mut(&name) {
-            act(flow, &mut self.told);
-            flow.settle(&mut self.told);
+            act(flow, &mut self.events);
+            flow.settle(&mut self.events);
             flow.count(self.now);
             if flow.is_over() {
                 self.flows.remove(&name);
@@ -509,7 +516,7 @@ impl Network {
     fn connected(&mut self, flow: net::Flow) {
         self.flows.entry(flow).or_insert_with(|| Flow::new(self.path));
         if let Some(cid) = self.connecting.remove(&flow) {
-            self.wishes.push_back(Wish::Connection(cid, Ok((flow, self.peer(flow)))));
+            self.actions.push_back(NetworkAction::Connection(cid, Ok((flow, self.peer(flow)))));
         }
     }
 
@@ -535,13 +542,13 @@ impl Network {
             && let Some(flow) = listener.accepted.pop_front()
             && let Some(cid) = listener.waiting.pop_front()
         {
-            self.wishes.push_back(Wish::Connection(cid, Ok((flow, self.peer(flow)))));
+            self.actions.push_back(NetworkAction::Connection(cid, Ok((flow, self.peer(flow)))));
         }
     }
 
     fn closed(&mut self, name: net::Flow, reason: Reason) {
         if let Some(cid) = self.connecting.remove(&name) {
-            self.wishes.push_back(Wish::Connection(cid, Err(Status::PeerReset)));
+            self.actions.push_back(NetworkAction::Connection(cid, Err(Status::PeerReset)));
         }
         for listener in self.listeners.values_mut() {
             listener.accepted.retain(|flow| *flow != name);
@@ -551,11 +558,11 @@ impl Network {
 
     fn free(&mut self, token: u64) {
         if let Some(name) = self.tokens.remove(&token) {
-            self.with(name, |flow, told| _ = flow.freed(token, told));
+            self.with(name, |flow, events| _ = flow.freed(token, events));
         }
     }
 
-    /// Gives the NIC what the stack has for it, as far as there is room.
+    /// Gives the NIC the stack's frames, as far as there is room.
     fn transmit(&mut self, bus: &mut dyn Bus, now: Nanos) {
         while self.fresh && self.nic.state() == nic::State::Ready && self.nic.link() {
             let Some((frame, slot)) = self.back.take().or_else(|| self.next_frame(now)) else { return };
@@ -580,7 +587,7 @@ impl Network {
                     self.back = Some((frame, slot));
                     return;
                 }
-                // None that the NIC can send: as if the wire had lost it.
+                // The NIC cannot send such a frame: it counts as lost on the wire.
                 Err(_) => return self.frame_is_over(id),
             }
         }
@@ -601,7 +608,7 @@ impl Network {
             return self.fail(operation, self.gone());
         };
         let more = flow.read(bus, operation, memory, length);
-        flow.settle(&mut self.told);
+        flow.settle(&mut self.events);
         flow.count(self.now);
         if let Some(stack) = self.stack.as_mut().filter(|_| more > 0) {
             stack.grant(name, more, now);
@@ -612,6 +619,7 @@ impl Network {
     /// Writes a block's bytes to a connection.
     pub fn write(&mut self, name: net::Flow, write: WriteTo) {
         let WriteTo { operation, block, piece, more } = write;
+        let more = more && piece.length < WORTH_WAITING;
         let (Some(stack), Some(flow)) = (self.stack.as_mut(), self.flows.get_mut(&name)) else {
             return self.fail(operation, self.gone());
         };
@@ -629,7 +637,8 @@ impl Network {
         }
     }
 
-    /// An operation that is done when the peer has acknowledged all that was written to its connection so far.
+    /// Begins a flush, which is done when the peer has acknowledged all that was written to the connection so
+    /// far.
     pub fn flush(&mut self, name: net::Flow, operation: OperationId) {
         match self.flows.contains_key(&name) {
             true => self.with(name, |flow, _| flow.flush(operation)),
@@ -637,7 +646,7 @@ impl Network {
         }
     }
 
-    /// What is said of connections that are gone.
+    /// The status of operations on connections that are gone.
     fn gone(&self) -> Status {
         match self.nic.state() {
             nic::State::Failed(_) => Status::DeviceReset,
@@ -646,18 +655,19 @@ impl Network {
     }
 
     fn fail(&mut self, operation: OperationId, status: Status) {
-        self.told.push_back(Told::Done(operation, Outcome::Failed(Fault::new(status))));
+        self.events.push_back(DeviceEvent::Done(operation, Outcome::Failed(Fault::new(status))));
     }
 
-    /// Stops an operation. What a read already had is kept for the next one. A write cannot be taken out of a stream: its connection
-    /// ends.
+    /// Stops an operation. What a read already had is kept for the next one. A write cannot be taken out of a
+    /// stream: its connection ends.
     pub fn abort(&mut self, bus: &mut dyn Bus, operation: OperationId) {
         if self.abort_datagrams(operation) {
             return self.take_events(bus);
         }
         let mut writing = None;
         for (name, flow) in &mut self.flows {
-            if flow.abort_read(bus, operation, &mut self.told) || flow.abort_flush(operation, &mut self.told)
+            if flow.abort_read(bus, operation, &mut self.events)
+                || flow.abort_flush(operation, &mut self.events)
             {
                 return;
             }
@@ -685,7 +695,7 @@ pub struct WriteTo {
     pub more: bool,
 }
 
-/// A frame's headers as the NIC wants them, and what it is to put in.
+/// A frame's headers as the NIC wants them, and the work that is left to it.
 fn prepare(frame: &net::Frame) -> (Vec<u8>, Option<Offload>) {
     let mut header = frame.header.to_vec();
     let Some(checksum) = frame.checksum else { return (header, None) };

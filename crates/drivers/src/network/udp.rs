@@ -1,14 +1,14 @@
 //! A network's datagrams: endpoints of transfers, each a port of its own and a peer's.
 //!
-//! What goes out is cut out of blocks by the stack, goes at the pace at which the NIC takes frames, and is done when the NIC has sent it. Nobody
-//! hears of what is lost after that.
+//! The stack cuts blocks into datagrams. They go at the pace at which the NIC takes frames, and are done when
+//! the NIC has sent them. A datagram that is lost after that is lost silently.
 
+use super::Network;
 use super::datagrams::{Datagrams, Read};
-use super::{Network, Told};
 use crate::bus::Bus;
 use core::net::SocketAddrV4;
 use dcs_abi::status::Status;
-use dcs_engine::{CommandId, Fault, OperationId, Outcome};
+use dcs_engine::{CommandId, DeviceEvent, Fault, OperationId, Outcome};
 use dcs_net::{Chunk, Piece, SendError};
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ const HELD: usize = 1024;
 /// A local port, and the peer's address and port.
 pub type Ends = (u16, SocketAddrV4);
 
-/// What there is of datagrams.
+/// The datagram endpoints of a network.
 #[derive(Debug, Default)]
 pub(super) struct Udp {
     endpoints: BTreeMap<Ends, Datagrams>,
@@ -51,7 +51,8 @@ impl Udp {
 const LOWEST: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::UNSPECIFIED, 0);
 
 impl Network {
-    /// Opens datagrams between a port and a peer; `payload`: bytes of each that is sent, 0 for as many as fit.
+    /// Opens datagrams between a port and a peer; `payload`: bytes of each that is sent, 0 for as many as
+    /// fit.
     pub fn open_datagrams(&mut self, ends: Ends, payload: u16) -> Result<(), Status> {
         let stack = self.stack.as_mut().filter(|_| self.fresh).ok_or(Status::DeviceReset)?;
         let most = stack.datagram_max();
@@ -71,10 +72,10 @@ impl Network {
         Ok(())
     }
 
-    /// The host lets go of them: what is not sent is not, who waits gets nothing.
+    /// Closes an endpoint: datagrams that wait to be sent are dropped, and reads fail.
     pub fn close_datagrams(&mut self, bus: &mut dyn Bus, ends: Ends) {
         let Some(mut datagrams) = self.udp.endpoints.remove(&ends) else { return };
-        datagrams.close(&mut self.told);
+        datagrams.close(&mut self.events);
         let of_it = self.udp.writes.iter().filter(|(_, write)| write.ends == ends);
         for token in of_it.map(|(token, _)| *token).collect::<Vec<_>>() {
             self.recall(token, Status::PeerReset);
@@ -85,14 +86,14 @@ impl Network {
         self.take_events(bus);
     }
 
-    /// The same for all of them.
+    /// Closes all endpoints.
     pub(super) fn close_all_datagrams(&mut self, bus: &mut dyn Bus) {
         for ends in self.udp.endpoints.keys().copied().collect::<Vec<_>>() {
             self.close_datagrams(bus, ends);
         }
     }
 
-    /// Whether they are open.
+    /// True if they are open.
     pub fn has_datagrams(&self, ends: Ends) -> bool {
         self.udp.endpoints.contains_key(&ends)
     }
@@ -102,12 +103,12 @@ impl Network {
         self.udp.endpoints.get(&ends).map(|datagrams| datagrams.dropped)
     }
 
-    /// Reads what comes.
+    /// Reads from an endpoint.
     pub fn read_datagrams(&mut self, bus: &mut dyn Bus, ends: Ends, read: Read) {
         match self.udp.endpoints.get_mut(&ends) {
             Some(datagrams) => {
                 datagrams.read(read);
-                datagrams.settle(bus, &mut self.told);
+                datagrams.settle(bus, &mut self.events);
             }
             None => self.fail(read.operation, Status::PeerReset),
         }
@@ -130,20 +131,20 @@ impl Network {
         }
     }
 
-    /// A datagram has come to an open port.
+    /// Takes in a datagram that has come to an open port.
     pub(super) fn datagram(&mut self, bus: &mut dyn Bus, ends: Ends, piece: Piece) {
         let room = self.udp.endpoints.values().map(Datagrams::held).sum::<usize>() < HELD;
         let Some(datagrams) = self.udp.endpoints.get_mut(&ends) else { return };
         let mut bytes = vec![0; piece.length as usize];
         bus.load(piece.offset, &mut bytes);
-        // One without bytes adds none.
+        // A datagram without bytes adds none.
         if !bytes.is_empty() {
             datagrams.arrived(bytes, room);
-            datagrams.settle(bus, &mut self.told);
+            datagrams.settle(bus, &mut self.events);
         }
     }
 
-    /// Not all of a block will be sent: for a reason that is known, or as there is no way.
+    /// Notes that not all of a block will be sent: for a known reason, or because there is no route.
     pub(super) fn unsent(&mut self, token: u64) {
         if let Some(write) = self.udp.writes.get_mut(&token) {
             let fault = Fault { status: Status::WriteError, errno: UNREACHABLE };
@@ -151,17 +152,17 @@ impl Network {
         }
     }
 
-    /// The NIC has sent all of a block that it was given.
+    /// Ends a write: the NIC has sent all of its block that it was given.
     pub(super) fn datagrams_sent(&mut self, token: u64) {
         let Some(write) = self.udp.writes.remove(&token) else { return };
         let all = Outcome::Moved { bytes: write.length.into(), path: self.path, held: false };
-        self.told.push_back(Told::Done(write.operation, write.fault.map_or(all, Outcome::Failed)));
+        self.events.push_back(DeviceEvent::Done(write.operation, write.fault.map_or(all, Outcome::Failed)));
     }
 
-    /// Stops an operation; false where it is none of these. What the NIC has is sent.
+    /// Stops an operation; false where there is no such one. Frames that the NIC has are sent.
     pub(super) fn abort_datagrams(&mut self, operation: OperationId) -> bool {
-        let told = &mut self.told;
-        if self.udp.endpoints.values_mut().any(|datagrams| datagrams.abort(operation, told)) {
+        let events = &mut self.events;
+        if self.udp.endpoints.values_mut().any(|datagrams| datagrams.abort(operation, events)) {
             return true;
         }
         let token = self.udp.writes.iter().find(|(_, write)| write.operation == operation);
@@ -178,11 +179,11 @@ impl Network {
         }
     }
 
-    /// A command is over: the next one's turn.
+    /// Ends a command's turn.
     pub fn forget_command(&mut self, bus: &mut dyn Bus, ends: Ends, command: CommandId) {
         if let Some(datagrams) = self.udp.endpoints.get_mut(&ends) {
             datagrams.forget(command);
-            datagrams.settle(bus, &mut self.told);
+            datagrams.settle(bus, &mut self.events);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a NIC is set up, and what can go wrong with it.
+//! The settings of a NIC, and its failures.
 
 use super::descriptor::{self, LENGTH};
 use super::model::{Format, Model, register};
@@ -9,14 +9,14 @@ use dcs_engine::Nanos;
 /// Bytes of a buffer for headers.
 pub(super) const HEADER: u32 = 256;
 
-/// How a NIC is set up.
+/// The settings of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Its BAR 0. No write goes outside of it.
     pub registers: Window,
     /// Which controller this is in the tags of its register reads.
     pub controller: u32,
-    /// Which NIC it is.
+    /// The model of the NIC.
     pub model: Model,
     /// Descriptors of the transmit ring: a multiple of 8 up to 4,096.
     pub transmit: u16,
@@ -34,20 +34,21 @@ pub struct Config {
     pub promiscuous: bool,
     /// Take all multicast frames.
     pub multicast: bool,
-    /// No descriptor names memory on both sides of a multiple of so many bytes, a power of two: where pages that are neighbours on the bus lie apart
-    /// in the machine. To hardware that is all the same; QEMU's models lose such a frame without a word. `u64::MAX`: no such multiple.
+    /// No descriptor names memory on both sides of a multiple of so many bytes, a power of two: where pages
+    /// that are neighbours on the bus lie apart in the machine. To hardware that is all the same; QEMU's
+    /// models lose such a frame without a word. `u64::MAX`: no such multiple.
     pub page: u64,
     /// Have the rings raise MSI-X vector 0, once each time that [`Nic::arm`](super::Nic::arm) allows it.
     pub interrupts: bool,
-    /// How long a frame may wait to be sent, with a link, until the NIC counts as hung.
+    /// Time that a frame may wait to be sent, with a link, until the NIC counts as hung.
     pub timeout: Nanos,
-    /// How long a step of a reset, or a register read, may take.
+    /// Time that a step of a reset, or a register read, may take.
     pub admin_timeout: Nanos,
-    /// How long the NIC is left alone after its reset.
+    /// Time for which the NIC is left alone after its reset.
     pub settle: Nanos,
-    /// How often the link is looked after.
+    /// Interval at which the link is looked at.
     pub interval: Nanos,
-    /// How many resets in a row, without any frame sent in between, are tried before the NIC is given up.
+    /// Resets in a row, without any frame sent in between, after which the NIC is given up.
     pub resets: u32,
 }
 
@@ -81,7 +82,7 @@ impl Config {
         Layout::new(self, 0).end + ALIGN
     }
 
-    /// How receive descriptors look.
+    /// The format of receive descriptors.
     pub(super) fn receive_format(&self) -> Format {
         match self.model.chip().format {
             Format::Extended if self.split => Format::PacketSplit,
@@ -132,7 +133,8 @@ pub enum Failure {
     /// Its owner asked for it.
     #[error("asked for")]
     Asked,
-    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was switched off.
+    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was
+    /// switched off.
     #[error("the NIC is gone")]
     Gone,
     /// A register could not be read.

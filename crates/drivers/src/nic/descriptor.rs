@@ -33,7 +33,7 @@ const TRANSPORT_CHECKSUM: u32 = 1 << 9;
 /// Done, in the fourth word of a transmit descriptor and the third one of a receive descriptor.
 pub const DONE: u32 = 1;
 
-/// What the NIC has to know before a frame with `payload` bytes behind its headers.
+/// Makes the context that the NIC needs before a frame with `payload` bytes behind its headers.
 pub fn context(format: Format, offload: &Offload, payload: u32) -> Descriptor {
     let (link, network) = (u32::from(offload.link), u32::from(offload.network));
     let transport = link + network;
@@ -109,7 +109,7 @@ pub fn empty(format: Format, packet: u64, header: u64) -> Receive {
     bytes
 }
 
-/// What a NIC has written back.
+/// The fields of a descriptor that the NIC has written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Bytes in the packet's buffer.

@@ -7,15 +7,16 @@ use crate::bus::Window;
 pub struct Frame<'a> {
     /// Its bytes, in pieces that lie anywhere on the bus where the NIC may go.
     pub data: &'a [Window],
-    /// What the NIC is to put in.
+    /// The work that is left to the NIC.
     pub offload: Option<Offload>,
 }
 
-/// What a NIC is to put into a frame, and where its headers are.
+/// The checksums that a NIC inserts into a frame, the segments that it makes of it, and where the headers
+/// are.
 ///
-/// The owner prepares the checksum fields. The IP header's is 0. TCP's or UDP's holds the sum of the pseudo header,
-/// folded, not complemented; of a frame that is segmented, without the length. Then IPv4's total length, or IPv6's payload length, is 0 too.
-/// [82576, 7.2.4.5]
+/// The owner prepares the checksum fields. The IP header's is 0. TCP's or UDP's holds the sum of the pseudo
+/// header, folded, not complemented; of a frame that is segmented, without the length. Then IPv4's total
+/// length, or IPv6's payload length, is 0 too. [82576, 7.2.4.5]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     /// Bytes before the IP header.
@@ -41,9 +42,11 @@ pub enum Transport {
     Udp,
 }
 
-/// How a frame is cut. Each segment gets its own lengths, sequence number, IPv4 identification and checksums.
+/// Segmentation of a frame. Each segment gets its own lengths, sequence number, IPv4 identification and
+/// checksums.
 ///
-/// FIN and PSH belong to the last segment; QEMU's NICs lose them. A frame with FIN is best sent without segmentation.
+/// FIN and PSH belong to the last segment; QEMU's NICs lose them. A frame with FIN is best sent without
+/// segmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
     /// Bytes of the TCP header.
@@ -107,12 +110,12 @@ pub enum TransmitError {
     /// In more pieces than the ring has room for.
     #[error("a frame in more pieces than the ring has room for")]
     Pieces,
-    /// What is to be put in makes no sense for this frame.
+    /// The offload makes no sense for this frame.
     #[error("checksums or segments that can't be made of this frame")]
     Offload,
 }
 
-/// What a NIC found out about a checksum.
+/// A NIC's verdict on a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
     /// Nothing.

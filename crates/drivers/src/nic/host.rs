@@ -12,18 +12,19 @@ use crate::registers::Registers;
 use dcs_engine::Nanos;
 use std::collections::VecDeque;
 
-/// The end of a frame that was to be sent.
+/// The end of a frame's transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// What its owner calls it.
+    /// The owner's name for it.
     pub id: u64,
-    /// Taken over the bus and into the NIC, or why the NIC was reset. Nothing tells whether a frame has arrived anywhere.
+    /// The NIC has taken it, or why the NIC was reset. Nothing tells whether a frame has
+    /// arrived anywhere.
     pub result: Result<(), Failure>,
-    /// Whose its memory is now.
+    /// The owner of its memory now.
     pub memory: Memory,
 }
 
-/// What a NIC is at.
+/// The state of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not started.
@@ -36,7 +37,7 @@ pub enum State {
     Failed(Failure),
 }
 
-/// What happened so far.
+/// Counters since the driver was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames given to the NIC. One that is segmented is one.
@@ -49,7 +50,7 @@ pub struct Counters {
     pub hung: u64,
     /// Resets, without the first start.
     pub resets: u64,
-    /// How often the link came or went.
+    /// Times that the link came or went.
     pub link_changes: u64,
     /// Doorbell writes: the tails of both rings.
     pub doorbells: u64,
@@ -67,7 +68,7 @@ pub struct Nic {
     pub(super) until: Option<Nanos>,
     /// When a register is to be read next.
     pub(super) look: Option<Nanos>,
-    /// Where the NIC is to be left when it has stopped; none: it is started.
+    /// The stage to end in when the NIC has stopped; none: it is started again.
     pub(super) then: Option<Stage>,
     pub(super) attempts: u32,
     pub(super) layout: Layout,
@@ -84,12 +85,13 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// A NIC that keeps its rings and receive buffers in `region`. That is the NIC's to read and write from now on, until it was stopped
-    /// ([`State::Off`]) or silenced.
+    /// Makes the driver of a NIC, with rings and receive buffers in `region`. The NIC may read and write that
+    /// from now on, until it was stopped ([`State::Off`]) or the owner said that it was reset
+    /// ([`Nic::on_reset`]).
     ///
     /// # Errors
     ///
-    /// A set-up that makes no sense, or a region that is too small.
+    /// [`ConfigError`](super::ConfigError): the settings make no sense, or the region is too small.
     pub fn new(config: Config, region: Region) -> Result<Nic, ConfigError> {
         config.check()?;
         let (length, needed) = (region.length(), config.memory());
@@ -121,8 +123,9 @@ impl Nic {
         })
     }
 
-    /// Drives the NIC at `registers` from now on, as yet to be started. Frames that were received and not given back are its own
-    /// again. False where the one of before may still reach the memory of frames, or where that are no registers.
+    /// Drives the NIC at `registers` from now on, as yet to be started. Frames that were received and not
+    /// given back are its own again. False where the one of before may still reach the memory of frames, or
+    /// where that are no registers.
     pub fn relocate(&mut self, registers: Window, model: Model) -> bool {
         let config = Config { registers, model, ..self.config };
         let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.held.is_empty();
@@ -139,7 +142,7 @@ impl Nic {
         true
     }
 
-    /// What it is at.
+    /// Its state.
     pub fn state(&self) -> State {
         match self.stage {
             Stage::Off => State::Off,
@@ -149,17 +152,17 @@ impl Nic {
         }
     }
 
-    /// Its Ethernet address, once it has told.
+    /// Its Ethernet address, once it has been read.
     pub fn address(&self) -> Option<[u8; 6]> {
         self.address
     }
 
-    /// Whether there is a link, as far as is known: it is looked after now and then.
+    /// True if there was a link when it was last looked at, which is done now and then.
     pub fn link(&self) -> bool {
         self.link && self.stage == Stage::Ready
     }
 
-    /// What happened so far.
+    /// Counters since the driver was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -169,11 +172,12 @@ impl Nic {
         self.transmit.pending.len()
     }
 
-    /// Takes a frame, as `id`, which comes back in [`Sent::id`]. The NIC learns of it by the next [`Nic::ring`] or [`Nic::poll`].
+    /// Takes a frame, as `id`, which comes back in [`Sent::id`]. The NIC learns of it by the next
+    /// [`Nic::ring`] or [`Nic::poll`].
     ///
     /// # Errors
     ///
-    /// As [`TransmitError`] says; then nothing was done.
+    /// [`TransmitError`]; then nothing was done.
     pub fn transmit(
         &mut self,
         bus: &mut dyn Bus,
@@ -202,7 +206,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Tells the NIC of all that was given to it since, by at most one doorbell a ring.
+    /// Tells the NIC of all that was given to it since the last time, by at most one doorbell a ring.
     pub fn ring(&mut self, bus: &mut dyn Bus) {
         if self.stage != Stage::Ready {
             return;
@@ -217,8 +221,9 @@ impl Nic {
         }
     }
 
-    /// Has the NIC forget what was sent and has come by now, where there are interrupts ([`Config::interrupts`]). Who does this, has a register read
-    /// answered, and polls, has seen all that it forgot; what is sent or comes later raises the interrupt of the next [`Nic::arm`].
+    /// Has the NIC forget what was sent and has come by now, where there are interrupts
+    /// ([`Config::interrupts`]). Who does this, has a register read answered, and polls, has seen all that it
+    /// forgot; what is sent or comes later raises the interrupt of the next [`Nic::arm`].
     pub fn quiet(&mut self, bus: &mut dyn Bus) {
         if self.stage == Stage::Ready && self.config.interrupts {
             let (register, value) = self.chip.quiet;
@@ -226,8 +231,9 @@ impl Nic {
         }
     }
 
-    /// Has the next frame that was sent or has come raise an interrupt, one, where there are interrupts ([`Config::interrupts`]). One that
-    /// was sent or has come since the last interrupt, or since [`Nic::quiet`], raises it at once.
+    /// Has the next frame that was sent or has come raise an interrupt, one, where there are interrupts
+    /// ([`Config::interrupts`]). One that was sent or has come since the last interrupt, or since
+    /// [`Nic::quiet`], raises it at once.
     pub fn arm(&mut self, bus: &mut dyn Bus) {
         if self.stage == Stage::Ready && self.config.interrupts {
             let (register, value) = self.chip.arm;

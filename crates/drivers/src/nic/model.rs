@@ -1,10 +1,10 @@
-//! What differs from NIC to NIC, as a table, and the registers that are the same for all.
+//! The differences between NICs, as a table, and the registers that all have alike.
 //!
-//! Numbers are of Intel's data sheets of the 82574 (revision 3.4) and the 82576 (revision 2.61). Another NIC with descriptors of one of
-//! the two formats is one more row: the 82599 has the 82576's, with its rings at 0x1000 and 0x6000, and a few registers
-//! of its own to switch the units on.
+//! Numbers are of Intel's data sheets of the 82574 (revision 3.4) and the 82576 (revision 2.61). Another NIC
+//! with descriptors of one of the two formats is one more row: the 82599 has the 82576's, with its rings at
+//! 0x1000 and 0x6000, and a few registers of its own to switch the units on.
 
-/// Which NIC.
+/// The model of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// 82574 (e1000e).
@@ -13,7 +13,7 @@ pub enum Model {
     Igb,
 }
 
-/// How descriptors look.
+/// The format of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// Extended descriptors. [82574, 7.1.4 and 7.2.10]
@@ -37,15 +37,16 @@ pub(super) struct Chip {
     pub negotiate: bool,
     /// Bytes that a transmit descriptor may name.
     pub piece: u64,
-    /// What lets one MSI-X message come: register and value. See [`Nic::arm`](super::Nic::arm).
+    /// Register and value that allow one MSI-X message. See [`Nic::arm`](super::Nic::arm).
     pub arm: (u64, u32),
-    /// What lets none come.
+    /// Register and value that allow none.
     pub disarm: (u64, u32),
-    /// What has the NIC forget why it would send one.
+    /// Register and value that clear the causes of pending interrupts.
     pub quiet: (u64, u32),
-    /// What has both rings raise MSI-X vector 0, once each time that it is allowed: registers and values.
+    /// Registers and values that route both rings to MSI-X vector 0, which is raised once each time that it
+    /// is allowed.
     pub vectors: &'static [(u64, u32)],
-    /// What TXDCTL and RXDCTL are set to.
+    /// Values of TXDCTL and RXDCTL.
     pub transmit_control: u32,
     pub receive_control: u32,
 }
@@ -98,7 +99,8 @@ static E1000E: Chip = Chip {
     arm: (register::IMS, 1 << 20 | 1 << 22),
     disarm: (register::IMC, 1 << 20 | 1 << 22),
     quiet: (register::ICR, 1 << 20 | 1 << 22),
-    // The causes of queue 0 are vector 0's (IVAR), which clears them and masks them again (EIAC, IAM, CTRL_EXT.EIAME).
+    // The causes of queue 0 are vector 0's (IVAR), which clears them and masks them again (EIAC, IAM,
+    // CTRL_EXT.EIAME).
     vectors: &[
         (register::CTRL_EXT, 1 << 24 | 1 << 31),
         (register::IVAR, 1 << 31 | 1 << 3 | 1 << 11),

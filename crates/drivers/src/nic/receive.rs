@@ -21,7 +21,7 @@ pub struct Places {
     pub header: u32,
 }
 
-/// What came, and is no frame.
+/// Received data that are no frame.
 #[derive(Debug)]
 pub enum Bad {
     /// A frame that came damaged, or in too many pieces: it is dropped.
@@ -172,7 +172,8 @@ impl Ring {
         None
     }
 
-    /// Whether a later descriptor is done, and the next one is not: a NIC takes them in order, so it has lost one.
+    /// True if a later descriptor is done and the next one is not: a NIC takes them in order, so it has lost
+    /// one.
     pub fn has_gap(&self, bus: &dyn Bus) -> bool {
         let done = |ahead: u16| {
             let position = (u32::from(self.next) + u32::from(ahead)) % u32::from(self.entries);

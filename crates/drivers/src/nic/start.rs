@@ -1,4 +1,4 @@
-//! Resetting a NIC and setting it up, looking after its link, and what happens when it hangs.
+//! Resets a NIC, sets it up, watches its link, and recovers it when it hangs.
 
 use super::config::{Config, Failure, Layout};
 use super::descriptor;
@@ -8,13 +8,13 @@ use crate::bus::{Bus, BusError};
 use crate::nvme::Memory;
 use dcs_engine::Nanos;
 
-/// What a NIC is at.
+/// A stage of the bring-up, or of the way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Off,
     /// Reading STATUS, to see whether anybody is there.
     Probing,
-    /// It has been told to stop mastering the bus; waiting for STATUS to say so.
+    /// Bus mastering is being stopped; waiting for STATUS to say so.
     Quiescing,
     /// Waiting for CTRL.RST = 0.
     Resetting,
@@ -49,8 +49,8 @@ impl Nic {
         }
     }
 
-    /// Resets the NIC: frames that are yet to be sent fail with [`Failure::Asked`], then it is set up again. This is also the way back
-    /// from [`State::Failed`](super::State::Failed).
+    /// Resets the NIC: frames that are yet to be sent fail with [`Failure::Asked`], then it is set up again.
+    /// This is also the way back from [`State::Failed`](super::State::Failed).
     pub fn reset(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.attempts = 0;
         self.then = None;
@@ -59,9 +59,10 @@ impl Nic {
         self.restart(bus, now);
     }
 
-    /// The owner knows that the function can't reach memory any more: it was removed, reset by the bus, or lost its
-    /// bus mastering. What is outstanding fails, all memory is free, and the state is [`State::Failed`](super::State::Failed).
-    pub fn silenced(&mut self) {
+    /// The owner knows that the function can't reach memory any more: it was removed, reset by the bus, or
+    /// lost its bus mastering. What is outstanding fails, all memory is free, and the state is
+    /// [`State::Failed`](super::State::Failed).
+    pub fn on_reset(&mut self) {
         self.end_all(Failure::Gone);
         self.free_all();
         self.rest(Stage::Failed(Failure::Gone));
@@ -85,7 +86,7 @@ impl Nic {
         self.look = None;
     }
 
-    /// Which register is waited for.
+    /// The register that a stage waits for.
     fn watched(&self) -> u64 {
         match self.stage {
             Stage::Resetting => register::CTRL,
@@ -107,7 +108,7 @@ impl Nic {
         self.look = Some(now.saturating_add(STEP));
     }
 
-    /// A register was read.
+    /// Takes in a register's value.
     pub(super) fn register(&mut self, bus: &mut dyn Bus, now: Nanos, answer: Result<u64, BusError>) {
         let value = match answer {
             Ok(value) => value as u32,
@@ -144,7 +145,7 @@ impl Nic {
         }
     }
 
-    /// Looks after a NIC that is set up: its link, and whether it still receives.
+    /// Watches a NIC that is set up: its link, and whether it still receives.
     fn look_after(&mut self, bus: &mut dyn Bus, now: Nanos, link: bool) {
         self.until = None;
         self.look = Some(now.saturating_add(self.config.interval));
@@ -206,7 +207,7 @@ impl Nic {
         self.look = Some(now.saturating_add(self.config.settle));
     }
 
-    /// The reset is over: the NIC does nothing by itself any more, and what it wrote has arrived.
+    /// Goes on after the reset: the NIC does nothing by itself any more, and all its writes have arrived.
     fn stopped(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.free_all();
         if let Some(stage) = self.then.take() {
@@ -313,8 +314,8 @@ impl Nic {
         self.look(bus);
     }
 
-    /// The NIC can't go on as it is. It is reset, if that may help and was not tried too often; else it is stopped as far
-    /// as it can be, and given up.
+    /// Recovers a NIC that can't go on. It is reset, if that may help and was not tried too often; else it is
+    /// stopped as far as it can be, and given up.
     pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: Failure) {
         self.end_all(failure);
         if failure == Failure::Gone {
@@ -342,13 +343,13 @@ impl Nic {
         self.registers.forget();
     }
 
-    /// The NIC can't reach the memory of frames that ended any more.
+    /// Frees the memory of frames that ended: the NIC can't reach it any more.
     fn free_all(&mut self) {
         // Those whose end nobody has taken yet are simply not held; they are the last that were.
         let held = self.sent.iter_mut().filter(|sent| sent.memory == Memory::Held);
         let untold = held.map(|sent| sent.memory = Memory::Quiet).count();
-        let told = self.held.len().saturating_sub(untold);
-        self.freed.extend(self.held.drain(..).take(told));
+        let settled = self.held.len().saturating_sub(untold);
+        self.freed.extend(self.held.drain(..).take(settled));
     }
 }
 

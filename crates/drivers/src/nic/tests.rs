@@ -251,7 +251,7 @@ fn survives(model: Model, up: bool, steps: Vec<Step>) {
         lent.sort_unstable();
         assert_eq!(lent, (0..10).collect::<Vec<_>>(), "each buffer in one place");
     }
-    rig.nic.silenced();
+    rig.nic.on_reset();
     ended.extend(core::iter::from_fn(|| rig.nic.sent()).map(|end| end.id));
     freed += core::iter::from_fn(|| rig.nic.freed()).count() as u64;
     ended.sort_unstable();

@@ -1,4 +1,4 @@
-//! How a host is set up, and where in its region everything lies.
+//! The settings of a host, and the layout of its region.
 
 use super::data::list_length;
 use super::pmr::PmrBar;
@@ -17,7 +17,7 @@ pub(super) const IDENTIFY: u64 = identify::SIZE as u64;
 /// Entries of the admin queues.
 pub(super) const ADMIN_ENTRIES: u16 = 32;
 
-/// How a host is set up.
+/// The settings of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The controller's BAR 0. No write goes outside of it (but for [`Config::cmb`]).
@@ -28,34 +28,40 @@ pub struct Config {
     pub namespace: Option<u32>,
     /// I/O queue pairs wanted; the controller may grant fewer.
     pub queues: u16,
-    /// Entries of each I/O queue wanted, 2 to 4,096; the controller may have fewer. One less can be outstanding.
+    /// Entries of each I/O queue wanted, 2 to 4,096; the controller may have fewer. One less can be
+    /// outstanding.
     pub depth: u16,
     /// Bytes that a request may have at most. It decides how much memory lists take.
     pub max_transfer: u64,
-    /// The memory page wanted (CC.MPS), a power of two of at least 4,096; the nearest that the controller has is taken. Larger
-    /// ones make lists shorter, but all pieces of a request but its ends have to be aligned to it.
+    /// The memory page wanted (CC.MPS), a power of two of at least 4,096; the nearest that the controller has
+    /// is taken. Larger ones make lists shorter, but all pieces of a request but its ends have to be aligned
+    /// to it.
     pub page: u64,
     /// When scatter gather lists are used.
     pub sgl: SglUse,
-    /// Where the controller memory buffer is to hold the I/O submission queues, if the controller has one: its BAR.
+    /// Where the controller memory buffer is to hold the I/O submission queues, if the controller has one:
+    /// its BAR.
     pub cmb: Option<CmbBar>,
-    /// Where the controller's persistent memory region is to be, if data of requests are to lie there: the controller has to have one then.
+    /// Where the controller's persistent memory region is to be, if data of requests are to lie there: the
+    /// controller has to have one then.
     pub pmr: Option<PmrBar>,
-    /// Whether completions raise interrupts, all by vector 0 of MSI-X, which then has to be set up. Without, they are found by looking.
+    /// Completions raise interrupts, all by vector 0 of MSI-X, which then has to be set up. Without, they are
+    /// found by polling.
     pub interrupts: bool,
-    /// How long an I/O command may take.
+    /// Time that an I/O command may take.
     pub timeout: Nanos,
-    /// How long a command of the bring-up, an Abort, or a register read may take; also how long an aborted command
-    /// may take to complete.
+    /// Time that a command of the bring-up, an Abort, or a register read may take; also the time that an
+    /// aborted command may take to complete.
     pub admin_timeout: Nanos,
-    /// How often CSTS is read while the controller starts or stops.
+    /// Interval at which CSTS is read while the controller starts or stops.
     pub interval: Nanos,
-    /// How many resets in a row, without any command succeeding in between, are tried before the controller is given up.
+    /// Resets in a row, without any command succeeding in between, after which the controller is given up.
     pub resets: u32,
 }
 
 impl Config {
-    /// The usual set-up: one queue pair of 128 entries, requests up to 1 MiB, pages of 4 KiB, SGLs where PRPs can't do.
+    /// The usual set-up: one queue pair of 128 entries, requests up to 1 MiB, pages of 4 KiB, SGLs where PRPs
+    /// can't do.
     pub fn new(registers: Window, controller: u32) -> Config {
         Config {
             registers,

@@ -1,5 +1,5 @@
-//! Where a command's data lie, in the two ways that NVMe has: page lists (PRP) and scatter gather lists (SGL).
-//! [base 4.1]
+//! Where a command's data lie, in the two ways that NVMe has: page lists (PRP) and scatter gather lists
+//! (SGL). [base 4.1]
 
 use crate::bus::Window;
 use dcs_nvme::DataPointer;
@@ -24,8 +24,9 @@ pub enum Unfit {
     Pieces,
 }
 
-/// Describes `data`, which is not empty, by a page list where it can, by a scatter gather list where not and where
-/// the controller has them; `prefer_sgl` turns that around. What is to be stored at `place` is put into `list`.
+/// Describes `data`, which is not empty, by a page list where it can, by a scatter gather list where not and
+/// where the controller has them; `prefer_sgl` turns that around. What is to be stored at `place` is put into
+/// `list`.
 pub fn describe(
     data: &[Window],
     page_shift: u32,
@@ -47,7 +48,7 @@ pub fn describe(
     }
 }
 
-/// How many entries fit, with every full page but the last ending in a pointer to the next.
+/// Entries that fit, with every full page but the last ending in a pointer to the next.
 fn room(length: u64, page: u64) -> u64 {
     (length / 8).saturating_sub(length.saturating_sub(1) / page)
 }
@@ -99,7 +100,8 @@ fn pages(data: &[Window], page: u64, place: ListPlace, list: &mut Vec<u8>) -> Re
     }
 }
 
-/// Where a list is longer than a page, the last entry of each full page becomes the address of the list's next page.
+/// Where a list is longer than a page, the last entry of each full page becomes the address of the list's
+/// next page.
 fn chain(list: &mut Vec<u8>, page: u64, address: u64) {
     let (mut begin, page) = (0, page as usize);
     while list.len() - begin > page {
@@ -147,7 +149,7 @@ mod tests {
 
     const PLACE: ListPlace = ListPlace { address: 0x100_0000, length: 2 * 4096 };
 
-    /// What a controller makes of a pointer: the pieces, page by page.
+    /// Walks a pointer as a controller does: the pieces, page by page.
     fn walk(pointer: DataPointer, list: &[u8], length: u64, page: u64) -> Vec<Window> {
         let at = |address: u64| u64_at(list, (address - PLACE.address) as usize);
         let mut pieces = Vec::new();

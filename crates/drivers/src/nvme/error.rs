@@ -1,4 +1,4 @@
-//! What can go wrong: with a request, with a command, with a controller.
+//! Failures of a request, of a command, of a controller.
 
 use super::identify::IdentifyError;
 use crate::bus::BusError;
@@ -28,8 +28,8 @@ pub enum SubmitError {
         /// Blocks of the namespace.
         blocks: u64,
     },
-    /// Not a whole number of logical blocks, or addresses that neither a PRP list nor an SGL of this controller can
-    /// name.
+    /// Not a whole number of logical blocks, or addresses that neither a PRP list nor an SGL of this
+    /// controller can name.
     #[error("data that are not whole logical blocks, or lie where no PRP list or SGL can name them")]
     Misaligned,
     /// More pieces than the command's list has room for.
@@ -37,7 +37,7 @@ pub enum SubmitError {
     Pieces,
 }
 
-/// How a command failed.
+/// The failure of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvmeError {
     /// The controller said so.
@@ -49,14 +49,15 @@ pub enum NvmeError {
     /// Its owner had it aborted.
     #[error("aborted by its owner")]
     Aborted,
-    /// The controller was reset, or given up, while the command was outstanding. What the command did is unknown.
+    /// The controller was reset, or given up, while the command was outstanding. What the command did is
+    /// unknown.
     #[error("ended by the reset of the NVMe controller: {0}")]
     Reset(Failure),
 }
 
 impl NvmeError {
-    /// Whether the same command, sent again, may succeed: everything but what the controller marks as final (DNR). A
-    /// command that was aborted by its owner is not for sending again.
+    /// True if the same command, sent again, may succeed: everything but what the controller marks as final
+    /// (DNR). A command that was aborted by its owner is not for sending again.
     pub fn may_retry(self) -> bool {
         match self {
             NvmeError::Status(status) => !status.do_not_retry(),
@@ -73,7 +74,8 @@ pub enum Failure {
     /// Its owner asked for it.
     #[error("asked for")]
     Asked,
-    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was switched off.
+    /// Its registers read as all ones, or nobody answers there: it was removed, or its memory space was
+    /// switched off.
     #[error("the controller is gone")]
     Gone,
     /// A register could not be read.
@@ -106,7 +108,7 @@ pub enum Failure {
     /// The NVM command set, page size or queue size that it has are of no use here.
     #[error("the controller lacks what is needed: {0}")]
     Unsupported(&'static str),
-    /// What it says about itself makes no sense or is of no use.
+    /// Its identify data make no sense or are of no use.
     #[error(transparent)]
     Identify(#[from] IdentifyError),
     /// A command of the bring-up failed.
@@ -123,7 +125,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether a reset may help.
+    /// True if a reset may help.
     pub(super) fn may_pass(self) -> bool {
         match self {
             Failure::Gone | Failure::Unsupported(_) | Failure::Identify(_) | Failure::Region => false,

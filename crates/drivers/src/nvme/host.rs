@@ -14,7 +14,7 @@ use dcs_nvme::identify::Sgl;
 use dcs_nvme::{Completion, Status};
 use std::collections::VecDeque;
 
-/// What a controller is to do. Data may lie in any pieces, anywhere on the bus where the controller may go.
+/// A request to a controller. Data may lie in any pieces, anywhere on the bus where the controller may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Read logical blocks.
@@ -40,24 +40,24 @@ pub enum Request<'a> {
 /// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// What its owner calls it.
+    /// The owner's name for it.
     pub id: u64,
-    /// How it went.
+    /// Its result.
     pub result: Result<(), NvmeError>,
-    /// Whose its data's memory is now.
+    /// The owner of its data's memory now.
     pub memory: Memory,
 }
 
-/// Whose a finished command's data memory is.
+/// The owner of a finished command's data memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Its owner's: the controller does nothing with it any more.
     Quiet,
-    /// The controller's still. [`Nvme::freed`] tells when not.
+    /// The controller's still, until [`Nvme::freed`] names the command.
     Held,
 }
 
-/// What a host is at.
+/// The state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not started.
@@ -70,14 +70,14 @@ pub enum State {
     Failed(Failure),
 }
 
-/// What happened so far.
+/// Counters since the host was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands given to the controller.
     pub submitted: u64,
     /// Commands that ended by a completion.
     pub completed: u64,
-    /// Completions that were nobody's: unknown, twice, or late.
+    /// Completions of no outstanding command: unknown, twice, or late.
     pub unknown: u64,
     /// Commands that took too long.
     pub timeouts: u64,
@@ -123,12 +123,13 @@ pub struct Nvme {
 }
 
 impl Nvme {
-    /// A host that keeps its queues and lists in `region`. That is the controller's to read and write from now on: it is
-    /// free again when the host is dropped after a reset that led to [`State::Off`], or the function was silenced.
+    /// Makes a host with its queues and lists in `region`. The controller may read and write that from
+    /// now on: it is free again when the host is dropped after a reset that led to [`State::Off`], or
+    /// [`Nvme::on_reset`].
     ///
     /// # Errors
     ///
-    /// A set-up that makes no sense, or a region that is too small.
+    /// [`ConfigError`](super::ConfigError): the settings make no sense, or the region is too small.
     pub fn new(config: Config, region: Region) -> Result<Nvme, ConfigError> {
         config.check()?;
         let (length, needed) = (region.length(), config.memory());
@@ -156,8 +157,9 @@ impl Nvme {
         })
     }
 
-    /// Drives the controller at `registers` from now on, and its namespace `namespace`, as yet to be started. False where the one of before
-    /// may still reach the memory of its commands, or where that are no registers.
+    /// Drives the controller at `registers` from now on, and its namespace `namespace`, as yet to be started.
+    /// False where the one of before may still reach the memory of its commands, or where that are no
+    /// registers.
     pub fn relocate(&mut self, registers: Window, namespace: Option<u32>) -> bool {
         let config = Config { registers, namespace, ..self.config };
         let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.recovery.held.is_empty();
@@ -170,7 +172,7 @@ impl Nvme {
         true
     }
 
-    /// What it is at.
+    /// Its state.
     pub fn state(&self) -> State {
         match self.stage {
             Stage::Off => State::Off,
@@ -180,22 +182,22 @@ impl Nvme {
         }
     }
 
-    /// The namespace, once the controller has told of it.
+    /// The namespace, once it was identified.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
 
-    /// What the controller told of itself.
+    /// The controller's identify data.
     pub fn controller(&self) -> Option<&Controller> {
         self.controller.as_ref()
     }
 
-    /// Whether the I/O submission queues lie in the controller memory buffer: see [`Config::cmb`].
+    /// True if the I/O submission queues lie in the controller memory buffer: see [`Config::cmb`].
     pub fn queues_in_cmb(&self) -> bool {
         self.bringup.cmb.is_some()
     }
 
-    /// What happened so far.
+    /// Counters since the host was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -205,12 +207,12 @@ impl Nvme {
         self.io.iter().map(|queue| queue.slots.used()).sum()
     }
 
-    /// Takes a request, as `id`, which comes back in [`Finished::id`]. The controller learns of it by the next
-    /// [`Nvme::ring`] or [`Nvme::poll`].
+    /// Takes a request, as `id`, which comes back in [`Finished::id`]. The controller learns of it by the
+    /// next [`Nvme::ring`] or [`Nvme::poll`].
     ///
     /// # Errors
     ///
-    /// As [`SubmitError`] says; then nothing was done.
+    /// [`SubmitError`]; then nothing was done.
     pub fn submit(
         &mut self,
         bus: &mut dyn Bus,
@@ -334,7 +336,8 @@ impl Nvme {
         self.freed.pop_front()
     }
 
-    /// At most one round of the ring a call, so that a controller that writes without end doesn't hold the caller up.
+    /// At most one round of the ring a call, so that a controller that writes without end doesn't hold the
+    /// caller up.
     fn reap_io(&mut self, bus: &mut dyn Bus, now: Nanos) {
         for index in 0..self.io.len() {
             for _ in 0..self.io[index].entries() {

@@ -1,5 +1,5 @@
-//! Identify data structures, checked: what a controller says about itself is believed only as far as it makes sense.
-//! [base 5.17.2, NVM 4.1.5]
+//! Identify data structures, checked: what a controller says about itself is believed only as far as it makes
+//! sense. [base 5.17.2, NVM 4.1.5]
 
 use dcs_nvme::identify::{self, Format, Sgl};
 use dcs_nvme::{command, completion};
@@ -27,16 +27,16 @@ pub enum IdentifyError {
     TooLarge,
 }
 
-/// What the host needs of the identify controller data.
+/// The fields of the identify controller data that the host needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
     /// Bytes that a command may move at most; none: no limit. Counted in the smallest memory page.
     pub max_transfer: Option<u64>,
     /// Abort commands that may be outstanding.
     pub abort_limit: u16,
-    /// Whether scatter gather lists may be used.
+    /// Scatter gather lists may be used.
     pub sgl: Sgl,
-    /// Whether there is a volatile write cache: without one, flush does nothing.
+    /// There is a volatile write cache: without one, flush does nothing.
     pub write_cache: bool,
     /// PCI vendor.
     pub vendor: u16,
@@ -84,8 +84,8 @@ pub struct Namespace {
     pub block_size: u32,
     /// Logical blocks.
     pub blocks: u64,
-    /// Bytes that a command may move at most: the least of the controller's MDTS, of the host's configuration, and of
-    /// 65,536 blocks.
+    /// Bytes that a command may move at most: the least of the controller's MDTS, of the host's
+    /// configuration, and of 65,536 blocks.
     pub max_transfer: u64,
     /// Globally unique identifier; zeros: none.
     pub nguid: [u8; 16],

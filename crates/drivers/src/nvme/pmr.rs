@@ -1,10 +1,12 @@
-//! The persistent memory region: memory of the controller's, in a BAR of its own, that other devices reach too.
+//! The persistent memory region: memory of the controller's, in a BAR of its own, that other devices reach
+//! too.
 //!
-//! Here it is a place for data between two devices: this controller moves data there by itself, without a transaction on the bus, and
-//! the next device fetches them from there. That what lies there outlives a loss of power is of no use to us. [base 3.1.3.22 to 3.1.3.28]
+//! Here it is a place for data between two devices: this controller moves data there by itself, without a
+//! transaction on the bus, and the next device fetches them from there. That the region outlives a loss
+//! of power is of no use to us. [base 3.1.3.22 to 3.1.3.28]
 //!
-//! At each start the region is switched on, and the controller is told at which addresses commands name it: without that (PMRMSC) it would
-//! take them for memory on the bus.
+//! At each start the region is switched on, and the controller is told at which addresses commands name it:
+//! without that (PMRMSC) it would take them for memory on the bus.
 
 use super::error::Failure;
 use super::host::Nvme;
@@ -13,21 +15,23 @@ use crate::bus::{Bus, Window};
 use dcs_engine::Nanos;
 use dcs_nvme::{pmr, register};
 
-/// Where a controller's persistent memory region is to be.
+/// The address for a controller's persistent memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PmrBar {
     /// The BAR that it is. A controller whose region is in another one, or that has none, is of no use then.
     pub bar: u8,
-    /// By which addresses commands name it: those at which other devices find that BAR. Aligned to 4 KiB.
+    /// Addresses by which commands name it: those at which other devices find that BAR. Aligned to 4 KiB.
     pub window: Window,
 }
 
-/// Whether commands may name the region: the controller reads and writes data there, and takes addresses for it.
+/// True if commands may name the region: the controller reads and writes data there, and takes addresses for
+/// it.
 fn takes_data(found: pmr::Capabilities) -> bool {
     found.read_data && found.write_data && found.space
 }
 
-/// Whether it has no error, and is neither read-only nor unreliable. What it had before may be lost: nobody asks for that.
+/// True if it has no error, and is neither read-only nor unreliable. What it had before may be lost: nobody
+/// asks for that.
 fn works(status: pmr::Status) -> bool {
     status.error == 0 && status.health <= 1
 }
@@ -56,7 +60,7 @@ impl Nvme {
         self.look(bus, now);
     }
 
-    /// A register of the region was read.
+    /// Takes in a register of the region.
     pub(super) fn pmr(&mut self, bus: &mut dyn Bus, now: Nanos, step: PmrStep, value: u32) {
         let status = pmr::Status::from_bits(value);
         match step {

@@ -31,11 +31,11 @@ pub struct Address {
 /// A completion that was taken off the queue.
 #[derive(Debug)]
 pub enum Reaped<T> {
-    /// This command's.
+    /// Of this command.
     Done(T, Completion),
-    /// Nobody's: of an unknown command, of one that completed before, or of another queue.
+    /// Of no command of this queue that is outstanding.
     Unknown,
-    /// It says that the controller fetched what was not there to fetch.
+    /// Impossible: it says that the controller fetched entries that were never written.
     Impossible,
 }
 
@@ -49,7 +49,7 @@ pub struct Queue<T> {
     address: Address,
     tail: u16,
     rung_tail: u16,
-    /// How far the controller has fetched, as far as it told.
+    /// The submission queue head that the controller last reported.
     head: u16,
     next: u16,
     rung_next: u16,
@@ -75,8 +75,8 @@ impl<T> Queue<T> {
         queue
     }
 
-    /// Empties the rings, for a controller that was reset. Cids go on from where they were, so that what comes late of
-    /// the time before completes nothing.
+    /// Empties the rings, for a controller that was reset. Cids go on from where they were, so that what
+    /// comes late of the time before completes nothing.
     pub fn clear(&mut self, bus: &mut dyn Bus, address: Address) {
         let zeroes = [0; completion::SIZE];
         for entry in 0..u64::from(self.entries) {
@@ -105,17 +105,18 @@ impl<T> Queue<T> {
         if to >= from { to - from } else { to + (self.entries - from) }
     }
 
-    /// Whether the ring has an entry free, and a slot.
+    /// True if the ring has an entry free, and a slot.
     pub fn has_room(&self) -> bool {
         self.after(self.tail) != self.head && self.slots.next().is_some()
     }
 
-    /// Whether no command is outstanding though the controller says that it has not fetched them all.
+    /// True if no command is outstanding though the controller says that it has not fetched them all.
     pub fn is_stuck(&self) -> bool {
         self.slots.used() == 0 && self.after(self.tail) == self.head
     }
 
-    /// Puts a command into the ring; the controller learns of it by [`Queue::ring`]. Returns its cid. There must be room.
+    /// Puts a command into the ring; the controller learns of it by [`Queue::ring`]. Returns its cid. There
+    /// must be room.
     pub fn push(&mut self, bus: &mut dyn Bus, command: T, mut entry: Command) -> Option<u16> {
         let (_, cid) = self.slots.next().filter(|_| self.has_room())?;
         entry.cid = cid;

@@ -1,8 +1,8 @@
 //! Commands that take too long, and controllers that have to be reset or given up.
 //!
-//! A command whose time is over makes the host look at CSTS. A controller that is alive gets an Abort for it; when the
-//! command is still outstanding after that, or the controller is not alive, it is reset. Every command that is outstanding
-//! then ends at once, and its memory is held until the controller has stopped.
+//! A command whose time is over makes the host look at CSTS. A controller that is alive gets an Abort for it;
+//! when the command is still outstanding after that, or the controller is not alive, it is reset. Every
+//! command that is outstanding then ends at once, and its memory is held until the controller has stopped.
 
 use super::error::{Failure, NvmeError};
 use super::host::{Finished, Memory, Nvme};
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// The state of recovery.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// Not after the first deadline of a command.
+    /// A time not after the first deadline of a command.
     earliest: Option<Nanos>,
     /// Resets since a command last succeeded.
     pub attempts: u32,
@@ -33,7 +33,7 @@ impl Recovery {
         self.earliest
     }
 
-    /// There is a command with this deadline.
+    /// Notes a command's deadline.
     pub fn watch(&mut self, deadline: Nanos) {
         self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
     }
@@ -44,8 +44,8 @@ impl Recovery {
 }
 
 impl Nvme {
-    /// Resets the controller: what is outstanding fails with [`Failure::Asked`], then it is brought up again. This is also the way
-    /// back from [`State::Failed`](super::State::Failed).
+    /// Resets the controller: what is outstanding fails with [`Failure::Asked`], then it is brought up again.
+    /// This is also the way back from [`State::Failed`](super::State::Failed).
     pub fn reset(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.recovery.attempts = 0;
         self.bringup.then = None;
@@ -54,8 +54,8 @@ impl Nvme {
         self.restart(bus, now);
     }
 
-    /// Has the command `id` aborted, as far as the controller can. The command ends as any other, and only then. False where it is not
-    /// outstanding.
+    /// Has the command `id` aborted, as far as the controller can. The command ends as any other, and only
+    /// then. False where it is not outstanding.
     pub fn abort(&mut self, bus: &mut dyn Bus, now: Nanos, id: u64) -> bool {
         for pair in 0..self.io.len() {
             let Some((cid, io)) = self.io[pair].slots.iter_mut().find(|(_, io)| io.id == id) else {
@@ -71,9 +71,10 @@ impl Nvme {
         false
     }
 
-    /// The owner knows that the function can't write to memory any more: it was removed, reset by the bus, or lost its
-    /// bus mastering. What is outstanding fails, all memory is free, and the state is [`State::Failed`](super::State::Failed).
-    pub fn silenced(&mut self) {
+    /// The owner knows that the function can't write to memory any more: it was removed, reset by the bus, or
+    /// lost its bus mastering. What is outstanding fails, all memory is free, and the state is
+    /// [`State::Failed`](super::State::Failed).
+    pub fn on_reset(&mut self) {
         self.end_all(Failure::Gone);
         self.free_all();
         self.rest(Stage::Failed(Failure::Gone));
@@ -98,7 +99,7 @@ impl Nvme {
         }
     }
 
-    /// Some command's time may be over.
+    /// Checks for commands whose time is over.
     fn expire(&mut self, bus: &mut dyn Bus, now: Nanos) {
         let grace = now.saturating_add(self.config.admin_timeout);
         let (mut expired, mut hopeless) = (false, false);
@@ -124,7 +125,7 @@ impl Nvme {
         }
     }
 
-    /// CSTS was read because a command takes too long.
+    /// Takes in CSTS, read because a command takes too long.
     pub(super) fn looked(&mut self, bus: &mut dyn Bus, now: Nanos, status: ControllerStatus) {
         if status.fatal {
             self.fail(bus, now, Failure::Fatal);
@@ -155,14 +156,14 @@ impl Nvme {
         }
     }
 
-    /// An Abort was answered. Whether it found its command shows by that command's completion.
+    /// Takes in the answer to an Abort. Its command's own completion shows whether it was found.
     pub(super) fn aborted(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.recovery.aborting = self.recovery.aborting.saturating_sub(1);
         self.send_aborts(bus, now);
     }
 
-    /// The controller can't go on as it is. It is reset, if that may help and was not tried too often; else it is stopped
-    /// as far as it can be, and given up.
+    /// Recovers a controller that can't go on. It is reset, if that may help and was not tried too often;
+    /// else it is stopped as far as it can be, and given up.
     pub(super) fn fail(&mut self, bus: &mut dyn Bus, now: Nanos, failure: Failure) {
         self.end_all(failure);
         if failure == Failure::Gone {
@@ -181,13 +182,13 @@ impl Nvme {
         self.restart(bus, now);
     }
 
-    /// The controller can't write to the memory of commands that ended any more.
+    /// Frees the memory of commands that ended: the controller can't write to it any more.
     pub(super) fn free_all(&mut self) {
         // Those whose end nobody has taken yet are simply not held; they are the last that were.
         let held = self.finished.iter_mut().filter(|finished| finished.memory == Memory::Held);
         let untold = held.map(|finished| finished.memory = Memory::Quiet).count();
-        let told = self.recovery.held.len().saturating_sub(untold);
-        self.freed.extend(self.recovery.held.drain(..).take(told));
+        let settled = self.recovery.held.len().saturating_sub(untold);
+        self.freed.extend(self.recovery.held.drain(..).take(settled));
     }
 
     /// Ends all outstanding commands. Their memory is held.

@@ -1,9 +1,9 @@
 //! Outstanding commands by command identifier (cid).
 //!
-//! A cid is a slot's number and, above it, how often the slot was used. Slots are reused in the order in which they became
-//! free, so that one cid comes again only after about 65,536 further commands: a completion that comes twice, or late,
-//! finds no command to complete. Slots begin to count at different numbers, so that a cid with one wrong bit is rarely that of
-//! another command.
+//! A cid is a slot's number and, above it, how often the slot was used. Slots are reused in the order in
+//! which they became free, so that one cid comes again only after about 65,536 further commands: a completion
+//! that comes twice, or late, finds no command to complete. Slots begin to count at different numbers, so
+//! that a cid with one wrong bit is rarely that of another command.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Bringing a controller up, from wherever it is: stop it, set it up, start it, ask what it is, make its queues.
-//! [base 3.5.1] Every reset goes this way too.
+//! Bringing a controller up, from wherever it is: stop it, set it up, start it, ask what it is, make its
+//! queues. [base 3.5.1] Every reset goes this way too.
 
 use super::config::{ADMIN_ENTRIES, Config, Layout};
 use super::error::Failure;
@@ -16,7 +16,7 @@ use dcs_nvme::command::{
 use dcs_nvme::register::{self, Shutdown, ShutdownRequest};
 use dcs_nvme::{AdminQueueSizes, Capabilities, Configuration, ControllerStatus, cmb, identify};
 
-/// What a host is at.
+/// A stage of the bring-up, or of the way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Off,
@@ -47,12 +47,12 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Whether the controller has its admin queue.
+    /// True if the controller has its admin queue.
     pub fn has_admin(self) -> bool {
         matches!(self, Stage::Setup(_) | Stage::Ready)
     }
 
-    /// The register that tells how far the stage is, and its bytes.
+    /// The register that shows the stage's progress, and its bytes.
     fn watched(self) -> (u64, u32) {
         match self {
             Stage::Capabilities => (register::CAP, 8),
@@ -63,8 +63,8 @@ impl Stage {
         }
     }
 
-    /// Whether a controller that does not answer now is asked again. One that is stopping may be busy with that alone: QEMU's refuses every access
-    /// while it waits for its disk.
+    /// True if a controller that does not answer now is asked again. One that is stopping may be busy with
+    /// that alone: QEMU's refuses every access while it waits for its disk.
     fn is_patient(self) -> bool {
         use Stage::{Capabilities, Configuration, Disabling, Enabling, Pmr, Settling, Shutdown};
         matches!(self, Capabilities | Configuration | Settling | Disabling | Pmr(_) | Enabling | Shutdown)
@@ -89,7 +89,7 @@ pub(super) struct Admin {
     pub deadline: Nanos,
 }
 
-/// What an admin command is for.
+/// The purpose of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Setup(u8),
@@ -105,7 +105,7 @@ pub(super) struct Bringup {
     pub until: Option<Nanos>,
     /// When the stage's register is to be read next.
     pub look: Option<Nanos>,
-    /// Where the controller is to be left when it has stopped; none: it is started.
+    /// The stage to end in when the controller has stopped; none: it is started again.
     pub then: Option<Stage>,
     /// Where the I/O submission queues lie in the controller memory buffer.
     pub cmb: Option<u64>,
@@ -161,8 +161,8 @@ impl Nvme {
         }
     }
 
-    /// Disables the controller, if it is enabled: then the state is [`State::Off`](super::State::Off). Nothing is written to one that
-    /// was reset meanwhile. Commands that are outstanding fail as by a reset.
+    /// Disables the controller, if it is enabled: then the state is [`State::Off`](super::State::Off).
+    /// Nothing is written to one that was reset meanwhile. Commands that are outstanding fail as by a reset.
     pub fn halt(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if !matches!(self.stage, Stage::Off | Stage::Failed(Failure::Gone)) {
             self.end_all(Failure::Asked);
@@ -171,7 +171,7 @@ impl Nvme {
         }
     }
 
-    /// Begins at the beginning.
+    /// Restarts the bring-up from its first stage.
     pub(super) fn restart(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.bringup.registers.forget();
         self.enter(Stage::Capabilities, now, self.config.admin_timeout);
@@ -213,12 +213,12 @@ impl Nvme {
         self.bringup.registers.write64(bus, register, value);
     }
 
-    /// A register was read.
+    /// Takes in a register's value.
     pub(super) fn register(&mut self, bus: &mut dyn Bus, now: Nanos, answer: Result<u64, BusError>) {
         let value = match answer {
             Ok(value) => value,
             Err(BusError::Unsupported) => return self.fail(bus, now, Failure::Gone),
-            // As long as the stage may take.
+            // Polls again, for as long as the stage may take.
             Err(BusError::Aborted) if self.stage.is_patient() => {
                 self.bringup.look = Some(now.saturating_add(self.config.interval));
                 return;
@@ -274,7 +274,7 @@ impl Nvme {
         }
     }
 
-    /// The stage has taken too long.
+    /// Fails a stage that has taken too long.
     pub(super) fn late(&mut self, bus: &mut dyn Bus, now: Nanos) {
         match self.stage {
             Stage::Settling => self.disable(bus, now),
@@ -315,7 +315,7 @@ impl Nvme {
         self.disabling(bus, now);
     }
 
-    /// What the controller is to be like while it runs.
+    /// The configuration that the controller is to run with.
     fn enabled(&self) -> Configuration {
         Configuration { enabled: true, ..Configuration::new(self.page_shift) }
     }
@@ -329,7 +329,8 @@ impl Nvme {
         self.look(bus, now);
     }
 
-    /// CSTS.RDY is 0: the controller does nothing by itself any more, and what it wrote has arrived.
+    /// Goes on when CSTS.RDY is 0: the controller does nothing by itself any more, and all its writes have
+    /// arrived.
     fn stopped(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.free_all();
         if let Some(stage) = self.bringup.then.take() {
@@ -395,7 +396,8 @@ impl Nvme {
         }
     }
 
-    /// Bus addresses of a queue pair's doorbells: of the submission queue's tail, and of the completion queue's head.
+    /// Bus addresses of a queue pair's doorbells: of the submission queue's tail, and of the completion
+    /// queue's head.
     fn doorbells(&self, queue: u16) -> (u64, u64) {
         let (base, stride) = (self.config.registers.address, self.bringup.capabilities.doorbell_stride());
         (base + register::tail_doorbell(queue, stride), base + register::head_doorbell(queue, stride))
@@ -463,7 +465,7 @@ impl Nvme {
             }
         };
         self.rest(Stage::Setup(step));
-        // What a controller doesn't write is not to be taken for what it said before.
+        // Cleared, so that old data are not taken for data that the controller did not write.
         bus.store(self.layout.identify(), &[0; identify::SIZE]);
         self.send_admin(bus, now, Purpose::Setup(entry.opcode), entry);
     }
@@ -520,7 +522,7 @@ impl Nvme {
         }
     }
 
-    /// Takes what a step of the setup brought, and says which is next.
+    /// Takes in the result of a step of the set-up, and returns the next step.
     fn advance(&mut self, bus: &mut dyn Bus, result: u32) -> Result<Option<Setup>, Failure> {
         let Stage::Setup(step) = self.stage else { return Err(Failure::Impossible) };
         let mut data = [0; identify::SIZE];

@@ -1,4 +1,5 @@
-//! Exact bytes on the bus, and a controller that writes anything at all. Whole scenarios are in the fabric's tests.
+//! Exact bytes on the bus, and a controller that writes anything at all. Whole scenarios are in the fabric's
+//! tests.
 
 use super::*;
 use crate::bus::{Bus, BusError, ReadDone, Region, Window};
@@ -455,7 +456,7 @@ fn a_controller_that_is_gone_keeps_its_memory_until_its_owner_knows_better() {
     assert_eq!(rig.nvme.state(), State::Failed(Failure::Gone));
     assert_eq!((rig.nvme.deadline(), rig.nvme.freed()), (None, None));
     assert_eq!(rig.nvme.finished().unwrap().memory, Memory::Held);
-    rig.nvme.silenced();
+    rig.nvme.on_reset();
     assert_eq!(rig.nvme.freed(), Some(1));
     rig.nvme.start(&mut rig.bus, rig.now);
     assert_eq!(rig.nvme.state(), State::Starting);
@@ -577,7 +578,7 @@ fn survives(up: bool, steps: Vec<Step>) {
         assert!(freed <= held);
         assert_eq!(taken, ended.len() as u64 + rig.nvme.outstanding() as u64);
     }
-    rig.nvme.silenced();
+    rig.nvme.on_reset();
     ended.extend(core::iter::from_fn(|| rig.nvme.finished()).map(|done| {
         assert_eq!((done.result.is_err(), done.memory), (true, Memory::Quiet));
         done.id

@@ -4,20 +4,22 @@ use dcs_abi::descriptor::EndpointKind;
 use dcs_abi::status::Status;
 use dcs_engine::Fault;
 
-/// What a device holds, and how it behaves.
+/// A device's bytes and behaviour.
 #[derive(Clone, Debug)]
 pub enum Device {
     /// A file: bytes by position, up to a capacity.
     File { bytes: Vec<u8>, capacity: usize, flushes: u32 },
-    /// A socket or pipe to read from, in pieces of random sizes. One that is open never ends: it has nothing more.
+    /// A socket or pipe to read from, in pieces of random sizes. One that is open never ends: it has nothing
+    /// more.
     Source { bytes: Vec<u8>, at: usize, open: bool, piece: usize },
-    /// A socket to write to, which takes pieces. One that holds goes on reading a block after the write is done.
+    /// A socket to write to, which takes pieces. One that holds goes on reading a block after the write is
+    /// done.
     Sink { bytes: Vec<u8>, piece: usize, holds: bool, more: Vec<bool> },
     /// Takes operations and never answers them, unless they are aborted.
     Dead,
 }
 
-/// What a device did.
+/// The result of a device.
 pub type Answer = Result<usize, Fault>;
 
 /// No space left on device.
@@ -45,7 +47,7 @@ impl Device {
         }
     }
 
-    /// What it holds now: of a source, what has not been read.
+    /// Its bytes now: of a source, those that have not been read.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Device::File { bytes, .. } | Device::Sink { bytes, .. } => bytes,

@@ -1,7 +1,8 @@
 //! Arbitrary event streams: whatever the bytes say, the engine neither panics nor breaks its promises.
 //!
-//! [`run`] is what a fuzz target calls. The bytes decide which events come: right answers, wrong answers, answers to
-//! nothing, doorbells, entries and descriptors. At the end every device answers, and the engine must be idle.
+//! [`run`] is what a fuzz target calls. The bytes decide which events come: right answers, wrong answers,
+//! answers to nothing, doorbells, entries and descriptors. At the end every device answers, and the engine
+//! must be idle.
 
 use super::serve::{blocks_of, granted};
 use dcs_abi::descriptor::{Builder, Endpoint, EndpointRole, Extent};
@@ -33,14 +34,14 @@ struct World<'a> {
     bytes: &'a [u8],
     engine: Engine,
     now: u64,
-    /// What the engine waits for.
+    /// The answers that the engine waits for.
     fetches: VecDeque<QueueId>,
     descriptors: Vec<(CommandId, u32)>,
     binds: Vec<(CommandId, Arc<TransferSpec>)>,
     flights: Vec<Operation>,
-    /// What is bound.
+    /// The commands that are bound.
     bound: BTreeMap<CommandId, Arc<TransferSpec>>,
-    /// What was in flight once.
+    /// Everything that was in flight once.
     past: Vec<OperationId>,
     users: BTreeMap<BlockId, OperationId>,
     holds: BTreeMap<BlockId, u32>,

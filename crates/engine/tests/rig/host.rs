@@ -155,9 +155,9 @@ pub struct Submitted {
     pub queue: QueueId,
     pub cid: u16,
     pub transfer: Option<Transfer>,
-    /// What its source held when it was submitted.
+    /// Its source's bytes when it was submitted.
     pub input: Vec<u8>,
-    /// How much its destination held already, where it is a stream.
+    /// The bytes that its destination held already, where it is a stream.
     pub already: usize,
     pub result_address: u64,
     pub done: Option<Completed>,
@@ -171,13 +171,13 @@ impl Submitted {
     }
 }
 
-/// How it ended.
+/// Its end.
 #[derive(Clone, Debug)]
 pub struct Completed {
     pub entry: CompletionEntry,
     pub result: Option<ResultArea>,
     pub at: Nanos,
-    /// How many were completed before it.
+    /// Commands that were completed before it.
     pub order: usize,
 }
 
@@ -218,7 +218,8 @@ impl Rig {
         ticket
     }
 
-    /// Writes an entry into the ring, with a command identifier and an address for its result; no doorbell yet.
+    /// Writes an entry into the ring, with a command identifier and an address for its result; no doorbell
+    /// yet.
     pub fn submit_entry(&mut self, queue: QueueId, mut entry: SubmissionEntry) -> usize {
         let state = self.queues.get_mut(&queue).expect("a queue of this rig");
         while state.in_flight.iter().any(|(cid, _)| *cid == state.next_cid) {

@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// After so long even a dropped operation is answered.
 pub const LATE: Nanos = 60_000_000_000;
 
-/// How the world around the engine behaves.
+/// The behaviour of the world around the engine.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
@@ -54,7 +54,7 @@ pub struct Options {
     pub consume: bool,
     /// The owner says when it has nothing else to do.
     pub says_idle: bool,
-    /// What a pass takes; random where it is not said.
+    /// The time of a pass; random where it is not set.
     pub pass_time: Option<Nanos>,
 }
 
@@ -76,7 +76,7 @@ impl Default for Options {
     }
 }
 
-/// What happens at a moment.
+/// An event at a moment.
 #[derive(Debug)]
 pub enum Due {
     Entry { queue: QueueId, slot: u16 },
@@ -109,7 +109,7 @@ pub struct Rig {
     in_lanes: Vec<(dcs_abi::operator::Operator, OperationId, Nanos)>,
     /// When operations came into their lanes.
     joined: BTreeMap<OperationId, Nanos>,
-    /// How long each block was in its lane before its pass.
+    /// Time that each block was in its lane before its pass.
     pub waits: Vec<Nanos>,
     /// Passes: when, of which operator, of how many operations.
     pub passes: Vec<(Nanos, dcs_abi::operator::Operator, usize)>,

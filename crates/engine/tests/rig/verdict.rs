@@ -1,4 +1,4 @@
-//! What must be true of a completed command, however it ended.
+//! Checks what must be true of a completed command, however it ended.
 
 use super::Rig;
 use super::device::Device;
@@ -11,24 +11,25 @@ use dcs_abi::status::{Stage, Status};
 use dcs_ndp::sequential;
 
 impl Rig {
-    /// How a command ended.
+    /// The end of a command.
     pub fn done(&self, ticket: usize) -> &Completed {
         let command = &self.submitted[ticket];
         command.done.as_ref().unwrap_or_else(|| panic!("not completed: {command:?}"))
     }
 
-    /// How a command ended, if it has.
+    /// The end of a command, if it has come.
     pub fn done_yet(&self, ticket: usize) -> Option<&Completed> {
         self.submitted[ticket].done.as_ref()
     }
 
-    /// How a command ended: its status, the stage that failed and the operator's place.
+    /// The end of a command: its status, the stage that failed and the operator's place.
     pub fn end(&self, ticket: usize) -> (Status, Stage, u8) {
         let entry = &self.done(ticket).entry;
         (entry.status(), entry.stage(), entry.stage_index)
     }
 
-    /// Checks a transfer that has its destination to itself against the plain sequential program; tells its status.
+    /// Checks a transfer that has its destination to itself against the plain sequential program; tells its
+    /// status.
     pub fn verify(&self, ticket: usize) -> Status {
         let (command, done) = (&self.submitted[ticket], self.done(ticket));
         let transfer = command.transfer.as_ref().expect("only transfers are verified");
@@ -45,7 +46,8 @@ impl Rig {
         status
     }
 
-    /// The first bytes that a command put at its destination; of a stream, all that it put there, and it says so.
+    /// The first bytes that a command put at its destination; of a stream, all that it put there, and it says
+    /// so.
     fn written(&self, command: &Submitted, transfer: &Transfer, delivered: u64) -> Vec<u8> {
         let Some(device) = self.devices.get(transfer.destination.handle as usize) else { return Vec::new() };
         if !transfer.destination.kind.is_positional() {
@@ -93,8 +95,8 @@ impl Rig {
         assert_ne!(stage, Stage::None, "every failure names its stage");
         assert!(if stage == Stage::Operator { index < transfer.chain.len() } else { index == 0 });
         let result = done.result.as_ref().expect("verify looked");
-        // A source that was cut off on the way makes another stream of some operators; what was delivered is a
-        // prefix of that one.
+        // A source that was cut off on the way makes another stream of some operators; what was delivered is
+        // a prefix of that one.
         let inputs = [&command.input[..], self.input_now(transfer, &command.input)];
         let outputs: Vec<_> = inputs.iter().filter_map(|input| output_of(&transfer.chain, input)).collect();
         let right = outputs.iter().any(|output| output.starts_with(written));
@@ -122,8 +124,8 @@ impl Rig {
     }
 }
 
-/// What a chain makes of an input; where the data end inside a data unit, of what comes before that unit. Nothing
-/// where an operator cannot take them at all.
+/// The output of a chain for an input; where the data end inside a data unit, for what comes before that
+/// unit. Nothing where an operator cannot take them at all.
 fn output_of(chain: &[(Operator, Vec<u8>)], input: &[u8]) -> Option<Vec<u8>> {
     let chain = &without_expectations(chain)[..];
     let (at, _) = match sequential::run(chain, input) {

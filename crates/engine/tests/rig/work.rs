@@ -1,4 +1,4 @@
-//! What operations do: bytes move, operators run.
+//! Performs operations: bytes move, operators run.
 
 use super::device::Device;
 use super::fault::Kind;
@@ -78,7 +78,7 @@ impl Rig {
         }
     }
 
-    /// How much of `length` moves at once.
+    /// The part of `length` that moves at once.
     fn piece(&mut self, end: &EndpointSpec, length: usize, kind: Option<Kind>) -> usize {
         let most = length.min(self.devices[end.handle as usize].piece());
         if kind == Some(Kind::Short) {

@@ -33,7 +33,7 @@ fn stalled(rig: &mut Rig) -> Transfer {
     Transfer::new(End::stream(from), End::stream(to))
 }
 
-/// What is done to a command in the middle.
+/// An interference with a command in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
     Cancel,
@@ -41,8 +41,8 @@ enum Blow {
     Delete,
 }
 
-/// Strikes a command after so many steps of its life, or, with a timeout, in a world so much slower; tells whether it
-/// was alive, and the stage that its completion names.
+/// Strikes a command after so many steps of its life, or, with a timeout, in a world so much slower; tells
+/// whether it was alive, and the stage that its completion names.
 fn strike(blow: Blow, after: usize, seed: u64) -> (bool, Option<Stage>) {
     let (mut rig, queues) = rig(Options { seed, ..Options::default() });
     let other = long(&mut rig);

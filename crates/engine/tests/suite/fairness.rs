@@ -87,8 +87,8 @@ fn a_small_command_finishes_within_a_bounded_number_of_operations_of_large_ones(
             let small = rig.submit(queue, &small);
             assert!(rig.run_until(small));
             assert_eq!(rig.verify(small), Status::Success);
-            // Its steps: fetches, binding, pieces of its read and write, and for each operator its turn and its work.
-            // While each of them lasts, a window of each large command is under way.
+            // Its steps: fetches, binding, pieces of its read and write, and for each operator its turn and
+            // its work. While each of them lasts, a window of each large command is under way.
             let others = rig.trace.len() - before;
             let bound = 4 * 3 * (16 + 8 * operators.len());
             assert!(others <= bound, "{others} operations went before it, {bound} may");
@@ -127,8 +127,8 @@ fn one_event_leads_to_a_bounded_number_of_actions() {
         rig.submit(queue, &transfer);
     }
     rig.settle();
-    // A command that ends gives back at most a window of blocks for each of its segments, and each of these lets one
-    // other command go on; its own end is a few more.
+    // A command that ends gives back at most a window of blocks for each of its segments, and each of these
+    // lets one other command go on; its own end is a few more.
     let bound = (CHAIN_MAX + 1) * usize::from(window) + 8;
     assert!(rig.most_actions <= bound, "{} actions, {bound} may be", rig.most_actions);
 }

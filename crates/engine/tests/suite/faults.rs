@@ -1,6 +1,7 @@
-//! The fault matrix: where something goes wrong, how, and when. In every cell three things hold: success means the
-//! right bytes and digests; nothing is written outside what was granted, and others do not notice; a failure names
-//! its stage, has a defined status, and what it says was delivered is a right prefix. Afterwards nothing is missing.
+//! The fault matrix: where something goes wrong, how, and when. In every cell three things hold: success
+//! means the right bytes and digests; nothing is written outside what was granted, and others do not notice;
+//! a failure names its stage, has a defined status, and what it says was delivered is a right prefix.
+//! Afterwards nothing is missing.
 
 use crate::chains::{chain, small};
 use crate::rig::device::Device;
@@ -141,7 +142,8 @@ fn matrix(scenarios: &[Scenario]) {
     for scenario in scenarios {
         for place in scenario.places() {
             for kind in KINDS {
-                // Every operation of the stage, however many there are; the first ones in more worlds than one.
+                // Every operation of the stage, however many there are; the first ones in more worlds than
+                // one.
                 let more = [(0, 7), (1, 3)].map(|(nth, seed)| cell(scenario, place, kind, nth, seed));
                 let each = (0..).take_while(|nth| cell(scenario, place, kind, *nth, u64::from(*nth) + 1));
                 cells += each.count() + more.into_iter().filter(|struck| *struck).count();
@@ -163,7 +165,8 @@ fn every_fault_at_every_place_where_lengths_change() {
     matrix(&resizing);
 }
 
-/// Writes of blocks overtake each other, and come short: what is told is all that the destination took without a gap.
+/// Writes of blocks overtake each other, and come short: what is told is all that the destination took
+/// without a gap.
 #[test]
 fn what_was_delivered_is_told_to_the_last_byte() {
     let mut partly = 0;

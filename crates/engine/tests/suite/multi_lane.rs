@@ -10,7 +10,7 @@ use dcs_abi::status::Status;
 use dcs_engine::{Config, Nanos, QueueConfig, QueueId};
 
 const LANES: u16 = 8;
-/// What a pass takes: much longer than any other operation.
+/// The time of a pass: much longer than any other operation.
 const PASS: Nanos = 2_000_000;
 const LATENCY: Nanos = 20_000;
 

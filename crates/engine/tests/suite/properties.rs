@@ -19,7 +19,7 @@ struct Plan {
     prefix: Option<usize>,
     from_stream: bool,
     to_stream: bool,
-    /// How often the extents are cut, and where.
+    /// The cuts of the extents: their number and places.
     cuts: Vec<u16>,
     chain: Vec<Operator>,
     to_end: bool,
@@ -190,9 +190,9 @@ fn transfer(rig: &mut Rig, plan: &Plan) -> Transfer {
     }
 }
 
-/// The engine ends as the plain program does. Where the plain one fails at an operator, one after it may be the first
-/// to fail here: it sees the first blocks before the other sees the last. One that was aborted, or whose time was up, may
-/// have been faster.
+/// The engine ends as the plain program does. Where the plain one fails at an operator, one after it may be
+/// the first to fail here: it sees the first blocks before the other sees the last. One that was aborted, or
+/// whose time was up, may have been faster.
 fn check_end(rig: &Rig, ticket: usize, plan: &Plan) {
     let command = &rig.submitted[ticket];
     let chain = &command.transfer.as_ref().expect("a transfer").chain;

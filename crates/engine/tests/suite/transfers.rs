@@ -286,7 +286,7 @@ fn what_a_full_destination_had_room_for_counts() {
     }
 }
 
-/// What a sink was told of each piece: does more follow soon?
+/// The hints that a sink was given with each piece: does more follow soon?
 fn told(rig: &Rig, handle: u32) -> Vec<bool> {
     match &rig.devices[handle as usize] {
         Device::Sink { more, .. } => more.clone(),

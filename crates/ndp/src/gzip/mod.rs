@@ -84,7 +84,7 @@ pub(crate) const GUNZIP_LIBRARY: &str = ZLIB_RS;
 
 /// Compression into one member.
 ///
-/// What zlib-rs writes depends on where its input is cut and where its output is full. So it sees the input
+/// The output of zlib-rs depends on where its input is cut and where its output is full. So it sees the input
 /// stage by stage, and the same room each time: then the same data give the same bytes, however they come and
 /// go. ISA-L is fastest that way too, but does not promise the same bytes: about one stream in 500 differed
 /// by some bits in the header of a deflate block from one run to the next, and was as good. Nothing is copied

@@ -157,7 +157,7 @@ fn as_it_stands(value: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// What processors with AVX-512 never run otherwise.
+    /// Code that processors with AVX-512 never run otherwise.
     #[test]
     fn the_portable_function_gives_what_openssl_gives() {
         for blocks in [0, 1, 2, 3, 100] {

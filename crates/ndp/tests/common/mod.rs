@@ -1,4 +1,4 @@
-//! What the tests share: sample data, and a driver that cuts a stream in pieces.
+//! Things that the tests share: sample data, and a driver that cuts a stream in pieces.
 #![allow(dead_code)] // every test file takes what it needs
 
 use dcs_abi::operator::Operator;
@@ -23,7 +23,7 @@ pub fn in_place(operator: Operator, parameter: &[u8], data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// How a stream is cut: sizes of the input pieces, in turn, and of the output buffer.
+/// The cuts of a stream: sizes of the input pieces, in turn, and of the output buffer.
 #[derive(Clone, Debug)]
 pub struct Cut {
     pub pieces: Vec<usize>,
@@ -53,8 +53,8 @@ pub fn pieces<'a>(input: &'a [u8], cut: &Cut) -> Vec<(&'a [u8], bool)> {
     all
 }
 
-/// Runs a stream through a resizing operator and holds it to its contract at every call. Returns all that came
-/// out, also before an error.
+/// Runs a stream through a resizing operator and holds it to its contract at every call. Returns all that
+/// came out, also before an error.
 pub fn resize(
     operator: Operator,
     parameter: &[u8],

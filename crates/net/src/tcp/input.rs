@@ -271,7 +271,7 @@ impl Tcb {
         }
     }
 
-    /// What is acknowledged had been sent before the first retransmission: that was not needed (RFC 3522).
+    /// The acknowledged bytes had been sent before the first retransmission: that was not needed (RFC 3522).
     fn undo(&mut self, stamp: Option<Timestamp>, shared: &mut Shared) {
         if let (Some(first), Some(stamp)) = (self.again, stamp)
             && (stamp.echo.wrapping_sub(first) as i32) < 0

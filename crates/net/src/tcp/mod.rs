@@ -110,7 +110,7 @@ pub(crate) struct Tcb {
     reset_due: Option<u32>,
     /// One segment goes out whatever the congestion window says.
     force: bool,
-    /// What there is goes out, however small.
+    /// Sends what there is, however small.
     push: bool,
 
     timer: Timer,
@@ -129,7 +129,7 @@ pub(crate) struct Tcb {
     challenges: (Nanos, u32),
     /// Our timestamp of the first retransmission of this recovery.
     again: Option<u32>,
-    /// How long to wait for what may have been overtaken, in quarters of the shortest round trip; and
+    /// Time to wait for segments that may have been overtaken, in quarters of the shortest round trip; and
     /// recoveries since that was found too short.
     patience: (u32, u32),
 

@@ -1,5 +1,6 @@
-//! What was sent and is not acknowledged, what of it the peer has, and what is taken for lost (RFC 2018,
-//! 6675, and the time-based RACK of RFC 8985; without selective acknowledgements, NewReno of RFC 6582).
+//! The bytes that were sent and are not acknowledged, which of them the peer has, and which are taken for
+//! lost (RFC 2018, 6675, and the time-based RACK of RFC 8985; without selective acknowledgements, NewReno of
+//! RFC 6582).
 
 use crate::message::Nanos;
 use core::ops::Range;
@@ -226,7 +227,7 @@ impl Scoreboard {
         }
     }
 
-    /// What was taken for lost is on its way, as it turns out.
+    /// Takes back a loss: the bytes are on their way, as it turns out.
     pub(crate) fn none_lost(&mut self) {
         for index in 0..self.segments.len() {
             if self.segments[index].state == State::Lost {

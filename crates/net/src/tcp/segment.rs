@@ -77,7 +77,7 @@ impl Segment {
 }
 
 impl Options {
-    /// What is malformed ends the list; what was read before holds.
+    /// A malformed option ends the list; those that were read before hold.
     fn parse(mut bytes: &[u8], syn: bool) -> Options {
         let mut options = Options::default();
         while let Ok((rest, option)) = TcpOption::parse(bytes) {

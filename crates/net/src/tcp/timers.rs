@@ -54,8 +54,8 @@ impl Tcb {
         self.rtt.backoff() >= 3
     }
 
-    /// How long a connection that nobody here wants any more may stay: in FIN-WAIT-2, with a window that does
-    /// not open, or whatever else its peer leaves it at.
+    /// Time for which a connection that nobody here wants any more may stay: in FIN-WAIT-2, with a window
+    /// that does not open, or whatever else its peer leaves it at.
     fn orphan_until(&self, shared: &Shared) -> Option<Nanos> {
         let since = self.orphan?.max(self.advanced_at);
         Some(since.saturating_add(shared.config.tcp.linger))

@@ -1,5 +1,5 @@
-//! The stack against Linux's TCP, in real time: a TAP device in a network namespace of its own, with the faults made on our
-//! side of it. Needs root and `/dev/net/tun`; says why where it is skipped.
+//! The stack against Linux's TCP, in real time: a TAP device in a network namespace of its own, with the
+//! faults made on our side of it. Needs root and `/dev/net/tun`; says why where it is skipped.
 
 #[path = "../rig/mod.rs"]
 mod rig;
@@ -41,8 +41,8 @@ fn bad() -> Link {
     Link { faults: Faults::bad(), offload: false }
 }
 
-/// Runs `linux` in a thread that lives in the namespace, and the card until that thread is done and `done` holds. What
-/// `prepare` does is done before the card starts.
+/// Runs `linux` in a thread that lives in the namespace, and the card until that thread is done and `done`
+/// holds. What `prepare` does is done before the card starts.
 fn lab<P, T: Send + 'static>(
     link: Link,
     card: impl FnOnce(&mut Card, u64),

@@ -17,8 +17,8 @@ struct Request {
 
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 
-/// Puts the calling thread, and those that it starts from now on, into a new network namespace with a TAP device that has
-/// this address. Why it cannot, where it cannot.
+/// Puts the calling thread, and those that it starts from now on, into a new network namespace with a TAP
+/// device that has this address. Why it cannot, where it cannot.
 pub fn enter(address: &str) -> Result<File, String> {
     // SAFETY: no memory is involved; only this thread's namespace changes.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {

@@ -1,5 +1,5 @@
-//! A card: own memory, receive buffers, blocks, a NIC, and an owner of the stack that plays the engine. Each byte is checked, each
-//! buffer and block that is given back is overwritten, so that a use after that shows.
+//! A card: own memory, receive buffers, blocks, a NIC, and an owner of the stack that plays the engine. Each
+//! byte is checked, each buffer and block that is given back is overwritten, so that a use after that shows.
 
 use super::nic::{Nic, part};
 use super::pair::Node;
@@ -12,7 +12,7 @@ use std::net::SocketAddrV4;
 
 const BUFFER: usize = 2048;
 
-/// What a connection does.
+/// The behaviour of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Bytes to send, of the stream of this seed.
@@ -23,7 +23,7 @@ pub struct Plan {
     pub chunk: u32,
     /// Place that the engine has at once for what is received.
     pub place: u64,
-    /// Whether the stream ends when all is sent.
+    /// The stream ends when all is sent.
     pub shutdown: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct Card {
     pub live: BTreeSet<Flow>,
     /// Those about which something has changed, or that wait for blocks.
     dirty: BTreeSet<Flow>,
-    /// What accepted connections do.
+    /// The behaviour of accepted connections.
     pub accepts: Option<Plan>,
     pub datagrams: Vec<(u16, SocketAddrV4, Vec<u8>)>,
     /// Blocks of which not all datagrams were sent.

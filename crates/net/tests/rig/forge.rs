@@ -88,7 +88,7 @@ pub struct Forge {
     pub stack: Stack,
     pub now: u64,
     pub ports: (u16, u16),
-    /// What the NIC says of the checksums of frames, and whether IP's is wrong.
+    /// The NIC's verdict on the checksums of frames, and whether IP's is wrong.
     pub verdict: Verdict,
     pub damaged: bool,
     buffers: u64,
@@ -179,7 +179,7 @@ impl Forge {
         }
     }
 
-    /// What the stack sends now, as bytes of headers and lengths of payload.
+    /// Takes the frames that the stack sends now, as bytes of headers and lengths of payload.
     pub fn frames(&mut self) -> Vec<(Vec<u8>, usize)> {
         let mut frames = Vec::new();
         while let Some(frame) = self.stack.next_frame(self.now) {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub struct Nic {
-    /// Whether it computes checksums.
+    /// It computes checksums.
     pub checksum: bool,
     /// Nanoseconds that a byte takes.
     pub byte_time: u64,

@@ -3,7 +3,7 @@
 use super::Random;
 use std::collections::BTreeMap;
 
-/// What goes wrong, each so many times in a thousand frames.
+/// Faults of a wire, each so many times in a thousand frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub lose: u32,
@@ -19,7 +19,7 @@ impl Faults {
         Faults::default()
     }
 
-    /// What the engine promises to live with: 5 % lost, 5 % overtaken, 3 % doubled.
+    /// The faults that the engine promises to live with: 5 % lost, 5 % overtaken, 3 % doubled.
     pub fn bad() -> Faults {
         Faults { lose: 50, double: 30, delay: 50, late: 3_000_000, corrupt: 0 }
     }
@@ -80,7 +80,7 @@ impl Wire {
         self.flying.keys().next().map(|(at, _)| *at)
     }
 
-    /// What has arrived: at which side, and what.
+    /// The frame that has arrived: at which side, and its bytes.
     pub fn arrived(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
         let entry = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())

@@ -12,7 +12,7 @@ fn pair() -> Pair {
     pair
 }
 
-/// What has come at the second card, without the senders.
+/// The datagrams that have come at the second card, without the senders.
 fn came(pair: &mut Pair) -> Vec<Vec<u8>> {
     std::mem::take(&mut pair.card(1).datagrams).into_iter().map(|(_, _, bytes)| bytes).collect()
 }

@@ -1,4 +1,5 @@
-//! Neighbours and peers that want more than their share: floods of every kind, and the bounds of what they get, over hours.
+//! Neighbours and peers that want more than their share: floods of every kind, and the bounds of what they
+//! get, over hours.
 
 use crate::rig::forge::{LOCAL, Seg};
 use dcs_net::{
@@ -102,7 +103,7 @@ impl Link {
         self.give(&arp);
     }
 
-    /// What the stack sends now; the NIC has sent it at once.
+    /// Takes the frames that the stack sends now; the NIC has sent them at once.
     fn out(&mut self) -> Vec<Out> {
         let mut out = Vec::new();
         while let Some(frame) = self.stack.next_frame(self.now) {
@@ -274,7 +275,8 @@ fn a_full_table_has_room_for_new_connections_while_others_are_on_their_way_out()
     assert_eq!(link.accepted((host(3), 2001), &[]), None, "the others are wanted");
 }
 
-/// The window stays closed, and each probe of it is answered: that can go on as long as the owner wants it to.
+/// The window stays closed, and each probe of it is answered: that can go on as long as the owner wants it
+/// to.
 #[test]
 fn a_peer_that_never_takes_the_rest_is_reset_once_nobody_waits_for_it() {
     let mut link = Link::new(|_| {});
@@ -299,7 +301,8 @@ fn a_peer_that_never_takes_the_rest_is_reset_once_nobody_waits_for_it() {
     assert_eq!((link.stack.usage().flows, link.stack.usage().chunks), (0, 0));
 }
 
-/// Everything at once from everywhere, for hours: what the stack keeps is never more than its limits, and is nothing when it ends.
+/// Everything at once from everywhere, for hours: what the stack keeps is never more than its limits, and is
+/// nothing when it ends.
 #[test]
 fn floods_of_all_kinds_stay_within_their_bounds_for_hours() {
     let mut link = Link::new(|config| {

@@ -1,5 +1,6 @@
-//! Goodput under loss in virtual time, of two cards and of smoltcp's TCP with itself: 1 Gbit/s, 2 ms round trip, windows of
-//! 1 MiB, the median of five runs each. `cargo test -p dcs-net --test suite goodput -- --nocapture` prints it.
+//! Goodput under loss in virtual time, of two cards and of smoltcp's TCP with itself: 1 Gbit/s, 2 ms round
+//! trip, windows of 1 MiB, the median of five runs each. `cargo test -p dcs-net --test suite goodput --
+//! --nocapture` prints it.
 
 use crate::rig::pair::{address, config};
 use crate::rig::smol::Smol;

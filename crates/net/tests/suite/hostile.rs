@@ -1,5 +1,6 @@
-//! A peer with a raw socket: what it sends makes no sense, contradicts itself or is forged. Whatever it is, no byte is delivered twice or
-//! where it was not granted, no block is given back before its bytes are acknowledged, and who behaves goes on.
+//! A peer with a raw socket: what it sends makes no sense, contradicts itself or is forged. Whatever it is,
+//! no byte is delivered twice or where it was not granted, no block is given back before its bytes are
+//! acknowledged, and who behaves goes on.
 
 use crate::rig::SECOND;
 use crate::rig::forge::{Forge, LOCAL, REMOTE, Seg};
@@ -75,7 +76,8 @@ fn works(forge: &mut Forge, flow: Flow, ours: u32, theirs: u32) {
     assert!(forge.events().contains(&Event::Free { owner: Owner::Flow(flow), block: 9 }));
 }
 
-/// Options that are cut off, too long, of no length, or say what cannot be: padded to whole words by what would go on.
+/// Options that are cut off, too long, of no length, or say what cannot be: padded to whole words by what
+/// would go on.
 const OPTIONS: [&[u8]; 18] = [
     &[2, 0, 0, 0],
     &[2, 1, 5, 180],

@@ -1,4 +1,4 @@
-//! What can go wrong with a link or a peer, and the other protocols.
+//! Failures of links and peers, and the other protocols.
 
 use crate::rig::forge::Forge;
 use crate::rig::pair::{address, config};

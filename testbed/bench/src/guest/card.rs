@@ -96,8 +96,8 @@ fn work(card: &mut Card, bus: &mut VfioUserBus, stop: &AtomicBool, interposer: &
         let watch = if card.is_busy() { Watch::Memory } else { Watch::Host };
         let until = [card.deadline(), due].into_iter().flatten().min();
         let until = until.map(|at| start + Duration::from_nanos(at));
-        let front = card.front();
-        bus.wait(&mut idle, watch, until, || stop.load(Ordering::Acquire) || front.lock().is_wanted());
+        let registers = card.registers();
+        bus.wait(&mut idle, watch, until, || stop.load(Ordering::Acquire) || registers.lock().has_requests());
     }
 }
 

@@ -112,7 +112,7 @@ impl Case {
         self.rig.world.fabric.clear_faults(nic);
         if reach == Reach::Function {
             self.rig.world.fabric.reset(nic);
-            self.rig.nic.silenced();
+            self.rig.nic.on_reset();
             self.rig.round();
             self.rig.world.fabric.set_bus_master(nic, true);
             self.rig.with(|nic, bus, now| nic.reset(bus, now));

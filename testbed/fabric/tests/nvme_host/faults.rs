@@ -122,7 +122,7 @@ impl Case {
         self.rig.world.fabric.clear_faults(ssd);
         if reach == Reach::Function {
             self.rig.world.fabric.reset(ssd);
-            self.rig.nvme.silenced();
+            self.rig.nvme.on_reset();
             self.rig.round();
             self.rig.world.fabric.set_bus_master(ssd, true);
             self.rig.with(|nvme, bus, now| nvme.reset(bus, now));

@@ -1,4 +1,4 @@
-//! What others do to files while the card has them.
+//! Interference of others with files while the card has them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,8 +13,8 @@ use super::pool::{Chance, Entry, MOST, PAGE, Pool, sectors};
 use super::tally::Tally;
 use crate::files::{XFS, create};
 
-/// Somebody does something to a file, or to two. That it fails does not matter here (the file system may be full, the file gone), and is
-/// counted.
+/// Somebody does something to a file, or to two. That it fails does not matter here (the file system may be
+/// full, the file gone), and is counted.
 pub fn disturb(pool: &Pool, chance: &mut Chance, tally: &Tally) {
     let Some(entry) = pool.any(chance) else { return pool.new_file(chance) };
     let path = pool.path(entry.number);
@@ -80,8 +80,8 @@ fn by_mapping(file: &File, whose: u64, at: u64) -> io::Result<()> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let (both, length) = (ProtFlags::READ | ProtFlags::WRITE, PAGE as usize);
-    // SAFETY: a new mapping of a page that the file has. It may be cut off by another thread meanwhile, which ends this
-    // program by SIGBUS; so the bytes are written by the kernel, which answers with an error then.
+    // SAFETY: a new mapping of a page that the file has. It may be cut off by another thread meanwhile, which
+    // ends this program by SIGBUS; so the bytes are written by the kernel, which answers with an error then.
     let memory = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, both, MapFlags::SHARED, file, at) }?;
     let pipe = rustix::pipe::pipe()?;
     rustix::io::write(&pipe.1, &sectors(whose, at, PAGE, 5))?;
@@ -96,7 +96,8 @@ fn by_mapping(file: &File, whose: u64, at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves a file's blocks elsewhere: its contents are in the blocks of another file afterwards, and that one, with the old blocks, is deleted.
+/// Moves a file's blocks elsewhere: its contents are in the blocks of another file afterwards, and that one,
+/// with the old blocks, is deleted.
 fn defragment(file: &File, pool: &Pool) -> io::Result<()> {
     let path = pool.folder.join(format!("donor{}", pool.number()));
     let donor = create(&path);
@@ -139,7 +140,8 @@ fn by_swapping(file: &File, donor: &File) -> io::Result<()> {
         seconds: i64,
         nanoseconds: i32,
     }
-    /// struct xfs_swapext, with its struct xfs_bstat, of which only the times are looked at. [xfsprogs, xfs_fs.h]
+    /// struct xfs_swapext, with its struct xfs_bstat, of which only the times are looked at. [xfsprogs,
+    /// xfs_fs.h]
     #[repr(C)]
     struct Swap {
         version: i64,
@@ -196,8 +198,8 @@ fn share(pool: &Pool, entry: &Entry) -> io::Result<()> {
     done
 }
 
-/// Has the file system merge the blocks of a file with those of another one that has the same bytes. That needs no descriptor that
-/// may write, and frees the blocks of the second.
+/// Has the file system merge the blocks of a file with those of another one that has the same bytes. That
+/// needs no descriptor that may write, and frees the blocks of the second.
 fn merge(pool: &Pool, entry: &Entry) -> io::Result<()> {
     /// struct file_dedupe_range with one file_dedupe_range_info. [linux/fs.h]
     #[repr(C)]

@@ -1,8 +1,8 @@
-//! Others truncate, punch, extend, overwrite, map, move, share, merge and delete files while the card reads and writes them, from and to
-//! memory, other files and a network.
+//! Others truncate, punch, extend, overwrite, map, move, share, merge and delete files while the card reads
+//! and writes them, from and to memory, other files and a network.
 //!
-//! Every 512 bytes of every file say whose they are, which of its they are, and when they were written. No byte of another file may
-//! come out of a file, and none may get into one.
+//! Every 512 bytes of every file say whose they are, which of its they are, and when they were written. No
+//! byte of another file may come out of a file, and none may get into one.
 
 mod disturb;
 mod pool;
@@ -21,15 +21,15 @@ use self::tally::Tally;
 use crate::files::{EXT4, XFS, create, engine};
 use crate::wire::{self, Line, Wire};
 
-/// What must have been done on each file system, and on one that shares blocks.
+/// Steps that must have been done on each file system, and on one that shares blocks.
 const DONE: [&str; 7] =
     ["read", "written", "copied", "sent", "received", "defragmented", "mapped and written"];
 const SHARING: [&str; 2] = ["shared", "merged"];
 
-/// How long a peer pauses.
+/// The pauses of a peer.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// How often a file that others write to is read until each of its sectors is whole.
+/// Times that a file which others write to is read until each of its sectors is whole.
 const AGAIN: usize = 10;
 
 #[test]
@@ -186,7 +186,7 @@ impl User<'_> {
         self.written(what, &entry, &file, length, done.map(drop));
     }
 
-    /// What a peer sends, to a file.
+    /// Receives a peer's bytes into a file.
     fn receive(&mut self, wire: &Wire, line: &mut Option<Line>) {
         let length = self.chance.pages(MOST) + PAGE;
         let Some((entry, file)) = self.destination(None, length) else { return };
@@ -206,7 +206,7 @@ impl User<'_> {
         self.written("received", &entry, &file, length, done);
     }
 
-    /// How long a peer pauses: mostly not at all, sometimes until somebody else wants the file.
+    /// The pause of a peer: mostly none, sometimes until somebody else wants the file.
     fn pause(&mut self) -> Duration {
         if self.chance.below(8) == 0 { PAUSE } else { Duration::ZERO }
     }
@@ -249,7 +249,8 @@ impl User<'_> {
         let mut all = file.read_exact_at(&mut bytes, 0).is_ok();
         let untouched = entry.touched.load(Ordering::SeqCst) == 0;
         for _ in 0..AGAIN {
-            // ext4 lets one read what another is writing, half of it in one version and half in the next. What is wrong on the disk stays so.
+            // ext4 lets one read what another is writing, half of it in one version and half in the next.
+            // What is wrong on the disk stays so.
             let Err(wrong) = look(&bytes, entry.whose, 0) else { break };
             assert!(!untouched, "{what} by the card: {wrong}");
             println!("{what}, and read while it was written to: {wrong}");

@@ -71,7 +71,8 @@ fn words(bytes: &[u8]) -> [u64; 4] {
     std::array::from_fn(|at| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("8 bytes")))
 }
 
-/// The files of a folder, by their numbers: whose their contents are, and how often somebody was about to change them.
+/// The files of a folder, by their numbers: whose their contents are, and how often somebody was about to
+/// change them.
 pub struct Pool {
     pub folder: PathBuf,
     files: Mutex<HashMap<u64, Entry>>,

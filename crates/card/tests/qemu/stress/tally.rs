@@ -1,4 +1,4 @@
-//! How often each thing was done, and what was said where it was not.
+//! Counts of each thing that was done, and the messages of those that failed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,8 @@ impl Tally {
         *self.0.lock().unwrap().entry(what.into()).or_default() += 1;
     }
 
-    /// True where each of these was done at least once: on a machine with much else to do that may take longer than it was given.
+    /// True where each of these was done at least once: on a machine with much else to do that may take
+    /// longer than it was given.
     pub fn has_all(&self, done: &[&str]) -> bool {
         let counts = self.0.lock().unwrap();
         done.iter().all(|what| counts.contains_key(*what))

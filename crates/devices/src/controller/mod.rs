@@ -14,12 +14,14 @@ use crate::gpu::{self, Gpu};
 use crate::ring::{Reply, Ring};
 use crate::route::Route;
 use crate::vfio_devices::{
-    Answer, Ask, DriveError, DriveWork, Driven, Drives, Heard, Interface, Moved, Namespace, Wanted, WantedNic,
+    Ask, DriveError, DriveEvent, DriveWork, Driven, Drives, Interface, Moved, Namespace, NicOptions,
+    SsdOptions,
 };
 use crate::{copy, file, flow};
+use dcs_abi::admin::Answer;
 use dcs_abi::result::{PATH_IO_URING, PATH_ZERO_COPY};
 use dcs_abi::status::Status;
-use dcs_engine::{BlockId, EndpointRole, Fault, Operation, OperationId, OperationKind, Outcome};
+use dcs_engine::{BlockId, DeviceEvent, EndpointRole, Fault, Operation, OperationId, OperationKind, Outcome};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -28,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How the kernel is asked to do what takes time.
+/// The interface to the kernel for calls that take time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
     /// io_uring where it is to be had, plain system calls otherwise.
@@ -40,7 +42,7 @@ pub enum Io {
     Plain,
 }
 
-/// How a controller is made.
+/// The settings of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Blocks, as the engine counts them.
@@ -49,21 +51,20 @@ pub struct Setup {
     pub block_size: u32,
     /// io_uring or not.
     pub io: Io,
-    /// Threads of the application's drive it, which come and go. What they have put into a ring would interrupt them later, wherever
-    /// they wait then, and end with them. So with [`Io::Auto`] it carries only what nothing else can.
+    /// Threads of the application's drive it, which come and go. What they have put into a ring would
+    /// interrupt them later, wherever they wait then, and end with them. So with [`Io::Auto`] the ring
+    /// carries only calls that have no other way.
     pub by_callers: bool,
 }
 
-/// What a controller has to tell.
+/// An event of a controller.
 #[derive(Debug)]
 pub enum Event {
-    /// An operation is done.
-    Done(OperationId, Outcome),
+    /// For the engine: an operation is done, or the kernel or a device has let go of a block.
+    Device(DeviceEvent),
     /// An operation can go on: give it to [`Controller::resume`], with its route.
     Retry(Operation),
-    /// The kernel, or a device, has let go of a block that an operation left with it.
-    Released(BlockId),
-    /// What comes of [`Controller::ask`], under this ticket.
+    /// The answer to [`Controller::ask`], under this ticket.
     Answer(u16, Answer),
     /// The GPU is done with what [`Controller::compute`] gave it; the block is back in the pool.
     Computed(OperationId, Result<gpu::Answer, Fault>),
@@ -88,7 +89,8 @@ enum Pending {
     Again { operation: Operation, fd: RawFd, aborted: bool },
     /// Waits for a time to come.
     Later { operation: Operation },
-    /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again. `copied`: what its copy came to.
+    /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again.
+    /// `copied`: what its copy came to.
     Retry { aborted: bool, by_host: bool, copied: Option<Box<calls::Copied>> },
 }
 
@@ -99,12 +101,12 @@ struct Held {
     then: Then,
 }
 
-/// What follows when a zero-copy send's buffer is back.
+/// The step that follows when a zero-copy send's buffer is back.
 #[derive(Debug)]
 enum Then {
     /// Its bytes went: the block is free.
     Released,
-    /// It failed: that is told now, so that the block is free when its command has ended.
+    /// It failed. The failure is reported only now, so that the block is free when its command has ended.
     Failed(Fault),
     /// Nothing went, and it is to be tried again.
     Again,
@@ -134,7 +136,7 @@ pub struct Controller {
     /// The ring carries zero-copy sends and nothing else.
     ring_for_few: bool,
     drives: Option<Drives>,
-    heard: Vec<Heard>,
+    drive_events: Vec<DriveEvent>,
     computed: Vec<gpu::Done>,
     fetched: Vec<gpu::Fetched>,
 }
@@ -144,7 +146,7 @@ pub struct Controller {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// One that wakes nobody yet: whoever sleeps on it polls [`Waker::event`].
+    /// Makes a waker of nobody yet: whoever sleeps on it polls [`Waker::event`].
     ///
     /// # Errors
     ///
@@ -159,7 +161,7 @@ impl Waker {
         self.0.as_fd()
     }
 
-    /// Takes note that it has woken.
+    /// Clears the eventfd.
     pub fn drain(&self) {
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
@@ -200,13 +202,14 @@ impl Controller {
             later: Vec::new(),
             registered: false,
             drives: None,
-            heard: Vec::new(),
+            drive_events: Vec::new(),
             computed: Vec::new(),
             fetched: Vec::new(),
         })
     }
 
-    /// Drives these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called before anything was started.
+    /// Drives these SSDs and this NIC from now on, and has its blocks in memory that they reach. To be called
+    /// before anything was started.
     ///
     /// # Errors
     ///
@@ -214,8 +217,8 @@ impl Controller {
     pub fn attach(
         &mut self,
         setup: Setup,
-        wanted: &[Wanted],
-        nic: Option<&WantedNic>,
+        wanted: &[SsdOptions],
+        nic: Option<&NicOptions>,
     ) -> Result<Vec<Arc<Namespace>>, DriveError> {
         let (drives, pool) = Drives::open((wanted, nic), setup.blocks, setup.block_size, self.wake.as_fd())?;
         let namespaces = drives.namespaces().cloned().collect();
@@ -224,7 +227,7 @@ impl Controller {
         Ok(namespaces)
     }
 
-    /// What went between its blocks and the devices that it drives itself.
+    /// Bytes that went between its blocks and the devices that it drives itself.
     pub fn moved(&self) -> Moved {
         self.drives.as_ref().map_or_else(Moved::default, Drives::moved)
     }
@@ -234,12 +237,12 @@ impl Controller {
         self.drives.as_ref().is_some_and(Drives::is_peer_to_peer)
     }
 
-    /// What its NIC is, where it drives one.
+    /// Its NIC, where it drives one.
     pub fn interface(&self) -> Option<&Arc<Interface>> {
         self.drives.as_ref().and_then(Drives::interface)
     }
 
-    /// Asks something of its NIC. No answer: it comes later as an [`Event::Answer`], under this ticket.
+    /// Makes a request to its NIC. `None`: the answer comes later as an [`Event::Answer`], under this ticket.
     pub fn ask(&mut self, ticket: u16, ask: Ask) -> Option<Answer> {
         match &mut self.drives {
             Some(drives) => drives.ask(ticket, ask),
@@ -247,15 +250,15 @@ impl Controller {
         }
     }
 
-    /// Lets go of its devices, where none has anything to do: they are stopped, and reset. What connections of the NIC have sent and
-    /// was not acknowledged is waited for, a while.
+    /// Releases its devices, where none has anything to do: they are stopped, and reset. Bytes that
+    /// connections of the NIC have sent get a while to be acknowledged.
     pub fn detach(&mut self) {
         if self.pending.is_empty() {
             self.drives = None;
         }
     }
 
-    /// Whether io_uring carries what takes time.
+    /// True if io_uring carries all calls that take time.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some() && !self.ring_for_few
     }
@@ -265,13 +268,13 @@ impl Controller {
         self.ring.as_mut().filter(|_| !self.ring_for_few)
     }
 
-    /// What wakes it.
+    /// A handle that wakes it.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.wake))
     }
 
-    /// Starts a device operation; `None` where its outcome comes later as an [`Event`]. Operations of NDP units are
-    /// not for this controller: they fail.
+    /// Starts a device operation; `None` where its outcome comes later as an [`Event`]. Operations of NDP
+    /// units are not for this controller: they fail.
     pub fn start(&mut self, operation: &Operation, route: &mut Route) -> Option<Outcome> {
         if self.read_to_gpu(operation, route) { None } else { self.start_by_host(operation, route) }
     }
@@ -289,7 +292,7 @@ impl Controller {
         self.settle(operation, route, attempt)
     }
 
-    /// Goes on by what an attempt has come to.
+    /// Takes the step that follows from an attempt's result.
     fn settle(&mut self, operation: &Operation, route: &mut Route, attempt: Attempt) -> Option<Outcome> {
         if !matches!(attempt, Attempt::NotReady(..)) {
             self.edges.forget(operation.id);
@@ -348,24 +351,23 @@ impl Controller {
             Some(Pending::Drive { block }) => *block,
             _ => None,
         };
-        drives.poll(&mut self.pool, block, &mut self.heard);
-        for heard in std::mem::take(&mut self.heard) {
-            match heard {
-                Heard::Done(operation, outcome) => {
-                    self.pending.remove(&operation);
-                    self.events.push(Event::Done(operation, outcome));
+        drives.poll(&mut self.pool, block, &mut self.drive_events);
+        for event in std::mem::take(&mut self.drive_events) {
+            match event {
+                DriveEvent::Device(event) => {
+                    self.events.push(Event::Device(event));
+                    match event {
+                        DeviceEvent::Done(operation, _) => _ = self.pending.remove(&operation),
+                        DeviceEvent::Released(block) => self.retry_block(block),
+                    }
                 }
-                Heard::Released(block) => {
-                    self.events.push(Event::Released(block));
-                    self.retry_block(block);
-                }
-                Heard::Answer(ticket, answer) => self.events.push(Event::Answer(ticket, answer)),
+                DriveEvent::Answer(ticket, answer) => self.events.push(Event::Answer(ticket, answer)),
             }
         }
     }
 
-    /// Goes on with an operation that came back as [`Event::Retry`], as [`Controller::start`] does; `route` is `None`
-    /// where its command is bound no more.
+    /// Goes on with an operation that came back as [`Event::Retry`], as [`Controller::start`] does; `route`
+    /// is `None` where its command is bound no more.
     pub fn resume(&mut self, operation: &Operation, route: Option<&mut Route>) -> Option<Outcome> {
         let (aborted, by_host, copied) = match self.pending.remove(&operation.id) {
             Some(Pending::Retry { aborted, by_host, copied }) => (aborted, by_host, copied),
@@ -457,7 +459,7 @@ impl Controller {
         }
     }
 
-    /// A block is not here: it will be, or never.
+    /// The result for a block that is not here: it will be, or never.
     fn without(&self, block: BlockId) -> Attempt {
         match self.pool.is_lost(block) {
             true => Attempt::failed(Fault::new(Status::DeviceReset)),
@@ -481,8 +483,8 @@ impl Controller {
         None
     }
 
-    /// Blocks are registered when the first request needs one: an engine that only moves cached files and sockets
-    /// pins no memory.
+    /// Blocks are registered when the first request needs one: an engine that only moves cached files and
+    /// sockets pins no memory.
     fn register_once(&mut self) {
         if !std::mem::replace(&mut self.registered, true)
             && let Some(ring) = &mut self.ring
@@ -540,17 +542,22 @@ impl Controller {
         self.events.push(Event::Retry(operation));
     }
 
-    fn finish_aborted(&mut self, id: OperationId) {
-        self.pending.remove(&id);
-        self.events.push(Event::Done(id, Outcome::Failed(Fault::new(Status::Cancelled))));
+    fn done(&mut self, id: OperationId, outcome: Outcome) {
+        self.events.push(Event::Device(DeviceEvent::Done(id, outcome)));
     }
 
-    /// Whether a command waits for a block that somebody else has: see [`Network::short_of_blocks`](dcs_drivers::network::Network::short_of_blocks).
+    fn finish_aborted(&mut self, id: OperationId) {
+        self.pending.remove(&id);
+        self.done(id, Outcome::Failed(Fault::new(Status::Cancelled)));
+    }
+
+    /// Sets whether a command waits for a block that somebody else has: see
+    /// [`Network::short_of_blocks`](dcs_drivers::network::Network::short_of_blocks).
     pub fn short_of_blocks(&mut self, short: bool) {
         self.drives.iter_mut().for_each(|drives| drives.short_of_blocks(short));
     }
 
-    /// Hands what was started to the kernel, and tells what is done by now.
+    /// Hands started operations to the kernel, and reports those that are done by now.
     pub fn poll(&mut self, events: &mut Vec<Event>) {
         self.reap();
         if !self.has_ring() && !self.pending.is_empty() {
@@ -640,10 +647,12 @@ impl Controller {
                 }
                 match held.map(|held| held.then) {
                     Some(Then::Failed(fault)) => {
-                        self.events.push(Event::Done(operation, Outcome::Failed(fault)));
+                        self.done(operation, Outcome::Failed(fault));
                     }
                     Some(Then::Again) => self.send_again(operation),
-                    Some(Then::Released) | None => self.events.push(Event::Released(block)),
+                    Some(Then::Released) | None => {
+                        self.events.push(Event::Device(DeviceEvent::Released(block)))
+                    }
                 }
                 self.retry_block(block);
             }
@@ -673,8 +682,8 @@ impl Controller {
             _ => false,
         };
         match (request, result) {
-            // Without waiting it cannot be done (a file system without support for it, O_NONBLOCK); or it is not
-            // done that way: FUSE files that tell no size give nothing to a read that does not wait.
+            // Without waiting it cannot be done (a file system without support for it, O_NONBLOCK); or it is
+            // not done that way: FUSE files that tell no size give nothing to a read that does not wait.
             (_, Err(Errno::AGAIN)) | (DiskRequest::Read { .. }, Ok(0)) if !again && !aborted => {
                 self.call_at(&operation, request, endpoint);
             }
@@ -691,7 +700,7 @@ impl Controller {
         }
     }
 
-    /// A request has come to its end. `held`: the socket that has the buffer still.
+    /// Takes in the end of a request. `held`: the socket that has the buffer still.
     fn disk_told(&mut self, id: OperationId, mut outcome: Outcome, held: Option<Arc<Endpoint>>) {
         if let Some(flow) = held {
             match &mut outcome {
@@ -704,10 +713,10 @@ impl Controller {
             }
             self.held.insert(id, Held { flow, then: Then::Released });
         }
-        self.events.push(Event::Done(id, outcome));
+        self.done(id, outcome);
     }
 
-    /// A zero-copy send of which nothing went has its buffer back.
+    /// Repeats a zero-copy send of which nothing went: its buffer is back.
     fn send_again(&mut self, id: OperationId) {
         match self.pending.remove(&id) {
             Some(Pending::Again { aborted: true, .. }) => self.finish_aborted(id),
@@ -725,7 +734,7 @@ impl Controller {
         self.pending.insert(operation.id, pending);
     }
 
-    /// Operations that waited for this block can go on.
+    /// Goes on with operations that waited for this block.
     fn retry_block(&mut self, released: BlockId) {
         let waiting: Vec<OperationId> = self
             .pending

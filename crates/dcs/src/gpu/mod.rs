@@ -1,5 +1,6 @@
-//! The GPUs of this machine: what they are, and what they do in which time. [`Builder::gpu`](crate::engine::Builder::gpu) gives one to an
-//! engine, and [`Op::on_gpu`](crate::Op::on_gpu) has it do an operator of a chain.
+//! The GPUs of this machine: what they are, and what they do in which time.
+//! [`Builder::gpu`](crate::engine::Builder::gpu) gives one to an engine, and
+//! [`Op::on_gpu`](crate::Op::on_gpu) has it do an operator of a chain.
 
 mod files;
 
@@ -14,14 +15,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use dcs_devices::gpu::measure::Floor;
-pub use dcs_devices::gpu::{GpuError, Properties, Storage, StorageError, Wanted, find, find_storage};
+pub use dcs_devices::gpu::{GpuError, GpuOptions, Properties, Storage, StorageError, find, find_storage};
 pub use files::{MeasuredFile, Reading, measure_file};
 
-/// What is measured.
+/// A job to be measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The GPU.
-    pub wanted: Wanted,
+    pub gpu: GpuOptions,
     /// Streams side by side: a piece of each is in a pass.
     pub streams: usize,
     /// Bytes of a piece: a multiple of 64.
@@ -30,15 +31,16 @@ pub struct Plan {
     pub repetitions: u32,
 }
 
-/// What an operator's pass over a piece of each stream came to, in bytes per second.
+/// The rate of an operator's pass over a piece of each stream, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// The operator's name: `gpu:md5`.
     pub operator: &'static str,
     /// The kernel, on data that are on the GPU, by the GPU's clock.
     pub resident: f64,
-    /// Of what the GPU's memory allows where each byte is read once, and written once where data change. None where the GPU's cache has room for
-    /// half of the data: then they may never have been fetched from its memory.
+    /// Of what the GPU's memory allows where each byte is read once, and written once where data change. None
+    /// where the GPU's cache has room for half of the data: then they may never have been fetched from its
+    /// memory.
     pub of_floor: Option<f64>,
     /// With the copies in and out, each step after the one before.
     pub apart: f64,
@@ -46,8 +48,9 @@ pub struct Measured {
     pub overlapped: f64,
     /// One core of this machine's CPU, on as many streams.
     pub cpu: f64,
-    /// A whole engine, from memory through the operator on the GPU to /dev/null, and the same with the operator on the engine's own core. None where
-    /// pieces are no blocks of an engine, or there are more streams than a session has room for.
+    /// A whole engine, from memory through the operator on the GPU to /dev/null, and the same with the
+    /// operator on the engine's own core. None where pieces are no blocks of an engine, or there are more
+    /// streams than a session has room for.
     pub engine: Option<(f64, f64)>,
 }
 
@@ -85,7 +88,7 @@ pub fn measure(
     if plan.size == 0 || !plan.size.is_multiple_of(64) || plan.streams == 0 || plan.repetitions == 0 {
         return Err(MeasureError::Plan);
     }
-    let mut bench = Bench::open(&plan.wanted, plan.streams, plan.size)?;
+    let mut bench = Bench::open(&plan.gpu, plan.streams, plan.size)?;
     let mut state = 1u64;
     for word in bench.data()?.as_chunks_mut::<8>().0 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -143,7 +146,7 @@ fn one(plan: &Plan, bench: &mut Bench, floor: &Floor, operator: Operator) -> Res
     })
 }
 
-/// What the CPU makes of a piece is what the GPU has made of it.
+/// Checks that the CPU makes of a piece what the GPU has made of it.
 fn is_right(operator: Operator, stream: usize, there: &Context, plain: &[u8], after: &[u8]) -> bool {
     let Ok(mut here) = Context::new(operator, &parameter(operator, stream)) else { return false };
     if matches!(operator.kind(), OperatorKind::Digest { .. }) {
@@ -193,8 +196,8 @@ fn on_engine(
     let (Some(depth), Some(size)) = (depth, size) else { return Ok(None) };
     let failed = |error: crate::Error| MeasureError::Engine(error.to_string());
     let mut builder = Engine::builder().block_size(size).blocks((2 * u32::from(depth)).max(64)).sessions(1);
-    builder = builder.commands(depth.max(64)).window(2).gpu(plan.wanted.device);
-    if let Some(library) = &plan.wanted.library {
+    builder = builder.commands(depth.max(64)).window(2).gpu(plan.gpu.device);
+    if let Some(library) = &plan.gpu.library {
         builder = builder.gpu_library(library);
     }
     let engine = builder.start().map_err(failed)?;

@@ -1,0 +1,298 @@
+//! Settings of an engine, and its start.
+
+use super::shared::{Info, Shared};
+use super::{Backend, Driver, Engine};
+use crate::backend::BackendLoop;
+use crate::card::{self, CardLoop};
+use crate::error::Error;
+use crate::kernel::KernelLoop;
+use dcs_abi::descriptor::Mode;
+use dcs_devices::Io;
+use dcs_devices::controller::Waker;
+use dcs_devices::gpu;
+use dcs_devices::vfio_devices::{NicOptions, SsdOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time for which an engine looks for work before it sleeps, where there are cores for that.
+#[doc(hidden)]
+pub const SPIN: Duration = Duration::from_micros(20);
+
+/// The settings of an engine that is to be started. Every setting has a default.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    backend: Backend,
+    driver: Driver,
+    io: Io,
+    config: dcs_engine::Config,
+    spin: Duration,
+    core: Option<usize>,
+    nice: Option<i8>,
+    card: Option<card::Options>,
+    drives: Vec<SsdOptions>,
+    peer_to_peer: bool,
+    nic: Option<NicOptions>,
+    gpu: Option<gpu::GpuOptions>,
+    gpu_storage: Mode,
+    gpu_storage_library: Option<PathBuf>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        // Spinning takes a core from those who could make work; with one core there is nothing to spin for.
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let spin = if cores > 1 { SPIN } else { Duration::ZERO };
+        Builder {
+            backend: Backend::Kernel,
+            driver: Driver::Thread,
+            io: Io::Auto,
+            config: dcs_engine::Config::default(),
+            spin,
+            core: None,
+            nice: None,
+            card: None,
+            drives: Vec::new(),
+            peer_to_peer: false,
+            nic: None,
+            gpu: None,
+            gpu_storage: Mode::Auto,
+            gpu_storage_library: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Which backend.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// The card and its devices, for [`Backend::Card`]; without it the environment says which
+    /// ([`Options::from_environment`](card::Options::from_environment)).
+    pub fn card(mut self, options: card::Options) -> Self {
+        self.card = Some(options);
+        self
+    }
+
+    /// An NVMe SSD that the engine of [`Backend::Kernel`] drives itself, past the kernel's driver: its PCI
+    /// function (`0000:01:00.0`), which has to be bound to vfio-pci already, and one of its namespaces
+    /// (without a number its first). [`Engine::namespaces`] has it then. The memory of all blocks is locked.
+    pub fn nvme(mut self, function: impl Into<String>, namespace: Option<u32>) -> Self {
+        self.drives.push(SsdOptions { function: function.into(), namespace, holds_blocks: false });
+        self
+    }
+
+    /// Peer-to-peer: the blocks lie in the memory of the first SSD ([`Builder::nvme`]), which has to have a
+    /// persistent memory region. It reads into them there, and the NIC ([`Builder::nic`]) fetches from there:
+    /// data cross no host memory, and the processor sees none. So nothing but that is done: namespace to
+    /// connection, without operators; and connection to memory, by a copy, so that requests are heard. What
+    /// else is submitted fails with `PathUnavailable`.
+    pub fn peer_to_peer(mut self) -> Self {
+        self.peer_to_peer = true;
+        self
+    }
+
+    /// The NIC that the engine of [`Backend::Kernel`] drives itself, past the kernel's driver and without its
+    /// TCP: a PCI function, which has to be bound to vfio-pci already, and the address that it has on its
+    /// network. Then [`Engine::connect`] and [`Engine::listen`] make connections of that address, which are
+    /// sources and sinks ([`Source::connection`](crate::Source::connection)) of this engine's transfers. They
+    /// are served by whoever drives the engine: with [`Driver::Caller`], only while somebody waits. The
+    /// memory of all blocks is locked.
+    pub fn nic(mut self, nic: crate::Nic) -> Self {
+        self.nic = Some(nic);
+        self
+    }
+
+    /// A GPU that does what chains ask of one ([`Op::on_gpu`](crate::Op::on_gpu)): NVIDIA's, by its number,
+    /// from 0 on. [`Backend::Kernel`] alone has GPUs. The memory of all blocks is locked for it.
+    pub fn gpu(mut self, device: u32) -> Self {
+        self.gpu.get_or_insert_default().device = device;
+        self
+    }
+
+    /// The library of CUDA's driver, for [`Builder::gpu`]; without it the environment variable
+    /// `DCS_CUDA_LIBRARY` names one, or it is the system's `libcuda.so.1`.
+    pub fn gpu_library(mut self, library: impl Into<PathBuf>) -> Self {
+        self.gpu.get_or_insert_default().library = Some(library.into());
+        self
+    }
+
+    /// Choice of whether that GPU reads files itself, past the host's memory (GPUDirect Storage), where the
+    /// first operator of a chain is on it. Auto: where that is to be had. On: the engine does not start
+    /// without it. Off: never. [`Engine::gpu_storage`] says which; the path of each transfer says what was
+    /// done.
+    pub fn gpu_storage(mut self, mode: Mode) -> Self {
+        self.gpu_storage = mode;
+        self
+    }
+
+    /// The library of GPUDirect Storage; without it the environment variable `DCS_CUFILE_LIBRARY` names one,
+    /// or it is the system's `libcufile.so.0`.
+    pub fn gpu_storage_library(mut self, library: impl Into<PathBuf>) -> Self {
+        self.gpu_storage_library = Some(library.into());
+        self
+    }
+
+    /// Who drives the engine.
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = driver;
+        self
+    }
+
+    /// io_uring, plain system calls, or whichever is to be had. The environment variable `DCS_IO` (`auto`,
+    /// `uring`, `plain`) overrides [`Io::Auto`].
+    pub fn io(mut self, io: Io) -> Self {
+        self.io = io;
+        self
+    }
+
+    /// Bytes of a block buffer: a multiple of 4096.
+    pub fn block_size(mut self, bytes: u32) -> Self {
+        self.config.block_size = bytes;
+        self
+    }
+
+    /// Block buffers.
+    pub fn blocks(mut self, blocks: u32) -> Self {
+        self.config.blocks = blocks;
+        self
+    }
+
+    /// Blocks that one transfer may hold: how far reading runs ahead of writing.
+    pub fn window(mut self, blocks: u16) -> Self {
+        self.config.window = blocks;
+        self
+    }
+
+    /// Transfers that may be in flight in all.
+    pub fn commands(mut self, commands: u16) -> Self {
+        self.config.commands = commands;
+        self
+    }
+
+    /// Sessions that may be open.
+    pub fn sessions(mut self, sessions: u16) -> Self {
+        self.config.queues = sessions;
+        self
+    }
+
+    /// Time for which the engine looks for work before it sleeps.
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Binds the engine's thread to a CPU: one engine per core.
+    pub fn core(mut self, core: usize) -> Self {
+        self.core = Some(core);
+        self
+    }
+
+    /// The nice value of the engine's thread, -20 (most favoured) to 19. One thread that does the work of
+    /// many gets one thread's share of a core that others want too: here it can be given more. Values below
+    /// the process's own need CAP_SYS_NICE or a limit (RLIMIT_NICE) that allows them.
+    pub fn nice(mut self, level: i8) -> Self {
+        self.nice = Some(level);
+        self
+    }
+
+    /// Starts the engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the
+    /// system has not what it needs, or does not permit the nice value (EACCES); [`Error::Card`],
+    /// [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had.
+    pub fn start(mut self) -> Result<Engine, Error> {
+        if self.peer_to_peer {
+            let there = self.backend == Backend::Kernel && self.gpu.is_none();
+            let ssd = self.drives.first_mut().filter(|_| there).ok_or(Error::PeerToPeer)?;
+            ssd.holds_blocks = true;
+        }
+        let gpu = self.gpu.clone().map(|gpu| gpu::GpuOptions {
+            storage: self.gpu_storage,
+            storage_library: self.gpu_storage_library.clone(),
+            ..gpu
+        });
+        let (backend, waker, info) = match self.backend {
+            Backend::Kernel => {
+                let direct = DirectDevices { ssds: &self.drives, nic: self.nic.as_ref(), gpu: gpu.as_ref() };
+                kernel(self.config, (self.io, self.driver), direct)?
+            }
+            Backend::Card => card(&self.card)?,
+        };
+        // A card interrupts.
+        let spin = if self.backend == Backend::Card { Duration::ZERO } else { self.spin };
+        let shared = Arc::new(Shared::new(backend, self.driver, spin, waker, info));
+        let thread = match self.driver {
+            Driver::Caller => None,
+            Driver::Thread => Some(spawn(&shared, self.core, self.nice)?),
+        };
+        Ok(Engine { shared, thread })
+    }
+}
+
+/// Devices that an engine drives itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DirectDevices<'a> {
+    pub ssds: &'a [SsdOptions],
+    pub nic: Option<&'a NicOptions>,
+    pub gpu: Option<&'a gpu::GpuOptions>,
+}
+
+type Started = (Box<dyn BackendLoop>, Waker, Info);
+
+fn kernel(
+    config: dcs_engine::Config,
+    (io, driver): (Io, Driver),
+    direct: DirectDevices<'_>,
+) -> Result<Started, Error> {
+    let by_callers = driver == Driver::Caller;
+    let kernel = KernelLoop::new(config, (io_from_environment(io)?, by_callers), direct)?;
+    let (waker, info) = (kernel.waker(), kernel.info());
+    Ok((Box::new(kernel), waker, info))
+}
+
+fn card(options: &Option<card::Options>) -> Result<Started, Error> {
+    let options = match options {
+        Some(options) => options.clone(),
+        None => card::Options::from_environment()?,
+    };
+    let card = CardLoop::new(&options)?;
+    let (waker, info) = (card.waker(), card.info());
+    Ok((Box::new(card), waker, info))
+}
+
+fn io_from_environment(io: Io) -> Result<Io, Error> {
+    match (io, std::env::var("DCS_IO").as_deref()) {
+        (Io::Auto, Ok("uring")) => Ok(Io::Uring),
+        (Io::Auto, Ok("plain")) => Ok(Io::Plain),
+        (Io::Auto, Ok(other)) if !matches!(other, "" | "auto") => {
+            let text = format!("DCS_IO is {other:?}; it may be auto, uring or plain");
+            Err(Error::Start(std::io::Error::new(std::io::ErrorKind::InvalidInput, text)))
+        }
+        (io, _) => Ok(io),
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, core: Option<usize>, nice: Option<i8>) -> Result<JoinHandle<()>, Error> {
+    let shared = Arc::clone(shared);
+    let (send, receive) = std::sync::mpsc::channel();
+    let run = move || {
+        let prepared = crate::kernel::thread::prepare(core, nice);
+        let failed = prepared.is_err();
+        if send.send(prepared).is_err() || failed {
+            return;
+        }
+        // After a panic, which is a defect, it goes on only to refuse what is asked of it: nobody waits for
+        // ever.
+        let run = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.run()));
+        let _ = run().or_else(|_| run());
+    };
+    let thread = std::thread::Builder::new().name("dcs-engine".into()).spawn(run).map_err(Error::Start)?;
+    let prepared = receive.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
+    prepared.map(|()| thread).map_err(Error::Start)
+}

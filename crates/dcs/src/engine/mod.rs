@@ -1,0 +1,196 @@
+//! The engine as an application holds it: [`Engine`], and what it says of itself.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `builder` | settings, start, the engine's thread |
+//! | `shared` | the part that sessions share: who drives the backend, sleep, wake-up, control |
+
+mod builder;
+mod shared;
+
+pub(crate) use builder::DirectDevices;
+pub use builder::{Builder, SPIN};
+pub(crate) use shared::{Info, Shared};
+
+use crate::backend::Control;
+use crate::endpoint::Namespace;
+use crate::error::Error;
+use crate::queue::{Awaited, QueuePair};
+use crate::session::{DEPTH, DEPTH_MAX, Session};
+use crate::statistics::Statistics;
+use dcs_devices::gpu;
+use dcs_devices::vfio_devices::Interface;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// The part of the machine that runs the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// This machine's kernel: files, sockets, memory through io_uring and plain system calls.
+    #[default]
+    Kernel,
+    /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`](crate::card).
+    Card,
+}
+
+/// The thread that drives the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// A thread of its own: it spins while there is work, and sleeps when there is none.
+    #[default]
+    Thread,
+    /// Whoever waits for a transfer: no hand-over between threads. Nothing moves while nobody waits.
+    Caller,
+}
+
+/// An engine: it runs the transfers that its sessions submit.
+///
+/// # Calling contract
+///
+/// 1. [`Engine::builder`], its settings, [`Builder::start`]: all devices are ready, or an error says which is
+///    not.
+/// 2. [`Engine::session`]: a queue pair. Sessions are independent of each other; threads may share one.
+/// 3. [`Session::transfer`] (or [`Session::request`], for a length, a prefix, a timeout or an order). An
+///    error means that nothing was submitted and nothing moves. `Ok` means that the transfer ends once: with
+///    a [`Completion`], or with a [`TransferError`] that says at which stage, and how much was delivered
+///    before.
+/// 4. Wait for each [`Transfer`]: [`Transfer::wait`], [`Transfer::try_wait`] or, as a future, `.await`.
+///    [`Session::wait_any`] waits for any of a session's. To drop a transfer cancels it.
+/// 5. Drop sessions when their transfers are done, then the engine. Dropped earlier, the engine aborts what
+///    is in flight and waits for that; its transfers end with [`Status::QueueDeleted`], and its sessions
+///    refuse new ones ([`Error::Stopped`]).
+///
+/// Keep an engine as long as the program transfers anything: to start one is slow, to submit to one is fast.
+///
+/// With [`Driver::Thread`] (the default) the engine works while your threads do something else. With
+/// [`Driver::Caller`] it works inside the waiting calls alone: nothing moves, no timeout fires and no
+/// connection of its NIC is served while nobody waits; futures panic, since nobody would wake them.
+///
+/// ```
+/// use dcs::{Engine, Op, Sink, Source};
+///
+/// let engine = Engine::builder().start()?;
+/// let session = engine.session()?;
+/// // Both are in flight before the first is waited for.
+/// let submit = |text: &'static [u8]| session.transfer(Source::memory(text), [Op::Crc32], Sink::memory(16));
+/// let (first, second) = (submit(b"one")?, submit(b"second")?);
+/// assert_eq!(first.wait()?.memory.as_deref(), Some(&b"one"[..]));
+/// assert_eq!(second.wait()?.bytes_out, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Processes
+///
+/// An engine belongs to the process that made it. In a child of fork(2) it does nothing, and neither do its
+/// sessions and transfers: they say so ([`Error::Forked`], [`Status::QueueDeleted`] with `EPERM`), and
+/// dropping them there leaves the parent's alone. A child makes an engine of its own. Descriptors of what the
+/// parent has in flight at a fork are the child's too, until it ends or executes another program.
+///
+/// [`Completion`]: crate::Completion
+/// [`Status::QueueDeleted`]: crate::Status::QueueDeleted
+/// [`TransferError`]: crate::TransferError
+/// [`Transfer`]: crate::Transfer
+/// [`Transfer::wait`]: crate::Transfer::wait
+/// [`Transfer::try_wait`]: crate::Transfer::try_wait
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// The settings of an engine that is to be started.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Opens a session with room for 64 transfers in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSessions`], [`Error::Forked`].
+    pub fn session(&self) -> Result<Session, Error> {
+        self.session_with_depth(DEPTH)
+    }
+
+    /// Opens a session with room for `depth` transfers in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSessions`], [`Error::Depth`], [`Error::Forked`].
+    pub fn session_with_depth(&self, depth: u16) -> Result<Session, Error> {
+        if !(1..=DEPTH_MAX).contains(&depth) {
+            return Err(Error::Depth);
+        }
+        if self.shared.is_foreign() {
+            return Err(Error::Forked);
+        }
+        let queue = Arc::new(QueuePair::new(depth));
+        self.shared.push(Control::AddQueue(Arc::clone(&queue)));
+        self.shared.wait(&queue, Awaited::Opened);
+        queue.id.get().ok_or(Error::NoSessions)?;
+        Ok(Session::new(Arc::clone(&self.shared), queue))
+    }
+
+    /// True if io_uring carries all calls that take time; otherwise plain system calls do, by `poll` and on
+    /// threads. On an engine that its callers drive with [`Io::Auto`](crate::Io::Auto) it carries zero-copy sends alone: what
+    /// a thread puts into a ring interrupts it later and ends with it.
+    pub fn uses_io_uring(&self) -> bool {
+        self.shared.info.has_ring
+    }
+
+    /// The GPU that it has ([`Builder::gpu`]).
+    pub fn gpu(&self) -> Option<&gpu::Properties> {
+        self.shared.info.gpu.as_ref()
+    }
+
+    /// The means by which files are read to the GPU directly ([`Builder::gpu_storage`]), or why there is
+    /// none. `None`: it has no GPU.
+    pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
+        self.shared.info.gpu_storage.as_ref()
+    }
+
+    /// The GPU's last failure, in the words of its driver; also why GPUDirect Storage did not read a file,
+    /// which was then read in the ordinary way.
+    pub fn gpu_trouble(&self) -> Option<String> {
+        self.shared.info.gpu_trouble.lock().unwrap_or_else(|error| error.into_inner()).clone()
+    }
+
+    /// The namespaces of the SSDs that it drives itself, in the order of [`Builder::nvme`].
+    pub fn namespaces(&self) -> &[Namespace] {
+        &self.shared.info.namespaces
+    }
+
+    /// The NIC that it drives itself ([`Builder::nic`]).
+    pub fn interface(&self) -> Option<&Interface> {
+        self.shared.info.interface.as_deref()
+    }
+
+    /// Its counters, as of its last step.
+    pub fn statistics(&self) -> Statistics {
+        if self.shared.is_foreign() {
+            return Statistics::default();
+        }
+        if self.shared.info.asks_for_statistics {
+            let (send, seen) = std::sync::mpsc::channel();
+            self.shared.push(Control::UpdateStatistics(send));
+            let _ = self.shared.answer(&seen, None);
+        }
+        *self.shared.info.statistics.lock().unwrap_or_else(|error| error.into_inner())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.shared.is_foreign() {
+            // The thread is the parent's.
+            return std::mem::forget(self.thread.take());
+        }
+        self.shared.stop();
+        match self.thread.take() {
+            Some(thread) => drop(thread.join()),
+            None => self.shared.run(),
+        }
+    }
+}

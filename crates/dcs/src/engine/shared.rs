@@ -1,0 +1,370 @@
+//! The part of an engine that its sessions share: who drives the backend, and how its driver sleeps and is
+//! woken.
+
+use super::Driver;
+use crate::backend::{BackendLoop, Control};
+use crate::card;
+use crate::endpoint::Namespace;
+use crate::queue::{Awaited, QueuePair};
+use crate::statistics::Statistics;
+use dcs_abi::admin::{AdminEntry, Answer};
+use dcs_abi::status::Status;
+use dcs_devices::controller::Waker;
+use dcs_devices::fork::Process;
+use dcs_devices::gpu;
+use dcs_devices::vfio_devices::Interface;
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Steps of the engine that are taken for a caller who does not want to wait.
+const STEPS_AT_ONCE: usize = 4;
+
+/// The state that an engine and its sessions share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    driver: Driver,
+    /// The process that made it: no other may drive it.
+    process: Process,
+    /// The engine's thread holds it for good; without one, whoever drives. Dropped by the process that made
+    /// it alone.
+    backend: ManuallyDrop<Mutex<Box<dyn BackendLoop>>>,
+    control: Mutex<Vec<Control>>,
+    /// There may be something in `control`.
+    has_control: AtomicBool,
+    /// The driver sleeps, or is about to: it wants to be woken.
+    asleep: AtomicBool,
+    /// The engine was dropped.
+    stopping: AtomicBool,
+    waker: Waker,
+    spin: Duration,
+    /// Somebody drives.
+    driven: AtomicBool,
+    /// Queues whose threads may be waiting for their turn to drive.
+    waiting: Mutex<Vec<Arc<QueuePair>>>,
+    pub info: Info,
+}
+
+/// Facts about an engine and its devices.
+#[derive(Debug, Default)]
+pub(crate) struct Info {
+    pub statistics: Arc<Mutex<Statistics>>,
+    /// The backend has to be asked for its statistics.
+    pub asks_for_statistics: bool,
+    /// io_uring carries all calls that take time.
+    pub has_ring: bool,
+    /// The card's NICs, or the engine's own.
+    pub nics: Vec<card::net::Port>,
+    pub namespaces: Vec<Namespace>,
+    pub interface: Option<Arc<Interface>>,
+    pub gpu: Option<gpu::Properties>,
+    pub gpu_storage: Option<Result<gpu::Storage, gpu::StorageError>>,
+    pub gpu_trouble: Arc<Mutex<Option<String>>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.is_foreign() {
+            // SAFETY: nobody has it any more.
+            unsafe { ManuallyDrop::drop(&mut self.backend) };
+        }
+    }
+}
+
+impl Shared {
+    /// Shares a backend that was started.
+    pub fn new(
+        backend: Box<dyn BackendLoop>,
+        driver: Driver,
+        spin: Duration,
+        waker: Waker,
+        info: Info,
+    ) -> Shared {
+        Shared {
+            driver,
+            process: Process::current(),
+            backend: ManuallyDrop::new(Mutex::new(backend)),
+            control: Mutex::new(Vec::new()),
+            has_control: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            waker,
+            spin,
+            driven: AtomicBool::new(false),
+            waiting: Mutex::new(Vec::new()),
+            info,
+        }
+    }
+
+    /// True in a process that was forked from the one that made the engine: nothing of it may be touched
+    /// there, not even locks, which threads may hold that the child has not.
+    pub fn is_foreign(&self) -> bool {
+        !self.process.is_current()
+    }
+
+    /// Runs an admin command of a card, or of an engine's own NIC.
+    pub fn admin(&self, entry: AdminEntry) -> Answer {
+        self.admin_within(entry, None)
+    }
+
+    /// The same, waiting for no longer than `limit`.
+    pub fn admin_within(&self, entry: AdminEntry, limit: Option<Duration>) -> Answer {
+        self.answer(&self.begin_admin(entry), limit)?
+    }
+
+    /// Begins an admin command, and returns where its answer will come.
+    pub fn begin_admin(&self, entry: AdminEntry) -> Receiver<Answer> {
+        let (send, receive) = std::sync::mpsc::channel();
+        self.push(Control::Admin(entry, send));
+        receive
+    }
+
+    /// Waits for what the backend was asked, unless that takes too long, or it has stopped.
+    pub fn answer<T>(&self, receive: &Receiver<T>, limit: Option<Duration>) -> Result<T, Status> {
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        if self.driver == Driver::Thread {
+            return match limit {
+                None => receive.recv().map_err(|_| Status::QueueDeleted),
+                Some(limit) => receive.recv_timeout(limit).map_err(|error| match error {
+                    RecvTimeoutError::Timeout => Status::Timeout,
+                    RecvTimeoutError::Disconnected => Status::QueueDeleted,
+                }),
+            };
+        }
+        let answer = RefCell::new(None);
+        let is_there = || {
+            let mut answer = answer.borrow_mut();
+            match receive.try_recv() {
+                _ if answer.is_some() => {}
+                Ok(found) => *answer = Some(Ok(found)),
+                Err(TryRecvError::Disconnected) => *answer = Some(Err(Status::QueueDeleted)),
+                // Who ends the engine waits for this turn to end.
+                Err(TryRecvError::Empty) if self.stopping.load(Ordering::SeqCst) => {
+                    *answer = Some(Err(Status::QueueDeleted));
+                }
+                Err(TryRecvError::Empty) if end.is_some_and(|end| Instant::now() >= end) => {
+                    *answer = Some(Err(Status::Timeout));
+                }
+                Err(TryRecvError::Empty) => {}
+            }
+            answer.is_some()
+        };
+        while !is_there() {
+            match self.try_turn() {
+                Some(mut turn) => {
+                    while !is_there() {
+                        self.round(&mut **turn.backend, |_| is_there());
+                    }
+                }
+                // Whoever drives does this too; should it stop, it is our turn.
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        answer.into_inner().unwrap_or(Err(Status::QueueDeleted))
+    }
+
+    /// Begins an admin command whose answer nobody waits for.
+    pub fn admin_later(&self, entry: AdminEntry) {
+        self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
+        self.drive_once();
+    }
+
+    pub fn has_gpu(&self) -> bool {
+        self.info.gpu.is_some()
+    }
+
+    pub fn is_caller_driven(&self) -> bool {
+        self.driver == Driver::Caller
+    }
+
+    /// Wakes the engine: there is something new in a queue.
+    pub fn ring_doorbell(&self) {
+        if !self.is_foreign() && self.asleep.swap(false, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    pub fn push(&self, control: Control) {
+        if self.is_foreign() {
+            return;
+        }
+        self.control.lock().unwrap_or_else(|error| error.into_inner()).push(control);
+        self.has_control.store(true, Ordering::SeqCst);
+        self.ring_doorbell();
+    }
+
+    /// Asks the backend to stop.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.push(Control::Stop);
+    }
+
+    pub fn cancel(&self, queue: &Arc<QueuePair>, cid: u16) {
+        self.push(Control::Cancel(Arc::clone(queue), cid));
+    }
+
+    pub fn delete_queue(&self, queue: &Arc<QueuePair>) {
+        if !self.is_foreign()
+            && let Some(id) = queue.id.get()
+        {
+            self.push(Control::DeleteQueue(*id));
+            self.drive_once();
+        }
+    }
+
+    /// The engine's thread, or the last drive of an engine without one: until all queues are gone.
+    pub fn run(&self) {
+        let mut turn = self.turn(self.backend.lock());
+        let stopped = |backend: &dyn BackendLoop| {
+            self.stopping.load(Ordering::SeqCst) && backend.is_empty() && !self.has_control()
+        };
+        while !stopped(&**turn.backend) {
+            self.round(&mut **turn.backend, stopped);
+        }
+        turn.backend.close();
+    }
+
+    /// Drives the engine until the queue has what is awaited; or, where another thread drives it, waits for
+    /// that.
+    pub fn wait(&self, queue: &Arc<QueuePair>, awaited: Awaited) {
+        if self.is_foreign() {
+            return;
+        }
+        if self.driver == Driver::Thread {
+            return queue.wait(awaited, || false);
+        }
+        while !queue.has(awaited) {
+            match self.try_turn() {
+                Some(mut turn) => {
+                    while !queue.has(awaited) {
+                        self.round(&mut **turn.backend, |_| queue.has(awaited));
+                    }
+                }
+                None => queue.wait(awaited, || self.may_drive(queue)),
+            }
+        }
+    }
+
+    /// A bounded piece of work without waiting, where nobody else drives.
+    pub fn drive_once(&self) {
+        if self.driver == Driver::Caller
+            && !self.is_foreign()
+            && let Some(mut turn) = self.try_turn()
+        {
+            self.take_control(&mut **turn.backend);
+            for _ in 0..STEPS_AT_ONCE {
+                if !turn.backend.step() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// True if nobody drives. Else this queue will be woken when the driver's turn is over. To be called
+    /// under the queue's lock, so that the wake-up cannot come before its thread waits for it.
+    fn may_drive(&self, queue: &Arc<QueuePair>) -> bool {
+        let mut waiting = self.waiting();
+        if !waiting.iter().any(|other| Arc::ptr_eq(other, queue)) {
+            waiting.push(Arc::clone(queue));
+        }
+        drop(waiting);
+        !self.driven.load(Ordering::SeqCst)
+    }
+
+    /// Works until there is nothing to do; then spins a while, then sleeps once.
+    fn round(&self, backend: &mut dyn BackendLoop, done: impl Fn(&dyn BackendLoop) -> bool) {
+        let mut idle_since = None;
+        loop {
+            let controlled = self.take_control(backend);
+            if backend.step() || controlled {
+                idle_since = None;
+                if done(backend) {
+                    return;
+                }
+                continue;
+            }
+            if done(backend) {
+                return;
+            }
+            if self.spin.is_zero() || !backend.is_busy() {
+                break;
+            }
+            let now = Instant::now();
+            if now - *idle_since.get_or_insert(now) >= self.spin {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        self.asleep.store(true, Ordering::SeqCst);
+        // A doorbell rung before this line found nobody asleep: look once more.
+        if !backend.has_doorbell() && !self.has_control() {
+            backend.sleep();
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    fn take_control(&self, backend: &mut dyn BackendLoop) -> bool {
+        if !self.has_control() || !self.has_control.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        let control = std::mem::take(&mut *self.control.lock().unwrap_or_else(|error| error.into_inner()));
+        let any = !control.is_empty();
+        control.into_iter().for_each(|control| backend.control(control));
+        any
+    }
+
+    fn has_control(&self) -> bool {
+        self.has_control.load(Ordering::SeqCst)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<QueuePair>>> {
+        self.waiting.lock().unwrap_or_else(|error| error.into_inner())
+    }
+
+    fn try_turn(&self) -> Option<Turn<'_>> {
+        match self.backend.try_lock() {
+            Ok(backend) => Some(self.turn(Ok(backend))),
+            Err(TryLockError::Poisoned(error)) => Some(self.turn(Err(error))),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn turn<'a>(&'a self, backend: LockResult<MutexGuard<'a, Box<dyn BackendLoop>>>) -> Turn<'a> {
+        self.driven.store(true, Ordering::SeqCst);
+        let mut backend = backend.unwrap_or_else(|error| {
+            // The driver before panicked half-way: nothing that the backend knows can be relied on.
+            let mut backend = error.into_inner();
+            backend.abandon();
+            backend
+        });
+        backend.begin_turn(self.driver == Driver::Caller);
+        Turn { backend, end: End(self) }
+    }
+}
+
+/// The right to drive the engine. When it ends, those who wait for theirs are told.
+struct Turn<'a> {
+    // Fields are dropped in this order: the backend is free when the others are told.
+    backend: MutexGuard<'a, Box<dyn BackendLoop>>,
+    end: End<'a>,
+}
+
+struct End<'a>(&'a Shared);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.backend.end_turn();
+        // Before the backend is free: afterwards another may drive already.
+        self.end.0.driven.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let waiting = std::mem::take(&mut *self.0.waiting());
+        waiting.iter().for_each(|queue| queue.nudge());
+    }
+}
