@@ -45,9 +45,9 @@ impl Connection {
     }
 }
 
-/// How long a peer may say nothing, in seconds, before the kernel asks whether it is there.
+/// Silence of a peer, in seconds, after which the kernel asks whether it is there.
 const SILENCE: u32 = 60;
-/// How long it waits for an answer, in seconds, and how often it asks.
+/// Time that it waits for an answer, in seconds, and the number of times that it asks.
 const ANSWER: u32 = 10;
 const QUESTIONS: u32 = 6;
 

@@ -106,7 +106,7 @@ pub struct Send {
     /// Zero-copy send: on demands it, off also forbids the kernel's own copy
     #[arg(long, value_enum, default_value = "auto")]
     pub zero_copy: Choice,
-    /// How long to try to connect
+    /// Keep trying to connect for so long
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub connect_timeout: Duration,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub struct Recv {
     /// Bytes to receive; without it, all until the sender ends
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: Option<u64>,
-    /// How long to wait for a connection; without it, for ever
+    /// Wait for a connection for so long; without it, for ever
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub accept_timeout: Option<Duration>,
     #[command(flatten)]
@@ -164,7 +164,7 @@ pub struct Copy {
     pub no_clobber: bool,
 }
 
-/// What every transfer has.
+/// Options of every transfer.
 #[derive(Debug, Args)]
 pub struct Moving {
     /// Operators that the data pass, in order: md5,aes256-ctr,gzip:9 (dcs ops lists them)
@@ -178,13 +178,13 @@ pub struct Moving {
     /// Fail where the transfer takes longer
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub timeout: Option<Duration>,
-    /// How the kernel is asked: auto takes io_uring where it is available, else plain system calls
+    /// Interface to the kernel: auto takes io_uring where it is available, else plain system calls
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoChoice,
     /// Which GPU does the operators that gpu: stands before, as in gpu:md5
     #[arg(long, value_name = "N", default_value = "0")]
     pub gpu: u32,
-    /// Whether that GPU reads files itself (GPUDirect Storage), where the first operator is on it: dcs doctor
+    /// Have that GPU read files itself (GPUDirect Storage), where the first operator is on it: dcs doctor
     #[arg(long, value_enum, default_value = "auto")]
     pub gpu_storage: Choice,
 }
@@ -201,7 +201,7 @@ pub struct CipherOptions {
     pub iv: Vec<String>,
 }
 
-/// How a file is written.
+/// Options for a file that is written.
 #[derive(Debug, Args)]
 pub struct TargetOptions {
     /// Write into the file itself, not into a temporary one that takes its place at the end

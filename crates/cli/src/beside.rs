@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Bytes of a file's name that the name of its temporary file has at most.
 const TOLD: usize = 100;
-/// How many names are tried.
+/// Names that are tried.
 const TRIES: usize = 100;
 
 /// A file in a folder that is known by its descriptor.
@@ -44,7 +44,7 @@ pub struct Beside {
     leftover: Option<Leftover>,
 }
 
-/// What is asked of one.
+/// Properties of one.
 pub struct Wanted {
     pub replaced: Option<Replaced>,
     /// Permission bits of a new file, before the umask.
@@ -124,7 +124,7 @@ impl Beside {
         }
     }
 
-    /// What is to be said where the time ends now.
+    /// The message where the time ends now.
     fn say(&self, state: &str, is_beside: bool) {
         let name = self.at.path.display().to_string();
         let state = match is_beside {

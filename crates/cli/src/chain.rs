@@ -35,9 +35,9 @@ pub struct Chain {
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {
     pub device: u32,
-    /// Whether it reads files itself.
+    /// Choice of whether it reads files itself.
     pub storage: Mode,
-    /// What is to be done by it.
+    /// The operator that is to run on it.
     pub operator: &'static str,
 }
 
@@ -247,7 +247,7 @@ impl Spec {
     }
 }
 
-/// How an operator is written, with its parameters.
+/// The notation of an operator, with its parameters.
 pub fn usage_of(operator: Operator) -> String {
     let name = operator.name();
     match operator {

@@ -90,7 +90,7 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
 
 /// Where the holes of a file are that is copied to a file.
 struct Holes {
-    /// What lies between them, (offset, length) each.
+    /// The ranges between them, (offset, length) each.
     data: Vec<(u64, u64)>,
     start: u64,
     end: u64,

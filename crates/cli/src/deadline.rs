@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long whatever has ended, or has a limit of its own, may take to clean up.
+/// Time that whatever has ended, or has a limit of its own, may take to clean up.
 const GRACE: Duration = Duration::from_secs(2);
 /// Signals that end a command in order. The first process passes them on.
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
@@ -32,7 +32,7 @@ static STATE: Mutex<State> = Mutex::new(State { limit: None, end: None, step: No
 static CHANGED: Condvar = Condvar::new();
 
 struct State {
-    /// What `--timeout` says, and the first process; none where there is no limit.
+    /// The limit of `--timeout`, and the first process; none where there is no limit.
     limit: Option<(Duration, UnixStream)>,
     /// When the time is up.
     end: Option<Instant>,
@@ -204,7 +204,7 @@ pub fn opening(name: &str) {
     });
 }
 
-/// What begins now has a limit of its own, or none.
+/// Frees what begins now of the limit; it has one of its own, or none.
 pub fn free() {
     set(None::<(Instant, fn() -> Failure)>);
 }

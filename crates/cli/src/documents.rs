@@ -12,7 +12,7 @@ fn own(all: Vec<Shown>) -> Vec<Shown> {
     all.into_iter().filter(|shown| shown.program() == "dcs").collect()
 }
 
-/// What clap does not look at: operators, counters.
+/// Checks operators and counters, which clap does not look at.
 fn unfit(arguments: &Arguments) -> Option<String> {
     let moving = match &arguments.command {
         Command::Send(send) => &send.moving,

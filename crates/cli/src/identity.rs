@@ -1,4 +1,4 @@
-//! Whether two names stand for the same file: by hard links, symbolic links, or as standard input and output.
+//! Compares files: two names stand for the same one by hard links, symbolic links, or as standard input and output.
 
 use crate::failure::Failure;
 use std::fs::Metadata;

@@ -33,7 +33,7 @@ pub struct Input {
 
 enum From {
     File(File),
-    /// What a file said that the kernel writes anew whenever it is read.
+    /// The bytes of a file that the kernel writes anew whenever it is read.
     Told(Arc<[u8]>),
     Ssd(nvme::Range),
 }

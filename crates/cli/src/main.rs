@@ -16,7 +16,7 @@
 //! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
 //! | `report` | what was done; for people and as JSON |
 //!
-//! What it has in common with `dcs-bench` is in `dcs_console`: sizes and times, failures, Ctrl-C, reports.
+//! Code that it shares with `dcs-bench` is in `dcs_console`: sizes and times, failures, Ctrl-C, reports.
 #![deny(unsafe_code)]
 
 mod address;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const PREFIX: &str = "nvme:";
 
-/// What a name says.
+/// The parts of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name {
     function: String,
@@ -30,7 +30,7 @@ pub struct Range {
     length: u64,
 }
 
-/// Whether this names an SSD.
+/// True if this names an SSD.
 pub fn is_named(name: &str) -> bool {
     name.starts_with(PREFIX)
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const BLOCK: usize = 64 * 1024;
 const SAMPLE: usize = 4 << 20;
-/// How long each is measured.
+/// Time for which each is measured.
 const MEASURE: Duration = Duration::from_millis(200);
 
 pub fn run(ops: &args::Ops, report: &Report) -> Result<(), Failure> {

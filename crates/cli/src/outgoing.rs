@@ -22,11 +22,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How the abstract name of every `dcs send` on a Unix socket begins.
+/// Beginning of the abstract name of every `dcs send` on a Unix socket.
 const SENDER: &[u8] = b"dcs-send/";
 /// The byte that lies unread at the sender until it has succeeded.
 const SEAL: u8 = 0;
-/// How long to wait for a receiver to accept an empty stream: nothing but its answer tells.
+/// Time to wait for a receiver to accept an empty stream: nothing but its answer tells.
 const EMPTY: Duration = Duration::from_secs(5);
 /// The longest pause between two looks at what is not yet acknowledged.
 const PAUSE: Duration = Duration::from_millis(20);

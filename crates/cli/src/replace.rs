@@ -14,7 +14,7 @@ const STICKY: u32 = 0o1000;
 /// The access list. Without it the bits of the group would mean something else.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
-/// What is to be kept of the file that is replaced.
+/// The attributes to be kept of the file that is replaced.
 pub struct Replaced {
     metadata: Metadata,
     attributes: Vec<(String, Vec<u8>)>,

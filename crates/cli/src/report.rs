@@ -1,4 +1,4 @@
-//! What a transfer has come to, for people and as JSON.
+//! Reports of transfers, for people and as JSON.
 
 use crate::chain::Counter;
 use crate::deadline;
@@ -12,7 +12,7 @@ use serde_json::json;
 pub struct Finished<'a> {
     pub source: &'a str,
     pub destination: &'a str,
-    /// What a digest line ends with.
+    /// End of a digest line.
     pub file: &'a str,
     pub chain: &'a [&'static str],
     pub counters: &'a [Counter],

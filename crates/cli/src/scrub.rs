@@ -5,10 +5,10 @@ use crate::report::Report;
 use crate::units;
 use clap::Args;
 use dcs::Engine;
-use dcs_server::path::{DataPath, Settings};
-use dcs_server::rest::Keys;
+use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub as Pass, ScrubError, Tally};
 use dcs_server::store::{Options, Repaired, Store, StoreError};
+use dcs_server::transfers::{DataPath, Settings};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::PathBuf;
@@ -152,7 +152,7 @@ fn shown(name: &str) -> std::str::EscapeDebug<'_> {
     name.escape_debug()
 }
 
-/// What a repair has done.
+/// Reports a repair.
 fn tell_repair(repaired: &Repaired, dry_run: bool, report: &Report) {
     let Repaired { objects, buckets, uploads, files } = repaired;
     for object in objects {

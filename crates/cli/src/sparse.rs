@@ -42,7 +42,7 @@ fn seek(file: &File, at: u64, whence: Whence) -> Result<u64, Errno> {
     lseek(file.as_fd(), at, whence).map(|at| at as u64)
 }
 
-/// What lies between runs of data, up to `end`.
+/// The holes between runs of data, up to `end`.
 pub fn holes(runs: &[(u64, u64)], start: u64, end: u64) -> Vec<(u64, u64)> {
     let mut holes = Vec::new();
     let mut at = start;

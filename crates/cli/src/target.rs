@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// How a target is to be made.
+/// The way in which a target is to be made.
 pub struct Options<'a> {
     pub file: &'a TargetOptions,
     pub no_clobber: bool,
@@ -111,7 +111,7 @@ impl Target {
         self.file().map_or(Ok(()), |file| file.set_len(bytes))
     }
 
-    /// What was received is bound for its name and not yet there.
+    /// True if what was received is bound for its name and not yet there.
     pub fn is_withheld(&self) -> bool {
         matches!(self.kind, Kind::Beside(_))
     }
@@ -156,7 +156,7 @@ fn stdout(options: &Options<'_>) -> Result<Kind, Failure> {
     Ok(Kind::Stdout(file, position))
 }
 
-/// What is there is written to, or replaced where it is a regular file.
+/// Opens a target that exists: it is written to, or replaced where it is a regular file.
 fn existing(name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
     let failed = |error| Failure::io(name, &error);
     // Whoever may not write to the file may not replace it either.

@@ -11,12 +11,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the bar moves.
+/// Interval at which the bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
 /// One transfer, as a subcommand has put it together.
 pub struct Job {
-    /// What it is called in messages: `a -> b`.
+    /// Its name in messages: `a -> b`.
     pub name: String,
     pub source: Source,
     pub ops: Vec<Op>,
@@ -32,7 +32,7 @@ pub struct Job {
     pub total: Option<u64>,
 }
 
-/// What became of it.
+/// Its end.
 pub struct Done {
     pub completion: Completion,
     pub elapsed: Duration,

@@ -1,11 +1,11 @@
-//! How far a transfer is, read off the device that takes or gives the bytes: the engine is not asked.
+//! The progress of a transfer, read off the device that takes or gives the bytes: the engine is not asked.
 
 use crate::address::Connection;
 use std::fs::File;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// What to look at.
+/// The device to look at.
 pub enum Watch {
     /// A file grows.
     Growing(File),

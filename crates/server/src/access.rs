@@ -1,4 +1,4 @@
-//! Who may do what: each request's rights, and that the server understands all of it.
+//! Decides on requests: their senders' rights, and that the server understands all of each request.
 
 use crate::connection::{Digests, Exchange, Order};
 use crate::operations;
@@ -12,7 +12,7 @@ use s3s::dto::{CopyObjectInput, CopySource, UploadPartCopyInput};
 use s3s::{S3Request, S3Result, s3_error};
 use std::sync::Arc;
 
-/// What those may do who do not say who they are.
+/// The rights of clients without credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
     /// Nothing.
@@ -32,7 +32,7 @@ pub struct Access {
     store: Arc<Store>,
 }
 
-/// What readers without a name may do of all that reading is.
+/// The reads that clients without credentials may make.
 const ANONYMOUS_READS: [&str; 6] =
     ["GetObject", "HeadObject", "ListObjects", "ListObjectsV2", "HeadBucket", "GetBucketLocation"];
 
@@ -42,7 +42,7 @@ impl Access {
         Access { users, anonymous, store }
     }
 
-    /// What somebody with these credentials may do.
+    /// The rights of somebody with these credentials.
     pub fn rights(&self, credentials: Option<&Credentials>) -> Rights {
         match (credentials, self.anonymous) {
             (Some(credentials), _) => self.users.rights(&credentials.access_key),
@@ -65,7 +65,7 @@ impl Access {
         Err(s3_error!(AccessDenied, "Access Denied: {who} may not {what} the bucket {bucket}"))
     }
 
-    /// A client that says whose bucket it takes this one for must be right.
+    /// A client that names the owner whom it expects must be right.
     fn owner(&self, headers: &HeaderMap, header: &str, bucket: &str) -> S3Result<()> {
         let Some(expected) = headers.get(header) else { return Ok(()) };
         match self.store.bucket(bucket)? {
@@ -77,7 +77,7 @@ impl Access {
         }
     }
 
-    /// Who copies reads the source.
+    /// A copy reads its source.
     fn source<T>(&self, request: &S3Request<T>, source: &CopySource) -> S3Result<()> {
         // Other sources are refused by the operation.
         let CopySource::Bucket { bucket, .. } = source else { return Ok(()) };

@@ -1,14 +1,14 @@
-//! An S3 object server whose data path is the engine: once a request is authorised, its socket and its file go to the engine as
-//! one command.
+//! An S3 object server whose data path is the engine: once a request is authorised, its socket and its file
+//! go to the engine as one command.
 //!
 //! # Architecture
 //!
 //! ```text
 //!   client --HTTP/1.1--> connection --head--> s3s: routing, signatures, XML --> api: the operations
 //!                            |                                                  |         |
-//!                            |  socket                                   records|         | what moves where
+//!                            |  socket                                   records|         | commands
 //!                            v                                                  v         v
-//!                          engine <------------------------------------------ store     path
+//!                          engine <------------------------------------------ store     transfers
 //!                            |    aws-chunked, md5, crc32c, gzip, aes256-ctr     |
 //!                            +--> data files                          database --+
 //! ```
@@ -18,10 +18,10 @@
 //! | [`server`] | listens; limits; stops |
 //! | [`connection`] | request heads, bodies, answers: HTTP/1.1 |
 //! | `api` | the operations of S3 |
-//! | [`path`] | commands for the engine: chains, sources, destinations |
+//! | [`transfers`] | commands for the engine: chains, sources, destinations |
 //! | [`metrics`], [`status`] | what is counted; health, figures and a page for operators |
 //! | [`tls`] | TLS in front of connections |
-//! | [`rest`] | keys of data at rest |
+//! | [`encryption`] | keys of data at rest |
 //! | [`users`], [`access`] | the users and their rights; who may do what |
 //! | `signed`, `operations` | what signatures must cover; what each operation needs and understands |
 //! | `secrets` | modes of files with keys |
@@ -32,10 +32,9 @@
 pub mod access;
 mod api;
 pub mod connection;
+pub mod encryption;
 pub mod metrics;
 mod operations;
-pub mod path;
-pub mod rest;
 pub mod scrub;
 pub mod secrets;
 pub mod server;
@@ -43,4 +42,5 @@ mod signed;
 pub mod status;
 pub mod store;
 pub mod tls;
+pub mod transfers;
 pub mod users;

@@ -1,7 +1,8 @@
-//! The operations that the server has: what right each needs, and which parameters and headers each understands.
+//! The operations that the server has: what right each needs, and which parameters and headers each
+//! understands.
 //!
-//! What is not in this table is refused. A parameter or header that S3 adds later, or that nothing here does, must not be taken
-//! for nothing: the request would do something else than it says.
+//! Whatever is not in this table is refused. A parameter or header that S3 adds later, or that nothing here
+//! does, must not be taken for nothing: the request would do something else than it says.
 
 use crate::signed;
 use crate::users::Right;
@@ -12,7 +13,7 @@ use s3s::{S3Error, S3Result, s3_error};
 #[derive(Debug)]
 pub struct Operation {
     name: &'static str,
-    /// What somebody must have on the request's bucket.
+    /// The right that a request needs on its bucket.
     pub needs: Right,
     /// Parameters of the query.
     query: &'static [&'static str],
@@ -58,7 +59,7 @@ const CUSTOMER_KEY: &[&str] = &[
     "x-amz-server-side-encryption-customer-key",
     "x-amz-server-side-encryption-customer-key-md5",
 ];
-/// How a new object is to be.
+/// The properties of a new object.
 const NEW_OBJECT: &[&str] = &[
     "x-amz-acl",
     "x-amz-grant-full-control",
@@ -261,8 +262,9 @@ pub fn find(name: &str) -> S3Result<&'static Operation> {
 }
 
 impl Operation {
-    /// Refuses what the operation does not understand. What does not change its meaning is let through: headers that are not
-    /// S3's, and conditions and ranges of a GET that has none, which may answer with everything (RFC 9110 sections 13 and 14.2).
+    /// Refuses parameters and headers that the operation does not understand. Those that do not change its
+    /// meaning pass: headers that are not S3's, and conditions and ranges of a GET that has none, which may
+    /// answer with everything (RFC 9110 sections 13 and 14.2).
     ///
     /// # Errors
     ///
@@ -301,7 +303,7 @@ impl Operation {
         Ok(())
     }
 
-    /// What there is to know of the body, where it is an order in XML.
+    /// The limits of the body, where it is an order in XML.
     pub fn xml(&self) -> Option<Xml> {
         /// The outermost element, and a few beside the list.
         const FRAME: usize = 32;

@@ -1,4 +1,5 @@
-//! Reads objects as their readers would, and finds those whose data are not what was put, before a reader does.
+//! Reads objects as their readers would, and finds those whose data are not what was put, before a reader
+//! does.
 //!
 //! ```text
 //!   record ---> data file > [decrypt] > [decompress] > md5, as expected > nowhere
@@ -6,13 +7,13 @@
 //!      +---- quarantined, or released, if it is still the same record
 //! ```
 //!
-//! The digest is of the plain data, and there is none of the file's own bytes: of an object whose key is not at hand (SSE-C, or SSE-S3
-//! without the master key) only the file's length can be checked.
+//! The digest is of the plain data, and there is none of the file's own bytes: of an object whose key is not
+//! at hand (SSE-C, or SSE-S3 without the master key) only the file's length can be checked.
 
-use crate::path::{Data, DataPath, PathError, Piece, plain};
-use crate::rest::{Asked, Keys, Place};
+use crate::encryption::{EncryptionHeaders, Keys, ObjectName};
 use crate::store::record::{Object, Segment};
 use crate::store::{Store, StoreError};
+use crate::transfers::{Data, DataPath, DataPathError, Piece, plain};
 use dcs::{Op, Operator, Sink, Status};
 use std::fs::File;
 use std::io;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 
-/// Why objects could not be gone through.
+/// The reason for which objects could not be gone through.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrubError {
     /// The records can't be read, or changed.
@@ -33,17 +34,17 @@ pub enum ScrubError {
     Nowhere(io::Error),
     /// The engine does not take commands any more.
     #[error(transparent)]
-    Engine(PathError),
+    Engine(DataPathError),
 }
 
-/// What an object was found to be.
+/// The state in which an object was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Its data are those that were put.
     Sound,
-    /// Its files have the right lengths. More can't be known: why.
+    /// Its files have the right lengths. More can't be known, for this reason.
     Unchecked(String),
-    /// Its data are others: how that shows.
+    /// Its data are others, as this shows.
     Damaged(String),
     /// A file of it is not there.
     Missing(String),
@@ -54,7 +55,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// A word for it.
+    /// Its name.
     pub fn name(&self) -> &'static str {
         match self {
             Verdict::Sound => "sound",
@@ -66,7 +67,7 @@ impl Verdict {
         }
     }
 
-    /// More of it.
+    /// Its details.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Verdict::Sound => None,
@@ -78,18 +79,18 @@ impl Verdict {
         }
     }
 
-    /// Whether the object can't be had as it was put.
+    /// True if the object can't be had as it was put.
     pub fn is_bad(&self) -> bool {
         !matches!(self, Verdict::Sound | Verdict::Unchecked(_))
     }
 
-    /// Whether it stays so.
+    /// True if that is final.
     fn is_lasting(&self) -> bool {
         self.is_bad() && !matches!(self, Verdict::Unreadable(_))
     }
 }
 
-/// What was done with an object.
+/// The action that was taken on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
@@ -103,7 +104,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// In a word.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Action::None => "none",
@@ -123,25 +124,25 @@ pub struct Checked {
     pub key: String,
     /// Bytes of its plain data.
     pub size: u64,
-    /// What it is.
+    /// Its state.
     pub verdict: Verdict,
-    /// What was done.
+    /// The action that was taken.
     pub action: Action,
 }
 
 impl Checked {
-    /// Whether somebody has to know.
+    /// True if somebody has to know.
     pub fn is_finding(&self) -> bool {
         self.verdict.is_bad() || self.action != Action::None
     }
 
-    /// Whether it can't be had as it was put.
+    /// True if it can't be had as it was put.
     pub fn is_bad(&self) -> bool {
         self.verdict.is_bad() || self.action == Action::Kept
     }
 }
 
-/// How many objects were of which kind.
+/// Numbers of objects by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// All.
@@ -186,7 +187,8 @@ pub struct Scrub {
     pub dry_run: bool,
 }
 
-/// Keeps an object from its readers, whom it would give other data than were put, if this segment is one of its own still.
+/// Quarantines an object with wrong data, so that readers get an error, if this segment is one of
+/// its own still.
 pub(crate) async fn quarantine(store: &Store, bucket: &str, key: &str, segment: u64, reason: String) {
     match store.quarantine(bucket, key, segment, reason.clone()).await {
         Ok(true) => tracing::error!(bucket, key, reason, "an object is quarantined"),
@@ -199,7 +201,7 @@ pub(crate) async fn quarantine(store: &Store, bucket: &str, key: &str, segment: 
 const PAGE: usize = 32;
 
 impl Scrub {
-    /// Looks at every object, and tells of each.
+    /// Checks every object, and reports each.
     ///
     /// # Errors
     ///
@@ -266,11 +268,11 @@ impl Pass {
             Err(why) => return Ok(unreadable(bucket, key, &why)),
         };
         let verdict = loop {
-            let verdict = self.verdict(Place { bucket: &bucket, key: &key }, &object).await?;
+            let verdict = self.verdict(ObjectName { bucket: &bucket, key: &key }, &object).await?;
             if !verdict.is_bad() {
                 break verdict;
             }
-            // What is replaced meanwhile is gone for a good reason.
+            // An object that is replaced meanwhile is gone for a good reason.
             match store.object(&bucket, &key) {
                 Ok(Some(now)) if now.segments == object.segments => break verdict,
                 Ok(Some(now)) => object = now,
@@ -316,8 +318,8 @@ impl Pass {
         }
     }
 
-    async fn verdict(&self, place: Place<'_>, object: &Object) -> Result<Verdict, ScrubError> {
-        let key = self.scrub.keys.for_old(place, &object.rest, &Asked::default());
+    async fn verdict(&self, place: ObjectName<'_>, object: &Object) -> Result<Verdict, ScrubError> {
+        let key = self.scrub.keys.for_old(place, &object.at_rest, &EncryptionHeaders::default());
         let mut unchecked = None;
         for segment in &object.segments {
             let (store, of) = (self.scrub.store.clone(), segment.clone());
@@ -338,7 +340,7 @@ impl Pass {
                     continue;
                 }
             };
-            let mut chain = plain(object.rest.compression, key, segment.id, 0);
+            let mut chain = plain(object.at_rest.compression, key, segment.id, 0);
             chain.push(Op::Expect { digest: Operator::Md5, value: segment.md5.to_vec() });
             let piece = Piece {
                 data: Data::Open(file),
@@ -354,7 +356,7 @@ impl Pass {
         Ok(unchecked.map_or(Verdict::Sound, Verdict::Unchecked))
     }
 
-    /// Reads a segment: what is wrong with it.
+    /// Reads a segment. Returns its damage, if it has any.
     async fn read(&self, segment: &Segment, piece: &Piece) -> Result<Option<Verdict>, ScrubError> {
         let passed = match &self.pace {
             None => self.scrub.path.pass(piece, Sink::fd(&self.nowhere)).await,
@@ -381,8 +383,9 @@ impl Pass {
         }
     }
 
-    /// Reads as fast as somebody takes the data who keeps to the pace: the engine never has more than a socket holds.
-    async fn read_slowly(&self, pace: &Pace, piece: &Piece) -> Result<u64, PathError> {
+    /// Reads at the pace at which the data are taken: the engine never has more than a
+    /// socket holds.
+    async fn read_slowly(&self, pace: &Pace, piece: &Piece) -> Result<u64, DataPathError> {
         let (from, to) = UnixStream::pair()?;
         from.set_nonblocking(true)?;
         to.set_nonblocking(true)?;
@@ -403,11 +406,11 @@ impl Pass {
             }
         };
         let (sent, taken) = tokio::join!(send, take);
-        taken.map_err(PathError::from).and(sent)
+        taken.map_err(DataPathError::from).and(sent)
     }
 }
 
-/// So many bytes a second, whoever takes them.
+/// A rate in bytes a second, shared by all readers.
 struct Pace {
     rate: u64,
     next: Mutex<Instant>,

@@ -11,8 +11,8 @@ pub struct Open {
     may: &'static str,
 }
 
-/// Refuses a file that others than its owner and group may read, or others than its owner may change. Pipes and devices hold
-/// nothing, and what is not there is found out by who reads it.
+/// Refuses a file that others than its owner and group may read, or others than its owner may change. Pipes
+/// and devices hold nothing, and what is not there is found out by who reads it.
 ///
 /// # Errors
 ///

@@ -3,11 +3,11 @@
 use crate::access::{Access, Anonymous};
 use crate::api::Api;
 use crate::connection::{self, Newcomers};
-use crate::path::DataPath;
-use crate::rest::Keys;
+use crate::encryption::Keys;
 use crate::status::StatusFor;
 use crate::store::Store;
 use crate::tls::{self, Tls};
+use crate::transfers::DataPath;
 use crate::users::Users;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -19,18 +19,20 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
-/// How a server serves.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who may come.
+    /// The users, and the rights of others.
     pub users: Users,
-    /// What those may do who don't say who they are.
+    /// The rights of clients without credentials.
     pub anonymous: Anonymous,
-    /// Connections at a time. Where there is one more, one that only waits for a request gives way; others wait in the kernel's queue.
+    /// Connections at a time. Where there is one more, one that only waits for a request gives way; others
+    /// wait in the kernel's queue.
     pub connections: usize,
     /// Ends a connection on which no request comes for so long.
     pub idle: Duration,
-    /// Ends a connection on which a request's head takes longer, or whose client takes nothing of a small answer for so long.
+    /// Ends a connection on which a request's head takes longer, or whose client takes nothing of a small
+    /// answer for so long.
     pub head_timeout: Duration,
     /// Computes the digest of whole objects that are read, and cuts the answer short where it is wrong.
     pub verify: bool,
@@ -42,13 +44,13 @@ pub struct Config {
     pub status_for: StatusFor,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Shared {
     pub(crate) config: Config,
     pub(crate) service: S3Service,
     pub(crate) path: Arc<DataPath>,
     pub(crate) store: Arc<Store>,
-    /// Whoever asks for the engine's health.
+    /// Those who ask for the engine's health.
     pub(crate) asks: Mutex<()>,
     pub(crate) newcomers: Arc<Newcomers>,
     places: Arc<Semaphore>,
@@ -61,7 +63,7 @@ impl Shared {
         self.config.connections.saturating_sub(self.places.available_permits())
     }
 
-    /// Whether nobody on the way can read what comes from there.
+    /// True if nobody on the way can read what comes from there.
     pub(crate) fn is_secure(&self, peer: SocketAddr) -> bool {
         self.config.tls.is_some() || self.config.keys_in_the_open || is_this_machine(peer)
     }
@@ -74,7 +76,7 @@ impl Shared {
     /// Waits until it is to stop.
     pub(crate) async fn stopped(&self) {
         let mut stop = self.stop.clone();
-        // Where nobody can say it any more, it is to stop too.
+        // If nobody can tell it to stop any more, it stops too.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 }
@@ -83,10 +85,11 @@ fn is_this_machine(peer: SocketAddr) -> bool {
     peer.ip().to_canonical().is_loopback()
 }
 
-/// Longest body in bytes that is no object's data: it completes an upload of 10000 parts, or deletes 1000 objects of the longest names.
+/// Longest body in bytes that is no object's data: it completes an upload of 10000 parts, or deletes 1000
+/// objects of the longest names.
 pub(crate) const ORDER_MAX: u64 = 8 << 20;
 
-/// What s3s may keep in memory of a request. Forms are refused, though s3s reads them first.
+/// The limits of what s3s may keep in memory of a request. Forms are refused, though s3s reads them first.
 fn limits() -> S3Config {
     let mut limits = S3Config::default();
     limits.xml_max_body_size = ORDER_MAX as usize;
@@ -105,7 +108,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens there. `stop` says when to stop.
+    /// Listens on an address. `stop` says when to stop.
     ///
     /// # Errors
     ///
@@ -123,7 +126,7 @@ impl Server {
         Server::on(listener, config, store, path, keys, stop)
     }
 
-    /// On a socket that listens already, and does not block.
+    /// Takes a socket that listens already, and does not block.
     ///
     /// # Errors
     ///
@@ -191,7 +194,7 @@ impl Server {
             let place = self.place().await;
             // Answers are whole when they are written.
             let _ = stream.set_nodelay(true);
-            // What a client does not take, the kernel does not keep for ever.
+            // The kernel drops unacknowledged data after a while.
             let untaken = u32::try_from(self.shared.path.patience().most().as_millis() * 2);
             let _ = set_tcp_user_timeout(&stream, untaken.unwrap_or(u32::MAX));
             let shared = self.shared.clone();
@@ -205,8 +208,8 @@ impl Server {
         }
     }
 
-    /// Waits for a place for a connection. Where there is none, one that only waits for a request gives way; where none of those is
-    /// there either, clients that keep us waiting are waited for less long.
+    /// Waits for a place for a connection. Where there is none, one that only waits for a request gives way;
+    /// where none of those is there either, clients that keep us waiting are waited for less long.
     async fn place(&self) -> OwnedSemaphorePermit {
         const RETRY: Duration = Duration::from_millis(50);
         /// By then a connection without a request, if there is one, has given way.

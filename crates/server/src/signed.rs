@@ -1,8 +1,9 @@
-//! What a request's signature has to be before it is verified: AWS Signature Version 4, over everything that changes what the
-//! request means.
+//! Checks that a request's signature is complete before it is verified: AWS Signature Version 4, over
+//! everything that changes what the request means.
 //!
-//! s3s verifies that a signature is that of what it covers; what it has to cover is checked here. A presigned URL is handed to
-//! others: a header that they add must not turn their upload into a copy of somebody else's object.
+//! s3s verifies that a signature is that of what it covers; what it has to cover is checked here. A presigned
+//! URL is handed to others: a header that they add must not turn their upload into a copy of somebody else's
+//! object.
 
 use crate::connection::tidy_range;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -14,7 +15,7 @@ const EXPIRES_MAX: u64 = 7 * 24 * 3600;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// What a presigned URL's query has of its signature.
+/// The parameters of a presigned URL's query that are of its signature.
 const QUERY: [&str; 6] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -27,12 +28,13 @@ const QUERY: [&str; 6] = [
 /// A signature of version 2: in the query, or in the header.
 const VERSION_2_QUERY: [&str; 2] = ["AWSAccessKeyId", "Signature"];
 
-/// Checks a request before its signature is verified. Parameters of a presigned URL that stand for headers become headers.
-/// `secure`: nobody on the way can read it.
+/// Checks a request before its signature is verified. Parameters of a presigned URL that stand for headers
+/// become headers. `secure`: nobody on the way can read it.
 ///
 /// # Errors
 ///
-/// Its signature is none that is taken here, or does not cover what it has to; or it carries a key in the open.
+/// Its signature is none that is taken here, or does not cover what it has to; or it carries a key in the
+/// open.
 pub fn check(request: &mut Request<()>, secure: bool) -> S3Result<()> {
     if is_form(request) {
         return Err(s3_error!(NotImplemented, "objects are not posted in forms"));
@@ -96,8 +98,8 @@ fn other_version() -> s3s::S3Error {
     )
 }
 
-/// The names in `Authorization: AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=..`: these fields in this order, which is
-/// all that s3s takes.
+/// The names in `Authorization: AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=..`: these fields
+/// in this order, which is all that s3s takes.
 fn signed_in_header(headers: &HeaderMap) -> S3Result<Vec<String>> {
     let malformed = || {
         s3_error!(
@@ -155,7 +157,8 @@ fn for_this_service(credential: &str) -> S3Result<()> {
     }
 }
 
-/// The signed headers must be all that change the meaning. Names of headers are in lower case here, as s3s looks them up.
+/// The signed headers must be all that change the meaning. Names of headers are in lower case here, as s3s
+/// looks them up.
 fn covers(signed: &[String], headers: &HeaderMap) -> S3Result<()> {
     let matters = |name: &HeaderName| *name == http::header::HOST || name.as_str().starts_with("x-amz-");
     let mut missing = Vec::new();
@@ -178,12 +181,13 @@ fn covers(signed: &[String], headers: &HeaderMap) -> S3Result<()> {
     ))
 }
 
-/// Whether a parameter of a presigned URL is of its signature, or stands for a header.
+/// True if a parameter of a presigned URL is of its signature, or stands for a header.
 pub fn is_of_header(name: &str) -> bool {
     name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("x-amz-"))
 }
 
-/// SDKs put headers of a presigned request into its query, where the signature covers them: they mean what the headers mean.
+/// SDKs put headers of a presigned request into its query, where the signature covers them: they mean what
+/// the headers mean.
 fn hoist(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result<()> {
     let stands = |name: &str| is_of_header(name) && !QUERY.contains(&name);
     for (name, value) in query.iter().filter(|(name, _)| stands(name)) {

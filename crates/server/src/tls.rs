@@ -1,7 +1,8 @@
 //! TLS in front of a connection.
 //!
-//! The engine moves bytes between a plain socket and a file. So TLS is a task of its own, which copies between the client's
-//! stream and a pair of sockets inside this machine, whose other end is served like any connection:
+//! The engine moves bytes between a plain socket and a file. So TLS is a task of its own, which copies
+//! between the client's stream and a pair of sockets inside this machine, whose other end is served like any
+//! connection:
 //!
 //! ```text
 //!   client ==TLS==> this task --loopback--> connection, engine
@@ -10,8 +11,8 @@
 //! It is the slower way: each byte is encrypted on the server's thread, and copied twice more.
 
 use crate::connection;
-use crate::path::{Patience, TICK};
 use crate::server::Shared;
+use crate::transfers::{Patience, TICK};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,7 +28,8 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// Bytes that wait between TLS and the connection each way: what the engine has sent is then nearly what the client has.
+/// Bytes that wait between TLS and the connection each way: what the engine has sent is then nearly what the
+/// client has.
 const BUFFER: usize = 256 << 10;
 
 /// Most bytes of a record (RFC 8446 section 5.1).
@@ -39,9 +41,9 @@ pub enum TlsError {
     /// A file can't be read, or has no certificate or key in PEM (RFC 7468).
     #[error("{path}: {error}")]
     Pem {
-        /// Which file.
+        /// The file.
         path: String,
-        /// What it lacks.
+        /// The part that it lacks.
         error: pem::Error,
     },
     /// Others than its owner and group may read the key.
@@ -121,8 +123,8 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, tls: &Tls, shared
         std::future::pending::<()>().await;
     };
     let outward = pass(from_server, to_client, &moved);
-    // Its end of the pair is closed when it is done, so that what was answered last goes out and then an end; a client that
-    // keeps its side open is not waited for.
+    // Its end of the pair is closed when it is done, so that what was answered last goes out and then an end;
+    // a client that keeps its side open is not waited for.
     let answered = async {
         tokio::pin!(served, outward);
         tokio::select! {

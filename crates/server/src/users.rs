@@ -57,7 +57,7 @@ pub enum UsersError {
     Right {
         /// Which line, from 1.
         line: usize,
-        /// What is wrong with which word.
+        /// The word that is wrong, and why.
         why: String,
     },
     /// Nobody is in the list.
@@ -65,7 +65,7 @@ pub enum UsersError {
     Nobody,
 }
 
-/// What somebody may do with a bucket. Each includes those before it.
+/// The rights that somebody may have on a bucket. Each includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
     /// Nothing.
@@ -79,12 +79,13 @@ pub enum Right {
     Administer,
 }
 
-/// What somebody may do.
+/// Somebody's rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// The same with every bucket.
     Everywhere(Right),
-    /// What the most specific pattern says that a bucket's name matches: its name, else the longest beginning. Otherwise nothing.
+    /// The right of the most specific pattern that a bucket's name matches: its name, else the longest
+    /// beginning. Otherwise none.
     Patterns(BTreeMap<Pattern, Right>),
 }
 
@@ -98,7 +99,7 @@ pub enum Pattern {
 }
 
 impl Rights {
-    /// What may be done with that bucket.
+    /// The right on that bucket.
     pub fn on(&self, bucket: &str) -> Right {
         match self {
             Rights::Everywhere(right) => *right,
@@ -112,7 +113,8 @@ impl Rights {
         }
     }
 
-    /// The rights of a line: no word at all means an administrator, as in lists of the time before there were rights.
+    /// The rights of a line: no word at all means an administrator, as in lists of the time before there were
+    /// rights.
     fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Rights, String> {
         let words: Vec<&str> = words.collect();
         if matches!(words[..], [] | ["admin"]) {
@@ -163,7 +165,7 @@ impl Pattern {
         }
     }
 
-    /// How specific it is: of those that match a name, one has the greatest.
+    /// Its specificity: of those that match a name, one has the greatest.
     fn weight(&self) -> usize {
         match self {
             Pattern::Name(_) => usize::MAX,
@@ -190,7 +192,8 @@ impl Users {
         Users::parse(&std::fs::read_to_string(path)?)
     }
 
-    /// Users from such a text: a line for each user, with access key, secret key and rights; a word that begins with `#` begins a remark.
+    /// Users from such a text: a line for each user, with access key, secret key and rights; a word that
+    /// begins with `#` begins a remark.
     ///
     /// # Errors
     ///
@@ -234,7 +237,7 @@ impl Users {
         self.list().keys().cloned().collect()
     }
 
-    /// What the user of that access key may do: nothing, if there is none (any more).
+    /// The rights of the user of that access key: none, if there is no such user (any more).
     pub fn rights(&self, access_key: &str) -> Rights {
         let nothing = Rights::Everywhere(Right::None);
         self.list().get(access_key).map_or(nothing, |user| user.rights.clone())

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use dcs_server::store::record::Rest;
+use dcs_server::store::record::AtRest;
 use dcs_server::store::*;
 
 fn open(dir: &Path) -> Arc<Store> {
@@ -33,7 +33,7 @@ fn object(segments: Vec<Segment>, etag: &str) -> Object {
         modified: 1,
         in_parts: segments.len() > 1,
         segments,
-        rest: Rest::default(),
+        at_rest: AtRest::default(),
         headers: Default::default(),
         tags: Vec::new(),
         checksum: None,
@@ -45,7 +45,7 @@ fn upload() -> Upload {
     Upload {
         initiated: 1,
         owner: "me".into(),
-        rest: Rest::default(),
+        at_rest: AtRest::default(),
         headers: Default::default(),
         tags: Vec::new(),
         checksum: None,

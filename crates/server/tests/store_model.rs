@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use dcs_server::store::record::Rest;
+use dcs_server::store::record::AtRest;
 use dcs_server::store::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -88,7 +88,7 @@ fn open(dir: &Path) -> (Arc<Store>, Recovery) {
     Store::open(dir, Options { durability: Durability::None }).expect("the store opens")
 }
 
-/// What a change answers, as far as a model knows.
+/// The answer to a change, as far as a model knows.
 fn class<T: PartialEq>(result: &Result<T, StoreError>) -> Result<&T, String> {
     result.as_ref().map_err(|error| error.to_string())
 }
@@ -128,7 +128,7 @@ impl Rig {
             modified: self.serial,
             in_parts: segments.len() > 1,
             segments,
-            rest: Rest::default(),
+            at_rest: AtRest::default(),
             headers: Default::default(),
             tags: Vec::new(),
             checksum: None,
@@ -207,11 +207,11 @@ impl Rig {
     }
 
     fn create_upload(&mut self, bucket: &'static str, key: String, initiated: u64) {
-        let rest = Rest::default();
+        let at_rest = AtRest::default();
         let upload = Upload {
             initiated,
             owner: "me".into(),
-            rest,
+            at_rest,
             headers: Default::default(),
             tags: Vec::new(),
             checksum: None,
@@ -421,7 +421,8 @@ impl Rig {
     }
 }
 
-/// The listing by its definition: take what comes behind, group it. Entries are key, id, whether it is a common prefix.
+/// The listing by its definition: take what comes behind, group it. Entries are key, id, whether it is a
+/// common prefix.
 fn entries(
     keys: &[(&str, &str)],
     listing: &Listing,

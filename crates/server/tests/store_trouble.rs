@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dcs_server::store::record::Rest;
+use dcs_server::store::record::AtRest;
 use dcs_server::store::*;
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -16,7 +16,8 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn open(dir: &Path, durability: Durability) -> Arc<Store> {
-    // A process that another test has just forked has this one's files until it runs its program, and with them the lock.
+    // A process that another test has just forked has this one's files until it runs its program, and with
+    // them the lock.
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         match Store::open(dir, Options { durability }) {
@@ -33,7 +34,7 @@ fn empty(etag: &str) -> Object {
         modified: 1,
         segments: Vec::new(),
         in_parts: false,
-        rest: Rest::default(),
+        at_rest: AtRest::default(),
         headers: Default::default(),
         tags: Vec::new(),
         checksum: None,
@@ -232,7 +233,7 @@ fn a_repair_removes_what_can_t_be_read_and_nothing_else() {
     let upload = |owner: &str| Upload {
         initiated: 1,
         owner: owner.into(),
-        rest: Rest::default(),
+        at_rest: AtRest::default(),
         headers: Default::default(),
         tags: Vec::new(),
         checksum: None,

@@ -56,7 +56,7 @@ pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
     rows
 }
 
-/// What becomes of files whose first operator is on a GPU.
+/// Reports the way that files take whose first operator is on a GPU.
 fn storage(found: &Result<Storage, StorageError>) -> Row {
     let row = |state, found: String| Row::new("GPUs", "GPUDirect Storage".to_string(), state, found);
     let otherwise = "files are read into locked memory, and copied to a GPU from there";

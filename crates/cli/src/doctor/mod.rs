@@ -28,7 +28,7 @@ use probe::Probes;
 use serde::Serialize;
 use serde_json::json;
 
-/// How it is with something.
+/// A verdict on something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -49,7 +49,7 @@ pub struct Row {
     pub name: String,
     pub state: State,
     pub found: String,
-    /// What to do, or the command to type.
+    /// Advice, or the command to type.
     pub fix: Option<String>,
 }
 

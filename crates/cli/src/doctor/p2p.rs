@@ -1,4 +1,4 @@
-//! What lies between SSDs and NICs: whether they reach each other without the processor's own paths. [linux,
+//! Paths between SSDs and NICs: whether they reach each other without the processor's own paths. [linux,
 //! Documentation/driver-api/pci/p2pdma.rst]
 
 use super::pci::Function;
@@ -48,7 +48,7 @@ pub fn rows(root: &Root, functions: &[Function]) -> Vec<Row> {
     rows
 }
 
-/// What has a host bridge in common and nothing below it.
+/// Reports functions that have a host bridge in common and nothing below it.
 fn apart(below: &BTreeMap<(String, String), Vec<&str>>) -> Vec<Row> {
     let mut hosts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for ((host, port), members) in below {
@@ -68,7 +68,7 @@ fn apart(below: &BTreeMap<(String, String), Vec<&str>>) -> Vec<Row> {
     hosts.into_iter().filter(|(_, parts)| parts.len() > 1).map(row).collect()
 }
 
-/// Whether the kernel was built with p2pdma; that only the file of its configuration says.
+/// True if the kernel was built with p2pdma; that only the file of its configuration says.
 fn p2pdma(root: &Root) -> Row {
     let row = |state, found: &str| Row::new("peer-to-peer", "p2pdma", state, found);
     let release = root.text("proc/sys/kernel/osrelease").ok().unwrap_or_default();

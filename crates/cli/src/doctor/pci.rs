@@ -11,7 +11,7 @@ const DEVICES: &str = "sys/bus/pci/devices";
 const NVME: u32 = 0x01_0802;
 const NETWORK: u32 = 0x02;
 
-/// What a function is.
+/// The kind of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ssd,
@@ -34,9 +34,9 @@ pub struct Function {
     pub rivals: Vec<(String, String)>,
     /// The other functions of its group.
     pub members: Vec<String>,
-    /// What the kernel has it as: block devices, interfaces.
+    /// The kernel's devices of it: block devices, interfaces.
     pub names: Vec<String>,
-    /// What is done with it.
+    /// Its uses.
     pub uses: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub fn functions(root: &Root) -> Vec<Function> {
     names.into_iter().filter_map(|address| function(root, address)).collect()
 }
 
-/// What is said where there is none.
+/// The text for where there is none.
 pub fn none(root: &Root) -> Row {
     let row = |state, found: &str| Row::new("devices", "SSDs and NICs", state, found);
     match root.names(DEVICES) {
@@ -90,12 +90,12 @@ fn class(root: &Root, address: &str) -> Option<u32> {
 }
 
 impl Function {
-    /// Whether it is of a kind that a process can drive.
+    /// True if it is of a kind that a process can drive.
     pub fn is_driven(&self) -> bool {
         self.kind == Kind::Ssd || NicModel::of_function(self.id).is_some()
     }
 
-    /// What names it where it is driven by a process.
+    /// The name by which a command has a process drive it.
     pub fn option(&self) -> String {
         match self.kind {
             Kind::Ssd => format!("nvme:{}", self.address),
@@ -103,7 +103,7 @@ impl Function {
         }
     }
 
-    /// Whether a process can drive it now, or why not.
+    /// Checks that a process can drive it now; otherwise the reason.
     pub fn drivable(&self, root: &Root) -> Result<(), String> {
         if !self.is_driven() {
             return Err(DRIVEN.into());
@@ -178,7 +178,7 @@ impl Function {
         }
     }
 
-    /// What it takes to have it driven by a process.
+    /// The steps by which a process comes to drive it.
     fn fix(&self) -> String {
         if self.group.is_none() {
             return "switch the IOMMU on first (above)".into();

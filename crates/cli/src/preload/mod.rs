@@ -91,7 +91,7 @@ pub fn run(run: &Run, report: &Report) -> Result<(), Failure> {
     Err(Failure::io(program.display(), &error))
 }
 
-/// What the command line and the file say, with absolute paths: the program may change its folder.
+/// The settings of the command line and of the file, with absolute paths: the program may change its folder.
 fn rules(run: &Run) -> Result<File, Failure> {
     let mut file = match &run.config {
         Some(path) => File::read(path).map_err(refused)?,

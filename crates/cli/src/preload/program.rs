@@ -17,7 +17,7 @@ const SETGID: u32 = 0o2000;
 /// The extended attribute in which a program's capabilities are.
 const CAPABILITIES: &str = "security.capability";
 
-/// How many scripts deep the kernel goes.
+/// Scripts that the kernel follows, one inside the other.
 const SCRIPTS_MAX: usize = 4;
 
 /// The program, as a shell would find it.
@@ -104,7 +104,7 @@ enum Loader {
     Other,
 }
 
-/// What the ELF header says; nothing for what is no ELF file.
+/// Reads the ELF header; nothing for what is no ELF file.
 fn loader(file: &File) -> Option<Loader> {
     let mut header = [0; 64];
     file.read_exact_at(&mut header, 0).ok()?;

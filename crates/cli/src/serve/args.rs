@@ -22,10 +22,10 @@ pub struct Serve {
     /// Users: a line for each, with access key, secret key and rights (docs/serve.md). Read again at SIGHUP. Without it DIR/users, made at the first start
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
-    /// What requests without a signature may do
+    /// Rights of requests without a signature
     #[arg(long, value_enum, default_value = "nothing")]
     pub anonymous: AnonymousMay,
-    /// What an answered PUT survives. full: a power loss. metadata: a power loss may take the data of the last seconds, which
+    /// Failures that an answered PUT survives. full: a power loss. metadata: a power loss may take the data of the last seconds, which
     /// digests find. none: the death of the process only
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub durability: Durability,
@@ -72,7 +72,7 @@ pub struct Serve {
     /// proxy), or everybody. /_dcs/health is for everybody always
     #[arg(long, value_name = "WHO", value_enum, default_value = "loopback")]
     pub status_for: StatusMay,
-    /// How long answers under way have after a signal to stop
+    /// Time that answers under way have after a signal to stop
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub grace: Duration,
     /// Write objects of 1 MiB and more through the page cache. auto: past it where they have to be on the disk anyway
@@ -126,7 +126,7 @@ impl From<StatusMay> for StatusFor {
     }
 }
 
-/// Whether large objects are written through the page cache.
+/// Choice of whether large objects are written through the page cache.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum WriteCache {
     /// As the durability asks for
@@ -137,7 +137,7 @@ pub enum WriteCache {
     Off,
 }
 
-/// How logs look.
+/// The format of logs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Log {
     /// A line for people

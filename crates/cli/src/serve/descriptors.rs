@@ -35,7 +35,7 @@ pub fn room_for(connections: usize, transfers: u16, tls: bool) -> Result<(usize,
     Ok((fewer, fewer_transfers))
 }
 
-/// What fits, in the same proportion.
+/// Limits that fit, in the same proportion.
 fn share(limit: u64, of_connection: u64, (connections, transfers): (usize, u16)) -> (usize, u16) {
     let all = connections as u64 * of_connection + u64::from(transfers) * OF_TRANSFER;
     let left = limit.saturating_sub(BASE.min(limit / 2));

@@ -2,15 +2,15 @@
 //!
 //! `DIR/scrubbed` says when the last pass ended, so that a server that is started more often than it scrubs does so too.
 
-use dcs_server::path::DataPath;
-use dcs_server::rest::Keys;
+use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally};
 use dcs_server::store::Store;
+use dcs_server::transfers::DataPath;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What is to be gone through, how often and how fast.
+/// The stores to be scrubbed, how often and how fast.
 pub struct Plan {
     /// The store's folder.
     pub folder: PathBuf,
@@ -88,7 +88,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// How long ago the last pass ended; a file that does not say so is of no pass.
+/// Time since the last pass ended; a file that does not say so is of no pass.
 fn since(file: &Path) -> Duration {
     let last = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
     now().saturating_sub(Duration::from_secs(last.unwrap_or(0)))

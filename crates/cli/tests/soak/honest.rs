@@ -19,13 +19,13 @@ const KEYS: u64 = 3;
 /// So long a client waits, as aws and boto3 do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came of it.
+/// The results.
 #[derive(Default)]
 pub struct Report {
     /// Latencies, by operation.
     latencies: BTreeMap<&'static str, Vec<Duration>>,
     pub failures: Vec<String>,
-    /// What hostile clients did, how often.
+    /// The deeds of hostile clients, and how often each.
     pub figures_of_hostile: BTreeMap<&'static str, usize>,
     /// Transfers that waited for a place.
     pub waits: f64,
@@ -112,7 +112,7 @@ pub struct Honest {
     pause: Duration,
     random: Random,
     connection: Option<Connection>,
-    /// What its keys hold.
+    /// The contents of its keys.
     keys: [Option<(u64, usize)>; KEYS as usize],
     report: Rc<RefCell<Report>>,
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
-/// What one of them does, again and again.
+/// A misbehaviour that one of them repeats.
 const WAYS: [&str; 14] = [
     "says nothing",
     "drips a head",

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// An honest request never takes longer; a client gives up after a minute.
 const LATENCY_MAX: Duration = Duration::from_secs(30);
 
-/// How much of what.
+/// The size of the run.
 struct Plan {
     seconds: u64,
     honest: usize,

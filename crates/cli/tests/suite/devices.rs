@@ -156,7 +156,7 @@ fn an_ssd_is_driven_past_the_kernel_and_given_back() {
     drop(stuck);
 }
 
-/// What the doctor says, and what it does not do, while the kernel has all.
+/// Checks what the doctor says and does not do while the kernel has all.
 fn before(rig: &mut Rig, ssd: &str, files: &str, (one, two): (&str, &str)) {
     let doctor = rig.step("before").ok();
     let found = function(&doctor, ssd);
@@ -197,7 +197,7 @@ fn parts(rig: &mut Rig) {
     rig.step("recv").ok();
 }
 
-/// What [`parts`] has written is on the disk, and nothing else is.
+/// Checks that what [`parts`] has written is on the disk, and nothing else is.
 fn written(place: &Place) {
     let mut expected = data(BYTES, 1);
     expected.copy_within(MIB..2 * MIB, 16384 * 512);
@@ -211,7 +211,7 @@ fn written(place: &Place) {
     assert_eq!(differs, None, "the first byte that differs");
 }
 
-/// What is not to be had is said, with what to do.
+/// Checks the messages for what is not to be had, with advice.
 fn errors(rig: &mut Rig) {
     rig.step("overlap").fails(1, &["destination"]);
     rig.step("small").fails(2, &["the range lies outside", "0 bytes had been delivered"]);

@@ -101,7 +101,7 @@ fn chain(line: &str) -> Vec<&str> {
     words.split(',').filter(|word| !word.is_empty()).collect()
 }
 
-/// What a sender sends through so that a receiver's chain comes to the plain data.
+/// The chain by which a sender makes a receiver's chain come to the plain data.
 fn inverse(chain: &[&str]) -> String {
     let undone = chain.iter().rev().filter_map(|operator| match *operator {
         "gunzip" => Some("gzip"),

@@ -1,4 +1,4 @@
-//! How a connection ends: `dcs recv` knows whether `dcs send` succeeded, on TCP and on Unix sockets.
+//! Ends of connections: `dcs recv` knows whether `dcs send` succeeded, on TCP and on Unix sockets.
 
 use crate::run::{Done, Place, Receiver, data, feed};
 use nix::sys::signal::{Signal, kill};

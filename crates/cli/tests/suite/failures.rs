@@ -4,7 +4,7 @@ use crate::run::{Place, data, feed};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// What fails, how, and what it says.
+/// Failures: the command, its exit code, and its message.
 #[test]
 fn each_mistake_has_its_code_and_its_words() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What cp and install promise of files, `dcs copy` and `dcs recv` promise too: the file itself, owners, modes, links, holes.
+//! Promises about files: `dcs copy` and `dcs recv` keep those of cp and install: the file itself, owners, modes, links, holes.
 
 use crate::run::{Done, Place, data};
 use nix::sys::signal::{Signal, kill};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-/// What the guest's shell has for each step: what it runs is told with its exit code, and all that it printed.
+/// Functions of the guest's shell for each step: each command is reported with its exit code, and all that it printed.
 const SHELL: &str = r#"
 step() { name=$1; shift; "$@" >/tmp/out 2>/tmp/err; code=$?; sed 's/^/@out /' /tmp/out; sed 's/^/@err /' /tmp/err; echo "@end $name $code"; }
 ssd() { for n in /sys/class/nvme/nvme*; do case "$(cat $n/serial)" in $1*) cat $n/address;; esac; done; }
@@ -37,7 +37,7 @@ impl Step {
         }
     }
 
-    /// What it printed with --json.
+    /// Its output with --json.
     pub fn lines(&self) -> Vec<Value> {
         self.out.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }

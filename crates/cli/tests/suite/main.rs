@@ -28,7 +28,7 @@ mod serve_stop;
 mod setup;
 mod stuck;
 
-/// What is tested.
+/// The command under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs");
 
 #[path = "../../../devices/tests/cuda/stand_in.rs"]

@@ -158,7 +158,7 @@ fn a_nic_is_driven_past_the_kernel_and_given_back() {
     drop(stuck);
 }
 
-/// What the doctor says, and what it does not do, while the kernel has it; then it is bound.
+/// Checks what the doctor says and does not do while the kernel has it; then it is bound.
 fn before(rig: &mut Rig, nic: &str) {
     let doctor = rig.step("before").ok();
     let found = function(&doctor, nic);
@@ -186,7 +186,7 @@ fn arrived(rig: &mut Rig, receiver: Receiver, step: &str, bytes: &[u8]) -> Value
     sent
 }
 
-/// What comes from outside.
+/// Receives a transfer from outside.
 fn received(rig: &mut Rig, outside: SocketAddr) {
     let bytes = data(MIB, 7);
     let sum = md5(&rig.place.write("sum", &bytes));
@@ -211,7 +211,7 @@ fn received(rig: &mut Rig, outside: SocketAddr) {
     assert!(full.code == 4 && error["bytes_out"] == 64 << 10, "{error}");
 }
 
-/// What was received is on the disk, and nothing else is.
+/// Checks that what was received is on the disk, and nothing else is.
 fn written(place: &Place) {
     let mut expected = data(BYTES, 1);
     let came = data(MIB, 7);

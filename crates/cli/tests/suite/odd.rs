@@ -1,4 +1,4 @@
-//! What goes wrong beside the transfer: results that nobody took, a close that fails, limits, standard files that are closed, folders
+//! Failures beside the transfer: results that nobody took, a close that fails, limits, standard files that are closed, folders
 //! that give access.
 
 use crate::run::{Done, KEY, Place, data};

@@ -173,7 +173,7 @@ pub fn data(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a line of Python prints, given the path of a file in `sys.argv[1]`.
+/// The output of a line of Python, given the path of a file in `sys.argv[1]`.
 pub fn python(script: &str, path: &Path) -> String {
     let output = Command::new("python3").arg("-c").arg(script).arg(path).output().expect("python3 is needed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -143,7 +143,7 @@ fn a_scrub_that_is_interrupted_says_so() {
     place.run("scrub store").ok();
 }
 
-/// Whether a process has a handler of its own for SIGINT (proc(5), `SigCgt`).
+/// True if a process has a handler of its own for SIGINT (proc(5), `SigCgt`).
 fn handles_interrupts(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();

@@ -16,7 +16,7 @@ const KEYS: u64 = 4;
 /// S3's least size of a part that is not the last.
 const PART: usize = 5 << 20;
 
-/// What an operation leaves under its key: the data of that serial number, or nothing.
+/// The contents of a key after an operation: the data of that serial number, or nothing.
 type Left = Option<u64>;
 
 /// SplitMix64.
@@ -108,7 +108,7 @@ impl Client {
         Ok((head, answer))
     }
 
-    /// What a key holds, checked byte by byte; and in how many files.
+    /// The contents of a key, checked byte by byte; and the number of its files.
     fn left(&mut self, key: &str) -> io::Result<(Left, usize)> {
         let (status, head, body) = self.ask("GET", &format!("/bucket/{key}"), b"")?;
         if status == 404 {
@@ -140,7 +140,7 @@ impl Client {
     }
 }
 
-/// What one client's keys may hold: what was answered last, and what was asked for last where no answer came.
+/// The contents that one client's keys may have: what was answered last, and what was asked for last where no answer came.
 type Known = BTreeMap<String, Vec<Left>>;
 
 /// Changes objects until the server is gone.

@@ -1,4 +1,4 @@
-//! What `dcs serve` logs.
+//! The logs of `dcs serve`.
 
 use crate::run::Place;
 use nix::sys::signal::{Signal, kill};

@@ -1,4 +1,4 @@
-//! How `dcs serve` starts: what is wrong with its options is found before anything is made; where it listens.
+//! The start of `dcs serve`: errors in its options are found before anything is made; where it listens.
 
 use crate::run::Place;
 use nix::sys::signal::{Signal, kill};

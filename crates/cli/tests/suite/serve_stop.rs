@@ -1,4 +1,4 @@
-//! How `dcs serve` stops.
+//! The stop of `dcs serve`.
 
 use crate::run::Place;
 use crate::serve_log::Logged;

@@ -3,10 +3,10 @@
 use super::Api;
 use super::common::{BASE64, algorithm};
 use crate::connection::{Exchange, SocketBody};
-use crate::path::{Intake, PathError, Received};
-use crate::rest::{self, Key};
+use crate::encryption::{self, Key};
 use crate::store::Draft;
-use crate::store::record::{Algorithm, Checksum, Compression, Rest, Segment};
+use crate::store::record::{Algorithm, AtRest, Checksum, Compression, Segment};
+use crate::transfers::{DataPathError, Intake, Received};
 use base64::Engine as _;
 use dcs::Status;
 use http::{Extensions, HeaderMap, StatusCode};
@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
-/// What a request says of its body besides what s3s makes of it.
+/// Headers about a request's body, besides those that s3s reads.
 pub struct Request<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
@@ -34,18 +34,18 @@ impl<'a, T> From<&'a S3Request<T>> for Request<'a> {
     }
 }
 
-/// What the data must be.
+/// Digests that the data must have.
 #[derive(Default)]
 pub struct Given<'a> {
     /// Content-MD5.
     pub content_md5: Option<&'a str>,
     /// The additional checksum from a header.
     pub checksum: Option<(Algorithm, Vec<u8>)>,
-    /// The additional checksum that is wanted though it is not given.
+    /// The algorithm of a checksum that is to be computed though none is given.
     pub wanted: Option<Algorithm>,
 }
 
-/// How the body was signed (x-amz-content-sha256).
+/// The way in which the body was signed (x-amz-content-sha256).
 enum Payload {
     Unsigned,
     /// Its SHA-256.
@@ -69,7 +69,7 @@ pub async fn take(
     api: &Api,
     request: Request<'_>,
     given: Given<'_>,
-    rest: &Rest,
+    at_rest: &AtRest,
     key: Option<&Key>,
 ) -> S3Result<(Draft, Segment)> {
     let exchange = request.extensions.get::<Arc<Exchange>>();
@@ -98,18 +98,18 @@ pub async fn take(
     if size > PUT_MAX {
         return Err(s3_error!(EntityTooLarge));
     }
-    api.store.check_room(room(rest, size))?;
+    api.store.check_room(room(at_rest, size))?;
     if length != Some(0) {
         begins(api, exchange).await?;
     }
-    let draft = api.store.draft_for(room(rest, size))?;
+    let draft = api.store.draft_for(room(at_rest, size))?;
     let checksum = given.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(announced).or(given.wanted);
     let intake = Intake {
         framing,
         sha256: matches!(payload, Payload::Whole(_)),
         checksum,
-        compression: rest.compression,
-        cipher: key.map(|key| (**key, rest::counter(draft.id()))),
+        compression: at_rest.compression,
+        cipher: key.map(|key| (**key, encryption::counter(draft.id()))),
     };
     let received = receive(api, exchange, length, &intake, &draft).await?;
     check(&received, &payload, &given)?;
@@ -124,13 +124,14 @@ pub async fn take(
     Ok((draft, segment))
 }
 
-/// Bytes of the disk that have to be free for a body. Small ones go by what is free for all; nobody knows it of those that are compressed.
-pub fn room(rest: &Rest, size: u64) -> u64 {
+/// Bytes of the disk that have to be free for a body. Small ones are covered by the store's reserve; the size
+/// of compressed ones is unknown.
+pub fn room(at_rest: &AtRest, size: u64) -> u64 {
     const SMALL: u64 = 1 << 20;
-    if rest.compression == Compression::None && size >= SMALL { size } else { 0 }
+    if at_rest.compression == Compression::None && size >= SMALL { size } else { 0 }
 }
 
-/// Waits for the body's first byte: a client that only announces one takes nothing of what others need.
+/// Waits for the body's first byte: a client that only announces one takes no place in the engine.
 async fn begins(api: &Api, exchange: &Exchange) -> S3Result<()> {
     match tokio::time::timeout(api.path.patience().most(), exchange.body_begins()).await {
         Ok(begun) => begun.map_err(|error| s3_error!(error, IncompleteBody)),
@@ -156,8 +157,8 @@ async fn receive(
     received.map_err(|error| failure(&error))
 }
 
-/// Takes a body in HTTP's own chunks, as SDKs send it over TLS: aws-chunked within them. They are taken off here, and what is in
-/// them passes a pair of sockets.
+/// Takes a body in HTTP's own chunks, as SDKs send it over TLS: aws-chunked within them. They are taken off
+/// here, and their data pass a pair of sockets.
 async fn receive_chunked(
     api: &Api,
     exchange: &Arc<Exchange>,
@@ -176,7 +177,7 @@ async fn receive_chunked(
     };
     let mut take = std::pin::pin!(api.path.receive_framed(&from, intake, draft.file()));
     let received = tokio::select! {
-        // It has failed: a transfer that succeeds has seen the end, which the pump makes.
+        // It has failed: a transfer that succeeds has seen the end of the stream, which the pump makes.
         received = &mut take => received,
         pumped = pump => {
             let received = take.await;
@@ -190,8 +191,8 @@ async fn receive_chunked(
     received.map_err(|error| failure(&error))
 }
 
-/// What a client is told of a transfer that failed.
-pub fn failure(error: &PathError) -> S3Error {
+/// The error that a client gets for a transfer that failed.
+pub fn failure(error: &DataPathError) -> S3Error {
     tracing::debug!(%error, "a body was not taken");
     if error.is_full() {
         return super::common::full();
@@ -233,7 +234,7 @@ fn announced(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
     algorithm(value.to_str().unwrap_or_default()).map(Some)
 }
 
-/// The body is not the one that was signed.
+/// The error for a body that is not the one that was signed.
 pub(crate) fn sha256_mismatch() -> S3Error {
     let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
     let mut error = S3Error::with_message(code, "the data's SHA-256 is not that of x-amz-content-sha256");
@@ -241,7 +242,7 @@ pub(crate) fn sha256_mismatch() -> S3Error {
     error
 }
 
-/// Compares what came with what was announced.
+/// Compares the digests of the body with those that were announced.
 fn check(received: &Received, payload: &Payload, given: &Given<'_>) -> S3Result<()> {
     if let Some(text) = given.content_md5 {
         let expected = BASE64.decode(text).ok().filter(|md5| md5.len() == 16);

@@ -21,7 +21,7 @@ pub async fn create(
         || input.grant_read_acp.is_some()
         || input.grant_write.is_some()
         || input.grant_write_acp.is_some();
-    super::absent::only_owners(input.acl.as_ref().map(BucketCannedACL::as_str), granted)?;
+    super::unsupported::only_owners(input.acl.as_ref().map(BucketCannedACL::as_str), granted)?;
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(s3_error!(NotImplemented, "objects have no locks"));
     }
@@ -55,7 +55,7 @@ pub async fn create(
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
 }
 
-/// Takes an empty bucket away.
+/// Deletes an empty bucket.
 pub async fn delete(
     api: &Api,
     request: S3Request<DeleteBucketInput>,
@@ -64,7 +64,7 @@ pub async fn delete(
     Ok(S3Response::new(DeleteBucketOutput::default()))
 }
 
-/// Whether there is such a bucket.
+/// Checks that there is such a bucket.
 pub async fn head(api: &Api, request: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
     exists(api, &request.input.bucket)?;
     Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(REGION.to_string()), ..Default::default() }))

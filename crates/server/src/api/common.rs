@@ -1,4 +1,4 @@
-//! Between S3's types and the store's: headers, times, tags, checksums, errors.
+//! Converts between S3's types and the store's: headers, times, tags, checksums, errors.
 
 use crate::store::StoreError;
 use crate::store::record::{Algorithm, Checksum, Headers, Object, Time};
@@ -13,7 +13,7 @@ pub fn now() -> Time {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// As S3 says it.
+/// A time in S3's type.
 pub fn timestamp(time: Time) -> Timestamp {
     (UNIX_EPOCH + Duration::from_millis(time)).into()
 }
@@ -26,7 +26,7 @@ pub fn seconds(timestamp: &Timestamp) -> u64 {
     formatted.ok().and_then(|()| text.split('.').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// An ETag as S3 says it.
+/// An ETag in S3's type.
 pub fn etag(value: &str) -> ETag {
     ETag::Strong(value.to_string())
 }
@@ -44,23 +44,7 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     rest.is_empty().then(|| bytes.collect()).flatten()
 }
 
-/// A field that all operations have which take or give an object.
-macro_rules! headers_of {
-    ($input:expr) => {
-        crate::store::record::Headers {
-            content_type: $input.content_type.clone(),
-            content_encoding: crate::api::common::without_aws_chunked($input.content_encoding.as_deref()),
-            content_language: $input.content_language.clone(),
-            content_disposition: $input.content_disposition.clone(),
-            cache_control: $input.cache_control.clone(),
-            expires: $input.expires.as_ref().map(crate::api::common::http_date),
-            metadata: crate::api::common::metadata_in($input.metadata.clone())?,
-        }
-    };
-}
-pub(crate) use headers_of;
-
-/// Content-Encoding without the word that is about the transfer only.
+/// Content-Encoding without `aws-chunked`, which is about the transfer only.
 pub fn without_aws_chunked(value: Option<&str>) -> Option<String> {
     let words = value?.split(',').map(str::trim).filter(|word| !word.eq_ignore_ascii_case("aws-chunked"));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
@@ -91,13 +75,13 @@ pub fn metadata_in(metadata: Option<s3s::dto::Metadata>) -> S3Result<Vec<(String
     Ok(list)
 }
 
-/// User metadata as S3 says them.
+/// User metadata in S3's type.
 pub fn metadata_out(headers: &Headers) -> Option<s3s::dto::Metadata> {
     let metadata: s3s::dto::Metadata = headers.metadata.iter().cloned().collect();
     (!metadata.is_empty()).then_some(metadata)
 }
 
-/// Whether a condition is met by an object of this ETag.
+/// True if an object of this ETag meets a condition.
 pub fn matches(condition: &ETagCondition, found: &str) -> bool {
     match condition {
         ETagCondition::Any => true,
@@ -114,35 +98,18 @@ pub fn checksum_text(checksum: &Checksum) -> String {
     }
 }
 
-/// Fills an output's fields of additional checksums.
-macro_rules! checksum_out {
-    ($output:expr, $checksum:expr) => {
-        if let Some(checksum) = $checksum {
-            use crate::store::record::Algorithm;
-            let text = Some(crate::api::common::checksum_text(checksum));
-            match checksum.algorithm {
-                Algorithm::Crc32 => $output.checksum_crc32 = text,
-                Algorithm::Crc32c => $output.checksum_crc32c = text,
-                Algorithm::Crc64Nvme => $output.checksum_crc64nvme = text,
-                Algorithm::Sha1 => $output.checksum_sha1 = text,
-                Algorithm::Sha256 => $output.checksum_sha256 = text,
-            }
-        }
-    };
-}
-pub(crate) use checksum_out;
-
 /// COMPOSITE or FULL_OBJECT.
 pub fn checksum_type(checksum: &Checksum) -> s3s::dto::ChecksumType {
     let name = if checksum.parts.is_some() { "COMPOSITE" } else { "FULL_OBJECT" };
     name.to_string().into()
 }
 
-/// The additional checksum that a request gives or announces: which, and its bytes where they are in a header.
+/// The additional checksum that a request gives or announces: which, and its bytes where they are in a
+/// header.
 ///
 /// # Errors
 ///
-/// There are two, or one that isn't one.
+/// There are two, or one is malformed.
 pub fn checksum_in(given: [(Algorithm, Option<&str>); 5]) -> S3Result<Option<(Algorithm, Vec<u8>)>> {
     let mut given = given.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?)));
     let Some((algorithm, value)) = given.next() else { return Ok(None) };
@@ -182,7 +149,7 @@ pub fn algorithm(name: &str) -> S3Result<Algorithm> {
     }
 }
 
-/// There is no room for what the client wants to put (RFC 4918 section 11.5).
+/// The error for a full disk (RFC 4918 section 11.5).
 pub fn full() -> S3Error {
     let code = S3ErrorCode::Custom("StorageFull".into());
     let mut error = S3Error::with_message(code, "the server's disk is full");
@@ -202,7 +169,7 @@ pub fn algorithm_name(algorithm: Algorithm) -> s3s::dto::ChecksumAlgorithm {
     s3s::dto::ChecksumAlgorithm::from_static(name)
 }
 
-/// What clients are told of the store's errors.
+/// The error that clients get for the store's.
 impl From<StoreError> for S3Error {
     fn from(error: StoreError) -> S3Error {
         match &error {
@@ -225,7 +192,7 @@ impl From<StoreError> for S3Error {
     }
 }
 
-/// An object that can be read.
+/// Checks that an object can be read.
 ///
 /// # Errors
 ///

@@ -1,21 +1,24 @@
 //! CopyObject and UploadPartCopy: files to a file, by the engine.
 
 use super::Api;
-use super::absent::refuse_what_is_not;
-use super::common::{checksum_out, checksum_type, etag, headers_of, hex, now, readable};
+use super::common::{checksum_type, etag, hex, now, readable};
+use super::fields::{
+    checksum_out, customer_key_of, encryption_of, encryption_out, headers_of, object_name_of,
+};
 use super::get::{Conditions, pieces};
-use super::put::{asked_of, condition, customer_of, encryption_out, place_of};
-use crate::path::Intake;
-use crate::rest::{self, Asked, Key, Place, Veil};
+use super::put::condition;
+use super::unsupported::refuse_unsupported;
+use crate::encryption::{self, EncryptionHeaders, Key, ObjectName, Veil};
 use crate::store::Draft;
-use crate::store::record::{Checksum, Headers, Object, Part, Rest, Segment};
+use crate::store::record::{AtRest, Checksum, Headers, Object, Part, Segment};
+use crate::transfers::Intake;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-/// Where a copy comes from, and on what conditions.
+/// The source of a copy, and its conditions.
 struct From<'a> {
     source: &'a CopySource,
-    asked: Asked<'a>,
+    headers: EncryptionHeaders<'a>,
     conditions: Conditions<'a>,
     range: Option<&'a str>,
 }
@@ -25,7 +28,7 @@ macro_rules! from_of {
     ($input:expr, $range:expr) => {
         From {
             source: &$input.copy_source,
-            asked: Asked {
+            headers: EncryptionHeaders {
                 managed: None,
                 customer_algorithm: $input.copy_source_sse_customer_algorithm.as_deref(),
                 customer_key: $input.copy_source_sse_customer_key.as_deref(),
@@ -58,7 +61,7 @@ impl From<'_> {
             super::buckets::exists(api, bucket)?;
         }
         let object = readable(object)?;
-        // What would be 304 for who reads is 412 for who copies.
+        // A condition that is a 304 for a read is a 412 for a copy.
         self.conditions.check(&object).map_err(|_| s3_error!(PreconditionFailed))?;
         Ok(object)
     }
@@ -76,11 +79,11 @@ impl From<'_> {
         }
     }
 
-    /// Copies to a data file: what is there then, with its digests unveiled.
+    /// Copies to a data file. Returns the source's key, the draft, and its segment with digests unveiled.
     async fn copy(
         &self,
         api: &Api,
-        rest: &Rest,
+        at_rest: &AtRest,
         key: Option<&Key>,
         checksum: Option<crate::store::record::Algorithm>,
     ) -> S3Result<(Object, Draft, Segment)> {
@@ -92,21 +95,22 @@ impl From<'_> {
                 return Err(s3_error!(EntityTooLarge, "a copy of so much goes in parts"));
             }
             let (bucket, name) = self.place()?;
-            let old = api.keys.for_old(Place { bucket, key: name }, &object.rest, &self.asked)?;
-            // Damage is not to be copied and called sound. The digest of one whole segment is computed for the copy anyway.
+            let old = api.keys.for_old(ObjectName { bucket, key: name }, &object.at_rest, &self.headers)?;
+            // A copy must not make damaged data look sound. The digest of one whole segment is computed for
+            // the copy anyway.
             let one = (object.segments.len() == 1 && range == (0..object.size)).then(|| &object.segments[0]);
             let pieces = match pieces(api, self.place()?, &object, &range, old.as_ref(), one.is_none()) {
                 Ok(pieces) => pieces,
                 Err(error) => {
-                    super::get::broken(api, Place { bucket, key: name }, &object, error).await?;
+                    super::get::broken(api, ObjectName { bucket, key: name }, &object, error).await?;
                     continue;
                 }
             };
-            let draft = api.store.draft_for(super::body::room(rest, range.end - range.start))?;
+            let draft = api.store.draft_for(super::body::room(at_rest, range.end - range.start))?;
             let intake = Intake {
                 checksum,
-                compression: rest.compression,
-                cipher: key.map(|key| (**key, rest::counter(draft.id()))),
+                compression: at_rest.compression,
+                cipher: key.map(|key| (**key, encryption::counter(draft.id()))),
                 ..Intake::default()
             };
             let copied = api.path.copy(pieces, &intake, draft.file()).await;
@@ -117,7 +121,7 @@ impl From<'_> {
                 }
                 Err(error) => return Err(super::body::failure(&error)),
             };
-            let veil = Veil::of(&object.rest, old.as_ref())?;
+            let veil = Veil::of(&object.at_rest, old.as_ref())?;
             if one.is_some_and(|segment| veil.segment(segment).md5 != copied.md5) {
                 return Err(self.damaged(api, &object, "its digest is another").await);
             }
@@ -134,7 +138,7 @@ impl From<'_> {
         Err(s3_error!(SlowDown, "the object is replaced too often to be copied"))
     }
 
-    /// Nobody reads what a copy found to be damaged.
+    /// Quarantines an object that a copy found to be damaged.
     async fn damaged(&self, api: &Api, object: &Object, why: &str) -> s3s::S3Error {
         if let (Ok((bucket, key)), Some(segment)) = (self.place(), object.segments.first()) {
             crate::scrub::quarantine(&api.store, bucket, key, segment.id, format!("damaged: {why}")).await;
@@ -143,7 +147,7 @@ impl From<'_> {
     }
 }
 
-/// What a directive says: what is in the request replaces what the source has.
+/// Reads a directive: the request's own values replace the source's, or they don't.
 fn replaces(directive: Option<&str>) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),
@@ -159,7 +163,7 @@ pub async fn object(
 ) -> S3Result<S3Response<CopyObjectOutput>> {
     let input = &request.input;
     let bucket = super::buckets::exists(api, &input.bucket)?;
-    refuse_what_is_not!(input);
+    refuse_unsupported!(input);
     let condition = condition(&request.headers)?;
     let from = from_of!(input, None);
     let replaces_headers = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
@@ -175,13 +179,13 @@ pub async fn object(
     }
     let given: Headers = headers_of!(input);
     let tags = super::tags::from_header(input.tagging.as_deref())?;
-    let (rest, key) = api.keys.for_new(place_of!(input), bucket.rest, &asked_of!(input))?;
+    let (at_rest, key) = api.keys.for_new(object_name_of!(input), bucket.defaults, &encryption_of!(input))?;
     let wanted =
         input.checksum_algorithm.as_ref().map(|name| super::common::algorithm(name.as_str())).transpose()?;
     let before = from.object(api)?;
     let checksum = wanted.or(before.checksum.as_ref().map(|checksum| checksum.algorithm));
-    let (old, draft, segment) = from.copy(api, &rest, key.as_ref(), checksum).await?;
-    let veil = Veil::of(&rest, key.as_ref())?;
+    let (old, draft, segment) = from.copy(api, &at_rest, key.as_ref(), checksum).await?;
+    let veil = Veil::of(&at_rest, key.as_ref())?;
     let (checksum, segment) = (segment.checksum.clone(), veil.segment(&segment));
     let object = Object {
         size: segment.size,
@@ -189,7 +193,7 @@ pub async fn object(
         modified: now(),
         checksum: veil.object(checksum.as_ref()),
         in_parts: false,
-        rest,
+        at_rest,
         headers: if replaces_headers { given } else { old.headers },
         tags: if replaces_tags { tags } else { old.tags },
         quarantined: None,
@@ -203,7 +207,7 @@ pub async fn object(
     };
     checksum_out!(result, &checksum);
     let mut output = CopyObjectOutput { copy_object_result: Some(result), ..Default::default() };
-    encryption_out!(output, &object.rest);
+    encryption_out!(output, &object.at_rest);
     let drafts = if object.segments.is_empty() { Vec::new() } else { vec![draft] };
     api.store.put(&input.bucket, &input.key, object, drafts, condition).await?;
     Ok(S3Response::new(output))
@@ -217,11 +221,11 @@ pub async fn part(
     let input = &request.input;
     let number = super::multipart::number(input.part_number)?;
     let upload = super::multipart::upload(api, &input.bucket, &input.key, &input.upload_id)?;
-    let key = api.keys.for_old(place_of!(input), &upload.rest, &customer_of!(input))?;
+    let key = api.keys.for_old(object_name_of!(input), &upload.at_rest, &customer_key_of!(input))?;
     let from = from_of!(input, input.copy_source_range.as_deref());
     let checksum = upload.checksum.map(|(algorithm, _)| algorithm);
-    let (_, draft, segment) = from.copy(api, &upload.rest, key.as_ref(), checksum).await?;
-    let part = Part { modified: now(), segment: Veil::of(&upload.rest, key.as_ref())?.segment(&segment) };
+    let (_, draft, segment) = from.copy(api, &upload.at_rest, key.as_ref(), checksum).await?;
+    let part = Part { modified: now(), segment: Veil::of(&upload.at_rest, key.as_ref())?.segment(&segment) };
     let mut result = CopyPartResult {
         e_tag: Some(etag(&hex(&part.segment.md5))),
         last_modified: Some(super::common::timestamp(part.modified)),
@@ -229,7 +233,7 @@ pub async fn part(
     };
     checksum_out!(result, &segment.checksum);
     let mut output = UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() };
-    encryption_out!(output, &upload.rest);
+    encryption_out!(output, &upload.at_rest);
     api.store.put_part(&input.bucket, &input.key, &input.upload_id, number, part, draft).await?;
     Ok(S3Response::new(output))
 }

@@ -12,7 +12,7 @@ const KEYS_MAX: usize = 1000;
 /// Longest key in bytes. S3's own limit.
 const KEY_MAX: usize = 1024;
 
-/// Takes an object away. That there was none is no error, unless there was to be one.
+/// Deletes an object. A missing one is no error, unless a condition demands it.
 pub async fn one(
     api: &Api,
     request: S3Request<DeleteObjectInput>,
@@ -26,7 +26,7 @@ pub async fn one(
     Ok(S3Response::new(DeleteObjectOutput::default()))
 }
 
-/// What a deletion of many says of one.
+/// The result for one object of a deletion of many.
 fn condition_of(object: &ObjectIdentifier) -> S3Result<Condition> {
     if object.key.len() > KEY_MAX {
         return Err(s3_error!(KeyTooLongError, "Your key is too long."));
@@ -41,7 +41,7 @@ fn condition_of(object: &ObjectIdentifier) -> S3Result<Condition> {
     }))
 }
 
-/// Takes objects away.
+/// Deletes objects.
 pub async fn many(
     api: &Api,
     request: S3Request<DeleteObjectsInput>,

@@ -1,6 +1,7 @@
-//! S3's aws-chunked framing of a body, as the operator that takes it off: what the request's headers say of it.
+//! The operator that takes off S3's aws-chunked framing of a body, made of the request's headers.
 //!
-//! s3s has verified the signature of the headers. It is the seed of the chunks' signatures, which the engine verifies.
+//! s3s has verified the signature of the headers. It is the seed of the chunks' signatures, which the engine
+//! verifies.
 
 use crate::store::record::Algorithm;
 use dcs::{AwsChunked, AwsSignature, Op};
@@ -14,7 +15,7 @@ use sha2::Sha256;
 ///
 /// # Errors
 ///
-/// The headers don't say what it takes.
+/// The headers lack something that it needs.
 pub fn operator(
     headers: &HeaderMap,
     credentials: Option<&Credentials>,

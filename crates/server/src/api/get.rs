@@ -1,13 +1,13 @@
 //! GetObject and HeadObject.
 
 use super::Api;
-use super::common::{checksum_out, checksum_type, etag, matches, metadata_out, readable, seconds, timestamp};
-use super::put::{customer_of, encryption_out, place_of};
+use super::common::{checksum_type, etag, matches, metadata_out, readable, seconds, timestamp};
+use super::fields::{checksum_out, customer_key_of, encryption_out, object_name_of};
 use crate::connection::{Exchange, Status};
-use crate::path::{Data, Piece, plain};
-use crate::rest::{Key, Place, Veil};
+use crate::encryption::{Key, ObjectName, Veil};
 use crate::store::StoreError;
 use crate::store::record::{Compression, Object, Segment};
+use crate::transfers::{Data, Piece, plain};
 use dcs::{Op, Operator};
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{
@@ -36,7 +36,7 @@ impl Conditions<'_> {
     ///
     /// # Errors
     ///
-    /// One isn't met: 412, or 304 for who only asks for news.
+    /// One isn't met: 412, or 304 for a conditional read.
     pub fn check(&self, object: &Object) -> S3Result<()> {
         let modified = object.modified / 1000;
         match (self.if_match, self.if_unmodified_since) {
@@ -65,7 +65,8 @@ fn not_modified(object: &Object) -> S3Error {
     error
 }
 
-/// If-Range: a range is wanted of the object that the client has the rest of, and everything of any other (RFC 9110 section 13.1.5).
+/// If-Range: a range is wanted of the object that the client has the rest of, and everything of any other
+/// (RFC 9110 section 13.1.5).
 fn still(object: &Object, headers: &HeaderMap) -> bool {
     let Some(wanted) = headers.get(http::header::IF_RANGE) else { return true };
     let etag = etag(&object.etag).to_http_header();
@@ -73,7 +74,7 @@ fn still(object: &Object, headers: &HeaderMap) -> bool {
     etag.is_ok_and(|etag| etag == *wanted) || modified.as_bytes() == wanted.as_bytes()
 }
 
-/// Which of an object's bytes are asked for, and whether that is a part of them.
+/// The range of an object's bytes that a request asks for, and whether that is a part of them.
 fn range_of(
     object: &Object,
     range: Option<s3s::dto::Range>,
@@ -83,7 +84,7 @@ fn range_of(
         (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "a range or a part, not both")),
         (None, None) => Ok((0..object.size, false)),
         (Some(range), None) => match range.check(object.size) {
-            // The last bytes of nothing can't be said as a part (RFC 9110 section 14.4).
+            // The last bytes of an empty object are no range (RFC 9110 section 14.4).
             Ok(range) => Ok((range, object.size > 0)),
             Err(_) => {
                 let mut error = s3_error!(InvalidRange);
@@ -112,7 +113,8 @@ fn range_of(
     }
 }
 
-/// The pieces of files that are these bytes of an object. `verify`: those of whole segments fail where they are not what was put.
+/// The pieces of files that are these bytes of an object. `verify`: those of whole segments fail where they
+/// are not what was put.
 ///
 /// # Errors
 ///
@@ -157,16 +159,16 @@ fn piece(
 ) -> Result<Piece, StoreError> {
     let length = wanted.end - wanted.start;
     let whole = length == segment.size;
-    let compressed = object.rest.compression != Compression::None;
+    let compressed = object.at_rest.compression != Compression::None;
     // Compressed data are read from their beginning; others from the cipher block on that is asked for.
     let from = if compressed { 0 } else { wanted.start - wanted.start % 16 };
     let to = if compressed { segment.stored } else { wanted.end };
     let from = if key.is_some() || compressed { from } else { wanted.start };
-    let mut chain = plain(object.rest.compression, key, segment.id, from);
+    let mut chain = plain(object.at_rest.compression, key, segment.id, from);
     let skip = wanted.start - from;
     if whole && verify {
         let md5 =
-            Veil::of(&object.rest, key).map_err(|_| StoreError::Invalid("no key"))?.segment(segment).md5;
+            Veil::of(&object.at_rest, key).map_err(|_| StoreError::Invalid("no key"))?.segment(segment).md5;
         chain.push(Op::Expect { digest: Operator::Md5, value: md5.to_vec() });
     } else if skip > 0 || (compressed && !whole) {
         chain.push(Op::Slice { skip, take: length });
@@ -174,7 +176,7 @@ fn piece(
     Ok(Piece { data, segment: segment.id, range: from..to, chain, length })
 }
 
-/// What an input has of conditions.
+/// Reads an input's conditions.
 macro_rules! conditions_of {
     ($input:expr) => {
         Conditions {
@@ -186,7 +188,7 @@ macro_rules! conditions_of {
     };
 }
 
-/// What both outputs have.
+/// Sets the fields that both outputs have.
 macro_rules! object_out {
     ($output:expr, $object:expr) => {
         $output.accept_ranges = Some("bytes".to_string());
@@ -204,7 +206,7 @@ macro_rules! object_out {
         $output.metadata = metadata_out(&$object.headers);
         $output.e_tag = Some(etag(&$object.etag));
         $output.last_modified = Some(timestamp($object.modified));
-        encryption_out!($output, &$object.rest);
+        encryption_out!($output, &$object.at_rest);
     };
 }
 
@@ -215,7 +217,7 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
     // An object that is replaced between the look-up and the opening of its files is looked up again.
     for _ in 0..8 {
         let object = find(api, &input.bucket, &input.key)?;
-        let key = api.keys.for_old(place_of!(input), &object.rest, &customer_of!(input))?;
+        let key = api.keys.for_old(object_name_of!(input), &object.at_rest, &customer_key_of!(input))?;
         conditions_of!(input).check(&object)?;
         let asked = input.range.filter(|_| still(&object, &request.headers));
         let (range, partial) = range_of(&object, asked, input.part_number)?;
@@ -223,7 +225,7 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
         let pieces = match pieces(api, place, &object, &range, key.as_ref(), api.verify) {
             Ok(pieces) => pieces,
             Err(error) => {
-                broken(api, place_of!(input), &object, error).await?;
+                broken(api, object_name_of!(input), &object, error).await?;
                 continue;
             }
         };
@@ -253,12 +255,12 @@ pub async fn get(api: &Api, request: S3Request<GetObjectInput>) -> S3Result<S3Re
     Err(s3_error!(SlowDown, "the object is replaced too often to be read"))
 }
 
-/// An object whose data files could not be opened: nothing is wrong where it was replaced meanwhile.
+/// Looks at an object whose data files could not be opened: that is no error where it was replaced meanwhile.
 ///
 /// # Errors
 ///
 /// A file is lost, or has another length: nobody reads the object any more.
-pub async fn broken(api: &Api, place: Place<'_>, object: &Object, error: StoreError) -> S3Result<()> {
+pub async fn broken(api: &Api, place: ObjectName<'_>, object: &Object, error: StoreError) -> S3Result<()> {
     let reason = match &error {
         StoreError::NotFound => "missing: a data file is not there".to_string(),
         StoreError::Damaged(why) => format!("wrong-length: {why}"),
@@ -278,14 +280,14 @@ fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end.max(range.start + 1) - 1)
 }
 
-/// The checksum of what is answered with, where it has one: the object, or one of its parts.
+/// The checksum of the answer's data, where there is one: of the object, or of one of its parts.
 fn checksum_of(
     object: &Object,
     key: Option<&Key>,
     partial: bool,
     part: Option<i32>,
 ) -> S3Result<Option<crate::store::record::Checksum>> {
-    let veil = Veil::of(&object.rest, key)?;
+    let veil = Veil::of(&object.at_rest, key)?;
     let at = part.and_then(|part| usize::try_from(part - 1).ok());
     match at {
         Some(at) if object.in_parts => Ok(veil.segment(&object.segments[at]).checksum),
@@ -309,12 +311,12 @@ fn find(api: &Api, bucket: &str, key: &str) -> S3Result<Object> {
     readable(object)
 }
 
-/// Tells of an object.
+/// Answers HEAD of an object.
 pub async fn head(api: &Api, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
     let input = &request.input;
     only_version(input.version_id.as_deref())?;
     let object = find(api, &input.bucket, &input.key)?;
-    let key = api.keys.for_old(place_of!(input), &object.rest, &customer_of!(input))?;
+    let key = api.keys.for_old(object_name_of!(input), &object.at_rest, &customer_key_of!(input))?;
     conditions_of!(input).check(&object)?;
     let asked = input.range.filter(|_| still(&object, &request.headers));
     let (range, partial) = range_of(&object, asked, input.part_number)?;
@@ -358,7 +360,7 @@ fn overridden(input: &HeadObjectInput, output: &mut HeadObjectOutput) {
     }
 }
 
-/// There are no versions but the one that S3 calls `null`.
+/// Refuses versions other than the one that S3 calls `null`.
 ///
 /// # Errors
 ///
@@ -370,7 +372,7 @@ pub fn only_version(asked: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// Tells the attributes of an object that are asked for.
+/// Returns the attributes of an object that are asked for.
 pub async fn attributes(
     api: &Api,
     request: S3Request<GetObjectAttributesInput>,
@@ -378,12 +380,13 @@ pub async fn attributes(
     let input = &request.input;
     only_version(input.version_id.as_deref())?;
     let object = find(api, &input.bucket, &input.key)?;
-    // What a customer's key encrypts only the customer is told of. The server's own is not needed for that.
-    let key = match object.rest.encryption.customer_key_md5() {
-        Some(_) => api.keys.for_old(place_of!(input), &object.rest, &customer_of!(input))?,
+    // Attributes of data under a customer's key are for the customer only. The server's own key is not needed
+    // for them.
+    let key = match object.at_rest.encryption.customer_key_md5() {
+        Some(_) => api.keys.for_old(object_name_of!(input), &object.at_rest, &customer_key_of!(input))?,
         None => None,
     };
-    let veil = Veil::of(&object.rest, key.as_ref())?;
+    let veil = Veil::of(&object.at_rest, key.as_ref())?;
     // s3s takes a header's line for a name; it may have several.
     let lines = input.object_attributes.iter();
     let asked: Vec<&str> = lines.flat_map(|line| line.as_str().split(',')).map(str::trim).collect();

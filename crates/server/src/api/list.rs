@@ -11,14 +11,14 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 /// Most entries of a page. S3's own limit.
 const PAGE_MAX: i32 = 1000;
 
-/// How many entries, checked.
+/// The number of entries, checked.
 fn page(asked: Option<i32>) -> S3Result<usize> {
     let asked = asked.unwrap_or(PAGE_MAX);
     let valid = usize::try_from(asked.min(PAGE_MAX));
     valid.map_err(|_| s3_error!(InvalidArgument, "the most entries can't be less than none"))
 }
 
-/// Names as the client wants them: in XML, not all bytes can be.
+/// The encoding of names that the client wants: XML cannot have all bytes.
 struct Encoding(bool);
 
 impl Encoding {
@@ -211,12 +211,12 @@ pub async fn uploads(
     }))
 }
 
-/// What a client goes on with behind that name.
+/// The marker with which a client goes on behind that name.
 pub fn token(name: &str) -> String {
     URL_SAFE_NO_PAD.encode(name)
 }
 
-/// The name that a page went up to.
+/// Decodes a token: the name up to which the page before went.
 ///
 /// # Errors
 ///

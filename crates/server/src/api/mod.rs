@@ -1,11 +1,11 @@
 //! The operations of S3, on the store and the engine.
 
-mod absent;
 pub(crate) mod body;
 mod buckets;
 pub(crate) mod common;
 mod copy;
 mod delete;
+mod fields;
 mod framing;
 mod get;
 mod list;
@@ -13,16 +13,17 @@ mod multipart;
 mod put;
 mod settings;
 mod tags;
+mod unsupported;
 
 use crate::access::Access;
-use crate::path::DataPath;
-use crate::rest::Keys;
+use crate::encryption::Keys;
 use crate::store::Store;
+use crate::transfers::DataPath;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
 
-/// What the operations work on.
+/// The state that the operations work on.
 pub struct Api {
     pub(crate) access: Access,
     pub(crate) store: Arc<Store>,
@@ -259,63 +260,63 @@ impl S3 for Api {
         &self,
         request: S3Request<GetBucketPolicyInput>,
     ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-        absent::none(self, &request.input.bucket, "NoSuchBucketPolicy")
+        unsupported::none(self, &request.input.bucket, "NoSuchBucketPolicy")
     }
 
     async fn get_bucket_policy_status(
         &self,
         request: S3Request<GetBucketPolicyStatusInput>,
     ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
-        absent::none(self, &request.input.bucket, "NoSuchBucketPolicy")
+        unsupported::none(self, &request.input.bucket, "NoSuchBucketPolicy")
     }
 
     async fn get_bucket_cors(
         &self,
         request: S3Request<GetBucketCorsInput>,
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
-        absent::none(self, &request.input.bucket, "NoSuchCORSConfiguration")
+        unsupported::none(self, &request.input.bucket, "NoSuchCORSConfiguration")
     }
 
     async fn get_bucket_lifecycle_configuration(
         &self,
         request: S3Request<GetBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
-        absent::none(self, &request.input.bucket, "NoSuchLifecycleConfiguration")
+        unsupported::none(self, &request.input.bucket, "NoSuchLifecycleConfiguration")
     }
 
     async fn get_bucket_website(
         &self,
         request: S3Request<GetBucketWebsiteInput>,
     ) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
-        absent::none(self, &request.input.bucket, "NoSuchWebsiteConfiguration")
+        unsupported::none(self, &request.input.bucket, "NoSuchWebsiteConfiguration")
     }
 
     async fn get_bucket_replication(
         &self,
         request: S3Request<GetBucketReplicationInput>,
     ) -> S3Result<S3Response<GetBucketReplicationOutput>> {
-        absent::none(self, &request.input.bucket, "ReplicationConfigurationNotFoundError")
+        unsupported::none(self, &request.input.bucket, "ReplicationConfigurationNotFoundError")
     }
 
     async fn get_object_lock_configuration(
         &self,
         request: S3Request<GetObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
-        absent::none(self, &request.input.bucket, "ObjectLockConfigurationNotFoundError")
+        unsupported::none(self, &request.input.bucket, "ObjectLockConfigurationNotFoundError")
     }
 
     async fn get_public_access_block(
         &self,
         request: S3Request<GetPublicAccessBlockInput>,
     ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
-        absent::none(self, &request.input.bucket, "NoSuchPublicAccessBlockConfiguration")
+        unsupported::none(self, &request.input.bucket, "NoSuchPublicAccessBlockConfiguration")
     }
 
     async fn get_bucket_ownership_controls(
         &self,
         request: S3Request<GetBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-        absent::none(self, &request.input.bucket, "OwnershipControlsNotFoundError")
+        unsupported::none(self, &request.input.bucket, "OwnershipControlsNotFoundError")
     }
 
     async fn get_bucket_logging(

@@ -1,13 +1,16 @@
-//! Multipart uploads: begun, parts, listed, completed, aborted.
+//! Multipart uploads: create, put parts, list, complete, abort.
 
 use super::Api;
-use super::absent::refuse_what_is_not;
 use super::body::{self, Given};
-use super::common::{self, checksum_out, checksum_type, etag, headers_of, hex, now, timestamp};
-use super::put::{asked_of, checksum_of, condition, customer_of, encryption_out, place_of};
-use crate::rest::{Key, Veil};
+use super::common::{self, checksum_type, etag, hex, now, timestamp};
+use super::fields::{
+    checksum_of, checksum_out, customer_key_of, encryption_of, encryption_out, headers_of, object_name_of,
+};
+use super::put::condition;
+use super::unsupported::refuse_unsupported;
+use crate::encryption::{Key, Veil};
 use crate::store::StoreError;
-use crate::store::record::{Algorithm, Checksum, Object, Part, Rest, Segment, Upload};
+use crate::store::record::{Algorithm, AtRest, Checksum, Object, Part, Segment, Upload};
 use md5::{Digest, Md5};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -27,7 +30,7 @@ pub fn number(number: i32) -> S3Result<u16> {
     valid.ok_or_else(|| s3_error!(InvalidArgument, "a part's number is 1 to {PARTS_MAX}"))
 }
 
-/// An upload that is there.
+/// Finds an upload.
 ///
 /// # Errors
 ///
@@ -43,8 +46,8 @@ pub async fn create(
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
     let input = &request.input;
     let bucket = super::buckets::exists(api, &input.bucket)?;
-    refuse_what_is_not!(input);
-    let (rest, _) = api.keys.for_new(place_of!(input), bucket.rest, &asked_of!(input))?;
+    refuse_unsupported!(input);
+    let (at_rest, _) = api.keys.for_new(object_name_of!(input), bucket.defaults, &encryption_of!(input))?;
     let algorithm =
         input.checksum_algorithm.as_ref().map(|name| common::algorithm(name.as_str())).transpose()?;
     let checksum = algorithm.map(|algorithm| kind(algorithm, input.checksum_type.as_ref())).transpose()?;
@@ -55,11 +58,11 @@ pub async fn create(
         checksum_type: checksum.map(|(_, full)| type_name(full)),
         ..Default::default()
     };
-    encryption_out!(output, &rest);
+    encryption_out!(output, &at_rest);
     let upload = Upload {
         initiated: now(),
         owner: owner(request.credentials.as_ref()),
-        rest,
+        at_rest,
         headers: headers_of!(input),
         tags: super::tags::from_header(input.tagging.as_deref())?,
         checksum,
@@ -72,7 +75,7 @@ fn owner(credentials: Option<&s3s::auth::Credentials>) -> String {
     credentials.map(|credentials| credentials.access_key.clone()).unwrap_or_default()
 }
 
-/// Whether the object's checksum covers its own bytes: CRCs may, CRC-64 must, hashes can't.
+/// True if the object's checksum covers its own bytes: CRCs may, CRC-64 must, hashes can't.
 fn kind(algorithm: Algorithm, asked: Option<&ChecksumType>) -> S3Result<(Algorithm, bool)> {
     let hash = matches!(algorithm, Algorithm::Sha1 | Algorithm::Sha256);
     let full = match asked.map(ChecksumType::as_str) {
@@ -96,21 +99,21 @@ pub async fn part(api: &Api, request: S3Request<UploadPartInput>) -> S3Result<S3
     let input = &request.input;
     let number = number(input.part_number)?;
     let upload = upload(api, &input.bucket, &input.key, &input.upload_id)?;
-    let key = api.keys.for_old(place_of!(input), &upload.rest, &customer_of!(input))?;
+    let key = api.keys.for_old(object_name_of!(input), &upload.at_rest, &customer_key_of!(input))?;
     let given = Given {
         content_md5: input.content_md5.as_deref(),
         checksum: checksum_of!(input),
         wanted: upload.checksum.map(|(algorithm, _)| algorithm),
     };
-    let (draft, segment) = body::take(api, (&request).into(), given, &upload.rest, key.as_ref()).await?;
+    let (draft, segment) = body::take(api, (&request).into(), given, &upload.at_rest, key.as_ref()).await?;
     let wanted = upload.checksum.map(|(algorithm, _)| algorithm);
     if wanted.is_some() && wanted != segment.checksum.as_ref().map(|checksum| checksum.algorithm) {
         return Err(s3_error!(InvalidRequest, "the part's checksum is of another kind than the upload's"));
     }
-    let part = Part { modified: now(), segment: Veil::of(&upload.rest, key.as_ref())?.segment(&segment) };
+    let part = Part { modified: now(), segment: Veil::of(&upload.at_rest, key.as_ref())?.segment(&segment) };
     let mut output = UploadPartOutput { e_tag: Some(etag(&hex(&part.segment.md5))), ..Default::default() };
     checksum_out!(output, &segment.checksum);
-    encryption_out!(output, &upload.rest);
+    encryption_out!(output, &upload.at_rest);
     api.store.put_part(&input.bucket, &input.key, &input.upload_id, number, part, draft).await?;
     Ok(S3Response::new(output))
 }
@@ -126,12 +129,14 @@ pub async fn parts(api: &Api, request: S3Request<ListPartsInput>) -> S3Result<S3
     let truncated = parts.len() > max as usize;
     parts.truncate(max as usize);
     let next = parts.last().map(|(number, _)| i32::from(*number)).filter(|_| truncated);
-    // Who does not send the customer's key is told of no checksums.
-    let key = match customer_of!(input) {
-        asked if asked.customer_key.is_some() => api.keys.for_old(place_of!(input), &upload.rest, &asked)?,
+    // Without the customer's key the answer has no checksums.
+    let key = match customer_key_of!(input) {
+        headers if headers.customer_key.is_some() => {
+            api.keys.for_old(object_name_of!(input), &upload.at_rest, &headers)?
+        }
         _ => None,
     };
-    let veil = Veil::of(&upload.rest, key.as_ref()).ok();
+    let veil = Veil::of(&upload.at_rest, key.as_ref()).ok();
     let parts = parts.into_iter().map(|(number, part)| {
         let mut listed = s3s::dto::Part {
             part_number: Some(number.into()),
@@ -185,7 +190,7 @@ pub async fn complete(
         modified: now(),
         segments,
         in_parts: true,
-        rest: upload.rest,
+        at_rest: upload.at_rest,
         headers: upload.headers,
         tags: upload.tags,
         checksum: there.veiled(checksum.as_ref())?,
@@ -203,19 +208,20 @@ pub async fn complete(
         ..Default::default()
     };
     checksum_out!(output, &checksum);
-    if object.rest.encryption.is_managed() {
+    if object.at_rest.encryption.is_managed() {
         output.server_side_encryption = Some("AES256".to_string().into());
     }
     let numbers = parts.iter().map(|(number, _)| *number).collect();
     let store = &api.store;
     match store.complete(&input.bucket, &input.key, &input.upload_id, numbers, object, condition).await {
-        // The same was asked for twice at a time.
+        // The same request came twice at a time.
         Err(StoreError::NoSuchUpload) => again(api, input, named).map(S3Response::new),
         done => done.map(|()| S3Response::new(output)).map_err(Into::into),
     }
 }
 
-/// Compares the object's checksum with the one that a request gives, which says of how many parts it is where it is of theirs.
+/// Compares the object's checksum with the one that a request gives, which says of how many parts it is where
+/// it is of theirs.
 fn check_given(input: &CompleteMultipartUploadInput, made: Option<&Checksum>) -> S3Result<()> {
     let count = made.and_then(|made| made.parts).map(|parts| format!("-{parts}")).unwrap_or_default();
     let without = |given: &Option<String>| {
@@ -241,8 +247,8 @@ fn check_given(input: &CompleteMultipartUploadInput, made: Option<&Checksum>) ->
     Ok(())
 }
 
-/// A client that did not get the answer asks again, and gets it: the object is still the one that the upload made, of the parts that
-/// the client names.
+/// Answers a repeated completion, from a client that did not get the first answer: the object is still the
+/// one that the upload made, of the parts that the client names.
 fn again(
     api: &Api,
     input: &CompleteMultipartUploadInput,
@@ -258,7 +264,7 @@ fn again(
     if !tags.eq(object.segments.iter().map(|segment| hex(&segment.md5))) {
         return Err(s3_error!(NoSuchUpload));
     }
-    let managed = object.rest.encryption.is_managed();
+    let managed = object.at_rest.encryption.is_managed();
     Ok(CompleteMultipartUploadOutput {
         bucket: Some(bucket.clone()),
         key: Some(key.clone()),
@@ -271,7 +277,7 @@ fn again(
 
 /// The parts of an upload that is to be completed, and the key that their digests are veiled with.
 struct Parts {
-    rest: Rest,
+    at_rest: AtRest,
     key: Option<Key>,
     parts: Vec<(u16, Part)>,
 }
@@ -280,17 +286,17 @@ impl Parts {
     fn of(api: &Api, input: &CompleteMultipartUploadInput, upload: &Upload) -> S3Result<Parts> {
         let parts = api.store.parts(&input.bucket, &input.key, &input.upload_id, 0, PARTS_MAX as usize)?;
         // The key is not needed for what has no checksums.
-        let key = match customer_of!(input) {
-            asked if asked.customer_key.is_some() => {
-                api.keys.for_old(place_of!(input), &upload.rest, &asked)?
+        let key = match customer_key_of!(input) {
+            headers if headers.customer_key.is_some() => {
+                api.keys.for_old(object_name_of!(input), &upload.at_rest, &headers)?
             }
             _ => None,
         };
-        Ok(Parts { rest: upload.rest.clone(), key, parts })
+        Ok(Parts { at_rest: upload.at_rest.clone(), key, parts })
     }
 
     fn veil(&self) -> S3Result<Veil<'_>> {
-        Veil::of(&self.rest, self.key.as_ref())
+        Veil::of(&self.at_rest, self.key.as_ref())
     }
 
     fn unveiled(&self, segments: &[Segment]) -> S3Result<Vec<Segment>> {
@@ -385,7 +391,7 @@ fn digest(algorithm: Algorithm, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Gives an upload up.
+/// Aborts an upload.
 pub async fn abort(
     api: &Api,
     request: S3Request<AbortMultipartUploadInput>,

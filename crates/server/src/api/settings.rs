@@ -1,16 +1,17 @@
-//! Settings of buckets: encryption by default, versions (there are none), access lists (one owner has everything).
+//! Settings of buckets: encryption by default, versions (there are none), access lists (one owner has
+//! everything).
 
 use super::Api;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-/// Whether new objects are encrypted.
+/// The bucket's setting for encryption of new objects.
 pub async fn encryption(
     api: &Api,
     request: S3Request<GetBucketEncryptionInput>,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
     let bucket = super::buckets::exists(api, &request.input.bucket)?;
-    if !bucket.rest.encrypted {
+    if !bucket.defaults.encrypted {
         return Err(s3_error!(ServerSideEncryptionConfigurationNotFoundError));
     }
     let default = ServerSideEncryptionByDefault {
@@ -27,7 +28,7 @@ pub async fn encryption(
     }))
 }
 
-/// Has new objects encrypted.
+/// Switches encryption of new objects on.
 pub async fn put_encryption(
     api: &Api,
     request: S3Request<PutBucketEncryptionInput>,
@@ -45,20 +46,20 @@ pub async fn put_encryption(
     if !api.keys.has_master() {
         return Err(s3_error!(InvalidRequest, "the server has no master key: start it with --master-key"));
     }
-    api.store.change_bucket(&input.bucket, |bucket| bucket.rest.encrypted = true).await?;
+    api.store.change_bucket(&input.bucket, |bucket| bucket.defaults.encrypted = true).await?;
     Ok(S3Response::new(PutBucketEncryptionOutput::default()))
 }
 
-/// Has new objects not encrypted.
+/// Switches encryption of new objects off.
 pub async fn delete_encryption(
     api: &Api,
     request: S3Request<DeleteBucketEncryptionInput>,
 ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
-    api.store.change_bucket(&request.input.bucket, |bucket| bucket.rest.encrypted = false).await?;
+    api.store.change_bucket(&request.input.bucket, |bucket| bucket.defaults.encrypted = false).await?;
     Ok(S3Response::new(DeleteBucketEncryptionOutput::default()))
 }
 
-/// Versions were never switched on.
+/// Answers that versions were never switched on.
 pub async fn versioning(
     api: &Api,
     request: S3Request<GetBucketVersioningInput>,
@@ -80,7 +81,7 @@ fn everything(owner: &str) -> (Option<Owner>, Option<Grants>) {
     (Some(Owner { id: Some(owner.to_string()), display_name: Some(owner.to_string()) }), Some(vec![grant]))
 }
 
-/// A bucket is its users', all of it.
+/// Answers with the only access list that buckets have: the owner has everything.
 pub async fn bucket_acl(
     api: &Api,
     request: S3Request<GetBucketAclInput>,
@@ -90,7 +91,7 @@ pub async fn bucket_acl(
     Ok(S3Response::new(GetBucketAclOutput { owner, grants }))
 }
 
-/// An object is the bucket's.
+/// Answers with the only access list that objects have: the owner has everything.
 pub async fn object_acl(
     api: &Api,
     request: S3Request<GetObjectAclInput>,

@@ -19,7 +19,7 @@ fn to_set(tags: Vec<(String, String)>) -> TagSet {
     tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect()
 }
 
-/// Tells an object's tags.
+/// Returns an object's tags.
 pub async fn of_object(
     api: &Api,
     request: S3Request<GetObjectTaggingInput>,
@@ -30,7 +30,7 @@ pub async fn of_object(
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: to_set(object.tags), version_id: None }))
 }
 
-/// Gives an object other tags.
+/// Replaces an object's tags.
 pub async fn put_on_object(
     api: &Api,
     request: S3Request<PutObjectTaggingInput>,
@@ -42,7 +42,7 @@ pub async fn put_on_object(
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
-/// Takes an object's tags away.
+/// Deletes an object's tags.
 pub async fn delete_of_object(
     api: &Api,
     request: S3Request<DeleteObjectTaggingInput>,
@@ -53,7 +53,7 @@ pub async fn delete_of_object(
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }
 
-/// Tells a bucket's tags.
+/// Returns a bucket's tags.
 pub async fn of_bucket(
     api: &Api,
     request: S3Request<GetBucketTaggingInput>,
@@ -71,7 +71,7 @@ const BUCKET_TAGS_MAX: usize = 50;
 /// The tag of a bucket that says how its new objects are compressed at rest: S3 has no request for it.
 const COMPRESSION: &str = "dcs:compression";
 
-/// What a bucket's tags say of compression.
+/// The compression that a bucket's tags ask for.
 fn compression(tags: &[(String, String)]) -> S3Result<Compression> {
     match tags.iter().find(|(key, _)| key == COMPRESSION).map(|(_, value)| value.as_str()) {
         None | Some("none") => Ok(Compression::None),
@@ -90,20 +90,20 @@ pub async fn put_on_bucket(
     let tags = checked_to(from_set(input.tagging.tag_set), BUCKET_TAGS_MAX)?;
     let compression = compression(&tags)?;
     let change = move |bucket: &mut Bucket| {
-        bucket.rest.compression = compression;
+        bucket.defaults.compression = compression;
         bucket.tags = tags;
     };
     api.store.change_bucket(&input.bucket, change).await?;
     Ok(S3Response::new(PutBucketTaggingOutput::default()))
 }
 
-/// Takes a bucket's tags away.
+/// Deletes a bucket's tags.
 pub async fn delete_of_bucket(
     api: &Api,
     request: S3Request<DeleteBucketTaggingInput>,
 ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
     let change = |bucket: &mut Bucket| {
-        bucket.rest.compression = Compression::None;
+        bucket.defaults.compression = Compression::None;
         bucket.tags.clear();
     };
     api.store.change_bucket(&request.input.bucket, change).await?;
@@ -114,7 +114,7 @@ pub async fn delete_of_bucket(
 ///
 /// # Errors
 ///
-/// They are none, or too many.
+/// They are malformed, or too many.
 pub fn from_header(text: Option<&str>) -> S3Result<Vec<(String, String)>> {
     let tags = form_urlencoded::parse(text.unwrap_or_default().as_bytes());
     checked(tags.map(|(key, value)| (key.into_owned(), value.into_owned())).collect())

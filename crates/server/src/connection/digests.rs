@@ -1,4 +1,4 @@
-//! Digests that a request gives of a small body, which s3s does not look at.
+//! Digests that a request gives of a small body, which s3s does not check.
 
 use crate::api::body::sha256_mismatch;
 use crate::api::common::{BASE64, checksum_in, unhex};
@@ -11,14 +11,14 @@ use s3s::{S3Error, S3Result, s3_error};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// What a body's digests have to be, and what they are so far.
+/// Digests that a body must have, and its digests so far.
 pub(crate) struct Digests(Vec<(Running, Vec<u8>, S3Error)>);
 
 enum Running {
     Md5(Md5),
     Sha1(Sha1),
     Sha256(Sha256),
-    /// And how many bytes it has.
+    /// Bytes of the body so far.
     Crc(crc_fast::Digest, usize),
 }
 
@@ -29,11 +29,13 @@ impl std::fmt::Debug for Digests {
 }
 
 impl Digests {
-    /// Those that the headers give of the body. `checksums`: the additional ones are the body's, and not an object's.
+    /// Those that the headers give of the body. `checksums`: the additional ones are the body's, and not an
+    /// object's.
     ///
     /// # Errors
     ///
-    /// They are no digests, or the body comes in S3's framing, where nobody would compare the checksum in its trailer.
+    /// They are no digests, or the body comes in S3's framing, where nobody would compare the checksum in its
+    /// trailer.
     pub(crate) fn of(headers: &HeaderMap, checksums: bool) -> S3Result<Digests> {
         let text = |name: &str| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
         let payload = text("x-amz-content-sha256").unwrap_or_default();
@@ -81,7 +83,7 @@ impl Digests {
     ///
     /// # Errors
     ///
-    /// One is another than was given.
+    /// One differs from the one that was given.
     pub(crate) fn check(self) -> S3Result<()> {
         for (running, expected, error) in self.0 {
             let found = match running {

@@ -1,4 +1,5 @@
-//! Answers that say no, completed: the standard's text where s3s leaves it out, what was asked for, and the request's id.
+//! Completes error answers: the standard's text where s3s leaves it out, the resource, and the
+//! request's id.
 
 use bytes::Bytes;
 use http::Response;

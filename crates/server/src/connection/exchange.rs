@@ -1,11 +1,13 @@
-//! One request and its answer: who has the socket meanwhile, and what of the body is still in it.
+//! One request and its answer: the owner of the socket meanwhile, and the part of the body that is still in
+//! it.
 //!
-//! The connection's task, the body that s3s may read, and an operation that has the engine take the body share it.
+//! The connection's task, the body that s3s may read, and an operation that has the engine take the body
+//! share it.
 
 use super::head::Framing;
 use super::newcomers::Newcomer;
 use super::order::Order;
-use crate::path::{Patience, Piece};
+use crate::transfers::{Patience, Piece};
 use bytes::Bytes;
 use dcs::Traffic;
 use http_body::Frame;
@@ -29,7 +31,7 @@ pub struct Exchange(Mutex<State>);
 struct State {
     /// `None` while the engine has it.
     stream: Option<TcpStream>,
-    rest: Rest,
+    left: BodyLeft,
     /// `100 Continue` is to be sent before the body is read.
     owes_continue: bool,
     payload: Payload,
@@ -41,7 +43,7 @@ struct State {
     newcomer: Option<Newcomer>,
     authorised: bool,
     begun: bool,
-    /// What a body has to be that is read here.
+    /// Conditions on a body that is read here.
     order: Option<Order>,
     /// The body is something else.
     damaged: Option<S3Error>,
@@ -60,12 +62,12 @@ pub struct Payload {
     pub pieces: Vec<Piece>,
 }
 
-/// What of the body is in the socket, or yet to come.
+/// The part of the body that is in the socket, or yet to come.
 #[derive(Debug)]
-enum Rest {
+enum BodyLeft {
     Bytes(u64),
     Chunked(Chunks),
-    /// Nobody knows: a transfer ended early.
+    /// Unknown: a transfer ended early.
     Unknown,
 }
 
@@ -89,13 +91,13 @@ impl Exchange {
         newcomer: Newcomer,
     ) -> Arc<Exchange> {
         let begun = framing == Framing::Length(0);
-        let rest = match framing {
-            Framing::Length(length) => Rest::Bytes(length),
-            Framing::Chunked => Rest::Chunked(Chunks::default()),
+        let left = match framing {
+            Framing::Length(length) => BodyLeft::Bytes(length),
+            Framing::Chunked => BodyLeft::Chunked(Chunks::default()),
         };
         Arc::new(Exchange(Mutex::new(State {
             stream: Some(stream),
-            rest,
+            left,
             owes_continue: expects_continue,
             payload: Payload::default(),
             read: 0,
@@ -127,34 +129,34 @@ impl Exchange {
         state.settle();
     }
 
-    /// Whether the connection may be sent away.
+    /// True if the connection may be sent away.
     pub(crate) fn is_newcomer(&self) -> bool {
         self.state().newcomer.is_some()
     }
 
-    /// The answer was given: the request is none of those that wait any more.
+    /// Notes that the answer was given: the connection may not be sent away any more.
     pub(crate) fn leave_newcomers(&self) {
         self.state().newcomer = None;
     }
 
-    /// Has the body looked at while it is read here.
+    /// Has the body checked while it is read here.
     ///
     /// # Errors
     ///
-    /// It is empty, and was to be something else.
+    /// It is empty, and should not be.
     pub(crate) fn expect(&self, order: Order) -> S3Result<()> {
         let mut state = self.state();
-        if state.rest.is_ended() {
+        if state.left.is_ended() {
             return order.check();
         }
         state.order = Some(order);
         Ok(())
     }
 
-    /// Takes in some of the body. An error is kept for the answer: s3s makes another of it.
+    /// Takes in some of the body. An error is kept for the answer: s3s would change it.
     fn look_at(&self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
-        let is_ended = state.rest.is_ended();
+        let is_ended = state.left.is_ended();
         let Some(order) = &mut state.order else { return Ok(()) };
         let mut looked = order.update(bytes);
         if is_ended && let Some(order) = state.order.take() {
@@ -166,7 +168,7 @@ impl Exchange {
         })
     }
 
-    /// Why the body is not the one that was announced.
+    /// The error for a body that is not the one that was announced.
     pub fn damage(&self) -> Option<S3Error> {
         self.state().damaged.take()
     }
@@ -176,12 +178,12 @@ impl Exchange {
         self.state().user.clone()
     }
 
-    /// Whether the client kept us waiting for the body for too long.
+    /// True if the client kept us waiting for the body for too long.
     pub fn timed_out(&self) -> bool {
         self.state().timed_out
     }
 
-    /// Whether the client has closed its side, where nobody but us has the socket.
+    /// True if the client has closed its side, where nobody but us has the socket.
     pub fn is_left(&self) -> bool {
         let state = self.state();
         let traffic = state.stream.as_ref().map(Traffic::of);
@@ -223,14 +225,14 @@ impl Exchange {
 
     /// Bytes of the body where the request says so: `None` for one in chunks.
     pub fn length(&self) -> Option<u64> {
-        match self.state().rest {
-            Rest::Bytes(length) => Some(length),
+        match self.state().left {
+            BodyLeft::Bytes(length) => Some(length),
             _ => None,
         }
     }
 
-    /// Tells a client that waits before it sends its body to go on. botocore asks before an empty file, too: it is told as for any
-    /// other, so that it never has to read the answer where it expects this one.
+    /// Tells a client that waits before it sends its body to go on. botocore asks before an empty file, too:
+    /// it is told as for any other, so that it never has to read the answer where it expects this one.
     ///
     /// # Errors
     ///
@@ -253,9 +255,9 @@ impl Exchange {
     pub fn take_body(&self) -> io::Result<Incoming> {
         self.go_on()?;
         let mut state = self.state();
-        let Rest::Bytes(length) = state.rest else { return Err(io::Error::other("a body in chunks")) };
+        let BodyLeft::Bytes(length) = state.left else { return Err(io::Error::other("a body in chunks")) };
         let stream = state.stream.take().ok_or_else(|| io::Error::other("the body was taken already"))?;
-        state.rest = Rest::Unknown;
+        state.left = BodyLeft::Unknown;
         Ok(Incoming { stream: stream.into_std()?, length })
     }
 
@@ -268,7 +270,7 @@ impl Exchange {
         let mut state = self.state();
         state.stream = Some(TcpStream::from_std(incoming.stream)?);
         if whole {
-            state.rest = Rest::Bytes(0);
+            state.left = BodyLeft::Bytes(0);
         }
         Ok(())
     }
@@ -278,13 +280,15 @@ impl Exchange {
         self.state().payload = Payload { bucket: bucket.to_string(), key: key.to_string(), pieces };
     }
 
-    /// After the answer is known: the socket, the answer's payload, and how much of the body is yet to come, if that is known.
+    /// After the answer is known: the socket, the answer's payload, and how much of the body is yet to come,
+    /// if that is known.
     pub fn finish(&self) -> (Option<TcpStream>, Payload, Option<u64>) {
         let mut state = self.state();
-        let left = match state.rest {
-            // What a client still holds back it may send or not: nobody can tell its body from its next request.
-            Rest::Bytes(left) if !state.owes_continue => Some(left),
-            Rest::Chunked(ref chunks) if chunks.ended() => Some(0),
+        let left = match state.left {
+            // What a client still holds back it may send or not: nobody can tell its body from its next
+            // request.
+            BodyLeft::Bytes(left) if !state.owes_continue => Some(left),
+            BodyLeft::Chunked(ref chunks) if chunks.ended() => Some(0),
             _ => None,
         };
         (state.stream.take(), std::mem::take(&mut state.payload), left)
@@ -293,22 +297,22 @@ impl Exchange {
     fn poll_body(&self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         self.go_on()?;
         let mut state = self.state();
-        let State { stream: Some(stream), rest, read: total, newcomer, begun, authorised, .. } = &mut *state
+        let State { stream: Some(stream), left, read: total, newcomer, begun, authorised, .. } = &mut *state
         else {
             return Poll::Ready(Some(Err(io::Error::other("the body was taken already"))));
         };
         let mut room = [0; 16 << 10];
         loop {
-            let wanted = match rest {
-                Rest::Bytes(0) => return Poll::Ready(None),
-                Rest::Bytes(length) => usize::try_from(*length).unwrap_or(usize::MAX),
-                Rest::Chunked(chunks) if chunks.ended() => return Poll::Ready(None),
-                Rest::Chunked(_) => usize::MAX,
-                Rest::Unknown => return Poll::Ready(Some(Err(io::Error::other("the body was cut")))),
+            let wanted = match left {
+                BodyLeft::Bytes(0) => return Poll::Ready(None),
+                BodyLeft::Bytes(length) => usize::try_from(*length).unwrap_or(usize::MAX),
+                BodyLeft::Chunked(chunks) if chunks.ended() => return Poll::Ready(None),
+                BodyLeft::Chunked(_) => usize::MAX,
+                BodyLeft::Unknown => return Poll::Ready(Some(Err(io::Error::other("the body was cut")))),
             };
             ready!(stream.poll_read_ready(context))?;
             let room = &mut room[..wanted.min(16 << 10)];
-            match stream.try_io(Interest::READABLE, || rest.read(stream, room)) {
+            match stream.try_io(Interest::READABLE, || left.read(stream, room)) {
                 Ok((bytes, taken)) => {
                     *total += taken as u64;
                     *begun = true;
@@ -335,29 +339,29 @@ impl State {
     }
 }
 
-impl Rest {
+impl BodyLeft {
     fn is_ended(&self) -> bool {
         match self {
-            Rest::Bytes(left) => *left == 0,
-            Rest::Chunked(chunks) => chunks.ended(),
-            Rest::Unknown => false,
+            BodyLeft::Bytes(left) => *left == 0,
+            BodyLeft::Chunked(chunks) => chunks.ended(),
+            BodyLeft::Unknown => false,
         }
     }
 
-    /// Takes what there is of the body off the socket, and nothing behind it: the data in it, which may be none, and how many
-    /// bytes of the socket these were.
+    /// Takes what there is of the body off the socket, and nothing behind it: the data in it, which may be
+    /// none, and how many bytes of the socket these were.
     fn read(&mut self, stream: &TcpStream, room: &mut [u8]) -> io::Result<(Vec<u8>, usize)> {
         let (seen, _) = recv(stream, &mut *room, RecvFlags::PEEK)?;
         if seen == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let (bytes, taken) = match self {
-            Rest::Chunked(chunks) => chunks.decode(&room[..seen])?,
-            Rest::Bytes(length) => {
+            BodyLeft::Chunked(chunks) => chunks.decode(&room[..seen])?,
+            BodyLeft::Bytes(length) => {
                 *length -= seen as u64;
                 (room[..seen].to_vec(), seen)
             }
-            Rest::Unknown => (Vec::new(), 0),
+            BodyLeft::Unknown => (Vec::new(), 0),
         };
         let (read, _) = recv(stream, &mut room[..taken], RecvFlags::empty())?;
         if read != taken {
@@ -367,17 +371,17 @@ impl Rest {
     }
 }
 
-/// The body as s3s reads it, for what is no object's data, and as it is taken out of HTTP's chunks. A client that keeps us waiting for too
-/// long is given up.
+/// The body as s3s reads it, for what is no object's data, and as it is taken out of HTTP's chunks. A client
+/// that keeps us waiting for too long is given up.
 #[derive(Debug)]
 pub struct SocketBody {
     exchange: Arc<Exchange>,
     patience: Patience,
-    /// Since when we wait for the client, and when we look again.
+    /// The time since which we wait for the client, and the time of the next look.
     waits: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-/// How often a client that we wait for is looked at.
+/// Interval at which a client that we wait for is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
 impl SocketBody {
@@ -386,7 +390,7 @@ impl SocketBody {
         SocketBody { exchange, patience, waits: None }
     }
 
-    /// Nothing has come: how long does that go on? Ready where it has been too long.
+    /// Checks the client's silence. Ready where it has been too long.
     fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let (since, look) =
@@ -436,7 +440,8 @@ impl http_body::Body for SocketBody {
         self.exchange.length() == Some(0)
     }
 
-    /// s3s refuses signed requests of whose body it is not known how long it is, those without a body among them.
+    /// s3s refuses signed requests of whose body it is not known how long it is, those without a body among
+    /// them.
     fn size_hint(&self) -> http_body::SizeHint {
         self.exchange.length().map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
     }
@@ -466,7 +471,7 @@ enum Place {
 const LINE_MAX: usize = 4096;
 
 impl Chunks {
-    /// Whether all of it has come.
+    /// True if all of it has come.
     pub fn ended(&self) -> bool {
         self.place == Place::Ended
     }

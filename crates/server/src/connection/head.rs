@@ -1,6 +1,7 @@
 //! Request heads: read off a socket without a byte of the body, and parsed.
 //!
-//! The body stays in the socket, for the engine to take. A head is peeked at, and only what belongs to it is read.
+//! The body stays in the socket, for the engine to take. A head is peeked at, and only what belongs to it is
+//! read.
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
@@ -15,7 +16,7 @@ pub const HEAD_MAX: usize = 32 << 10;
 /// Most header fields.
 const FIELDS_MAX: usize = 128;
 
-/// Why there is no request.
+/// The reason for which there is no request.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
     /// The connection broke.
@@ -30,13 +31,13 @@ pub enum HeadError {
     /// It isn't HTTP/1.1 (RFC 9112).
     #[error("not a request: {0}")]
     Malformed(&'static str),
-    /// HTTP, and not of a version or with a coding that is known here.
+    /// HTTP of a version, or with a coding, that is not known here.
     #[error("not implemented: {0}")]
     Unsupported(&'static str),
 }
 
 impl HeadError {
-    /// What the client is told, where it can be told anything.
+    /// The answer to the client, where it can be given any.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             HeadError::Io(_) | HeadError::Cut => None,
@@ -47,7 +48,7 @@ impl HeadError {
     }
 }
 
-/// How many bytes the body has (RFC 9112 section 6).
+/// The number of bytes of the body (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// So many.
@@ -71,7 +72,7 @@ impl Framing {
 pub struct Head {
     /// Method, target and headers.
     pub request: Request<()>,
-    /// How its body is framed.
+    /// The framing of its body.
     pub framing: Framing,
     /// The client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
@@ -107,9 +108,9 @@ enum Taken {
     End,
 }
 
-/// Takes what has come of a head, and nothing after it.
+/// Takes the part of a head that has come, and nothing after it.
 fn take(stream: &TcpStream, head: &mut Vec<u8>) -> io::Result<Taken> {
-    // What is only looked at is looked at in one piece: the rest comes in the next round.
+    // A peek sees one piece: the rest comes in the next round.
     let mut scratch = [0; 8 << 10];
     let room = scratch.len().min(HEAD_MAX - head.len());
     let (seen, _) = recv(stream, &mut scratch[..room], RecvFlags::PEEK)?;
@@ -138,7 +139,7 @@ fn end_of_head(head: &[u8], before: usize) -> Option<usize> {
 ///
 /// # Errors
 ///
-/// [`HeadError`]: it is none.
+/// [`HeadError`]: it is malformed.
 pub fn parse(head: &[u8]) -> Result<Head, HeadError> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Request::new(&mut fields);
@@ -184,8 +185,8 @@ fn fields_of(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
     Ok(headers)
 }
 
-/// How the body is framed. Whatever two readers could take for different lengths is refused: that is how requests are
-/// smuggled (RFC 9112 section 11.2).
+/// Reads the framing of the body. Headers that two readers could take for different lengths are refused: that
+/// is how requests are smuggled (RFC 9112 section 11.2).
 fn framing(headers: &HeaderMap, version: Version) -> Result<Framing, HeadError> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let length = lengths.next();

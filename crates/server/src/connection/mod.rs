@@ -18,8 +18,8 @@ pub(crate) use order::Order;
 pub(crate) use range::tidy as tidy_range;
 
 use crate::metrics::Answered;
-use crate::path::{GivenUp, PathError, Piece, TICK};
 use crate::server::Shared;
+use crate::transfers::{DataPathError, GivenUp, Piece, TICK};
 use crate::{signed, status};
 use bytes::Bytes;
 use dcs::Traffic;
@@ -40,7 +40,7 @@ use tracing::Instrument;
 ///
 /// # Errors
 ///
-/// It broke, or gave way to a new one: what the peer has not taken yet goes nowhere.
+/// It broke, or gave way to a new one: bytes that the peer has not taken yet are lost.
 pub async fn serve(mut stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     loop {
         match one(stream, peer, &shared).await {
@@ -109,7 +109,7 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
         pieces => pieces.iter().map(|piece| piece.length).sum(),
     };
     let answered = begun.elapsed();
-    // Who is not authorised may be sent away while he does not take the answer.
+    // A client that is not authorised may be sent away while it does not take the answer.
     let sent = tokio::select! {
         biased;
         sent = send(stream, shared, parts, body, (&method, close), &payload) => sent,
@@ -151,13 +151,13 @@ async fn one(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) -> io::R
     }
 }
 
-/// A connection gives way to a new one.
+/// The error of a connection that gives way to a new one.
 fn sent_away(shared: &Shared) -> io::Error {
     shared.path.metrics.sent_away.inc();
     io::Error::new(io::ErrorKind::ConnectionAborted, "it gives way to a new one")
 }
 
-/// How often it is looked whether a client is still there whose request is being answered.
+/// Interval at which the server looks whether a client is still there whose request is being answered.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until the client has closed its side and waits for its answer no more.
@@ -201,10 +201,10 @@ fn error(error: S3Error) -> Response<Body> {
     error.to_http_response().unwrap_or_else(|error| broken(&error))
 }
 
-/// So much of a body that nobody wanted is read, so that the connection can go on; with more it ends.
+/// Bytes of an unwanted body that are read so that the connection can go on; with more it ends.
 const SKIPPED_MAX: u64 = 256 << 10;
 
-/// Reads the rest of a body that nobody wanted.
+/// Reads the rest of an unwanted body.
 async fn skip(stream: TcpStream, shared: &Shared, left: u64) -> io::Result<Option<TcpStream>> {
     let mut body = stream.take(left);
     let skipped =
@@ -230,10 +230,10 @@ async fn next_head(stream: &TcpStream, peer: SocketAddr, shared: &Shared) -> Res
     }
 }
 
-/// After so long without a request it is looked whether the client has taken its last answer.
+/// Time without a request after which the server looks whether the client has taken its last answer.
 const UNTAKEN: Duration = Duration::from_secs(10);
 
-/// Tells of a client that does not take the answer that it was given; for ever, while it is waited for.
+/// Waits for a client that does not take the answer that it was given.
 async fn untaken(stream: &TcpStream, peer: SocketAddr) {
     tokio::time::sleep(UNTAKEN).await;
     if let Ok(traffic) = Traffic::of(stream) {
@@ -304,7 +304,7 @@ async fn send(
     write(stream, shared, &bytes).await.map(Some)
 }
 
-/// Writes to a client, which has the time of a head for it, and gains some with what it takes.
+/// Writes to a client. It has the time of a head for it, and gains more with each byte that it takes.
 async fn write(mut stream: TcpStream, shared: &Shared, mut bytes: &[u8]) -> io::Result<TcpStream> {
     let mut patience = shared.path.patience().of(shared.config.head_timeout);
     while !bytes.is_empty() {
@@ -328,7 +328,8 @@ async fn write(mut stream: TcpStream, shared: &Shared, mut bytes: &[u8]) -> io::
     Ok(stream)
 }
 
-/// So much of an answer that is processed goes through memory: it is known to be right before its head is sent.
+/// Bytes of a processed answer that go through memory: they are known to be right before the head is
+/// sent.
 const SMALL: u64 = 128 << 10;
 
 /// Has the engine send an answer's pieces, the head before the first one.
@@ -344,7 +345,7 @@ async fn send_payload(
     let mut head = response::head(parts, Some(length), close);
     let mut stream = stream;
     match pieces {
-        // What comes before the first byte of a command passes its operators too.
+        // Bytes before the first one of a command pass its operators too.
         [piece, ..] if piece.chain.is_empty() => {}
         [piece] if length <= SMALL => {
             let body = match unless_left(&stream, shared.path.fetch(piece)).await {
@@ -369,7 +370,7 @@ async fn send_payload(
         if let Err(error) = sent {
             tracing::warn!(%error, "an answer was cut short");
             keep_from_readers(shared, payload, piece, &error).await;
-            let gone = matches!(error, PathError::GivenUp { why: GivenUp::Gone, .. });
+            let gone = matches!(error, DataPathError::GivenUp { why: GivenUp::Gone, .. });
             return if !begun && error.sent_nothing() && !gone {
                 failed(TcpStream::from_std(socket)?, shared, (payload, parts), &error).await
             } else {
@@ -381,7 +382,7 @@ async fn send_payload(
     TcpStream::from_std(socket).map(Some)
 }
 
-/// Works for a client until it has closed its side.
+/// Runs a task for a client until it has closed its side.
 async fn unless_left<T>(stream: &TcpStream, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     loop {
@@ -394,7 +395,7 @@ async fn unless_left<T>(stream: &TcpStream, work: impl Future<Output = T>) -> Op
 }
 
 /// Where the data were found to be wrong, readers after this one get an error before they get data.
-async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, error: &PathError) {
+async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, error: &DataPathError) {
     if !error.is_damage() {
         return;
     }
@@ -402,7 +403,7 @@ async fn keep_from_readers(shared: &Shared, payload: &Payload, piece: &Piece, er
     crate::scrub::quarantine(&shared.store, &payload.bucket, &payload.key, piece.segment, reason).await;
 }
 
-/// Sends a head that more follows at once.
+/// Sends a head whose body follows at once.
 async fn begin(stream: TcpStream, shared: &Shared, head: &[u8]) -> io::Result<TcpStream> {
     let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
     let sent = stream.try_io(Interest::WRITABLE, || Ok(rustix::net::send(&stream, head, flags)?));
@@ -417,12 +418,12 @@ async fn begin(stream: TcpStream, shared: &Shared, head: &[u8]) -> io::Result<Tc
     }
 }
 
-/// Tells a client that has not had anything yet.
+/// Answers a client that has not had anything yet.
 async fn failed(
     stream: TcpStream,
     shared: &Shared,
     (payload, answer): (&Payload, &Parts),
-    error: &PathError,
+    error: &DataPathError,
 ) -> io::Result<Option<TcpStream>> {
     let id = answer.headers.get(errors::REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
     let error = s3s::s3_error!(InternalError, "the object can't be read: {error}");
@@ -437,7 +438,7 @@ async fn failed(
     linger(write(stream, shared, &bytes).await?).await.map(|()| None)
 }
 
-/// Answers what is no request, and ends the connection.
+/// Answers a malformed request, and ends the connection.
 async fn refuse(stream: TcpStream, shared: &Arc<Shared>, status: StatusCode, why: &str) -> io::Result<()> {
     let body = Bytes::from(format!("{why}\n"));
     let (mut parts, ()) = Response::new(()).into_parts();
@@ -450,8 +451,8 @@ async fn refuse(stream: TcpStream, shared: &Arc<Shared>, status: StatusCode, why
     linger(write(stream, shared, &bytes).await?).await
 }
 
-/// Ends a connection so that the peer gets the answer though it still sends: closing a socket with unread data would reset the
-/// connection, and with it what is on the way (RFC 9112 section 9.6).
+/// Ends a connection so that the peer gets the answer though it still sends: closing a socket with unread
+/// data would reset the connection, and with it what is on the way (RFC 9112 section 9.6).
 async fn linger(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut sink = [0; 4096];

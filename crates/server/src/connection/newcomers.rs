@@ -1,12 +1,12 @@
-//! Connections that wait for a request, or whose request is not authorised yet or announces a body that does not come: where there are too
-//! many connections, those go first that have been at it longest.
+//! Connections that wait for a request, or whose request is not authorised yet or announces a body that does
+//! not come: where there are too many connections, those go first that have been at it longest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// So long nobody is sent away: a request that has just come is on its way through.
+/// Time for which no connection is sent away: a request that has just come is on its way through.
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// All of them, in the order in which they began.
@@ -24,7 +24,7 @@ impl Newcomers {
         self.0.lock().expect("no code that holds it panics")
     }
 
-    /// A connection begins to wait. It is told when it has to go.
+    /// Registers a connection that begins to wait. It is told when it has to go.
     pub(crate) fn enter(self: &Arc<Newcomers>) -> (Newcomer, Arc<Notify>) {
         let told = Arc::new(Notify::new());
         let mut line = self.line();
@@ -34,7 +34,7 @@ impl Newcomers {
         (Newcomer { all: self.clone(), number }, told)
     }
 
-    /// Tells the one that has been waiting longest to go, if it has had its time. Says whether.
+    /// Tells the one that has been waiting longest to go, if it has had its time. True if there was one.
     pub(crate) fn send_one_away(&self) -> bool {
         let mut line = self.line();
         let Some(first) = line.waiting.first_entry().filter(|first| first.get().0.elapsed() >= SETTLING)

@@ -1,9 +1,10 @@
-//! The body of an order in XML, looked at while it comes: what is wrong with it is found before anything is made of it.
+//! The body of an order in XML, looked at while it comes: what is wrong with it is found before anything is
+//! made of it.
 
 use super::digests::Digests;
 use s3s::{S3Result, s3_error};
 
-/// What an order's body has to be, and what it is so far.
+/// Digests that an order's body must have, and its digests so far.
 #[derive(Debug)]
 pub(crate) struct Order {
     digests: Digests,
@@ -12,7 +13,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// One with these digests, and with so many tags at most.
+    /// Makes the check of an order with these digests, and with so many tags at most.
     pub(crate) fn new(digests: Digests, tags: usize) -> Order {
         Order { digests, tags_left: tags }
     }
@@ -21,7 +22,8 @@ impl Order {
     ///
     /// # Errors
     ///
-    /// It has more tags than an order of its kind can have: the list that s3s makes of it would take many times its size.
+    /// It has more tags than an order of its kind can have: the list that s3s makes of it would take many
+    /// times its size.
     pub(crate) fn update(&mut self, bytes: &[u8]) -> S3Result<()> {
         let tags = bytes.iter().filter(|byte| **byte == b'<').count();
         let left = self.tags_left.checked_sub(tags);
@@ -35,7 +37,7 @@ impl Order {
     ///
     /// # Errors
     ///
-    /// One is another than was given.
+    /// One differs from the one that was given.
     pub(crate) fn check(self) -> S3Result<()> {
         self.digests.check()
     }

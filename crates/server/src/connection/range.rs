@@ -1,9 +1,9 @@
-//! What a Range header asks for: one range of bytes, or else everything.
+//! The Range header: one range of bytes, or else everything.
 
 use http::header::{HeaderMap, HeaderValue, RANGE};
 
-/// Has a request ask for one range as s3s takes it, or for none: what is no range of bytes, or several, is as if it was not there (RFC 9110
-/// sections 14.1.2 and 14.2).
+/// Has a request ask for one range as s3s takes it, or for none: what is no range of bytes, or several, is as
+/// if it was not there (RFC 9110 sections 14.1.2 and 14.2).
 pub fn tidy(headers: &mut HeaderMap) {
     let mut values = headers.get_all(RANGE).iter();
     let (Some(value), None) = (values.next(), values.next()) else {

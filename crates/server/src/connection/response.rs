@@ -4,8 +4,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::response::Parts;
 use std::time::SystemTime;
 
-/// An answer's head: status line and fields, and the empty line. Its body has `length` bytes; `None` where the fields say how many
-/// a body would have, or where there is none by the status (RFC 9110 sections 6.4.1 and 8.6).
+/// An answer's head: status line and fields, and the empty line. Its body has `length` bytes; `None` where
+/// the fields say how many a body would have, or where there is none by the status (RFC 9110 sections 6.4.1
+/// and 8.6).
 pub fn head(parts: &Parts, length: Option<u64>, close: bool) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
     let reason = parts.status.canonical_reason().unwrap_or("");

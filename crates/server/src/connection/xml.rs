@@ -1,11 +1,13 @@
-//! Names in answers. XML 1.0 has no control characters, and names of objects may have any: references stand for them, as in S3's own
-//! answers. Most parsers refuse these; clients that want to read such names ask for `encoding-type=url`.
+//! Names in answers. XML 1.0 has no control characters, and names of objects may have any: references stand
+//! for them, as in S3's own answers. Most parsers refuse these; clients that want to read such names ask for
+//! `encoding-type=url`.
 
 use http::Response;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use s3s::Body;
 
-/// Has references stand for the characters of an answer that no text of XML has, or that a parser changes (XML 1.0 sections 2.2, 2.11).
+/// Has references stand for the characters of an answer that no text of XML has, or that a parser changes
+/// (XML 1.0 sections 2.2, 2.11).
 pub fn refer(response: &mut Response<Body>) {
     if response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/xml") {
         return;

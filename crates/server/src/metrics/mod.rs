@@ -1,12 +1,12 @@
-//! What the server counts, for Prometheus and for the status page.
+//! The server's counters, for Prometheus and for the status page.
 //!
-//! What happens is counted when it happens ([`Metrics::answered`], [`Metrics::moved`]); what there is is asked for when somebody
-//! looks ([`Metrics::look`]).
+//! Events are counted when they happen ([`Metrics::answered`], [`Metrics::moved`]); the state is asked for
+//! when somebody looks ([`Metrics::look`]).
 
 mod process;
 
-use crate::path::PathError;
 use crate::store::Usage;
+use crate::transfers::DataPathError;
 use dcs::{Completion, Statistics};
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The media type of [`Metrics::text`].
 pub const TEXT: &str = prometheus::TEXT_FORMAT;
 
-/// Where data of a transfer go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From a client.
@@ -57,7 +57,7 @@ pub struct Answered<'a> {
     pub took: Duration,
 }
 
-/// What there is at the moment.
+/// The state at the moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
     /// Connections that are open.
@@ -66,11 +66,11 @@ pub struct Now {
     pub connections_max: usize,
     /// Transfers that the engine may have.
     pub transfers_max: usize,
-    /// How long the transfer has waited for its place that waits longest.
+    /// The longest wait of a transfer for its place.
     pub longest_wait: Duration,
-    /// What the engine tells.
+    /// The engine's statistics.
     pub engine: Statistics,
-    /// What the store tells, where it can.
+    /// The store's, where it can tell.
     pub usage: Option<Usage>,
     /// Bytes that are free in the store's file system.
     pub free: Option<u64>,
@@ -78,7 +78,7 @@ pub struct Now {
     pub quarantined: u64,
 }
 
-/// Everything that is counted. Names and meanings: docs/serve.md.
+/// All counters. Names and meanings: docs/serve.md.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -97,7 +97,7 @@ pub struct Metrics {
     sampled: Sampled,
 }
 
-/// What is asked for when somebody looks.
+/// The sources of the state, asked when somebody looks.
 #[derive(Debug)]
 struct Sampled {
     connections: IntGauge,
@@ -122,7 +122,7 @@ struct Sampled {
     resident: IntGauge,
 }
 
-/// Registers what has just been made. Names are this module's: two of a name would be a defect of it.
+/// Registers a new counter. Names are this module's: two of a name would be a defect of it.
 fn add<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
     let made = made.expect("names are those of Prometheus");
     registry.register(Box::new(made.clone())).expect("each name is there once");
@@ -290,7 +290,7 @@ impl Metrics {
     }
 
     /// Counts a transfer.
-    pub fn moved(&self, direction: Direction, done: &Result<Completion, PathError>) {
+    pub fn moved(&self, direction: Direction, done: &Result<Completion, DataPathError>) {
         let name = direction.name();
         let completion = match done {
             Ok(completion) => completion,
@@ -318,7 +318,7 @@ impl Metrics {
         }
     }
 
-    /// Takes in what there is at the moment.
+    /// Takes in the state at the moment.
     fn look(&self, now: &Now) {
         let s = &self.sampled;
         s.connections.set(gauge(now.connections as u64));
@@ -358,7 +358,8 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }
 
-    /// All of it as JSON: an array of `{labels, value}` for each name, of `{labels, sum, count}` for a histogram.
+    /// All of it as JSON: an array of `{labels, value}` for each name, of `{labels, sum, count}` for a
+    /// histogram.
     pub fn json(&self, now: &Now) -> Value {
         self.look(now);
         let families = self.registry.gather();

@@ -1,4 +1,4 @@
-//! What the process uses: processor time, memory.
+//! The process's use of processor time and memory.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,7 +1,8 @@
-//! What operators ask for, beside S3: `/_dcs/health`, `/_dcs/metrics`, `/_dcs/status.json`, and a page at `/_dcs/`.
+//! Pages for operators, beside S3: `/_dcs/health`, `/_dcs/metrics`, `/_dcs/status.json`, and a page at
+//! `/_dcs/`.
 //!
-//! No bucket's name begins with `_`, so none of these hides an object. `/metrics`, where Prometheus looks first, is the same as
-//! `/_dcs/metrics` for a request that is not signed while no bucket has that name.
+//! No bucket's name begins with `_`, so none of these hides an object. `/metrics`, where Prometheus looks
+//! first, is the same as `/_dcs/metrics` for a request that is not signed while no bucket has that name.
 
 use crate::metrics::{Now, TEXT};
 use crate::server::Shared;
@@ -91,7 +92,7 @@ pub(crate) async fn answer(
     })
 }
 
-/// Whether a request for `/metrics` is Prometheus's, and not one for a bucket.
+/// True if a request for `/metrics` is Prometheus's, and not one for a bucket.
 fn asks_for_metrics(request: &Request<()>, shared: &Shared) -> bool {
     let unsigned = !request.headers().contains_key(AUTHORIZATION) && request.uri().query().is_none();
     unsigned && *request.method() == Method::GET && matches!(shared.store.bucket("metrics"), Ok(None))
@@ -100,7 +101,8 @@ fn asks_for_metrics(request: &Request<()>, shared: &Shared) -> bool {
 /// A server where a transfer waits so long for its place is not well.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Whether store and engine answer, nobody waits for them too long, and new objects have room; otherwise the reason.
+/// Checks that store and engine answer, nobody waits for them too long, and new objects have room; otherwise
+/// the reason.
 async fn health(shared: &Shared) -> Result<(), String> {
     if shared.stopping() {
         return Err("stopping".into());
@@ -124,7 +126,7 @@ async fn health(shared: &Shared) -> Result<(), String> {
     shared.path.answers().await.map_err(|error| format!("the engine does not answer: {error}"))
 }
 
-/// What there is at the moment.
+/// The state at the moment.
 fn now(shared: &Shared) -> Now {
     let (engine, transfers_max) = shared.path.statistics();
     Now {

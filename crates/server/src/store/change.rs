@@ -1,7 +1,7 @@
-//! What operations do to the database, inside a transaction that many of them share.
+//! Changes that operations make to the database, inside a transaction that many of them share.
 //!
-//! Each first checks everything that can be wrong with it and then changes tables, so that one that fails leaves no trace and the
-//! others go on.
+//! Each first checks everything that can be wrong with it and then changes tables, so that one that fails
+//! leaves no trace and the others go on.
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
@@ -12,7 +12,7 @@ use super::{Condition, after_bucket};
 
 type Bytes = &'static [u8];
 
-/// The tables of a transaction, and what it comes to.
+/// The tables of a transaction, and its counters.
 pub(super) struct Changes<'t> {
     pub(super) state: Table<'t, &'static str, u64>,
     pub(super) buckets: Table<'t, Bytes, Bytes>,
@@ -45,7 +45,7 @@ impl Entry {
 /// An object that was there.
 pub(super) enum Old {
     Sound(Box<Object>),
-    /// Nobody knows what it was.
+    /// Its record is damaged.
     Damaged,
 }
 
@@ -70,7 +70,8 @@ impl<'t> Changes<'t> {
         })
     }
 
-    /// Writes what was counted. Returns the ids whose files are to be removed once the transaction is committed.
+    /// Writes the counters. Returns the ids whose files are to be removed once the transaction is
+    /// committed.
     pub(super) fn finish(mut self) -> Result<Vec<u64>, StoreError> {
         for (name, change) in [(STATE_BYTES, self.bytes), (STATE_STORED, self.stored)] {
             if change != 0 {
@@ -156,8 +157,8 @@ impl<'t> Changes<'t> {
         self.objects.get(key)?.map(|record| decode(key, record.value())).transpose()
     }
 
-    /// What is replaced or deleted. A damaged record does not keep its key from being used: which files it had is found out by a
-    /// repair.
+    /// The object that is replaced or deleted. A damaged record does not keep its key from being used: which
+    /// files it had is found out by a repair.
     fn old(&self, key: &[u8]) -> Result<Option<Old>, StoreError> {
         match self.object(key) {
             Err(StoreError::Damaged(why)) => {
@@ -200,7 +201,7 @@ impl<'t> Changes<'t> {
         self.discard(&object.segments)
     }
 
-    /// Changes what is said of an object. Its data stay what they are.
+    /// Changes an object's record. Its data stay.
     pub(super) fn change_object<T>(
         &mut self,
         bucket: &str,

@@ -1,4 +1,5 @@
-//! Group commit: one thread applies all operations that wait in one transaction, makes it durable once, and answers each.
+//! Group commit: one thread applies all operations that wait in one transaction, makes it durable once, and
+//! answers each.
 //!
 //! ```text
 //!   submit --job--> [queue] --batch--> committer: sync folders, apply each, commit --answers-->
@@ -7,13 +8,13 @@
 //!                                        sweeper: unlink
 //! ```
 //!
-//! A job that fails fails alone. When folders or database fail, all jobs of the batch do; the database is then opened anew, which
-//! is the only way to go on after a failed write, and says which of the two states it is in. So a draft is removed only when it is
-//! known that no record refers to it.
+//! A job that fails fails alone. When folders or database fail, all jobs of the batch do; the database is
+//! then opened anew, which is the only way to go on after a failed write, and says which of the two states it
+//! is in. So a draft is removed only when it is known that no record refers to it.
 //!
-//! After a failed sync the kernel takes what was not written for written: it shows it to readers, and will never write it. So the
-//! database is read from the disk again before it is opened anew. Where that can't be had, and where a folder's names could not be
-//! synced, the store stops: it takes no changes any more.
+//! After a failed sync the kernel takes what was not written for written: it shows it to readers, and will
+//! never write it. So the database is read from the disk again before it is opened anew. Where that can't be
+//! had, and where a folder's names could not be synced, the store stops: it takes no changes any more.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ use super::sweep::Sweeper;
 use super::tables::BLOBS;
 use super::{Durability, database};
 
-/// How many operations share a transaction at most.
+/// Most operations of a transaction.
 const BATCH: usize = 1024;
 
 /// The database, which is `None` after it failed and could not be opened again.
@@ -46,7 +47,7 @@ pub(super) trait Job: Send {
     /// Its drafts.
     fn drafts(&mut self) -> &mut Vec<Draft>;
 
-    /// Tells who waits. Drafts that are still there go the way of the result.
+    /// Answers whoever waits. Drafts that are still there are kept or dropped by the result.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
@@ -83,12 +84,12 @@ where
         } else {
             drop(self.drafts);
         }
-        // Who went away does not want to know.
+        // An error: nobody waits for the result.
         let _ = self.reply.send(result);
     }
 }
 
-/// A wish for more ids, which every transaction grants.
+/// A request for more ids, which every transaction grants.
 struct MoreIds(mpsc::Sender<Result<(), StoreError>>, Vec<Draft>);
 
 impl Job for MoreIds {
@@ -105,7 +106,8 @@ impl Job for MoreIds {
     }
 }
 
-/// The committer's end that operations are handed to. When it is dropped, what waits is done, and the thread ends.
+/// The committer's end that operations are handed to. When it is dropped, what waits is done, and the thread
+/// ends.
 pub(super) struct Committer {
     jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
@@ -179,7 +181,7 @@ struct Worker {
     /// A sync of the database has failed since it was last read from the disk.
     unsynced: Arc<AtomicBool>,
     sweeper: Sweeper,
-    /// Why nothing is changed any more.
+    /// The error for which nothing is changed any more.
     stopped: Option<StoreError>,
 }
 
@@ -296,7 +298,8 @@ impl Worker {
         Ok(())
     }
 
-    /// After a failure: finds out which drafts are referred to, and takes those and the doubtful ones from their jobs.
+    /// After a failure: finds out which drafts are referred to, and takes those and the doubtful ones from
+    /// their jobs.
     fn recover(&mut self, batch: &mut Batch) {
         let drafts: Vec<_> = batch.iter_mut().flat_map(|job| std::mem::take(job.drafts())).collect();
         if self.stopped.is_some() {

@@ -1,6 +1,8 @@
-//! A process that uses the store is killed, at random instants and at chosen ones, and what it acknowledged is there afterwards.
+//! A process that uses the store is killed, at random instants and at chosen ones, and what it acknowledged
+//! is there afterwards.
 //!
-//! The process is this test binary itself, with [`CHILD`] set. It prints a line before and after each operation.
+//! The process is this test binary itself, with [`CHILD`] set. It prints a line before and after each
+//! operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -11,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::faults::DIE_AT;
-use super::record::Rest;
+use super::record::AtRest;
 use super::*;
 
 /// Set in the child: `folder durability first-serial`.
 const CHILD: &str = "DCS_STORE_CHILD";
-/// How many rounds, where not 30.
+/// The number of rounds, where not 30.
 const ROUNDS: &str = "DCS_STORE_CRASHES";
 
 const THREADS: u64 = 4;
@@ -26,7 +28,7 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// What the operation of that number writes: of 0 to 64 KiB.
+/// The data that the operation of that number writes: of 0 to 64 KiB.
 pub(super) fn content(serial: u64, part: u64) -> Vec<u8> {
     let length = serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     (0..length).map(|at| (serial * 31 + part * 7 + at) as u8).collect()
@@ -54,7 +56,7 @@ fn object(serial: u64, segments: Vec<Segment>) -> Object {
         modified: serial,
         in_parts: segments.len() == 2,
         segments,
-        rest: Rest::default(),
+        at_rest: AtRest::default(),
         headers: Default::default(),
         tags: Vec::new(),
         checksum: None,
@@ -72,7 +74,7 @@ pub(super) fn put_in_parts(store: &Store, key: &str, serial: u64) -> Result<(), 
     let upload = Upload {
         initiated: serial,
         owner: String::new(),
-        rest: Rest::default(),
+        at_rest: AtRest::default(),
         headers: Default::default(),
         tags: Vec::new(),
         checksum: None,
@@ -131,7 +133,7 @@ fn command(dir: &Path, durability: Durability, serial: u64) -> Command {
     command
 }
 
-/// What may be under each key: the serial of what was put last, or nothing.
+/// The serial numbers that may be under each key: of what was put last, or none.
 pub(super) type States = BTreeMap<String, BTreeSet<Option<u64>>>;
 
 /// Adds what a process said to what was known before.
@@ -183,7 +185,8 @@ fn files(dir: &Path) -> BTreeSet<u64> {
 }
 
 pub(super) fn open(dir: &Path, durability: Durability) -> (Arc<Store>, Recovery) {
-    // A process that another test has just forked has this one's files until it runs its program, and with them the lock.
+    // A process that another test has just forked has this one's files until it runs its program, and with
+    // them the lock.
     let until = std::time::Instant::now() + Duration::from_secs(20);
     loop {
         match Store::open(dir, Options { durability }) {
@@ -198,7 +201,8 @@ fn scatter(round: u64, limit: u64) -> u64 {
     (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % limit
 }
 
-/// Reads what a process says until it has acknowledged so many operations; one that was just started may have none.
+/// Reads what a process says until it has acknowledged so many operations; one that was just started may have
+/// none.
 fn listen(output: &mut impl Read, operations: u64) -> Vec<u8> {
     let (mut said, mut line, mut seen) = (Vec::new(), 0, 0);
     while seen < operations {

@@ -25,9 +25,10 @@ const CACHE: usize = 256 << 20;
 struct Backend {
     file: FileBackend,
     path: PathBuf,
-    /// Set where a sync fails: what the kernel has of the file in memory is perhaps not on the disk, and never will be.
+    /// Set where a sync fails: what the kernel has of the file in memory is perhaps not on the disk, and
+    /// never will be.
     unsynced: Arc<AtomicBool>,
-    /// Whether the disk is waited for. Without, all that was written survives the process, but not the machine.
+    /// Commits wait for the disk. Without, all that was written survives the process, but not the machine.
     syncs: bool,
 }
 
@@ -59,7 +60,8 @@ impl StorageBackend for Backend {
     }
 }
 
-/// Opens the database at `path`, and says whether it had not been closed. `unsynced` is set when a sync fails.
+/// Opens the database at `path`, and says whether it had not been closed. `unsynced` is set when a sync
+/// fails.
 pub(super) fn open(
     path: &Path,
     syncs: bool,
@@ -84,7 +86,8 @@ pub(super) fn open(
     Ok((database, repaired.load(Relaxed)))
 }
 
-/// Its presence says that a sync of the database has failed, and that its file has not been read from the disk since.
+/// Its presence says that a sync of the database has failed, and that its file has not been read from the
+/// disk since.
 const MARK: &str = "unsynced";
 
 /// Has the next start read the database from the disk, too.
@@ -109,15 +112,16 @@ pub(super) fn heed_mark(database: &Path) -> Result<(), StoreError> {
     fs::remove_file(&mark).map_err(StoreError::io("remove", &mark))
 }
 
-/// Has the kernel forget what it has of the database in memory, so that it is read from the disk: after a failed sync the two may
-/// differ for ever, and a later sync succeeds without having written what the failed one had not.
+/// Has the kernel forget what it has of the database in memory, so that it is read from the disk: after a
+/// failed sync the two may differ for ever, and a later sync succeeds without having written what the failed
+/// one had not.
 ///
 /// # Errors
 ///
 /// Something of it is still in memory.
 pub(super) fn forget_memory(path: &Path) -> Result<(), StoreError> {
     let file = File::open(path).map_err(StoreError::io("open", path))?;
-    // What was written after the failed sync is not to be forgotten.
+    // Data that were written after the failed sync must not be forgotten.
     trace::syncs(path, || file.sync_data()).map_err(StoreError::io("sync", path))?;
     // What the tests' disk has is put in place before anything is looked at.
     super::memory::forget(&file).map_err(StoreError::io("forget what is in memory of", path))?;
@@ -175,8 +179,8 @@ pub(super) fn state(database: &Database, name: &str) -> Result<u64, StoreError> 
     value.ok_or_else(|| StoreError::Damaged(format!("the database: it has no state {name:?}")))
 }
 
-/// Refuses a database of a later format. One of an earlier format is of this one from now on: an earlier program must not read
-/// what this one writes.
+/// Refuses a database of a later format. One of an earlier format is of this one from now on: an earlier
+/// program must not read what this one writes.
 pub(super) fn take_format(database: &Database) -> Result<(), StoreError> {
     let found = state(database, STATE_FORMAT)?;
     match found.cmp(&u64::from(FORMAT)) {

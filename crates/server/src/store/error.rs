@@ -1,4 +1,4 @@
-//! What can go wrong in the storage.
+//! Errors of the storage.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ pub enum StoreError {
     /// A part that an upload was to be completed with is not there, or was replaced meanwhile.
     #[error("part {0} is not there or was replaced")]
     InvalidPart(u16),
-    /// The segment has no file: its object was replaced or deleted since the record was read, which is to be read again. Where the
-    /// record is still the same then, the file is lost.
+    /// The segment has no file: its object was replaced or deleted since the record was read, which is to be
+    /// read again. Where the record is still the same then, the file is lost.
     #[error("the segment's file is gone")]
     NotFound,
     /// A record or a data file is not what was written.
@@ -52,17 +52,18 @@ pub enum StoreError {
     /// The folder is of another format.
     #[error("the store is of format {found}, this program knows format {known}")]
     Format {
-        /// What the folder says.
+        /// The folder's version.
         found: u64,
-        /// What this program can read.
+        /// The version that this program can read.
         known: u32,
     },
-    /// The operating system refused something. A change may have happened or not where it was the answer to one.
+    /// The operating system refused something. A change may have happened or not where it was the answer to
+    /// one.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// The call that failed.
         what: String,
-        /// What the operating system said.
+        /// The operating system's error.
         error: Arc<io::Error>,
     },
     /// The database failed. A change may have happened or not, but not by half.
@@ -73,7 +74,7 @@ pub enum StoreError {
     Unsynced {
         /// Which folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         error: Arc<io::Error>,
     },
     /// The store has stopped: it can't know any more what is on the disk.
@@ -91,7 +92,7 @@ impl StoreError {
         move |error| if is_full(&error) { Self::NoSpace } else { Self::Io { what, error: Arc::new(error) } }
     }
 
-    /// Whether it concerns more than the one operation that met it: the transaction can't go on.
+    /// True if it concerns more than the one operation that met it: the transaction can't go on.
     pub(super) fn is_fatal(&self) -> bool {
         matches!(
             self,

@@ -11,10 +11,10 @@ use super::error::StoreError;
 use super::held::Holds;
 use super::trace;
 
-/// How many ids are reserved at a time.
+/// Ids that are reserved at a time.
 pub(super) const RANGE: u64 = 4096;
 
-/// How many bits of an id are not in its folder's name: up to 1024 files a folder.
+/// Bits of an id that are not in its folder's name: up to 1024 files a folder.
 const FOLDER_BITS: u32 = 10;
 
 /// Below this much room no draft is begun: a database that copies on write needs some even to delete.
@@ -41,7 +41,7 @@ struct Ids {
 }
 
 impl Folder {
-    /// The folder `root`, of which ids below `next` have been used.
+    /// Opens the folder `root`, of which ids below `next` have been used.
     pub(super) fn new(root: &Path, next: u64, end: u64) -> Result<Self, StoreError> {
         let handle = File::open(root).map_err(StoreError::io("open", root))?;
         let ids = Mutex::new(Ids { next, end, in_flight: BTreeSet::new() });
@@ -77,7 +77,7 @@ impl Folder {
         &self.holds
     }
 
-    /// Whether the file system has room for more than deletions, and so many bytes.
+    /// True if the file system has room for more than deletions, and so many bytes.
     pub(super) fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
         Ok(self.free()? >= RESERVE.saturating_add(bytes))
     }
@@ -89,7 +89,7 @@ impl Folder {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Makes a new file for the next id; `None` where no reserved id is left. Says how many are left after it.
+    /// Makes a new file for the next id; `None` where no reserved id is left. Says how many are left after
     pub(super) fn draft(self: &Arc<Self>) -> Result<Option<(Draft, u64)>, StoreError> {
         while let Some((id, left)) = self.next_id() {
             match self.create(id) {
@@ -168,15 +168,15 @@ impl Folder {
         }
     }
 
-    /// What is to be written into the database so that more ids can be handed out: the lowest id in flight and the new end; `None`
-    /// where half of a range is left.
+    /// The reservation to be written into the database so that more ids can be handed out: the lowest id in
+    /// flight and the new end; `None` where half of a range is left.
     pub(super) fn reservation(&self) -> Option<(u64, u64)> {
         let ids = self.ids();
         let floor = ids.in_flight.first().copied().unwrap_or(ids.next);
         (ids.end - ids.next < RANGE / 2).then_some((floor, ids.end + RANGE))
     }
 
-    /// That reservation is in the database.
+    /// Says that the reservation is in the database.
     pub(super) fn reserved(&self, end: u64) {
         self.ids().end = end;
     }
@@ -207,7 +207,7 @@ pub(super) fn make_folder(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Takes from others what they may do with a file or folder.
+/// Takes all rights on a file or folder from others.
 pub(super) fn close_to_others(path: &Path) -> Result<(), StoreError> {
     let mode = fs::metadata(path).map_err(StoreError::io("look at", path))?.permissions().mode();
     if mode & 0o077 == 0 {
@@ -217,7 +217,8 @@ pub(super) fn close_to_others(path: &Path) -> Result<(), StoreError> {
     fs::set_permissions(path, permissions).map_err(StoreError::io("change the mode of", path))
 }
 
-/// Makes the names of a folder and of those above it durable: this process may have made them, or one that did not live to.
+/// Makes the names of a folder and of those above it durable: this process may have made them, or one that
+/// did not live to.
 pub(super) fn sync_above(path: &Path) -> Result<(), StoreError> {
     let path = fs::canonicalize(path).map_err(StoreError::io("look at", path))?;
     for above in path.ancestors().skip(1) {
@@ -264,12 +265,13 @@ impl Draft {
         &self.file
     }
 
-    /// Makes the data durable (fdatasync). The store does not do it: who puts at [`Durability::Full`](super::Durability::Full) calls
-    /// it first, or has the engine flush.
+    /// Makes the data durable (fdatasync). The store does not do it: who puts at
+    /// [`Durability::Full`](super::Durability::Full) calls it first, or has the engine flush.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], [`StoreError::NoSpace`]: then the data may be lost, and the draft has to be dropped.
+    /// [`StoreError::Io`], [`StoreError::NoSpace`]: then the data may be lost, and the draft has to be
+    /// dropped.
     pub fn sync(&self) -> Result<(), StoreError> {
         let path = self.folder.path(self.id);
         trace::syncs(&path, || self.file.sync_data()).map_err(StoreError::io("sync", &path))
@@ -281,7 +283,8 @@ impl Draft {
         self.folder.landed(self.id);
     }
 
-    /// Nobody knows whether a record refers to it: the file stays, and stays in flight, for the next start to look at.
+    /// Nobody knows whether a record refers to it: the file stays, and stays in flight, for the next start to
+    /// look at.
     pub(super) fn leave(mut self) {
         self.kept = true;
     }

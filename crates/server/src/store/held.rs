@@ -1,6 +1,7 @@
 //! Files that are read later: they stay though their object is replaced, until nobody holds them any more.
 //!
-//! An object in parts may have ten thousand files. Who reads it holds all of them and opens one after the other.
+//! An object in parts may have ten thousand files. Who reads it holds all of them and opens one after the
+//! other.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +13,7 @@ use super::error::StoreError;
 use super::folder::Folder;
 use super::record::Segment;
 
-/// How many hold which files, and who removes them.
+/// Holders of each file: their number, and who removes it.
 #[derive(Debug, Default)]
 pub(super) struct Holds(Mutex<State>);
 
@@ -40,7 +41,7 @@ impl Holds {
         self.state().sweeper = sweeper;
     }
 
-    /// Whether a file has to stay; it is removed when nobody holds it any more.
+    /// True if a file has to stay; it is removed when nobody holds it any more.
     pub(super) fn keeps(&self, id: u64) -> bool {
         self.state().held.get_mut(&id).map(|count| count.unwanted = true).is_some()
     }

@@ -7,23 +7,25 @@ use super::record::Object;
 use super::tables::{OBJECTS, decode, object_key, split_key};
 use super::{Store, after_bucket};
 
-/// What is to be listed.
+/// A request for a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// What keys begin with.
+    /// Prefix of the keys.
     pub prefix: String,
-    /// Keys that have it behind the prefix are listed once, up to and with it, as a common prefix. An empty one counts as none.
+    /// Keys that have it behind the prefix are listed once, up to and with it, as a common prefix. An empty
+    /// one counts as none.
     pub delimiter: Option<String>,
     /// Only what comes behind it. Where it is a common prefix of this listing, its keys are skipped.
     pub after: Option<String>,
-    /// How many objects and common prefixes at most.
+    /// Most objects and common prefixes.
     pub max: usize,
 }
 
-/// What was listed.
+/// A listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Keys and objects, in order. Without their segments: a page of objects in ten thousand parts each would fill the memory.
+    /// Keys and objects, in order. Without their segments: a page of objects in ten thousand parts each would
+    /// fill the memory.
     pub objects: Vec<(String, Object)>,
     /// Common prefixes, in order. They count as keys where both are ordered.
     pub prefixes: Vec<String>,
@@ -32,8 +34,8 @@ pub struct Listed {
 }
 
 impl Store {
-    /// Lists objects. Keys with a common prefix are skipped, not walked. One whose record can't be read is listed as
-    /// [`Object::unreadable`].
+    /// Lists objects. Keys with a common prefix are skipped, not walked. One whose record can't be read is
+    /// listed as [`Object::unreadable`].
     ///
     /// # Errors
     ///
@@ -80,7 +82,7 @@ impl Store {
     }
 }
 
-/// How keys of a listing are taken together.
+/// The grouping of keys into common prefixes.
 pub(super) struct Grouping<'a> {
     pub(super) prefix: &'a str,
     pub(super) delimiter: Option<&'a str>,
@@ -104,7 +106,8 @@ impl Grouping<'_> {
     }
 }
 
-/// The first text behind all that begin with `prefix`; `None` where there is none. The order of characters is that of their UTF-8.
+/// The first text behind all that begin with `prefix`; `None` where there is none. The order of characters is
+/// that of their UTF-8.
 pub(super) fn behind(prefix: &str) -> Option<Bound<String>> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {

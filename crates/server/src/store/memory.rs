@@ -1,4 +1,4 @@
-//! What the kernel has of a file in memory, and what of that is not on the disk.
+//! The parts of a file that the kernel has in memory, and which of them are not on the disk.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -9,8 +9,8 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 /// Bytes of a page of the kernel's.
 const PAGE: u64 = 4096;
 
-/// Has the kernel forget what it has of a file in memory, and counts the pages that it does not: those that are not on the disk, and
-/// all of a file that is on none.
+/// Has the kernel forget what it has of a file in memory, and counts the pages that it does not: those that
+/// are not on the disk, and all of a file that is on none.
 ///
 /// # Errors
 ///

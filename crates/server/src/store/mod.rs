@@ -23,22 +23,24 @@
 //! | `repair` | removes what can't be read |
 //! | `sweep`, `recover` | removal of files: of what was replaced, of what a crash left |
 //!
-//! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then [`Store::put`] commits a
-//! record that does. Whoever reads sees the old object or the new one. What was replaced becomes garbage in the same transaction,
-//! and its files are removed afterwards; who has one open reads on.
+//! **Puts.** A [`Draft`] is a data file under its final name that no record refers to. It is filled, then
+//! [`Store::put`] commits a record that does. Whoever reads sees the old object or the new one. What was
+//! replaced becomes garbage in the same transaction, and its files are removed afterwards; who has one open
+//! reads on.
 //!
-//! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. What was going on has happened or not, never
-//! by half, and leaves no file behind.
+//! **What a crash loses**: nothing that was acknowledged, as far as [`Durability`] says. What was going on
+//! has happened or not, never by half, and leaves no file behind.
 //!
-//! **A start after a crash** looks at the files of what was in flight, not at all files. The database is read through once, which takes
-//! some tenths of a second for a million objects that are in the page cache; to spare that, every commit would have to wait for
-//! the disk twice.
+//! **A start after a crash** looks at the files of what was in flight, not at all files. The database is read
+//! through once, which takes some tenths of a second for a million objects that are in the page cache; to
+//! spare that, every commit would have to wait for the disk twice.
 //!
-//! **A sync that fails** loses what it should have written, though memory still shows it. Nothing is built upon that: the database is
-//! read from the disk again, or the store stops.
+//! **A sync that fails** loses what it should have written, though memory still shows it. Nothing is built
+//! upon that: the database is read from the disk again, or the store stops.
 //!
-//! **What is checked.** Every record has a checksum and is checked when it is read. Data files are checked for their length here,
-//! and for their digests by whoever reads them. The database's own pages are checked after a crash only.
+//! **What is checked.** Every record has a checksum and is checked when it is read. Data files are checked
+//! for their length here, and for their digests by whoever reads them. The database's own pages are checked
+//! after a crash only.
 
 mod change;
 mod commit;
@@ -90,14 +92,16 @@ use tables::*;
 /// When a change is acknowledged. Nothing acknowledged is lost when the process dies, at any level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When data, names and records are on the disk. A power loss loses nothing, if the disk keeps what it says it has.
+    /// When data, names and records are on the disk. A power loss loses nothing, if the disk keeps what it
+    /// says it has.
     #[default]
     Full,
-    /// When names and records are on the disk, while the kernel still writes the data. After a power loss the data of the last
-    /// seconds may be missing or wrong: a file is too short, or its digest is another; it is found when it is read.
+    /// When names and records are on the disk, while the kernel still writes the data. After a power loss the
+    /// data of the last seconds may be missing or wrong: a file is too short, or its digest is another; it is
+    /// found when it is read.
     Metadata,
-    /// At once. After a power loss the last changes may be missing, and the database may not open at all, since the kernel
-    /// writes its pages in any order. For what can be had again elsewhere.
+    /// At once. After a power loss the last changes may be missing, and the database may not open at all,
+    /// since the kernel writes its pages in any order. For what can be had again elsewhere.
     None,
 }
 
@@ -124,14 +128,14 @@ impl FromStr for Durability {
     }
 }
 
-/// How a store is run.
+/// The settings of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// When a change is acknowledged.
     pub durability: Durability,
 }
 
-/// What must hold of the object that is replaced; it is looked at in the transaction.
+/// A condition on the object that is replaced; it is checked in the transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
     /// Nothing.
@@ -161,7 +165,7 @@ impl Condition {
     }
 }
 
-/// How much there is.
+/// The numbers of objects and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Buckets.
@@ -179,8 +183,8 @@ pub struct Usage {
 /// Bucket, key, and the object or why its record can't be read.
 pub type Recorded = (String, String, Result<Object, StoreError>);
 
-/// The storage of a server. Reads see what was committed when they began, and wait for nobody; changes wait for their commit, which
-/// they share. When it is dropped, what waits is committed.
+/// The storage of a server. Reads see what was committed when they began, and wait for nobody; changes wait
+/// for their commit, which they share. When it is dropped, what waits is committed.
 pub struct Store {
     // Stopped first: what it does needs the others.
     committer: Committer,
@@ -202,8 +206,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::InUse`], [`StoreError::Foreign`], [`StoreError::Format`]; [`StoreError::Database`] for a database that is no
-    /// database or is damaged; [`StoreError::Io`].
+    /// [`StoreError::InUse`], [`StoreError::Foreign`], [`StoreError::Format`]; [`StoreError::Database`] for a
+    /// database that is no database or is damaged; [`StoreError::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Recovery), StoreError> {
         folder::make_folder(dir)?;
         let path = dir.join("meta.redb");
@@ -286,8 +290,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::BucketExists`]; [`StoreError::Invalid`] for a name with a zero byte in it; and those of every change:
-    /// [`StoreError::NoSpace`], [`StoreError::Io`], [`StoreError::Database`], [`StoreError::Damaged`], [`StoreError::Closed`].
+    /// [`StoreError::BucketExists`]; [`StoreError::Invalid`] for a name with a zero byte in it; and those of
+    /// every change: [`StoreError::NoSpace`], [`StoreError::Io`], [`StoreError::Database`],
+    /// [`StoreError::Damaged`], [`StoreError::Closed`].
     pub async fn create_bucket(&self, name: &str, bucket: Bucket) -> Result<(), StoreError> {
         if name.contains('\0') {
             return Err(StoreError::Invalid("a zero byte in a bucket's name"));
@@ -300,7 +305,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`], and those of every change ([`Store::create_bucket`]).
+    /// [`StoreError::NoSuchBucket`], [`StoreError::BucketNotEmpty`], and those of every change
+    /// ([`Store::create_bucket`]).
     pub async fn delete_bucket(&self, name: &str) -> Result<(), StoreError> {
         let name = name.to_owned();
         self.committer.submit(Vec::new(), move |changes| changes.delete_bucket(&name)).await
@@ -337,17 +343,20 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] when the object was replaced since its record was read: read it again, and take it for damaged if it is
-    /// the same record; [`StoreError::Damaged`] for a file of the wrong length; [`StoreError::Io`].
+    /// [`StoreError::NotFound`] when the object was replaced since its record was read: read it again, and
+    /// take it for damaged if it is the same record; [`StoreError::Damaged`] for a file of the wrong length;
+    /// [`StoreError::Io`].
     pub fn open_segment(&self, segment: &Segment) -> Result<File, StoreError> {
         self.folder.open(segment)
     }
 
-    /// Holds segments of an object, so that their files can be opened one after the other, whatever happens to the object meanwhile.
+    /// Holds segments of an object, so that their files can be opened one after the other, whatever happens
+    /// to the object meanwhile.
     ///
     /// # Errors
     ///
-    /// As for [`Store::open_segment`], for any of them: the object was replaced since its record was read, or a file is damaged.
+    /// As for [`Store::open_segment`], for any of them: the object was replaced since its record was read, or
+    /// a file is damaged.
     pub fn hold(
         &self,
         (bucket, key): (&str, &str),
@@ -363,7 +372,8 @@ impl Store {
         segments.iter().map(|segment| self.folder.look(segment).map(|()| Held::new(&hold, segment))).collect()
     }
 
-    /// As [`Store::open_segment`], and what is read comes from the disk, not from what the kernel has of it in memory.
+    /// As [`Store::open_segment`], and what is read comes from the disk, not from what the kernel has of it
+    /// in memory.
     ///
     /// # Errors
     ///
@@ -381,7 +391,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSpace`] when the file system is nearly full, [`StoreError::Io`], [`StoreError::Closed`].
+    /// [`StoreError::NoSpace`] when the file system is nearly full, [`StoreError::Io`],
+    /// [`StoreError::Closed`].
     pub fn draft(&self) -> Result<Draft, StoreError> {
         self.draft_for(0)
     }
@@ -424,7 +435,7 @@ impl Store {
         Ok((self.folder.free()?, self.folder.has_room(0)?))
     }
 
-    /// Whether changes can be made: the thread that commits them is there, and so is the database.
+    /// True if changes can be made: the thread that commits them is there, and so is the database.
     pub fn takes_changes(&self) -> bool {
         self.committer.is_there() && self.database.read().is_ok_and(|database| database.is_some())
     }
@@ -434,12 +445,14 @@ impl Store {
         self.quarantined.load(Ordering::Relaxed)
     }
 
-    /// Puts an object; one of that key is replaced. Its segments are the drafts, in their order, and complete.
+    /// Puts an object; one of that key is replaced. Its segments are the drafts, in their order, and
+    /// complete.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`]; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where there is no object to match;
-    /// [`StoreError::Invalid`]; and those of every change ([`Store::create_bucket`]). The drafts are removed then.
+    /// [`StoreError::NoSuchBucket`]; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where
+    /// there is no object to match; [`StoreError::Invalid`]; and those of every change
+    /// ([`Store::create_bucket`]). The drafts are removed then.
     pub async fn put(
         &self,
         bucket: &str,
@@ -456,11 +469,13 @@ impl Store {
         self.committer.submit(drafts, move |changes| changes.put(&bucket, &entry, &condition)).await
     }
 
-    /// Changes an object's record, except for its size and segments. `change` runs on the thread that commits, and must be quick.
+    /// Changes an object's record, except for its size and segments. `change` runs on the thread that
+    /// commits, and must be quick.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`], and those of every change ([`Store::create_bucket`]).
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`], and those of every change
+    /// ([`Store::create_bucket`]).
     pub async fn change_object(
         &self,
         bucket: &str,
@@ -481,8 +496,9 @@ impl Store {
         self.delete_if(bucket, keys).await?.into_iter().collect()
     }
 
-    /// Deletes objects whose conditions hold. Says of each whether it was there, or that its condition does not hold
-    /// ([`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where there is no object to match).
+    /// Deletes objects whose conditions hold. Says of each whether it was there, or that its condition does
+    /// not hold ([`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where there is no object to
+    /// match).
     ///
     /// # Errors
     ///
@@ -496,8 +512,8 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.delete(&bucket, &keys)).await
     }
 
-    /// Marks an object whose data in that segment were found to be wrong. Says whether: an object that has not that segment (any
-    /// more) is left alone.
+    /// Marks an object whose data in that segment were found to be wrong. Says whether: an object that has
+    /// not that segment (any more) is left alone.
     ///
     /// # Errors
     ///
@@ -518,7 +534,7 @@ impl Store {
         Ok(marked)
     }
 
-    /// Whether the object of that key was made by this upload.
+    /// True if the object of that key was made by this upload.
     ///
     /// # Errors
     ///
@@ -531,7 +547,8 @@ impl Store {
         })
     }
 
-    /// Removes records that can't be read, and data files that no record refers to; counts anew. `dry_run` only tells.
+    /// Removes records that can't be read, and data files that no record refers to; counts anew. `dry_run`
+    /// only tells.
     ///
     /// # Errors
     ///
@@ -540,7 +557,8 @@ impl Store {
         self.committer.submit(Vec::new(), move |changes| changes.repair(dry_run)).await
     }
 
-    /// Up to `max` objects of all buckets, in order, behind that bucket and key: an error for each whose record can't be read.
+    /// Up to `max` objects of all buckets, in order, behind that bucket and key: an error for each whose
+    /// record can't be read.
     ///
     /// # Errors
     ///
@@ -574,7 +592,7 @@ impl Store {
         })
     }
 
-    /// How much there is. It takes no longer when there is more.
+    /// Counts what is stored. It takes no longer when there is more.
     ///
     /// # Errors
     ///

@@ -1,10 +1,11 @@
-//! The power is taken away from the store: what it wrote and synced is recorded, and every state of the disk that a loss of power may
-//! leave is made of it, opened, and looked at. What was acknowledged at [`Durability::Full`] is there, whole.
+//! The power is taken away from the store: what it wrote and synced is recorded, and every state of the disk
+//! that a loss of power may leave is made of it, opened, and looked at. What was acknowledged at
+//! [`Durability::Full`] is there, whole.
 //!
-//! A disk keeps what was synced. Of what was not, each sector of a file holds any of the contents that were written to it since the
-//! last sync, a file any of its lengths, and a folder any of the names that were made or removed in it: each on its own. All of
-//! these states are tried where they are few, and many drawn by a seeded generator where they are not, beside those where nothing
-//! and where everything of it is there.
+//! A disk keeps what was synced. Of what was not, each sector of a file holds any of the contents that were
+//! written to it since the last sync, a file any of its lengths, and a folder any of the names that were made
+//! or removed in it: each on its own. All of these states are tried where they are few, and many drawn by a
+//! seeded generator where they are not, beside those where nothing and where everything of it is there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,9 @@ use super::crash_tests::{States, check, content, follow, open, put, put_in_parts
 use super::trace::{Event, Recorder};
 use super::*;
 
-/// How many states of the disk for each place where the power goes, where not 6.
+/// The number of states of the disk for each place where the power goes, where not 6.
 const LOSSES: &str = "DCS_STORE_LOSSES";
-/// What a disk writes as a whole.
+/// The unit that a disk writes as a whole.
 const SECTOR: u64 = 512;
 
 /// SplitMix64.
@@ -33,7 +34,7 @@ impl Random {
 
 /// Which of the possible contents a disk has where it has a choice of so many: the first is what was synced.
 enum Choice {
-    /// What was synced, and nothing after it.
+    /// Everything that was synced, and nothing after it.
     Oldest,
     /// Everything that was written.
     Newest,
@@ -61,9 +62,9 @@ impl Choice {
 /// A file of the disk, before its choices are made.
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// What is surely there.
+    /// The part that is surely there.
     bytes: Vec<u8>,
-    /// What was written since, perhaps partly: number of the event, and what it does.
+    /// Changes since, perhaps partly on the disk: number of the event, and the change.
     since: Vec<(usize, Change)>,
 }
 
@@ -85,14 +86,14 @@ impl File {
         }
     }
 
-    /// What came before the sync began is there for good.
+    /// Everything before the beginning of the sync is there for good.
     fn synced(&mut self, begun: usize) {
         let (now, later): (Vec<_>, Vec<_>) = self.since.drain(..).partition(|(at, _)| *at < begun);
         now.iter().for_each(|(_, change)| File::apply(&mut self.bytes, change));
         self.since = later;
     }
 
-    /// What came before is lost, unless it is written again.
+    /// Everything before is lost, unless it is written again.
     fn lost(&mut self, begun: usize) {
         self.since.retain(|(at, _)| *at >= begun);
     }
@@ -139,7 +140,7 @@ impl File {
 /// A name's changes since its folder was synced.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// What it is surely: a file by its number, a folder, or nothing.
+    /// The certain content: a file by its number, a folder, or nothing.
     is: Option<Node>,
     since: Vec<(usize, Option<Node>)>,
 }
@@ -247,7 +248,7 @@ impl Disk {
         }
     }
 
-    /// How many disks there may be, as far as names and files tell it without looking into each other.
+    /// The number of possible disks, as far as names and files tell it without looking into each other.
     fn states(&self) -> u128 {
         let names = self.names.values().map(|name| name.since.len() as u128 + 1);
         let files = self.files.iter().map(|file| {
@@ -265,7 +266,7 @@ impl Disk {
     }
 }
 
-/// What a store is asked to do, by some threads at a time. Its events, and where they were.
+/// Runs operations on a store, by some threads at a time. Returns its events, and where they were.
 fn events_of(dir: &Path, threads: u64, operations: u64) -> Vec<Event> {
     let recorder = Recorder::start(dir);
     let (store, _) = open(&dir.join("store/deep"), Durability::Full);
@@ -294,7 +295,7 @@ fn events_of(dir: &Path, threads: u64, operations: u64) -> Vec<Event> {
     std::mem::take(&mut *recorder.events())
 }
 
-/// What was told to the clients by then: what may be under each key, and whether the bucket has to be there.
+/// The answers that clients had by then: what may be under each key, and whether the bucket has to be there.
 fn told(events: &[Event]) -> (States, bool) {
     let mut states = States::new();
     let mut bucket = false;
@@ -324,7 +325,8 @@ fn look(disk: &Disk, from: &Path, events: &[Event], choice: &mut Choice, what: &
     }
 }
 
-/// Takes the power away at every event, or at so many of them, and tries some of the disks that may be left each time.
+/// Takes the power away at every event, or at so many of them, and tries some of the disks that may be left
+/// each time.
 fn lose_power(dir: &Path, events: &[Event], most: usize) -> usize {
     let losses = std::env::var(LOSSES).map_or(6, |losses| losses.parse().unwrap());
     let mut tried = 0;

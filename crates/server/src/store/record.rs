@@ -1,11 +1,11 @@
-//! What the database holds: records of buckets, objects, uploads and their parts.
+//! Records of the database: buckets, objects, uploads and their parts.
 //!
 //! Records are stored by `postcard`; a change of a field is a change of the format, and of [`FORMAT`].
 
 use serde::{Deserialize, Serialize};
 
-/// The format of the records and of the folder. A folder of a later one is refused; one of an earlier one is read, and is of this one
-/// from then on. 2 has more ways of [`Encryption`].
+/// The format of the records and of the folder. A folder of a later one is refused; one of an earlier one is
+/// read, and is of this one from then on. 2 has more ways of [`Encryption`].
 pub const FORMAT: u32 = 2;
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
@@ -20,20 +20,20 @@ pub struct Bucket {
     pub owner: String,
     /// Its tags, in the order that they were given in.
     pub tags: Vec<(String, String)>,
-    /// How new objects lie at rest where a request does not say.
-    pub rest: BucketRest,
+    /// Compression and encryption of new objects where a request does not say.
+    pub defaults: BucketDefaults,
 }
 
-/// What a bucket does with new objects.
+/// A bucket's settings for new objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BucketRest {
+pub struct BucketDefaults {
     /// Compressed.
     pub compression: Compression,
     /// Encrypted with a key of the server's (SSE-S3).
     pub encrypted: bool,
 }
 
-/// How data are compressed at rest.
+/// Compression of data at rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compression {
     /// They are not.
@@ -45,7 +45,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// How data are encrypted at rest: AES-256 in counter mode, each segment's counter beginning at its number in the upper 64 bits.
+/// Encryption of data at rest: AES-256 in counter mode, each segment's counter beginning at its number in the
+/// upper 64 bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Encryption {
     /// They are not.
@@ -70,8 +71,9 @@ pub enum Encryption {
         /// Nonce, encrypted key, tag (AES-256-GCM).
         wrapped_key: Vec<u8>,
     },
-    /// As [`Encryption::Customer`], with the object's key made from its bucket and key too. Digests in its records are veiled, so that
-    /// they tell nobody without the key what the data are ([`Keys`](crate::rest::Keys)).
+    /// As [`Encryption::Customer`], with the object's key made from its bucket and key too. Digests in its
+    /// records are veiled, so that they tell nobody without the key what the data are
+    /// ([`Keys`](crate::encryption::Keys)).
     CustomerBound {
         /// As above.
         salt: [u8; 32],
@@ -83,7 +85,7 @@ pub enum Encryption {
 }
 
 impl Encryption {
-    /// Whether the server has the key.
+    /// True if the server has the key.
     pub fn is_managed(&self) -> bool {
         matches!(self, Encryption::Managed { .. } | Encryption::ManagedBound { .. })
     }
@@ -97,12 +99,12 @@ impl Encryption {
     }
 }
 
-/// How an object's data lie at rest: compressed first, then encrypted.
+/// The form of an object's data at rest: compressed first, then encrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rest {
-    /// How they are compressed.
+pub struct AtRest {
+    /// Their compression.
     pub compression: Compression,
-    /// How they are encrypted.
+    /// Their encryption.
     pub encryption: Encryption,
 }
 
@@ -147,14 +149,15 @@ pub struct Checksum {
     pub algorithm: Algorithm,
     /// Its bytes, most significant first.
     pub value: Vec<u8>,
-    /// Of how many parts' checksums it is one (COMPOSITE); `None` where it covers the object's own bytes (FULL_OBJECT).
+    /// Of how many parts' checksums it is one (COMPOSITE); `None` where it covers the object's own bytes
+    /// (FULL_OBJECT).
     pub parts: Option<u16>,
 }
 
 /// A data file, which holds a whole object or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Which file.
+    /// The file.
     pub id: u64,
     /// Bytes of plain data.
     pub size: u64,
@@ -177,11 +180,11 @@ pub struct Object {
     pub modified: Time,
     /// Where its data are, in their order. None for an empty object.
     pub segments: Vec<Segment>,
-    /// Whether it was put in parts: then each segment is one.
+    /// It was put in parts: then each segment is one.
     pub in_parts: bool,
-    /// How the data lie.
-    pub rest: Rest,
-    /// What is given back with it.
+    /// The form of the data at rest.
+    pub at_rest: AtRest,
+    /// Headers that are given back with it.
     pub headers: Headers,
     /// Its tags.
     pub tags: Vec<(String, String)>,
@@ -200,7 +203,7 @@ impl Object {
             modified: 0,
             segments: Vec::new(),
             in_parts: false,
-            rest: Rest::default(),
+            at_rest: AtRest::default(),
             headers: Headers::default(),
             tags: Vec::new(),
             checksum: None,
@@ -216,13 +219,14 @@ pub struct Upload {
     pub initiated: Time,
     /// By whom.
     pub owner: String,
-    /// How the data lie.
-    pub rest: Rest,
-    /// What the object will have.
+    /// The form of the data at rest.
+    pub at_rest: AtRest,
+    /// Headers of the object.
     pub headers: Headers,
-    /// What the object will have.
+    /// Tags of the object.
     pub tags: Vec<(String, String)>,
-    /// Additional checksums: of which kind, and whether the object's covers its own bytes rather than the parts' checksums.
+    /// Additional checksums: of which kind, and whether the object's covers its own bytes rather than the
+    /// parts' checksums.
     pub checksum: Option<(Algorithm, bool)>,
 }
 

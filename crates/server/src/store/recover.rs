@@ -1,7 +1,8 @@
-//! What is found at a start after a crash, and repaired.
+//! Recovery at a start after a crash.
 //!
-//! A draft that was in flight has a file and no record. Its id lies between the lowest one in flight when ids were last reserved
-//! and the end of what was reserved; so the work is bounded by what was going on, not by what is stored.
+//! A draft that was in flight has a file and no record. Its id lies between the lowest one in flight when ids
+//! were last reserved and the end of what was reserved; so the work is bounded by what was going on, not by
+//! what is stored.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +16,7 @@ use super::sweep::sweep;
 use super::tables::*;
 use super::{Durability, database};
 
-/// What was found when a store was opened.
+/// The findings when a store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The store had not been closed: the process that had it was killed, or the machine stopped.

@@ -1,4 +1,5 @@
-//! What can't be read any more is removed: records that are damaged, and the data files that nothing refers to then.
+//! Removes what can't be read any more: records that are damaged, and the data files that nothing refers to
+//! then.
 //!
 //! One transaction goes over everything. It is asked for by an operator, with no server running.
 
@@ -15,7 +16,7 @@ use super::tables::*;
 /// The key of an upload: its object's, and its id.
 type UploadKey = (Vec<u8>, Vec<u8>);
 
-/// What a repair has removed, or would remove.
+/// The things that a repair has removed, or would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// Objects whose records could not be read: bucket and key, as far as they can.
@@ -29,7 +30,7 @@ pub struct Repaired {
 }
 
 impl Repaired {
-    /// Whether all was well.
+    /// True if all was well.
     pub fn is_nothing(&self) -> bool {
         *self == Repaired::default()
     }
@@ -106,7 +107,8 @@ impl Changes<'_> {
         Ok(damaged)
     }
 
-    /// Parts that can't be read, or whose upload can't. Adds the files of the others to those that are referred to.
+    /// Parts that can't be read, or whose upload can't. Adds the files of the others to those that are
+    /// referred to.
     fn damaged_parts(&self, referred: &mut HashSet<u64>) -> Result<Vec<(Vec<u8>, u16)>, StoreError> {
         let mut ids = HashSet::new();
         for entry in self.uploads.iter()? {

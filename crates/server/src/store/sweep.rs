@@ -1,4 +1,5 @@
-//! Removes the files of replaced and deleted segments, beside the commits: a large file's removal takes a while.
+//! Removes the files of replaced and deleted segments, beside the commits: a large file's removal takes a
+//! while.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +17,7 @@ pub(super) struct Sweeper {
     ids: Option<Sender<Vec<u64>>>,
     thread: Option<JoinHandle<()>>,
     folder: Arc<Folder>,
-    /// What was removed since it was last asked for.
+    /// Files that were removed since this was last taken.
     removed: Arc<Mutex<Vec<u64>>>,
 }
 

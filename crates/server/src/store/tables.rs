@@ -11,8 +11,9 @@
 //! | `completed` | bucket, 0, key | id of the upload that made the object |
 //! | `state` | name | number |
 //!
-//! A bucket's name has no zero byte, so that the bytes of a key order objects by bucket, then by key. Each record is followed by a
-//! CRC-32C of its key and itself: the database finds torn pages after a crash, but not a byte that changes later.
+//! A bucket's name has no zero byte, so that the bytes of a key order objects by bucket, then by key. Each
+//! record is followed by a CRC-32C of its key and itself: the database finds torn pages after a crash, but
+//! not a byte that changes later.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use redb::TableDefinition;
@@ -62,7 +63,7 @@ fn checksum(key: &[u8], record: &[u8]) -> [u8; 4] {
     (digest.finalize() as u32).to_le_bytes()
 }
 
-/// What is stored for `record` under `key`.
+/// The bytes that are stored for `record` under `key`.
 pub(super) fn encode<T: Serialize>(key: &[u8], record: &T) -> Vec<u8> {
     let mut bytes = postcard::to_stdvec(record).expect("records are plain data in memory");
     bytes.extend(checksum(key, &bytes));
@@ -79,12 +80,12 @@ pub(super) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> Result<T,
     postcard::from_bytes(record).map_err(|_| damaged())
 }
 
-/// What an upload's part is checked with, in place of its key in the table.
+/// The name that an upload's part is checked with, in place of its key in the table.
 pub(super) fn part_key(id: &[u8], number: u16) -> Vec<u8> {
     [id, &number.to_be_bytes()].concat()
 }
 
-/// What an upload is checked with, in place of its key in the table.
+/// The name that an upload is checked with, in place of its key in the table.
 pub(super) fn upload_key(object: &[u8], id: &[u8]) -> Vec<u8> {
     [object, &[0], id].concat()
 }

@@ -1,7 +1,9 @@
-//! What the store does to its folder, told to tests that take the power away ([`super::power_tests`]). In other builds nothing is told.
+//! Reports each change of the store's folder to tests that take the power away ([`super::power_tests`]). In
+//! other builds nothing is reported.
 //!
-//! A change is told before it is made, or a file's name after it is there, so that the order in which tests see them allows at least the
-//! losses that the true order allows. A sync covers what was told before it began.
+//! A change is told before it is made, or a file's name after it is there, so that the order in which tests
+//! see them allows at least the losses that the true order allows. A sync covers what was told before it
+//! began.
 
 #[cfg(not(test))]
 pub(super) use nothing::*;
@@ -50,7 +52,7 @@ mod recorded {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::sync::{Arc, Mutex, MutexGuard};
 
-    /// What happened in a folder.
+    /// A change in a folder.
     #[derive(Clone, Debug)]
     pub(in super::super) enum Event {
         Write(PathBuf, u64, Vec<u8>),
@@ -115,7 +117,8 @@ mod recorded {
             self.events().push(Event::Note(text));
         }
 
-        /// Has the next sync of a file of that name fail. Whatever is forgotten afterwards is handed to `on_forgot`.
+        /// Has the next sync of a file of that name fail. Whatever is forgotten afterwards is handed to
+        /// `on_forgot`.
         pub(in super::super) fn fail_next_sync(
             &self,
             name: &'static str,
@@ -152,7 +155,8 @@ mod recorded {
         tell(path, || Event::File(path.into()));
     }
 
-    /// Whoever makes a folder and whoever removes it do so one after the other, so that their events are in the true order.
+    /// Whoever makes a folder and whoever removes it do so one after the other, so that their events are in
+    /// the true order.
     fn in_order(path: &Path, event: Event, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let Some(recorder) = of(path) else { return change() };
         let mut events = recorder.events();

@@ -12,14 +12,14 @@ use super::{Condition, Draft, Store, after_bucket, need_bucket};
 /// Which uploads are to be listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadListing {
-    /// What keys begin with.
+    /// Prefix of the keys.
     pub prefix: String,
     /// As for objects.
     pub delimiter: Option<String>,
-    /// Only what comes behind this key, or, where an id is given, behind this upload of it. As for objects, a common prefix is
-    /// skipped.
+    /// Only what comes behind this key, or, where an id is given, behind this upload of it. As for objects, a
+    /// common prefix is skipped.
     pub after: Option<(String, Option<String>)>,
-    /// How many uploads and common prefixes at most.
+    /// Most uploads and common prefixes.
     pub max: usize,
 }
 
@@ -74,7 +74,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchUpload`], [`StoreError::Invalid`], and those of every change ([`Store::create_bucket`]).
+    /// [`StoreError::NoSuchUpload`], [`StoreError::Invalid`], and those of every change
+    /// ([`Store::create_bucket`]).
     pub async fn put_part(
         &self,
         bucket: &str,
@@ -125,13 +126,15 @@ impl Store {
         })
     }
 
-    /// Makes an object of parts, whose numbers rise and whose segments are the object's. The other parts are removed.
+    /// Makes an object of parts, whose numbers rise and whose segments are the object's. The other parts are
+    /// removed.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchUpload`]; [`StoreError::InvalidPart`] where a part is not there or was replaced
-    /// meanwhile; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`] where there is no object to match;
-    /// [`StoreError::Invalid`]; and those of every change ([`Store::create_bucket`]). The upload goes on then.
+    /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchUpload`]; [`StoreError::InvalidPart`] where a part
+    /// is not there or was replaced meanwhile; [`StoreError::ConditionFailed`], or [`StoreError::NoSuchKey`]
+    /// where there is no object to match; [`StoreError::Invalid`]; and those of every change
+    /// ([`Store::create_bucket`]). The upload goes on then.
     pub async fn complete(
         &self,
         bucket: &str,

@@ -123,7 +123,7 @@ fn users_have_the_rights_of_their_line() {
         ("writer", "HEAD", "/private/key", 403),
         ("writer", "GET", "/private", 403),
         ("writer", "GET", "/nothing", 403),
-        // Who copies reads the source.
+        // A copy reads its source.
         ("writer", "PUT", "/inbox/copy", 403),
         ("reader", "GET", "/inbox/key", 200),
         ("reader", "GET", "/nothing", 404),

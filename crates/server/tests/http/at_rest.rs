@@ -3,7 +3,7 @@
 use crate::rig::{Rig, Setting, data};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use dcs_server::rest::Keys;
+use dcs_server::encryption::Keys;
 use dcs_server::store::record::Compression;
 use dcs_server::store::{Options, Store};
 use md5::{Digest, Md5};
@@ -27,8 +27,8 @@ fn every_way_of_lying_gives_every_range_back() {
         for encrypted in [false, true] {
             let rig = Rig::with(Setting { keys: keys(), verify: true, ..Default::default() });
             let change = move |bucket: &mut dcs_server::store::record::Bucket| {
-                bucket.rest.compression = compression;
-                bucket.rest.encrypted = encrypted;
+                bucket.defaults.compression = compression;
+                bucket.defaults.encrypted = encrypted;
             };
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(rig.store.change_bucket("bucket", change)).unwrap();
@@ -107,7 +107,7 @@ fn a_bucket_s_tag_has_new_objects_compressed() {
     }
 }
 
-/// What is asked with a customer's key.
+/// Headers of a request with a customer's key.
 fn with_key(
     client: &mut crate::rig::Client,
     method: &str,
@@ -203,8 +203,10 @@ fn a_record_is_good_for_its_own_key_only() {
     // Who can write to the disk and has no key puts one object's record under another's name.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for (from, to) in [("one", "two"), ("three", "one")] {
-        let rest = rig.store.object("bucket", from).unwrap().unwrap().rest;
-        runtime.block_on(rig.store.change_object("bucket", to, move |object| object.rest = rest)).unwrap();
+        let at_rest = rig.store.object("bucket", from).unwrap().unwrap().at_rest;
+        runtime
+            .block_on(rig.store.change_object("bucket", to, move |object| object.at_rest = at_rest))
+            .unwrap();
     }
     assert_eq!(client.ask("GET", "/bucket/two", &[], b"").status, 500);
     assert_eq!(with_key(&mut client, "GET", "/bucket/one", &[], b"").status, 403);

@@ -46,7 +46,8 @@ fn who_may_nothing_and_takes_no_answer_keeps_nobody_out() {
     assert_eq!(made.status, 200, "{}", made.text());
 }
 
-/// Asks for it again and again, until the server takes no more requests: it waits for its answers to be taken.
+/// Asks for it again and again, until the server takes no more requests: it waits for its answers to be
+/// taken.
 fn flood(client: &Client, target: &str) {
     let requests = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(100);
     client.stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();

@@ -39,7 +39,7 @@ struct World {
     random: Random,
     /// By keys as they are in a target.
     model: Model,
-    /// How often each step has had its effect.
+    /// Counts of each step's effects.
     done: BTreeMap<&'static str, usize>,
 }
 
@@ -245,7 +245,7 @@ impl World {
     }
 }
 
-/// What a listing has to have: keys with sizes and ETags, common prefixes.
+/// The listing that must come: keys with sizes and ETags, common prefixes.
 fn expected(model: &Model, prefix: &str, delimiter: &str) -> (Vec<(String, usize, String)>, Vec<String>) {
     let (mut keys, mut prefixes) = (Vec::new(), BTreeSet::new());
     for (key, (body, etag)) in model {

@@ -1,4 +1,4 @@
-//! What operators ask for: health, figures, the page in a browser.
+//! Pages for operators: health, figures, the page in a browser.
 
 use crate::rig::{Answer, Rig, data};
 use std::process::Command;

@@ -2,12 +2,12 @@
 
 use dcs::Engine;
 use dcs_server::access::Anonymous;
-use dcs_server::path::{DataPath, Settings, can_go_direct};
-use dcs_server::rest::Keys;
+use dcs_server::encryption::Keys;
 use dcs_server::server::{Config, Server};
 use dcs_server::status::StatusFor;
 use dcs_server::store::{Durability, Options, Store};
 use dcs_server::tls::Tls;
+use dcs_server::transfers::{DataPath, Settings, can_go_direct};
 use dcs_server::users::Users;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -140,7 +140,8 @@ impl Rig {
         found
     }
 
-    /// Data files of these sizes are there, and no others: those that nobody needs any more go a little later.
+    /// Data files of these sizes are there, and no others: those that nobody needs any more go a little
+    /// later.
     pub fn has_files(&self, sizes: &[u64]) {
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while self.files() != sizes && std::time::Instant::now() < until {
@@ -166,7 +167,7 @@ impl Drop for Rig {
 
 pub struct Client {
     pub stream: TcpStream,
-    /// What came behind an answer.
+    /// The bytes behind an answer.
     rest: Vec<u8>,
 }
 
@@ -251,7 +252,7 @@ impl Client {
         body.extend(self.rest.drain(..length.min(self.rest.len())));
     }
 
-    /// Whether the peer has ended the connection.
+    /// True if the peer has ended the connection.
     pub fn ended(&mut self) -> bool {
         self.rest.is_empty() && self.more() == 0
     }

@@ -4,10 +4,10 @@ use crate::rig::{Client, Rig, Setting, data};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use dcs::Engine;
-use dcs_server::path::{DataPath, Settings};
-use dcs_server::rest::Keys;
+use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally, Verdict};
 use dcs_server::store::record::{Bucket, Compression};
+use dcs_server::transfers::{DataPath, Settings};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ fn flip(rig: &Rig, key: &str) {
 
 fn lies(rig: &Rig, compression: Compression, encrypted: bool) {
     let change = move |bucket: &mut Bucket| {
-        bucket.rest.compression = compression;
-        bucket.rest.encrypted = encrypted;
+        bucket.defaults.compression = compression;
+        bucket.defaults.encrypted = encrypted;
     };
     wait(rig.store.change_bucket("bucket", change)).unwrap();
 }

@@ -1,9 +1,9 @@
-//! Room on the disk for a body that goes past the page cache.
+//! Allocation on the disk for a body that goes past the page cache.
 //!
-//! A file that grows is written one piece at a time, so it has its size before. What is allocated runs ahead of what has come, and no more:
-//! a client may announce any length and send nothing.
+//! A file that grows is written one piece at a time, so it has its size before. What is allocated runs ahead
+//! of what has come, and no more: a client may announce any length and send nothing.
 
-use super::{GivenUp, PathError};
+use super::{DataPathError, GivenUp};
 use crate::store::RESERVE;
 use dcs::Mode;
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs, ftruncate};
@@ -20,25 +20,25 @@ const AHEAD_PART: u64 = 64;
 
 /// A file that is allocated as it fills.
 #[derive(Debug)]
-pub(super) struct Room<'a> {
+pub(super) struct Allocation<'a> {
     file: &'a File,
     size: u64,
-    given: u64,
+    allocated: u64,
 }
 
-impl Room<'_> {
-    /// Gives a file its size, and its first bytes their room; `None` where the file system can't.
+impl Allocation<'_> {
+    /// Gives a file its size, and allocates its first bytes; `None` where the file system can't.
     ///
     /// # Errors
     ///
     /// There is no room.
-    pub(super) fn begin(file: &File, size: u64) -> Result<Option<Room<'_>>, PathError> {
+    pub(super) fn begin(file: &File, size: u64) -> Result<Option<Allocation<'_>>, DataPathError> {
         if ftruncate(file, size).is_err() {
             return Ok(None);
         }
-        let mut room = Room { file, size, given: 0 };
-        match room.give(ahead(file)) {
-            Ok(()) => Ok(Some(room)),
+        let mut allocation = Allocation { file, size, allocated: 0 };
+        match allocation.allocate(ahead(file)) {
+            Ok(()) => Ok(Some(allocation)),
             Err(Errno::NOSPC | Errno::DQUOT) => Err(io::Error::from(io::ErrorKind::StorageFull).into()),
             Err(_) => {
                 ftruncate(file, 0).map_err(io::Error::from)?;
@@ -47,40 +47,40 @@ impl Room<'_> {
         }
     }
 
-    /// So many bytes have come: the next ones get their room.
+    /// Allocates ahead: so many bytes have come.
     pub(super) fn grow(&mut self, came: u64) -> Result<(), GivenUp> {
         let wanted = came.saturating_mul(2).saturating_add(ahead(self.file)).min(self.size);
         // By half as much at least, not at every look.
-        if wanted <= self.given || (wanted < self.size && wanted < self.given + self.given / 2) {
+        if wanted <= self.allocated || (wanted < self.size && wanted < self.allocated + self.allocated / 2) {
             return Ok(());
         }
-        if free(self.file).saturating_sub(RESERVE) < wanted - self.given {
+        if free(self.file).saturating_sub(RESERVE) < wanted - self.allocated {
             return Err(GivenUp::Full);
         }
-        match self.give(wanted) {
+        match self.allocate(wanted) {
             Err(Errno::NOSPC | Errno::DQUOT) => Err(GivenUp::Full),
             // Holes are filled by whoever writes to them.
             _ => Ok(()),
         }
     }
 
-    /// Gives all of it its room, since it is on its way for certain: the mode in which it is written then.
+    /// Allocates all of it, since it is on its way for certain. Returns the mode in which it is written then.
     ///
     /// # Errors
     ///
     /// There is no room.
-    pub(super) fn give_all(mut self) -> Result<Mode, PathError> {
-        match self.give(self.size) {
+    pub(super) fn allocate_all(mut self) -> Result<Mode, DataPathError> {
+        match self.allocate(self.size) {
             Err(Errno::NOSPC | Errno::DQUOT) => Err(io::Error::from(io::ErrorKind::StorageFull).into()),
             _ => Ok(Mode::Off),
         }
     }
 
-    fn give(&mut self, wanted: u64) -> Result<(), Errno> {
+    fn allocate(&mut self, wanted: u64) -> Result<(), Errno> {
         let wanted = wanted.min(self.size);
-        if wanted > self.given {
-            fallocate(self.file, FallocateFlags::empty(), self.given, wanted - self.given)?;
-            self.given = wanted;
+        if wanted > self.allocated {
+            fallocate(self.file, FallocateFlags::empty(), self.allocated, wanted - self.allocated)?;
+            self.allocated = wanted;
         }
         Ok(())
     }
@@ -102,14 +102,14 @@ mod tests {
     #[test]
     fn room_runs_ahead_of_what_comes_and_no_further() {
         let file = tempfile::tempfile().unwrap();
-        let allocated = || file.metadata().unwrap().blocks() * 512;
+        let on_disk = || file.metadata().unwrap().blocks() * 512;
         let size = 256 << 20;
-        let Some(mut room) = Room::begin(&file, size).unwrap() else { return };
+        let Some(mut allocation) = Allocation::begin(&file, size).unwrap() else { return };
         assert_eq!(file.metadata().unwrap().len(), size);
-        assert!(allocated() > 0 && allocated() <= AHEAD_MAX + AHEAD_MIN, "{}", allocated());
-        room.grow(1 << 20).unwrap();
-        assert!(allocated() <= AHEAD_MAX + (4 << 20), "{}", allocated());
-        room.grow(200 << 20).unwrap();
-        assert!(allocated() >= size);
+        assert!(on_disk() > 0 && on_disk() <= AHEAD_MAX + AHEAD_MIN, "{}", on_disk());
+        allocation.grow(1 << 20).unwrap();
+        assert!(on_disk() <= AHEAD_MAX + (4 << 20), "{}", on_disk());
+        allocation.grow(200 << 20).unwrap();
+        assert!(on_disk() >= size);
     }
 }

@@ -1,12 +1,12 @@
-//! What buckets here have not: clients ask for it, and know what these answers mean. And what is refused rather than taken and
-//! forgotten.
+//! Features that no bucket has here: clients ask for them, and know what these answers mean. And settings
+//! that are refused rather than taken and forgotten.
 
 use super::Api;
 use http::StatusCode;
 use s3s::dto::{BucketCannedACL, ObjectCannedACL};
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
-/// A bucket that is there has none of what this code names.
+/// The answer of a bucket that has no such setting: the error of this code.
 pub fn none<T>(api: &Api, bucket: &str, code: &'static str) -> S3Result<S3Response<T>> {
     super::buckets::exists(api, bucket)?;
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::Custom(code.into()));
@@ -15,7 +15,7 @@ pub fn none<T>(api: &Api, bucket: &str, code: &'static str) -> S3Result<S3Respon
     Err(error)
 }
 
-/// An access list of a request that writes: an owner has everything, and nobody else anything.
+/// Checks the access list of a request that writes: nobody but the owner may get anything.
 ///
 /// # Errors
 ///
@@ -37,9 +37,9 @@ pub fn only_owners(acl: Option<&str>, granted: bool) -> S3Result<()> {
 }
 
 /// Refuses what an input asks for and nothing here does: access lists, locks, keys of a key service's.
-macro_rules! refuse_what_is_not {
+macro_rules! refuse_unsupported {
     ($input:expr) => {
-        crate::api::absent::only_owners(
+        crate::api::unsupported::only_owners(
             $input.acl.as_ref().map(|acl| acl.as_str()),
             $input.grant_full_control.is_some()
                 || $input.grant_read.is_some()
@@ -58,4 +58,4 @@ macro_rules! refuse_what_is_not {
         }
     };
 }
-pub(crate) use refuse_what_is_not;
+pub(crate) use refuse_unsupported;

@@ -1,13 +1,13 @@
-//! How data lie at rest: whose key encrypts them, and where their counter begins.
+//! Encryption at rest: whose key encrypts an object's data, and where their counter begins.
 //!
-//! Each object has a key of its own: random and wrapped by the server's master key (SSE-S3), or made from the customer's key and a
-//! random salt (SSE-C). Both are good for the object's bucket and key only. Each segment counts from a place of its own, so no counter
-//! block is ever used twice with a key.
+//! Each object has a key of its own: random and wrapped by the server's master key (SSE-S3), or made from the
+//! customer's key and a random salt (SSE-C). Both are good for the object's bucket and key only. Each segment
+//! counts from a place of its own, so no counter block is ever used twice with a key.
 //!
-//! Digests of data that only a customer can read are veiled in records and ETags: who does not have the key can't tell by them whether
-//! the data are what he guesses.
+//! Digests of data that only a customer can read are veiled in records and ETags: who does not have the key
+//! can't tell by them whether the data are what he guesses.
 
-use crate::store::record::{BucketRest, Checksum, Encryption, Rest, Segment};
+use crate::store::record::{AtRest, BucketDefaults, Checksum, Encryption, Segment};
 use aes_gcm::Aes256Gcm;
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use base64::Engine as _;
@@ -39,25 +39,25 @@ pub enum MasterKeyError {
     /// The file can't be read.
     #[error("{path}: {error}")]
     Io {
-        /// Which file.
+        /// The file.
         path: String,
         /// Why.
         error: std::io::Error,
     },
-    /// Others than its owner and group may read it.
+    /// Users other than its owner and group may read it.
     #[error(transparent)]
     Open(#[from] crate::secrets::Open),
     /// It doesn't hold a key.
     #[error("{path}: a master key is 32 random bytes in hexadecimal: make one by `openssl rand -hex 32`")]
     NoKey {
-        /// Which file.
+        /// The file.
         path: String,
     },
 }
 
-/// What a request says about encryption.
+/// A request's headers about encryption.
 #[derive(Default)]
-pub struct Asked<'a> {
+pub struct EncryptionHeaders<'a> {
     /// x-amz-server-side-encryption.
     pub managed: Option<&'a str>,
     /// x-amz-server-side-encryption-customer-algorithm.
@@ -68,7 +68,7 @@ pub struct Asked<'a> {
     pub customer_key_md5: Option<&'a str>,
 }
 
-/// Said of the wrapped key: it is for nothing else.
+/// The purpose that is bound to a wrapped key: it is good for nothing else.
 const WRAPS: &[u8] = b"dcs object key";
 /// Nonce of AES-GCM (SP 800-38D).
 const NONCE: usize = 12;
@@ -99,32 +99,32 @@ impl Keys {
         Ok(Keys(Some(key)))
     }
 
-    /// Whether the server can encrypt with keys of its own.
+    /// True if the server can encrypt with keys of its own.
     pub fn has_master(&self) -> bool {
         self.0.is_some()
     }
 
-    /// How a new object at that place is to lie, and its key.
+    /// Chooses compression, encryption and the key of a new object.
     ///
     /// # Errors
     ///
-    /// What is asked for makes no sense, or can't be had.
+    /// The request makes no sense, or asks for a key that there is not.
     pub fn for_new(
         &self,
-        place: Place<'_>,
-        bucket: BucketRest,
-        asked: &Asked<'_>,
-    ) -> S3Result<(Rest, Option<Key>)> {
+        place: ObjectName<'_>,
+        bucket: BucketDefaults,
+        headers: &EncryptionHeaders<'_>,
+    ) -> S3Result<(AtRest, Option<Key>)> {
         let compression = bucket.compression;
-        if let Some(customer) = asked.customer()? {
+        if let Some(customer) = headers.customer()? {
             let salt = random::<32>()?;
             let (key, check) = derive(&customer, &salt, &place.bytes());
             let key_md5 = BASE64.encode(Md5::digest(*customer));
             let encryption = Encryption::CustomerBound { salt, check, key_md5 };
-            return Ok((Rest { compression, encryption }, Some(key)));
+            return Ok((AtRest { compression, encryption }, Some(key)));
         }
-        match asked.managed {
-            None if !bucket.encrypted => return Ok((Rest { compression, ..Rest::default() }, None)),
+        match headers.managed {
+            None if !bucket.encrypted => return Ok((AtRest { compression, ..AtRest::default() }, None)),
             None | Some("AES256") => {}
             Some(other) => {
                 return Err(s3_error!(
@@ -140,17 +140,22 @@ impl Keys {
         let wrapped = self.cipher()?.encrypt(&nonce.into(), payload);
         let wrapped = wrapped.map_err(|_| s3_error!(InternalError, "the object's key can't be wrapped"))?;
         let wrapped_key = [nonce.as_slice(), &wrapped].concat();
-        Ok((Rest { compression, encryption: Encryption::ManagedBound { wrapped_key } }, Some(key)))
+        Ok((AtRest { compression, encryption: Encryption::ManagedBound { wrapped_key } }, Some(key)))
     }
 
     /// The key of an object that is there.
     ///
     /// # Errors
     ///
-    /// It is not the key's owner who asks, or the key is not to be had.
-    pub fn for_old(&self, place: Place<'_>, rest: &Rest, asked: &Asked<'_>) -> S3Result<Option<Key>> {
-        let customer = asked.customer()?;
-        match &rest.encryption {
+    /// The request does not have the customer's key, or the key is not to be had.
+    pub fn for_old(
+        &self,
+        place: ObjectName<'_>,
+        at_rest: &AtRest,
+        headers: &EncryptionHeaders<'_>,
+    ) -> S3Result<Option<Key>> {
+        let customer = headers.customer()?;
+        match &at_rest.encryption {
             Encryption::None | Encryption::Managed { .. } | Encryption::ManagedBound { .. }
                 if customer.is_some() =>
             {
@@ -184,7 +189,7 @@ impl Keys {
     }
 }
 
-impl Asked<'_> {
+impl EncryptionHeaders<'_> {
     /// The customer's key, checked.
     fn customer(&self) -> S3Result<Option<Key>> {
         let (algorithm, key, md5) = match (self.customer_algorithm, self.customer_key, self.customer_key_md5)
@@ -206,34 +211,34 @@ impl Asked<'_> {
     }
 }
 
-/// Where an object is.
+/// The name of an object.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct ObjectName<'a> {
     /// Its bucket.
     pub bucket: &'a str,
     /// Its key.
     pub key: &'a str,
 }
 
-impl Place<'_> {
-    /// For what is bound to it. A bucket's name has no zero byte.
+impl ObjectName<'_> {
+    /// Bytes that bind a key to the name. A bucket's name has no zero byte.
     fn bytes(&self) -> Vec<u8> {
         [&[0], self.bucket.as_bytes(), &[0], self.key.as_bytes()].concat()
     }
 }
 
-/// The object's key from the customer's, if that is the one.
+/// The object's key from the customer's, if that is the right one.
 fn recognised(customer: Option<Key>, salt: &[u8; 32], place: &[u8], check: &[u8; 32]) -> S3Result<Key> {
     let needs = || s3_error!(InvalidRequest, "the object is encrypted with a customer's key: send it");
     let (key, found) = derive(&customer.ok_or_else(needs)?, salt, place);
-    // Both are of HMAC, and neither tells of the key: comparing them bluntly tells nothing either.
+    // Both are values of HMAC: a comparison that takes varying time tells nothing of the key.
     if found != *check {
         return Err(s3_error!(AccessDenied, "that is not the key of this object"));
     }
     Ok(key)
 }
 
-/// An object's key and what recognises it, from the customer's key and the object's place.
+/// An object's key and its check value, from the customer's key and the object's name.
 fn derive(customer: &Key, salt: &[u8; 32], place: &[u8]) -> (Key, [u8; 32]) {
     let of = |word: &[u8]| mac(customer, &[salt, word, place]);
     (Key::new(of(b"dcs object key")), of(b"dcs key check"))
@@ -245,18 +250,18 @@ fn mac(key: &Key, words: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// Veils digests of an object's data, or takes the veil off: HMAC-SHA256 under the object's key lies over them. Nothing is done where
-/// the records of the object have no veil.
+/// Veils digests of an object's data, or takes the veil off: HMAC-SHA256 under the object's key lies over
+/// them. Nothing is done where the records of the object have no veil.
 pub struct Veil<'a>(Option<&'a Key>);
 
 impl<'a> Veil<'a> {
-    /// Of an object that lies so, with its key.
+    /// The veil of an object, with its key.
     ///
     /// # Errors
     ///
     /// There is a veil, and no key.
-    pub fn of(rest: &Rest, key: Option<&'a Key>) -> S3Result<Veil<'a>> {
-        match (&rest.encryption, key) {
+    pub fn of(at_rest: &AtRest, key: Option<&'a Key>) -> S3Result<Veil<'a>> {
+        match (&at_rest.encryption, key) {
             (Encryption::CustomerBound { .. }, Some(key)) => Ok(Veil(Some(key))),
             (Encryption::CustomerBound { .. }, None) => Err(s3_error!(
                 InvalidRequest,
@@ -309,83 +314,96 @@ mod tests {
         Keys(Some(Key::new([byte; 32])))
     }
 
-    const HERE: Place<'_> = Place { bucket: "bucket", key: "key" };
-    const THERE: Place<'_> = Place { bucket: "bucket", key: "other" };
+    const HERE: ObjectName<'_> = ObjectName { bucket: "bucket", key: "key" };
+    const THERE: ObjectName<'_> = ObjectName { bucket: "bucket", key: "other" };
 
     #[test]
     fn a_managed_key_comes_back_with_the_same_master_key_at_the_same_place_only() {
-        let asked = Asked { managed: Some("AES256"), ..Asked::default() };
-        let (rest, key) = keys(1).for_new(HERE, BucketRest::default(), &asked).unwrap();
-        let old = |keys: Keys, place| keys.for_old(place, &rest, &Asked::default());
+        let headers = EncryptionHeaders { managed: Some("AES256"), ..EncryptionHeaders::default() };
+        let (at_rest, key) = keys(1).for_new(HERE, BucketDefaults::default(), &headers).unwrap();
+        let old = |keys: Keys, place| keys.for_old(place, &at_rest, &EncryptionHeaders::default());
         assert_eq!(old(keys(1), HERE).unwrap(), key);
         assert!(old(keys(2), HERE).is_err());
         assert!(old(keys(1), THERE).is_err());
         assert!(old(Keys::default(), HERE).is_err());
-        let (_, other) = keys(1).for_new(HERE, BucketRest::default(), &asked).unwrap();
+        let (_, other) = keys(1).for_new(HERE, BucketDefaults::default(), &headers).unwrap();
         assert_ne!(key, other);
     }
 
     #[test]
     fn keys_of_records_of_the_first_format_come_back() {
-        // Made by the program that wrote format 1, with the master key of 32 bytes 1: AES-256-GCM, nonce of 12 bytes 2, of 32 bytes 3.
+        // Made by the program that wrote format 1, with the master key of 32 bytes 1: AES-256-GCM, nonce of
+        // 12 bytes 2, of 32 bytes 3.
         let cipher = keys(1).cipher().unwrap();
         let payload = Payload { msg: &[3; 32], aad: b"dcs object key" };
         let wrapped_key = [vec![2; 12], cipher.encrypt(&[2; 12].into(), payload).unwrap()].concat();
-        let rest = Rest { encryption: Encryption::Managed { wrapped_key }, ..Rest::default() };
-        let key = keys(1).for_old(HERE, &rest, &Asked::default()).unwrap().unwrap();
+        let at_rest = AtRest { encryption: Encryption::Managed { wrapped_key }, ..AtRest::default() };
+        let key = keys(1).for_old(HERE, &at_rest, &EncryptionHeaders::default()).unwrap().unwrap();
         assert_eq!(*key, [3; 32]);
         let customer = Key::new([7; 32]);
         let (made, check) = derive(&customer, &[9; 32], &[]);
         let encryption = Encryption::Customer { salt: [9; 32], check, key_md5: String::new() };
         let text = BASE64.encode([7; 32]);
-        let asked =
-            Asked { customer_algorithm: Some("AES256"), customer_key: Some(&text), ..Asked::default() };
-        let rest = Rest { encryption, ..Rest::default() };
-        let key = Keys::default().for_old(HERE, &rest, &asked).unwrap().unwrap();
+        let headers = EncryptionHeaders {
+            customer_algorithm: Some("AES256"),
+            customer_key: Some(&text),
+            ..EncryptionHeaders::default()
+        };
+        let at_rest = AtRest { encryption, ..AtRest::default() };
+        let key = Keys::default().for_old(HERE, &at_rest, &headers).unwrap().unwrap();
         assert_eq!(key, made);
-        assert!(Veil::of(&rest, Some(&key)).unwrap().0.is_none(), "its digests lie open");
+        assert!(Veil::of(&at_rest, Some(&key)).unwrap().0.is_none(), "its digests lie open");
     }
 
     #[test]
     fn a_customer_s_key_is_asked_for_and_recognised() {
         let key = BASE64.encode([7; 32]);
-        let asked =
-            |key| Asked { customer_algorithm: Some("AES256"), customer_key: Some(key), ..Asked::default() };
-        let new = |asked: &Asked<'_>| Keys::default().for_new(HERE, BucketRest::default(), asked);
-        let (rest, made) = new(&asked(&key)).unwrap();
-        let old = |place, asked: &Asked<'_>| Keys::default().for_old(place, &rest, asked);
-        assert_eq!(old(HERE, &asked(&key)).unwrap(), made);
-        assert!(old(THERE, &asked(&key)).is_err());
-        assert!(old(HERE, &Asked::default()).is_err());
+        let headers = |key| EncryptionHeaders {
+            customer_algorithm: Some("AES256"),
+            customer_key: Some(key),
+            ..EncryptionHeaders::default()
+        };
+        let new = |headers: &EncryptionHeaders<'_>| {
+            Keys::default().for_new(HERE, BucketDefaults::default(), headers)
+        };
+        let (at_rest, made) = new(&headers(&key)).unwrap();
+        let old = |place, headers: &EncryptionHeaders<'_>| Keys::default().for_old(place, &at_rest, headers);
+        assert_eq!(old(HERE, &headers(&key)).unwrap(), made);
+        assert!(old(THERE, &headers(&key)).is_err());
+        assert!(old(HERE, &EncryptionHeaders::default()).is_err());
         let other = BASE64.encode([8; 32]);
-        assert!(old(HERE, &asked(&other)).is_err());
-        let wrong_md5 = Asked { customer_key_md5: Some("AAAA"), ..asked(&key) };
+        assert!(old(HERE, &headers(&other)).is_err());
+        let wrong_md5 = EncryptionHeaders { customer_key_md5: Some("AAAA"), ..headers(&key) };
         assert!(new(&wrong_md5).is_err());
-        assert!(new(&asked("c2hvcnQ=")).is_err());
+        assert!(new(&headers("c2hvcnQ=")).is_err());
     }
 
     #[test]
     fn a_veil_hides_digests_and_comes_off() {
         let key = BASE64.encode([7; 32]);
-        let asked =
-            Asked { customer_algorithm: Some("AES256"), customer_key: Some(&key), ..Asked::default() };
-        let (rest, key) = Keys::default().for_new(HERE, BucketRest::default(), &asked).unwrap();
+        let headers = EncryptionHeaders {
+            customer_algorithm: Some("AES256"),
+            customer_key: Some(&key),
+            ..EncryptionHeaders::default()
+        };
+        let (at_rest, key) = Keys::default().for_new(HERE, BucketDefaults::default(), &headers).unwrap();
         let checksum =
             Checksum { algorithm: crate::store::record::Algorithm::Sha256, value: vec![6; 32], parts: None };
         let segment = |id| Segment { id, size: 1, stored: 1, md5: [5; 16], checksum: Some(checksum.clone()) };
-        let veil = Veil::of(&rest, key.as_ref()).unwrap();
+        let veil = Veil::of(&at_rest, key.as_ref()).unwrap();
         let (one, two) = (veil.segment(&segment(1)), veil.segment(&segment(2)));
         assert!(one.md5 != [5; 16] && one.md5 != two.md5 && one.checksum != two.checksum);
         assert!(one.checksum.as_ref().unwrap().value.iter().filter(|byte| **byte == 6).count() < 8);
         assert_eq!(veil.segment(&one), segment(1));
         assert_eq!(veil.object(veil.object(Some(&checksum)).as_ref()), Some(checksum.clone()));
-        assert!(Veil::of(&rest, None).is_err());
-        assert_eq!(Veil::of(&Rest::default(), None).unwrap().segment(&segment(1)), segment(1));
+        assert!(Veil::of(&at_rest, None).is_err());
+        assert_eq!(Veil::of(&AtRest::default(), None).unwrap().segment(&segment(1)), segment(1));
     }
 
     #[test]
     fn plain_data_need_no_key() {
-        let (rest, key) = Keys::default().for_new(HERE, BucketRest::default(), &Asked::default()).unwrap();
-        assert!(key.is_none() && rest == Rest::default());
+        let (at_rest, key) =
+            Keys::default().for_new(HERE, BucketDefaults::default(), &EncryptionHeaders::default()).unwrap();
+        assert!(key.is_none() && at_rest == AtRest::default());
     }
 }

@@ -1,28 +1,28 @@
-//! What moves where: an object's data as commands of the engine.
+//! Transfers of the server: an object's data as commands of the engine.
 //!
 //! ```text
 //!   put   socket > [aws-chunked] > md5 > [sha256] > [checksum] > [compress] > [encrypt] > file, made durable
 //!   get   file > [decrypt] > [decompress] > [md5, as expected] > [slice] > socket, behind the answer's head
 //! ```
 
+mod allocation;
 mod patience;
 mod places;
-mod room;
 
 pub use patience::Patience;
 pub(crate) use patience::{Call, TICK};
 pub(crate) use places::Places;
 
+use crate::encryption::{self, Key};
 use crate::metrics::{Direction, Metrics};
-use crate::rest::{self, Key};
 use crate::store::record::{Algorithm, Compression};
 use crate::store::{Held, StoreError};
+use allocation::Allocation;
 use dcs::{
     Completion, Engine, Error, Mode, Op, Request, Session, Sink, Source, Statistics, Status, Transfer,
     TransferError,
 };
 use patience::{Watch, Way};
-use room::Room;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ use std::time::Duration;
 
 /// Why data did not move.
 #[derive(Debug, thiserror::Error)]
-pub enum PathError {
+pub enum DataPathError {
     /// The engine did not take the command.
     #[error(transparent)]
     Submit(#[from] Error),
@@ -48,7 +48,7 @@ pub enum PathError {
     GivenUp {
         /// Why.
         why: GivenUp,
-        /// What had been done.
+        /// The work that had been done.
         transfer: TransferError,
     },
     /// A data file can't be opened.
@@ -73,44 +73,47 @@ pub enum GivenUp {
     Full,
 }
 
-impl PathError {
+impl DataPathError {
     /// The status of a transfer that failed.
     pub fn status(&self) -> Option<Status> {
         match self {
-            PathError::Transfer(error) => Some(error.status),
-            PathError::GivenUp { why: GivenUp::Slow, .. } => Some(Status::Timeout),
-            PathError::GivenUp { why: GivenUp::Gone, .. } => Some(Status::PeerReset),
+            DataPathError::Transfer(error) => Some(error.status),
+            DataPathError::GivenUp { why: GivenUp::Slow, .. } => Some(Status::Timeout),
+            DataPathError::GivenUp { why: GivenUp::Gone, .. } => Some(Status::PeerReset),
             _ => None,
         }
     }
 
-    /// What had been done of a transfer that failed.
+    /// The work that a failed transfer had done.
     pub fn completion(&self) -> Option<&Completion> {
         match self {
-            PathError::Transfer(transfer) | PathError::GivenUp { transfer, .. } => Some(&transfer.completion),
+            DataPathError::Transfer(transfer) | DataPathError::GivenUp { transfer, .. } => {
+                Some(&transfer.completion)
+            }
             _ => None,
         }
     }
 
-    /// Whether the file system, or the user's part of it, is full.
+    /// True if the file system, or the user's part of it, is full.
     pub fn is_full(&self) -> bool {
         let full = |errno: i32| {
             [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT].iter().any(|no| no.raw_os_error() == errno)
         };
         match self {
-            PathError::GivenUp { why, .. } => *why == GivenUp::Full,
-            PathError::Transfer(transfer) => full(transfer.errno),
-            PathError::Io(error) => error.kind() == io::ErrorKind::StorageFull,
+            DataPathError::GivenUp { why, .. } => *why == GivenUp::Full,
+            DataPathError::Transfer(transfer) => full(transfer.errno),
+            DataPathError::Io(error) => error.kind() == io::ErrorKind::StorageFull,
             _ => false,
         }
     }
 
-    /// Whether the bytes that were read are not those that were written. For commands whose source is a data file.
+    /// True if the bytes that were read are not those that were written. For commands whose source is a data
+    /// file.
     pub fn is_damage(&self) -> bool {
         matches!(self.status(), Some(Status::DigestMismatch | Status::CorruptData | Status::TruncatedData))
     }
 
-    /// Whether the destination has got nothing.
+    /// True if the destination has got nothing.
     pub fn sent_nothing(&self) -> bool {
         self.completion().is_none_or(|completion| completion.bytes_out == 0)
     }
@@ -141,7 +144,7 @@ struct Lane {
     places: Arc<Places>,
 }
 
-/// How data are moved.
+/// The settings of transfers.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Most transfers of clients at a time.
@@ -165,7 +168,7 @@ pub struct Piece {
     pub segment: u64,
     /// Which of its bytes.
     pub range: Range<u64>,
-    /// What they pass.
+    /// The operators that they pass.
     pub chain: Vec<Op>,
     /// Bytes that come out.
     pub length: u64,
@@ -189,7 +192,7 @@ impl Data {
     }
 }
 
-/// What came of data that came in.
+/// The result of receiving data.
 #[derive(Debug)]
 pub struct Received {
     /// Bytes of plain data.
@@ -206,7 +209,7 @@ pub struct Received {
     pub trailer: Option<Vec<u8>>,
 }
 
-/// How data that come in are treated.
+/// The treatment of data that come in.
 #[derive(Debug, Default)]
 pub struct Intake {
     /// Takes S3's framing off; then the number of plain bytes.
@@ -249,9 +252,10 @@ pub fn cipher_op(key: [u8; 32], counter: [u8; 16], from: u64) -> Op {
     Op::Aes256Ctr { key, counter: counter.to_be_bytes() }
 }
 
-/// The operators that make plain data of a segment's bytes. `from`: the first of them, the beginning of a cipher block.
+/// The operators that make plain data of a segment's bytes. `from`: the first of them, the beginning of a
+/// cipher block.
 pub fn plain(compression: Compression, key: Option<&Key>, segment: u64, from: u64) -> Vec<Op> {
-    let decrypt = key.map(|key| cipher_op(**key, rest::counter(segment), from));
+    let decrypt = key.map(|key| cipher_op(**key, encryption::counter(segment), from));
     let decompress = match compression {
         Compression::None => None,
         Compression::Gzip => Some(Op::Gunzip),
@@ -260,7 +264,7 @@ pub fn plain(compression: Compression, key: Option<&Key>, segment: u64, from: u6
     decrypt.into_iter().chain(decompress).collect()
 }
 
-/// Whether files of this folder can be written past the page cache.
+/// True if files of this folder can be written past the page cache.
 pub fn can_go_direct(folder: &Path) -> bool {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     rustix::fs::open(folder, flags, rustix::fs::Mode::from_raw_mode(0o600)).is_ok()
@@ -272,8 +276,8 @@ const OWN: u16 = 64;
 /// Blocks of an engine beside those that transfers always have: what they read ahead.
 const AHEAD: u32 = 256;
 
-/// Sizes of an engine that has room for so many transfers of clients, and for the server's own. Half of what an engine has is split into
-/// guarantees, a quarter for each of two sessions.
+/// Sizes of an engine that has room for so many transfers of clients, and for the server's own. Half of what
+/// an engine has is split into guarantees, a quarter for each of two sessions.
 fn sizes(transfers: u16) -> (u16, u32) {
     let (clients, own) = (u32::from(transfers), u32::from(OWN) + 1);
     let share = |clients: u32, own: u32| (clients + own).max(clients.max(own).div_ceil(3) * 4);
@@ -305,24 +309,24 @@ impl DataPath {
         Ok(DataPath { clients, own, transfers, metrics, patience, durable, direct, engine })
     }
 
-    /// Whether the engine answers: it takes some bytes through an operator.
+    /// True if the engine answers: it takes some bytes through an operator.
     ///
     /// # Errors
     ///
-    /// [`PathError`]; it may be that one asks already.
-    pub async fn answers(&self) -> Result<(), PathError> {
+    /// [`DataPathError`]; it may be that one asks already.
+    pub async fn answers(&self) -> Result<(), DataPathError> {
         let (source, sink) = (Source::memory(b"does it answer?".to_vec()), Sink::memory(15));
         let request = self.own.session.request(source, [Op::Crc32c], sink).timeout(Duration::from_secs(5));
         request.submit()?.await?;
         Ok(())
     }
 
-    /// What the engine tells, and how many transfers it may have.
+    /// The engine's statistics, and how many transfers it may have.
     pub fn statistics(&self) -> (Statistics, usize) {
         (self.engine.statistics(), self.transfers)
     }
 
-    /// How long the transfer has waited for a place that waits longest.
+    /// The longest wait of a transfer for a place.
     pub fn longest_wait(&self) -> Option<Duration> {
         self.clients.places.wait().max(self.own.places.wait())
     }
@@ -341,38 +345,38 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// [`PathError`]. The file has some of the data.
+    /// [`DataPathError`]. The file has some of the data.
     pub async fn receive(
         &self,
         socket: &TcpStream,
         length: u64,
         intake: &Intake,
         file: &File,
-    ) -> Result<Received, PathError> {
+    ) -> Result<Received, DataPathError> {
         let _places = self.clients.places.take(places::needed(&intake.chain())).await;
         let mut watch = self.watch(socket, Way::In(length));
         let size = intake.framing.as_ref().map_or(length, |(_, size)| *size);
         let goes_direct = self.direct && intake.compression == Compression::None && size >= DIRECT_MIN;
-        watch.room = if goes_direct { Room::begin(file, size)? } else { None };
+        watch.allocation = if goes_direct { Allocation::begin(file, size)? } else { None };
         let sink = Sink::file(file, 0);
-        let sink = if watch.room.is_some() { sink.cache(Mode::Off) } else { sink };
+        let sink = if watch.allocation.is_some() { sink.cache(Mode::Off) } else { sink };
         let request = self.intake(&self.clients, Source::socket(socket), Some(length), intake, sink);
         let completion = self.run(Direction::Put, request, Some(watch)).await?;
         intake.received(&completion)
     }
 
-    /// Takes a body with a framing that tells its end, so that nobody needs to know how long it is with it: all that comes. Who feeds the
-    /// socket has to have an end of patience with the client.
+    /// Takes a body with a framing that tells its end, so that nobody needs to know how long it is with it:
+    /// all that comes. Who feeds the socket has to have an end of patience with the client.
     ///
     /// # Errors
     ///
-    /// [`PathError`]. The file has some of the data.
+    /// [`DataPathError`]. The file has some of the data.
     pub async fn receive_framed(
         &self,
         socket: &impl AsFd,
         intake: &Intake,
         file: &File,
-    ) -> Result<Received, PathError> {
+    ) -> Result<Received, DataPathError> {
         let _places = self.clients.places.take(places::needed(&intake.chain())).await;
         let (source, sink) = (Source::socket(socket), Sink::file(file, 0));
         let request = self.intake(&self.clients, source, None, intake, sink);
@@ -393,8 +397,8 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// [`PathError`].
-    pub async fn take_nothing(&self, intake: &Intake, file: &File) -> Result<Received, PathError> {
+    /// [`DataPathError`].
+    pub async fn take_nothing(&self, intake: &Intake, file: &File) -> Result<Received, DataPathError> {
         let _places = self.own.places.take(places::needed(&intake.chain())).await;
         self.take_in(Source::memory(Vec::new()), 0, intake, file).await
     }
@@ -403,13 +407,13 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// [`PathError`]. The file has some of the data.
+    /// [`DataPathError`]. The file has some of the data.
     pub async fn copy(
         &self,
         pieces: Vec<Piece>,
         intake: &Intake,
         file: &File,
-    ) -> Result<Received, PathError> {
+    ) -> Result<Received, DataPathError> {
         let length = pieces.iter().map(|piece| piece.length).sum();
         let taking = places::needed(&intake.chain());
         match pieces.as_slice() {
@@ -420,7 +424,8 @@ impl DataPath {
                 self.take_in(source, length, intake, file).await
             }
             pieces => {
-                // Both commands get their places at once: copies that each had one and waited for another would wait for ever.
+                // Both commands get their places at once: copies that each had one and waited for another
+                // would wait for ever.
                 let sending = pieces.iter().map(|piece| places::needed(&piece.chain)).max().unwrap_or(0);
                 let _places = self.own.places.take(taking + sending).await;
                 self.copy_through(pieces, length, intake, file).await
@@ -428,14 +433,15 @@ impl DataPath {
         }
     }
 
-    /// Copies by two commands with a pair of sockets between them: digests go over all of it, so all of it has to come from one source.
+    /// Copies by two commands with a pair of sockets between them: digests go over all of it, so all of it
+    /// has to come from one source.
     async fn copy_through(
         &self,
         pieces: &[Piece],
         length: u64,
         intake: &Intake,
         file: &File,
-    ) -> Result<Received, PathError> {
+    ) -> Result<Received, DataPathError> {
         let (from, to) = UnixStream::pair()?;
         from.set_nonblocking(true)?;
         to.set_nonblocking(true)?;
@@ -448,7 +454,7 @@ impl DataPath {
                 // The other side is told of a failure: it would wait for the rest.
                 sent.inspect_err(|_| _ = from.shutdown(Shutdown::Both))?;
             }
-            Ok::<(), PathError>(())
+            Ok::<(), DataPathError>(())
         };
         let take = async {
             let taken = self.take_in(Source::socket(&to), length, intake, file).await;
@@ -465,13 +471,13 @@ impl DataPath {
         length: u64,
         intake: &Intake,
         file: &File,
-    ) -> Result<Received, PathError> {
+    ) -> Result<Received, DataPathError> {
         let goes_direct = self.direct && intake.compression == Compression::None && length >= DIRECT_MIN;
-        let room = if goes_direct { Room::begin(file, length)? } else { None };
+        let allocation = if goes_direct { Allocation::begin(file, length)? } else { None };
         let sink = Sink::file(file, 0);
-        let sink = match room {
+        let sink = match allocation {
             // All of it is on its way.
-            Some(room) => sink.cache(room.give_all()?),
+            Some(allocation) => sink.cache(allocation.allocate_all()?),
             None => sink,
         };
         let request = self.intake(&self.own, source, Some(length), intake, sink);
@@ -499,8 +505,8 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// [`PathError`].
-    pub async fn fetch(&self, piece: &Piece) -> Result<Vec<u8>, PathError> {
+    /// [`DataPathError`].
+    pub async fn fetch(&self, piece: &Piece) -> Result<Vec<u8>, DataPathError> {
         let _places = self.own.places.take(places::needed(&piece.chain)).await;
         let source = Source::file(&*piece.data.file()?, piece.range.clone());
         let length =
@@ -519,8 +525,8 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// [`PathError`].
-    pub async fn pass(&self, piece: &Piece, sink: Sink) -> Result<u64, PathError> {
+    /// [`DataPathError`].
+    pub async fn pass(&self, piece: &Piece, sink: Sink) -> Result<u64, DataPathError> {
         let _places = self.own.places.take(places::needed(&piece.chain)).await;
         let source = Source::file(&*piece.data.file()?, piece.range.clone());
         let request = self.own.session.request(source, piece.chain.iter().cloned(), sink);
@@ -528,18 +534,19 @@ impl DataPath {
         Ok(passed.bytes_out)
     }
 
-    /// Sends a piece to a client, behind these bytes, which pass its operators too. `more`: others follow at once.
+    /// Sends a piece to a client, behind these bytes, which pass its operators too. `more`: others follow at
+    /// once.
     ///
     /// # Errors
     ///
-    /// [`PathError`].
+    /// [`DataPathError`].
     pub async fn send(
         &self,
         socket: &TcpStream,
         head: Vec<u8>,
         piece: &Piece,
         more: bool,
-    ) -> Result<Completion, PathError> {
+    ) -> Result<Completion, DataPathError> {
         let _places = self.clients.places.take(places::needed(&piece.chain)).await;
         let request = self.forward(&self.clients, socket, head, piece, more)?;
         self.run(Direction::Get, request, Some(self.watch(socket, Way::Out))).await
@@ -553,7 +560,7 @@ impl DataPath {
         head: Vec<u8>,
         piece: &Piece,
         more: bool,
-    ) -> Result<Request<'a>, PathError> {
+    ) -> Result<Request<'a>, DataPathError> {
         let source = Source::file(&*piece.data.file()?, piece.range.clone());
         // A segment is never written to again.
         let source = source.immutable();
@@ -568,9 +575,9 @@ impl DataPath {
         direction: Direction,
         request: Request<'_>,
         watch: Option<Watch<'_>>,
-    ) -> Result<Completion, PathError> {
+    ) -> Result<Completion, DataPathError> {
         let done = match (request.submit(), watch) {
-            (Ok(transfer), None) => transfer.await.map_err(PathError::from),
+            (Ok(transfer), None) => transfer.await.map_err(DataPathError::from),
             (Ok(transfer), Some(watch)) => watched(transfer, watch).await,
             (Err(error), _) => Err(error.into()),
         };
@@ -580,13 +587,13 @@ impl DataPath {
 }
 
 /// Waits for a transfer, unless its client is to be given up.
-async fn watched(mut transfer: Transfer, mut watch: Watch<'_>) -> Result<Completion, PathError> {
+async fn watched(mut transfer: Transfer, mut watch: Watch<'_>) -> Result<Completion, DataPathError> {
     let mut given_up = None;
     loop {
         tokio::select! {
             biased;
             done = &mut transfer => return done.map_err(|transfer| match given_up {
-                Some(why) => PathError::GivenUp { why, transfer },
+                Some(why) => DataPathError::GivenUp { why, transfer },
                 None => transfer.into(),
             }),
             () = tokio::time::sleep(TICK), if given_up.is_none() => {}
@@ -616,12 +623,12 @@ impl Intake {
         chain
     }
 
-    fn received(&self, completion: &Completion) -> Result<Received, PathError> {
+    fn received(&self, completion: &Completion) -> Result<Received, DataPathError> {
         let value = |op: &Op| {
             let found = completion.digests.iter().find(|digest| digest.operator as u8 == op.number());
             found.map(|digest| digest.bytes().to_vec())
         };
-        let missing = || PathError::Io(io::Error::other("the engine has left out a digest"));
+        let missing = || DataPathError::Io(io::Error::other("the engine has left out a digest"));
         let md5 = value(&Op::Md5).and_then(|md5| md5.try_into().ok()).ok_or_else(missing)?;
         let sha256 = if self.sha256 {
             Some(value(&Op::Sha256).and_then(|value| value.try_into().ok()).ok_or_else(missing)?)

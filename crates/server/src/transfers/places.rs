@@ -1,7 +1,7 @@
 //! Places in the engine: who may have a transfer there, and who waits for one.
 //!
-//! A transfer takes as many places as it needs blocks, two at least, and takes all of them at once. The engine has a block for every
-//! place, so nobody waits inside the engine, where nobody would see it.
+//! A transfer takes as many places as it needs blocks, two at least, and takes all of them at once. The
+//! engine has a block for every place, so nobody waits inside the engine, where nobody would see it.
 
 use crate::metrics::Metrics;
 use dcs::Op;
@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Places of the smallest transfer.
 pub(super) const LEAST: u32 = 2;
 
-/// Places of a transfer: the blocks that it always has. Each operator that changes the length of the data begins a segment of the chain,
-/// and an expected digest holds a block back.
+/// Places of a transfer: the blocks that it always has. Each operator that changes the length of the data
+/// begins a segment of the chain, and an expected digest holds a block back.
 pub(super) fn needed(chain: &[Op]) -> u32 {
     let more = chain.iter().filter(|op| {
         let resizes = matches!(op, Op::Gzip { .. } | Op::Gunzip | Op::Zstd { .. } | Op::Unzstd);
@@ -59,12 +59,12 @@ impl Places {
         self.free.acquire_many(count).await.expect("it is never closed")
     }
 
-    /// How long the first in line has been waiting.
+    /// The wait of the first in line.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.line().since.first_key_value().map(|(_, since)| since.elapsed())
     }
 
-    /// Whether somebody waits.
+    /// True if somebody waits.
     pub(super) fn is_wanted(&self) -> bool {
         !self.line().since.is_empty()
     }

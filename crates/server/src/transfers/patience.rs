@@ -1,19 +1,19 @@
-//! How long a client may keep a transfer waiting: deadlines on progress.
+//! Deadlines on the progress of transfers: a client may keep one waiting for no longer.
 //!
-//! A client has an account of time. It begins full; the time in which the server waits for the client is taken from it, and every byte that
-//! moves gives time back, at the least rate. So a client may pause, and it may be slow, but not both for long; and the server's own disk
-//! costs the client nothing.
+//! A client has an account of time. It begins full; the time in which the server waits for the client is
+//! taken from it, and every byte that moves gives time back, at the least rate. So a client may pause, and it
+//! may be slow, but not both for long; and the server's own disk costs the client nothing.
 
 use super::GivenUp;
+use super::allocation::Allocation;
 use super::places::Places;
-use super::room::Room;
 use dcs::Traffic;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a transfer's client is looked at.
+/// Interval at which a transfer's client is looked at.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
 /// While others wait for a place, or for a connection, patience is shorter by this factor.
@@ -55,7 +55,7 @@ pub struct Patience {
     rate: u64,
     /// Who wants the client's connection.
     callers: Arc<Callers>,
-    /// What else the client holds while it keeps us waiting, which others may want.
+    /// The scarce thing that the client holds while it keeps us waiting, and that others may want.
     holds: Option<Arc<Places>>,
 }
 
@@ -82,7 +82,7 @@ impl Patience {
         self.callers.wait()
     }
 
-    /// How long a client may do nothing.
+    /// Time for which a client may do nothing.
     pub fn most(&self) -> Duration {
         self.most
     }
@@ -120,8 +120,8 @@ pub(super) struct Watch<'a> {
     socket: &'a TcpStream,
     way: Way,
     patience: Patience,
-    /// The room for what comes in.
-    pub(super) room: Option<Room<'a>>,
+    /// The file that is allocated as the body comes in.
+    pub(super) allocation: Option<Allocation<'a>>,
     begun: Traffic,
     before: Traffic,
     looked: Instant,
@@ -130,14 +130,15 @@ pub(super) struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     pub(super) fn new(socket: &'a TcpStream, way: Way, patience: Patience) -> Watch<'a> {
-        // What is unread belongs to the same moment as what was received, where nothing came between two looks.
+        // What is unread belongs to the same moment as what was received, where nothing came between two
+        // looks.
         let look = || Traffic::of(socket).unwrap_or_default();
         let (mut begun, mut again) = (look(), look());
         while begun.received != again.received {
             (begun, again) = (again, look());
         }
-        let (room, looked, closed) = (None, Instant::now(), Duration::ZERO);
-        Watch { socket, way, patience, room, begun, before: begun, looked, closed }
+        let (allocation, looked, closed) = (None, Instant::now(), Duration::ZERO);
+        Watch { socket, way, patience, allocation, begun, before: begun, looked, closed }
     }
 
     /// Looks at what the client does; an error where it is to be given up.
@@ -154,8 +155,8 @@ impl<'a> Watch<'a> {
                 if now.unread == 0 && came < length {
                     self.patience.waited(time);
                 }
-                if let Some(room) = &mut self.room {
-                    room.grow(came)?;
+                if let Some(allocation) = &mut self.allocation {
+                    allocation.grow(came)?;
                 }
             }
             Way::Out => {
