@@ -137,12 +137,9 @@ impl Honest {
                 Err(_) => ("late", Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in a minute"))),
             };
             let mut report = self.report.borrow_mut();
-            match done {
-                Err(error) => {
-                    report.failures.push(format!("client {}: {operation}: {error}", self.number));
-                    self.connection = None;
-                }
-                Ok(()) => {}
+            if let Err(error) = done {
+                report.failures.push(format!("client {}: {operation}: {error}", self.number));
+                self.connection = None;
             }
             report.latencies.entry(operation).or_default().push(begun.elapsed());
         }
