@@ -492,7 +492,7 @@ extern "C" {
  * Command Format); FlexCSV (section 4.3.1) names op_chain and rid.
  */
 struct dcs_sqe {
-    /** What to do: DCS_OPCODE_*. [NVMe CDW0 bits 7:0] */
+    /** Opcode: DCS_OPCODE_*. [NVMe CDW0 bits 7:0] */
     uint8_t opcode;
     /** Zero. [NVMe CDW0 bits 15:8: no fused commands, PRPs] */
     uint8_t nvme_flags;
@@ -781,7 +781,7 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_result, reserved_1024) == 1024, "dcs_resul
  * Admin submission entry. Shaped as an NVMe common command (NVMe Base 2.1, Common Command Format).
  */
 struct dcs_admin_sqe {
-    /** What to do: DCS_ADMIN_*. [NVMe CDW0 bits 7:0] */
+    /** Opcode: DCS_ADMIN_*. [NVMe CDW0 bits 7:0] */
     uint8_t opcode;
     /** Reserved, zero. */
     uint8_t reserved_1;
@@ -796,7 +796,7 @@ struct dcs_admin_sqe {
     uint64_t data_address;
     /** Reserved, zero. */
     uint8_t reserved_32[8];
-    /** What the command is about: see each. [NVMe CDW10 to CDW15] */
+    /** Arguments: see each command. [NVMe CDW10 to CDW15] */
     uint32_t words[6];
 };
 DCS_STATIC_ASSERT(sizeof(struct dcs_admin_sqe) == 64, "dcs_admin_sqe");
@@ -812,7 +812,7 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_admin_sqe, words) == 40, "dcs_admin_sqe.wo
  * Admin completion entry. Shaped as NVMe's (NVMe Base 2.1, Common Completion Queue Entry Layout).
  */
 struct dcs_admin_cqe {
-    /** What the command gives back: a handle, most of the time. [DW0] */
+    /** Result of the command: a handle, most of the time. [DW0] */
     uint32_t value;
     /** More of it: see each. [DW1] */
     uint32_t extra;
@@ -903,14 +903,14 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_BACKEND_KERNEL 0
 
 /**
- * A dcs card, with the SSDs and NICs that the environment variables DCS_CARD, DCS_CARD_DISKS (FUNCTION=DISK,...) and DCS_CARD_NIC
- * (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
+ * A dcs card, with the SSDs and NICs that the environment variables DCS_CARD, DCS_CARD_DISKS
+ * (FUNCTION=DISK,...) and DCS_CARD_NIC (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
  */
 #define DCS_BACKEND_CARD 1
 
 /**
- * io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring, plain) may
- * override this.
+ * io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring,
+ * plain) may override this.
  */
 #define DCS_IO_AUTO 0
 
@@ -977,9 +977,10 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 /**
  * An engine. Any thread of the process that made it may use it.
  *
- * After fork(2) it stays the parent's. In the child every call with it, or with its sessions and transfers, fails with EPERM, a
- * transfer with DCS_STATUS_QUEUE_DELETED and EPERM; to stop, close and free them there does nothing to the parent's. A child starts an
- * engine of its own. Descriptors of what the parent has in flight at a fork are open in the child too, until it ends or calls execve.
+ * After fork(2) it stays the parent's. In the child every call with it, or with its sessions and transfers,
+ * fails with EPERM, a transfer with DCS_STATUS_QUEUE_DELETED and EPERM; to stop, close and free them there
+ * does nothing to the parent's. A child starts an engine of its own. Descriptors of what the parent has in
+ * flight at a fork are open in the child too, until it ends or calls execve.
  */
 struct dcs_engine;
 
@@ -994,13 +995,13 @@ struct dcs_session;
 struct dcs_transfer;
 
 /**
- * What a transfer did, whether it succeeded or not.
+ * The results of a transfer, whether it succeeded or not.
  */
 struct dcs_completion {
     /**
-     * Status, stage that failed, errno, bytes in and out, paths, times, digests. A digest has the place of its
-     * operator in the chain: that of the first one is digests[0]. After a failure, the digests cover what passed
-     * their operators.
+     * Status, stage that failed, errno, bytes in and out, paths, times, digests. A digest has the place of
+     * its operator in the chain: that of the first one is digests[0]. After a failure, the digests cover
+     * what passed their operators.
      */
     struct dcs_result result;
     /**
@@ -1014,7 +1015,7 @@ struct dcs_completion {
 };
 
 /**
- * How an engine is made. Members that are 0 stand for the default.
+ * The settings of an engine. Members that are 0 stand for the default.
  */
 struct dcs_engine_options {
     /**
@@ -1026,7 +1027,7 @@ struct dcs_engine_options {
      */
     uint8_t driver;
     /**
-     * How the kernel is asked: DCS_IO_*.
+     * The interface to the kernel: DCS_IO_*.
      */
     uint8_t io;
     /**
@@ -1058,26 +1059,28 @@ struct dcs_engine_options {
      */
     uint16_t cpu;
     /**
-     * Microseconds for which the engine looks for work before it sleeps; 20 by default (none on a machine with one core).
+     * Microseconds for which the engine looks for work before it sleeps; 20 by default (none on a machine
+     * with one core).
      */
     uint32_t spin_us;
     /**
-     * The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own need
-     * CAP_SYS_NICE, or a limit that allows them.
+     * The nice value of the engine's thread, -20 to 19; 0 leaves it as it is. Those below the process's own
+     * need CAP_SYS_NICE, or a limit that allows them.
      */
     int8_t nice;
     /**
-     * What runs the transfers: DCS_BACKEND_*.
+     * The backend that runs the transfers: DCS_BACKEND_*.
      */
     uint8_t backend;
     /**
-     * Which GPU does the operators to whose numbers DCS_OP_ON_GPU is added, counted from 1; 0: there is none. See
-     * dcs_gpu_sentence.
+     * Which GPU does the operators to whose numbers DCS_OP_ON_GPU is added, counted from 1; 0: there is
+     * none. See dcs_gpu_sentence.
      */
     uint8_t gpu;
     /**
-     * Whether that GPU reads files itself (GPUDirect Storage) where the first operator is on it: DCS_MODE_*. With DCS_MODE_ON there is no engine without
-     * it; DCS_PATH_GPU_STORAGE says of each transfer whether it did.
+     * Choice of whether that GPU reads files itself (GPUDirect Storage) where the first operator is on it:
+     * DCS_MODE_*. With DCS_MODE_ON there is no engine without it; DCS_PATH_GPU_STORAGE says of each transfer
+     * whether it did.
      */
     uint8_t gpu_storage;
     /**
@@ -1087,7 +1090,7 @@ struct dcs_engine_options {
 };
 
 /**
- * What there is to know of an operator.
+ * The properties of an operator.
  */
 struct dcs_operator_info {
     /**
@@ -1115,17 +1118,17 @@ struct dcs_operator_info {
      */
     const char *name;
     /**
-     * What it is, in one line, with its source.
+     * A description in one line, with its source.
      */
     const char *summary;
     /**
-     * What its parameters hold.
+     * The contents of its parameters.
      */
     const char *parameter;
 };
 
 /**
- * What an S3 request's headers say of a body in aws-chunked framing.
+ * The facts that an S3 request's headers tell of a body in aws-chunked framing.
  */
 struct dcs_aws_chunked {
     /**
@@ -1146,8 +1149,8 @@ struct dcs_aws_chunked {
      */
     uint8_t reserved[6];
     /**
-     * The 32 bytes of the signing key, derived from the secret key for day, region and service; NULL where the
-     * chunks are not signed, and then the members below mean nothing.
+     * The 32 bytes of the signing key, derived from the secret key for day, region and service; NULL where
+     * the chunks are not signed, and then the members below mean nothing.
      */
     const uint8_t *key;
     /**
@@ -1165,8 +1168,8 @@ struct dcs_aws_chunked {
 };
 
 /**
- * One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one behind
- * it the encrypted data. Parameters are copied when the transfer is submitted.
+ * One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
+ * behind it the encrypted data. Parameters are copied when the transfer is submitted.
  */
 struct dcs_op {
     /**
@@ -1188,8 +1191,9 @@ struct dcs_op {
  */
 struct dcs_side {
     /**
-     * A file, block device, stream socket, pipe, FIFO or character device. The transfer has its own duplicate: this
-     * one may be closed once the transfer is submitted. Whether it is non-blocking makes no difference.
+     * A file, block device, stream socket, pipe, FIFO or character device. The transfer has its own
+     * duplicate: this one may be closed once the transfer is submitted. Whether it is non-blocking makes no
+     * difference.
      */
     int fd;
     /**
@@ -1197,18 +1201,19 @@ struct dcs_side {
      */
     uint8_t cache;
     /**
-     * Zero-copy send, and the kernel's own copy where the chain is empty or, to a socket or pipe, the source is immutable:
-     * DCS_MODE_OFF forbids both; DCS_MODE_ON demands the former of a destination.
+     * Zero-copy send, and the kernel's own copy where the chain is empty or, to a socket or pipe, the source
+     * is immutable: DCS_MODE_OFF forbids both; DCS_MODE_ON demands the former of a destination.
      */
     uint8_t zero_copy;
     /**
-     * 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the reader at the
-     * other end has read them. That is later than the end of the transfer, and later than TCP's acknowledgement where the
-     * reader is on the same machine or in a container of it: a file that is replaced by renaming another one over it keeps
-     * the promise, one that is written in place does not. Where the chain is empty, or all of its operators are digests,
-     * the kernel may then be lent the pages of the page cache, as by sendfile(2): a copy or two less. If somebody writes to
-     * them all the same, the reader may get other bytes than the digests are of. With 0 the reader gets what was read,
-     * whatever becomes of the file. A destination's is 0.
+     * 1 for a source: a promise that nobody writes to these bytes of the file, or truncates it, until the
+     * reader at the other end has read them. That is later than the end of the transfer, and later than
+     * TCP's acknowledgement where the reader is on the same machine or in a container of it: a file that is
+     * replaced by renaming another one over it keeps the promise, one that is written in place does not.
+     * Where the chain is empty, or all of its operators are digests, the kernel may then be lent the pages
+     * of the page cache, as by sendfile(2): a copy or two less. If somebody writes to them all the same, the
+     * reader may get other bytes than the digests are of. With 0 the reader gets what was read, whatever
+     * becomes of the file. A destination's is 0.
      */
     uint8_t immutable;
     /**
@@ -1216,13 +1221,14 @@ struct dcs_side {
      */
     uint8_t reserved;
     /**
-     * Where in the file or block device. 0 for everything else. The file's own position is not used, nor changed.
+     * Where in the file or block device. 0 for everything else. The file's own position is not used, nor
+     * changed.
      */
     uint64_t offset;
     /**
-     * Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the transfer is
-     * done: until dcs_transfer_wait or dcs_transfer_poll has said so, or dcs_transfer_free, dcs_session_close or
-     * dcs_engine_stop has returned.
+     * Memory in place of a descriptor; NULL where `fd` counts. It must stay valid and untouched until the
+     * transfer is done: until dcs_transfer_wait or dcs_transfer_poll has said so, or dcs_transfer_free,
+     * dcs_session_close or dcs_engine_stop has returned.
      */
     void *memory;
     /**
@@ -1249,8 +1255,8 @@ struct dcs_request {
     struct dcs_side destination;
     /**
      * Bytes to move in all, those of the prefix included; a source that ends before fails with
-     * DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now. A file that says that it
-     * has no bytes (one of /proc) is read until it gives no more.
+     * DCS_STATUS_END_OF_SOURCE. DCS_LENGTH_TO_END: all that there is, from a file as it is now. A file that
+     * says that it has no bytes (one of /proc) is read until it gives no more.
      */
     uint64_t length;
     /**
@@ -1263,7 +1269,7 @@ struct dcs_request {
      */
     size_t prefix_length;
     /**
-     * What happens on the way; NULL for nothing.
+     * The chain of operators on the way; NULL for none.
      */
     const struct dcs_op *chain;
     /**
@@ -1271,8 +1277,8 @@ struct dcs_request {
      */
     size_t operators;
     /**
-     * Request id: the transfer does not start before the earlier ones of this engine with the same id are finished.
-     * 0: no such order.
+     * Request id: the transfer does not start before the earlier ones of this engine with the same id are
+     * finished. 0: no such order.
      */
     uint32_t rid;
     /**
@@ -1301,8 +1307,8 @@ const char *dcs_version(void);
 /**
  * Says in one line what a transfer did: stage, status, errno and bytes delivered where it failed.
  *
- * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as snprintf(3)
- * does; 0 where `completion` is NULL.
+ * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
+ * snprintf(3) does; 0 where `completion` is NULL.
  *
  * # Safety
  *
@@ -1315,8 +1321,8 @@ size_t dcs_completion_sentence(const struct dcs_completion *completion,
 /**
  * Writes a digest in lower-case hexadecimal, as md5sum(1) prints it: 2 * size + 1 bytes, at most 129.
  *
- * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole text, as snprintf(3)
- * does; 0 where there is no digest.
+ * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole text, as
+ * snprintf(3) does; 0 where there is no digest.
  *
  * # Safety
  *
@@ -1331,10 +1337,10 @@ size_t dcs_digest_text(const struct dcs_digest *digest,
  *
  * `options` may be NULL for all defaults. The engine is stored in `*engine`; stop it with dcs_engine_stop.
  *
- * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine), E2BIG
- * (options of a newer version of this library), or why the system has not what it needs (ENOSYS, EPERM: io_uring was
- * demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left;
- * EACCES: the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
+ * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine),
+ * E2BIG (options of a newer version of this library), or why the system has not what it needs (ENOSYS,
+ * EPERM: io_uring was demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
+ * the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
  *
  * # Safety
  *
@@ -1346,8 +1352,8 @@ int dcs_engine_start(const struct dcs_engine_options *options,
 /**
  * Says in one line what a GPU is, counted from 1, or why it cannot be had: no driver, no GPU, not so many.
  *
- * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as snprintf(3)
- * does.
+ * Writes up to `size` bytes, the NUL at the end included, and returns the length of the whole line, as
+ * snprintf(3) does.
  *
  * # Safety
  *
@@ -1358,8 +1364,8 @@ size_t dcs_gpu_sentence(uint8_t gpu,
                         size_t size);
 
 /**
- * 1 where io_uring carries what takes time, 0 where plain system calls do (as with DCS_DRIVER_CALLER and DCS_IO_AUTO); -1
- * and EFAULT for NULL.
+ * 1 where io_uring carries what takes time, 0 where plain system calls do (as with DCS_DRIVER_CALLER and
+ * DCS_IO_AUTO); -1 and EFAULT for NULL.
  *
  * # Safety
  *
@@ -1370,9 +1376,9 @@ int dcs_engine_uses_io_uring(const struct dcs_engine *engine);
 /**
  * Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
  *
- * Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay, and are
- * to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No other thread may
- * use the engine meanwhile or later; its sessions and transfers they may.
+ * Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay,
+ * and are to be closed and freed as ever, before or after; they cannot submit any more. NULL is ignored. No
+ * other thread may use the engine meanwhile or later; its sessions and transfers they may.
  *
  * # Safety
  *
@@ -1381,10 +1387,11 @@ int dcs_engine_uses_io_uring(const struct dcs_engine *engine);
 void dcs_engine_stop(struct dcs_engine *engine);
 
 /**
- * Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is freed.
+ * Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is
+ * freed.
  *
- * Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many sessions
- * are open as the engine was made for).
+ * Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many
+ * sessions are open as the engine was made for).
  *
  * # Safety
  *
@@ -1395,10 +1402,12 @@ int dcs_session_open(struct dcs_engine *engine,
                      struct dcs_session **session);
 
 /**
- * Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and closes it.
+ * Aborts the session's transfers, waits until the engine has let go of their descriptors and memory, and
+ * closes it.
  *
- * The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as ever,
- * before or after. NULL is ignored. No other thread may use the session meanwhile or later; its transfers they may.
+ * The transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster; they stay, and are to be freed as
+ * ever, before or after. NULL is ignored. No other thread may use the session meanwhile or later; its
+ * transfers they may.
  *
  * # Safety
  *
@@ -1407,11 +1416,11 @@ int dcs_session_open(struct dcs_engine *engine,
 void dcs_session_close(struct dcs_session *session);
 
 /**
- * An eventfd that is readable after a transfer of this session was done: read its 8 bytes, then poll the transfers
- * (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
+ * An eventfd that is readable after a transfer of this session was done: read its 8 bytes, then poll the
+ * transfers (dcs_transfer_poll). It does not block, belongs to the session, and is closed with it.
  *
- * Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller that waits:
- * nobody would drive it meanwhile), EMFILE.
+ * Returns the descriptor, or -1 and errno: EFAULT (NULL), EOPNOTSUPP (the engine is driven by the caller
+ * that waits: nobody would drive it meanwhile), EMFILE.
  *
  * # Safety
  *
@@ -1438,8 +1447,9 @@ uint8_t dcs_op_from_name(const char *name);
 size_t dcs_operators(const struct dcs_operator_info **table);
 
 /**
- * Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block of 16
- * bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice with a key.
+ * Fills in the DCS_AES256_CTR_PARAMETERS bytes at `block` from a key of 32 bytes and the first counter block
+ * of 16 bytes, and returns their number; 0 where a pointer is NULL. A counter block must never be used twice
+ * with a key.
  *
  * # Safety
  *
@@ -1450,9 +1460,9 @@ size_t dcs_parameter_aes256_ctr(uint8_t *block,
                                 const uint8_t *counter);
 
 /**
- * Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key), the
- * bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their number; 0
- * where a pointer is NULL.
+ * Fills in the DCS_AES256_XTS_PARAMETERS bytes at `block` from a key of 64 bytes (data key, then tweak key),
+ * the bytes of a data unit (16 to 65536, a power of two) and the number of the first unit, and returns their
+ * number; 0 where a pointer is NULL.
  *
  * # Safety
  *
@@ -1464,8 +1474,8 @@ size_t dcs_parameter_aes256_xts(uint8_t *block,
                                 uint64_t first_unit);
 
 /**
- * Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and returns 1;
- * 0 where the pointer is NULL.
+ * Fills in the one byte at `block` with the level of DCS_OP_GZIP (0 to 9) or DCS_OP_ZSTD (1 to 19), and
+ * returns 1; 0 where the pointer is NULL.
  *
  * # Safety
  *
@@ -1475,8 +1485,8 @@ size_t dcs_parameter_level(uint8_t *block,
                            uint8_t level);
 
 /**
- * Fills in the DCS_SLICE_PARAMETERS bytes at `block` from the bytes to drop and the bytes to pass, and returns their
- * number; 0 where the pointer is NULL.
+ * Fills in the DCS_SLICE_PARAMETERS bytes at `block` from the bytes to drop and the bytes to pass, and
+ * returns their number; 0 where the pointer is NULL.
  *
  * # Safety
  *
@@ -1487,13 +1497,13 @@ size_t dcs_parameter_slice(uint8_t *block,
                            uint64_t take);
 
 /**
- * Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0 where a
- * pointer is NULL that must not be, or where a member has a value that it cannot have.
+ * Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0
+ * where a pointer is NULL that must not be, or where a member has a value that it cannot have.
  *
  * # Safety
  *
- * The pointers are NULL or valid: `block` for DCS_AWS_CHUNKED_PARAMETERS bytes, those in `request` as their members
- * say.
+ * The pointers are NULL or valid: `block` for DCS_AWS_CHUNKED_PARAMETERS bytes, those in `request` as their
+ * members say.
  */
 size_t dcs_parameter_aws_chunked(uint8_t *block,
                                  const struct dcs_aws_chunked *request);
@@ -1501,33 +1511,34 @@ size_t dcs_parameter_aws_chunked(uint8_t *block,
 /**
  * Sends bytes of a file through operators; the shape of sendfile(2).
  *
- * Moves up to `count` bytes from `in_fd` through the `operators` operators at `through` (NULL and 0 for none) to
- * `out_fd`, and waits until that is done. A file that has fewer gives fewer. A `count` over SSIZE_MAX stands for all
- * that there is.
+ * Moves up to `count` bytes from `in_fd` through the `operators` operators at `through` (NULL and 0 for
+ * none) to `out_fd`, and waits until that is done. A file that has fewer gives fewer. A `count` over
+ * SSIZE_MAX stands for all that there is.
  *
- * `offset` says where in the file to begin, and the file's own position does not change; where it is NULL, the
- * position says it, and is moved. `in_fd` may be a stream too (socket, pipe); `offset` is then NULL. An `out_fd` that
- * is a file is written at its position, which is moved. Unlike in sendfile(2), non-blocking descriptors are waited
- * for, and signals do not interrupt.
+ * `offset` says where in the file to begin, and the file's own position does not change; where it is NULL,
+ * the position says it, and is moved. `in_fd` may be a stream too (socket, pipe); `offset` is then NULL. An
+ * `out_fd` that is a file is written at its position, which is moved. Unlike in sendfile(2), non-blocking
+ * descriptors are waited for, and signals do not interrupt.
  *
- * Returns the bytes that were read from `in_fd` and moved, all of which arrived; fewer than `count` where the source
- * has no more. How many came out of the chain is in `done->result.bytes_out`, digests are in `done->result.digests`.
- * `*offset` is moved by as many as are returned.
+ * Returns the bytes that were read from `in_fd` and moved, all of which arrived; fewer than `count` where
+ * the source has no more. How many came out of the chain is in `done->result.bytes_out`, digests are in
+ * `done->result.digests`. `*offset` is moved by as many as are returned.
  *
  * Returns -1 and errno on failure: that of the system call behind it, else dcs_status_errno of
- * `done->result.status`; EFAULT, EINVAL, EBADF, ESPIPE, ENOBUFS, EAGAIN (the session is full), ESHUTDOWN among them.
- * `done->result.bytes_out` bytes had been delivered then. `*offset` is moved behind them, so that another call can
- * send the rest; where the chain changes the length (gzip) it stays.
+ * `done->result.status`; EFAULT, EINVAL, EBADF, ESPIPE, ENOBUFS, EAGAIN (the session is full), ESHUTDOWN
+ * among them. `done->result.bytes_out` bytes had been delivered then. `*offset` is moved behind them, so
+ * that another call can send the rest; where the chain changes the length (gzip) it stays.
  *
- * Unlike with sendfile(2), the file may be written to once the call has returned: the peer gets what was read. A file that is
- * never written in place is sent with fewer copies by dcs_transfer_submit, with `immutable`.
+ * Unlike with sendfile(2), the file may be written to once the call has returned: the peer gets what was
+ * read. A file that is never written in place is sent with fewer copies by dcs_transfer_submit, with
+ * `immutable`.
  *
  * `done` may be NULL. It is filled in on failure too. Threads may share a session.
  *
  * # Safety
  *
- * `session` is NULL or a session that was not closed; `offset` and `done` are NULL or valid for reads and writes;
- * `through` is NULL or points to `operators` operators.
+ * `session` is NULL or a session that was not closed; `offset` and `done` are NULL or valid for reads and
+ * writes; `through` is NULL or points to `operators` operators.
  */
 ssize_t dcs_sendfile(struct dcs_session *session,
                      int out_fd,
@@ -1541,18 +1552,19 @@ ssize_t dcs_sendfile(struct dcs_session *session,
 /**
  * Receives bytes into a file through operators; the counterpart of dcs_sendfile.
  *
- * Moves `count` bytes to `out_fd`: first the `prefix_length` bytes at `prefix` (what was already read off the socket;
- * NULL and 0 for none), which count, then what `in_sock` receives; all of them through the `operators` operators at
- * `through`; and waits until that is done. A peer that stops sending before gives fewer. A `count` over SSIZE_MAX
- * stands for all that it sends.
+ * Moves `count` bytes to `out_fd`: first the `prefix_length` bytes at `prefix` (what was already read off
+ * the socket; NULL and 0 for none), which count, then what `in_sock` receives; all of them through the
+ * `operators` operators at `through`; and waits until that is done. A peer that stops sending before gives
+ * fewer. A `count` over SSIZE_MAX stands for all that it sends.
  *
- * `offset` says where in the file to write, and the file's own position does not change; where it is NULL, the
- * position says it, and is moved. Both are moved by the bytes that were written, `done->result.bytes_out`, on failure
- * too. The file grows as needed and is not truncated. `out_fd` may be a stream too; `offset` is then NULL.
+ * `offset` says where in the file to write, and the file's own position does not change; where it is NULL,
+ * the position says it, and is moved. Both are moved by the bytes that were written,
+ * `done->result.bytes_out`, on failure too. The file grows as needed and is not truncated. `out_fd` may be a
+ * stream too; `offset` is then NULL.
  *
- * Returns the bytes of prefix and socket that went in, all of which arrived; fewer than `count` where the peer stopped
- * sending. Returns -1 and errno on failure, as dcs_sendfile; what was received and not delivered is lost then, and
- * `done->result.bytes_in` says how much was received.
+ * Returns the bytes of prefix and socket that went in, all of which arrived; fewer than `count` where the
+ * peer stopped sending. Returns -1 and errno on failure, as dcs_sendfile; what was received and not
+ * delivered is lost then, and `done->result.bytes_in` says how much was received.
  *
  * `done` may be NULL. It is filled in on failure too. Threads may share a session.
  *
@@ -1579,49 +1591,51 @@ ssize_t dcs_recvfile(struct dcs_session *session,
 const char *dcs_status_name(uint16_t status);
 
 /**
- * What a status means, in one line. The text is static.
+ * Describes a status, in one line. The text is static.
  */
 const char *dcs_status_meaning(uint16_t status);
 
 /**
- * What can be done about a status, in one line. The text is static.
+ * Advises about a status, in one line. The text is static.
  */
 const char *dcs_status_advice(uint16_t status);
 
 /**
- * The errno that a function leaves where a transfer ends with this status and no system call is behind it; 0 for
- * DCS_STATUS_SUCCESS.
+ * The errno that a function leaves where a transfer ends with this status and no system call is behind it; 0
+ * for DCS_STATUS_SUCCESS.
  */
 int dcs_status_errno(uint16_t status);
 
 /**
  * Submits a transfer, which is stored in `*transfer`; free it with dcs_transfer_free.
  *
- * Everything that `request` points to is read now, but for memory, and prefixes longer than DCS_PREFIX_COPIED.
- * What is wrong with the transfer itself (a descriptor that is not open, an unknown operator, a wrong key length) is
- * told by its completion, with its stage, as everything that goes wrong later.
+ * Everything that `request` points to is read now, but for memory, and prefixes longer than
+ * DCS_PREFIX_COPIED. An error in the transfer itself (a descriptor that is not open, an unknown operator, a
+ * wrong key length) is told by its completion, with its stage, as everything that goes wrong later.
  *
- * Returns 0; or -1 and errno, and there is no transfer: EFAULT (a pointer is NULL), EINVAL (`size`), E2BIG (a request
- * of a newer version of this library), EAGAIN (as many transfers are in flight or not freed as the session has room
- * for), ESHUTDOWN (the engine was stopped).
+ * Returns 0; or -1 and errno, and there is no transfer: EFAULT (a pointer is NULL), EINVAL (`size`), E2BIG
+ * (a request of a newer version of this library), EAGAIN (as many transfers are in flight or not freed as
+ * the session has room for), ESHUTDOWN (the engine was stopped).
  *
  * # Safety
  *
- * `session` is NULL or a session that was not closed; `request` is NULL or points to as many bytes as its `size`
- * says, and what it points to is valid; `transfer` is NULL or valid for a write.
+ * `session` is NULL or a session that was not closed; `request` is NULL or points to as many bytes as its
+ * `size` says, and what it points to is valid; `transfer` is NULL or valid for a write.
  */
 int dcs_transfer_submit(struct dcs_session *session,
                         const struct dcs_request *request,
                         struct dcs_transfer **transfer);
 
 /**
- * Waits until a transfer is done, and stores in `*done` what it did, whether it succeeded or not; `done` may be NULL.
+ * Waits until a transfer is done, and stores in `*done` what it did, whether it succeeded or not; `done` may
+ * be NULL.
  *
- * It may be asked again, with the same answer. On an engine that is driven by its callers this drives it. Signals do
- * not interrupt it; dcs_transfer_cancel from another thread, or a timeout in the request, ends it.
+ * It may be asked again, with the same answer. On an engine that is driven by its callers this drives it.
+ * Signals do not interrupt it; dcs_transfer_cancel from another thread, or a timeout in the request, ends
+ * it.
  *
- * Returns 0 where the transfer succeeded; -1 and errno where it failed: that of the system call behind it, else
- * dcs_status_errno of its status; or EFAULT (`transfer` is NULL).
+ * Returns 0 where the transfer succeeded; -1 and errno where it failed: that of the system call behind it,
+ * else dcs_status_errno of its status; or EFAULT (`transfer` is NULL).
  *
  * # Safety
  *
@@ -1631,10 +1645,11 @@ int dcs_transfer_wait(const struct dcs_transfer *transfer,
                       struct dcs_completion *done);
 
 /**
- * Whether a transfer is done, without waiting: for loops around poll(2) and dcs_session_eventfd.
+ * Says whether a transfer is done, without waiting: for loops around poll(2) and dcs_session_eventfd.
  *
- * Returns 1 where it is done and succeeded; 0 where it is not done; -1 and errno, as dcs_transfer_wait, where it is
- * done and failed. `*done` is stored in the first and last case. It may be asked again, with the same answer.
+ * Returns 1 where it is done and succeeded; 0 where it is not done; -1 and errno, as dcs_transfer_wait,
+ * where it is done and failed. `*done` is stored in the first and last case. It may be asked again, with the
+ * same answer.
  *
  * # Safety
  *
@@ -1656,8 +1671,9 @@ int dcs_transfer_poll(const struct dcs_transfer *transfer,
 int dcs_transfer_cancel(const struct dcs_transfer *transfer);
 
 /**
- * Frees a transfer. One that is not done is cancelled first, and waited for: when this returns, the engine uses none
- * of its memory and descriptors any more. NULL is ignored. No other thread may use the transfer meanwhile or later.
+ * Frees a transfer. One that is not done is cancelled first, and waited for: when this returns, the engine
+ * uses none of its memory and descriptors any more. NULL is ignored. No other thread may use the transfer
+ * meanwhile or later.
  *
  * # Safety
  *
