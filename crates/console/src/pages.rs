@@ -28,7 +28,7 @@ pub fn write(folder: &Path, command: &Command) -> io::Result<()> {
         .try_for_each(|command| write(folder, command))
 }
 
-/// What stands behind the options in the help, line for line: its columns mean something.
+/// The text behind the options in the help, line for line: its columns mean something.
 fn examples(help: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXAMPLES AND NOTES"]);
