@@ -6,7 +6,8 @@ use clap_mangen::roff::{Roff, roman};
 use std::io;
 use std::path::Path;
 
-/// Writes the page of a command, and those of its subcommands that are not hidden: `dcs.1`, `dcs-send.1` and so on.
+/// Writes the page of a command, and those of its subcommands that are not hidden: `dcs.1`, `dcs-send.1` and
+/// so on.
 pub fn write(folder: &Path, command: &Command) -> io::Result<()> {
     let man = Man::new(command.clone()).manual("dcs");
     let mut page = Vec::new();

@@ -186,7 +186,7 @@ pub(crate) struct Command<'a> {
 
 /// Work that the end of transfers leaves for when the queue's lock is free.
 #[derive(Debug, Default)]
-struct Told {
+struct AfterUnlock {
     wakers: Vec<Waker>,
     /// Endpoints whose close may wait, and that nobody else will close.
     slow: Vec<Arc<Endpoint>>,
@@ -348,14 +348,14 @@ impl QueuePair {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
         let entry = slot.done.take()?;
-        let told = of(&self.finished(cid, slot, entry));
+        let found = of(&self.finished(cid, slot, entry));
         let files = std::mem::take(&mut slot.files);
         slot.detached = true;
         state.release(cid);
         // Closed after the lock is released.
         drop(state);
         drop(files);
-        Some(told)
+        Some(found)
     }
 
     /// The completion of a transfer that is done. Copied once: nothing of it is read again from the queue's
@@ -398,11 +398,11 @@ impl QueuePair {
     pub fn peek<R>(&self, cid: u16, of: impl FnOnce(&Finished) -> R) -> Option<R> {
         let mut state = self.state();
         let slot = &mut state.slots[cid as usize];
-        let told = slot.done.map(|entry| of(&self.finished(cid, slot, entry)));
-        let files = if told.is_some() { std::mem::take(&mut slot.files) } else { Endpoints::default() };
+        let found = slot.done.map(|entry| of(&self.finished(cid, slot, entry)));
+        let files = if found.is_some() { std::mem::take(&mut slot.files) } else { Endpoints::default() };
         drop(state);
         drop(files);
-        told
+        found
     }
 
     /// True where a transfer's completion can be taken, or the queue is gone.
@@ -545,7 +545,7 @@ impl QueuePair {
     /// that are still to be closed.
     pub fn interrupt(&self) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
-        let mut told = Told::default();
+        let mut after = AfterUnlock::default();
         let mut bytes = [0; 16];
         loop {
             self.completions.read(state.cq_head as usize, &mut bytes);
@@ -554,12 +554,12 @@ impl QueuePair {
             if state.cq_head == 0 {
                 state.phase = !state.phase;
             }
-            self.complete(&mut state, entry, &mut told);
+            self.complete(&mut state, entry, &mut after);
         }
         self.cq_head.store(u32::from(state.cq_head), Ordering::Release);
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, told)
+        self.tell(sleepers, after)
     }
 
     /// Makes the eventfd readable, where there is one.
@@ -570,14 +570,14 @@ impl QueuePair {
         }
     }
 
-    fn tell(&self, sleepers: u32, told: Told) -> Vec<Arc<Endpoint>> {
+    fn tell(&self, sleepers: u32, after: AfterUnlock) -> Vec<Arc<Endpoint>> {
         self.wake(sleepers);
         self.signal();
-        told.wakers.into_iter().for_each(Waker::wake);
-        told.slow
+        after.wakers.into_iter().for_each(Waker::wake);
+        after.slow
     }
 
-    fn complete(&self, state: &mut State, entry: CompletionEntry, told: &mut Told) {
+    fn complete(&self, state: &mut State, entry: CompletionEntry, after: &mut AfterUnlock) {
         let Some(slot) = state.slots.get_mut(entry.cid as usize) else { return };
         if !slot.in_flight {
             // Its entry was fetched at last; its transfer ended long ago.
@@ -585,7 +585,7 @@ impl QueuePair {
             return state.release(entry.cid);
         }
         self.forget_parameters(state, entry.cid);
-        state.finish(entry, told);
+        state.finish(entry, after);
     }
 
     /// Wipes a transfer's parameters: keys may be among them.
@@ -595,14 +595,14 @@ impl QueuePair {
     }
 
     /// Finishes a transfer that the engine never had.
-    fn abandon(&self, state: &mut State, cid: u16, status: Status, stage: Stage, told: &mut Told) {
+    fn abandon(&self, state: &mut State, cid: u16, status: Status, stage: Stage, after: &mut AfterUnlock) {
         self.forget_parameters(state, cid);
         let mut entry = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
         entry.set_status(status, false);
         let result = ResultArea { status: status.code(), stage: stage as u8, ..Default::default() };
         let address = BASE + (cid as usize * SLOT_SIZE + RESULT_AT) as u64;
         self.write_result(address, &result);
-        state.finish(entry, told);
+        state.finish(entry, after);
     }
 
     /// Takes in that the engine has aborted a cancelled transfer; `fetched`: it had its entry. Otherwise the
@@ -611,37 +611,37 @@ impl QueuePair {
         let mut state = self.state();
         let Some(slot) = state.slots.get_mut(cid as usize) else { return Vec::new() };
         slot.cancelling = false;
-        let mut told = Told::default();
+        let mut after = AfterUnlock::default();
         if !fetched && slot.in_flight {
             slot.unfetched = true;
-            self.abandon(&mut state, cid, Status::Cancelled, Stage::Queue, &mut told);
+            self.abandon(&mut state, cid, Status::Cancelled, Stage::Queue, &mut after);
         }
         state.release(cid);
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, told)
+        self.tell(sleepers, after)
     }
 
     /// Closes the queue: transfers that were never fetched fail, and none can be submitted any more.
     pub fn close(&self) -> Vec<Arc<Endpoint>> {
         let mut state = self.state();
         state.closed = true;
-        let mut told = Told::default();
+        let mut after = AfterUnlock::default();
         for cid in 0..identifiers(self.depth) {
             let slot = &mut state.slots[cid as usize];
             (slot.cancelling, slot.unfetched) = (false, false);
             if slot.in_flight {
-                self.abandon(&mut state, cid, Status::QueueDeleted, Stage::Frontend, &mut told);
+                self.abandon(&mut state, cid, Status::QueueDeleted, Stage::Frontend, &mut after);
             }
         }
         let sleepers = state.sleepers;
         drop(state);
-        self.tell(sleepers, told)
+        self.tell(sleepers, after)
     }
 }
 
 impl State {
-    fn finish(&mut self, entry: CompletionEntry, told: &mut Told) {
+    fn finish(&mut self, entry: CompletionEntry, after: &mut AfterUnlock) {
         let slot = &mut self.slots[entry.cid as usize];
         for at in 0..ENDPOINTS_MAX {
             // Another owner, if there is one, closes it.
@@ -649,12 +649,12 @@ impl State {
             match endpoint.closing() {
                 Closing::AtOnce => drop(endpoint),
                 Closing::OnDisk if !slot.detached => slot.files[at] = Some(Arc::new(endpoint)),
-                Closing::OnDisk | Closing::OnPeer => told.slow.push(Arc::new(endpoint)),
+                Closing::OnDisk | Closing::OnPeer => after.slow.push(Arc::new(endpoint)),
             }
         }
         slot.in_flight = false;
         slot.done = Some(entry);
-        told.wakers.extend(slot.waker.take());
+        after.wakers.extend(slot.waker.take());
         if slot.detached {
             slot.done = None;
             self.release(entry.cid);

@@ -413,8 +413,7 @@ impl Ssd {
     }
 
     /// Whole logical blocks are written from where they are; the rest of the engine's write comes as another.
-    /// What is less than a logical block takes the way through a bounce buffer, into which the block is read
-    /// first.
+    /// A part of a logical block goes through a bounce buffer, into which the block is read first.
     fn plan_write(
         &mut self,
         bus: &dyn Bus,

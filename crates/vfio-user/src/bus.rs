@@ -1,15 +1,18 @@
 //! The bus over a vfio-user client.
 //!
-//! The function's own memory is BAR2. Guest memory that the client gave a file for is read and written in place; everything
-//! else on the bus, the BARs of the other devices above all, by messages: writes posted in their order, reads answered later.
+//! The function's own memory is BAR2. Guest memory that the client gave a file for is read and written in
+//! place; everything else on the bus, the BARs of the other devices above all, by messages: writes posted in
+//! their order, reads answered later.
 //!
-//! Where the payload of a message belongs is tried out on the own memory: so the function has to reach that by its bus address
-//! too. With an IOMMU a driver maps BAR2 for the function itself, not for the other devices alone.
+//! Where the payload of a message belongs is tried out on the own memory: so the function has to reach that
+//! by its bus address too. With an IOMMU a driver maps BAR2 for the function itself, not for the other
+//! devices alone.
 //!
-//! **Order**: writes by message arrive in the order in which they were made, and a read by message behind them. Writes in place are seen at once. Of
-//! writes by message those of a register's size (4 bytes, aligned) are posted, so a host that reads guest memory and then a device's
-//! register may find the register not yet written. All others are data, and are there before anything that is written after them: a host that
-//! sees a completion sees what it tells of.
+//! **Order**: writes by message arrive in the order in which they were made, and a read by message behind
+//! them. Writes in place are seen at once. Of writes by message those of a register's size (4 bytes, aligned)
+//! are posted, so a host that reads guest memory and then a device's register may find the register not yet
+//! written. All others are data, and are there before anything that is written after them: a host that sees a
+//! completion sees what it tells of.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,11 +28,12 @@ use crate::memory::Memory;
 use crate::wake::{Idle, Wake, Watch};
 use crate::wire::Payload;
 
-/// At the end of the own memory: where it is tried out how the client takes messages. Not for the controllers.
+/// At the end of the own memory: where it is tried out how the client takes messages. Not for the
+/// controllers.
 const PROBE: u64 = 4096;
 /// Longest read.
 const LONGEST_READ: u32 = 64 << 20;
-/// How often late reads are looked for.
+/// Interval at which late reads are looked for.
 const LATE: Duration = Duration::from_millis(50);
 
 /// The owner's end of the bus. One thread has it, and is the only one that waits with it.
@@ -69,12 +73,13 @@ impl VfioUserBus {
         &self.link.state
     }
 
-    /// How often the function was reset or lost its host. Where that changed, nothing of what was begun before counts.
+    /// Times that the function was reset or lost its host. When that changes, nothing that was begun before
+    /// counts.
     pub fn resets(&self) -> u64 {
         self.link.state.resets.load(Ordering::Acquire)
     }
 
-    /// How many stores, writes, reads and interrupts were made: who has done nothing since has nothing to do.
+    /// Number of stores, writes, reads and interrupts: while it stays the same, the card is idle.
     pub fn accesses(&self) -> u64 {
         self.accesses
     }
@@ -101,8 +106,8 @@ impl VfioUserBus {
         &self.link.wake
     }
 
-    /// Waits for an answer, for whoever calls [`Wake::notify`], for `until`, and, if so wished, for what devices write into the own
-    /// memory; `ready` says whether somebody has notified already.
+    /// Waits for an answer, for whoever calls [`Wake::notify`], for `until`, and, if so wished, for what
+    /// devices write into the own memory; `ready` says whether somebody has notified already.
     pub fn wait(&self, idle: &mut Idle, watch: Watch, until: Option<Instant>, ready: impl FnOnce() -> bool) {
         if !self.done.is_empty() {
             return;
@@ -112,8 +117,8 @@ impl VfioUserBus {
         idle.wait(&self.link.wake, watch, until, || self.link.waiting().0 || ready());
     }
 
-    /// Waits for the answer to a read that was just made, at most so long: for setting things up, when nothing else is
-    /// under way. Answers to other reads are kept.
+    /// Waits for the answer to a read that was just made, at most so long: for setting things up, when
+    /// nothing else is under way. Answers to other reads are kept.
     pub fn wait_for(&mut self, tag: Tag, limit: Duration) -> Result<Vec<u8>, BusError> {
         let (end, mut idle, mut others) = (Instant::now() + limit, Idle::default(), VecDeque::new());
         let answer = loop {
@@ -129,8 +134,8 @@ impl VfioUserBus {
         answer
     }
 
-    /// Where this client takes the payload of messages: it writes some bytes into our own memory, and we look. Once a
-    /// connection; nothing where it cannot be found out now (no bus mastering, no address).
+    /// Where this client takes the payload of messages: it writes some bytes into our own memory, and we
+    /// look. Once a connection; nothing where it cannot be found out now (no bus mastering, no address).
     fn payload(&self) -> Option<Payload> {
         if let Some(known) = self.link.payload() {
             return Some(known);
@@ -154,8 +159,9 @@ impl VfioUserBus {
         Some(payload)
     }
 
-    /// Cuts an access where the way to the bytes changes, and takes it there. `in_place` gets mapped memory, `by_message` what
-    /// is not, and `denied` what may not be reached: each with the place in the access and the number of bytes.
+    /// Cuts an access where the way to the bytes changes, and takes it there. `in_place` gets mapped memory,
+    /// `by_message` what is not, and `denied` what may not be reached: each with the place in the access and
+    /// the number of bytes.
     fn each(&self, address: u64, length: usize, write: bool, mut take: impl FnMut(usize, usize, Taken<'_>)) {
         let (window, memory) = (self.window(), self.memory());
         let mut at = 0;

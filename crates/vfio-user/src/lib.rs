@@ -1,4 +1,5 @@
-//! PCIe functions of a process's own, served to QEMU and other clients by vfio-user (protocol 0.0 and 0.1), and the bus by which they reach out.
+//! PCIe functions of a process's own, served to QEMU and other clients by vfio-user (protocol 0.0 and 0.1),
+//! and the bus by which they reach out.
 //!
 //! # Architecture
 //!
@@ -31,16 +32,19 @@
 //!
 //! # What a client is trusted with
 //!
-//! Its guest's memory, which it may change or unmap at any time. A file that could become shorter than it is now is not
-//! mapped, but reached by messages. Whatever it sends, it gets an error or is hung up on; then the function is reset and the next client may
-//! come. It is not kept from wasting time: who connects may keep the connection.
+//! Its guest's memory, which it may change or unmap at any time. A file that could become shorter than it is
+//! now is not mapped, but reached by messages. Whatever it sends, it gets an error or is hung up on; then the
+//! function is reset and the next client may come. It is not kept from wasting time: who connects may keep
+//! the connection.
 //!
 //! # What it doesn't implement
 //!
 //! * Migration and dirty page tracking.
-//! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is mapped, nothing in between.
+//! * Regions as several mappable areas, ioeventfd and ioregionfd: BAR0 is trapped, BAR2 is mapped, nothing in
+//!   between.
 //! * INTx, masking of single vectors by the client (it masks them itself).
-//! * More than one client of a function at a time. A process serves as many functions as it likes, each with a socket and a thread of its own.
+//! * More than one client of a function at a time. A process serves as many functions as it likes, each with
+//!   a socket and a thread of its own.
 #![forbid(unsafe_code)]
 
 mod bus;

@@ -1,5 +1,5 @@
-//! What the thread that answers the client and the owner of the bus share: the connection, the client's memory, its interrupts, and
-//! the reads that are under way.
+//! The state that the thread that answers the client and the owner of the bus share: the connection, the
+//! client's memory, its interrupts, and the reads that are under way.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,11 +18,11 @@ use crate::socket;
 use crate::wake::Wake;
 use crate::wire::{self, MAX_TRANSFER, Payload};
 
-/// How long an answer to a read is waited for.
+/// Time for which an answer to a read is waited for.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may take nothing from its socket before it counts as gone.
+/// Time for which a client may take nothing from its socket before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client waits for the end of what its memory is in use for.
+/// Time for which a client waits for the end of its memory's uses.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Most reads by message at once.
 const MOST_READS: usize = 4096;
@@ -144,7 +144,8 @@ impl Link {
         lock(&self.uses).current.clone()
     }
 
-    /// Waits until all has ended that the client's memory was in use for when this was called. False where that takes too long.
+    /// Waits until all has ended that the client's memory was in use for when this was called. False where
+    /// that takes too long.
     pub fn drain(&self) -> bool {
         let until = Instant::now() + DRAIN_TIMEOUT;
         let before = {
@@ -158,7 +159,7 @@ impl Link {
         ended
     }
 
-    /// Whether a client is there.
+    /// True if a client is there.
     pub fn is_connected(&self) -> bool {
         lock(&self.connection).is_some()
     }
@@ -236,7 +237,7 @@ impl Link {
         lock(&self.reads).done.pop_front()
     }
 
-    /// Whether there is one, and until when the oldest of the others may take.
+    /// True if an answer is there; and the deadline of the oldest read without one.
     pub fn waiting(&self) -> (bool, Option<Instant>) {
         let reads = lock(&self.reads);
         (!reads.done.is_empty(), reads.parts.values().map(|part| part.deadline).min())
@@ -258,7 +259,8 @@ impl Link {
         lock(&self.reads).payload = Some(payload);
     }
 
-    /// Writes `data` at `address` and waits until the client says that it is there. Only for the owner of the bus.
+    /// Writes `data` at `address` and waits until the client says that it is there. Only for the owner of the
+    /// bus.
     pub fn write_and_wait(&self, address: u64, data: &[u8], payload: Payload) -> Result<(), BusError> {
         let (at, length, deadline) = (0, 0, deadline());
         let id = {
@@ -279,7 +281,8 @@ impl Link {
         }
     }
 
-    /// Sets who is told of an interrupt. Nothing where the descriptor is no eventfd: another file's write may wait.
+    /// Sets who is told of an interrupt. Nothing where the descriptor is no eventfd: another file's write may
+    /// wait.
     pub fn set_vector(&self, vector: usize, event: Option<OwnedFd>) -> Option<()> {
         let event = match event {
             Some(event) => Some(eventfd(event)?),
@@ -289,7 +292,7 @@ impl Link {
         Some(())
     }
 
-    /// How many vectors there are.
+    /// The number of vectors.
     pub fn vectors(&self) -> usize {
         lock(&self.vectors).len()
     }
@@ -314,8 +317,9 @@ fn eventfd(event: OwnedFd) -> Option<OwnedFd> {
     name.to_str()?.contains("[eventfd]").then_some(event)
 }
 
-/// What a client's errno says of an access. EPERM is none of those that say that nobody is there: QEMU says it of a device that is at
-/// something else, and takes no access meanwhile (an NVMe controller that waits for its disk, in a reset).
+/// The bus error for a client's errno. EPERM does not say that nobody is there: QEMU answers with it for a
+/// device that is at something else, and takes no access meanwhile (an NVMe controller that waits for its
+/// disk, in a reset).
 fn meaning(errno: u32) -> BusError {
     use rustix::io::Errno;
     let nobody = [Errno::NODEV, Errno::NXIO, Errno::INVAL, Errno::FAULT, Errno::ACCESS, Errno::NOENT];

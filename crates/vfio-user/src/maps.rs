@@ -1,4 +1,4 @@
-//! What the client lets the device reach, by bus address.
+//! The client's memory that the device may reach, by bus address.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,7 +17,8 @@ const MOST_FILES: usize = 256;
 #[derive(Debug, Default)]
 pub struct Maps {
     pieces: BTreeMap<u64, Piece>,
-    /// A file is mapped once, however many pieces lie in it. By device, number, and whether it can be written.
+    /// A file is mapped once, however many pieces lie in it. By device, number, and whether it can be
+    /// written.
     files: HashMap<(u64, u64, bool), Memory>,
 }
 
@@ -29,7 +30,7 @@ struct Piece {
     memory: Option<(Memory, u64)>,
 }
 
-/// How the bytes from an address on are reached.
+/// The way to the bytes from an address on.
 #[derive(Debug)]
 pub enum Way<'a> {
     /// In mapped memory, at this offset.
@@ -97,7 +98,8 @@ impl Maps {
         Ok(())
     }
 
-    /// Forgets the pieces in a range, if there are any: QEMU with an IOMMU forgets the whole address space that way.
+    /// Forgets the pieces in a range, if there are any: QEMU with an IOMMU forgets the whole address space
+    /// that way.
     ///
     /// # Errors
     ///
@@ -126,7 +128,7 @@ impl Maps {
         self.files.clear();
     }
 
-    /// How many of the `length` bytes at `address` are reached in one way, and which that is.
+    /// The number of the `length` bytes at `address` that are reached in one way, and that way.
     pub fn way(&self, address: u64, length: u64, write: bool) -> (u64, Way<'_>) {
         if let Some((start, piece)) = self.before(address) {
             let offset = address - start;
@@ -147,7 +149,7 @@ impl Maps {
         (next.unwrap_or(length).min(length), Way::Message)
     }
 
-    /// Whether all of the `length` bytes at `address` are in mapped memory, and may be reached so.
+    /// True if all of the `length` bytes at `address` are in mapped memory, and may be reached so.
     pub fn reaches(&self, address: u64, length: u64, write: bool) -> bool {
         let mut done = 0;
         address.checked_add(length).is_some()

@@ -1,4 +1,5 @@
-//! Mapped memory that others have too: a function's own, which is a BAR to the other devices, and that of the guest.
+//! Mapped memory that others have too: a function's own, which is a BAR to the other devices, and that of the
+//! guest.
 
 use std::io;
 use std::ops::Deref;
@@ -39,9 +40,9 @@ impl Memory {
 
     /// Maps all of a file that someone else made.
     ///
-    /// Access to a page that the file has no more, or that its file system has no memory for, would end this process (SIGBUS). So
-    /// only files are mapped that are sealed against shrinking, and that lie on tmpfs with ordinary pages (not huge ones, of
-    /// which there may be none left): memfd files.
+    /// Access to a page that the file has no more, or that its file system has no memory for, would end this
+    /// process (SIGBUS). So only files are mapped that are sealed against shrinking, and that lie on tmpfs
+    /// with ordinary pages (not huge ones, of which there may be none left): memfd files.
     ///
     /// # Errors
     ///
@@ -62,13 +63,13 @@ impl Memory {
         &self.0
     }
 
-    /// Whether so many bytes at this offset are in it.
+    /// True if so many bytes at this offset are in it.
     pub fn contains(&self, offset: u64, length: u64) -> bool {
         offset.checked_add(length).is_some_and(|end| end <= self.length())
     }
 }
 
-/// Whether the file can no more shrink: seals it where nobody did, and may.
+/// True if the file can no more shrink: seals it where nobody did, and may.
 fn sealed(file: BorrowedFd<'_>) -> bool {
     let shrinks = || !fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     !shrinks() || (fs::fcntl_add_seals(file, SealFlags::SHRINK).is_ok() && !shrinks())

@@ -1,7 +1,9 @@
-//! The host as a function sees it that reaches its memory and interrupts it, and nothing else: an NVMe controller, say.
+//! The host as a function sees it that reaches its memory and interrupts it, and nothing else: an NVMe
+//! controller, say.
 //!
-//! Only memory that the client gave a descriptor for is reached. All else (other devices' BARs, a guest whose memory is not shared) would take a message
-//! and its answer: whoever serves many guests on one thread does not wait for one of them.
+//! Only memory that the client gave a descriptor for is reached. All else (other devices' BARs, a guest whose
+//! memory is not shared) would take a message and its answer: whoever serves many guests on one thread does
+//! not wait for one of them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
@@ -17,7 +19,8 @@ pub struct Port {
     link: Arc<Link>,
 }
 
-/// A piece of the host's memory, for the kernel or a device to read or write. The client is told that its memory is free when the hold is dropped.
+/// A piece of the host's memory, for the kernel or a device to read or write. The client is told that its
+/// memory is free when the hold is dropped.
 #[derive(Clone, Debug)]
 pub struct Direct {
     /// The memory that it lies in.
@@ -68,7 +71,8 @@ impl Port {
         })
     }
 
-    /// Where so many bytes are in this process, for who has the kernel read or `write` them. Nothing where they are not in one piece.
+    /// Where so many bytes are in this process, for who has the kernel read or `write` them. Nothing where
+    /// they are not in one piece.
     pub fn direct(&self, address: u64, length: u64, write: bool) -> Option<Direct> {
         let _copying = self.copying().ok()?;
         let maps = self.maps();
@@ -86,7 +90,7 @@ impl Port {
         self.link.interrupt(vector.into());
     }
 
-    /// Whether a client is connected.
+    /// True if a client is connected.
     pub fn is_connected(&self) -> bool {
         self.link.is_connected()
     }
@@ -102,7 +106,8 @@ impl Port {
         self.link.maps.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands out the pieces of mapped memory that an access lies in: its place in the access, its bytes, where they are.
+    /// Hands out the pieces of mapped memory that an access lies in: its place in the access, its bytes,
+    /// where they are.
     fn each(
         &self,
         address: u64,

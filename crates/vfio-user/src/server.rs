@@ -54,12 +54,13 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// What a request is answered with: a body and a descriptor, or an errno.
+/// The answer to a request: a body and a descriptor, or an errno.
 type Answer<'a> = Result<(Vec<u8>, Option<BorrowedFd<'a>>), Errno>;
 
 impl Server {
-    /// Listens at a path, where a socket that nobody listens at is replaced. Whoever may connect there can use the
-    /// function: the folder's permissions decide. The bus belongs to the thread of the function's owner, which `wake` wakes.
+    /// Listens at a path, where a socket that nobody listens at is replaced. Whoever may connect there can
+    /// use the function: the folder's permissions decide. The bus belongs to the thread of the function's
+    /// owner, which `wake` wakes.
     ///
     /// # Errors
     ///
@@ -75,7 +76,8 @@ impl Server {
         Ok((server, bus))
     }
 
-    /// The same for a function that reaches its host's memory and nothing else, and never waits for the client.
+    /// The same for a function that reaches its host's memory and nothing else, and never waits for the
+    /// client.
     ///
     /// # Errors
     ///

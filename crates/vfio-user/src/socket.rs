@@ -75,13 +75,13 @@ fn fill(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io:
     Ok(filled)
 }
 
-/// Sends a message, with a file descriptor where there is one. The header leaves in one piece: clients exist that take
-/// no other.
+/// Sends a message, with a file descriptor where there is one. The header leaves in one piece: clients exist
+/// that take no other.
 ///
 /// # Errors
 ///
-/// Where the connection breaks, or the other side takes nothing for as long as the socket's time limit says. The stream
-/// is of no more use then.
+/// Where the connection breaks, or the other side takes nothing for as long as the socket's time limit says.
+/// The stream is of no more use then.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let (mut sent, mut fd) = (0, fd);
     while sent < message.len() {

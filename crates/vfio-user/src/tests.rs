@@ -292,8 +292,8 @@ fn without_bus_mastering_nothing_leaves() {
     assert_eq!(seen, [0; 8]);
 }
 
-/// A copy into the client's memory that has begun is over before a reset is answered, and none begins after that, even where the client lets the
-/// function be a master again at once.
+/// A copy into the client's memory that has begun is over before a reset is answered, and none begins after
+/// that, even where the client lets the function be a master again at once.
 #[test]
 fn a_reset_waits_for_copies_and_ends_those_to_come() {
     let mut card = card();
@@ -485,7 +485,8 @@ fn answers_that_nobody_waits_for_are_dropped() {
         let message = [&header.to_bytes()[..], &[1, 2, 3]].concat();
         socket::send(client.socket.as_fd(), &message, None).unwrap();
     }
-    // What comes behind them is answered when they are gone: from then on their numbers may be those of reads.
+    // What comes behind them is answered when they are gone: from then on their numbers may be those of
+    // reads.
     assert!(client.read(7, 0, 4).is_ok());
     assert_eq!(fetch(&mut card.bus, PEER, 4), Ok(vec![0; 4]));
 }
@@ -557,7 +558,8 @@ fn a_port_reaches_memory_with_a_descriptor_and_nothing_else() {
     assert!(drive.port.direct(RAM + 0x2000, 4, true).is_none(), "without a descriptor");
 }
 
-/// Who unmaps memory, resets the function or ends its bus mastering is answered when nothing is in use any more.
+/// Who unmaps memory, resets the function or ends its bus mastering is answered when nothing is in use any
+/// more.
 #[test]
 fn memory_that_is_in_use_is_waited_for() {
     let drive = drive();

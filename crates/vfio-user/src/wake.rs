@@ -1,5 +1,5 @@
-//! How the owner of a bus waits: for the host's doorbells and the answers to reads it is woken; what devices write into the function's
-//! memory it has to look at, less and less often while nothing happens.
+//! The wait of a bus's owner: it is woken for the host's doorbells and the answers to reads; what devices
+//! write into the function's memory it has to look at, less and less often while nothing happens.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,8 @@ impl Wake {
         Ok(Wake(Arc::new(Inner { event, asleep: AtomicBool::new(false) })))
     }
 
-    /// There is something to do: to be called after it can be seen. Costs a system call only where the thread sleeps.
+    /// There is something to do: to be called after it can be seen. Costs a system call only where the thread
+    /// sleeps.
     pub fn notify(&self) {
         if self.0.asleep.swap(false, Ordering::SeqCst) {
             // Full only where it was signalled already.
@@ -36,8 +37,8 @@ impl Wake {
         }
     }
 
-    /// Sleeps until somebody calls [`Wake::notify`], or so long. Not at all where `ready` says that there is something
-    /// to do: it is asked after the last moment at which a call could be missed.
+    /// Sleeps until somebody calls [`Wake::notify`], or so long. Not at all where `ready` says that there is
+    /// something to do: it is asked after the last moment at which a call could be missed.
     pub fn sleep(&self, limit: Option<Duration>, ready: impl FnOnce() -> bool) {
         self.sleep_beside(self.0.event.as_fd(), limit, ready);
     }
@@ -63,7 +64,7 @@ impl AsFd for Wake {
     }
 }
 
-/// What the owner of the bus waits for when it has nothing to do.
+/// The events that an idle owner of the bus waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
     /// Only for what wakes it: no device has anything to do.
@@ -72,8 +73,8 @@ pub enum Watch {
     Memory,
 }
 
-/// How long the owner of the bus has had nothing to do, and how it waits therefore: it looks again at once for 50 us, then
-/// every 20 us, 40 us and so on up to 1 ms.
+/// The idle time of a bus's owner, and the pauses that it makes therefore: it looks again at once for 50 us,
+/// then every 20 us, 40 us and so on up to 1 ms.
 #[derive(Debug, Default)]
 pub struct Idle {
     since: Option<Instant>,

@@ -1,8 +1,9 @@
-//! The messages of vfio-user (protocol 0.0 and 0.1) as checked values. Any bytes may be handed in; nothing here panics
-//! on them, allocates for them or acts on them.
+//! The messages of vfio-user (protocol 0.0 and 0.1) as checked values. Any bytes may be handed in; nothing
+//! here panics on them, allocates for them or acts on them.
 //!
-//! Integers are little-endian (the protocol says *native*; every client known runs on such a machine). A message is a
-//! [`Header`] and a body. What a client asks is a [`Request`]; replies are made by the functions of [`reply`].
+//! Integers are little-endian (the protocol says *native*; every client known runs on such a machine). A
+//! message is a [`Header`] and a body. What a client asks is a [`Request`]; replies are made by the functions
+//! of [`reply`].
 
 /// Bytes of a header.
 pub const HEADER: usize = 16;
@@ -41,7 +42,8 @@ const ERROR: u32 = 0x20;
 /// Why bytes are not a message, or not one that is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The size is below that of a header or above [`MAX_MESSAGE`]: the stream cannot be followed any further.
+    /// The size is below that of a header or above [`MAX_MESSAGE`]: the stream cannot be followed any
+    /// further.
     #[error("a message of {0} bytes")]
     Size(u32),
     /// Neither a request nor a reply: the stream cannot be followed any further.
@@ -65,12 +67,12 @@ pub enum WireError {
     Capabilities,
 }
 
-/// What every message starts with.
+/// The header of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Matches a reply to its request. Each side numbers its own requests.
     pub id: u16,
-    /// What is asked; in a reply, what was asked.
+    /// The command; in a reply, that of the request.
     pub command: u16,
     /// Bytes of the message, this header included.
     pub size: u32,
@@ -129,12 +131,12 @@ impl Header {
         (self.size as usize).saturating_sub(HEADER)
     }
 
-    /// Whether this answers a request.
+    /// True if this answers a request.
     pub fn is_reply(&self) -> bool {
         self.flags & TYPE == REPLY
     }
 
-    /// Whether the sender of this request wants no answer.
+    /// True if the sender of this request wants no answer.
     pub fn is_posted(&self) -> bool {
         self.flags & NO_REPLY != 0
     }
@@ -145,7 +147,7 @@ impl Header {
     }
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Which protocol it speaks. The first message of a connection.
@@ -154,7 +156,7 @@ pub enum Request<'a> {
     DmaMap(DmaMap),
     /// Memory that the device may no more reach.
     DmaUnmap(DmaUnmap),
-    /// What kind of device this is.
+    /// The kind of the device.
     Info,
     /// A region's size, and whether it may be mapped.
     RegionInfo(u32),
@@ -218,8 +220,8 @@ pub struct SetIrqs {
     pub start: u32,
     /// Number of vectors.
     pub count: u32,
-    /// Set which eventfds are signalled (none sent: forget them). Otherwise something else is asked: nothing of that
-    /// concerns MSI-X, but to forget all where `count` is 0.
+    /// Set which eventfds are signalled (none sent: forget them). Otherwise something else is asked: nothing
+    /// of that concerns MSI-X, but to forget all where `count` is 0.
     pub eventfds: bool,
     /// Action *trigger*, the one that eventfds come with.
     pub trigger: bool,
@@ -255,7 +257,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// [`WireError::Body`], [`WireError::Command`] and [`WireError::Capabilities`]: an answer for the client, who may go on.
+    /// [`WireError::Body`], [`WireError::Command`] and [`WireError::Capabilities`]: an answer for the client,
+    /// who may go on.
     pub fn parse(command: u16, body: &'a [u8]) -> Result<Request<'a>, WireError> {
         use self::command as is;
         let mut fields = Fields::of(command, body)?;
@@ -334,7 +337,8 @@ fn check(command: u16, least: usize, given: usize, most: usize) -> Result<(), Wi
     if (least..=most).contains(&given) { Ok(()) } else { Err(WireError::Body { command, given, needed }) }
 }
 
-/// Reads one field after the other; missing bytes are zeros, which no caller meets: [`Fields::of`] checked the length.
+/// Reads one field after the other; missing bytes are zeros, which no caller meets: [`Fields::of`] checked
+/// the length.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -416,7 +420,7 @@ pub mod reply {
         words(&[16, if count == 0 { 0 } else { 1 | 8 }, index, count])
     }
 
-    /// What starts the reply to a trapped access; data follow a load's.
+    /// The beginning of the reply to a trapped access; data follow a load's.
     pub fn access(access: &Access) -> Vec<u8> {
         let mut body = access.offset.to_le_bytes().to_vec();
         body.extend(words(&[access.region, access.count]));
@@ -430,8 +434,8 @@ pub mod reply {
 
 /// Where the payload of a DMA message starts, counted from the message's first byte.
 ///
-/// The protocol has a count of 64 bits and the payload behind it. Clients exist that put it 4 bytes earlier (a count of
-/// 32 bits), with messages of the same length.
+/// The protocol has a count of 64 bits and the payload behind it. Clients exist that put it 4 bytes earlier
+/// (a count of 32 bits), with messages of the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Behind a count of 64 bits, as in the specification.

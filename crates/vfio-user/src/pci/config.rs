@@ -30,28 +30,28 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The dcs card as a processing accelerator (class 12h), which no stock driver binds to. The vendor number is not
-    /// one that PCI-SIG gave out: the card is not made of silicon.
+    /// The dcs card as a processing accelerator (class 12h), which no stock driver binds to. The vendor
+    /// number is not one that PCI-SIG gave out: the card is not made of silicon.
     pub const ACCELERATOR: Identity =
         Identity { vendor: 0xdc51, device: 0x0001, class: [0x12, 0x00, 0x00], revision: 1 };
-    /// The dcs card as an NVMe I/O controller, to which an operating system's own NVMe driver binds. What stands behind
-    /// [`Registers`](super::Registers) has to be one then.
+    /// The dcs card as an NVMe I/O controller, to which an operating system's own NVMe driver binds. What
+    /// stands behind [`Registers`](super::Registers) has to be one then.
     pub const NVME: Identity =
         Identity { vendor: 0xdc51, device: 0x0002, class: [0x01, 0x08, 0x02], revision: 1 };
 }
 
-/// How a function interrupts its host.
+/// The way by which a function interrupts its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupts {
     /// MSI-X with so many vectors, 1 to 2,048: the table and the pending bits are BAR4.
     MsiX(u16),
-    /// MSI with so many vectors, a power of two of at most 32. QEMU 11.1 takes such a function out of a running guest; one with
-    /// MSI-X ends it (an assertion of QEMU's).
+    /// MSI with so many vectors, a power of two of at most 32. QEMU 11.1 takes such a function out of a
+    /// running guest; one with MSI-X ends it (an assertion of QEMU's).
     Msi(u16),
 }
 
 impl Interrupts {
-    /// How many vectors there are.
+    /// The number of vectors.
     pub fn vectors(self) -> u16 {
         match self {
             Interrupts::MsiX(vectors) | Interrupts::Msi(vectors) => vectors,
@@ -76,7 +76,7 @@ pub struct Config {
     initial: [u8; 256],
 }
 
-/// What the host did by a write.
+/// The effect of a host's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing beyond the bits.
@@ -86,7 +86,8 @@ pub enum Effect {
 }
 
 impl Config {
-    /// The space of a function with BARs 0 and 2 of these sizes (powers of two; 0: there is none), and BAR4 as its interrupts want it.
+    /// The space of a function with BARs 0 and 2 of these sizes (powers of two; 0: there is none), and BAR4
+    /// as its interrupts want it.
     ///
     /// # Panics
     ///
@@ -193,8 +194,8 @@ impl Config {
         effect
     }
 
-    /// All is as in the beginning but the BARs. A client of vfio-user answers for these itself, and so a guest that puts back
-    /// what a reset took finds them unchanged and does not write them again.
+    /// All is as in the beginning but the BARs. A client of vfio-user answers for these itself, and so a
+    /// guest that puts back what a reset took finds them unchanged and does not write them again.
     pub fn reset(&mut self) {
         let bars = BAR0..BAR0 + 24;
         let kept = self.bytes;
@@ -207,7 +208,7 @@ impl Config {
         self.bytes = self.initial;
     }
 
-    /// Whether the function may reach others: bus master, and in D0.
+    /// True if the function may reach others: bus master, and in D0.
     pub fn is_master(&self) -> bool {
         self.command() & BUS_MASTER != 0 && self.bytes[POWER + 4] & 3 == 0
     }

@@ -8,17 +8,19 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::config::{self, Config, Effect, Identity, Interrupts};
 use crate::memory::Memory;
 
-/// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call stores, wakes
-/// somebody and returns. It never waits for the bus, since the host's processor stands still meanwhile.
+/// The registers of BAR0. Called for each access of the host, on the thread that answers the host: a call
+/// stores, wakes somebody and returns. It never waits for the bus, since the host's processor stands still
+/// meanwhile.
 pub trait Registers: Send {
-    /// A load of so many bytes (1 to 8 from a processor; a client of the protocol may ask for more) at this offset.
+    /// A load of so many bytes (1 to 8 from a processor; a client of the protocol may ask for more) at this
+    /// offset.
     fn read(&mut self, offset: u64, bytes: &mut [u8]);
 
     /// A store.
     fn write(&mut self, offset: u64, bytes: &[u8]);
 
-    /// The function is reset, or its host is gone: what was begun ends without a trace. The function is no bus master
-    /// any more when this is called.
+    /// The function is reset, or its host is gone: what was begun ends without a trace. The function is no
+    /// bus master any more when this is called.
     fn reset(&mut self);
 }
 
@@ -36,17 +38,17 @@ impl Registers for NoRegisters {
     fn reset(&mut self) {}
 }
 
-/// What a function is made of.
+/// The parts of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// What it says that it is.
+    /// Its identity.
     pub identity: Identity,
     /// Bytes of BAR0, a power of two of at least 4,096.
     pub registers: u64,
-    /// Bytes of BAR2, the function's own memory: a power of two of at least 8,192, or 0 for a function without. The last page is not for
-    /// the controllers.
+    /// Bytes of BAR2, the function's own memory: a power of two of at least 8,192, or 0 for a function
+    /// without. The last page is not for the controllers.
     pub memory: u64,
-    /// How it interrupts its host.
+    /// Its interrupts.
     pub interrupts: Interrupts,
 }
 
@@ -63,16 +65,17 @@ pub enum Region {
     Config,
 }
 
-/// What the owner of the bus needs to know of the function.
+/// The function's state as the owner of the bus needs it.
 #[derive(Debug)]
 pub(crate) struct State {
     /// The function may reach others.
     pub master: AtomicBool,
     /// Where BAR2 lies, 0: nowhere.
     pub memory_address: AtomicU64,
-    /// How often the function was reset or lost its host. Counted when the registers know of it.
+    /// Times that the function was reset or lost its host. Counted when the registers know of it.
     pub resets: AtomicU64,
-    /// Whoever copies to or from others holds it; who takes it to write has seen the last of the copies that were under way.
+    /// Whoever copies to or from others holds it; who takes it to write has seen the last of the copies that
+    /// were under way.
     pub copying: RwLock<()>,
     /// BAR2's memory, where there is any.
     pub memory: Option<Memory>,
@@ -122,7 +125,7 @@ impl Function {
         &self.state
     }
 
-    /// How it interrupts its host.
+    /// Its interrupts.
     pub fn interrupts(&self) -> Interrupts {
         self.setup.interrupts
     }

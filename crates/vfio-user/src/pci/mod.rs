@@ -1,4 +1,5 @@
-//! The PCI function that a host sees: configuration space, BARs, MSI-X. What BAR0's registers mean is somebody else's: [`Registers`].
+//! The PCI function that a host sees: configuration space, BARs, MSI-X. What BAR0's registers mean is
+//! somebody else's: [`Registers`].
 //!
 //! | BAR | what |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! # What it doesn't implement
 //!
 //! * INTx. A function has MSI-X or MSI: a host without the one polls.
-//! * Power states have no effect but that D1 to D3 stop the function's own accesses, as the specification wants.
+//! * Power states have no effect but that D1 to D3 stop the function's own accesses, as the specification
+//!   wants.
 //! * Extended capabilities (AER, ATS, SR-IOV).
 
 mod config;
