@@ -17,15 +17,15 @@
 //! | `task` | what is said between here and the guest |
 //! | `client` | the other end of the network, which checks |
 //! | `orders`, `worker`, `counters` | hidden subcommands, in the guest |
-//! | `movers` | there: a module for each design |
+//! | `designs` | there: a module for each design |
 
 pub mod card;
 mod client;
 mod counters;
 pub mod demo;
+mod designs;
 pub mod experiments;
 mod machine;
-mod movers;
 pub mod orders;
 mod rig;
 pub mod shell;

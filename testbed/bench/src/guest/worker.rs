@@ -1,7 +1,7 @@
 //! In the guest: the measured process, which does one task.
 
 use super::counters::{self, Snapshot};
-use super::movers::{self, Asked, Mover};
+use super::designs::{self, Design, Submission};
 use super::task::{Blocks, Item, Outcome, Task, Transfer, Who};
 use crate::failure::{Exit, Failure};
 use crate::harness::data::Direction;
@@ -36,10 +36,10 @@ fn obey() -> io::Result<Outcome> {
     let task: Task = serde_json::from_str(&line)?;
     let mut outcome = match &task.groups()[..] {
         [all] => {
-            let mut mover = movers::of(&task, 0)?;
+            let mut design = designs::of(&task, 0)?;
             let _spinners = spinners(task.spinners)?;
             // An SSD that was driven in user space is stopped then.
-            count(|| connected(&task, &mut *mover, all))?
+            count(|| connected(&task, &mut *design, all))?
         }
         groups => {
             let _spinners = spinners(task.spinners)?;
@@ -56,10 +56,10 @@ fn obey() -> io::Result<Outcome> {
 fn side_by_side(task: &Task, groups: &[Vec<usize>]) -> io::Result<Outcome> {
     let (ready, begun) = (Barrier::new(groups.len() + 1), Barrier::new(groups.len() + 1));
     let work = |group: &[usize]| {
-        let mover = movers::of(task, task.streams[group[0]].set);
+        let design = designs::of(task, task.streams[group[0]].set);
         ready.wait();
         begun.wait();
-        connected(task, &mut *mover?, group)
+        connected(task, &mut *design?, group)
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = groups.iter().map(|group| scope.spawn(|| work(group))).collect();
@@ -122,46 +122,47 @@ fn count(act: impl FnOnce() -> io::Result<Moved>) -> io::Result<Outcome> {
 }
 
 /// Makes connections, does a task over them, ends them.
-fn connected(task: &Task, mover: &mut dyn Mover, streams: &[usize]) -> io::Result<Moved> {
+fn connected(task: &Task, design: &mut dyn Design, streams: &[usize]) -> io::Result<Moved> {
     let vfio = || if task.who == Who::Card { counters::vfio_interrupts() } else { Ok(0) };
-    streams.iter().try_for_each(|stream| mover.connect(task.streams[*stream]))?;
-    let before = (mover.submissions(), vfio()?, mover.blocks().unwrap_or_default());
+    streams.iter().try_for_each(|stream| design.connect(task.streams[*stream]))?;
+    let before = (design.submissions(), vfio()?, design.blocks().unwrap_or_default());
     let mut transfers = match streams.len() {
-        1 => transfers(task, mover)?,
-        count => interleaved(task, mover, count)?,
+        1 => transfers(task, design)?,
+        count => interleaved(task, design, count)?,
     };
     transfers.iter_mut().for_each(|transfer| transfer.stream = streams[transfer.stream]);
-    let (submissions, vfio_interrupts) = (mover.submissions() - before.0, vfio()? - before.1);
-    let blocks = mover.blocks().map(|blocks| blocks.since(before.2));
-    (0..streams.len()).try_for_each(|connection| mover.end(connection))?;
+    let (submissions, vfio_interrupts) = (design.submissions() - before.0, vfio()? - before.1);
+    let blocks = design.blocks().map(|blocks| blocks.since(before.2));
+    (0..streams.len()).try_for_each(|connection| design.end(connection))?;
     Ok(Moved { transfers, submissions, vfio_interrupts, blocks })
 }
 
 /// All objects over each of several connections: the next one of a connection is asked for when one of its own is done.
-fn interleaved(task: &Task, mover: &mut dyn Mover, connections: usize) -> io::Result<Vec<Transfer>> {
-    let mut lanes: Vec<(usize, VecDeque<Asked>)> = (0..connections).map(|_| Default::default()).collect();
+fn interleaved(task: &Task, design: &mut dyn Design, connections: usize) -> io::Result<Vec<Transfer>> {
+    let mut lanes: Vec<(usize, VecDeque<Submission>)> =
+        (0..connections).map(|_| Default::default()).collect();
     let mut done = Vec::new();
     loop {
         for (connection, (next, flying)) in lanes.iter_mut().enumerate() {
-            while flying.front().is_some_and(Asked::is_done)
+            while flying.front().is_some_and(Submission::is_done)
                 && let Some(first) = flying.pop_front()
             {
                 done.push(Transfer { stream: connection, ..first.finish()? });
             }
             while flying.len() < task.in_flight && *next < task.items.len() {
-                flying.push_back(mover.ask(connection, task.item(*next), task.ops(*next)?)?);
+                flying.push_back(design.submit(connection, task.item(*next), task.ops(*next)?)?);
                 *next += 1;
             }
         }
         if lanes.iter().all(|(_, flying)| flying.is_empty()) {
             return Ok(done);
         }
-        mover.wait_any();
+        design.wait_any();
     }
 }
 
-fn transfers(task: &Task, mover: &mut dyn Mover) -> io::Result<Vec<Transfer>> {
-    let (start, mut flying, mut done) = (Instant::now(), VecDeque::<Asked>::new(), Vec::new());
+fn transfers(task: &Task, design: &mut dyn Design) -> io::Result<Vec<Transfer>> {
+    let (start, mut flying, mut done) = (Instant::now(), VecDeque::<Submission>::new(), Vec::new());
     for number in 0.. {
         let item = task.item(number);
         match task.lasting_ns {
@@ -177,7 +178,7 @@ fn transfers(task: &Task, mover: &mut dyn Mover) -> io::Result<Vec<Transfer>> {
         {
             done.push(first.finish()?);
         }
-        flying.push_back(mover.ask(0, item, task.ops(number)?)?);
+        flying.push_back(design.submit(0, item, task.ops(number)?)?);
         // Without others in flight it is waited for before the next is due.
         if task.in_flight == 1
             && let Some(only) = flying.pop_front()
@@ -193,7 +194,7 @@ fn transfers(task: &Task, mover: &mut dyn Mover) -> io::Result<Vec<Transfer>> {
 
 /// MD5 of what the kernel reads from the disk.
 fn stored(item: Item) -> io::Result<String> {
-    let mut file = File::open(movers::path(0, item))?;
+    let mut file = File::open(designs::path(0, item))?;
     // Not from what the page cache may still have.
     nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
     let (mut operators, mut buffer) = (Operators::new(&[Op::Md5])?, vec![0; 256 << 10]);

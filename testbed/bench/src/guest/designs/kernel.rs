@@ -1,6 +1,6 @@
 //! The host-centric design: the ordinary loop, as sparing as it can be. One read past the page cache, the operators in place, one send.
 
-use super::{Asked, Mover, at, path};
+use super::{Design, Submission, at, path};
 use crate::guest::task::{Item, Stage, Stream, Transfer};
 use crate::harness::data::Direction;
 use crate::operate::Operators;
@@ -31,13 +31,13 @@ impl Loop {
     }
 }
 
-impl Mover for Loop {
+impl Design for Loop {
     fn connect(&mut self, stream: Stream) -> io::Result<()> {
         self.sockets.push((TcpStream::connect(stream.client)?, stream.set));
         Ok(())
     }
 
-    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
+    fn submit(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Submission> {
         let mut stages = Stages { start: Instant::now(), stages: Vec::new() };
         let (mut socket, set) = at(&self.sockets, connection).map(|(socket, set)| (socket, *set))?;
         let receives = item.direction == Direction::Receive;
@@ -68,7 +68,7 @@ impl Mover for Loop {
             })?;
             done += length as u64;
         }
-        Ok(Asked::Done(Transfer {
+        Ok(Submission::Done(Transfer {
             stream: 0,
             digests: chain.iter().flat_map(|(_, operator)| operator.digests()).collect(),
             bytes_in: item.length,

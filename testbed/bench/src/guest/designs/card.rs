@@ -1,6 +1,6 @@
 //! The card: one command each.
 
-use super::{Asked, Mover, at, open, request_id};
+use super::{Design, Submission, at, open, request_id};
 use crate::guest::task::{Item, Stream};
 use crate::harness::data::Direction;
 use dcs::card::Options;
@@ -30,7 +30,7 @@ impl Card {
     }
 }
 
-impl Mover for Card {
+impl Design for Card {
     fn connect(&mut self, stream: Stream) -> io::Result<()> {
         // By the NIC on whose network the client is.
         let connection = self.engine.connect(stream.client).map_err(io::Error::other)?;
@@ -38,7 +38,7 @@ impl Mover for Card {
         Ok(())
     }
 
-    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
+    fn submit(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Submission> {
         let start = Instant::now();
         let rid = request_id(self.in_flight, connection);
         let (connection, stream) = at(&self.connections, connection)?;
@@ -53,7 +53,7 @@ impl Mover for Card {
         };
         let transfer = request.length(item.length).rid(rid).submit().map_err(io::Error::other)?;
         // The library drops what the kernel has cached.
-        Ok(Asked::Flying { transfer, start, written: None })
+        Ok(Submission::Flying { transfer, start, written: None })
     }
 
     fn wait_any(&self) {

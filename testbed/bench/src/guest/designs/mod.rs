@@ -1,4 +1,4 @@
-//! In the guest: who moves the objects. One module for each design, so that they differ in control and data paths alone.
+//! The designs in the guest, a module for each, so that they differ in control and data paths alone.
 
 mod card;
 mod kernel;
@@ -19,14 +19,14 @@ use std::time::Instant;
 const MOUNT: &str = "/mnt";
 
 /// Moves objects over connections, which are numbered as they are made.
-pub trait Mover {
+pub trait Design {
     /// Makes a connection.
     fn connect(&mut self, stream: Stream) -> io::Result<()>;
 
-    /// Asks for a transfer over a connection. One that blocks has done it then.
-    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked>;
+    /// Submits a transfer over a connection. A design that blocks has done it then.
+    fn submit(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Submission>;
 
-    /// Waits until one of the transfers that were asked for is done.
+    /// Waits until one of the submitted transfers is done.
     fn wait_any(&self) {}
 
     /// Ends its side of a stream, and hears from the client that it has everything.
@@ -43,8 +43,8 @@ pub trait Mover {
     }
 }
 
-/// A transfer that was asked for.
-pub enum Asked {
+/// A transfer that was submitted.
+pub enum Submission {
     Done(Transfer),
     Flying {
         transfer: dcs::Transfer,
@@ -54,8 +54,8 @@ pub enum Asked {
     },
 }
 
-/// Whoever is to do this for one of the task's groups, ready to connect. `set`: that of a group that has one.
-pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Mover>> {
+/// The design that does this for one of the task's groups, ready to connect. `set`: that of a group that has one.
+pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Design>> {
     Ok(match task.who {
         Who::Host => Box::new(kernel::Loop::new()),
         Who::SoftwareTcp => Box::new(software::Driver::new(Way::KernelTcp, task.in_flight, set)?),
@@ -65,20 +65,20 @@ pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Mover>> {
     })
 }
 
-impl Asked {
-    /// Whether it need not be waited for.
+impl Submission {
+    /// True if it need not be waited for.
     pub fn is_done(&self) -> bool {
         match self {
-            Asked::Done(_) => true,
-            Asked::Flying { transfer, .. } => transfer.is_done(),
+            Submission::Done(_) => true,
+            Submission::Flying { transfer, .. } => transfer.is_done(),
         }
     }
 
     /// Waits for it.
     pub fn finish(self) -> io::Result<Transfer> {
         let (transfer, start, written) = match self {
-            Asked::Done(transfer) => return Ok(transfer),
-            Asked::Flying { transfer, start, written } => (transfer, start, written),
+            Submission::Done(transfer) => return Ok(transfer),
+            Submission::Flying { transfer, start, written } => (transfer, start, written),
         };
         let completion = transfer.wait().map_err(io::Error::other)?;
         if let Some(file) = written {

@@ -5,7 +5,7 @@
 //! there: the kernel's, or the process' own. The engine runs in the thread that waits, and sleeps until an interrupt where it has nothing
 //! to do.
 
-use super::{Asked, Mover, at, open, request_id};
+use super::{Design, Submission, at, open, request_id};
 use crate::guest::task::{Blocks, Item, Stream};
 use crate::harness::data::Direction;
 use dcs::card::Options;
@@ -100,7 +100,7 @@ impl Wire {
     }
 }
 
-impl Mover for Driver {
+impl Design for Driver {
     fn connect(&mut self, stream: Stream) -> io::Result<()> {
         let wire = match self.way {
             Way::Nic | Way::PeerToPeer => {
@@ -116,7 +116,7 @@ impl Mover for Driver {
         Ok(())
     }
 
-    fn ask(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Asked> {
+    fn submit(&mut self, connection: usize, item: Item, ops: Vec<Op>) -> io::Result<Submission> {
         let start = Instant::now();
         let rid = request_id(self.in_flight, connection);
         let (wire, stream) = at(&self.wires, connection)?;
@@ -133,7 +133,7 @@ impl Mover for Driver {
             }
         };
         let transfer = request.length(item.length).rid(rid).submit().map_err(io::Error::other)?;
-        Ok(Asked::Flying { transfer, start, written })
+        Ok(Submission::Flying { transfer, start, written })
     }
 
     fn wait_any(&self) {
