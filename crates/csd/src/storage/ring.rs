@@ -80,8 +80,10 @@ impl Ring {
     /// A ring with room for so many parts at once, a power of two.
     pub fn new(entries: u32) -> io::Result<Ring> {
         let plain = || IoUring::builder().dontfork().build(entries);
-        // Kernels before 5.19 do not know the flag.
-        let ring = IoUring::builder().dontfork().setup_coop_taskrun().build(entries).or_else(|_| plain())?;
+        // The owner is not interrupted for answers, and is told of them instead. Kernels before 5.19 do not know the flags.
+        let mut quiet = IoUring::builder();
+        let ring = quiet.dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries);
+        let ring = ring.or_else(|_| plain())?;
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
@@ -150,6 +152,10 @@ impl Ring {
 
     /// Takes in what the kernel has answered.
     pub fn reap(&mut self, answers: &mut Vec<Answer>) {
+        if self.ring.submission().taskrun() {
+            // The kernel has answers, and brings them when it is called.
+            let _ = self.ring.submit();
+        }
         for entry in self.ring.completion() {
             let part = entry.user_data() as u32;
             self.parts[part as usize].lent = false;
