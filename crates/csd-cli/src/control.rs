@@ -1,6 +1,7 @@
 //! The management socket: a line of JSON for an order, one for its answer.
 //!
-//! Only the user of the process may connect (mode 0600). Whatever comes is copied, checked, and then done, or refused with all as it was.
+//! Only the user of the process may connect (mode 0600). Whatever comes is copied, checked, and then done, or
+//! refused with all as it was.
 
 use crate::process::{Process, Refused};
 use crate::spec::Drive;
@@ -20,10 +21,10 @@ pub const NAME: &str = "csd.control";
 const MOST: u64 = 64 << 10;
 /// Most connections at once.
 const CONNECTIONS: usize = 16;
-/// How long a connection may say nothing, or take nothing.
+/// Time for which a connection may say nothing, or take nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is to be done.
+/// A command of the management socket.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Order {
@@ -37,7 +38,7 @@ pub enum Order {
     List {},
 }
 
-/// What became of it.
+/// The answer to a command.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Answer {

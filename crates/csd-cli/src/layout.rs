@@ -1,7 +1,8 @@
 //! Slices: which bytes of which file or block device belong to which namespace.
 //!
-//! Within the process no two overlap. Against other processes each slice is a lock of its byte range (an open file description's lock): a second
-//! process that is given the same slice is refused, and one that was killed leaves no lock behind.
+//! Within the process no two overlap. Against other processes each slice is a lock of its byte range (an open
+//! file description's lock): a second process that is given the same slice is refused, and one that was
+//! killed leaves no lock behind.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -35,7 +36,7 @@ pub enum LayoutError {
 }
 
 impl LayoutError {
-    /// What to do about it.
+    /// Advice about it.
     pub fn advice(&self) -> String {
         match self {
             LayoutError::Io(path, error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -130,7 +131,7 @@ impl Layout {
         ends.max().unwrap_or(0).next_multiple_of(ALIGNMENT)
     }
 
-    /// Whether nobody else has these bytes, and the file has them.
+    /// Checks that nobody else has these bytes, and that the file has them.
     fn check(&self, new: &Claim) -> Result<(), LayoutError> {
         let Claim { from, to, .. } = *new;
         let length = length(&new.file).map_err(|error| LayoutError::Io(new.path.clone(), error))?;

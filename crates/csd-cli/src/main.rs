@@ -23,7 +23,8 @@
 //!
 //! * Other machines' guests: a socket of the same machine, memory that QEMU shares.
 //! * Operators on a namespace, and near-storage commands.
-//! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change what runs; the file is the owner's.
+//! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change what runs; the file is the
+//!   owner's.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -48,7 +49,7 @@ use spec::Configuration;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the loop looks for work before it sleeps, unless told otherwise.
+/// Time for which the loop looks for work before it sleeps, unless told otherwise.
 const POLL: Duration = Duration::from_micros(50);
 
 fn main() -> std::process::ExitCode {

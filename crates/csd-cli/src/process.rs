@@ -6,8 +6,8 @@
 //!   orders -- management socket -- a thread an order --> jobs --> the loop: Drives, Storage
 //! ```
 //!
-//! Orders come one at a time. An order is prepared first (files, sockets: what may wait, or fail), then the loop takes it over, which
-//! does all of it or nothing.
+//! Orders come one at a time. An order is prepared first (files, sockets: what may wait, or fail), then the
+//! loop takes it over, which does all of it or nothing.
 
 use crate::layout::{Layout, LayoutError};
 use crate::port::{Front, GuestPort};
@@ -394,7 +394,7 @@ fn place(layout: &mut Layout, name: &str, nsid: u32, wanted: &Namespace) -> Resu
     Ok(Prepared { space, owner, files, chain })
 }
 
-/// What a namespace's data pass, with its key.
+/// The operators that a namespace's data pass, with their key.
 fn chain(wanted: &Namespace) -> Result<Option<Arc<Chain>>, Refused> {
     let Some(operator) = &wanted.through else {
         return match wanted.key_file {
@@ -465,7 +465,7 @@ fn attach_one(
     attached.map(|()| volume)
 }
 
-/// What a guest knows a namespace by, wherever it lies and however large it is.
+/// The identifier by which a guest knows a namespace, wherever it lies and however large it is.
 fn identifier(subsystem: &str, nsid: u32) -> [u8; 16] {
     let mut digest = dcs_ndp::Context::new(Operator::Md5, &[]).expect("md5 has no parameter");
     digest.absorb(format!("{subsystem}/{nsid}").as_bytes());

@@ -1,4 +1,5 @@
-//! Drives as people write them: `--drive NAME:size=8G,backing=FILE`, tables of a configuration file, JSON on the management socket.
+//! Drives as people write them: `--drive NAME:size=8G,backing=FILE`, tables of a configuration file, JSON on
+//! the management socket.
 
 use dcs_console::failure::Failure;
 use dcs_console::units;
@@ -65,7 +66,7 @@ pub struct Namespace {
     pub block: u64,
     #[serde(default)]
     pub read_only: bool,
-    /// What its data pass on their way to the backing.
+    /// The operators that its data pass on their way to the backing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<String>,
     /// Where its key is, as the process that serves finds it.

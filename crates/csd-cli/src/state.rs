@@ -1,4 +1,5 @@
-//! What there is and what it has done, as it goes over the management socket; for people, and for Prometheus.
+//! The state and counters of a process, as they go over the management socket; for people, and for
+//! Prometheus.
 
 use dcs_console::units::human;
 use dcs_csd::Counters;
@@ -31,7 +32,7 @@ pub struct Space {
     pub block: u64,
     pub read_only: bool,
     pub stripe: u64,
-    /// What its data pass.
+    /// The operators that its data pass.
     pub through: Option<String>,
     pub slices: Vec<Lies>,
 }

@@ -136,7 +136,8 @@ impl Controller {
             Some(held) => held.deleted_by = Some(command.cid),
             None => return Some((Status::INVALID_QUEUE_ID.with_do_not_retry(), 0)),
         }
-        // The ends of its commands must not be followed by more of them: those that have not begun never will.
+        // The ends of its commands must not be followed by more of them: those that have not begun never
+        // will.
         for _ in 0..self.parked.len() {
             let Some(index) = self.parked.pop_front() else { break };
             let slot = self.slots.get(index);

@@ -60,8 +60,8 @@ impl Chain {
         context.is_some_and(|mut context| context.in_place(bytes, true).is_ok())
     }
 
-    /// Encrypts whole logical blocks of `1 << shift` bytes, of which `first` is the first. False where that cannot be, and then the bytes are
-    /// as they were.
+    /// Encrypts whole logical blocks of `1 << shift` bytes, of which `first` is the first. False where that
+    /// cannot be, and then the bytes are as they were.
     pub(crate) fn encrypt(&self, first: u64, shift: u8, bytes: &mut [u8]) -> bool {
         self.apply(Operator::Aes256Xts, first, shift, bytes)
     }

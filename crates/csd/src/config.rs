@@ -1,6 +1,6 @@
-//! What a drive is to be.
+//! The configuration of a drive.
 
-/// What a drive is to be. The same configuration shows the same drive again.
+/// The configuration of a drive. The same configuration shows the same drive again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Serial number: 1 to 20 printable ASCII characters.
@@ -21,7 +21,8 @@ pub struct Config {
     pub commands: u16,
     /// Bytes of a command's data at most, as a power of two, 12 to 22.
     pub transfer_shift: u8,
-    /// Commands whose data go through a copy at most at once, 1 to 256: so many buffers of the largest transfer there may be.
+    /// Commands whose data go through a copy at most at once, 1 to 256: so many buffers of the largest
+    /// transfer there may be.
     pub buffers: u16,
     /// Bytes of device memory for near-storage commands, up to 1 GiB.
     pub memory: u32,
@@ -32,7 +33,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual drive of this serial number: 8 queue pairs of up to 1,024 entries, 256 commands, transfers of 1 MiB.
+    /// The usual drive of this serial number: 8 queue pairs of up to 1,024 entries, 256 commands, transfers
+    /// of 1 MiB.
     pub fn new(serial: &str) -> Config {
         Config {
             serial: serial.to_owned(),
@@ -93,7 +95,7 @@ pub enum ConfigError {
     Range {
         /// Of what.
         name: &'static str,
-        /// What it was.
+        /// The value that was given.
         value: u64,
         /// The smallest one.
         least: u64,

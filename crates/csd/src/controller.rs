@@ -1,7 +1,8 @@
 //! A function as its guest sees it: an NVMe controller, as a state machine.
 //!
-//! Its owner passes on what the guest does to the registers, calls [`Controller::attend`], [`Controller::step`] and [`Controller::settle`] in turn,
-//! and brings the storage's answers; [`Drives`](crate::drives::Drives) does all that for several. Each call does a bounded number of things.
+//! Its owner passes on what the guest does to the registers, calls [`Controller::attend`],
+//! [`Controller::step`] and [`Controller::settle`] in turn, and brings the storage's answers;
+//! [`Drives`](crate::drives::Drives) does all that for several. Each call does a bounded number of things.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,7 +26,7 @@ use crate::storage::Storage;
 /// The cost of a command beside its bytes.
 pub(crate) const COMMAND_COST: u64 = 4096;
 
-/// What a controller has done. Commands that failed are errors, and nothing else.
+/// Counters of a controller. Commands that failed are errors, and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads and compares.
@@ -118,7 +119,7 @@ impl Controller {
         self.config.queues + 1
     }
 
-    /// What it has done since it was made.
+    /// Its counters since it was made.
     pub fn counters(&self) -> Counters {
         Counters {
             reads: self.logs.reads,
@@ -133,7 +134,7 @@ impl Controller {
         }
     }
 
-    /// What it was made of.
+    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -149,14 +150,16 @@ impl Controller {
         status.ready && !status.fatal && !self.resetting && status.shutdown == Shutdown::None
     }
 
-    /// A reset of the function: all registers are as after power-on. What the storage still has is not answered; until it is back, the
-    /// controller does not become ready again. (`HostPort` refuses what the guest does not want to be reached any more.)
+    /// A reset of the function: all registers are as after power-on. What the storage still has is not
+    /// answered; until it is back, the controller does not become ready again. (`HostPort` refuses what the
+    /// guest does not want to be reached any more.)
     pub fn reset(&mut self) {
         self.registers.reset();
         self.begin_reset();
     }
 
-    /// CC.EN is zero: deletes the queues. CSTS.RDY follows when the storage has answered: until then it may write to the guest's memory.
+    /// CC.EN is zero: deletes the queues. CSTS.RDY follows when the storage has answered: until then it may
+    /// write to the guest's memory.
     pub(crate) fn begin_reset(&mut self) {
         self.submissions.iter_mut().for_each(|queue| *queue = None);
         self.completions.iter_mut().for_each(|queue| *queue = None);
@@ -203,12 +206,12 @@ impl Controller {
         self.registers.csts.fatal = true;
     }
 
-    /// Whether [`Controller::step`] has something to do, as far as doorbells say.
+    /// True if [`Controller::step`] has something to do, as far as doorbells say.
     pub fn is_ready(&self) -> bool {
         self.is_running() && (0..self.submissions.len()).any(|queue| self.queue_is_ready(queue))
     }
 
-    /// Whether the next command of a queue can be taken: there is one, and room for its end.
+    /// True if the next command of a queue can be taken: there is one, and room for its end.
     fn queue_is_ready(&self, queue: usize) -> bool {
         let Some(Some(submissions)) = self.submissions.get(queue) else { return false };
         let completions = self.completions.get(usize::from(submissions.completion_queue));
@@ -217,8 +220,8 @@ impl Controller {
         submissions.has_entries() && room && free
     }
 
-    /// Looks after what needs no new command: shadow doorbells, completions that wait for room, commands that wait for a buffer, events, a
-    /// shutdown. True where anything was done.
+    /// Looks after what needs no new command: shadow doorbells, completions that wait for room, commands that
+    /// wait for a buffer, events, a shutdown. True where anything was done.
     pub fn attend(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
         let mut busy = false;
         if self.is_running() {
@@ -270,7 +273,8 @@ impl Controller {
         busy
     }
 
-    /// Nothing is to do: from now on the guest is to write the real doorbells. True where it has written a shadow meanwhile.
+    /// Nothing is to do: from now on the guest is to write the real doorbells. True where it has written a
+    /// shadow meanwhile.
     pub fn arm(&mut self, port: &mut dyn HostPort) -> bool {
         let Some(shadow) = self.shadow.filter(|_| self.is_running()) else { return false };
         for queue in 1..self.submissions.len() {
@@ -281,7 +285,8 @@ impl Controller {
                 let _ = shadow.arm(port, 2 * queue + 1, held.head);
             }
         }
-        // Or the guest reads the index before we wrote it, and we its doorbell before it wrote that: nobody would tell anybody.
+        // Or the guest reads the index before we wrote it, and we its doorbell before it wrote that: nobody
+        // would tell anybody.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.look_at_shadows(port)
     }
@@ -299,8 +304,8 @@ impl Controller {
         busy
     }
 
-    /// Takes the next command and begins it: the admin queue's before those of the I/O queues, and those in turn. What it cost in shares
-    /// of the storage; nothing where there is none.
+    /// Takes the next command and begins it: the admin queue's before those of the I/O queues, and those in
+    /// turn. What it cost in shares of the storage; nothing where there is none.
     pub fn step(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> Option<u64> {
         if !self.is_running() {
             return None;

@@ -1,4 +1,5 @@
-//! The controllers of a process, in turn: tenants have their shares of the storage, and within them their queues.
+//! The controllers of a process, in turn: tenants have their shares of the storage, and within them their
+//! queues.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +11,7 @@ use crate::storage::{Outcome, Storage};
 /// Commands that are begun in one call at most.
 const BATCH: usize = 64;
 
-/// What a call of [`Drives::poll`] found.
+/// The findings of a call of [`Drives::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// Something was done: call again.
@@ -48,8 +49,8 @@ fn lock(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
 }
 
 impl<P: HostPort, S: Storage> Drives<P, S> {
-    /// No drives yet. The storage has commands up to `window` at once, all drives together; what is beyond waits with its guest, where the
-    /// shares decide who is next.
+    /// No drives yet. The storage has commands up to `window` at once, all drives together; what is beyond
+    /// waits with its guest, where the shares decide who is next.
     pub fn new(storage: S, window: usize) -> Drives<P, S> {
         let (drives, outcomes) = (Vec::new(), Vec::with_capacity(window));
         Drives { drives, shares: Shares::default(), storage, outcomes, window }
@@ -83,8 +84,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Takes a drive out: its controller is reset, and gets no command any more. What the storage has of it is waited for by later calls
-    /// of [`Drives::poll`]; [`Drives::is_removed`] says when that is over.
+    /// Takes a drive out: its controller is reset, and gets no command any more. What the storage has of it
+    /// is waited for by later calls of [`Drives::poll`]; [`Drives::is_removed`] says when that is over.
     pub fn remove(&mut self, drive: DriveId) {
         let index = drive.0 as usize;
         if let Some(Some(held)) = self.drives.get_mut(index) {
@@ -95,7 +96,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Whether nothing is left of a drive that was taken out.
+    /// True if nothing is left of a drive that was taken out.
     pub fn is_removed(&self, drive: DriveId) -> bool {
         self.drives.get(drive.0 as usize).is_none_or(Option::is_none)
     }
@@ -106,7 +107,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
-    /// Takes what the storage has answered to the guests, and their next commands to the storage: a bounded number of them.
+    /// Takes what the storage has answered to the guests, and their next commands to the storage: a bounded
+    /// number of them.
     pub fn poll(&mut self) -> Activity {
         let mut busy = self.answer();
         for (index, held) in self.drives.iter_mut().enumerate() {
@@ -131,8 +133,8 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         if busy { Activity::Busy } else { Activity::Idle }
     }
 
-    /// Nobody polls for a while: guests with shadow doorbells are to ring the real ones. True where one has written a shadow meanwhile: poll
-    /// again.
+    /// Nobody polls for a while: guests with shadow doorbells are to ring the real ones. True where one has
+    /// written a shadow meanwhile: poll again.
     pub fn arm(&mut self) -> bool {
         let mut more = false;
         for held in self.drives.iter_mut().flatten().filter(|held| !held.removed) {

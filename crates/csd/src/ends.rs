@@ -1,4 +1,4 @@
-//! How commands end: answers of the storage, completions, interrupts.
+//! Ends of commands: answers of the storage, completions, interrupts.
 
 use std::collections::BTreeSet;
 

@@ -10,7 +10,7 @@ pub const REQUESTS: u16 = 4;
 /// Bit of the feature by which the guest wants to know of namespaces that changed; the same as in OAES.
 pub const NAMESPACES_CHANGED: u32 = 1 << 8;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A doorbell that is not there, or a value that cannot be. [base figure 145]

@@ -79,7 +79,7 @@ impl Controller {
         }
     }
 
-    /// How many I/O queues there are.
+    /// The numbers of I/O queues.
     fn queue_counts(&self) -> u32 {
         let count = u32::from(self.config.queues);
         QueueCounts { submissions: count, completions: count }.bits()

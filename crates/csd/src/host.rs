@@ -30,16 +30,16 @@ pub trait HostPort {
     /// Where any byte may not be reached.
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), HostError>;
 
-    /// Copies into the guest's memory: all or nothing. Within one call the last bytes are written last, so that an entry whose end says that
-    /// it is new is whole by then.
+    /// Copies into the guest's memory: all or nothing. Within one call the last bytes are written last, so
+    /// that an entry whose end says that it is new is whole by then.
     ///
     /// # Errors
     ///
     /// Where any byte may not be reached.
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), HostError>;
 
-    /// The same memory for the kernel, which reads or writes it without a copy. Nothing where it is not in one mapping, or not to be reached
-    /// in this direction: then it is copied.
+    /// The same memory for the kernel, which reads or writes it without a copy. Nothing where it is not in
+    /// one mapping, or not to be reached in this direction: then it is copied.
     fn direct(&mut self, address: u64, length: u64, direction: Direction) -> Option<Piece>;
 
     /// Raises an interrupt. Ignored where the guest has not set the vector up.
@@ -86,7 +86,7 @@ impl Piece {
         self.memory.pointer(self.offset, self.length)
     }
 
-    /// Whether it begins at a multiple of `start`, and its length is one of `length`.
+    /// True if it begins at a multiple of `start`, and its length is one of `length`.
     pub(crate) fn is_aligned(&self, (start, length): (usize, usize)) -> bool {
         (self.pointer().as_ptr() as usize).is_multiple_of(start) && self.length.is_multiple_of(length)
     }

@@ -138,7 +138,8 @@ impl Controller {
             // Thin provisioning; there is a preferred granularity.
             features: u8::from(namespace.thin) | 1 << 4,
             sharing: namespace.shared.into(),
-            // Deallocated blocks read as zeros, and write zeroes may deallocate; not where zeros are deciphered.
+            // Deallocated blocks read as zeros, and write zeroes may deallocate; not where zeros are
+            // deciphered.
             deallocated: match &namespace.chain {
                 None => 1 | u8::from(namespace.thin) << 3,
                 Some(_) => 0,

@@ -259,7 +259,8 @@ impl Controller {
         }
     }
 
-    /// Zeros that pass a chain: the next of them, in the buffer of the last; that comes back where there are none.
+    /// Zeros that pass a chain: the next of them, in the buffer of the last; that comes back where there are
+    /// none.
     pub(crate) fn more_zeros(
         &mut self,
         ticket: Ticket,

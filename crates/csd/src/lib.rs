@@ -34,23 +34,25 @@
 //! | [`drives`] | [`Drives`]: the controllers of a process, in turn |
 //! | [`storage`] | [`Storage`]: volumes on files, block devices, or in memory |
 //!
-//! **Trust.** A guest may write anything at any time. Entries and lists are copied, then checked, then used; its memory is only reached through
-//! the [`HostPort`], which refuses what the guest did not map. A guest that breaks a rule gets the status that the specification names, and harms
-//! no other: a controller shares nothing with the next but the storage, and of that it has its share.
+//! **Trust.** A guest may write anything at any time. Entries and lists are copied, then checked, then used;
+//! its memory is only reached through the [`HostPort`], which refuses what the guest did not map. A guest
+//! that breaks a rule gets the status that the specification names, and harms no other: a controller shares
+//! nothing with the next but the storage, and of that it has its share.
 //!
-//! **Truth.** A command is completed when what it asked for has happened: a flush when the disk has said so (fdatasync), a write with FUA when it
-//! is on the medium. A disk's error becomes a media status.
+//! **Truth.** A command is completed when what it asked for has happened: a flush when the disk has said so
+//! (fdatasync), a write with FUA when it is on the medium. A disk's error becomes a media status.
 //!
-//! Sections are those of the NVM Express Base Specification 2.0c (\[base\]), the NVM Command Set Specification 1.0c (\[NVM\]) and the NVMe over
-//! PCIe Transport Specification 1.0c (\[PCIe\]).
+//! Sections are those of the NVM Express Base Specification 2.0c (\[base\]), the NVM Command Set
+//! Specification 1.0c (\[NVM\]) and the NVMe over PCIe Transport Specification 1.0c (\[PCIe\]).
 //!
 //! # What it doesn't implement
 //!
-//! * Fused commands, metadata and protection information, reservations, namespace management by the guest, firmware download, self-test,
-//!   sanitize, format, security, directives, zones.
+//! * Fused commands, metadata and protection information, reservations, namespace management by the guest,
+//!   firmware download, self-test, sanitize, format, security, directives, zones.
 //! * Queues that are not contiguous, weighted arbitration (CC.AMS), I/O command sets other than NVM.
 //! * A controller memory buffer, and bit buckets in scatter gather lists.
-//! * Interrupt coalescing: it can be set, and every batch of completions raises one interrupt a vector whatever is set.
+//! * Interrupt coalescing: it can be set, and every batch of completions raises one interrupt a vector
+//!   whatever is set.
 #![deny(unsafe_code)]
 
 mod admin;

@@ -16,7 +16,7 @@ pub const ERRORS: u16 = 16;
 pub const WARNING_TEMPERATURE: u16 = 343;
 pub const CRITICAL_TEMPERATURE: u16 = 353;
 
-/// What is said to be the temperature: 25 degrees. There is no sensor.
+/// The temperature that is reported, in kelvins: 25 degrees Celsius. There is no sensor.
 const TEMPERATURE: u16 = 298;
 
 /// Logical blocks are counted in units of 1,000 times 512 bytes.
@@ -25,7 +25,7 @@ const UNIT: u64 = 512_000;
 /// The revision of the firmware, as it is shown.
 pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// What the logs hold.
+/// The contents of the logs.
 #[derive(Default)]
 pub struct Logs {
     errors: VecDeque<[u8; 64]>,
@@ -55,7 +55,7 @@ impl Logs {
         self.media_errors += u64::from(done.status.kind() == 2);
     }
 
-    /// How many commands have failed.
+    /// The number of commands that have failed.
     pub fn errors(&self) -> u64 {
         self.error_count
     }
@@ -163,7 +163,8 @@ impl Controller {
         status
     }
 
-    /// The numbers of those that changed since the log was read; one that says so where they are too many. [base 5.16.1.5]
+    /// The numbers of those that changed since the log was read; one that says so where they are too many.
+    /// [base 5.16.1.5]
     fn changed_namespaces(&self, page: &mut Vec<u8>) {
         page.resize(4096, 0);
         for (place, number) in page.chunks_exact_mut(4).zip(&self.changed) {

@@ -12,7 +12,7 @@ use crate::storage::{Storage, VolumeId, VolumeInfo};
 pub struct Namespace {
     /// Its number (NSID), from 1 on.
     pub number: u32,
-    /// What it lies on, from the first byte on.
+    /// The volume that it lies on, from the first byte on.
     pub volume: VolumeId,
     /// Logical blocks.
     pub blocks: u64,
@@ -28,7 +28,7 @@ pub struct Namespace {
     pub read_only: bool,
     /// Deallocated blocks take no room.
     pub thin: bool,
-    /// What its data pass on their way to the volume, and back the other way round.
+    /// The operators that its data pass on their way to the volume, and back the other way round.
     pub chain: Option<Arc<Chain>>,
 }
 

@@ -43,7 +43,7 @@ impl SubmissionQueue {
 pub struct CompletionQueue {
     pub base: u64,
     pub size: u32,
-    /// How far the guest has read.
+    /// The entry up to which the guest has read.
     pub head: u32,
     pub tail: u32,
     phase: bool,
@@ -106,7 +106,8 @@ impl CompletionQueue {
     }
 }
 
-/// Doorbells in the guest's memory, and how far it may go on before it has to write the real ones. For I/O queues. [base 5.8, B.5]
+/// Doorbells in the guest's memory, and how far it may go on before it has to write the real ones. For I/O
+/// queues. [base 5.8, B.5]
 #[derive(Clone, Copy)]
 pub struct Shadow {
     /// The page with the doorbells.

@@ -16,7 +16,8 @@ pub const STRIDE: u64 = 4;
 /// Largest memory page, as a power of two: 64 KiB.
 const PAGE_SHIFT_MAX: u8 = 16;
 
-/// How long a reset may take, in units of 500 ms: a disk's answer is waited for, since it writes to the guest's memory until then.
+/// Time that a reset may take, in units of 500 ms: a disk's answer is waited for, since it writes to the
+/// guest's memory until then.
 const TIMEOUT: u8 = 60;
 
 /// The registers' values.
@@ -131,8 +132,8 @@ impl Controller {
         self.registers.read(offset, bytes);
     }
 
-    /// The guest writes registers: 4 bytes, or 8 that are two registers or a long one. Anything else is ignored. True where that
-    /// gives the controller something to do.
+    /// The guest writes registers: 4 bytes, or 8 that are two registers or a long one. Anything else is
+    /// ignored. True where that gives the controller something to do.
     pub fn register_write(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).unwrap_or_default();
         match bytes.len() {

@@ -1,10 +1,11 @@
 //! Who is next: members get what there is by their weights.
 //!
-//! Surplus round robin: a member whose turn it is goes on until its credit is used up, may overdraw it by one job, and gets new credit, by its
-//! weight, in the next round. A job's cost need not be known before it is done.
+//! Surplus round robin: a member whose turn it is goes on until its credit is used up, may overdraw it by one
+//! job, and gets new credit, by its weight, in the next round. A job's cost need not be known before it is
+//! done.
 //!
-//! The bound: between two members that have had jobs all the time, what each got, divided by its weight, differs by at most [`QUANTUM`] and
-//! each one's largest job divided by its weight.
+//! The bound: between two members that have had jobs all the time, what each got, divided by its weight,
+//! differs by at most [`QUANTUM`] and each one's largest job divided by its weight.
 
 /// Credit a round, for a weight of one.
 pub const QUANTUM: u64 = 64 << 10;
@@ -43,7 +44,8 @@ impl Shares {
         }
     }
 
-    /// The member whose turn it is, of those that are ready; [`Shares::charge`] it for what it gets. Nothing where none is ready.
+    /// The member whose turn it is, of those that are ready; [`Shares::charge`] it for what it gets. Nothing
+    /// where none is ready.
     pub fn next(&mut self, mut is_ready: impl FnMut(usize) -> bool) -> Option<usize> {
         let count = self.members.len();
         loop {
@@ -81,7 +83,7 @@ impl Shares {
         }
     }
 
-    /// Whether it is still this member's turn.
+    /// True if it is still this member's turn.
     pub fn has_credit(&self, index: usize) -> bool {
         matches!(self.members.get(index), Some(Some(member)) if member.credit > 0)
     }

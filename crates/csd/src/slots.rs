@@ -10,14 +10,14 @@ use crate::host::{Direction, HostPort, Piece};
 use crate::near::Near;
 use crate::storage::{Action, Buffer, VolumeId};
 
-/// What is done when the storage has answered.
+/// The work that is left when the storage has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Nobody uses the slot.
     Free,
     /// Data went one way.
     Transfer(Direction),
-    /// What was read is held against the guest's data.
+    /// Compare the bytes that were read with the guest's.
     Compare,
     /// There are no data, in one request or several.
     Plain,
@@ -56,7 +56,7 @@ pub struct Slot {
     pub length: u64,
     /// Of a near-storage command.
     pub near: Option<Box<Near>>,
-    /// What its data pass.
+    /// The operators that its data pass.
     pub chain: Option<Arc<Chain>>,
     /// Bytes of a logical block, as a power of two.
     pub shift: u8,
@@ -88,7 +88,7 @@ impl Slot {
         }
     }
 
-    /// What lies on the volume at the slot's offset becomes what the guest sees, or the other way round.
+    /// Turns the bytes that lie on the volume at the slot's offset into the guest's, or the other way round.
     pub fn pass(&self, encrypt: bool, bytes: &mut [u8]) -> bool {
         let first = self.offset >> self.shift;
         match &self.chain {

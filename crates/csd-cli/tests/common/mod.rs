@@ -16,7 +16,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts it, with its sockets in this folder; it is ready when this returns. Fails with what it said where it ended.
+    /// Starts it, with its sockets in this folder; it is ready when this returns. Fails with what it said
+    /// where it ended.
     pub fn start(sockets: &Path, arguments: &[&str]) -> Result<Serving, String> {
         let mut child = Command::new(PROGRAM)
             .args(["csd", "run", "--json", "--sockets"])

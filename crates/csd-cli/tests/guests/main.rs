@@ -14,7 +14,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(900);
 const MB: u64 = 1 << 20;
 
-/// What the guests' scripts have: numbers are those of files' contents, the same in both guests and outside.
+/// Functions of the guests' scripts: numbers are those of files' contents, the same in both guests and
+/// outside.
 const SHELL: &str = r#"
 await() { while ! [ -b $1 ]; do sleep 0.2; done; }
 gone() { while [ -b $1 ]; do sleep 0.2; done; }

@@ -1,4 +1,4 @@
-//! What runs in the guest: commands by the kernel driver's passthrough.
+//! The program in the guest: commands by the kernel driver's passthrough.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;

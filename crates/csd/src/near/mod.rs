@@ -1,11 +1,13 @@
-//! Near-storage commands: data go from a source through a chain of operators to a destination, beside the disk.
+//! Near-storage commands: data go from a source through a chain of operators to a destination, beside the
+//! disk.
 //!
-//! They are vendor commands of I/O queues, whose opcodes say which way the guest's buffer goes: [`NO_DATA`], [`FROM_GUEST`], [`TO_GUEST`]. So the
-//! stock driver's passthrough carries them, which maps one buffer in one direction. `docs/csd.md` has the table of their fields.
+//! They are vendor commands of I/O queues, whose opcodes say which way the guest's buffer goes: [`NO_DATA`],
+//! [`FROM_GUEST`], [`TO_GUEST`]. So the stock driver's passthrough carries them, which maps one buffer in one
+//! direction. `docs/csd.md` has the table of their fields.
 //!
-//! Operators are those of `dcs_ndp`, run here block by block: neither the engine's core nor the library is between. Both move data between
-//! descriptors of their own process, and a guest's memory, a slice under a chain, and device memory are none; and the controller is a state
-//! machine without threads, as they are not.
+//! Operators are those of `dcs_ndp`, run here block by block: neither the engine's core nor the library is
+//! between. Both move data between descriptors of their own process, and a guest's memory, a slice under a
+//! chain, and device memory are none; and the controller is a state machine without threads, as they are not.
 
 mod pipeline;
 mod program;
@@ -57,7 +59,7 @@ impl Place {
     }
 }
 
-/// What a near-storage command says.
+/// The fields of a near-storage command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
     /// Where the data come from: double word 2, bits 3:0.
@@ -70,14 +72,14 @@ pub struct Fields {
     pub request: u32,
     /// Bytes of the guest's buffer: double word 10, in double words.
     pub buffer: u64,
-    /// How much of the source: double word 11, in logical blocks or bytes.
+    /// Length of the source: double word 11, in logical blocks or bytes.
     pub length: u64,
     /// Where in the source: double words 12 and 13, in logical blocks or bytes; 0 for a buffer.
     pub first: u64,
     /// Where in the destination: double words 14 and 15.
     pub target: u64,
-    /// Room in the destination, in logical blocks or bytes: the buffer's; double word 12 where the buffer is the source; double word 10 where
-    /// there is none.
+    /// Room in the destination, in logical blocks or bytes: the buffer's; double word 12 where the buffer is
+    /// the source; double word 10 where there is none.
     pub room: u64,
 }
 

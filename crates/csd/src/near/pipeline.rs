@@ -7,13 +7,14 @@ use dcs_nvme::Status;
 
 use super::program::status_of;
 
-/// Bytes that come out at once at most. The largest data unit too: an operator that needs whole ones gets so many, but at the end.
+/// Bytes that come out at once at most. The largest data unit too: an operator that needs whole ones gets so
+/// many, but at the end.
 pub const UNIT: usize = 64 << 10;
 
 /// Bytes of a digest slot.
 const SLOT: usize = 80;
 
-/// What came out.
+/// The result of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulled {
     /// So many bytes, which may be none: there is more to come.
@@ -24,7 +25,8 @@ pub enum Pulled {
     Hungry,
 }
 
-/// A chain in the middle of its stream. What goes in and what comes out at once is bounded, whatever the operators make of it.
+/// A chain in the middle of its stream. What goes in and what comes out at once is bounded, whatever the
+/// operators make of it.
 pub struct Pipeline {
     input: Input,
     steps: Vec<Step>,
@@ -32,7 +34,7 @@ pub struct Pipeline {
     pub failed: Option<u8>,
 }
 
-/// What went in, and was not taken yet.
+/// Input that was not taken yet.
 #[derive(Default)]
 struct Input {
     bytes: Vec<u8>,
@@ -44,7 +46,7 @@ struct Step {
     context: Context,
     /// Bytes that went into it; that came out of it, where it changes the length.
     covered: u64,
-    /// What it got and did not take yet, and whether more follows.
+    /// Bytes that it got and did not take yet, and whether more follows.
     kept: Vec<u8>,
     at: usize,
     last: bool,
@@ -83,7 +85,7 @@ impl Pipeline {
         (self.input.at, self.input.last) = (0, last);
     }
 
-    /// What comes out next, into `out`, which has room for [`UNIT`] bytes.
+    /// Pulls the next output into `out`, which has room for [`UNIT`] bytes.
     ///
     /// # Errors
     ///

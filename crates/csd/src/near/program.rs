@@ -9,7 +9,8 @@ use dcs_nvme::bytes::u16_at;
 
 /// Bytes before the first operator: the number of operators, then reserved ones.
 const HEADER: usize = 8;
-/// Bytes before an operator's parameter: its number, a reserved byte, the parameter's length, four reserved ones.
+/// Bytes before an operator's parameter: its number, a reserved byte, the parameter's length, four reserved
+/// ones.
 const OPERATOR: usize = 8;
 
 /// Bytes of parameters at most.
@@ -38,8 +39,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Invalid Field in Command for bytes that are no parameters; a status of the vendor's type (7h) for operators that are not there, or do not
-    /// take what they are given.
+    /// Invalid Field in Command for bytes that are no parameters; a status of the vendor's type (7h) for
+    /// operators that are not there, or do not take what they are given.
     pub fn read(bytes: &[u8]) -> Result<Program, Status> {
         let (header, mut rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);

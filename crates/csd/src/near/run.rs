@@ -1,4 +1,5 @@
-//! A near-storage command under way: a piece of its source at a time passes the chain, and what comes out goes to its destination.
+//! A near-storage command under way: a piece of its source at a time passes the chain, and what comes out
+//! goes to its destination.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 /// Bytes of a source that are taken at once.
 const PIECE: u64 = 128 << 10;
 
-/// How often a chain is asked for what comes out, before others have their turn: so long a guest's operators hold them up.
+/// Pulls from a chain before others have their turn: for so long a guest's operators hold them up.
 const PULLS: usize = 4;
 
 /// Bytes of a source at most.
@@ -32,7 +33,7 @@ pub struct Near {
     /// Bytes that went in, and that came out.
     taken: u64,
     made: u64,
-    /// What came out, on its way to logical blocks.
+    /// Output on its way to logical blocks.
     pending: Vec<u8>,
     /// All has come out.
     ended: bool,
@@ -74,7 +75,7 @@ impl std::fmt::Debug for Near {
 }
 
 impl Run {
-    /// What the guest sees becomes what lies at this byte of the volume, or the other way round.
+    /// Turns the guest's bytes into those that lie at this byte of the volume, or the other way round.
     fn pass(&self, encrypt: bool, at: u64, bytes: &mut [u8]) -> bool {
         let first = at >> self.shift;
         match &self.chain {
@@ -218,7 +219,8 @@ impl Controller {
         Ok(near)
     }
 
-    /// Takes one command on by one step, of those that do not wait for the storage. True where that did something.
+    /// Takes one command on by one step, of those that do not wait for the storage. True where that did
+    /// something.
     pub(crate) fn near_step(
         &mut self,
         drive: u32,
@@ -383,7 +385,7 @@ impl Controller {
     }
 }
 
-/// How a command goes on.
+/// The next step of a command.
 enum Next {
     /// By another step.
     Again,
@@ -404,7 +406,7 @@ impl Near {
         self.pipeline.give(bytes, last);
     }
 
-    /// What came out of the chain goes to its destination.
+    /// Delivers the chain's output to its destination.
     fn deliver(
         &mut self,
         slot: &Slot,
@@ -434,7 +436,8 @@ impl Near {
         Ok(())
     }
 
-    /// The result page: status, the operator that failed, bytes in and out, then a digest slot for each operator.
+    /// The result page: status, the operator that failed, bytes in and out, then a digest slot for each
+    /// operator.
     fn page(&self, status: Status) -> Box<[u8; RESULT_SIZE]> {
         let mut page = Box::new([0; RESULT_SIZE]);
         let digests = self.pipeline.digests().enumerate();

@@ -1,4 +1,5 @@
-//! Volumes on files and block devices, by io_uring: straight from and into the guests' memory where O_DIRECT can.
+//! Volumes on files and block devices, by io_uring: straight from and into the guests' memory where O_DIRECT
+//! can.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -71,9 +72,9 @@ impl FileStorage {
         })
     }
 
-    /// A volume of `length` bytes on files or block devices, which are open for reading, and for writing unless it is `read_only`. With
-    /// each goes the offset at which its slice begins. With several, `stripe` bytes (a multiple of 4,096) lie on each in turn. A file
-    /// that is too short is made longer.
+    /// A volume of `length` bytes on files or block devices, which are open for reading, and for writing
+    /// unless it is `read_only`. With each goes the offset at which its slice begins. With several, `stripe`
+    /// bytes (a multiple of 4,096) lie on each in turn. A file that is too short is made longer.
     ///
     /// # Errors
     ///
@@ -150,7 +151,7 @@ impl FileStorage {
         self.ring.event()
     }
 
-    /// Whether requests are under way.
+    /// True if requests are under way.
     pub fn is_busy(&self) -> bool {
         self.ring.is_busy() || !self.done.is_empty()
     }
@@ -285,7 +286,7 @@ const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
 const PUNCH: i32 = FallocateFlags::PUNCH_HOLE.union(KEEP).bits() as i32;
 const ZERO: i32 = FallocateFlags::ZERO_RANGE.union(KEEP).bits() as i32;
 
-/// How a part goes on.
+/// The progress of a part.
 enum Progress {
     Done,
     /// The rest of it is tried again.
@@ -374,7 +375,7 @@ impl Volume {
         at / self.stripe % self.slices.len() as u64
     }
 
-    /// How many bytes of a slice lie before this place of the volume.
+    /// Bytes of a slice that lie before this place of the volume.
     fn before(&self, slice: u64, at: u64) -> u64 {
         let (count, row) = (self.slices.len() as u64, at / self.stripe);
         let whole = row / count * self.stripe;
@@ -432,7 +433,8 @@ fn alignment(file: BorrowedFd<'_>) -> (u64, u64) {
     }
 }
 
-/// Whether room in it can be given back: only a file's, by a hole. Tried beyond its end, where there is nothing.
+/// True if room in it can be given back: only a file's, by a hole. Tried beyond its end, where there is
+/// nothing.
 fn can_punch(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

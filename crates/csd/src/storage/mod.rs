@@ -1,4 +1,4 @@
-//! What namespaces lie on: volumes, which take requests and answer them later.
+//! Volumes, on which namespaces lie: they take requests and answer them later.
 
 mod buffer;
 mod file;
@@ -24,7 +24,7 @@ pub struct Ticket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId(pub u32);
 
-/// What a storage says about a volume.
+/// The properties of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Bytes.
@@ -33,7 +33,7 @@ pub struct VolumeInfo {
     pub alignment: u64,
     /// Memory that the kernel is to reach without a copy lies at multiples of this, a power of two.
     pub memory_alignment: u64,
-    /// What was written is safe only after a flush, or if the write was durable.
+    /// Written data are safe only after a flush, or if the write was durable.
     pub volatile_cache: bool,
     /// Deallocated bytes take no room, and read as zeros.
     pub thin: bool,
@@ -41,7 +41,7 @@ pub struct VolumeInfo {
     pub read_only: bool,
 }
 
-/// What is to be done.
+/// An action on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Into the data.
@@ -83,7 +83,7 @@ pub struct Request {
     pub ticket: Ticket,
     /// Of which volume.
     pub volume: VolumeId,
-    /// What is to be done.
+    /// The action.
     pub action: Action,
     /// First byte of the volume.
     pub offset: u64,
@@ -102,7 +102,8 @@ pub enum Fault {
     /// No room is left on it.
     #[error("no room is left")]
     Full,
-    /// It cannot be done: beyond the end, on a volume that is not there, read only, or of a kind that there is not.
+    /// It cannot be done: beyond the end, on a volume that is not there, read only, or of a kind that there
+    /// is not.
     #[error("the volume cannot do that")]
     Refused,
 }
@@ -114,13 +115,13 @@ pub struct Outcome {
     pub ticket: Ticket,
     /// The request's data.
     pub data: Data,
-    /// Whether it was done.
+    /// Its result.
     pub result: Result<(), Fault>,
 }
 
 /// Volumes. Requests are answered once each, in any order.
 pub trait Storage {
-    /// What a volume is; nothing where there is none.
+    /// The properties of a volume; nothing where there is none.
     fn volume(&self, volume: VolumeId) -> Option<VolumeInfo>;
 
     /// Takes a request.

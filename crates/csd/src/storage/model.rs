@@ -1,7 +1,7 @@
 //! Volumes in memory, in virtual time: for tests, and experiments.
 //!
-//! A volume has a volatile cache: what was written counts as safe only when it was flushed, or written durably. [`ModelStorage::lose_power`]
-//! takes the rest back.
+//! A volume has a volatile cache: what was written counts as safe only when it was flushed, or written
+//! durably. [`ModelStorage::lose_power`] takes the rest back.
 
 use std::collections::VecDeque;
 
@@ -61,7 +61,7 @@ impl ModelStorage {
         }
     }
 
-    /// What a volume holds.
+    /// The bytes of a volume.
     pub fn bytes(&self, volume: VolumeId) -> &[u8] {
         self.volumes.get(volume.0 as usize).map_or(&[], |volume| &volume.current)
     }

@@ -1,7 +1,8 @@
 //! io_uring: parts of requests that the kernel carries out.
 //!
-//! The rule that makes it sound: a part owns its list of pieces, and its request the memory that they name, from its submission until the
-//! kernel's answer. If the ring must go before that, both stay: they are leaked, never freed under the kernel.
+//! The rule that makes it sound: a part owns its list of pieces, and its request the memory that they name,
+//! from its submission until the kernel's answer. If the ring must go before that, both stay: they are
+//! leaked, never freed under the kernel.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use io_uring::{IoUring, opcode, squeue};
 /// Pieces of a part that there is room for from the beginning.
 const USUAL: usize = 8;
 
-/// What the kernel is asked for.
+/// An operation of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Read,
@@ -73,14 +74,16 @@ pub struct Ring {
     most: usize,
 }
 
-// SAFETY: the pieces of parts are addresses that nobody but the kernel follows; all else may go to another thread.
+// SAFETY: the pieces of parts are addresses that nobody but the kernel follows; all else may go to another
+// thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
     /// A ring with room for so many parts at once, a power of two.
     pub fn new(entries: u32) -> io::Result<Ring> {
         let plain = || IoUring::builder().dontfork().build(entries);
-        // The owner is not interrupted for answers, and is told of them instead. Kernels before 5.19 do not know the flags.
+        // The owner is not interrupted for answers, and is told of them instead. Kernels before 5.19 do not
+        // know the flags.
         let mut quiet = IoUring::builder();
         let ring = quiet.dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries);
         let ring = ring.or_else(|_| plain())?;
@@ -136,7 +139,8 @@ impl Ring {
             && let Some(index) = self.backlog.pop_front()
         {
             let entry = entry(&self.parts[index as usize]).user_data(index.into());
-            // SAFETY: what the entry names, the part and its request own until the kernel's answer; the file too.
+            // SAFETY: what the entry names, the part and its request own until the kernel's answer; the file
+            // too.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
                 self.backlog.push_front(index);
                 break;
@@ -170,12 +174,12 @@ impl Ring {
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 
-    /// Whether parts are under way, or wait.
+    /// True if parts are under way, or wait.
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0 || !self.backlog.is_empty()
     }
 
-    /// Whether entries wait to be handed over.
+    /// True if entries wait to be handed over.
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
@@ -186,7 +190,8 @@ impl Ring {
         let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec));
     }
 
-    /// Waits for all that the kernel has, a while. False where it still has something: what that names must stay.
+    /// Waits for all that the kernel has, a while. False where it still has something: what that names must
+    /// stay.
     pub fn settle(&mut self) -> bool {
         self.backlog.clear();
         let mut answers = Vec::new();

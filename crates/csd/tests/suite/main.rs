@@ -1,4 +1,5 @@
-//! The controller under test: by a host that knows nothing of it, by hand, by anything at all, and on real files.
+//! The controller under test: by a host that knows nothing of it, by hand, by anything at all, and on real
+//! files.
 
 mod files;
 mod life;

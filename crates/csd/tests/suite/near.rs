@@ -17,7 +17,7 @@ const MEMORY: u32 = 2;
 const PARAMETERS: u32 = 3;
 const RESULTS: u32 = 4;
 
-/// What a command says, as the table of `docs/csd.md` has it.
+/// The fields of a command, as in the table of `docs/csd.md`.
 #[derive(Clone, Copy, Default)]
 struct Near {
     opcode: u8,

@@ -1,4 +1,5 @@
-//! Whatever a guest writes: no panic, nothing outside of its memory, and the drive goes on. And the bound of the shares.
+//! Whatever a guest writes: no panic, nothing outside of its memory, and the drive goes on. And the bound of
+//! the shares.
 
 use dcs_csd::shares::QUANTUM;
 use dcs_csd::storage::ModelStorage;
@@ -11,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::rig::{BASE, DATA, ENTRIES, LENGTH, LISTS, Machine};
 
-/// What a guest does.
+/// An action of a guest.
 #[derive(Clone, Debug)]
 enum Act {
     Register { offset: u64, bytes: Vec<u8> },
@@ -79,7 +80,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Of the guest's memory only what the controller may write to changes; the machine itself says where else it tried.
+/// Of the guest's memory only what the controller may write to changes; the machine itself says where else it
+/// tried.
 fn behave(acts: &[Act], direct: bool) -> Machine<ModelStorage> {
     let mut storage = ModelStorage::new(0);
     let volume = storage.add(128 << 10, 512);
@@ -254,8 +256,8 @@ fn a_tenant_that_floods_gets_no_more_than_its_share() {
     assert_eq!(std::iter::from_fn(|| large.reap(1)).count() + of_large, 7);
 }
 
-/// Sixteen guests on one storage: each writes its own pattern and reads it again, while one resets its controller again and again, one
-/// sends anything, and one is taken out.
+/// Sixteen guests on one storage: each writes its own pattern and reads it again, while one resets its
+/// controller again and again, one sends anything, and one is taken out.
 #[test]
 fn guests_keep_to_themselves() {
     const GUESTS: usize = 16;

@@ -97,7 +97,7 @@ pub struct Machine<S> {
     cid: u16,
 }
 
-/// How the driver waits: until this is false.
+/// Polls after which the driver gives up waiting.
 pub const TURNS: usize = 100_000;
 
 impl<S: Storage> Machine<S> {

@@ -1,4 +1,5 @@
-//! Rules of NVMe, each broken by hand: the status that the specification names. And what a controller says of itself.
+//! Rules of NVMe, each broken by hand: the status that the specification names. And what a controller says of
+//! itself.
 
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Config, Namespace, Storage};
