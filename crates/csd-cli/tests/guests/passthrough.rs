@@ -71,5 +71,35 @@ fn in_the_guest() {
     // A vendor's command that this drive does not have: invalid opcode.
     let status = Passthrough::new(0xff, 1, &mut []).submit(&space, false);
     assert_eq!(status & 0x7ff, 0x01);
+    near_storage(&space, page);
     println!("@guest's end");
+}
+
+/// A read through md5 beside the disk: parameters, the read, the result page. [docs/csd.md, *Near-storage commands*]
+fn near_storage(space: &File, page: &mut [u8]) {
+    const MD5: u8 = 1;
+    // One operator, md5, without parameters.
+    let mut chain = [1, 0, 0, 0, 0, 0, 0, 0, MD5, 0, 0, 0, 0, 0, 0, 0];
+    let to_parameters = 3 << 4;
+    let mut load = Passthrough { cdw2: to_parameters, ..Passthrough::new(0xc1, 1, &mut chain) };
+    load.cdw10 = [4, 16, 0, 0, 0, 0];
+    assert_eq!(load.submit(space, false), 0);
+    let handle = load.result as u32;
+    assert_ne!(handle, 0);
+    page.fill(0);
+    let from_blocks = 1 | handle << 16;
+    let mut read = Passthrough { cdw2: from_blocks, cdw3: 77, ..Passthrough::new(0xc2, 1, page) };
+    read.cdw10 = [1024, 8, 16, 0, 0, 0];
+    assert_eq!(read.submit(space, false), 0);
+    assert_eq!(read.result, 4096, "bytes that came out");
+    assert!(page.iter().zip(0..).all(|(byte, n)| *byte == (n * 7) as u8));
+    std::fs::write("/tmp/page", &page).unwrap();
+    let mut result = [0; 768];
+    let mut results = Passthrough { cdw2: 4, cdw3: 77, ..Passthrough::new(0xc2, 1, &mut result) };
+    results.cdw10 = [192, 0, 0, 0, 0, 0];
+    assert_eq!(results.submit(space, false), 0);
+    assert_eq!((u64::from_le_bytes(result[8..16].try_into().unwrap()), result[7]), (4096, 1));
+    let told: String = result[80..96].iter().map(|byte| format!("{byte:02x}")).collect();
+    let output = std::process::Command::new("md5sum").arg("/tmp/page").output().unwrap();
+    assert_eq!(told, String::from_utf8_lossy(&output.stdout)[..32], "by another program");
 }
