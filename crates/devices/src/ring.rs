@@ -53,8 +53,28 @@ pub(crate) enum Reply {
 
 struct Lent {
     block: Option<(BlockId, Buffer)>,
+    /// The file that it writes to.
+    writes: Option<RawFd>,
     /// The send is done, its notification is awaited.
     awaits_release: bool,
+}
+
+/// The writes to one file that are not done. While some are with the kernel the next ones are gathered and
+/// handed over together: the kernel merges those that are adjacent, and each request that reaches a disk costs
+/// time of the processor (in a virtual machine, an exit).
+#[derive(Default)]
+struct Writes {
+    in_kernel: usize,
+    gathered: Vec<squeue::Entry>,
+}
+
+impl Writes {
+    /// So many are handed over at once: the fewest that the kernel merges.
+    const TOGETHER: usize = 3;
+
+    fn are_due(&self) -> bool {
+        self.gathered.len() >= Writes::TOGETHER || self.in_kernel == 0
+    }
 }
 
 /// Bytes of blocks that are registered, and so pinned, at most: of 128 KiB each as many as io_uring's index
@@ -66,6 +86,8 @@ pub(crate) struct Ring {
     ring: ManuallyDrop<IoUring>,
     process: Process,
     lent: HashMap<u64, Lent>,
+    /// Writes, by file.
+    writes: HashMap<RawFd, Writes>,
     /// Completions that had to be taken in while requests were handed over.
     early: Vec<(u64, i32, u32)>,
     /// Requests in the kernel that will be answered.
@@ -118,6 +140,7 @@ impl Ring {
             ring: ManuallyDrop::new(ring),
             process: Process::current(),
             lent: HashMap::new(),
+            writes: HashMap::new(),
             early: Vec::new(),
             in_flight: 0,
             wake_armed: false,
@@ -186,9 +209,41 @@ impl Ring {
                 opcode::Fsync::new(Fd(fd)).flags(types::FsyncFlags::DATASYNC).build()
             }
         };
-        self.lent.insert(id.to_bits(), Lent { block, awaits_release: false });
-        self.push(entry.user_data(id.to_bits()));
+        let writes = match request {
+            DiskRequest::Write { fd, .. } => Some(fd),
+            _ => None,
+        };
+        self.lent.insert(id.to_bits(), Lent { block, writes, awaits_release: false });
+        let entry = entry.user_data(id.to_bits());
         self.in_flight += 1;
+        let Some(fd) = writes else { return self.push(entry) };
+        let writes = self.writes.entry(fd).or_default();
+        writes.gathered.push(entry);
+        if writes.are_due() {
+            self.hand_over(fd);
+        }
+    }
+
+    /// Hands over what was gathered for a file.
+    fn hand_over(&mut self, fd: RawFd) {
+        let Some(writes) = self.writes.get_mut(&fd) else { return };
+        let gathered = std::mem::take(&mut writes.gathered);
+        writes.in_kernel += gathered.len();
+        if writes.in_kernel == 0 {
+            self.writes.remove(&fd);
+        }
+        for entry in gathered {
+            self.push(entry);
+        }
+    }
+
+    /// One write to a file is done.
+    fn written(&mut self, fd: RawFd) {
+        let Some(writes) = self.writes.get_mut(&fd) else { return };
+        writes.in_kernel -= 1;
+        if writes.are_due() {
+            self.hand_over(fd);
+        }
     }
 
     /// Asks to be told when a descriptor is ready.
@@ -220,6 +275,10 @@ impl Ring {
 
     /// Cancels a request; its reply still comes.
     pub fn cancel(&mut self, id: OperationId) {
+        // The kernel can only cancel what it has.
+        if let Some(fd) = self.lent.get(&id.to_bits()).and_then(|lent| lent.writes) {
+            self.hand_over(fd);
+        }
         self.push(opcode::AsyncCancel::new(id.to_bits()).build().user_data(IGNORE));
         self.in_flight += 1;
     }
@@ -270,17 +329,26 @@ impl Ring {
     pub fn reap(&mut self, replies: &mut Vec<Reply>) -> bool {
         let mut woken = false;
         self.drain();
-        let Ring { early, lent, in_flight, wake_armed, edges_armed, edges_ending, .. } = self;
+        let mut early = std::mem::take(&mut self.early);
         for (bits, result, flags) in early.drain(..) {
             match bits {
-                WAKE => (*wake_armed, woken) = (false, true),
-                IGNORE => *in_flight -= 1,
+                WAKE => (self.wake_armed, woken) = (false, true),
+                IGNORE => self.in_flight -= 1,
                 EDGES => {
-                    (*edges_armed, *edges_ending) = (false, false);
+                    (self.edges_armed, self.edges_ending) = (false, false);
                     replies.push(Reply::Edges);
                 }
-                _ => replies.extend(reply(lent, in_flight, bits, result, flags)),
+                _ => {
+                    if let Some(fd) = self.lent.get(&bits).and_then(|lent| lent.writes) {
+                        self.written(fd);
+                    }
+                    replies.extend(reply(&mut self.lent, &mut self.in_flight, bits, result, flags));
+                }
             }
+        }
+        // What was handed over meanwhile may have completed something.
+        if self.early.is_empty() {
+            self.early = early;
         }
         woken
     }
