@@ -239,7 +239,8 @@ impl Machine {
     }
 }
 
-/// Whatever the guest does, nothing panics, nothing beyond the namespaces changes, and after a reset the drive is as new.
+/// Whatever the guest does, nothing panics, nothing beyond the namespaces changes, and after a reset the
+/// drive is as new.
 pub fn csd(data: &[u8]) {
     let mut input = Input(data);
     let flags = input.byte();

@@ -50,6 +50,10 @@
 //! * Fused commands, metadata and protection information, reservations, namespace management by the guest,
 //!   firmware download, self-test, sanitize, format, security, directives, zones.
 //! * Queues that are not contiguous, weighted arbitration (CC.AMS), I/O command sets other than NVM.
+//! * Timestamps and keep alive: the controller has no clock. Lists of allocated namespaces and of
+//!   controllers.
+//! * Operators on threads of their own: a chain runs where the controller does, a bounded piece at a time.
+//! * Deallocation on block devices: it is taken, and nothing is done.
 //! * A controller memory buffer, and bit buckets in scatter gather lists.
 //! * Interrupt coalescing: it can be set, and every batch of completions raises one interrupt a vector
 //!   whatever is set.

@@ -1,7 +1,7 @@
 //! Walks along a command's data pointer: where its data lie, piece by piece. [base 4.1]
 //!
-//! A controller calls [`Walk::next`] until there is nothing more. Entries of lists are read through a closure, in groups, each once: what
-//! was checked is what is used, whatever the host writes meanwhile.
+//! A controller calls [`Walk::next`] until there is nothing more. Entries of lists are read through a
+//! closure, in groups, each once: what was checked is what is used, whatever the host writes meanwhile.
 
 use crate::bytes::{array_at, u64_at};
 use crate::command::DataPointer;
@@ -47,14 +47,16 @@ enum Kind {
     PrpList { page: u64, entries: u64 },
     /// The descriptor of the command itself.
     Sgl(Descriptor),
-    /// A segment: so many descriptors of it are left; whether it is the last one; how many more may be followed.
+    /// A segment: so many descriptors of it are left; whether it is the last one; how many more may be
+    /// followed.
     SglSegment { descriptors: u32, last: bool, budget: u32 },
     /// Nothing follows.
     End,
 }
 
 impl Walk {
-    /// A walk along `pointer` to `length` bytes, where the host's memory pages have `page` bytes, a power of two.
+    /// A walk along `pointer` to `length` bytes, where the host's memory pages have `page` bytes, a power of
+    /// two.
     ///
     /// # Errors
     ///
@@ -68,11 +70,13 @@ impl Walk {
         Ok(Walk { kind, left: length, group: [0; GROUP], unread: 0..0, list: 0 })
     }
 
-    /// The next piece of the data; nothing after the last one. `read` copies from the host's memory, and says whether it could.
+    /// The next piece of the data; nothing after the last one. `read` copies from the host's memory, and says
+    /// whether it could.
     ///
     /// # Errors
     ///
-    /// The status that the specification has for what is wrong with the list; Data Transfer Error where it cannot be read.
+    /// The status that the specification has for what is wrong with the list; Data Transfer Error where it
+    /// cannot be read.
     pub fn next(&mut self, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Result<Option<Place>, Status> {
         loop {
             match self.kind {
@@ -143,7 +147,8 @@ impl Walk {
         self.found(address, page)
     }
 
-    /// The next entry of a PRP list. The last one of a page names the next page of the list, if there are more data than it could.
+    /// The next entry of a PRP list. The last one of a page names the next page of the list, if there are
+    /// more data than it could.
     fn entry(
         &mut self,
         page: u64,
