@@ -163,13 +163,13 @@ impl Rig {
         for frame in self.peer.step(before) {
             self.fabric.send(self.end, frame);
         }
-        let deadlines = [self.card.deadline(), self.peer.deadline, Some(until)];
+        let deadlines = [self.card.deadline(), self.peer.deadline(), Some(until)];
         let deadline = deadlines.into_iter().flatten().min().map(Duration::from_nanos);
         let event = self.fabric.step(deadline);
         let now = self.now();
         self.steps += 1;
         self.still = if now > before { 0 } else { self.still + 1 };
-        let deadlines = (self.card.deadline(), self.peer.deadline, until);
+        let deadlines = (self.card.deadline(), self.peer.deadline(), until);
         assert!(self.still < STILL, "time stands still at {now}, {deadlines:?}, {event:?}: {:?}", self.card);
         let over = event.is_none() && now >= until;
         match event {

@@ -31,6 +31,7 @@ mod task {
     }
 }
 
+use dcs_testkit::median;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -150,11 +151,6 @@ fn theirs(files: &[PathBuf]) -> (f64, usize) {
     let printed = String::from_utf8(python.wait_with_output().unwrap().stdout).unwrap();
     let (time, size) = printed.trim().split_once(' ').expect("python3 with zlib is needed");
     (time.parse().unwrap(), size.parse().unwrap())
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 /// Every file under a folder.

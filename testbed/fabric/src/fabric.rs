@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use dcs_drivers::bus::{BusError, ReadDone, Tag, Window};
+use dcs_testkit::Random;
 
 use crate::count::{Meter, Record, Traffic};
 use crate::device::{Action, Context, Device};
@@ -14,7 +15,6 @@ use crate::iommu::{Iommu, Refused};
 use crate::link::{Link, Ps, Rate, Timing, to_duration, to_ps};
 use crate::memory::Memory;
 use crate::port::Port;
-use crate::random::draw;
 use crate::wire::{Wire, WireCount, WireEnd, WireState};
 
 /// A function on the fabric.
@@ -92,7 +92,7 @@ pub struct Fabric {
     pub(crate) records: Option<Vec<Record>>,
     absent: Absent,
     wires: Vec<WireState>,
-    random: u64,
+    random: Random,
 }
 
 impl Fabric {
@@ -121,7 +121,7 @@ impl Fabric {
             records: None,
             absent: Absent::Unsupported,
             wires: Vec::new(),
-            random: seed,
+            random: Random(seed),
         };
         let memory =
             Bar { window: Window { address: 0, length: host_memory }, memory: Some(Memory::default()) };
@@ -425,7 +425,7 @@ impl Fabric {
     pub fn send(&mut self, end: WireEnd, frame: Vec<u8>) {
         let now = self.now;
         let random = &mut self.random;
-        let copies = self.wires[end.wire].send(end.side, now, frame.len(), || (draw(random) % 1000) as u16);
+        let copies = self.wires[end.wire].send(end.side, now, frame.len(), || random.below(1000) as u16);
         for at in copies {
             self.schedule(at, Happening::Frame { end: end.other(), bytes: frame.clone() });
         }

@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use dcs_drivers::bus::Window;
-
-use crate::random::draw;
+use dcs_testkit::Random;
 
 /// Something that goes wrong.
 ///
@@ -183,7 +182,7 @@ pub struct Rule {
     met: u64,
     struck: u64,
     /// Out of 1,000, and what the draws come from.
-    chance: Option<(u16, u64)>,
+    chance: Option<(u16, Random)>,
 }
 
 impl Rule {
@@ -212,7 +211,7 @@ impl Rule {
     ///
     /// As [`Rule::once`].
     pub fn sometimes(when: When, fault: Fault, out_of_1000: u16, seed: u64) -> Rule {
-        Rule { chance: Some((out_of_1000, seed)), ..Rule::always(when, fault) }
+        Rule { chance: Some((out_of_1000, Random(seed))), ..Rule::always(when, fault) }
     }
 
     /// Lets the first `count` such operations pass.
@@ -242,7 +241,7 @@ impl Rule {
         }
         self.met += 1;
         let drawn = match &mut self.chance {
-            Some((limit, random)) => draw(random) % 1000 < u64::from(*limit),
+            Some((limit, random)) => random.chance((*limit).into()),
             None => true,
         };
         drawn && self.met > self.skip && self.met - self.skip <= self.times

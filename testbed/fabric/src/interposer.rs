@@ -28,7 +28,7 @@ use dcs_nvme::completion::{self, Completion};
 use dcs_nvme::register::{self, AdminQueueSizes, Capabilities, Configuration};
 
 use crate::fault::{Fault, Injector, Operation};
-use crate::nvme::pointer::{Next, Segment, Walk};
+use crate::nvme::{Next, Segment, Walk};
 use crate::plan::{FaultPlan, FaultPlanError, Struck};
 
 /// A reserved opcode of the NVM command set. [NVM 3.2] An SSD refuses it and does nothing else.

@@ -86,7 +86,6 @@ mod link;
 mod memory;
 mod plan;
 mod port;
-mod random;
 mod transaction;
 mod wire;
 

@@ -2,6 +2,7 @@
 
 use crate::{Scenario, World};
 use dcs::{AwsChunked, Op, Operator, Sink, Source, Stage, Status, TransferError};
+use dcs_testkit::{bytes as data, hex};
 use openssl::hash::{MessageDigest, hash};
 use openssl::symm::{Cipher, encrypt};
 use std::fs::File;
@@ -34,22 +35,6 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("S3's framing comes off, and its checksum is told", framing_comes_off),
     ("a digest that is not the expected one withholds the end", expected_digest),
 ];
-
-/// Bytes that are all different in any place.
-fn data(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 24) as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 fn digest(kind: MessageDigest, bytes: &[u8]) -> String {
     hex(&hash(kind, bytes).expect("OpenSSL has it"))

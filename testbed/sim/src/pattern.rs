@@ -9,14 +9,7 @@ pub struct Pattern(Vec<u8>);
 
 impl Default for Pattern {
     fn default() -> Pattern {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        };
-        Pattern((0..LENGTH).map(|_| next()).collect())
+        Pattern(dcs_testkit::bytes(LENGTH, 1))
     }
 }
 

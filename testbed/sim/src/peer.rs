@@ -3,69 +3,16 @@
 
 use crate::pattern::Pattern;
 use dcs_engine::Nanos;
-use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use dcs_testkit::peer::Stack;
+use smoltcp::iface::SocketHandle;
+use smoltcp::phy::{Checksum, ChecksumCapabilities};
 use smoltcp::socket::tcp;
-use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 /// Bytes of a socket's buffers: more than a 100 Gb/s wire holds in its round trip.
 const BUFFER: usize = 1 << 20;
-
-#[derive(Default)]
-struct Link {
-    incoming: VecDeque<Vec<u8>>,
-    outgoing: Vec<Vec<u8>>,
-    checks: bool,
-}
-
-struct Received(Vec<u8>);
-struct Sent<'a>(&'a mut Vec<Vec<u8>>);
-
-impl RxToken for Received {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(&self.0)
-    }
-}
-
-impl TxToken for Sent<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
-        let mut frame = vec![0; length];
-        let result = f(&mut frame);
-        self.0.push(frame);
-        result
-    }
-}
-
-impl Device for Link {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Sent<'a>;
-
-    fn receive(&mut self, _: Instant) -> Option<(Received, Sent<'_>)> {
-        let frame = self.incoming.pop_front()?;
-        Some((Received(frame), Sent(&mut self.outgoing)))
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<Sent<'_>> {
-        (self.outgoing.len() < 64).then_some(Sent(&mut self.outgoing))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = 1514;
-        if !self.checks {
-            // It makes checksums, but believes those of others: every byte of a payload is compared anyway.
-            capabilities.checksum = ChecksumCapabilities::ignored();
-            capabilities.checksum.ipv4 = smoltcp::phy::Checksum::Tx;
-            capabilities.checksum.tcp = smoltcp::phy::Checksum::Tx;
-        }
-        capabilities
-    }
-}
 
 /// One connection of the peer's.
 pub struct Stream {
@@ -125,32 +72,28 @@ impl Stream {
 
 /// The peer.
 pub struct Peer {
-    link: Link,
-    interface: Interface,
-    sockets: SocketSet<'static>,
+    stack: Stack,
     pattern: Rc<Pattern>,
     /// Its connections.
     pub streams: Vec<Stream>,
-    /// When it is to be stepped at the latest.
-    pub deadline: Option<Nanos>,
-}
-
-fn instant(now: Nanos) -> Instant {
-    Instant::from_micros((now / 1000) as i64)
 }
 
 impl Peer {
     /// One at this address.
     pub fn new(address: Ipv4Addr, pattern: Rc<Pattern>, checks: bool) -> Peer {
-        let mut link = Link { checks, ..Link::default() };
-        let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, 9])));
-        config.random_seed = 7;
-        let mut interface = Interface::new(config, &mut link, instant(0));
-        interface.update_ip_addrs(|addresses| {
-            let _ = addresses.push(IpCidr::new(address.into(), 24));
-        });
-        let sockets = SocketSet::new(Vec::new());
-        Peer { link, interface, sockets, pattern, streams: Vec::new(), deadline: Some(0) }
+        let mut checksum = ChecksumCapabilities::default();
+        if !checks {
+            // It makes checksums, but believes those of others: every byte of a payload is compared anyway.
+            checksum = ChecksumCapabilities::ignored();
+            (checksum.ipv4, checksum.tcp) = (Checksum::Tx, Checksum::Tx);
+        }
+        let stack = Stack::new([2, 0, 0, 0, 0, 9], address, checksum);
+        Peer { stack, pattern, streams: Vec::new() }
+    }
+
+    /// When it is to be stepped at the latest.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.stack.deadline
     }
 
     /// Makes a connection: its number.
@@ -159,8 +102,10 @@ impl Peer {
         let mut socket = tcp::Socket::new(receive, transmit);
         // One acknowledgement for two segments, as TCP's usual; none is sent late.
         socket.set_nagle_enabled(false);
-        socket.connect(self.interface.context(), to, from).expect("a new socket can connect");
-        let handle = self.sockets.add(socket);
+        // Without this it is whatever feature of smoltcp's somebody else in the build has asked for.
+        socket.set_congestion_control(tcp::CongestionControl::None);
+        socket.connect(self.stack.interface.context(), to, from).expect("a new socket can connect");
+        let handle = self.stack.sockets.add(socket);
         self.streams.push(Stream {
             handle,
             expected: VecDeque::new(),
@@ -171,67 +116,61 @@ impl Peer {
             to_send: VecDeque::new(),
             sent: 0,
         });
-        self.deadline = Some(0);
+        self.wake();
         self.streams.len() - 1
     }
 
     /// True if a connection is there.
     pub fn is_connected(&self, stream: usize) -> bool {
-        self.sockets.get::<tcp::Socket<'_>>(self.streams[stream].handle).may_send()
+        self.stack.sockets.get::<tcp::Socket<'_>>(self.streams[stream].handle).may_send()
     }
 
     /// A frame has come.
     pub fn receive(&mut self, frame: Vec<u8>) {
-        self.link.incoming.push_back(frame);
-        self.deadline = Some(0);
+        self.stack.receive(frame);
     }
 
     /// There is something to send.
     pub fn wake(&mut self) {
-        self.deadline = Some(0);
+        self.stack.deadline = Some(0);
     }
 
     /// Does what it can; hands out frames.
     pub fn step(&mut self, now: Nanos) -> Vec<Vec<u8>> {
-        let mut out = Vec::new();
-        loop {
-            self.interface.poll(instant(now), &mut self.link, &mut self.sockets);
-            let sent = !self.link.outgoing.is_empty();
-            out.append(&mut self.link.outgoing);
-            if !self.work(now) && !sent {
-                let at = self.interface.poll_at(instant(now), &self.sockets);
-                self.deadline = at.map(|at| (at.total_micros().max(0) as Nanos * 1000).max(now + 1000));
-                return out;
-            }
-        }
+        let Peer { stack, pattern, streams } = self;
+        stack.step(now, |sockets| {
+            streams.iter_mut().fold(false, |moved, stream| {
+                let socket = sockets.get_mut::<tcp::Socket<'_>>(stream.handle);
+                stream.work(socket, pattern, now) | moved
+            })
+        })
     }
+}
 
-    fn work(&mut self, now: Nanos) -> bool {
+impl Stream {
+    /// Takes what came, and sends what there is to send. True where anything was moved.
+    fn work(&mut self, socket: &mut tcp::Socket<'_>, pattern: &Pattern, now: Nanos) -> bool {
         let mut moved = false;
-        for stream in &mut self.streams {
-            let socket = self.sockets.get_mut::<tcp::Socket<'_>>(stream.handle);
-            while socket.can_recv() {
-                let pattern = &self.pattern;
-                let taken = socket.recv(|bytes| {
-                    stream.check(pattern, bytes, now);
-                    (bytes.len(), ())
-                });
-                stream.wrong |= taken.is_err();
-                moved = true;
+        while socket.can_recv() {
+            let taken = socket.recv(|bytes| {
+                self.check(pattern, bytes, now);
+                (bytes.len(), ())
+            });
+            self.wrong |= taken.is_err();
+            moved = true;
+        }
+        while socket.can_send()
+            && let Some((position, left)) = self.to_send.front_mut()
+        {
+            let room = (socket.send_capacity() - socket.send_queue()).min(*left as usize).min(64 << 10);
+            let taken = socket.send_slice(&pattern.bytes(*position, room)).unwrap_or(0) as u64;
+            (*position, *left, self.sent) = (*position + taken, *left - taken, self.sent + taken);
+            if *left == 0 {
+                self.to_send.pop_front();
             }
-            while socket.can_send()
-                && let Some((position, left)) = stream.to_send.front_mut()
-            {
-                let room = (socket.send_capacity() - socket.send_queue()).min(*left as usize).min(64 << 10);
-                let taken = socket.send_slice(&self.pattern.bytes(*position, room)).unwrap_or(0) as u64;
-                (*position, *left, stream.sent) = (*position + taken, *left - taken, stream.sent + taken);
-                if *left == 0 {
-                    stream.to_send.pop_front();
-                }
-                moved |= taken > 0;
-                if taken == 0 {
-                    break;
-                }
+            moved |= taken > 0;
+            if taken == 0 {
+                break;
             }
         }
         moved

@@ -513,7 +513,7 @@ impl Server {
         }
         let Server { fabric, sets, .. } = self;
         for set in sets {
-            if set.peer.deadline.is_some_and(|at| at <= now) {
+            if set.peer.deadline().is_some_and(|at| at <= now) {
                 for frame in set.peer.step(now) {
                     fabric.send(set.wire, frame);
                 }
@@ -536,7 +536,7 @@ impl Server {
             let network =
                 set.network.as_ref().filter(|_| !set.attended && !set.timer).and_then(Network::deadline);
             let nvme = set.nvme.as_ref().and_then(Nvme::deadline);
-            [set.peer.deadline, network, nvme]
+            [set.peer.deadline(), network, nvme]
         });
         sets.chain([cpu, card, timer]).flatten().min()
     }

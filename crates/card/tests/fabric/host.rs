@@ -11,6 +11,7 @@ use dcs_card::costs::Costs;
 use dcs_drivers::bus::Window;
 use dcs_fabric::nic::Family;
 use dcs_fabric::{Event, Wire};
+use dcs_testkit::Random;
 
 const LENGTH: u64 = 400_000;
 
@@ -152,13 +153,8 @@ fn memory_that_was_released_is_out_of_reach_at_once() {
 /// granted, and works after a reset.
 #[test]
 fn a_host_that_writes_rubbish_harms_itself_alone() {
-    let mut state = 0x1234_5678_9abc_def1u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut numbers = Random(1);
+    let mut random = move || numbers.next();
     for _round in 0..60 {
         let mut rig = Rig::ready(Config::default(), 1);
         // Half of host memory is nobody's business.

@@ -236,7 +236,7 @@ impl Rig {
     pub fn step(&mut self) -> bool {
         self.poll();
         self.peer();
-        let peer = self.nic.as_ref().and_then(|(.., peer)| peer.deadline);
+        let peer = self.nic.as_ref().and_then(|(.., peer)| peer.deadline());
         let deadline = [self.card.deadline(), peer].into_iter().flatten().min();
         let event = self.fabric.step(deadline.map(Duration::from_nanos));
         let now = self.now();

@@ -8,18 +8,7 @@ use dcs_abi::result::PATH_PEER_TO_PEER;
 use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
 use dcs_drivers::bus::Window;
-
-/// Bytes that are all different in any place.
-pub fn data(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
+pub use dcs_testkit::bytes as data;
 
 pub fn digest(operator: dcs_abi::operator::Operator, bytes: &[u8]) -> Vec<u8> {
     let mut context = dcs_ndp::Context::new(operator, &[]).unwrap();

@@ -16,6 +16,7 @@ use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::Status;
 use dcs_card::card::Config;
 use dcs_card::serve::serve;
+use dcs_testkit::hex;
 use dcs_vfio::{Access, Buffer, Container, Function, Mapping};
 use dcs_vm::machine::Forward;
 use dcs_vm::tools::Flavour;
@@ -99,10 +100,6 @@ pub fn md5(bytes: &[u8]) -> Vec<u8> {
         .expect("coreutils");
     let text = String::from_utf8(output.stdout).unwrap();
     (0..16).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An end of a transfer: its kind, its handle, and the place in it.

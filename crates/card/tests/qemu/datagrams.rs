@@ -15,8 +15,9 @@ use dcs_card::serve::serve;
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Initramfs, Machine, Network, Nic, Tools, disk};
 
-use crate::card::{hex, md5};
+use crate::card::md5;
 use crate::rig::{LIMIT, MEMORY};
+use dcs_testkit::hex;
 
 const CARD: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 1);
 const LINUX: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);

@@ -17,8 +17,9 @@ use dcs_vm::machine::Forward;
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Initramfs, Machine, Network, Nic, Tools, disk};
 
-use crate::card::{hex, md5};
+use crate::card::md5;
 use crate::rig::{LIMIT, MEMORY};
+use dcs_testkit::hex;
 
 const BYTES: usize = 5_000_000;
 const PORT: u16 = 80;

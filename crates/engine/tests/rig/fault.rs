@@ -1,10 +1,10 @@
 //! The fault injector.
 
-use super::random::Random;
 use dcs_abi::operator::Operator;
 use dcs_abi::result::DigestSlot;
 use dcs_abi::status::Status;
 use dcs_engine::{Fault as Failure, OperationKind, Outcome, QueueId};
+use dcs_testkit::Random;
 
 /// Whose operations go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

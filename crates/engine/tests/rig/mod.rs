@@ -6,7 +6,7 @@
 //! | `host` | rings, descriptors, submission, completions: what an application and its driver do |
 //! | `serve` | the engine's actions: fetches, binding, operations, with all contracts checked |
 //! | `work` | what an operation does to devices, blocks and operators |
-//! | `device`, `fault`, `random` | devices, the fault injector, random numbers |
+//! | `device`, `fault` | devices, the fault injector |
 //! | `verdict` | what must be true of a completed command |
 //! | `garbage` | arbitrary event streams, from bytes |
 #![allow(dead_code)] // Not every user of the rig uses all of it.
@@ -15,7 +15,6 @@ pub mod device;
 pub mod fault;
 pub mod garbage;
 pub mod host;
-pub mod random;
 pub mod serve;
 pub mod verdict;
 pub mod work;
@@ -23,10 +22,10 @@ pub mod work;
 use dcs_engine::{
     Action, BlockId, CommandId, Config, Engine, Event, Nanos, OperationId, Outcome, QueueConfig, QueueId,
 };
+use dcs_testkit::Random;
 use device::Device;
 use fault::Fault;
 use host::{Memory, Queue, Submitted};
-use random::Random;
 use serve::{Block, Bound, Flight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -130,7 +129,7 @@ impl Rig {
         Rig {
             engine: Engine::new(config).expect("the test's sizes are sound"),
             now: 0,
-            random: Random::new(options.seed),
+            random: Random(options.seed),
             options,
             devices: Vec::new(),
             faults: Vec::new(),

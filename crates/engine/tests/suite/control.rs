@@ -18,7 +18,7 @@ fn rig(options: Options) -> (Rig, [QueueId; 2]) {
 
 /// A transfer with all stages: read, digest, compress, encrypt, write, flush.
 fn long(rig: &mut Rig) -> Transfer {
-    let bytes = rig.random.bytes(15_000);
+    let bytes = rig.random.compressible(15_000);
     let (from, to) = (rig.device(Device::file(bytes)), rig.device(Device::file(Vec::new())));
     Transfer {
         chain: chain(&[Crc32, Gzip, Aes256Ctr]),

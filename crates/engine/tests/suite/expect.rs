@@ -46,7 +46,7 @@ fn ways() -> impl Iterator<Item = Way> {
 impl Way {
     /// The transfer, and what comes out of it.
     fn transfer(self, rig: &mut Rig, right: bool) -> (Transfer, Vec<u8>) {
-        let plain = rig.random.bytes(self.length);
+        let plain = rig.random.compressible(self.length);
         let input = match self.operators.contains(&Gunzip) {
             true => sequential::run(&[(Gzip, vec![])], &plain).unwrap().output,
             false => plain,
@@ -121,7 +121,7 @@ fn a_prefix_goes_with_its_block() {
     for (length, most) in [(3000, 0), (3996, 0), (4096, 4096), (10_000, 8192)] {
         let mut rig = rig(small(), 1);
         let queue = rig.queue(QueueConfig::default());
-        let (prefix, bytes) = (rig.random.bytes(100), rig.random.bytes(length));
+        let (prefix, bytes) = (rig.random.compressible(100), rig.random.compressible(length));
         let prefix = End::memory(rig.device(Device::file(prefix)), 100);
         let source = End::file(rig.device(Device::file(bytes)), &[(0, length as u64)]);
         let sink = End::stream(rig.device(Device::sink(5000)));

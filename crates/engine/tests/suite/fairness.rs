@@ -10,7 +10,7 @@ use dcs_abi::status::Status;
 use dcs_engine::{Config, QueueConfig, QueueId};
 
 fn copy(rig: &mut Rig, length: usize, operators: &[Operator]) -> Transfer {
-    let bytes = rig.random.bytes(length);
+    let bytes = rig.random.compressible(length);
     let (from, to) = (rig.device(Device::file(bytes)), rig.device(Device::sink(9000)));
     let transfer = Transfer::new(End::file(from, &[(0, length as u64)]), End::stream(to));
     Transfer { chain: chain(operators), ..transfer }

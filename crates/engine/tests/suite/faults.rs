@@ -60,7 +60,7 @@ impl Scenario {
     }
 
     fn transfer(&self, rig: &mut Rig) -> Transfer {
-        let bytes = rig.random.bytes(LENGTH + if self.from_stream { 0 } else { 2_000 });
+        let bytes = rig.random.compressible(LENGTH + if self.from_stream { 0 } else { 2_000 });
         let source = match self.from_stream {
             true => End::stream(rig.device(Device::source(bytes, 5000))),
             false => End::file(rig.device(Device::file(bytes)), &[(0, 10_000), (12_000, 10_000)]),
@@ -177,7 +177,7 @@ fn what_was_delivered_is_told_to_the_last_byte() {
         let queue = rig.queue(QueueConfig::default());
         rig.faults.push(Fault::new(queue, Where::Destination, nth, Kind::BadStatus));
         // No byte is one of a hole.
-        let bytes: Vec<u8> = rig.random.bytes(LENGTH).into_iter().map(|byte| byte | 1).collect();
+        let bytes: Vec<u8> = rig.random.compressible(LENGTH).into_iter().map(|byte| byte | 1).collect();
         let from = rig.device(Device::file(bytes.clone()));
         let to = rig.device(Device::file(Vec::new()));
         let length = LENGTH as u64;

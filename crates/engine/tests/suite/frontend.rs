@@ -17,7 +17,7 @@ fn rig(depth: u16) -> (Rig, QueueId) {
 }
 
 fn copy(rig: &mut Rig, length: usize) -> Transfer {
-    let bytes = rig.random.bytes(length);
+    let bytes = rig.random.compressible(length);
     let (from, to) = (rig.device(Device::file(bytes)), rig.device(Device::sink(4096)));
     Transfer::new(End::file(from, &[(0, length as u64)]), End::stream(to))
 }

@@ -4,12 +4,12 @@
 mod replay;
 
 use crate::rig::garbage::run;
-use crate::rig::random::Random;
+use dcs_testkit::Random;
 
 #[test]
 fn no_event_stream_breaks_the_engine() {
     for seed in 0..3000 {
-        let mut random = Random::new(seed);
+        let mut random = Random(seed);
         let length = random.range(10, 1500) as usize;
         let data: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         println!("seed {seed}"); // shown where an assertion fails

@@ -24,7 +24,7 @@ fn rig(seed: u64) -> (Rig, QueueId) {
 }
 
 fn stream(rig: &mut Rig, queue: QueueId, blocks: usize, operators: &[Operator]) -> usize {
-    let bytes = rig.random.bytes(blocks * 4096);
+    let bytes = rig.random.compressible(blocks * 4096);
     let (from, to) = (rig.device(Device::file(bytes)), rig.device(Device::sink(usize::MAX)));
     let transfer = Transfer::new(End::file(from, &[(0, blocks as u64 * 4096)]), End::stream(to));
     rig.submit(queue, &Transfer { chain: chain(operators), ..transfer })

@@ -17,7 +17,7 @@ fn rig(seed: u64) -> (Rig, Vec<QueueId>) {
 
 /// A large or a small file to a sink.
 fn copy(rig: &mut Rig, length: usize, rid: u32) -> Transfer {
-    let bytes = rig.random.bytes(length);
+    let bytes = rig.random.compressible(length);
     let (from, to) = (rig.device(Device::file(bytes)), rig.device(Device::sink(4096)));
     Transfer { rid, ..Transfer::new(End::file(from, &[(0, length as u64)]), End::stream(to)) }
 }

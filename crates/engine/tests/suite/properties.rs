@@ -157,13 +157,13 @@ fn expecting(rig: &Rig, mut chain: Chain, plan: &Plan, ends: [&Option<End>; 2]) 
 }
 
 fn transfer(rig: &mut Rig, plan: &Plan) -> Transfer {
-    let bytes = rig.random.bytes(plan.length + 500);
+    let bytes = rig.random.compressible(plan.length + 500);
     let source = if plan.from_stream {
         End::stream(rig.device(Device::source(bytes[..plan.length].to_vec(), 6000)))
     } else {
         End::file(rig.device(Device::file(bytes)), &extents(plan.length, &plan.cuts))
     };
-    let prefix_bytes = plan.prefix.map(|length| rig.random.bytes(length));
+    let prefix_bytes = plan.prefix.map(|length| rig.random.compressible(length));
     let prefix = prefix_bytes.map(|bytes| {
         let length = bytes.len() as u64;
         End::memory(rig.device(Device::file(bytes)), length)

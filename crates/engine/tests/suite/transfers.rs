@@ -30,12 +30,12 @@ fn passes(rig: &mut Rig, queue: QueueId, transfer: &Transfer) -> usize {
 
 /// A file with random bytes, its handle.
 fn file(rig: &mut Rig, length: usize) -> u32 {
-    let bytes = rig.random.bytes(length);
+    let bytes = rig.random.compressible(length);
     rig.device(Device::file(bytes))
 }
 
 fn source(rig: &mut Rig, length: usize) -> u32 {
-    let bytes = rig.random.bytes(length);
+    let bytes = rig.random.compressible(length);
     rig.device(Device::source(bytes, 3000))
 }
 

@@ -6,6 +6,7 @@ use crate::rig::SECOND;
 use crate::rig::forge::{Forge, LOCAL, REMOTE, Seg};
 use crate::rig::pair::ADDRESSES;
 use dcs_net::{Chunk, Event, Flow, Owner, Piece, Reason, Verdict};
+use dcs_testkit::Random;
 use smoltcp::wire::IpProtocol;
 
 /// The peer's initial sequence number: its data begin at 1001.
@@ -13,18 +14,6 @@ const ISN: u32 = 1000;
 const FIRST: u32 = ISN + 1;
 /// Bytes that the peer may send.
 const GRANTED: u32 = 20_000;
-
-/// Numbers that seem to be chance, and are the same every time.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as u32 % end
-    }
-}
 
 /// An open connection, and our next sequence number.
 fn established() -> (Forge, Flow, u32) {
@@ -180,11 +169,11 @@ impl Got {
 fn of_segments_that_overlap_each_byte_is_delivered_once() {
     for seed in 1..200 {
         let (mut forge, flow, ours) = established();
-        let (mut chance, mut got) = (Chance(seed << 32 | 1), Got::default());
+        let (mut chance, mut got) = (Random(seed), Got::default());
         for _ in 0..60 {
             // Some begin before what has come, some end behind what was granted.
-            let start = chance.below(GRANTED + 2000);
-            let segment = Seg::data((FIRST - 1000).wrapping_add(start), ours, chance.below(1460) + 1);
+            let start = chance.below(u64::from(GRANTED) + 2000) as u32;
+            let segment = Seg::data((FIRST - 1000).wrapping_add(start), ours, chance.below(1460) as u32 + 1);
             forge.send(segment);
             got.take(&forge.events());
             forge.segments();

@@ -1,5 +1,6 @@
 //! Marks of a run, medians, and ratios of runs of the same repetition.
 
+pub use dcs_testkit::median;
 use serde::{Deserialize, Serialize};
 
 pub const GIB: f64 = (1u64 << 30) as f64;
@@ -34,16 +35,6 @@ impl Ratio {
     }
 }
 
-/// In the middle; of an even number the mean of the two there; of none NaN.
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
-    }
-}
-
 /// The median, over runs, of a percentile of each run's latencies, which are sorted; NaN where no run has any.
 pub fn percentile<'a>(runs: impl Iterator<Item = &'a [f32]>, share: f64) -> f64 {
     let of = |latencies: &[f32]| {
@@ -56,12 +47,6 @@ pub fn percentile<'a>(runs: impl Iterator<Item = &'a [f32]>, share: f64) -> f64 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!((median([3.0, 1.0, 2.0]), median([4.0, 1.0]), median([7.0])), (2.0, 2.5, 7.0));
-        assert!(median([]).is_nan());
-    }
 
     #[test]
     fn a_percentile_is_of_each_run_s_own() {

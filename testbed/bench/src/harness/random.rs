@@ -1,23 +1,7 @@
-//! Pseudo-random numbers, and text made of them. The same seed gives the same.
+//! Text made of random numbers. The same seed gives the same.
 
+pub use dcs_testkit::Random;
 use std::io::{self, Write};
-
-/// A small, fast generator (splitmix64): quality does not matter, sameness does.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-}
 
 /// Lines of a web server's log in JSON.
 pub fn text(out: &mut impl Write, size: u64, random: &mut Random) -> io::Result<()> {

@@ -7,7 +7,7 @@ mod admin;
 mod identify;
 mod io;
 mod namespace;
-pub(crate) mod pointer;
+mod pointer;
 mod queue;
 mod registers;
 pub mod status;
@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use dcs_drivers::bus::{BusError, Window};
+use dcs_testkit::Random;
 
 pub use dcs_nvme::identify::Sgl;
 pub use namespace::{Media, Namespace};
@@ -157,7 +158,7 @@ pub struct Nvme {
     error_count: u64,
     counts: Counts,
     media_free: Duration,
-    random: u64,
+    random: Random,
     hung: Option<bool>,
 }
 
@@ -215,7 +216,7 @@ impl Nvme {
             error_count: 0,
             counts: Counts::default(),
             media_free: Duration::ZERO,
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: Random(0),
             hung: None,
             config,
         }

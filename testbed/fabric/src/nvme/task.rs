@@ -266,10 +266,7 @@ impl Nvme {
         let media = self.config.media;
         let moved = Duration::from_nanos(length * 1_000_000_000 / media.rate);
         self.media_free = self.media_free.max(cx.now()) + moved;
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let jitter = media.jitter.mul_f64((self.random % 1024) as f64 / 1024.0);
+        let jitter = media.jitter.mul_f64(self.random.below(1024) as f64 / 1024.0);
         let token = self.token(Wait::Media { task });
         cx.after(self.media_free - cx.now() + latency + jitter, token);
     }

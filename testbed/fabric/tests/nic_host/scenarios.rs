@@ -5,6 +5,7 @@ use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
 use dcs_drivers::nic::{
     Checksum, Config, Failure, Frame, Memory, Nic, Offload, Received, Sent, State, TransmitError, Transport,
 };
+pub use dcs_testkit::Random;
 use std::collections::BTreeMap;
 
 /// A bus with a NIC on it, a wire, and time.
@@ -249,24 +250,6 @@ impl<W: World> Rig<W> {
 
     pub fn mac(&self) -> [u8; 6] {
         self.nic.address().expect("a NIC that was ready")
-    }
-}
-
-/// Numbers that look random, and are the same in every run.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 ^ self.0 >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next() as u8).collect()
     }
 }
 

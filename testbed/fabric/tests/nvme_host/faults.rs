@@ -44,7 +44,7 @@ impl Case {
     fn new() -> Case {
         let mut rig = Rig::ready(server(), |_| {});
         let mut random = Random(5);
-        let contents: Vec<Vec<u8>> = (0..2 * EACH).map(|_| random.bytes(LENGTH)).collect();
+        let contents: Vec<Vec<u8>> = (0..2 * EACH).map(|_| random.bytes(LENGTH as usize)).collect();
         for (id, bytes) in (0..EACH).zip(&contents) {
             rig.put(0, bytes);
             assert_eq!(rig.write(lba(id), 0, LENGTH), Ok(()));

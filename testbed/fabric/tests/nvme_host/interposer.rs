@@ -81,7 +81,7 @@ impl Case {
     fn new(plan: &str) -> Case {
         let mut rig = Rig::ready(between(server(), &[plan]), |_| {});
         let mut random = Random(5);
-        let contents: Vec<Vec<u8>> = (0..2 * EACH).map(|_| random.bytes(LENGTH)).collect();
+        let contents: Vec<Vec<u8>> = (0..2 * EACH).map(|_| random.bytes(LENGTH as usize)).collect();
         let medium = rig.world.server.medium();
         (0..EACH).zip(&contents).for_each(|(id, bytes)| medium.store(lba(id) * 512, bytes));
         (EACH..2 * EACH).for_each(|id| medium.store(lba(id) * 512, &vec![BEFORE; LENGTH as usize]));

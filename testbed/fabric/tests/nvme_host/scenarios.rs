@@ -4,6 +4,7 @@ use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
 use dcs_drivers::nvme::{
     Config, Failure, Finished, Memory, Namespace, Nvme, NvmeError, Request, State, SubmitError,
 };
+pub use dcs_testkit::Random;
 use std::collections::BTreeMap;
 
 /// A bus with a controller on it, and time.
@@ -147,27 +148,6 @@ impl<W: World> Rig<W> {
     }
 }
 
-/// Numbers that look random, and are the same in every run.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub fn bytes(&mut self, length: u64) -> Vec<u8> {
-        (0..length.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(length as usize).collect()
-    }
-}
-
 /// What was written comes back, for lengths and offsets around every edge.
 pub fn what_was_written_is_read_back(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
@@ -176,7 +156,8 @@ pub fn what_was_written_is_read_back(world: impl World) {
     for length in [block, 4096, 8192, 12288, 16384 + block, namespace.max_transfer] {
         let length = length.next_multiple_of(block).min(namespace.max_transfer);
         for offset in [0, 4, 2048, 4092] {
-            let (bytes, lba) = (random.bytes(length), random.below(namespace.blocks - length / block));
+            let (bytes, lba) =
+                (random.bytes(length as usize), random.below(namespace.blocks - length / block));
             rig.put(offset, &bytes);
             assert_eq!(rig.write(lba, offset, length), Ok(()));
             let at = (2 << 20) + offset;
@@ -195,7 +176,7 @@ pub fn many_commands_are_outstanding(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let block = u64::from(rig.namespace().block_size);
     let mut random = Random(2);
-    let all = random.bytes(256 * block);
+    let all = random.bytes((256 * block) as usize);
     let most = rig.namespace().max_transfer;
     for at in (0..256 * block).step_by(most as usize) {
         let length = most.min(256 * block - at);
@@ -255,7 +236,7 @@ pub fn random_requests_against_an_array(
             let request = match kind {
                 0 => Request::Read { lba: *lba, data: pieces },
                 _ => {
-                    bytes.copy_from_slice(&random.bytes(*length));
+                    bytes.copy_from_slice(&random.bytes(*length as usize));
                     let mut done = 0;
                     for piece in pieces {
                         let part = &bytes[done..done + piece.length as usize];
@@ -307,7 +288,7 @@ fn pieces<W: World>(rig: &Rig<W>, random: &mut Random, offset: u64, length: u64)
 pub fn a_reset_under_load(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let block = u64::from(rig.namespace().block_size);
-    let bytes = Random(3).bytes(block);
+    let bytes = Random(3).bytes(block as usize);
     rig.put(0, &bytes);
     assert_eq!(rig.write(7, 0, block), Ok(()));
     for turn in 0..3 {
@@ -347,7 +328,7 @@ pub fn a_reset_under_load(world: impl World) {
 pub fn shutdown_and_start(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let block = u64::from(rig.namespace().block_size);
-    let bytes = Random(4).bytes(block);
+    let bytes = Random(4).bytes(block as usize);
     rig.put(0, &bytes);
     assert_eq!(rig.write(1, 0, block), Ok(()));
     rig.with(|nvme, bus, now| nvme.stop(bus, now));

@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-use super::pool::{Chance, Entry, MOST, PAGE, Pool, sectors};
+use super::pool::{Entry, MOST, PAGE, Pool, pages, sectors};
 use super::tally::Tally;
 use crate::files::{XFS, create};
+use dcs_testkit::Random;
 
 /// Somebody does something to a file, or to two. That it fails does not matter here (the file system may be
 /// full, the file gone), and is counted.
-pub fn disturb(pool: &Pool, chance: &mut Chance, tally: &Tally) {
+pub fn disturb(pool: &Pool, chance: &mut Random, tally: &Tally) {
     let Some(entry) = pool.any(chance) else { return pool.new_file(chance) };
     let path = pool.path(entry.number);
     let what = chance.below(11);
@@ -49,12 +50,12 @@ fn change(
     whose: u64,
     size: u64,
     what: u64,
-    (pool, chance, tally): (&Pool, &mut Chance, &Tally),
+    (pool, chance, tally): (&Pool, &mut Random, &Tally),
 ) {
-    let (at, length) = (chance.pages(size), chance.pages(size / 2) + PAGE);
+    let (at, length) = (pages(chance, size), pages(chance, size / 2) + PAGE);
     let bytes = || sectors(whose, at, length, 3);
     match what {
-        0 => count(tally, "truncated", file.set_len(chance.pages(size))),
+        0 => count(tally, "truncated", file.set_len(pages(chance, size))),
         1 => {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let done = rustix::fs::fallocate(file, flags, at, length);

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use dcs::card::extents;
 use dcs::{Op, Session, Sink, Source, TransferError};
 
-use self::pool::{Chance, Entry, FILES, MOST, PAGE, Pool, SECTOR, look, sectors, versions};
+use self::pool::{Entry, FILES, MOST, PAGE, Pool, SECTOR, look, pages, sectors, versions};
 use self::tally::Tally;
 use crate::files::{EXT4, XFS, create, engine};
 use crate::wire::{self, Line, Wire};
+use dcs_testkit::Random;
 
 /// Steps that must have been done on each file system, and on one that shares blocks.
 const DONE: [&str; 7] =
@@ -48,7 +49,7 @@ fn the_stress_in_the_guest() {
         for number in &bystanders {
             std::fs::write(pool.path(*number), sectors(*number, 0, MOST / 2, 7)).unwrap();
         }
-        let mut chance = Chance(0x5eed);
+        let mut chance = Random(0x5eed);
         (0..FILES / 2).for_each(|_| pool.new_file(&mut chance));
         let end = Instant::now() + Duration::from_secs(seconds) / 2;
         let goes_on = || {
@@ -59,7 +60,7 @@ fn the_stress_in_the_guest() {
             for seed in 1..=3u64 {
                 let session = engine.session().unwrap();
                 let (pool, tally, wire, goes_on) = (&pool, &tally, &wire, &goes_on);
-                let mut chance = Chance(seed << 40 | 1);
+                let mut chance = Random(seed << 40);
                 scope.spawn(move || {
                     let mut line = None;
                     while goes_on() {
@@ -78,7 +79,7 @@ fn the_stress_in_the_guest() {
             for seed in 1..=2u64 {
                 let (pool, tally, goes_on) = (&pool, &tally, &goes_on);
                 scope.spawn(move || {
-                    let mut chance = Chance(seed << 20 | 1);
+                    let mut chance = Random(seed << 20);
                     while goes_on() {
                         disturb::disturb(pool, &mut chance, tally);
                     }
@@ -124,7 +125,7 @@ struct User<'a> {
     session: &'a Session,
     pool: &'a Pool,
     tally: &'a Tally,
-    chance: &'a mut Chance,
+    chance: &'a mut Random,
 }
 
 impl User<'_> {
@@ -173,7 +174,7 @@ impl User<'_> {
         let from = copied.and_then(|entry| Some((File::open(self.pool.path(entry.number)).ok()?, entry)));
         let length = match &from {
             Some((file, _)) => file.metadata().map_or(0, |metadata| metadata.len()) / PAGE * PAGE,
-            None => self.chance.pages(MOST) + PAGE,
+            None => pages(self.chance, MOST) + PAGE,
         };
         let whose = from.as_ref().map(|(_, entry)| entry.whose);
         let Some((entry, file)) = self.destination(whose, length) else { return };
@@ -188,7 +189,7 @@ impl User<'_> {
 
     /// Receives a peer's bytes into a file.
     fn receive(&mut self, wire: &Wire, line: &mut Option<Line>) {
-        let length = self.chance.pages(MOST) + PAGE;
+        let length = pages(self.chance, MOST) + PAGE;
         let Some((entry, file)) = self.destination(None, length) else { return };
         let Line { card, peer } = line.take().unwrap_or_else(|| wire.connect());
         let bytes = sectors(entry.whose, 0, length, entry.number);

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use dcs_testkit::Random;
+
 pub const SECTOR: usize = 512;
 pub const PAGE: u64 = 4096;
 /// Bytes of a file at most.
@@ -12,20 +14,9 @@ pub const MOST: u64 = 1 << 20;
 /// Files that are there at once.
 pub const FILES: usize = 24;
 
-/// Numbers that seem to be chance, and are the same every time.
-pub struct Chance(pub u64);
-
-impl Chance {
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end.max(1)
-    }
-
-    pub fn pages(&mut self, end: u64) -> u64 {
-        self.below(end / PAGE) * PAGE
-    }
+/// A place below `end`, in whole pages.
+pub fn pages(chance: &mut Random, end: u64) -> u64 {
+    chance.below(end / PAGE) * PAGE
 }
 
 /// Sectors from a place of a file on. `whose`: the number under which its contents were made.
@@ -105,7 +96,7 @@ impl Pool {
         entry
     }
 
-    pub fn any(&self, chance: &mut Chance) -> Option<Entry> {
+    pub fn any(&self, chance: &mut Random) -> Option<Entry> {
         let files = self.files.lock().unwrap();
         let mut numbers: Vec<&u64> = files.keys().collect();
         numbers.sort();
@@ -127,9 +118,9 @@ impl Pool {
     }
 
     /// A new file of the kernel's, in blocks that others have left.
-    pub fn new_file(&self, chance: &mut Chance) {
+    pub fn new_file(&self, chance: &mut Random) {
         let number = self.number();
-        let bytes = sectors(number, 0, chance.pages(MOST) + PAGE, 1);
+        let bytes = sectors(number, 0, pages(chance, MOST) + PAGE, 1);
         match std::fs::write(self.path(number), bytes) {
             Ok(()) => _ = self.add(number, number),
             Err(_) => self.remove(number),

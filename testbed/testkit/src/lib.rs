@@ -1,0 +1,42 @@
+//! Small parts that the tests and the testbed have in common. Nothing here is installed.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`random`] | [`Random`]: numbers and bytes from a seed |
+//! | [`peer`] | the far end of a NIC's wire: smoltcp (feature `peer`) |
+//!
+//! # What it doesn't implement
+//!
+//! Anything that one crate alone needs: rigs, oracles and data with a form lie with their tests.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "peer")]
+pub mod peer;
+pub mod random;
+
+pub use random::{Random, bytes};
+
+/// Lower-case hexadecimal digits, two a byte.
+///
+/// ```
+/// assert_eq!(dcs_testkit::hex(&[0x0a, 0xff]), "0aff");
+/// ```
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The value in the middle; of an even number of them the mean of the two there; of none NaN.
+///
+/// ```
+/// assert_eq!(dcs_testkit::median([3.0, 1.0, 2.0]), 2.0);
+/// assert_eq!(dcs_testkit::median([4.0, 1.0]), 2.5);
+/// assert!(dcs_testkit::median([]).is_nan());
+/// ```
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
+    }
+}
