@@ -1,8 +1,8 @@
-//! How fast and how small gzip is, beside zlib at level 1, the one of this machine's Python: `cargo run --release
+//! Speed and size of gzip, beside zlib at level 1, the one of this machine's Python: `cargo run --release
 //! --example gzip -p dcs-bench [FOLDER]`. CPU time of one thread, medians of rounds that take turns.
 //!
-//! The data are the demo's, the sources of this project, this program, and the files of the folder; each file is a
-//! stream of its own.
+//! The data are the demo's, the sources of this project, this program, and the files of the folder; each file
+//! is a stream of its own.
 
 // What the demo generates, from where it is generated.
 #[allow(dead_code)]
@@ -17,7 +17,7 @@ mod harness {
     pub(crate) use crate::random;
 }
 
-/// What the generator says of a file.
+/// A file, as the generator tells of it.
 mod task {
     use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! `dcs bench apps`: applications as they are, and on the engine.
 //!
-//! nginx is measured by `dcs bench s3`'s clients; OpenStack Swift by `integrations/swift/run bench`, which sets up stock Swift and clusters of
-//! its own. This module finds that script, runs it, and shows its rows as those of every other benchmark.
+//! nginx is measured by `dcs bench s3`'s clients; OpenStack Swift by `integrations/swift/run bench`, which
+//! sets up stock Swift and clusters of its own. This module finds that script, runs it, and shows its rows as
+//! those of every other benchmark.
 
 use crate::failure::{Exit, Failure};
 use crate::harness::plot::{self, Point};
@@ -19,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// What to measure; all where none is given
+    /// Applications to measure; all where none is given
     #[arg(value_name = "APPLICATION", value_enum)]
     pub applications: Vec<Application>,
     /// Bytes of each object: 64k, 1M, 16M and 64M where none are given
@@ -40,7 +41,8 @@ pub struct Options {
     /// Plot CPU seconds per GiB by clients: two files, NAME-swift.svg and NAME-nginx.svg
     #[arg(long, value_name = "NAME.svg")]
     pub svg: Option<PathBuf>,
-    /// integrations/swift of a source tree; else it is looked for in the current folder and beside the command
+    /// integrations/swift of a source tree; else it is looked for in the current folder and beside the
+    /// command
     #[arg(long, value_name = "FOLDER")]
     pub swift: Option<PathBuf>,
 }

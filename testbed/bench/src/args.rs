@@ -1,5 +1,5 @@
-//! The command line of `dcs demo`, `dcs bench` and `dcs vm`. Help teaches by example: every subcommand ends with commands that
-//! work as they stand.
+//! The command line of `dcs demo`, `dcs bench` and `dcs vm`. Help teaches by example: every subcommand ends
+//! with commands that work as they stand.
 
 use crate::harness::cores::ServerCores;
 use crate::harness::faults::Faults;
@@ -10,7 +10,8 @@ use dcs_fabric::FAULT_HELP;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Measure what dcs does, and check every byte of it. `dcs` starts this program for its commands demo, bench and vm.
+/// Measure what dcs does, and check every byte of it. `dcs` starts this program for its commands demo, bench
+/// and vm.
 #[derive(Debug, Parser)]
 #[command(name = "dcs", bin_name = "dcs", version)]
 pub struct Arguments {
@@ -26,7 +27,8 @@ pub enum Command {
     Demo(Demo),
     /// Measure what jobs cost, beside what else could do them
     Bench(Box<Bench>),
-    /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
+    /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux
+    /// guest
     Vm(Vm),
     #[command(hide = true)]
     DemoWorker,
@@ -101,25 +103,28 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Jobs of the engine on this machine, beside loops, Python and sendfile(2); what dcs bench without a name does
+    /// Jobs of the engine on this machine, beside loops, Python and sendfile(2); what dcs bench without a
+    /// name does
     Host(Host),
     /// S3 object servers side by side: dcs, versitygw, MinIO, rclone, nginx
     S3(crate::s3::options::Options),
-    /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised, peer-to-peer, card
+    /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised,
+    /// peer-to-peer, card
     Sim(crate::sim::Options),
-    /// The papers' experiments in a guest in QEMU: beside spinning processes, an object server, the HDFS balancer
+    /// The papers' experiments in a guest in QEMU: beside spinning processes, an object server, the HDFS
+    /// balancer
     Guest(crate::guest::experiments::Options),
     /// Applications as they are, and on the engine: OpenStack Swift, nginx
     Apps(crate::apps::Options),
-    /// What a GPU does with each operator, beside its memory, its bus, and one core
+    /// Each operator on a GPU, beside its memory, its bus, and one core
     Gpu(crate::gpu::Options),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = HOST_HELP)]
 pub struct Host {
-    /// What to measure: 'file>md5>socket', 'socket>md5>file', any chain between the two, or control; without one, a set
-    /// that takes a few minutes
+    /// Jobs to measure: 'file>md5>socket', 'socket>md5>file', any chain between the two, or control; without
+    /// one, a set that takes a few minutes
     #[arg(value_name = "JOB")]
     pub jobs: Vec<String>,
     /// List jobs and contenders, and measure nothing
@@ -137,7 +142,8 @@ pub struct Host {
     /// Busy processes beside the measured one, on its cores
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = units::count::<0, 256>)]
     pub hogs: Vec<usize>,
-    /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is less)
+    /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is
+    /// less)
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "1")]
     pub seconds: f64,
     /// Runs of each contender, of which the median counts
@@ -169,7 +175,8 @@ pub struct Vm {
 
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Run the main jobs by each design: the guest's kernel, software in user space, the card; check every byte, and compare
+    /// Run the main jobs by each design: the guest's kernel, software in user space, the card; check every
+    /// byte, and compare
     Demo(VmDemo),
     /// A shell in the guest, on this terminal
     Shell(VmShell),
@@ -181,7 +188,8 @@ pub struct VmDemo {
     /// Bytes of each job, in objects of 1 MiB
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB")]
     pub size: u64,
-    /// The NIC that the guest's kernel has; all but virtio need the kernel with all drivers, 100 MB to fetch once
+    /// The NIC that the guest's kernel has; all but virtio need the kernel with all drivers, 100 MB to fetch
+    /// once
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
     #[command(flatten)]

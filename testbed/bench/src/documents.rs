@@ -9,7 +9,7 @@ fn own(all: Vec<Shown>) -> Vec<Shown> {
     all.into_iter().filter(|shown| shown.program() == "dcs-bench").collect()
 }
 
-/// What clap does not look at: jobs.
+/// Checks the part that clap does not look at: jobs.
 fn unfit(arguments: &Arguments) -> Option<String> {
     let Command::Bench(bench) = &arguments.command else { return None };
     let host = match &bench.command {

@@ -1,4 +1,5 @@
-//! `dcs bench gpu`: what a GPU does with each operator, beside what its memory and its bus allow, and one core of the CPU.
+//! `dcs bench gpu`: what a GPU does with each operator, beside what its memory and its bus allow, and one
+//! core of the CPU.
 
 use crate::failure::{Exit, Failure};
 use crate::harness::plot::{self, Point};
@@ -30,7 +31,8 @@ pub struct Options {
     /// Passes
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
-    /// Also read this file past the page cache, to the GPU directly (GPUDirect Storage) and by the host: the larger the better
+    /// Also read this file past the page cache, to the GPU directly (GPUDirect Storage) and by the host: the
+    /// larger the better
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Plot GiB/s by streams

@@ -1,4 +1,5 @@
-//! `dcs-bench`: the demo, the benchmarks and the virtual server. `dcs demo`, `dcs bench` and `dcs vm` start it.
+//! `dcs-bench`: the demo, the benchmarks and the virtual server. `dcs demo`, `dcs bench` and `dcs vm` start
+//! it.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The `dcs` commands that README, SPECIFICATION, CONTRIBUTING, SECURITY, docs and help show: found, so that the programs' tests can try each of them.
+//! The `dcs` commands that README, SPECIFICATION, CONTRIBUTING, SECURITY, docs and help show: found, so that
+//! the programs' tests can try each of them.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -115,8 +116,8 @@ fn is_assignment(word: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
-/// Splits a line at pipes and semicolons, and each part into words as a shell does. Redirections and comments are left out, and what
-/// stands behind a wide gap: a remark.
+/// Splits a line at pipes and semicolons, and each part into words as a shell does. Redirections and comments
+/// are left out, and what stands behind a wide gap: a remark.
 fn parts(line: &str) -> Vec<Vec<String>> {
     let mut parts = vec![Vec::new()];
     let mut word = String::new();
@@ -173,7 +174,8 @@ fn filled_in(words: &[String]) -> Vec<String> {
     words.iter().map(fill).collect()
 }
 
-/// What is wrong with a command, by the parser of its program's command line, and by `unfit`, which looks at what that does not.
+/// The mistake in a command, if any, by the parser of its program's command line, and by `unfit`, which looks
+/// at what that does not.
 pub fn wrong<A: Parser>(shown: &Shown, unfit: fn(&A) -> Option<String>) -> Option<String> {
     let words = filled_in(&shown.words);
     match A::try_parse_from(std::iter::once("dcs".to_string()).chain(words)) {

@@ -72,8 +72,8 @@ impl Context<'_> {
         self.now
     }
 
-    /// How long the device's link is busy yet with what it was given before this call. A read waits behind
-    /// the writes before it: a device that has much to write does so bit by bit.
+    /// The time for which the device's link is busy yet with what it was given before this call. A read waits
+    /// behind the writes before it: a device that has much to write does so bit by bit.
     pub fn backlog(&self) -> Duration {
         self.backlog
     }

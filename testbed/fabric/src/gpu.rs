@@ -63,7 +63,7 @@ pub enum Work {
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What.
+    /// The work.
     pub work: Work,
     /// In which stream.
     pub stream: u32,

@@ -1,9 +1,9 @@
-//! An interposer: it lies between an NVMe host and the bus to its SSDs, and lets faults strike their commands. The SSDs are
-//! no models: QEMU's, or whatever else a [`Bus`] leads to.
+//! An interposer: it lies between an NVMe host and the bus to its SSDs, and lets faults strike their
+//! commands. The SSDs are no models: QEMU's, or whatever else a [`Bus`] leads to.
 //!
-//! It sees what the host does. A command that is struck is changed before its doorbell is rung, or its end is. For that the
-//! host never sees the completion queues that an SSD writes, but copies of them, to which the interposer adds what the host is to
-//! see, when it is to see it.
+//! It sees what the host does. A command that is struck is changed before its doorbell is rung, or its end
+//! is. For that the host never sees the completion queues that an SSD writes, but copies of them, to which
+//! the interposer adds what the host is to see, when it is to see it.
 //!
 //! ```text
 //!   host --- store: entry ------------------------------------> submission queue --- DMA ---> SSD
@@ -11,11 +11,11 @@
 //!        <-- load: copy -------- Interposer: hides, changes, delays <--- completion queue <---+
 //! ```
 //!
-//! Its owner calls [`Interposer::poll`] where it looks for completions, and gives it the answers to register reads
-//! ([`Interposer::answered`]).
+//! Its owner calls [`Interposer::poll`] where it looks for completions, and gives it the answers to register
+//! reads ([`Interposer::answered`]).
 //!
-//! It doesn't strike commands of submission queues in an SSD's own memory, and damages no data that lie outside of the host's own
-//! memory: such a command is counted, and passes.
+//! It doesn't strike commands of submission queues in an SSD's own memory, and damages no data that lie
+//! outside of the host's own memory: such a command is counted, and passes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -70,7 +70,7 @@ struct Ssd {
     admin_entries: u32,
     submissions: HashMap<u16, SubmissionQueue>,
     completions: HashMap<u16, CompletionQueue>,
-    /// What was struck and has not ended: by submission queue and command identifier.
+    /// Commands that were struck and have not ended, by submission queue and command identifier.
     outstanding: HashMap<(u16, u16), Ending>,
     /// Completions that are late: until when, and of which completion queue.
     late: Vec<(u64, u16, Completion)>,
@@ -90,7 +90,7 @@ struct SubmissionQueue {
     base: u64,
     entries: u32,
     tail: u32,
-    /// How far the SSD has fetched, as it told last.
+    /// The entry up to which the SSD has fetched, as it told last.
     head: u16,
 }
 
@@ -102,7 +102,7 @@ struct CompletionQueue {
     /// The entry that the SSD writes next, and the phase that it will have.
     next: u32,
     phase: bool,
-    /// What the host sees instead.
+    /// The entries that the host sees instead.
     copy: Vec<u8>,
     /// The entry of the copy that is written next, and its phase.
     copied: u32,
@@ -113,7 +113,7 @@ struct CompletionQueue {
     waiting: VecDeque<Completion>,
 }
 
-/// What becomes of the completion of a command that was struck.
+/// The fate of the completion of a command that was struck.
 #[derive(Debug)]
 enum Ending {
     Hidden,
@@ -137,8 +137,8 @@ impl Interposer {
         Ok(Interposer { plans: plans.to_vec(), struck: vec![0; plans.len()], seed, ..Interposer::default() })
     }
 
-    /// The host drives the SSD with these registers, whose logical blocks have so many bytes, if that is known. SSDs are numbered
-    /// as they are first named.
+    /// The host drives the SSD with these registers, whose logical blocks have so many bytes, if that is
+    /// known. SSDs are numbered as they are first named.
     pub fn attach(&mut self, registers: Window, block_size: Option<u32>) {
         let known = self.ssds.iter_mut().find(|ssd| ssd.registers.address == registers.address);
         if let Some(ssd) = known {
@@ -188,7 +188,7 @@ impl Interposer {
         done
     }
 
-    /// How often each plan has struck.
+    /// The strikes of each plan.
     pub fn struck(&self) -> Vec<Struck> {
         let met = |plan: usize| {
             let rule = |ssd: &Ssd| {
@@ -255,7 +255,7 @@ impl Bus for Interposed<'_> {
     }
 }
 
-/// What came of a write to a register.
+/// The outcome of a write to a register.
 struct Written {
     /// It goes on to the SSD.
     passes: bool,
@@ -397,7 +397,8 @@ impl Ssd {
         self.submissions.insert(queue, held);
     }
 
-    /// Carries a fault out, as far as that is due before the SSD knows of the command: what is left for its end.
+    /// Carries a fault out, as far as that is due before the SSD knows of the command: what is left for its
+    /// end.
     fn strike(&mut self, bus: &mut dyn Bus, entry: u64, command: &Command, fault: Fault) -> Option<Ending> {
         match fault {
             Fault::DropCompletion => Some(Ending::Hidden),
@@ -443,7 +444,8 @@ impl Ssd {
         }
     }
 
-    /// Where a command's data lie: offsets in the host's own memory, and lengths. Nothing where any lie elsewhere.
+    /// Where a command's data lie: offsets in the host's own memory, and lengths. Nothing where any lie
+    /// elsewhere.
     fn data(&self, bus: &dyn Bus, command: &Command) -> Option<Vec<(u64, u64)>> {
         let length = u64::from(Blocks::from_words(&command.words).count) * self.block_size?;
         let write = command.opcode == nvm::WRITE;
@@ -515,7 +517,8 @@ impl Ssd {
         self.show(queue, entry);
     }
 
-    /// Shows the host a completion. Of a late one the submission queue's head is that of now, as an SSD would write it.
+    /// Shows the host a completion. Of a late one the submission queue's head is that of now, as an SSD would
+    /// write it.
     fn show(&mut self, queue: u16, mut entry: Completion) {
         if let Some(held) = self.submissions.get(&entry.submission_queue) {
             entry.submission_head = held.head;
@@ -590,7 +593,7 @@ impl CompletionQueue {
         }
     }
 
-    /// What the host sees at an offset of its own memory, where that is in this queue.
+    /// The bytes that the host sees at an offset of its own memory, where that is in this queue.
     fn seen(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(offset.checked_sub(self.base)?).ok()?;
         self.copy.get(at..at.checked_add(length)?)

@@ -176,7 +176,8 @@ impl FaultPlan {
         }
     }
 
-    /// True where an operation that it strikes succeeds with wrong data, of which no host can know: a digest has to find it.
+    /// True where an operation that it strikes succeeds with wrong data, of which no host can know: a digest
+    /// has to find it.
     pub fn is_a_lie(&self) -> bool {
         self.device == Device::Ssd && matches!(self.effect, Effect::Corrupt | Effect::Short(_))
     }
@@ -403,7 +404,7 @@ impl Faults {
         Ok(faults)
     }
 
-    /// How often each plan has struck.
+    /// The strikes of each plan.
     pub fn struck(&self, fabric: &Fabric) -> Vec<Struck> {
         let count = |(plan, rules): &(FaultPlan, Vec<(FunctionId, usize)>)| {
             let rules: Vec<&Rule> = rules.iter().filter_map(|(of, at)| fabric.rules(*of).get(*at)).collect();
@@ -422,7 +423,7 @@ impl Faults {
     }
 }
 
-/// How often a plan has struck.
+/// The strikes of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Struck {
     /// The plan.

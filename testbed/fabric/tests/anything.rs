@@ -1,4 +1,5 @@
-//! Whatever is written to the models' registers, and whatever lies in memory, they go on, and touch nothing that was not granted.
+//! Whatever is written to the models' registers, and whatever lies in memory, they go on, and touch nothing
+//! that was not granted.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ enum Act {
     Read(u64, u32),
     /// Memory holds this.
     Store(u32, Vec<u8>),
-    /// A list of likely entries lies in memory: words, of which those with the top bit set become addresses in the granted memory.
+    /// A list of likely entries lies in memory: words, of which those with the top bit set become addresses
+    /// in the granted memory.
     Entries(u32, Vec<u64>),
     Frame(Vec<u8>),
     Wait(u32),

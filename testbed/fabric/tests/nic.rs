@@ -306,7 +306,8 @@ fn context(driver: &mut Driver, size: u32) {
 fn checksums_are_put_in_and_long_frames_cut_up() {
     both(|mut driver| {
         let payload: Vec<u8> = (0..20_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
-        // A driver leaves the sum of the pseudo header without the length where it wants segments, else with it.
+        // A driver leaves the sum of the pseudo header without the length where it wants segments, else with
+        // it.
         let mut given = tcp([4; 6], 1000, 0x18, &payload[..1000]);
         let right = given.clone();
         given[24..26].fill(0);

@@ -1,4 +1,4 @@
-//! What the specification forbids, and what a controller does about it.
+//! The specification's rules, and the answers of a controller where a host breaks them.
 
 mod host;
 

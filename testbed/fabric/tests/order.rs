@@ -29,7 +29,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What is known of the events of one run.
+/// The events of one run, as far as they are known.
 #[derive(Default)]
 struct Seen {
     /// The number of the last write or interrupt that arrived, by who made it.
@@ -37,7 +37,7 @@ struct Seen {
     answers: usize,
     /// At the place of a write, by who made it: its number, once it was made.
     made: HashMap<(usize, usize, u64), u64>,
-    /// What a read must bring at least, by its tag.
+    /// The least that a read must bring, by its tag.
     floor: HashMap<u64, (usize, u64)>,
     /// Interrupts that have yet to come, as writes.
     interrupts: HashMap<FunctionId, VecDeque<(usize, u64)>>,

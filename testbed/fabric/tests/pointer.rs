@@ -1,4 +1,5 @@
-//! PRP and SGL walks against a plain reference that has all of memory before it: the model's, and the one that controllers for guests use.
+//! PRP and SGL walks against a plain reference that has all of memory before it: the model's, and the one
+//! that controllers for guests use.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,8 @@ fn parsed(words: [u64; 2]) -> Descriptor {
     Descriptor::from_bytes(&bytes)
 }
 
-/// Where data lie, in order, as few segments as can be: an address, or none for bytes that are dropped, and a length.
+/// Where data lie, in order, as few segments as can be: an address, or none for bytes that are dropped, and a
+/// length.
 type Extents = Vec<(Option<u64>, u64)>;
 
 fn add(extents: &mut Extents, address: Option<u64>, length: u64) {
@@ -114,7 +116,8 @@ fn prp_by_the_letter(memory: &Words, data: [u64; 2], length: u64, page: u64) -> 
     Ok(found)
 }
 
-/// A list of `entries`, begun at `start`, with links where a page ends. The page after a list is at `start`'s + 16 pages.
+/// A list of `entries`, begun at `start`, with links where a page ends. The page after a list is at `start`'s
+/// + 16 pages.
 fn lay_out(memory: &mut Words, start: u64, page: u64, entries: &[u64]) {
     let mut at = start;
     for (i, entry) in entries.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! What every backend has to do, as scenarios that know no backend: the same ones run on the kernel backend
-//! (`cargo test -p dcs-scenarios`) and on the card in a guest (`crates/card/tests/qemu`).
+//! Scenarios that every backend has to pass, and that know no backend: the same ones run on the kernel
+//! backend (`cargo test -p dcs-scenarios`) and on the card in a guest (`crates/card/tests/qemu`).
 //!
 //! # Architecture
 //!
-//! A [`World`] has an engine, a folder on a disk that the engine drives, and connections with a peer that the kernel's TCP runs.
+//! A [`World`] has an engine, a folder on a disk that the engine drives, and connections with a peer that the
+//! kernel's TCP runs.
 //! [`all`] lists the scenarios; each panics where the engine does something else than it should.
 //!
 //! # What it doesn't implement
@@ -19,7 +20,7 @@ use std::fs::File;
 use std::net::TcpStream;
 use std::path::Path;
 
-/// What a backend's test provides.
+/// The services of a backend's test.
 pub trait World {
     /// The engine.
     fn engine(&self) -> &Engine;
@@ -36,10 +37,10 @@ pub trait World {
 
 /// The engine's end of a connection.
 pub trait Flow {
-    /// What it receives.
+    /// The bytes that it receives.
     fn source(&self) -> Source;
 
-    /// What it sends.
+    /// The bytes that it sends.
     fn sink(&self) -> Sink;
 }
 

@@ -1,4 +1,5 @@
-//! The scenarios. Sizes are such that blocks of any backend are crossed, and small enough for a guest in emulation.
+//! The scenarios. Sizes are such that blocks of any backend are crossed, and small enough for a guest in
+//! emulation.
 
 use crate::{Scenario, World};
 use dcs::{AwsChunked, Op, Operator, Sink, Source, Stage, Status, TransferError};
@@ -415,7 +416,8 @@ fn expected_digest(world: &dyn World) {
         assert!(length > 1000 || delivered == 0, "what fits into a block is not sent at all");
         drop(flow);
         let got = reader.join().unwrap();
-        // What was on its way when the transfer failed may arrive without having been counted; never all of it does.
+        // What was on its way when the transfer failed may arrive without having been counted; never all of
+        // it does.
         assert!(bytes.starts_with(&got) && if right { got.len() == length } else { got.len() < length });
         assert!(length > 1000 || got.is_empty(), "what fits into a block is not sent at all");
     }

@@ -277,7 +277,7 @@ impl Cpu {
         any
     }
 
-    /// What lingered and got nothing sleeps; cores without a thread take one.
+    /// Threads that lingered and got nothing sleep; cores without a thread take one.
     pub fn settle(&mut self) {
         for at in 0..self.threads.len() {
             if std::mem::take(&mut self.threads[at].lingers)

@@ -159,7 +159,8 @@ impl Program {
         received.unwrap_or_else(|failed| panic!("a transfer failed: {failed}"))
     }
 
-    /// As [`Program::send`]. `delivered` bytes were given to the connection, also where it fails: the first ones.
+    /// As [`Program::send`]. `delivered` bytes were given to the connection, also where it fails: the first
+    /// ones.
     pub async fn try_send(&self, thread: ThreadId, job: Job, delivered: &mut u64) -> Result<Done, Failed> {
         let (set, handle) = self.ends(job.connection);
         match self.design {
@@ -198,7 +199,8 @@ impl Program {
         thread: ThreadId,
         (job, set): (Job, usize),
         operator: &mut Stream<'_>,
-        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has something to do.
+        // Pieces that an operator has, in order: one more than is waited for, so that the GPU always has
+        // something to do.
         (reading, processing): (&mut OnDisks, &mut VecDeque<Processing>),
         delivered: &mut u64,
     ) -> Result<(), Failed> {

@@ -341,7 +341,8 @@ impl Host {
         }
     }
 
-    /// Waits for a command of the SSD: its buffer, if it succeeded. Where it failed the buffer goes back, if the SSD has let go of it.
+    /// Waits for a command of the SSD: its buffer, if it succeeded. Where it failed the buffer goes back, if
+    /// the SSD has let go of it.
     pub async fn disk_done(&self, thread: ThreadId, command: OnDisk) -> Result<Buffer, Failed> {
         let OnDisk { set, number, buffer, begun } = command;
         let polls = self.waiting == Waiting::Poll;
@@ -588,7 +589,8 @@ impl Host {
         read
     }
 
-    /// One transfer by the card, as the library does it. Where it failed, also how many bytes its destination had taken.
+    /// One transfer by the card, as the library does it. Where it failed, also how many bytes its destination
+    /// had taken.
     pub async fn by_card(
         &self,
         thread: ThreadId,

@@ -129,7 +129,7 @@ impl Set {
 /// The end of a command of an SSD.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How it went.
+    /// Its result.
     pub result: Result<(), NvmeError>,
     /// The SSD does nothing with its memory any more.
     pub is_quiet: bool,
@@ -297,8 +297,8 @@ impl Server {
         found.expect("it is there")
     }
 
-    /// Has the peer of a set make a connection. [`Server::connected`] tells when it is there; before that none other is to be
-    /// made at the set. Nothing where the host's network has failed.
+    /// Has the peer of a set make a connection. [`Server::connected`] tells when it is there; before that
+    /// none other is to be made at the set. Nothing where the host's network has failed.
     pub fn dial(&mut self, set: usize) -> Option<Dialled> {
         let from = 5000 + self.connections.len() as u16;
         let to = address(set).ip;
@@ -505,7 +505,7 @@ impl Server {
         }
     }
 
-    /// What needs no processor of the host.
+    /// Does the work that needs no processor of the host.
     fn work(&mut self) {
         let now = self.now();
         if let Some(card) = &mut self.card {

@@ -1,4 +1,5 @@
-//! The experiments at a small scale. Every byte and digest is checked in every design, as they run; what they come to is checked here.
+//! The experiments at a small scale. Every byte and digest is checked in every design, as they run; what they
+//! come to is checked here.
 
 use dcs_sim::design::{Design, Job, bring_up, build};
 use dcs_sim::experiments::figure::Figure;
@@ -74,7 +75,7 @@ fn faster_devices_leave_software_the_larger_share() {
     assert!(figures[1].ours > 0.7 && figures[0].ours < 0.3, "{figures:?}");
 }
 
-/// What arrives is compared: a design that sent something else would be found out.
+/// Bytes that arrive are compared: a design that sent something else would be found out.
 #[test]
 #[should_panic(expected = "the peer got a wrong byte")]
 fn a_wrong_byte_is_seen() {

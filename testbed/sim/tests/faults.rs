@@ -1,5 +1,6 @@
-//! Devices fail under every design. In each case the fault strikes, and what has to hold holds: a success has the right bytes and
-//! the right digest, nothing is written where nothing was to be (the experiment itself looks), and a failure says where.
+//! Devices fail under every design. In each case the fault strikes, and what has to hold holds: a success has
+//! the right bytes and the right digest, nothing is written where nothing was to be (the experiment itself
+//! looks), and a failure says where.
 
 use dcs_abi::status::{Stage, Status};
 use dcs_drivers::nvme::NvmeError;
@@ -38,7 +39,7 @@ fn failures(row: &Row) -> Vec<(Direction, Failed)> {
     failed.collect()
 }
 
-/// How a design's one failure has to look: the driver's error, or the card's status, each at that end.
+/// Checks that a design has one failure: the driver's error, or the card's status, each at that end.
 fn assert_one(row: &Row, direction: Direction, is_it: impl Fn(NvmeError) -> bool, status: Status) {
     let failures = failures(row);
     let [(found, failed)] = failures[..] else { panic!("{:?}: {failures:?}", row.design) };

@@ -1,5 +1,5 @@
-//! The far end of a NIC's wire: smoltcp, over frames that its owner carries, in its owner's time. The owner adds sockets and says what
-//! they do.
+//! The far end of a NIC's wire: smoltcp, over frames that its owner carries, in its owner's time. The owner
+//! adds sockets and says what they do.
 
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -76,7 +76,8 @@ fn instant(now: u64) -> Instant {
 }
 
 impl Stack {
-    /// One with this hardware address, at this address of a network with 24 bits. `checksum`: those that it makes, and those that it checks.
+    /// One with this hardware address, at this address of a network with 24 bits. `checksum`: those that it
+    /// makes, and those that it checks.
     pub fn new(mac: [u8; 6], address: Ipv4Addr, checksum: ChecksumCapabilities) -> Stack {
         let mut link = Link { incoming: VecDeque::new(), outgoing: Vec::new(), checksum, burst: None };
         let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac)));
@@ -100,7 +101,8 @@ impl Stack {
         self.deadline = Some(0);
     }
 
-    /// Does what it can, and lets `work` do what its sockets are for: true where that has moved anything. Hands out frames.
+    /// Does what it can, and lets `work` do what its sockets are for: true where that has moved anything.
+    /// Hands out frames.
     pub fn step(&mut self, now: u64, mut work: impl FnMut(&mut SocketSet<'static>) -> bool) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         loop {

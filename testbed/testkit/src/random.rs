@@ -80,7 +80,8 @@ pub fn bytes(length: usize, seed: u64) -> Vec<u8> {
     Random(seed).bytes(length)
 }
 
-/// Fills in the bytes of stream `seed` from `offset` on: no two places look alike, and any can be had by itself.
+/// Fills in the bytes of stream `seed` from `offset` on: no two places look alike, and any can be had by
+/// itself.
 pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     let word = |at: u64| mix(seed ^ (at / 8).wrapping_mul(STEP)).to_le_bytes();
     let (mut at, mut rest) = (offset, bytes);

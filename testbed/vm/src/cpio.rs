@@ -46,7 +46,7 @@ impl Archive {
         self.add(name, DEVICE, b"", (major, minor));
     }
 
-    /// Whether there is a file, link or folder of this name.
+    /// True if there is a file, link or folder of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.names.contains(name.trim_matches('/'))
     }

@@ -1,7 +1,9 @@
-//! Packages of Debian, fetched and unpacked into a folder, without root and without touching this machine's own.
+//! Packages of Debian, fetched and unpacked into a folder, without root and without touching this machine's
+//! own.
 //!
-//! The machine's `apt-get` does it, with a state of its own: empty, so that the packages come with everything that they need,
-//! the C library included. From where, this machine's own list of sources says; whether they are genuine, its keyring.
+//! The machine's `apt-get` does it, with a state of its own: empty, so that the packages come with everything
+//! that they need, the C library included. From where, this machine's own list of sources says; whether they
+//! are genuine, its keyring.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -127,7 +129,8 @@ impl Apt {
     }
 }
 
-/// This machine's proxies for packages, as lines of a configuration. The rest of its configuration is not ours.
+/// This machine's proxies for packages, as lines of a configuration. The rest of its configuration is not
+/// ours.
 fn proxies() -> String {
     let dump =
         Command::new("apt-config").arg("dump").output().map(|output| output.stdout).unwrap_or_default();
@@ -165,8 +168,8 @@ fn listed(etc: &Path) -> Vec<String> {
     paths.iter().filter_map(|path| fs::read_to_string(path).ok()).collect()
 }
 
-/// The first source of Debian's main archive, in either of apt's formats: what has a `main` component, is not a security
-/// archive, and ends in `/debian`. [sources.list(5)]
+/// The first source of Debian's main archive, in either of apt's formats: what has a `main` component, is not
+/// a security archive, and ends in `/debian`. [sources.list(5)]
 fn source(lists: &[String]) -> Option<Source> {
     let is_debian = |address: &str| address.trim_end_matches('/').ends_with("/debian");
     for stanza in lists.iter().flat_map(|list| list.split("\n\n")) {

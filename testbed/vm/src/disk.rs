@@ -33,8 +33,8 @@ pub fn ext4_with(
     error::run(&mut mkfs).map(|_| ())
 }
 
-/// Makes a sparse image of so many bytes, at least 300 MiB, with an empty XFS file system, which shares blocks between files; or, with an image
-/// for its realtime device, which is made too, does not.
+/// Makes a sparse image of so many bytes, at least 300 MiB, with an empty XFS file system, which shares
+/// blocks between files; or, with an image for its realtime device, which is made too, does not.
 ///
 /// # Errors
 ///

@@ -13,7 +13,7 @@ pub enum Error {
     /// A file or a program could not be used.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempt that failed.
         what: String,
         /// Why it failed.
         source: io::Error,
@@ -23,21 +23,22 @@ pub enum Error {
     Program {
         /// Which.
         program: String,
-        /// What it said last.
+        /// Its last words.
         message: String,
     },
     /// The guest ended, or did not say what was waited for.
     #[error("{what}; the console's last lines:\n{console}")]
     Guest {
-        /// What happened.
+        /// The event.
         what: String,
-        /// What the guest said before.
+        /// The guest's last words.
         console: String,
     },
 }
 
 impl Error {
-    /// Whether this machine cannot have a virtual server at all, for no fault of ours: a test is skipped then.
+    /// True if this machine cannot have a virtual server at all, for no fault of ours: a test is skipped
+    /// then.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::Unavailable(_))
     }

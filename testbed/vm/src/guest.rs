@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{self, Error};
 
-/// How many of the console's last lines an error shows.
+/// The number of the console's last lines that an error shows.
 const SHOWN: usize = 30;
 
 /// A server that is switched on. Dropping it switches it off, without asking the guest.
@@ -46,7 +46,8 @@ impl Guest {
         self.qemu.id()
     }
 
-    /// The next line of the console, or of what QEMU itself has to say. Nothing where none comes in so long a time.
+    /// The next line of the console, or of what QEMU itself has to say. Nothing where none comes in so long a
+    /// time.
     ///
     /// # Errors
     ///

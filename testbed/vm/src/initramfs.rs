@@ -8,7 +8,8 @@ use crate::cpio::Archive;
 use crate::error::{self, Error};
 use crate::tools::Tools;
 
-/// What the guest starts with: file systems, busybox's commands, kernel modules in their order; it ends itself when its time is over.
+/// The script that the guest starts with: file systems, busybox's commands, kernel modules in their order; it
+/// ends itself when its time is over.
 const START: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /mnt /run /sbin /usr/bin /usr/sbin
 /bin/busybox --install -s /bin
@@ -84,9 +85,10 @@ impl<'a> Initramfs<'a> {
         Ok(())
     }
 
-    /// The archive. The guest runs `script` by busybox's shell, with the file systems mounted, and switches off after it. In it,
-    /// `word NAME` prints the value of `NAME=value` on the kernel's command line, and `disk` waits for the SSD's namespace and
-    /// prints its device: which number it has changes from boot to boot.
+    /// The archive. The guest runs `script` by busybox's shell, with the file systems mounted, and switches
+    /// off after it. In it, `word NAME` prints the value of `NAME=value` on the kernel's command line, and
+    /// `disk` waits for the SSD's namespace and prints its device: which number it has changes from boot to
+    /// boot.
     pub fn finish(mut self, script: &str) -> Vec<u8> {
         self.archive.file("modules/order", 0o644, self.modules.join("\n").as_bytes());
         let init = format!("{START}{script}\necho 'guest: the end'\npoweroff -f\n");
@@ -103,8 +105,8 @@ impl<'a> Initramfs<'a> {
     }
 }
 
-/// What of a program is loaded to run it: all up to the end of its last segment. What comes behind, symbols and what
-/// debuggers read, can be many times as much. [ELF-64 Object File Format, 5]
+/// The part of a program that is loaded to run it: all up to the end of its last segment. What comes behind,
+/// symbols and what debuggers read, can be many times as much. [ELF-64 Object File Format, 5]
 fn loaded(program: &[u8]) -> &[u8] {
     let field = |at: usize, bytes: usize| -> Option<usize> {
         let field = program.get(at..at.checked_add(bytes)?)?;
@@ -124,7 +126,8 @@ fn loaded(program: &[u8]) -> &[u8] {
     end().filter(|_| elf).and_then(|end| program.get(..end)).unwrap_or(program)
 }
 
-/// The shared libraries of a program as its own loader finds them, that loader included. None for a static one.
+/// The shared libraries of a program as its own loader finds them, that loader included. None for a static
+/// one.
 fn libraries(program: &Path) -> Result<Vec<String>, Error> {
     let loader = "/lib64/ld-linux-x86-64.so.2";
     let bytes = fs::read(program).map_err(error::at(program))?;

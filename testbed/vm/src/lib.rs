@@ -22,8 +22,8 @@
 //! | [`guest`] | a running QEMU and its console |
 //! | [`wire`] | the outer end of a NIC's cable, frame by frame |
 //!
-//! Without QEMU 10.1 or later on the machine, Debian's package manager and a network, there is no virtual server: every
-//! error says what is missing, and [`Error::is_unavailable`] tells this from a failure.
+//! Without QEMU 10.1 or later on the machine, Debian's package manager and a network, there is no virtual
+//! server: every error says what is missing, and [`Error::is_unavailable`] tells this from a failure.
 //!
 //! # What it doesn't implement
 //!

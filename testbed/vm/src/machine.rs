@@ -45,15 +45,16 @@ impl Nic {
     }
 }
 
-/// What a NIC's cable leads to.
+/// The far end of a NIC's cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// QEMU's own router, with the addresses 10.0.2.0/24 and itself at 10.0.2.2. These ports of this machine lead to ports of the
-    /// server, TCP or UDP.
+    /// QEMU's own router, with the addresses 10.0.2.0/24 and itself at 10.0.2.2. These ports of this machine
+    /// lead to ports of the server, TCP or UDP.
     User(Vec<Forward>),
     /// The same with the addresses 10.0.N.0/24 and itself at 10.0.N.2: a router for each NIC.
     Subnet(u8),
-    /// A stream of frames, each behind its length as 32 bits, big-endian, over a Unix socket where somebody listens.
+    /// A stream of frames, each behind its length as 32 bits, big-endian, over a Unix socket where somebody
+    /// listens.
     Stream(std::path::PathBuf),
     /// A cable within the server: all NICs with the same number are on it.
     Cable(u32),
@@ -143,14 +144,14 @@ impl Machine {
         self.arguments(["-device", "intel-iommu,caching-mode=on,intremap=on"]).append("intel_iommu=on")
     }
 
-    /// An SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one, and the card
-    /// can drive the other. The first SSD's serial number is `dcs0`, the second one's `dcs1`.
+    /// An SSD with two controllers that share one namespace, the disk image: the guest's kernel keeps one,
+    /// and the card can drive the other. The first SSD's serial number is `dcs0`, the second one's `dcs1`.
     pub fn nvme(self, image: &Path) -> Machine {
         self.nvme_with_memory(image, 0)
     }
 
-    /// The same, where the second controller has memory of its own that other devices reach too (a persistent memory region): so many MiB, a
-    /// power of two, or none.
+    /// The same, where the second controller has memory of its own that other devices reach too (a persistent
+    /// memory region): so many MiB, a power of two, or none.
     pub fn nvme_with_memory(mut self, image: &Path, mebibytes: u32) -> Machine {
         let n = self.ssds;
         self.ssds += 1;
@@ -181,12 +182,14 @@ impl Machine {
         format!("52:54:00:dc:50:{:02x}", nic + 1)
     }
 
-    /// A NIC with its cable. The first one's cable is called `net0` in QEMU's monitor, the second one's `net1`.
+    /// A NIC with its cable. The first one's cable is called `net0` in QEMU's monitor, the second one's
+    /// `net1`.
     pub fn nic(mut self, nic: Nic, network: &Network) -> Machine {
         let name = format!("net{}", self.nics);
         let mac = Machine::mac(self.nics);
         self.nics += 1;
-        // A frame whose pieces in another device's memory don't fit into this buffer together is lost without a word.
+        // A frame whose pieces in another device's memory don't fit into this buffer together is lost without
+        // a word.
         let bounce = if nic == Nic::Virtio { "" } else { ",x-max-bounce-buffer-size=1048576" };
         let (device, bus) = (nic.name(), self.bus(nic));
         self.arguments([
@@ -197,8 +200,8 @@ impl Machine {
         ])
     }
 
-    /// Where a NIC goes. The virtual functions of an 82576 take what would be the next one's place on the same bus: all but the first have root
-    /// ports of their own.
+    /// Where a NIC goes. The virtual functions of an 82576 take what would be the next one's place on the
+    /// same bus: all but the first have root ports of their own.
     fn bus(&mut self, nic: Nic) -> String {
         let number = self.igbs;
         self.igbs += u32::from(nic == Nic::Igb);
@@ -233,8 +236,8 @@ impl Machine {
         Guest::start(qemu, monitor)
     }
 
-    /// Switches it on with its console on this process's terminal; Ctrl-A x switches it off, Ctrl-C goes to the guest. What QEMU itself
-    /// has to say goes to `qemu.log` in `folder`. The caller has to wait for it.
+    /// Switches it on with its console on this process's terminal; Ctrl-A x switches it off, Ctrl-C goes to
+    /// the guest. What QEMU itself has to say goes to `qemu.log` in `folder`. The caller has to wait for it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a virtual server is made with, where it is, and how it is run.
+//! The programs and files that a virtual server is made with: finds them, and runs them.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,10 +13,12 @@ use crate::error::{self, Error};
 /// The kernel's flavour, which decides what drivers it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
-    /// Small, for virtual machines: NVMe and ext4 built in, virtio-net and vfio-pci as modules, no Intel NICs.
+    /// Small, for virtual machines: NVMe and ext4 built in, virtio-net and vfio-pci as modules, no Intel
+    /// NICs.
     #[default]
     Cloud,
-    /// With all drivers, e1000e and igb among them; NVMe (`nvme`) and ext4 (`crc32c_generic`, `ext4`) are modules. 100 MB to fetch.
+    /// With all drivers, e1000e and igb among them; NVMe (`nvme`) and ext4 (`crc32c_generic`, `ext4`) are
+    /// modules. 100 MB to fetch.
     Full,
 }
 
@@ -69,8 +71,8 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Finds everything, or fetches it into the user's cache folder: some 70 MB, once. `report` is told before each
-    /// step that takes its time.
+    /// Finds everything, or fetches it into the user's cache folder: some 70 MB, once. `report` is told
+    /// before each step that takes its time.
     ///
     /// `DCS_QEMU` names a QEMU to be used whatever else there is.
     ///
@@ -81,8 +83,8 @@ impl Tools {
         Tools::find_in(&cache()?, flavour, report)
     }
 
-    /// For tests: nothing where this machine cannot have a virtual server. Why, and what takes its time, is printed
-    /// past the test runner, which would keep it to itself.
+    /// For tests: nothing where this machine cannot have a virtual server. Why, and what takes its time, is
+    /// printed past the test runner, which would keep it to itself.
     ///
     /// # Panics
     ///
@@ -184,8 +186,8 @@ impl Tools {
         self.guest.join("usr/bin/busybox")
     }
 
-    /// A kernel module and those that it needs, in the order in which they are to be loaded: names and contents. Nothing
-    /// where it is built in.
+    /// A kernel module and those that it needs, in the order in which they are to be loaded: names and
+    /// contents. Nothing where it is built in.
     ///
     /// # Errors
     ///
@@ -310,7 +312,7 @@ fn has_vfio_user(qemu: &Program) -> bool {
     devices.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("\"vfio-user-pci\""))
 }
 
-/// Whether there is a program of this name.
+/// True if there is a program of this name.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())

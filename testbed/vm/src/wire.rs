@@ -37,7 +37,7 @@ impl Socket {
         Ok(Socket { listener, path: path.to_owned() })
     }
 
-    /// What to connect a NIC with.
+    /// The network that a NIC is to be connected with.
     pub fn network(&self) -> Network {
         Network::Stream(self.path.clone())
     }

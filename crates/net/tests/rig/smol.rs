@@ -112,9 +112,8 @@ impl Node for Smol {
 
     fn step(&mut self, now: u64) -> Vec<Vec<u8>> {
         let Smol { stack, streams } = self;
-        stack.step(now, |sockets| {
-            streams.iter_mut().fold(false, |moved, stream| stream.work(sockets) | moved)
-        })
+        stack
+            .step(now, |sockets| streams.iter_mut().fold(false, |moved, stream| stream.work(sockets) | moved))
     }
 
     fn deadline(&self) -> Option<u64> {

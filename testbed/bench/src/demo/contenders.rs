@@ -1,7 +1,7 @@
 //! The contenders, over the same files and connections: the loop that everybody writes, and the engine.
 //!
-//! Both have the same operators (`dcs-ndp`), so that libraries are not compared. That the engine has several streams
-//! before it at once, and takes their MD5 through lanes together, is its own merit.
+//! Both have the same operators (`dcs-ndp`), so that libraries are not compared. That the engine has several
+//! streams before it at once, and takes their MD5 through lanes together, is its own merit.
 
 use super::task::{FileOutcome, Item, Task};
 use crate::harness::data::Direction;
@@ -18,7 +18,7 @@ use std::net::TcpStream;
 /// Transfers that each stream has in flight: while one runs the next is there already.
 const AHEAD: usize = 2;
 
-/// What a contender has ready before the clock starts.
+/// The state that a contender has ready before the clock starts.
 pub enum Prepared {
     Loop { buffer: usize },
     Engine(Engine),

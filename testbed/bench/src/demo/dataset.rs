@@ -1,7 +1,7 @@
 //! The generated data set: what a server's disk holds, in small. The same seed gives the same bytes.
 //!
-//! Logs and JSON that compress, media that do not, images with holes and zeros, many small files, and the edges: an
-//! empty file, a single byte, one less and one more than a block.
+//! Logs and JSON that compress, media that do not, images with holes and zeros, many small files, and the
+//! edges: an empty file, a single byte, one less and one more than a block.
 
 use super::task::Item;
 use crate::harness::random::{self, Random};

@@ -50,9 +50,9 @@ struct Demo<'a> {
     tools: Tools,
     /// A job, and what every correct run of it tells of each file.
     verified: Vec<(String, Vec<(Item, FileOutcome)>)>,
-    /// What is wrong.
+    /// Mistakes that were found.
     problems: Vec<String>,
-    /// What could not be checked, for want of a tool.
+    /// Checks that could not be made, for want of a tool.
     unchecked: Vec<String>,
 }
 
@@ -71,7 +71,8 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
     let mut demo = Demo { options, report, items, tools: Tools::find(), verified, problems, unchecked };
     demo.introduce();
     for (direction, chain) in jobs() {
-        // Two runs of a compressor need not write the same bytes, so each contender's are opened; else digests tell.
+        // Two runs of a compressor need not write the same bytes, so each contender's are opened; else
+        // digests tell.
         let contenders = if keeps_bytes(chain) { &CONTENDERS[2..] } else { &CONTENDERS };
         for contender in contenders {
             demo.check(direction, chain, *contender, &stored).map_err(failed("checking"))?;
@@ -167,7 +168,8 @@ impl Demo<'_> {
         self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job}: {error}")));
     }
 
-    /// Runs the contenders in turns, so that all of them see the same machine; then counts their system calls.
+    /// Runs the contenders in turns, so that all of them see the same machine; then counts their system
+    /// calls.
     fn compare(&mut self, direction: Direction, chain: &[&str], streams: usize) -> Result<(), Failure> {
         let task =
             |contender, items: &[Item]| new_task(direction, contender, chain, dataset::deal(items, streams));
@@ -202,7 +204,8 @@ impl Demo<'_> {
         Ok(calls.map(|calls| calls as f64 * (1u64 << 30) as f64 / task.bytes().max(1) as f64))
     }
 
-    /// Every measured run must tell of the digests and lengths that were checked. Of what was compressed neither says anything.
+    /// Every measured run must tell of the digests and lengths that were checked. Of what was compressed
+    /// neither says anything.
     fn differences(&self, task: &Task, run: &Run) -> Vec<String> {
         let job = task.job();
         let Some((_, verified)) = self.verified.iter().find(|(name, _)| *name == job) else {
@@ -263,7 +266,7 @@ fn keeps_bytes(chain: &[impl AsRef<str>]) -> bool {
     !chain.iter().any(|name| resizes(name.as_ref()))
 }
 
-/// Who checks such a chain.
+/// The programs that check such a chain.
 fn judge_of(chain: &[&str]) -> &'static str {
     match chain {
         ["md5"] => "Python's hashlib",

@@ -1,4 +1,4 @@
-//! What a helper process is told to do, and what it tells back: JSON lines over its standard input and output.
+//! The orders to a helper process, and its answers: JSON lines over its standard input and output.
 
 use crate::harness::data::{Direction, KEY};
 use crate::host::contender::Contender;
@@ -49,14 +49,14 @@ pub enum Order {
     Peer(Peer),
 }
 
-/// What a helper says first.
+/// The first answer of a helper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// Where it listens, if it does.
     pub address: Option<String>,
 }
 
-/// What it says last.
+/// The last answer of a helper.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     pub wall_s: f64,
@@ -68,7 +68,7 @@ pub struct Outcome {
     pub files: Vec<Vec<FileOutcome>>,
 }
 
-/// What became of one file.
+/// The outcome of one file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileOutcome {
     pub bytes_in: u64,

@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("verify.py");
 
-/// What there is to check with.
+/// The programs that check.
 #[derive(Clone, Copy, Debug)]
 pub struct Tools {
     pub python: bool,
     pub openssl: bool,
 }
 
-/// What was checked.
+/// The result of a check.
 #[derive(Debug, Deserialize)]
 pub struct Verdict {
     pub files: u64,
@@ -38,7 +38,7 @@ impl Tools {
         Tools { python: works("python3", "--version"), openssl: works("openssl", "version") }
     }
 
-    /// What is missing for this job.
+    /// The programs that this job lacks.
     pub fn missing(self, task: &Task) -> Option<&'static str> {
         let needs_openssl = task.chain.iter().any(|name| name == "aes256-ctr");
         match self {

@@ -1,5 +1,5 @@
-//! The hidden subcommand that serves the card to QEMU, as `dcs card` does, until its parent ends; where it is told to, with SSDs
-//! that fail.
+//! The hidden subcommand that serves the card to QEMU, as `dcs card` does, until its parent ends; where it is
+//! told to, with SSDs that fail.
 
 use crate::failure::{Exit, Failure};
 use crate::harness::faults::{Faults, Strikes};
@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 /// The card's own memory.
 const MEMORY: u64 = 16 << 20;
 
-/// What it says once it listens.
+/// Its message once it listens.
 #[derive(Deserialize, Serialize)]
 pub struct Listening {}
 
-/// What it is asked, a line of its own: how often each fault has struck. It answers with a list of [`Strikes`].
+/// A question to it, on a line of its own: how often has each fault struck? It answers with a list of
+/// [`Strikes`].
 #[derive(Deserialize, Serialize)]
 pub struct Asked {}
 

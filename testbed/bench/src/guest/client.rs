@@ -1,4 +1,5 @@
-//! The client on the outer machine, behind QEMU's network: it has this machine's own TCP and checks every byte and digest.
+//! The client on the outer machine, behind QEMU's network: it has this machine's own TCP and checks every
+//! byte and digest.
 
 use super::task::{Outcome, Task, Transfer, object};
 use crate::harness::data::Direction;
@@ -21,15 +22,16 @@ pub struct Client {
     received: Receiver<io::Result<Received>>,
 }
 
-/// What the client saw.
+/// The client's view of a stream.
 pub struct Received {
     pub bytes: u64,
     /// Transfers of which a byte was wrong, the first few.
     pub wrong: Vec<usize>,
-    /// CPU time of the guest's processor when the connection was there, and at the end of the server's stream.
+    /// CPU time of the guest's processor when the connection was there, and at the end of the server's
+    /// stream.
     pub processor_ns: [u64; 2],
-    /// How much had come, at times of this machine: at the first byte, at each piece, at the last. Where none was to come, at the connection
-    /// and at the end.
+    /// The bytes that had come, at times of this machine: at the first byte, at each piece, at the last.
+    /// Where none was to come, at the connection and at the end.
     pub progress: Vec<(Instant, u64)>,
 }
 
@@ -39,15 +41,16 @@ impl Received {
         Some([self.progress.first()?.0, self.progress.last()?.0])
     }
 
-    /// How much had come by then.
+    /// The bytes that had come by then.
     pub fn until(&self, moment: Instant) -> u64 {
         let after = self.progress.partition_point(|(time, _)| *time <= moment);
         after.checked_sub(1).map_or(0, |last| self.progress[last].1)
     }
 }
 
-/// The thread of QEMU that runs the guest's only processor. Its CPU time is that of the guest's instructions, and of what QEMU does at once
-/// where they touch a device: it is off while the guest is idle, waits for QEMU's lock, or for a core of this machine.
+/// The thread of QEMU that runs the guest's only processor. Its CPU time is that of the guest's instructions,
+/// and of what QEMU does at once where they touch a device: it is off while the guest is idle, waits for
+/// QEMU's lock, or for a core of this machine.
 #[derive(Clone)]
 pub struct Processor {
     pub thread: u32,
@@ -77,11 +80,11 @@ impl Processor {
     }
 }
 
-/// What a task has to give, by object.
+/// The right results of a task, by object.
 pub struct Expected {
-    /// What the client sends for objects that are received, and when.
+    /// The bytes that the client sends for objects that are received, and when.
     sent: Vec<(u64, Vec<u8>)>,
-    /// What it gets of those that are sent.
+    /// The bytes that it gets of those that are sent.
     received: Vec<(usize, Vec<u8>)>,
     /// Name and value of each digest, of each object.
     digests: Vec<Vec<(String, String)>>,
@@ -115,7 +118,7 @@ impl Expected {
     }
 }
 
-/// What was compared of all connections.
+/// The result of the comparison, of all connections.
 #[derive(Default)]
 pub struct Verdict {
     pub bytes: u64,
@@ -137,7 +140,7 @@ impl Client {
         Ok(Client { port, received })
     }
 
-    /// What it received, once the server's stream has ended.
+    /// Its view, once the server's stream has ended.
     pub fn end(self, limit: Duration) -> io::Result<Received> {
         self.received.recv_timeout(limit).map_err(|_| io::ErrorKind::TimedOut)?
     }
@@ -173,7 +176,7 @@ fn send(mut stream: TcpStream, objects: &[(u64, Vec<u8>)], start: Instant) -> io
     Ok(())
 }
 
-/// What came of a stream.
+/// The outcome of a stream.
 struct Compared {
     bytes: u64,
     wrong: Vec<usize>,
@@ -216,7 +219,8 @@ fn compare(stream: &mut TcpStream, objects: &[(usize, Vec<u8>)]) -> io::Result<C
     }
 }
 
-/// Compares what the client received, and what the server says, with what the objects and the chain give. Of each connection.
+/// Compares what the client received, and what the server says, with what the objects and the chain give. Of
+/// each connection.
 pub fn check(task: &Task, clients: &[(Arc<Expected>, Received)], outcome: &Outcome) -> Verdict {
     let mut verdict = Verdict::default();
     for (stream, (expected, received)) in clients.iter().enumerate() {

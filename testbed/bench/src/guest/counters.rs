@@ -1,4 +1,4 @@
-//! What the guest's kernel counts: idle time, interrupts; and the process's own time.
+//! Counters of the guest's kernel: idle time, interrupts; and the process's own time.
 
 use super::task::Counters;
 use crate::harness::wire::cpu_time;
@@ -22,7 +22,7 @@ impl Snapshot {
         Ok(Snapshot { at: Instant::now(), idle_ns, process_ns, interrupts })
     }
 
-    /// What has been counted since.
+    /// The counts since then.
     pub fn until_now(&self) -> io::Result<Counters> {
         let now = Snapshot::take()?;
         let before = |name: &String| self.interrupts.get(name).copied().unwrap_or(0);
@@ -47,8 +47,8 @@ fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
-/// Idle time of all processors: the kernel's counter behind the idle and iowait columns of /proc/stat, which shows it in
-/// hundredths of a second; /proc/timer_list has the nanoseconds.
+/// Idle time of all processors: the kernel's counter behind the idle and iowait columns of /proc/stat, which
+/// shows it in hundredths of a second; /proc/timer_list has the nanoseconds.
 fn idle() -> io::Result<u64> {
     match std::fs::read_to_string("/proc/timer_list") {
         Ok(text) if text.contains(".idle_sleeptime") => Ok(idle_of_timer_list(&text)),

@@ -24,7 +24,8 @@ const SSD_MEMORY_MIB: u32 = 32;
 /// The seed of the objects that the SSD has from the beginning.
 pub const SEED: u64 = 1;
 
-/// What comes before whatever the guest is to do. The first set's file system is at /mnt, the second one's at /mnt1.
+/// The script that comes before whatever the guest is to do. The first set's file system is at /mnt, the
+/// second one's at /mnt1.
 const PREPARE: &str = r#"
 environment=$(dcs-bench guest-environment SETS) || echo "guest: no card"
 eval "$environment"
@@ -48,7 +49,7 @@ pub struct Parts {
     _leftover: Leftover,
 }
 
-/// What is wanted of it.
+/// The demands on it.
 pub struct Wanted<'a> {
     /// Of each SSD.
     pub contents: &'a Contents,
@@ -57,7 +58,7 @@ pub struct Wanted<'a> {
     pub nic: KernelNic,
     /// The `dcs` to be used there, for people.
     pub dcs: Option<&'a Path>,
-    /// What the guest does when it is up.
+    /// The script that the guest runs when it is up.
     pub script: &'a str,
     /// It switches itself off after so long.
     pub limit: Duration,
@@ -121,7 +122,7 @@ impl Parts {
         self.card.pid()
     }
 
-    /// How often each fault has struck.
+    /// The strikes of each fault.
     pub fn struck(&mut self) -> Result<Vec<Struck>, Failure> {
         let failed = |error| Failure::io("the card's process", &error);
         self.card.tell(&Asked {}).map_err(failed)?;
@@ -210,7 +211,7 @@ fn initramfs(tools: &Tools, flavour: Flavour, wanted: &Wanted<'_>) -> Result<Vec
     Ok(initramfs.finish(&script))
 }
 
-/// What a virtual server says that cannot be had, or has failed.
+/// The failure of a virtual server that cannot be had, or has failed.
 pub fn failure(error: dcs_vm::Error) -> Failure {
     match error.is_unavailable() {
         true => Failure::new(Exit::Unavailable, format!("no virtual server here: {error}"))

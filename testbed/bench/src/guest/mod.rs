@@ -1,4 +1,5 @@
-//! `dcs vm` and `dcs bench guest`: a device-centric server in QEMU, with the card as a process of its own and a stock Linux guest.
+//! `dcs vm` and `dcs bench guest`: a device-centric server in QEMU, with the card as a process of its own and
+//! a stock Linux guest.
 //!
 //! ```text
 //!   this process                    QEMU                                    the card, a child process

@@ -10,7 +10,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The card's own address, and the guest kernel's, on networks that are QEMU's; and QEMU itself, behind which is this machine.
+/// The card's own address, and the guest kernel's, on networks that are QEMU's; and QEMU itself, behind which
+/// is this machine.
 const CARD: u8 = 15;
 const KERNEL: u8 = 16;
 const GATEWAY: u8 = 2;
@@ -18,7 +19,7 @@ const GATEWAY: u8 = 2;
 const IGB: (u16, u16) = (0x8086, 0x10c9);
 /// The programming interface that is NVMe's.
 const NVME: u32 = 0x01_0802;
-/// How long the kernel may take to find all controllers.
+/// The time that the kernel may take to find all controllers.
 const PROBING: Duration = Duration::from_secs(60);
 
 /// The network of a set of an SSD and a NIC: a router of QEMU's for each.
@@ -40,8 +41,8 @@ pub fn kernel(set: usize) -> Ipv4Addr {
     address(set, KERNEL)
 }
 
-/// The hidden subcommand: lines for a shell, by which the library finds the card and its devices, `sets` SSDs and NICs. DISKS are the SSDs as
-/// the kernel has them.
+/// The hidden subcommand: lines for a shell, by which the library finds the card and its devices, `sets` SSDs
+/// and NICs. DISKS are the SSDs as the kernel has them.
 pub fn environment(sets: usize) -> Result<(), Failure> {
     let missing = |what: &str| Failure::new(Exit::NotFound, format!("the guest has too few: {what}"));
     let Identity { vendor, device, .. } = Identity::ACCELERATOR;
@@ -70,7 +71,8 @@ struct Ssd {
     controller: String,
 }
 
-/// The SSDs in the order of their serial numbers; waits until the kernel has found so many. [Linux: drivers/nvme/host/sysfs.c]
+/// The SSDs in the order of their serial numbers; waits until the kernel has found so many. [Linux:
+/// drivers/nvme/host/sysfs.c]
 fn ssds(count: usize) -> Option<Vec<Ssd>> {
     let end = Instant::now() + PROBING;
     loop {

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long the guest may take to be up, and one task.
+/// The time that the guest may take to be up, and one task.
 const BOOT: Duration = Duration::from_secs(120);
 const TASK: Duration = Duration::from_secs(600);
-/// How long a client may take to see the end of its stream; and of one that a failed task leaves.
+/// The time that a client may take to see the end of its stream; of one that a failed task leaves.
 const ENDING: Duration = Duration::from_secs(60);
 const FAILED: Duration = Duration::from_secs(10);
 /// The guest switches itself off.
@@ -171,7 +171,8 @@ impl Rig<'_> {
         Ok(Ok(Row { task, outcome, bytes, digests, processor_ns, wall_ns, by_set, system_calls: None }))
     }
 
-    /// Does a task, and the first `sample` transfers of it once more with the system calls counted: a traced process is slow.
+    /// Does a task, and the first `sample` transfers of it once more with the system calls counted: a traced
+    /// process is slow.
     pub fn run_and_trace(&mut self, task: Task, sample: usize) -> Result<Row, Failure> {
         let mut sampled = Task { traced: true, ..task.clone() };
         sampled.items.truncate(sample);
@@ -203,7 +204,7 @@ impl Rig<'_> {
         }
     }
 
-    /// What the console says is kept for an error; a server that is off is one.
+    /// Keeps the console's words for an error; a server that is off is one.
     fn listen(&mut self) -> Result<(), Failure> {
         while self.guest.line(Duration::ZERO).map_err(failure)?.is_some() {}
         Ok(())
@@ -231,7 +232,7 @@ impl Rig<'_> {
         self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job} by the {who}: {error}")));
     }
 
-    /// What was wrong, in all tasks.
+    /// The mistakes in all tasks.
     pub fn problems(self) -> Vec<String> {
         self.problems
     }

@@ -24,7 +24,7 @@ pub fn introduce(objects: usize, ready: Duration, nic: KernelNic, report: &Repor
     ));
 }
 
-/// What is said of a row.
+/// The figures of a row.
 pub struct Figures {
     /// CPU seconds per GiB of the guest's processor, as this machine counts them.
     pub cpu: f64,
@@ -57,7 +57,8 @@ impl Figures {
     }
 }
 
-/// CPU time of a row against that of the host-centric design in the same job, and of the leaner of the software-optimised ones.
+/// CPU time of a row against that of the host-centric design in the same job, and of the leaner of the
+/// software-optimised ones.
 pub fn ratios(row: &Row, rows: &[Row]) -> [Option<f64>; 2] {
     let least = |is_it: fn(Who) -> bool| {
         let them = rows.iter().filter(|other| is_it(other.task.who));

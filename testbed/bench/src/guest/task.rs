@@ -1,4 +1,4 @@
-//! What the guest is told to do, and what it tells back: JSON lines over a connection of the guest's kernel.
+//! The orders to the guest, and its answers: JSON lines over a connection of the guest's kernel.
 
 use crate::harness::contender::Named;
 use crate::harness::data::{Direction, KEY};
@@ -11,17 +11,18 @@ use std::net::SocketAddrV4;
 
 /// Bytes of an object of the demo: what one transfer moves.
 pub const OBJECT: u64 = 1 << 20;
-/// Who does the job: the designs that are compared.
+/// The designs that are compared: one of them does the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Who {
     /// Host-centric: a loop of system calls, on the controller and the NIC that the guest's kernel has.
     Host,
-    /// Software-optimised: the process drives the card's controller of the SSD itself, over VFIO; data in host memory, operators on the
-    /// processor; the kernel's TCP and its NIC.
+    /// Software-optimised: the process drives the card's controller of the SSD itself, over VFIO; data in
+    /// host memory, operators on the processor; the kernel's TCP and its NIC.
     SoftwareTcp,
     /// The same, and the process drives the card's NIC too, with a TCP of its own.
     SoftwareNic,
-    /// Software-controlled peer-to-peer: the same, and data lie in the SSD's own memory, from where the NIC takes them.
+    /// Software-controlled peer-to-peer: the same, and data lie in the SSD's own memory, from where the NIC
+    /// takes them.
     SoftwareP2p,
     /// The card, on its own controller of the SSD and its own NIC.
     Card,
@@ -47,7 +48,8 @@ impl Named for Who {
 }
 
 impl Who {
-    /// Who can do such jobs. Peer-to-peer is SSD to NIC alone: no device on the bus is a processing unit, and what comes in lies between headers.
+    /// The designs that can do such jobs. Peer-to-peer is SSD to NIC alone: no device on the bus is a
+    /// processing unit, and what comes in lies between headers.
     pub fn all(receives: bool, chain: &[&str]) -> impl Iterator<Item = Who> {
         let peer = !receives && chain.is_empty();
         Who::ALL.iter().map(|(who, ..)| *who).filter(move |who| peer || *who != Who::SoftwareP2p)
@@ -66,7 +68,7 @@ impl Stream {
     }
 }
 
-/// What one transfer moves: a whole file.
+/// The object of one transfer: a whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     pub direction: Direction,
@@ -96,9 +98,11 @@ pub struct Task {
     /// In the order in which they are asked for, over each connection.
     pub items: Vec<Item>,
     pub streams: Vec<Stream>,
-    /// They are moved again and again until this time is over, and not before the times that they have: for bandwidth.
+    /// They are moved again and again until this time is over, and not before the times that they have: for
+    /// bandwidth.
     pub lasting_ns: Option<u64>,
-    /// Transfers of a connection that are asked for before the first of them is done. The kernel's loop has one.
+    /// Transfers of a connection that are asked for before the first of them is done. The kernel's loop has
+    /// one.
     pub in_flight: usize,
     /// Processes beside, which do nothing but spin.
     pub spinners: usize,
@@ -137,7 +141,8 @@ impl Task {
         }
     }
 
-    /// Which connections have a thread in common: the kernel's calls block; the software drives one NIC in an engine; the card has them all.
+    /// Which connections have a thread in common: the kernel's calls block; the software drives one NIC in an
+    /// engine; the card has them all.
     pub fn groups(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for (number, stream) in self.streams.iter().enumerate() {
@@ -190,7 +195,7 @@ pub fn object(seed: u64, number: usize, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// What became of one object.
+/// The outcome of one object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfer {
     /// Which connection it was of.
@@ -216,7 +221,7 @@ pub struct Stage {
     pub operations: u64,
 }
 
-/// What the guest's kernel counts.
+/// Counts of the guest's kernel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     pub wall_ns: u64,
@@ -228,8 +233,8 @@ pub struct Counters {
     pub interrupts: BTreeMap<String, u64>,
 }
 
-/// Bytes that SSD and NIC moved into blocks and out of them, by where the blocks lie; and those that the processor copied into the SSD's memory or
-/// out of it. What it copies in host memory is not counted.
+/// Bytes that SSD and NIC moved into blocks and out of them, by where the blocks lie; and those that the
+/// processor copied into the SSD's memory or out of it. What it copies in host memory is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocks {
     pub host_bytes: u64,
@@ -247,7 +252,7 @@ impl Blocks {
         }
     }
 
-    /// What came since.
+    /// The counts since then.
     pub fn since(self, before: Blocks) -> Blocks {
         Blocks {
             host_bytes: self.host_bytes - before.host_bytes,
@@ -257,13 +262,14 @@ impl Blocks {
     }
 }
 
-/// What came of a task.
+/// The outcome of a task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     pub transfers: Vec<Transfer>,
-    /// How much was counted from before the connection was made until the client had said that it has everything.
+    /// The counts from before the connection was made until the client had said that it has everything.
     pub counted: Counters,
-    /// Commands that the library gave the card for the transfers, and interrupts of functions over VFIO meanwhile.
+    /// Commands that the library gave the card for the transfers, and interrupts of functions over VFIO
+    /// meanwhile.
     pub submissions: u64,
     pub vfio_interrupts: u64,
     /// Where the software designs had the data meanwhile.
@@ -286,7 +292,8 @@ impl Outcome {
     }
 }
 
-/// The name that an interrupt has where a device raised it, and not the processors among themselves or their timers.
+/// The name that an interrupt has where a device raised it, and not the processors among themselves or their
+/// timers.
 pub fn is_device(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_digit())
 }

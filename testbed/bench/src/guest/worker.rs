@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// How long spinners may take to be at it, and from when on they are.
+/// The time that spinners may take to be at it, and from when on they are.
 const SPINNING: Duration = Duration::from_secs(60);
 const SPUN: Duration = Duration::from_millis(20);
 
@@ -102,7 +102,7 @@ fn cpu_time(process: u32) -> io::Result<Duration> {
     first.map(Duration::from_nanos).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// What was moved over some connections.
+/// The transfers over some connections.
 #[derive(Default)]
 struct Moved {
     transfers: Vec<Transfer>,
@@ -137,7 +137,8 @@ fn connected(task: &Task, design: &mut dyn Design, streams: &[usize]) -> io::Res
     Ok(Moved { transfers, submissions, vfio_interrupts, blocks })
 }
 
-/// All objects over each of several connections: the next one of a connection is asked for when one of its own is done.
+/// All objects over each of several connections: the next one of a connection is asked for when one of its
+/// own is done.
 fn interleaved(task: &Task, design: &mut dyn Design, connections: usize) -> io::Result<Vec<Transfer>> {
     let mut lanes: Vec<(usize, VecDeque<Submission>)> =
         (0..connections).map(|_| Default::default()).collect();

@@ -10,7 +10,8 @@ use std::time::Duration;
 /// `PF_KTHREAD` of `linux/sched.h`.
 const IS_KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// CPU time of all threads of a process, living and ended, io_uring's workers included: they are threads of it.
+/// CPU time of all threads of a process, living and ended, io_uring's workers included: they are threads of
+/// it.
 pub fn cpu_of(pid: u32) -> io::Result<Duration> {
     let clock: ClockId = clock_getcpuclockid(Pid::from_raw(pid as i32))?;
     Ok(clock_gettime(clock)?.into())
@@ -30,7 +31,8 @@ pub fn parents() -> Vec<(u32, u32)> {
     found
 }
 
-/// The threads that are the kernel's and no process's: they do what was put off. Other programs' work is among theirs.
+/// The threads that are the kernel's and no process's: they do what was put off. Other programs' work is
+/// among theirs.
 pub struct KernelThreads {
     stats: Vec<PathBuf>,
     ticks_per_s: f64,

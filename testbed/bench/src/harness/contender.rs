@@ -1,4 +1,4 @@
-//! What is compared: a name for each, and picking by name.
+//! Contenders: a name for each, and picking by name.
 
 use crate::failure::Failure;
 

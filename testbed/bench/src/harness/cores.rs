@@ -1,4 +1,4 @@
-//! Who runs on which cores, and how many files a process may open.
+//! Cores of the processes, and the number of files that a process may open.
 
 use crate::failure::Failure;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -47,7 +47,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect())
 }
 
-/// What is said where server and client have the same cores.
+/// The remark where server and client have the same cores.
 pub fn shared(server: &[usize], client: &[usize], who: &str) -> String {
     if server == client {
         format!(", which are the same: {who} take time from each other")

@@ -9,7 +9,8 @@ use serde_json::json;
 /// The faults of a run.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Let something go wrong at a device: DEVICE:OPERATION:WHICH:EFFECT, such as ssd:read:3:late=20ms. Several are given one by one
+    /// Let something go wrong at a device: DEVICE:OPERATION:WHICH:EFFECT, such as ssd:read:3:late=20ms.
+    /// Several are given one by one
     #[arg(long = "fault", value_name = "FAULT")]
     pub plans: Vec<FaultPlan>,
     /// Seed of the operations that a share (2%) strikes
@@ -17,7 +18,7 @@ pub struct Faults {
     pub seed: u64,
 }
 
-/// How often a fault struck, as one process tells another.
+/// The strikes of a fault, as one process tells another.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Strikes {
     fault: String,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub const GIB: f64 = (1u64 << 30) as f64;
 
-/// What was measured between a run's two marks.
+/// Counters between a run's two marks.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Marks {
     pub wall_s: f64,
@@ -35,7 +35,8 @@ impl Ratio {
     }
 }
 
-/// The median, over runs, of a percentile of each run's latencies, which are sorted; NaN where no run has any.
+/// The median, over runs, of a percentile of each run's latencies, which are sorted; NaN where no run has
+/// any.
 pub fn percentile<'a>(runs: impl Iterator<Item = &'a [f32]>, share: f64) -> f64 {
     let of = |latencies: &[f32]| {
         let last = latencies.len().checked_sub(1)?;

@@ -1,4 +1,4 @@
-//! What the demo and all benchmarks have in common.
+//! The parts that the demo and all benchmarks have in common.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -11,7 +11,8 @@ const PANEL: (u32, u32) = (620, 380);
 const COLUMNS: usize = 2;
 /// Width of the legend, as a share of the curves'.
 const LEGEND: f64 = 0.42;
-/// Colours that the colour-blind can tell apart (Okabe and Ito, and two more), in the order of the contenders.
+/// Colours that the colour-blind can tell apart (Okabe and Ito, and two more), in the order of the
+/// contenders.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(213, 94, 0),
     RGBColor(230, 159, 0),
@@ -33,11 +34,12 @@ pub struct Point<'a> {
     pub series: &'a str,
     /// Streams or clients.
     pub x: usize,
-    /// What is measured.
+    /// The measure.
     pub y: f64,
 }
 
-/// `series`: those that there may be, each of a colour of its own. `axes`: what the horizontal one counts, and the vertical one measures.
+/// `series`: those that there may be, each of a colour of its own. `axes`: what the horizontal one counts,
+/// and the vertical one measures.
 pub fn draw(
     points: &[Point<'_>],
     series: &[&str],

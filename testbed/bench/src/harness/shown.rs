@@ -29,7 +29,8 @@ pub fn object(row: &impl Serialize) -> Value {
     value
 }
 
-/// A stage of a transfer, as a bar from its first to its last operation; its shade is the share of that time in which it was busy.
+/// A stage of a transfer, as a bar from its first to its last operation; its shade is the share of that time
+/// in which it was busy.
 pub fn stage(first: u64, last: u64, busy: u64, whole: u64) -> String {
     let column = |time: u64| (time.min(whole) as usize * WIDTH) / whole.max(1) as usize;
     let shade = match busy as f64 / last.saturating_sub(first).max(1) as f64 {

@@ -1,14 +1,15 @@
 //! Counts the system calls of a helper process between its two marks, all threads, by ptrace.
 //!
-//! A traced process is slow, and its peer then is not: it may find sockets ready, or not ready, more often. So this
-//! is a pass of its own, and its time is not used for anything.
+//! A traced process is slow, and its peer then is not: it may find sockets ready, or not ready, more often.
+//! So this is a pass of its own, and its time is not used for anything.
 
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid};
 
-/// No process has this number (the kernel's limit is 2^22): asking for its group does nothing, and can be seen.
+/// No process has this number (the kernel's limit is 2^22): asking for its group does nothing, and can be
+/// seen.
 const MARK: i32 = 0x2dc5_ca11;
 
 /// Where the counting begins, and where it ends.
@@ -17,12 +18,12 @@ pub fn mark() {
     let _ = getpgid(Some(Pid::from_raw(MARK)));
 }
 
-/// Whether a process is about to make that call.
+/// True if a process is about to make that call.
 pub fn is_mark(pid: Pid) -> bool {
     entry(pid).is_some_and(|(number, first)| are_mark(number, first))
 }
 
-/// Whether these are number and first argument of that call.
+/// True if these are number and first argument of that call.
 pub fn are_mark(number: u64, first: u64) -> bool {
     number == nix::libc::SYS_getpgid as u64 && first == MARK as u64
 }
@@ -78,7 +79,8 @@ impl Counting {
     }
 }
 
-/// Number and first argument of the system call that a process is about to make; `None` where it comes back from one.
+/// Number and first argument of the system call that a process is about to make; `None` where it comes back
+/// from one.
 #[allow(unsafe_code)]
 fn entry(pid: Pid) -> Option<(u64, u64)> {
     let info = ptrace::syscall_info(pid).ok()?;

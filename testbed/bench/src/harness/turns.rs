@@ -33,7 +33,8 @@ impl Board<'_> {
         }
     }
 
-    /// In each repetition every contender runs once; another one begins each time. `run` is told whether it is the first repetition.
+    /// In each repetition every contender runs once; another one begins each time. `run` is told whether it
+    /// is the first repetition.
     pub fn turns<C: Named, R>(
         &self,
         what: &str,

@@ -37,8 +37,8 @@ pub fn connect(address: &str, streams: usize) -> io::Result<Vec<TcpStream>> {
 /// The environment variable that names the congestion control, and which it is without.
 const CONGESTION: (&str, &str) = ("DCS_CONGESTION", "cubic");
 
-/// The congestion control of all connections: Linux's usual one, whatever this machine's default is. BBR, a default on
-/// many servers, paces what it sends by timers, and over loopback costs more than all the rest.
+/// The congestion control of all connections: Linux's usual one, whatever this machine's default is. BBR, a
+/// default on many servers, paces what it sends by timers, and over loopback costs more than all the rest.
 fn choose_congestion(socket: &impl AsFd) {
     let name = std::env::var_os(CONGESTION.0).unwrap_or(CONGESTION.1.into());
     // Where it is not to be had, the machine's default stays: [`congestion`] tells.

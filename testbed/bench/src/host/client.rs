@@ -1,8 +1,9 @@
-//! The hidden subcommand at the other end of the connections, the same for every contender, and the one that measures.
+//! The hidden subcommand at the other end of the connections, the same for every contender, and the one that
+//! measures.
 //!
-//! It stands for another machine: nothing that it does is to cost the measured process a wake-up. So it never sleeps on
-//! a socket. A thread for each of its cores goes round over its sockets until it finds nothing to do, and then pauses.
-//! What it receives and need not keep, it lets the kernel forget (MSG_TRUNC).
+//! It stands for another machine: nothing that it does is to cost the measured process a wake-up. So it never
+//! sleeps on a socket. A thread for each of its cores goes round over its sockets until it finds nothing to
+//! do, and then pauses. What it receives and need not keep, it lets the kernel forget (MSG_TRUNC).
 
 use super::protocol::{ClientRound, Drive};
 use crate::failure::{Exit, Failure};
@@ -19,9 +20,9 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How it waits, for those who read the results.
+/// Its way of waiting, for those who read the results.
 pub const MODE: &str = "never sleeps on a socket; pauses 50 us when there is nothing to do";
-/// How long nothing may move before that is the result.
+/// The time for which nothing may move before that is the result.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_micros(50);
 const BUFFER: usize = 1 << 20;
@@ -94,8 +95,8 @@ fn go(drive: &Drive, round: &ClientRound, pool: &[u8]) -> io::Result<u64> {
 }
 
 impl Shared<'_> {
-    /// Warms up, takes the first mark, and the second: later than asked for, where nothing has moved by then, or the server has not
-    /// been run: what moved then came out of the sockets' buffers.
+    /// Warms up, takes the first mark, and the second: later than asked for, where nothing has moved by then,
+    /// or the server has not been run: what moved then came out of the sockets' buffers.
     fn measure(&self) -> io::Result<()> {
         let kernel = KernelThreads::find();
         std::thread::sleep(Duration::from_secs_f64(self.round.warm_s));

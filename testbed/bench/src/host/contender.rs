@@ -35,11 +35,11 @@ impl Named for Contender {
     ];
 }
 
-/// What CPython's standard library has.
+/// The operators of CPython's standard library.
 const PYTHON: [&str; 6] = ["md5", "sha1", "sha256", "sha512", "crc32", "gzip"];
 
 impl Contender {
-    /// Whether it can do this job at all.
+    /// True if it can do this job at all.
     pub fn can(self, job: &Job) -> bool {
         let name = |word: &String| word.split(':').next().unwrap_or_default().to_string();
         match self {
@@ -62,17 +62,17 @@ impl Contender {
         }
     }
 
-    /// Whether it is a dcs engine.
+    /// True if it is a dcs engine.
     pub fn is_engine(self) -> bool {
         matches!(self, Contender::Engine | Contender::EngineDirect | Contender::EngineNice)
     }
 
-    /// Whether it does the job: the floor leaves the operators out.
+    /// True if it does the job: the floor leaves the operators out.
     pub fn does_the_chain(self) -> bool {
         self != Contender::Sendfile
     }
 
-    /// Whether it goes past the page cache when data are to be cold; the others drop it.
+    /// True if it goes past the page cache when data are to be cold; the others drop it.
     pub fn is_direct(self, cold: bool) -> bool {
         match self {
             Contender::EngineDirect | Contender::LoopDirect => true,

@@ -1,8 +1,8 @@
-//! `dcs bench control`: what one transfer of 64 bytes costs in instructions and system calls, on the engine that its
-//! caller drives and in the plain loop: file > crc32c > socket.
+//! `dcs bench control`: what one transfer of 64 bytes costs in instructions and system calls, on the engine
+//! that its caller drives and in the plain loop: file > crc32c > socket.
 //!
-//! Instructions are those of the process, the kernel's left out. They are counted one by one, so the figure is the
-//! same every time, whatever else the machine does.
+//! Instructions are those of the process, the kernel's left out. They are counted one by one, so the figure
+//! is the same every time, whatever else the machine does.
 
 use super::names;
 use super::step::{self, Steps};
@@ -46,7 +46,8 @@ pub fn run(report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who counts and who is counted share a core: a hand-over between cores would cost ten times as much, at each step.
+/// The process that counts and the one that is counted share a core: a hand-over between cores would cost ten
+/// times as much, at each step.
 fn count(contender: &str) -> io::Result<Steps> {
     let counting = || {
         let here = Pid::from_raw(0);

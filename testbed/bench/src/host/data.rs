@@ -1,5 +1,5 @@
-//! The benchmark's files: slices of one pool of text, each from a place of its own, so that no two streams carry the
-//! same bytes and whoever checks needs the pool only.
+//! The benchmark's files: slices of one pool of text, each from a place of its own, so that no two streams
+//! carry the same bytes and whoever checks needs the pool only.
 
 use super::job::{Job, is_resize};
 use super::library::libraries;
@@ -23,7 +23,7 @@ pub const SMALL: u64 = 256 << 10;
 /// Files begin within so many bytes of the pool, this far apart.
 const SPREAD: u64 = 1 << 20;
 const STEP: u64 = 4099;
-/// What copies hold before a run.
+/// The contents of copies before a run.
 const BLANK: u8 = 0xee;
 const ALIGNMENT: usize = 4096;
 

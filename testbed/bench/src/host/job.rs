@@ -23,7 +23,7 @@ pub const JOBS: &[(&str, &str)] = &[
 const KEY: [u8; 32] = *b"dcs bench: one key for all runs.";
 const COUNTER: [u8; 16] = *b"first counter .\0";
 
-/// What is done to each object.
+/// The chain of each object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub direction: Direction,

@@ -1,4 +1,5 @@
-//! One run of one contender: server, client and hogs in processes of their own, a round to check, a round to measure.
+//! One run of one contender: server, client and hogs in processes of their own, a round to check, a round to
+//! measure.
 
 use super::client;
 use super::contender::Contender;
@@ -22,7 +23,7 @@ pub const SERVER: &str = "bench-server";
 pub const CLIENT: &str = "bench-client";
 pub const HOG: &str = "bench-hog";
 
-/// What is the same for all contenders and repetitions.
+/// The set-up that is the same for all contenders and repetitions.
 pub struct Scenario<'a> {
     pub job: Job,
     pub data: &'a Data,
@@ -36,7 +37,7 @@ pub struct Scenario<'a> {
     pub client_cores: Vec<usize>,
 }
 
-/// What one run gave.
+/// The results of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub marks: Marks,
@@ -164,7 +165,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// What the server says it moved must be what the client saw.
+    /// Checks that the server and the client saw the same bytes.
     fn check_bytes(&self, account: &Account, over_the_wire: u64) -> io::Result<()> {
         let side = match self.job.direction {
             Direction::Send => |stream: &StreamAccount| stream.bytes_out,
@@ -234,7 +235,7 @@ impl Scenario<'_> {
         Ok(Hog(command.stdin(Stdio::null()).spawn()?))
     }
 
-    /// What the client does, for those who read the results.
+    /// The client's way of working, for those who read the results.
     pub fn client_mode(&self) -> serde_json::Value {
         json!({ "cores": self.client_cores, "mode": client::MODE })
     }

@@ -121,7 +121,7 @@ fn has_room(folder: &Path, size: u64, streams: usize) -> Result<(), Failure> {
     place::has_free(folder, 3 * data::total(size, streams), "--size and --streams")
 }
 
-/// What all steps share.
+/// The state that all steps share.
 struct Bench<'a> {
     options: &'a args::Host,
     board: Board<'a>,
@@ -129,7 +129,7 @@ struct Bench<'a> {
     client_cores: Vec<usize>,
 }
 
-/// What is the same with and without hogs.
+/// The set-up that is the same with and without hogs.
 type Key = (String, usize, u64);
 
 impl Bench<'_> {

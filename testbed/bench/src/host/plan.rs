@@ -1,4 +1,4 @@
-//! What is to be run: jobs, streams, sizes, hogs, contenders.
+//! The plan of a run: jobs, streams, sizes, hogs, contenders.
 
 use super::contender::Contender;
 use super::job::{JOBS, Job};
@@ -55,7 +55,7 @@ impl Plan {
         }
     }
 
-    /// What there is time for in a few minutes: the main job at all numbers of streams, the others at one.
+    /// The plan for a few minutes: the main job at all numbers of streams, the others at one.
     fn add_default_set(&mut self, options: &args::Host, picked: &[Contender]) -> Result<(), Failure> {
         let (main, others) = (JOBS[0].0, &JOBS[1..]);
         let pair = [Contender::Loop, Contender::Engine];

@@ -1,4 +1,4 @@
-//! What the benchmark's processes tell each other: JSON lines over standard input and output.
+//! Messages between the benchmark's processes: JSON lines over standard input and output.
 //!
 //! | from | to | what |
 //! |---|---|---|
@@ -19,12 +19,12 @@ pub struct Item {
     pub path: PathBuf,
     /// Where its bytes begin in the pool.
     pub offset: u64,
-    /// Digests of the whole object, in the order of the chain, in hexadecimal digits; empty where they are not known
-    /// before.
+    /// Digests of the whole object, in the order of the chain, in hexadecimal digits; empty where they are
+    /// not known before.
     pub expected: Vec<String>,
 }
 
-/// What a server has to do.
+/// The order to a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Serve {
     pub contender: Contender,
@@ -49,7 +49,7 @@ pub struct Round {
     pub once: bool,
 }
 
-/// What a server is told during a round.
+/// Orders to a server during a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Word {
     /// Latencies count from now on.
@@ -67,7 +67,7 @@ pub struct Listening {
     pub library: String,
 }
 
-/// What a server has done in a round.
+/// The results of a server's round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Account {
     pub streams: Vec<StreamAccount>,
@@ -86,7 +86,7 @@ pub struct StreamAccount {
     pub wrong: u64,
 }
 
-/// What a client has to do.
+/// The order to a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Drive {
     pub address: String,

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// What is said to a running round.
+/// Orders to a running round.
 #[derive(Default)]
 pub struct Control {
     stop: AtomicBool,

@@ -1,7 +1,8 @@
-//! Counts the instructions and system calls of a child process between its two marks, one step at a time, by ptrace.
+//! Counts the instructions and system calls of a child process between its two marks, one step at a time, by
+//! ptrace.
 //!
-//! One thread only: an engine that its caller drives has no other. A string instruction with a repeat prefix counts
-//! once.
+//! One thread only: an engine that its caller drives has no other. A string instruction with a repeat prefix
+//! counts once.
 
 use crate::harness::syscalls;
 use nix::sys::ptrace::{self, Options};
@@ -10,7 +11,7 @@ use nix::unistd::Pid;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// What was counted.
+/// Counts of a step.
 #[derive(Debug, Default)]
 pub struct Steps {
     pub instructions: u64,

@@ -1,4 +1,4 @@
-//! What a benchmark shows to people.
+//! The tables that a benchmark shows to people.
 
 use super::contender::Contender;
 use super::figures::Row;

@@ -1,5 +1,5 @@
-//! Checks what a contender delivered, by undoing its chain from the end: whatever came out must lead back to what went
-//! in, and each digest must be that of the data at its place.
+//! Checks what a contender delivered, by undoing its chain from the end: whatever came out must lead back to
+//! what went in, and each digest must be that of the data at its place.
 
 use super::job::Job;
 use super::library::libraries;
@@ -9,7 +9,7 @@ use dcs::{Op, Operator};
 use dcs_abi::operator::OperatorKind;
 use std::io;
 
-/// What is wrong with an object, if anything.
+/// The mistake in an object, if there is one.
 pub fn object(
     job: &Job,
     original: &[u8],

@@ -18,7 +18,8 @@ const SLOW_PIECE: u64 = 64 << 10;
 /// The first piece of an answer, in which its head is.
 const FIRST: usize = 16 << 10;
 
-/// Where the bytes that are put come from, and where those that are got go: the kernel forgets them (MSG_TRUNC).
+/// Where the bytes that are put come from, and where those that are got go: the kernel forgets them
+/// (MSG_TRUNC).
 pub struct Buffers {
     pub pool: File,
     pub sink: Vec<u8>,
@@ -52,7 +53,7 @@ struct UnderWay<'a> {
     begun: Instant,
 }
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Debug, Default)]
 pub struct Step {
     /// Bytes of objects.

@@ -57,7 +57,7 @@ impl Named for Contender {
 }
 
 impl Contender {
-    /// What is on the disk when a PUT is answered.
+    /// The state of the disk when a PUT is answered.
     pub fn durability(self) -> &'static str {
         match self {
             Contender::Dcs | Contender::DcsVerify => "all synced (--durability full)",
@@ -70,7 +70,7 @@ impl Contender {
         }
     }
 
-    /// Whether it can do this job, and whether that differs from what another contender does.
+    /// True if it can do this job, and if that differs from what another contender does.
     pub fn can(self, job: Job) -> bool {
         match self {
             Contender::DcsVerify => job == Job::Get,
@@ -79,7 +79,7 @@ impl Contender {
         }
     }
 
-    /// Whether its requests are signed, and its ETags are MD5s.
+    /// True if its requests are signed, and its ETags are MD5s.
     pub fn is_s3(self) -> bool {
         self != Contender::Nginx && !self.is_named_only()
     }

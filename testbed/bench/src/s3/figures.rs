@@ -10,7 +10,7 @@ use crate::harness::turns;
 use serde::Serialize;
 use serde_json::json;
 
-/// What the others are compared with: the first that is there.
+/// The contender that the others are compared with: the first that is there.
 const BASES: [Contender; 2] = [Contender::Versitygw, Contender::Nginx];
 
 /// The figures of one contender in one scenario: medians of its runs.
@@ -23,7 +23,7 @@ pub struct Row {
     pub clients: usize,
     pub size: u64,
     pub cold: bool,
-    /// What is on the disk when a PUT is answered.
+    /// The state of the disk when a PUT is answered.
     pub durability: &'static str,
     pub signing: &'static str,
     pub gib_per_s: f64,
@@ -38,7 +38,7 @@ pub struct Row {
     pub p99_ms: Option<f64>,
     pub cpu_ratio: Option<Ratio>,
     pub throughput_ratio: Option<Ratio>,
-    /// What the ratios are to.
+    /// The contender that the ratios are to.
     pub base: Option<&'static str>,
     pub runs: usize,
     pub server_cores: Vec<usize>,

@@ -69,7 +69,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What it says where it is no success: servers explain themselves in XML.
+    /// Its explanation where it is no success: servers explain themselves in XML.
     pub fn refusal(&self) -> String {
         let said = String::from_utf8_lossy(&self.body);
         let said: String = said.chars().filter(|one| !one.is_control()).take(300).collect();

@@ -1,5 +1,6 @@
-//! The hidden subcommand that plays the clients, and measures. As the other benchmarks' client it never sleeps on a
-//! socket: a thread for each of its cores goes round over its connections, and pauses where there is nothing to do.
+//! The hidden subcommand that plays the clients, and measures. As the other benchmarks' client it never
+//! sleeps on a socket: a thread for each of its cores goes round over its connections, and pauses where there
+//! is nothing to do.
 
 use super::connection::{Buffers, Connection};
 use super::process::Account;
@@ -14,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How it waits, for those who read the results.
+/// Its way of waiting, for those who read the results.
 pub const MODE: &str = "never sleeps on a socket; pauses 50 us when there is nothing to do";
 const PAUSE: Duration = Duration::from_micros(50);
 /// At a slow pace there is time.
@@ -23,7 +24,8 @@ const SLOW_PAUSE: Duration = Duration::from_millis(1);
 const LOOK: Duration = Duration::from_millis(2);
 /// A server that moves nothing for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a run is prolonged for: so many requests of each client, but no longer than so many times its seconds.
+/// The least of a run, for which it is prolonged: so many requests of each client, but no longer than so many
+/// times its seconds.
 const REQUESTS_EACH: u64 = 2;
 const LONGEST: f64 = 10.0;
 

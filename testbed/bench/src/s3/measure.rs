@@ -19,7 +19,7 @@ pub const LOAD: &str = "bench-load";
 /// Objects of which all bytes are looked at, in the first run and in each other.
 const CHECKED: [usize; 2] = [4, 1];
 
-/// What is the same for all contenders and repetitions.
+/// The set-up that is the same for all contenders and repetitions.
 pub struct Scenario<'a> {
     pub job: Job,
     pub objects: &'a Objects,

@@ -14,7 +14,7 @@ pub const SIZE: u64 = 1 << 20;
 /// Seconds that a client takes for one.
 const OBJECT_S: f64 = 4.0;
 
-/// What one server took.
+/// The memory of one server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peak {
     pub event: &'static str,

@@ -51,7 +51,7 @@ use std::path::Path;
 
 const ADVICE: &str = "leave it out with --contenders, or report it as a defect";
 
-/// What all steps share.
+/// The state that all steps share.
 struct Bench<'a> {
     options: &'a Options,
     report: &'a Report,

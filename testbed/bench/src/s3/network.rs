@@ -1,8 +1,9 @@
 //! A network namespace for servers and clients, where congestion control is the same for all of them.
 //!
-//! A server's connections have the machine's congestion control, and BBR, a default on many, costs more on loopback than
-//! all the rest. Where this process may (as root), it moves to a namespace of its own, which has only a loopback, with
-//! cubic on its route. Nobody else's settings change, and nobody else reaches the servers.
+//! A server's connections have the machine's congestion control, and BBR, a default on many, costs more on
+//! loopback than all the rest. Where this process may (as root), it moves to a namespace of its own, which
+//! has only a loopback, with cubic on its route. Nobody else's settings change, and nobody else reaches the
+//! servers.
 
 use crate::harness::wire;
 use nix::sched::{CloneFlags, setns, unshare};

@@ -9,7 +9,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes of all objects that are got, at least: more than a core's caches hold; and where they are to come from the disk.
+/// Bytes of all objects that are got, at least: more than a core's caches hold; and where they are to come
+/// from the disk.
 const WORKING_SET: u64 = 64 << 20;
 const COLD_SET: u64 = 512 << 20;
 /// And at most, as far as each client has one of its own.
@@ -55,7 +56,7 @@ impl Objects {
         &self.etags[number]
     }
 
-    /// What is wrong with an answer that should be this object, if anything. `etag`: that of an S3 server.
+    /// The mistake in an answer that should be this object, if there is one. `etag`: that of an S3 server.
     pub fn fault(&self, number: usize, body: &[u8], etag: Option<&str>) -> Option<String> {
         let expected = self.bytes(number);
         if body.len() != expected.len() {

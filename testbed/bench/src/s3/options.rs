@@ -17,7 +17,7 @@ pub const SIZE_MAX: u64 = 1 << 30;
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// What to measure: put, get; both where none is given
+    /// Jobs to measure: put, get; both where none is given
     #[arg(value_name = "JOB", value_enum)]
     pub jobs: Vec<Job>,
     /// List the contenders, whether they are available here, and how each stores; measure nothing
@@ -38,8 +38,8 @@ pub struct Options {
     /// Contenders: all that are available where none are given
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contenders: Vec<String>,
-    /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is less); longer
-    /// until there were two requests a client, up to ten times as long
+    /// Seconds that are measured in each run, after a warm-up of one second (of twice as long, where that is
+    /// less); longer until there were two requests a client, up to ten times as long
     #[arg(long, value_name = "S", value_parser = units::seconds, default_value = "2")]
     pub seconds: f64,
     /// End each run after so many requests instead
@@ -65,7 +65,7 @@ pub struct Options {
     pub lenient: bool,
 }
 
-/// What the clients do.
+/// The jobs of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Job {
     Put,

@@ -1,4 +1,4 @@
-//! What is to be run: jobs, sizes, clients, contenders.
+//! The plan of a run: jobs, sizes, clients, contenders.
 
 use super::contender::Contender;
 use super::options::{CLIENTS, Job, Options, SIZE_MAX, SIZES};

@@ -36,7 +36,8 @@ pub struct Server {
     pub checks_signatures: bool,
 }
 
-/// The hidden subcommand: goes to its cores, and becomes the program. It ends with the process that started it.
+/// The hidden subcommand: goes to its cores, and becomes the program. It ends with the process that started
+/// it.
 pub fn become_program(cores: &str, command: &[OsString]) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("bench server", &error);
     let cores: Option<Vec<usize>> = cores.split(',').map(|core| core.parse().ok()).collect();
@@ -81,7 +82,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it has said last, for whoever looks for the cause of a failure.
+    /// Its last words, for whoever looks for the cause of a failure.
     pub fn said(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let tail = &text[text.len().saturating_sub(TAIL)..];
@@ -132,7 +133,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// How each is told where to serve what, and to whom. All else is as its makers ship it.
+/// Tells each where to serve which folder, and to whom. All else is as its makers ship it.
 fn configure(
     command: &mut Command,
     contender: Contender,
@@ -203,7 +204,8 @@ fn configure_nginx(
     Ok(())
 }
 
-/// What a script does that logs the MD5 of what is sent: it reads the file first, since nginx shows it no body.
+/// The work of a script that logs the MD5 of what is sent: it reads the file first, since nginx shows it no
+/// body.
 const PERL_HANDLER: &str = r#"package Digests;
 use nginx;
 use Digest::MD5;

@@ -1,5 +1,5 @@
-//! Where the contenders' programs are, and how those that are not there yet are built: of pinned versions, by Go, into
-//! the user's cache folder.
+//! Where the contenders' programs are, and how those that are not there yet are built: of pinned versions, by
+//! Go, into the user's cache folder.
 
 use super::contender::Contender;
 use crate::failure::{Exit, Failure};

@@ -1,4 +1,4 @@
-//! What the load generator is told, and what it tells: one line of JSON each.
+//! The order to the load generator, and its answer: one line of JSON each.
 
 use crate::harness::figures::Marks;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct Load {
     pub cores: Vec<usize>,
 }
 
-/// How fast a client moves bytes.
+/// The speed at which a client moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
     /// As fast as it can.
@@ -43,7 +43,7 @@ pub struct Request {
     pub etag: Option<String>,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     pub marks: Marks,

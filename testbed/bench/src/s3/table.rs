@@ -1,4 +1,4 @@
-//! What `dcs bench s3` shows to people.
+//! The tables that `dcs bench s3` shows to people.
 
 use super::contender::Contender;
 use super::figures::Row;
@@ -97,7 +97,7 @@ pub fn memory(peaks: &[Peak], report: &Report) {
     }
 }
 
-/// What is said before anything is measured.
+/// The introduction, before anything is measured.
 pub fn versions(programs: &Programs, report: &Report) {
     let mut told: Vec<String> = Vec::new();
     for (contender, name, _) in Contender::ALL.iter().filter(|(contender, ..)| programs.has(*contender)) {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const SIZE: u64 = 300_007;
 
-/// What is wrong with the small server.
+/// The mistake of the small server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,

@@ -24,7 +24,7 @@ pub struct Chart {
 pub struct Bar {
     /// Where it stands.
     pub panel: String,
-    /// What is under it.
+    /// The text under it.
     pub label: String,
     /// Its parts, from below.
     pub parts: Vec<(Component, f64)>,
@@ -42,7 +42,8 @@ pub fn draw(chart: &Chart, path: &Path, report: &Report) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Software in warm colours, devices in cold ones; told apart by the colour-blind too (Okabe and Ito), with greys.
+/// Software in warm colours, devices in cold ones; told apart by the colour-blind too (Okabe and Ito), with
+/// greys.
 fn colour(what: Component) -> RGBColor {
     match what {
         Component::Application => RGBColor(240, 228, 66),

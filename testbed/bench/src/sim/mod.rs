@@ -1,6 +1,7 @@
 //! `dcs bench sim`: the papers' experiments on whole servers, in virtual time.
 //!
-//! The servers are those of [`dcs_sim`]: this module chooses the size, shows tables, figures beside the papers', JSON and plots.
+//! The servers are those of [`dcs_sim`]: this module chooses the size, shows tables, figures beside the
+//! papers', JSON and plots.
 
 pub mod bars;
 mod faults;
@@ -26,7 +27,8 @@ pub struct Options {
     /// Draw it in the papers' form; `all` draws NAME-EXPERIMENT.svg
     #[arg(long, value_name = "NAME.svg", global = true)]
     pub svg: Option<PathBuf>,
-    /// Write one page with tables, plots, the papers' figures beside, every parameter with its source, and the data
+    /// Write one page with tables, plots, the papers' figures beside, every parameter with its source, and
+    /// the data
     #[arg(long, value_name = "FILE.html", global = true)]
     pub html: Option<PathBuf>,
     /// For the page: what `dcs vm demo --json` and `dcs bench guest all --json` printed, the designs in QEMU
@@ -94,7 +96,7 @@ docs/experiments.md says what is modelled and what not, and what differs from th
 
 Exit codes: 0 done; 1 a plot or page could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
 
-/// What an experiment shows.
+/// The results of an experiment.
 pub struct Shown {
     pub name: &'static str,
     pub title: &'static str,

@@ -46,7 +46,7 @@ pub struct Page<'a> {
     pub quick: bool,
 }
 
-/// What was measured in a guest.
+/// The measurements of a guest.
 pub struct Guest {
     /// Rows of `dcs vm demo --json`.
     demo: Vec<Value>,
@@ -54,7 +54,8 @@ pub struct Guest {
     shown: Vec<Shown>,
 }
 
-/// A guest's measurements, from a file that `dcs vm demo --json` or `dcs bench guest --json` wrote, or both one after the other.
+/// A guest's measurements, from a file that `dcs vm demo --json` or `dcs bench guest --json` wrote, or both
+/// one after the other.
 pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     let Some(path) = &options.guest else { return Ok(None) };
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io(path.display(), &error))?;
@@ -79,7 +80,7 @@ pub fn guest(options: &Options) -> Result<Option<Guest>, Failure> {
     Ok(Some(Guest { demo, shown: shown::all(&rows) }))
 }
 
-/// What is shown of a guest's measurement.
+/// The columns of a guest's measurement.
 const GUEST: [(&str, &str); 7] = [
     ("job", "job"),
     ("by", "by"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const JOBS: [&str; 4] =
     ["SSD -> NIC", "SSD -> md5 -> NIC", "SSD -> md5,aes256-ctr -> NIC", "NIC -> crc32c -> SSD"];
 const DESIGNS: [&str; 4] = ["host", "software-tcp", "software-nic", "card"];
-/// What moves data from device to device, without a processing unit between them.
+/// The design that moves data from device to device, without a processing unit between them.
 const PEER: &str = "software-p2p";
 /// Exit code where there can be no virtual server.
 const UNAVAILABLE: i32 = 9;
@@ -63,7 +63,8 @@ fn the_server_s_demo_checks_every_byte_and_each_design_has_its_figures() {
             assert!(number(row, "guest_not_idle_s_per_gib") > 0.0);
             assert!((1024.0..10_000_000.0).contains(&number(row, "system_calls_per_gib")), "{row}");
         }
-        // What the papers are about, whatever the machine: the host is told once a transfer, and not at all of packets.
+        // What the papers are about, whatever the machine: the host is told once a transfer, and not at all
+        // of packets.
         assert_eq!(number(card, "submissions_per_transfer"), 1.0);
         assert!(number(card, "card_interrupts_per_transfer") <= 1.0, "{card}");
         let of_devices = "device_interrupts_per_gib";

@@ -1,4 +1,5 @@
-//! `dcs-bench` as a user has it: the built program, real files and sockets, other servers and a guest where they are to be had.
+//! `dcs-bench` as a user has it: the built program, real files and sockets, other servers and a guest where
+//! they are to be had.
 
 mod demo;
 mod guest;
@@ -7,7 +8,7 @@ mod host;
 mod s3;
 mod sim;
 
-/// What is tested.
+/// The program that is tested.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs-bench");
 
 #[allow(dead_code)]

@@ -90,7 +90,7 @@ fn the_report_is_one_page_that_a_browser_shows() {
     }
 }
 
-/// What a browser makes of it, if there is one.
+/// The page as a browser has it, if there is one.
 fn in_a_browser(page: &std::path::Path) -> Option<String> {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let there = |name: &&str| std::process::Command::new(name).arg("--version").output().is_ok();

@@ -53,7 +53,7 @@ impl Nvme {
         }
     }
 
-    /// What the creation of both kinds of queue checks: identifier, size and base address.
+    /// The checks that both kinds of queue have in common: identifier, size and base address.
     fn check_queue(
         &self,
         (queue, taken): (u16, bool),
@@ -67,7 +67,8 @@ impl Nvme {
         if size < 2 || size > self.config.entries {
             return Err(status::INVALID_QUEUE_SIZE);
         }
-        // CAP.CQR: queues are physically contiguous. CC must name the sizes of entries before queues are made.
+        // CAP.CQR: queues are physically contiguous. CC must name the sizes of entries before queues are
+        // made.
         if !contiguous || !self.registers.entry_sizes() {
             return Err(status::INVALID_FIELD);
         }
@@ -223,7 +224,7 @@ impl Nvme {
         }
     }
 
-    /// Whether there is a volatile cache, and it is on.
+    /// True if there is a volatile cache, and it is on.
     pub(super) fn caches(&self) -> bool {
         self.config.cache && self.features.get(&feature::VOLATILE_WRITE_CACHE) != Some(&0)
     }

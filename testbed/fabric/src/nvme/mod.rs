@@ -1,7 +1,8 @@
 //! An NVMe controller that answers like a real one [NVMe base specification 1.4, NVM command set].
 //!
-//! It fetches its commands and moves its data by transactions on the fabric, so what the fabric counts, delays or refuses is what
-//! it would be for a device. See the crate's documentation for what is not implemented.
+//! It fetches its commands and moves its data by transactions on the fabric, so what the fabric counts,
+//! delays or refuses is what it would be for a device. See the crate's documentation for what is not
+//! implemented.
 
 mod admin;
 mod identify;
@@ -29,12 +30,12 @@ use queue::{CompletionQueue, Posted, SubmissionQueue};
 use registers::Registers;
 use task::Task;
 
-/// What a controller is like.
+/// The set-up of a controller.
 #[derive(Clone)]
 pub struct Config {
     /// Its namespaces: the first one has identifier 1.
     pub namespaces: Vec<Namespace>,
-    /// How long they take.
+    /// The times that they take.
     pub media: Media,
     /// I/O queues of each kind at most.
     pub queues: u16,
@@ -44,9 +45,9 @@ pub struct Config {
     pub stride: u8,
     /// Transfers have at most `4096 << mdts` bytes; any length if 0.
     pub mdts: u8,
-    /// Whether and which SGLs.
+    /// The SGLs that it takes, if any.
     pub sgl: Sgl,
-    /// Whether there is a volatile write cache: see [`Namespace::lose_power`].
+    /// True where there is a volatile write cache: see [`Namespace::lose_power`].
     pub cache: bool,
     /// Bytes of controller memory buffer, a power of two from 4096 on; none if 0.
     pub cmb: u64,
@@ -56,7 +57,7 @@ pub struct Config {
     pub ready: Duration,
     /// From CC.EN = 0 to CSTS.RDY = 0. Until then commands that were fetched go on, and move their data.
     pub reset: Duration,
-    /// How long a shutdown takes.
+    /// The time that a shutdown takes.
     pub shutdown: Duration,
     /// Between a command and its execution: the controller's own work.
     pub firmware: Duration,
@@ -69,7 +70,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// One namespace of 64 MiB in blocks of 512 bytes; transfers of up to 128 KiB; no SGLs, and no memory on the bus.
+    /// One namespace of 64 MiB in blocks of 512 bytes; transfers of up to 128 KiB; no SGLs, and no memory on
+    /// the bus.
     fn default() -> Config {
         Config {
             namespaces: vec![Namespace::new(1 << 17, 9)],
@@ -93,7 +95,7 @@ impl Default for Config {
     }
 }
 
-/// What a token of the controller's stands for.
+/// The meaning of a token of the controller's.
 #[derive(Debug)]
 enum Wait {
     /// Entries of a submission queue.
@@ -120,14 +122,14 @@ enum Wait {
     Held { completion: u16, posted: Posted },
 }
 
-/// What a controller sends of its own accord.
+/// Writes that a controller makes of its own accord.
 #[derive(Debug)]
 enum Out {
     Write(u64, Vec<u8>),
     Interrupt(u16),
 }
 
-/// How much the link is given ahead: two pages on the slowest of links that an SSD has.
+/// The time that the link is given ahead: two pages on the slowest of links that an SSD has.
 const AHEAD: Duration = Duration::from_micros(4);
 
 /// Bytes that it is given at once.
@@ -147,7 +149,7 @@ pub struct Nvme {
     next: u64,
     cmb: Memory,
     pmr: Memory,
-    /// What is to be written, in order, as the link has room.
+    /// Writes to be made, in order, as the link has room.
     out: VecDeque<Out>,
     flowing: bool,
     event_requests: VecDeque<u16>,
@@ -162,7 +164,7 @@ pub struct Nvme {
     hung: Option<bool>,
 }
 
-/// What the controller has done since it was made.
+/// Counts of the controller's deeds since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Commands fetched.
@@ -222,7 +224,7 @@ impl Nvme {
         }
     }
 
-    /// What it has done.
+    /// Counts of its deeds.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -312,13 +314,15 @@ impl Nvme {
                 None => return,
             }
         }
-        // What is sent in this call is not in the backlog yet: it is looked at again, at once or when there is room.
+        // What is sent in this call is not in the backlog yet: it is looked at again, at once or when there
+        // is room.
         self.flowing = true;
         let token = self.token(Wait::Flow);
         cx.after(cx.backlog().saturating_sub(AHEAD), token);
     }
 
-    /// What a controller reset undoes: everything but the admin queue's registers [NVMe 1.4, 7.3.2], and the persistent memory region.
+    /// Does what a controller reset does: it clears everything but the admin queue's registers [NVMe 1.4,
+    /// 7.3.2], and the persistent memory region.
     fn clear(&mut self) {
         self.submission.clear();
         self.completion.clear();

@@ -1,4 +1,4 @@
-//! What is stored: a namespace, which several controllers may share. No protection information, no metadata.
+//! The medium: a namespace, which several controllers may share. No protection information, no metadata.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Namespace {
 #[derive(Default)]
 struct Stored {
     memory: Memory,
-    /// What the pages held that were written since the last flush.
+    /// The former contents of pages that were written since the last flush.
     before: Memory,
 }
 
@@ -61,8 +61,8 @@ impl Namespace {
         self.write(offset, bytes, true);
     }
 
-    /// The power of the device fails: what its controllers wrote into a volatile cache and did not flush is lost, all of it. (A real
-    /// one may lose any part of it.)
+    /// The power of the device fails: what its controllers wrote into a volatile cache and did not flush is
+    /// lost, all of it. (A real one may lose any part of it.)
     pub fn lose_power(&self) {
         let mut stored = self.lock();
         let before = std::mem::take(&mut stored.before);
@@ -108,7 +108,7 @@ impl Namespace {
     }
 }
 
-/// How long the medium takes.
+/// The times that the medium takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Media {
     /// First byte of a read.
@@ -124,7 +124,8 @@ pub struct Media {
 }
 
 impl Default for Media {
-    /// A flash SSD of the papers' time, as the Intel 750: 20 us for a write through a host's stack (its specification), less the stack, and
+    /// A flash SSD of the papers' time, as the Intel 750: 20 us for a write through a host's stack (its
+    /// specification), less the stack, and
     /// 2.2 GB/s. 80 us for a read of 4 KiB anywhere, from flash, is assumed.
     fn default() -> Media {
         Media {

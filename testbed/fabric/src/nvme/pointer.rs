@@ -1,4 +1,5 @@
-//! Where a command's data lie: walks PRP lists and SGLs. It reads nothing itself: it says what to fetch, and is given it.
+//! Where a command's data lie: walks PRP lists and SGLs. It reads nothing itself: it says what to fetch, and
+//! is given it.
 
 use dcs_nvme::Status;
 use dcs_nvme::sgl::{self, Descriptor, SIZE};
@@ -14,7 +15,7 @@ pub struct Segment {
     pub length: u64,
 }
 
-/// What a walk needs next.
+/// The next need of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// These bytes, for [`Walk::feed`].
@@ -44,7 +45,7 @@ enum Kind {
     Sgl { last: bool, write: bool, dword: bool },
 }
 
-/// How many descriptors of a list are followed at most: a list can be made that never ends.
+/// The most descriptors of a list that are followed: a list can be made that never ends.
 const LONGEST: usize = 1 << 16;
 
 impl Walk {
@@ -67,8 +68,8 @@ impl Walk {
         Ok((walk, next))
     }
 
-    /// Along the SGL that begins with `first` [NVMe 1.4, 4.4]. `write`: data go to the device. `dword`: addresses and lengths
-    /// must be multiples of four.
+    /// Along the SGL that begins with `first` [NVMe 1.4, 4.4]. `write`: data go to the device. `dword`:
+    /// addresses and lengths must be multiples of four.
     pub fn sgl(first: Descriptor, length: u64, write: bool, dword: bool) -> Result<(Walk, Next), Status> {
         let kind = Kind::Sgl { last: true, write, dword };
         let mut walk = Walk { kind, found: Vec::new(), left: length, fetched: 0 };
@@ -150,7 +151,8 @@ impl Walk {
         Ok(self.done())
     }
 
-    /// One SGL descriptor. A segment to fetch comes back if it names one, which only the `last` of a segment may.
+    /// One SGL descriptor. A segment to fetch comes back if it names one, which only the `last` of a segment
+    /// may.
     fn descriptor(&mut self, one: Descriptor, last: bool) -> Result<Option<Next>, Status> {
         let Kind::Sgl { write, dword, .. } = self.kind else { unreachable!("an SGL") };
         let (address, length) = (one.address, u64::from(one.length));

@@ -25,7 +25,8 @@ impl SubmissionQueue {
         SubmissionQueue { base, size, head: 0, tail: 0, completion, fetching: false }
     }
 
-    /// What to fetch now: an address and how many entries, at most `room`. Not over the end of the queue.
+    /// The entries to fetch now: their address and their number, at most `room`. Not over the end of the
+    /// queue.
     pub(super) fn next(&self, room: u32) -> Option<(u64, u32)> {
         let to_end = if self.tail < self.head { self.size - self.head } else { self.tail - self.head };
         let count = to_end.min(room);

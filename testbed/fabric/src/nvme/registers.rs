@@ -135,12 +135,12 @@ impl Registers {
         self.enabled_by.page_bytes()
     }
 
-    /// Whether CC names the entry sizes that I/O queues have.
+    /// True if CC names the entry sizes that I/O queues have.
     pub(super) fn entry_sizes(&self) -> bool {
         self.enabled_by.has_entry_sizes()
     }
 
-    /// Whether what CC and the admin queue's registers say can be enabled.
+    /// True if a controller with these values of CC and the admin queue's registers can be enabled.
     fn sensible(&self) -> bool {
         let wanted = self.configuration();
         let sizes = [self.aqa.submissions, self.aqa.completions];
@@ -151,7 +151,8 @@ impl Registers {
             && [self.asq, self.acq].iter().all(|base| base.is_multiple_of(wanted.page_bytes()))
     }
 
-    /// Where the controller memory buffer is for the controller's own addresses: where the host says (CMBMSC.CBA), once it has.
+    /// Where the controller memory buffer is for the controller's own addresses: where the host says
+    /// (CMBMSC.CBA), once it has.
     pub(super) fn cmb_window(&self, length: u64) -> Option<Window> {
         let control = cmb::Control::from_bits(self.cmb_control);
         (control.registers && control.space).then_some(Window { address: control.base, length })
@@ -164,7 +165,7 @@ impl Registers {
         space.enabled.then_some(Window { address: space.base, length: pmr.bytes })
     }
 
-    /// Whether its BAR answers.
+    /// True if its BAR answers.
     pub(super) fn pmr_ready(&self) -> bool {
         self.pmr.as_ref().is_some_and(|pmr| pmr.ready)
     }

@@ -35,7 +35,7 @@ pub(super) enum Direction {
     FromHost,
 }
 
-/// What the first look at a command comes to.
+/// The result of the first look at a command.
 pub(super) enum Outcome {
     /// It is done.
     Done(Status, u32),
@@ -261,7 +261,8 @@ impl Nvme {
         self.media(task, self.config.media.write, length, cx);
     }
 
-    /// Lets the medium work: `length` bytes at its rate, one command after the other, and a latency that overlaps.
+    /// Lets the medium work: `length` bytes at its rate, one command after the other, and a latency that
+    /// overlaps.
     fn media(&mut self, task: u64, latency: Duration, length: u64, cx: &mut Context<'_>) {
         let media = self.config.media;
         let moved = Duration::from_nanos(length * 1_000_000_000 / media.rate);

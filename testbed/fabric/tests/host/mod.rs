@@ -1,4 +1,5 @@
-//! A raw NVMe host in a card's memory: it builds entries by hand and believes nothing. For the tests of the model alone.
+//! A raw NVMe host in a card's memory: it builds entries by hand and believes nothing. For the tests of the
+//! model alone.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::Duration;

@@ -1,8 +1,10 @@
-//! The NIC driver and every fault of the fabric. In each case: no frame ends twice or not at all, what comes out and what comes in is what
-//! was given, nothing is written outside of what was granted, memory that was given back is not sent, and the driver works again after.
+//! The NIC driver and every fault of the fabric. In each case: no frame ends twice or not at all, what comes
+//! out and what comes in is what was given, nothing is written outside of what was granted, memory that was
+//! given back is not sent, and the driver works again after.
 //!
-//! A NIC that says *done* of what it has not done, or moved other bytes, tells nothing by which a driver could find out. Those faults
-//! are the table's [`Lie::Data`]: they are contained, and the checksum or digest of a higher layer has to find them.
+//! A NIC that says *done* of what it has not done, or moved other bytes, tells nothing by which a driver
+//! could find out. Those faults are the table's [`Lie::Data`]: they are contained, and the checksum or digest
+//! of a higher layer has to find them.
 
 use crate::scenarios::{DATA, Random, Rig, World, raw};
 use crate::server::{MAC, OWN, Server, server};
@@ -71,7 +73,7 @@ impl Case {
         self.rig.wait(60_000_000_000, |rig| rig.nic.state() != State::Starting);
     }
 
-    /// What came out and what came in is what was given, in order, each once.
+    /// Checks that frames came out and came in as they were given, in order, each once.
     fn check_frames(&mut self, lie: Lie) {
         let ids: Vec<u64> = self.rig.sent.keys().copied().collect();
         assert_eq!(ids, (0..COUNT).collect::<Vec<_>>(), "each ends once");
@@ -141,7 +143,7 @@ impl Case {
     }
 }
 
-/// Whether `part` is `all` with some left out.
+/// True if `part` is `all` with some left out.
 fn is_part(part: &[Vec<u8>], all: &[Vec<u8>]) -> bool {
     let mut all = all.iter();
     part.iter().all(|one| all.any(|other| other == one))

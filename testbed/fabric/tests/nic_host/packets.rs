@@ -13,7 +13,7 @@ pub fn sum(parts: &[&[u8]]) -> u16 {
     total as u16
 }
 
-/// What a frame is made of.
+/// The parts of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub ipv4: bool,
@@ -128,7 +128,7 @@ impl Kind {
         frame
     }
 
-    /// Whether a frame's checksums are right.
+    /// True if a frame's checksums are right.
     pub fn right(self, frame: &[u8]) -> bool {
         let network = 14 + self.network();
         let length = (frame.len() - network) as u16;

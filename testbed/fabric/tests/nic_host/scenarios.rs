@@ -1,4 +1,4 @@
-//! What a NIC's driver has to do on any bus, with any NIC: scenarios over a [`World`].
+//! Scenarios that a NIC's driver has to pass on any bus, with any NIC, over a [`World`].
 
 use super::packets::{KINDS, Kind};
 use dcs_drivers::bus::{Bus, ReadDone, Region, Tag, Window};
@@ -24,11 +24,11 @@ pub trait World {
     fn to_wire(&mut self, frame: &[u8]);
     /// The next frame that the NIC has sent.
     fn next_from_wire(&mut self) -> Option<Vec<u8>>;
-    /// Whether the NIC loses PSH and FIN of a frame that it segments.
+    /// True if the NIC loses PSH and FIN of a frame that it segments.
     fn loses_flags(&self) -> bool {
         false
     }
-    /// Whether the NIC puts headers into buffers of their own.
+    /// True if the NIC puts headers into buffers of their own.
     fn splits_headers(&self) -> bool {
         true
     }
@@ -434,8 +434,8 @@ pub fn frames_for_others_do_not_come(world: impl World) {
     assert!(came.len() == 1 && came[0].bytes == mine);
 }
 
-/// The receive ring goes round many times. Frames whose memory is kept are not written over, and none is lost that there is a
-/// buffer for.
+/// The receive ring goes round many times. Frames whose memory is kept are not written over, and none is lost
+/// that there is a buffer for.
 pub fn many_frames_come(world: impl World) {
     let mut rig = Rig::ready(world, |config| (config.receive, config.buffers) = (16, 40));
     let (mac, mut random) = (rig.mac(), Random(7));

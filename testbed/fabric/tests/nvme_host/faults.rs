@@ -1,8 +1,10 @@
-//! The NVMe host and every fault of the fabric. In each case: no command ends twice or not at all, no wrong success, nothing is
-//! written outside of what was granted, memory that was given back is not written to, and the host works again after.
+//! The NVMe host and every fault of the fabric. In each case: no command ends twice or not at all, no wrong
+//! success, nothing is written outside of what was granted, memory that was given back is not written to, and
+//! the host works again after.
 //!
-//! A controller that says *done* and did not move the data as it should tells nothing by which NVMe without protection
-//! information could find out. Those faults are the table's [`Lie::Data`]: they are contained, and a digest has to find them.
+//! A controller that says *done* and did not move the data as it should tells nothing by which NVMe without
+//! protection information could find out. Those faults are the table's [`Lie::Data`]: they are contained, and
+//! a digest has to find them.
 
 use crate::scenarios::{DATA, Random, Rig};
 use crate::server::{OWN, Server, server};
@@ -17,14 +19,14 @@ const STRIDE: u64 = 16384;
 /// Commands: reads, then as many writes, then a flush.
 const EACH: u64 = 6;
 
-/// Whether success can be believed.
+/// The trust that a success deserves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lie {
     No,
     Data,
 }
 
-/// How far a fault reaches.
+/// The reach of a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     /// One command, the others succeed; no reset.
@@ -84,7 +86,7 @@ impl Case {
         self.rig.submit(2 * EACH, &Request::Flush).unwrap();
     }
 
-    /// What a success has moved is right, and nothing else is written to.
+    /// Checks that a success has moved the right bytes, and that nothing else is written to.
     fn check_data(&mut self, lie: Lie) {
         for id in 0..2 * EACH {
             let ok = self.rig.ended[&id].result.is_ok();

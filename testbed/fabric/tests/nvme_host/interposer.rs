@@ -1,5 +1,5 @@
-//! The interposer between the NVMe host and the fabric's controller: without a fault nothing changes; with one, the command that
-//! it names is struck, ends as it says, and the host works again.
+//! The interposer between the NVMe host and the fabric's controller: without a fault nothing changes; with
+//! one, the command that it names is struck, ends as it says, and the host works again.
 
 use crate::scenarios::{self, Random, Rig, World};
 use crate::server::{Server, server};
@@ -74,7 +74,7 @@ fn lba(id: u64) -> u64 {
     id * LENGTH / 512
 }
 
-/// What memory and medium have before.
+/// The contents of memory and medium before.
 const BEFORE: u8 = 0xaa;
 
 impl Case {
@@ -103,7 +103,7 @@ impl Case {
         Case { rig, contents, began }
     }
 
-    /// What there is of a command: of a read in memory, of a write on the medium.
+    /// The data of a command: of a read in memory, of a write on the medium.
     fn found(&mut self, id: u64) -> Vec<u8> {
         let mut bytes = vec![0; LENGTH as usize];
         if id < EACH {

@@ -1,4 +1,4 @@
-//! What an NVMe host has to do on any bus, with any controller: scenarios over a [`World`].
+//! Scenarios that an NVMe host has to pass on any bus, with any controller, over a [`World`].
 
 use dcs_drivers::bus::{Bus, ReadDone, Region, Window};
 use dcs_drivers::nvme::{
@@ -126,7 +126,7 @@ impl<W: World> Rig<W> {
         }
     }
 
-    /// What became of `id`.
+    /// The end of `id`.
     pub fn end(&mut self, id: u64) -> Finished {
         self.ended.remove(&id).unwrap_or_else(|| panic!("{id} did not end"))
     }
@@ -148,7 +148,7 @@ impl<W: World> Rig<W> {
     }
 }
 
-/// What was written comes back, for lengths and offsets around every edge.
+/// Data that were written come back, for lengths and offsets around every edge.
 pub fn what_was_written_is_read_back(world: impl World) {
     let mut rig = Rig::ready(world, |_| {});
     let namespace = rig.namespace();

@@ -1,4 +1,5 @@
-//! Transfers of every design while devices fail: none of the papers' experiments. Each transfer ends right, or fails and says how.
+//! Transfers of every design while devices fail: none of the papers' experiments. Each transfer ends right,
+//! or fails and says how.
 
 use super::load::{Attempt, Direction, Fate, Load, Request, attempt};
 use crate::design::Design;
@@ -28,7 +29,7 @@ impl Row {
         self.attempt.transfers.iter().filter(|(_, fate)| of(fate)).count()
     }
 
-    /// How the first transfer that did not end right ended.
+    /// The end of the first transfer that did not end right.
     pub fn first(&self) -> Option<String> {
         self.attempt.transfers.iter().find_map(|(_, fate)| match fate {
             Fate::Right => None,

@@ -1,4 +1,5 @@
-//! Many transfers: arrivals, connections, faults, and what came of it. Every byte and every digest is checked.
+//! Many transfers: arrivals, connections, faults, and what came of it. Every byte and every digest is
+//! checked.
 
 use crate::cpu::{Component, ThreadId};
 use crate::design::{Design, Job, Program, bring_up, build};
@@ -15,10 +16,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What the peer sends is the pattern, so much further on than what the SSD has at that place.
+/// The distance in the pattern between the bytes that the peer sends and those that the SSD has at that
+/// place.
 const SHIFTED: u64 = 777;
 
-/// The time that a transfer has, and a new connection: longer than an SSD's driver and the card need to give it up.
+/// The time that a transfer has, and a new connection: longer than an SSD's driver and the card need to give
+/// it up.
 const LIMIT: Nanos = 120_000_000_000;
 
 /// The direction.
@@ -56,11 +59,11 @@ pub struct Load {
     pub sets: usize,
     /// Connections to each NIC, each with a thread.
     pub connections: usize,
-    /// Who does nothing but keep cores busy.
+    /// Threads that do nothing but keep cores busy.
     pub spinners: usize,
-    /// Who does nothing but keep memory busy.
+    /// Processes that do nothing but keep memory busy.
     pub memory_contenders: u64,
-    /// What a request costs besides its data is charged.
+    /// The cost of a request besides its data is charged.
     pub application: bool,
     /// Requests of each set, in the order of their arrival.
     pub requests: Vec<Request>,
@@ -110,7 +113,7 @@ pub struct Attempt {
     pub measured: Measured,
     /// Each transfer, in the order in which they ended.
     pub transfers: Vec<(Request, Fate)>,
-    /// How often each fault struck.
+    /// The strikes of each fault.
     pub struck: Vec<Struck>,
 }
 

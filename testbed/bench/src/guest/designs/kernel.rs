@@ -1,4 +1,5 @@
-//! The host-centric design: the ordinary loop, as sparing as it can be. One read past the page cache, the operators in place, one send.
+//! The host-centric design: the ordinary loop, as sparing as it can be. One read past the page cache, the
+//! operators in place, one send.
 
 use super::{Design, Submission, at, path};
 use crate::guest::task::{Item, Stage, Stream, Transfer};

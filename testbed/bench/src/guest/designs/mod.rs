@@ -32,7 +32,7 @@ pub trait Design {
     /// Ends its side of a stream, and hears from the client that it has everything.
     fn end(&mut self, connection: usize) -> io::Result<()>;
 
-    /// What went through its blocks so far, where that is known.
+    /// The bytes that went through its blocks so far, where that is known.
     fn blocks(&self) -> Option<Blocks> {
         None
     }
@@ -54,7 +54,8 @@ pub enum Submission {
     },
 }
 
-/// The design that does this for one of the task's groups, ready to connect. `set`: that of a group that has one.
+/// The design that does this for one of the task's groups, ready to connect. `set`: that of a group that has
+/// one.
 pub fn of(task: &Task, set: usize) -> io::Result<Box<dyn Design>> {
     Ok(match task.who {
         Who::Host => Box::new(kernel::Loop::new()),

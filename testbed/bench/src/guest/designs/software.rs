@@ -1,9 +1,9 @@
-//! The software-optimised design: this process drives the SSD itself, over VFIO, and the NIC too where that is asked for. They are the controller and
-//! the NIC that the card has else.
+//! The software-optimised design: this process drives the SSD itself, over VFIO, and the NIC too where that
+//! is asked for. They are the controller and the NIC that the card has else.
 //!
-//! Data come into memory of the process (huge pages where they are free), operators run on the processor over them, and a TCP takes them from
-//! there: the kernel's, or the process' own. The engine runs in the thread that waits, and sleeps until an interrupt where it has nothing
-//! to do.
+//! Data come into memory of the process (huge pages where they are free), operators run on the processor over
+//! them, and a TCP takes them from there: the kernel's, or the process' own. The engine runs in the thread
+//! that waits, and sleeps until an interrupt where it has nothing to do.
 
 use super::{Design, Submission, at, open, request_id};
 use crate::guest::task::{Blocks, Item, Stream};
@@ -17,7 +17,8 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-/// Bytes of a block, and of one read: with more than the engine is used to it is told less often what is done, and is the leaner.
+/// Bytes of a block, and of one read: with more than the engine is used to it is told less often what is
+/// done, and is the leaner.
 const BLOCK: u32 = 256 << 10;
 const BLOCKS: u32 = 128;
 /// Pieces that a file may be in.

@@ -1,8 +1,9 @@
 //! Bandwidth beside processes of the guest that spin, of that beside none.
 //!
-//! The guest's processor has a core of the outer machine to itself; whatever else there is (QEMU's devices, the card, the client) has the others. A
-//! process of the lowest priority keeps the guest's core busy where the guest leaves it idle, so that it is as fast with spinners as without.
-//! What differs then is what the guest's scheduler leaves to the design's process.
+//! The guest's processor has a core of the outer machine to itself; whatever else there is (QEMU's devices,
+//! the card, the client) has the others. A process of the lowest priority keeps the guest's core busy where
+//! the guest leaves it idle, so that it is as fast with spinners as without. What differs then is what the
+//! guest's scheduler leaves to the design's process.
 
 use super::pin::Pinned;
 use super::{Measured, Measurement, Options, shown};
@@ -18,15 +19,15 @@ use std::time::Duration;
 
 /// Processes that spin: the papers' most, and on the way there.
 const SPINNERS: [usize; 5] = [0, 1, 4, 12, 24];
-/// What is measured again, and how often in all.
+/// The cells that are measured again, and how often in all.
 const ENDS: [usize; 2] = [0, 24];
 const ROUNDS: usize = 3;
 const OBJECTS: usize = 8;
 
-/// How much of it.
+/// The extent of it.
 struct Size {
     rounds: usize,
-    /// How long each is measured at least.
+    /// The time for which each is measured at least.
     lasting: Duration,
     /// Bytes of an object.
     length: u64,
@@ -34,8 +35,9 @@ struct Size {
     in_flight: usize,
 }
 
-/// Objects of 8 MiB: the guest's processor is ten to thirty times as slow as a real one, and a 25th of it has to suffice for a design's software. With
-/// 4 MiB, twice the commands, the card's library needs more than that, and keeps 0.82.
+/// Objects of 8 MiB: the guest's processor is ten to thirty times as slow as a real one, and a 25th of it has
+/// to suffice for a design's software. With 4 MiB, twice the commands, the card's library needs more than
+/// that, and keeps 0.82.
 const WHOLE: Size = Size { rounds: ROUNDS, lasting: Duration::from_secs(3), length: 8 << 20, in_flight: 3 };
 const QUICK: Size = Size { rounds: 1, lasting: Duration::from_millis(1500), length: 4 << 20, in_flight: 2 };
 

@@ -13,7 +13,7 @@ pub struct Measurement {
     pub job: String,
     /// The design's name.
     pub by: String,
-    /// What exactly is in it.
+    /// Its exact contents.
     pub design: String,
     /// Processes beside that spin.
     pub spinners: usize,
@@ -30,7 +30,7 @@ pub struct Measurement {
     pub transfers: usize,
     pub bytes_verified: u64,
     pub digests_verified: u64,
-    /// What is asked for, where arrivals are given.
+    /// The load, where arrivals are given.
     pub asked_mib_per_s: Option<f64>,
     /// By this machine's clock: QEMU's, not a server's.
     pub mib_per_s_in_qemu: f64,
@@ -43,7 +43,7 @@ pub struct Measurement {
     pub sets: Option<Sets>,
 }
 
-/// What is told of several sets side by side.
+/// The figures of several sets side by side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sets {
     pub count: usize,
@@ -51,7 +51,8 @@ pub struct Sets {
     pub of_one_set: f64,
     /// The time of the guest's processor of all time.
     pub guest_cpu_share: f64,
-    /// What the set that had least got, of an equal share, while all were at it; the one that had most. The worst of the rounds.
+    /// The part of an equal share of the set that had least, while all were at it; of the one that had most.
+    /// The worst of the rounds.
     pub least: f64,
     pub most: f64,
 }

@@ -48,7 +48,8 @@ pub struct Options {
 pub enum Experiment {
     /// Bandwidth beside 0 to 24 processes of the guest that spin, of that beside none
     Contention,
-    /// An object server: GET and PUT of 4 KiB to 4 MiB with MD5, Poisson arrivals; guest CPU at equal throughput
+    /// An object server: GET and PUT of 4 KiB to 4 MiB with MD5, Poisson arrivals; guest CPU at equal
+    /// throughput
     Object,
     /// The HDFS balancer: sender, and receiver with CRC32; guest CPU at equal throughput
     Balancer,

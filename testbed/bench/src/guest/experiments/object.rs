@@ -17,7 +17,7 @@ const SMALL: usize = 80;
 const QUICK: usize = 24;
 /// System calls are counted on so many.
 const SAMPLE: usize = 24;
-/// What is asked for, in MiB a second: well below what every design can do in QEMU.
+/// The load in MiB a second: well below what every design can do in QEMU.
 const MIB_PER_S: f64 = 8.0;
 const SMALL_MIB_PER_S: f64 = 0.5;
 

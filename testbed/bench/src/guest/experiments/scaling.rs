@@ -1,7 +1,7 @@
 //! One to four sets of an SSD and a NIC on one card: guest CPU per GiB, and what each set had of the whole.
 //!
-//! Each set has as much to send as the one alone. How fast they are together is how fast this machine emulates them: all devices, the card and the client
-//! share its cores, so that the bandwidth means nothing.
+//! Each set has as much to send as the one alone. How fast they are together is how fast this machine
+//! emulates them: all devices, the card and the client share its cores, so that the bandwidth means nothing.
 
 use super::pin::Pinned;
 use super::{Measured, Measurement, Options, Sets, shown};
@@ -19,7 +19,7 @@ const DESIGNS: [Who; 4] = [Who::Host, Who::SoftwareTcp, Who::SoftwareNic, Who::C
 /// Connections of a set, as in virtual time.
 const STREAMS: usize = 2;
 
-/// How much of it.
+/// The extent of it.
 struct Size {
     rounds: usize,
     sets: &'static [usize],
@@ -99,7 +99,7 @@ fn measurement(rounds: &[Row], who: Who, sets: usize) -> Option<Measurement> {
     })
 }
 
-/// What each had, of an equal share.
+/// The part of an equal share that each had.
 fn shares(by_set: &[u64]) -> Vec<f64> {
     let equal = by_set.iter().sum::<u64>() as f64 / by_set.len() as f64;
     by_set.iter().map(|bytes| *bytes as f64 / equal).collect()

@@ -1,5 +1,6 @@
-//! The engine as an application uses it: one session; a thread of its own for many streams, driven by its caller where
-//! objects are small and go one at a time, or all on one core: a hand-over between threads would cost as much as one.
+//! The engine as an application uses it: one session; a thread of its own for many streams, driven by its
+//! caller where objects are small and go one at a time, or all on one core: a hand-over between threads would
+//! cost as much as one.
 
 use super::loops::finish;
 use super::{Object, Prepared as Common};
@@ -97,7 +98,8 @@ impl Prepared {
 }
 
 impl<'a> Stream<'a> {
-    /// Takes what is done (and waits for it where that drives the engine), and submits as much as may be in flight; false at the end.
+    /// Takes what is done (and waits for it where that drives the engine), and submits as much as may be in
+    /// flight; false at the end.
     fn advance(
         &mut self,
         engine: &Prepared,
@@ -143,8 +145,8 @@ impl<'a> Stream<'a> {
             }
             (None, false) => (Source::handle(&self.socket, ..), Sink::file(&*object.opened(work.serve)?, 0)),
         };
-        // Beside sendfile(2) the engine may lend pages too: these files are not written to. Nor are they before a chain, but the
-        // jobs with one are those of a program that does not know that.
+        // Beside sendfile(2) the engine may lend pages too: these files are not written to. Nor are they
+        // before a chain, but the jobs with one are those of a program that does not know that.
         let source = if ops.is_empty() && sends { source.immutable() } else { source };
         let (source, sink) =
             if sends { (source.cache(engine.cache), sink) } else { (source, sink.cache(engine.cache)) };

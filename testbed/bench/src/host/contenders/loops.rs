@@ -1,5 +1,5 @@
-//! The loops that everybody writes, as a good engineer writes them: a thread for each stream, its buffer and its
-//! contexts kept from object to object, blocking calls.
+//! The loops that everybody writes, as a good engineer writes them: a thread for each stream, its buffer and
+//! its contexts kept from object to object, blocking calls.
 
 use super::{Object, Prepared};
 use crate::harness::data::Direction;
@@ -14,7 +14,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// What O_DIRECT needs at most.
+/// The largest alignment that O_DIRECT needs.
 const ALIGNMENT: usize = 4096;
 
 /// Memory on an aligned address.
@@ -36,7 +36,7 @@ impl Buffer {
     }
 }
 
-/// What a thread has.
+/// The state of a thread.
 struct Loop<'a> {
     work: &'a Work<'a>,
     socket: &'a TcpStream,

@@ -1,4 +1,4 @@
-//! What each contender does in a round.
+//! The work of each contender in a round.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -23,7 +23,7 @@ use std::os::unix::fs::OpenOptionsExt;
 /// The program in Python.
 pub const PYTHON: &str = include_str!("server.py");
 
-/// What a contender has ready before the first round.
+/// The state that a contender has ready before the first round.
 pub struct Prepared {
     /// The operators with their keys.
     ops: Vec<Op>,

@@ -1,5 +1,5 @@
-//! The operators of the ordinary loops: OpenSSL's and zlib's, loaded when the program runs; where they are missing, or
-//! have no such operator (the CRCs), those of dcs itself.
+//! The operators of the ordinary loops: OpenSSL's and zlib's, loaded when the program runs; where they are
+//! missing, or have no such operator (the CRCs), those of dcs itself.
 //!
 //! | module | what it holds |
 //! |---|---|

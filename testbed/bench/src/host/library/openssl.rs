@@ -1,5 +1,5 @@
-//! OpenSSL's libcrypto through EVP, loaded at run time, as a C program uses it: one context a thread, kept from object
-//! to object.
+//! OpenSSL's libcrypto through EVP, loaded at run time, as a C program uses it: one context a thread, kept
+//! from object to object.
 #![allow(unsafe_code)]
 
 use dcs::Operator;
@@ -16,7 +16,8 @@ const DIGEST_MAX: usize = 64;
 
 type Object = *mut c_void;
 
-/// The functions, as `openssl/evp.h` declares them. The library is never unloaded, so they are valid for ever.
+/// The functions, as `openssl/evp.h` declares them. The library is never unloaded, so they are valid for
+/// ever.
 #[derive(Clone, Copy)]
 struct Functions {
     version: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -54,7 +55,7 @@ pub struct Cipher {
     begun: bool,
 }
 
-/// Whether it has such an operator.
+/// True if it has such an operator.
 pub fn has(operator: Operator) -> bool {
     use Operator::{Aes256Ctr, Md5, Sha1, Sha256, Sha512};
     matches!(operator, Md5 | Sha1 | Sha256 | Sha512 | Aes256Ctr)
@@ -158,7 +159,8 @@ impl Digest {
         // With no algorithm it takes that of before, and only starts again.
         let algorithm = if self.begun { 0 } else { self.algorithm };
         self.begun = true;
-        // SAFETY: the context is ours, the algorithm a constant of the library or none, and there is no engine.
+        // SAFETY: the context is ours, the algorithm a constant of the library or none, and there is no
+        // engine.
         check(unsafe { (self.functions.digest_init)(self.context, algorithm as *const c_void, null_mut()) })
     }
 
@@ -197,8 +199,8 @@ impl Cipher {
     pub fn apply(&mut self, data: &mut [u8]) -> io::Result<()> {
         let length = c_int::try_from(data.len()).map_err(io::Error::other)?;
         let (mut written, bytes) = (0, data.as_mut_ptr());
-        // SAFETY: the context is ours. EVP works in place where input and output are the same, and counter mode
-        // writes as many bytes as it reads.
+        // SAFETY: the context is ours. EVP works in place where input and output are the same, and counter
+        // mode writes as many bytes as it reads.
         check(unsafe { (self.functions.cipher_update)(self.context, bytes, &mut written, bytes, length) })?;
         if written == length { Ok(()) } else { Err(io::Error::other("OpenSSL kept bytes back")) }
     }

@@ -60,7 +60,7 @@ pub struct Deflate {
     stream: Box<Stream>,
 }
 
-/// What one call did.
+/// The outcome of one call.
 pub struct Step {
     pub consumed: usize,
     pub produced: usize,
@@ -111,7 +111,8 @@ impl Zlib {
             reserved: 0,
         });
         let size = size_of::<Stream>() as c_int;
-        // SAFETY: the stream is as zlib.h declares it, which it checks by version and size; no allocator is its own.
+        // SAFETY: the stream is as zlib.h declares it, which it checks by version and size; no allocator is
+        // its own.
         let result = unsafe {
             let version = (self.0.version)();
             let level = c_int::from(level);
@@ -148,7 +149,8 @@ impl Deflate {
         let stream = &mut *self.stream;
         (stream.next_in, stream.avail_in) = (input.as_ptr(), length(input.len())?);
         (stream.next_out, stream.avail_out) = (output.as_mut_ptr(), length(output.len())?);
-        // SAFETY: the stream was initialised; its pointers are valid for as many bytes as it says, and not used after.
+        // SAFETY: the stream was initialised; its pointers are valid for as many bytes as it says, and not
+        // used after.
         let code = unsafe { (self.functions.deflate)(stream, if last { FINISH } else { NO_FLUSH }) };
         if !matches!(code, OK | STREAM_END | BUFFER_ERROR) {
             return Err(io::Error::other(format!("zlib: {code}")));

@@ -140,12 +140,13 @@ fn bar(row: &&Measurement) -> Bar {
     Bar { panel: row.job.clone(), label: row.by.clone(), parts: vec![(Component::Kernel, cpu)] }
 }
 
-/// Whether a row is of such a design.
+/// True if a row is of such a design.
 fn is(row: &Measurement, is_it: fn(Who) -> bool) -> bool {
     Who::ALL.iter().any(|(who, name, _)| is_it(*who) && *name == row.by)
 }
 
-/// Guest CPU of the card in these jobs together, of that of another design: of the software-optimised ones the one that is leaner in each job.
+/// Guest CPU of the card in these jobs together, of that of another design: of the software-optimised ones
+/// the one that is leaner in each job.
 fn ratio(rows: &[&Measurement], jobs: &[&str], to: fn(Who) -> bool) -> f64 {
     let cpu = |job: &&str, is_it| {
         let them = rows.iter().filter(|row| row.job == **job && is(row, is_it));
