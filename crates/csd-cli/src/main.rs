@@ -22,7 +22,8 @@
 //! # What it doesn't implement
 //!
 //! * Other machines' guests: a socket of the same machine, memory that QEMU shares.
-//! * Operators on a namespace, and near-storage commands.
+//! * Operators on a namespace other than aes256-xts.
+//! * Completions of shells for what stands behind `dcs csd`.
 //! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change what runs; the file is the
 //!   owner's.
 #![forbid(unsafe_code)]
