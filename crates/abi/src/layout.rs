@@ -78,22 +78,6 @@ impl Layout {
     }
 }
 
-/// Every structure of the command set, nested ones before those that hold them.
-pub const STRUCTURES: &[&Layout] = &[
-    &crate::entry::SUBMISSION,
-    &crate::entry::COMPLETION,
-    &crate::descriptor::EXTENT,
-    &crate::descriptor::ENDPOINT,
-    &crate::descriptor::PARAMETER,
-    &crate::descriptor::DESCRIPTOR,
-    &crate::result::DIGEST_SLOT,
-    &crate::result::STAGE_TIMES,
-    &crate::result::RESULT,
-    &crate::admin::ADMIN,
-    &crate::admin::ADMIN_COMPLETION,
-    &crate::admin::SSD_IDENTITY,
-];
-
 /// A named number, for generators: opcodes, flags, statuses, registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {

@@ -47,7 +47,7 @@
 //! # Ok::<(), dcs_abi::WireError>(())
 //! ```
 //!
-//! # Not implemented
+//! # What it doesn't implement
 //!
 //! * No queues, no memory access, no ordering: these are the engine's and its host's.
 //! * No semantic checks that need a device (is this handle open, is the range inside the file).
@@ -72,3 +72,19 @@ pub const CHAIN_MAX: usize = 8;
 
 /// The version of this command set, as the `version` field of a descriptor carries it.
 pub const ABI_VERSION: u16 = 1;
+
+/// Every structure of the command set, nested ones before those that hold them.
+pub const STRUCTURES: &[&layout::Layout] = &[
+    &entry::SUBMISSION,
+    &entry::COMPLETION,
+    &descriptor::EXTENT,
+    &descriptor::ENDPOINT,
+    &descriptor::PARAMETER,
+    &descriptor::DESCRIPTOR,
+    &result::DIGEST_SLOT,
+    &result::STAGE_TIMES,
+    &result::RESULT,
+    &admin::ADMIN,
+    &admin::ADMIN_COMPLETION,
+    &admin::SSD_IDENTITY,
+];

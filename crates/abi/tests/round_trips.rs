@@ -1,7 +1,8 @@
 //! Round trips, for every structure of the command set: bytes to value to bytes, and descriptors built and
 //! parsed.
 
-use dcs_abi::layout::{Kind, Layout, STRUCTURES};
+use dcs_abi::STRUCTURES;
+use dcs_abi::layout::{Kind, Layout};
 use dcs_abi::{CHAIN_MAX, WireError, admin, descriptor, entry, result};
 use descriptor::{
     Builder, DESCRIPTOR_MAX, Descriptor, DescriptorHeader, Endpoint, EndpointKind, EndpointRole, Extent,

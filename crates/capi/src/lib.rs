@@ -3,6 +3,8 @@
 //! Every function here checks what it is given, says `-1` and `errno` where something is wrong, and lets no
 //! panic out. The header is made from these sources: a doc comment here is what a C programmer reads.
 //!
+//! # Architecture
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | `engine` | engines and sessions |
@@ -13,6 +15,11 @@
 //! | `operators` | chains of operators, and the table of all there are |
 //! | `parameters` | parameter blocks of operators, filled in |
 //! | `status` | statuses as errno, and in words |
+//!
+//! # What it doesn't implement
+//!
+//! SSDs and NICs that the engine drives itself over VFIO, connections of a card's NICs, transfers as futures:
+//! these are for Rust programs alone. A card is named by environment variables.
 //!
 //! # Memory of the caller
 //!

@@ -1,6 +1,8 @@
 //! Drivers over a bus: NVMe SSDs, and Intel NICs with TCP and UDP behind. A card runs them, and so does the
 //! kernel backend over VFIO.
 //!
+//! # Architecture
+//!
 //! A driver is a state machine without threads, clocks and unsafe code. A [`bus::Bus`] is all that it
 //! reaches: it makes no system call. Whoever owns the bus hands it the time and the answers to its reads, and
 //! takes what came of its operations.
@@ -21,6 +23,10 @@
 //! | [`nic`] | Intel NICs: 82574, 82576 |
 //! | [`network`] | a NIC with TCP and UDP behind it: connections and datagrams as source and destination of an engine's operations |
 //! | `registers` | reads of a controller's registers, one at a time |
+//!
+//! # What it doesn't implement
+//!
+//! Other devices. What these drivers leave out of NVMe and of the NICs stands in [`nvme`] and [`nic`].
 
 #![forbid(unsafe_code)]
 

@@ -46,7 +46,7 @@
 //! | `scoreboard`, `renaming`, `multi_lane` | rows and their blocks; physical units; passes of multi-lane units |
 //! | `credit`, `plan`, `dispatch`, `outcome` | a block's way: taken, planned, given to a device, answered |
 //!
-//! # Not implemented
+//! # What it doesn't implement
 //!
 //! * Devices, operators, memory: an operation names a block by number; whoever performs it owns the bytes.
 //! * Recovery of devices: an operation that fails, fails its command. Device controllers retry what is worth

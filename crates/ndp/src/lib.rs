@@ -67,7 +67,7 @@
 //! # Ok::<(), dcs_ndp::OperatorError>(())
 //! ```
 //!
-//! # Not implemented
+//! # What it doesn't implement
 //!
 //! * No authenticated encryption: `docs/operators.md` says why, and what to use instead.
 //! * No limit on what a decompressor produces: the destination is the limit.

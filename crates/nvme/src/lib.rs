@@ -1,5 +1,7 @@
 //! NVMe on the wire, for both of its sides: the host's driver and the controller. Layouts and numbers; nothing that acts.
 //!
+//! # Architecture
+//!
 //! Each register, entry and data structure is a plain struct that is read from its bits and written to them. Reading never fails and never
 //! panics: what the other side wrote is taken apart as it is, and whoever uses a value checks it first. Bits that no field names are
 //! dropped; values too large for their field are cut.
@@ -19,7 +21,7 @@
 //! Sections are those of the NVM Express Base Specification 2.0c (\[base\]), the NVM Command Set Specification 1.0c (\[NVM\]) and the NVMe over
 //! PCIe Transport Specification 1.0c (\[PCIe\]).
 //!
-//! # What it doesn't have
+//! # What it doesn't implement
 //!
 //! Bit buckets in walks, metadata, and command sets other than NVM.
 

@@ -27,6 +27,13 @@
 //! | `secrets` | modes of files with keys |
 //! | [`scrub`] | finds damaged objects before a reader does |
 //! | [`store`] | buckets, objects, uploads: records in a database, data in files; group commit, recovery |
+//!
+//! # What it doesn't implement
+//!
+//! * Several machines: no replication, no erasure coding. One process, one folder.
+//! * Of S3: versions, policies and access lists of buckets, life cycles, events, object locks; whatever is not
+//!   there is refused by name (`api::unsupported`).
+//! * HTTP/2 and HTTP/3.
 #![forbid(unsafe_code)]
 
 pub mod access;

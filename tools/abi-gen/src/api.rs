@@ -10,7 +10,7 @@
 
 use crate::Error;
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, Style};
-use dcs_abi::layout::STRUCTURES;
+use dcs_abi::STRUCTURES;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "crates/capi/src/lib.rs";

@@ -1,7 +1,8 @@
 //! The C header: `include/dcs.h`.
 
 use crate::model::{self, Group, Item, Member, Radix};
-use dcs_abi::layout::{Kind, Layout, STRUCTURES};
+use dcs_abi::STRUCTURES;
+use dcs_abi::layout::{Kind, Layout};
 use std::fmt::Write;
 
 const WIDTH: usize = 100;

@@ -3,7 +3,8 @@
 use crate::Error;
 use crate::example;
 use crate::model::{self, Group, Item};
-use dcs_abi::layout::{Kind, Layout, STRUCTURES};
+use dcs_abi::STRUCTURES;
+use dcs_abi::layout::{Kind, Layout};
 use dcs_abi::operator::OPERATORS;
 use dcs_abi::register::{Access, REGISTERS};
 use dcs_abi::status::STATUSES;

@@ -172,7 +172,7 @@ fn limits() -> [Item; 4] {
 }
 
 fn sizes() -> impl Iterator<Item = Item> {
-    dcs_abi::layout::STRUCTURES.iter().map(|layout| {
+    dcs_abi::STRUCTURES.iter().map(|layout| {
         let name = format!("{}_SIZE", short_name(layout).to_uppercase());
         item(&name, layout.size as u64, format!("bytes of struct {}", layout.name))
     })
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn members_leave_no_hole_and_lie_on_their_natural_boundaries() {
-        for layout in dcs_abi::layout::STRUCTURES {
+        for layout in dcs_abi::STRUCTURES {
             let mut end = 0;
             for member in members(layout) {
                 assert_eq!(member.offset, end, "{}.{}", layout.name, member.name);
