@@ -1,7 +1,7 @@
 //! Calls into the kernel that wait for long: whoever makes them, it is not the engine's thread. Timeouts
 //! fire, and others go on.
 
-use dcs::{Driver, Engine, Io, Op, Session, Sink, Source, Status};
+use dcs::{Driver, Engine, Io, Mode, Op, Session, Sink, Source, Status};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -261,6 +261,117 @@ fn who_drove_is_not_interrupted_later() {
         let (ready, error) = later.join().unwrap();
         assert_eq!(ready, 1, "{error}");
     });
+}
+
+/// A copy within the kernel that hangs outlives its command: when it comes back, there is no command that it
+/// is of.
+#[test]
+fn a_copy_that_comes_back_after_its_command_has_ended_is_let_go_of() {
+    let Some(mut disk) = Disk::new() else { return };
+    for io in [Io::Auto, Io::Plain] {
+        let engine = Engine::builder().io(io).sessions(1).start().unwrap();
+        let session = engine.session().unwrap();
+        let (from, to) = (disk.file("from"), disk.file("to"));
+        std::fs::write(disk.mount().join("from"), vec![7; 100_000]).unwrap();
+        let copy = |timeout| {
+            let request = session.request(Source::file(&from, ..), [], Sink::file(&to, 0));
+            request.timeout(timeout).submit().unwrap()
+        };
+        disk.freeze(true);
+        assert_eq!(copy(Duration::from_millis(100)).wait().unwrap_err().status, Status::Timeout);
+        // Another command is in the midst of its work meanwhile.
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let next = session.transfer(Source::socket(&ours), [Op::Md5], Sink::memory(3)).unwrap();
+        theirs.write_all(b"a").unwrap();
+        while in_queue(&ours) != 0 {
+            std::thread::yield_now();
+        }
+        disk.freeze(false);
+        // What was begun is carried out, which is seen in the file.
+        while std::fs::metadata(disk.mount().join("to")).unwrap().len() == 0 {
+            std::thread::yield_now();
+        }
+        theirs.write_all(b"bc").unwrap();
+        drop(theirs);
+        let done = next.wait().unwrap();
+        assert_eq!(done.digests[0].to_string(), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(done.memory.as_deref(), Some(&b"abc"[..]));
+        assert_eq!(copy(Duration::ZERO).wait().unwrap().bytes_out, 100_000);
+        drop((from, to));
+        // The descriptors of the one that had hung are given back too.
+        while !engine.statistics().is_idle || is_open(&disk.mount()) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Bytes that a socket has and nobody has read.
+fn in_queue(socket: &UnixStream) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: FIONREAD writes one int; the descriptor is open.
+    assert_eq!(unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &mut bytes) }, 0);
+    bytes
+}
+
+/// Whether this process has a file open below a folder.
+fn is_open(folder: &std::path::Path) -> bool {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).any(|path| path.starts_with(folder))
+}
+
+/// A zero-copy send is of the thread that has put it into the ring, and the kernel cancels it when that
+/// thread ends. Whoever drives next sends it again.
+#[test]
+fn a_zero_copy_send_outlives_the_thread_that_began_it() {
+    for io in [Io::Auto, Io::Uring] {
+        let engine = match Engine::builder().driver(Driver::Caller).io(io).start() {
+            Ok(engine) => engine,
+            Err(error) => {
+                println!("skipped: {error}");
+                continue;
+            }
+        };
+        let session = engine.session().unwrap();
+        // A socket that blocks: a send that finds no room stays with the kernel.
+        let (ours, mut theirs) = tcp();
+        let bytes: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        let source = Source::memory(bytes.clone());
+        let begin = || {
+            let sink = Sink::socket(&ours).zero_copy(Mode::On);
+            let mut transfer = session.transfer(source, [], sink).unwrap();
+            // Nothing goes any more, however often it is driven: the socket is full, and the next send
+            // waits in the ring.
+            let (mut held, mut same) = (0, 0);
+            while same < 1000 {
+                transfer = match transfer.try_wait() {
+                    Ok(done) => panic!("{done:?} though nobody reads"),
+                    Err(transfer) => transfer,
+                };
+                let now = not_taken(&ours);
+                same = if now == held { same + 1 } else { 0 };
+                held = now;
+            }
+            transfer
+        };
+        let transfer = std::thread::scope(|scope| scope.spawn(begin).join().unwrap());
+        let reads = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            theirs.read_to_end(&mut received).unwrap();
+            received
+        });
+        let done = transfer.wait().unwrap();
+        assert_eq!(done.bytes_out, bytes.len() as u64);
+        drop((session, engine, ours));
+        assert!(reads.join().unwrap() == bytes);
+    }
+}
+
+/// Bytes that the peer has not acknowledged.
+fn not_taken(socket: &TcpStream) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: SIOCOUTQ, by its other name, writes one int; the descriptor is open.
+    assert_eq!(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) }, 0);
+    bytes
 }
 
 /// Dead sockets of one session, more than the engine has commands for, in real time.
