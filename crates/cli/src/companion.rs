@@ -1,4 +1,5 @@
-//! `dcs demo`, `dcs bench` and `dcs vm` are commands of `dcs-bench`, which is not part of an installation; `dcs csd` is one of `dcs-csd`. Such a
+//! `dcs demo`, `dcs bench` and `dcs vm` are commands of `dcs-bench`, which is not part of an installation;
+//! `dcs csd` is one of `dcs-csd`. Such a
 //! program is started in place of this one, with the same arguments, as git and cargo start theirs.
 
 use crate::failure::{Exit, Failure};
@@ -20,7 +21,8 @@ const PROGRAMS: [Program; 2] = [
     Program { name: "dcs-csd", commands: &["csd"] },
 ];
 
-/// The command of another program that the command line `dcs help COMMAND` asks about, if it does: what else it may say is known there alone.
+/// The command of another program that the command line `dcs help COMMAND` asks about, if it does: what else
+/// it may say is known there alone.
 pub fn is_asked_for_help() -> Option<&'static str> {
     let mut words = std::env::args_os().skip(1);
     words.next().filter(|word| word == "help")?;
@@ -28,7 +30,8 @@ pub fn is_asked_for_help() -> Option<&'static str> {
     PROGRAMS.iter().flat_map(|program| program.commands).copied().find(|command| word == *command)
 }
 
-/// Becomes the program that has this command: the one beside this program, else the first in PATH. Returns where there is none.
+/// Becomes the program that has this command: the one beside this program, else the first in PATH. Returns
+/// where there is none.
 pub fn start(command: &str) -> Failure {
     let has = |program: &&Program| program.commands.contains(&command);
     let Program { name, commands } =

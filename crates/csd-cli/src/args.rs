@@ -1,4 +1,5 @@
-//! The command line of `dcs csd`. Help teaches by example: every subcommand ends with commands that work as they stand.
+//! The command line of `dcs csd`. Help teaches by example: every subcommand ends with commands that work as
+//! they stand.
 
 use crate::spec::Drive;
 use clap::{Args, Parser, Subcommand};
@@ -64,7 +65,8 @@ pub struct Run {
     /// Folder of the sockets: DIR/NAME.sock for each drive, DIR/csd.control for commands [default: /run/dcs]
     #[arg(long, value_name = "DIR")]
     pub sockets: Option<PathBuf>,
-    /// How long to look for work after the last, before sleeping: a guest's next command is answered sooner, for as much CPU time
+    /// How long to look for work after the last, before sleeping: a guest's next command is answered sooner,
+    /// for as much CPU time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub poll: Option<std::time::Duration>,
 }
