@@ -376,6 +376,8 @@ extern "C" {
 #define DCS_STATUS_SIGNATURE_MISMATCH 0x470fu
 /** a digest of the data is not the expected one */
 #define DCS_STATUS_DIGEST_MISMATCH 0x4710u
+/** the destination overlaps the source: bytes that are still to be read would be overwritten */
+#define DCS_STATUS_OVERLAP 0x4711u
 
 /* ---- Stages that can fail ---- */
 

@@ -178,6 +178,18 @@ def test_a_full_disk(tcp):
     assert (caught.value.errno, caught.value.stage) == (28, "destination")
 
 
+def test_a_copy_onto_what_is_still_to_be_read(folder):
+    (folder / "one").write_bytes(b"0123456789" * 1000)
+    with open(folder / "one", "r+b") as file:
+        with pytest.raises(dcs.Error, match="overlaps the source") as caught:
+            dcs.transfer(file, file, ["md5"], offset=100, count=1000).result(30)
+        assert (caught.value.status, caught.value.stage) == ("OVERLAP", "destination")
+        assert "ranges that do not overlap" in caught.value.advice
+        # Bytes that are written where they were read are no trouble.
+        assert dcs.transfer(file, file, ["md5"], count=1000).result(30).bytes_out == 1000
+    assert (folder / "one").read_bytes() == b"0123456789" * 1000
+
+
 def test_a_file_that_shrinks(tcp, folder):
     content = data(64 * MIB, 4)
     (folder / "shrinks").write_bytes(content)

@@ -63,6 +63,8 @@ pub enum Status {
     SignatureMismatch,
     /// A digest of the data is not the expected one.
     DigestMismatch,
+    /// The destination lies where the source is still to be read.
+    Overlap,
     /// A status that this version does not know, as it was on the wire.
     Unknown(u16),
 }
@@ -133,6 +135,7 @@ pub const STATUSES: &[StatusInfo] = &[
     row(Status::FramingError, "FRAMING_ERROR", 7, 0x0e, true, "the framing around the data breaks its rules, or its lengths do not add up"),
     row(Status::SignatureMismatch, "SIGNATURE_MISMATCH", 7, 0x0f, true, "a signature in the data is not the one that the data and the key give"),
     row(Status::DigestMismatch, "DIGEST_MISMATCH", 7, 0x10, true, "a digest of the data is not the expected one"),
+    row(Status::Overlap, "OVERLAP", 7, 0x11, true, "the destination overlaps the source: bytes that are still to be read would be overwritten"),
 ];
 
 impl Status {

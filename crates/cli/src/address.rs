@@ -2,14 +2,17 @@
 
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{self, Leftover};
+use crate::names::shown;
 use crate::outgoing;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A connected stream socket.
@@ -22,7 +25,7 @@ pub enum Connection {
 /// A socket that waits for a connection. A Unix socket's file is removed with it.
 pub enum Listener {
     Tcp(TcpListener),
-    Unix { listener: UnixListener, path: String, _leftover: Leftover },
+    Unix { listener: UnixListener, path: PathBuf, _leftover: Leftover },
 }
 
 impl AsFd for Connection {
@@ -59,8 +62,14 @@ pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::TcpKeepCount, &QUESTIONS)?)
 }
 
+/// The path of `unix:PATH`, which may have any bytes.
+pub fn unix_path(name: &OsStr) -> Option<&Path> {
+    name.as_bytes().strip_prefix(b"unix:").map(|path| Path::new(OsStr::from_bytes(path)))
+}
+
 /// The addresses of `HOST:PORT`.
-pub fn resolve(name: &str) -> Result<Vec<std::net::SocketAddr>, Failure> {
+pub fn resolve(name: &OsStr) -> Result<Vec<std::net::SocketAddr>, Failure> {
+    let name = &*name.to_string_lossy();
     if name.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
         return Err(Failure::usage(format!("{name:?} is no HOST:PORT, no unix:PATH and not -"))
             .advise("for example there:9000"));
@@ -73,14 +82,14 @@ pub fn resolve(name: &str) -> Result<Vec<std::net::SocketAddr>, Failure> {
 
 impl Listener {
     /// Listens. A port alone means all addresses, of both families where the machine has them.
-    pub fn bind(at: &str) -> Result<Listener, Failure> {
-        let failed = |error| Failure::io(at, &error);
-        if let Some(path) = at.strip_prefix("unix:") {
+    pub fn bind(at: &OsStr) -> Result<Listener, Failure> {
+        let failed = |error| Failure::io(shown(at), &error);
+        if let Some(path) = unix_path(at) {
             let (listener, _leftover) =
-                interrupt::leftover_of(Path::new(path), || UnixListener::bind(path)).map_err(failed)?;
-            return Ok(Listener::Unix { listener, path: path.to_string(), _leftover });
+                interrupt::leftover_of(path, || UnixListener::bind(path)).map_err(failed)?;
+            return Ok(Listener::Unix { listener, path: path.to_path_buf(), _leftover });
         }
-        if let Ok(port) = at.parse::<u16>() {
+        if let Some(port) = at.to_str().and_then(|at| at.parse::<u16>().ok()) {
             let both = TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
             return both.map(Listener::Tcp).map_err(failed);
         }
@@ -93,13 +102,17 @@ impl Listener {
     }
 
     /// The address, in the words that `dcs send` takes.
-    pub fn address(&self) -> String {
+    pub fn address(&self) -> OsString {
         match self {
             Listener::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => address.to_string(),
-                Err(error) => error.to_string(),
+                Ok(address) => address.to_string().into(),
+                Err(error) => error.to_string().into(),
             },
-            Listener::Unix { path, .. } => format!("unix:{path}"),
+            Listener::Unix { path, .. } => {
+                let mut address = OsString::from("unix:");
+                address.push(path);
+                address
+            }
         }
     }
 

@@ -65,9 +65,9 @@ impl Arguments {
     /// Where and how the command tells its results.
     pub fn report(&self) -> Report {
         let report = |name| Report::new(name, &self.telling);
-        let to = |name, destination: &str| match destination {
-            "-" => report(name).beside_data(),
-            _ => report(name),
+        let to = |name, destination: &OsString| match destination == "-" {
+            true => report(name).beside_data(),
+            false => report(name),
         };
         match &self.command {
             Command::Send(send) => to("send", &send.to),
@@ -92,9 +92,9 @@ impl Arguments {
 #[command(after_help = SEND_HELP)]
 pub struct Send {
     /// File, FIFO or block device; nvme:FUNCTION/NAMESPACE@LBA+LENGTH for an SSD driven directly; - for standard input
-    pub file: String,
+    pub file: OsString,
     /// HOST:PORT, unix:PATH, or - for standard output
-    pub to: String,
+    pub to: OsString,
     #[command(flatten)]
     pub moving: Moving,
     /// First byte to send (files and block devices)
@@ -117,9 +117,9 @@ pub struct Send {
 #[command(after_help = RECV_HELP)]
 pub struct Recv {
     /// PORT (on all addresses), HOST:PORT (on that one), or unix:PATH; port 0 is any free one
-    pub from: String,
+    pub from: OsString,
     /// File to receive into; nvme:FUNCTION/NAMESPACE@LBA+LENGTH; - for standard output
-    pub file: String,
+    pub file: OsString,
     #[command(flatten)]
     pub moving: Moving,
     #[command(flatten)]
@@ -152,9 +152,9 @@ pub struct NicOptions {
 #[command(after_help = COPY_HELP)]
 pub struct Copy {
     /// File, FIFO or block device; nvme:FUNCTION/NAMESPACE@LBA+LENGTH; - for standard input
-    pub from: String,
+    pub from: OsString,
     /// File or folder; nvme:FUNCTION/NAMESPACE@LBA+LENGTH; - for standard output
-    pub to: String,
+    pub to: OsString,
     #[command(flatten)]
     pub moving: Moving,
     #[command(flatten)]
@@ -304,6 +304,9 @@ Examples:
   dcs copy log log.gz --through sha256,gzip
   dcs ops
   dcs demo
+
+A file's name may have any bytes. Messages show one that is no printable text as bash writes it: $'a\\xff\\n b'. In JSON what
+is not UTF-8 is U+FFFD, and a second field has all bytes in hexadecimal digits: source_hex beside source.
 
 ",
     exit_codes!()

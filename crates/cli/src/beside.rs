@@ -4,6 +4,7 @@
 
 use crate::deadline;
 use crate::interrupt::{self, Leftover};
+use crate::names::shown;
 use crate::replace::Replaced;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
@@ -90,6 +91,7 @@ impl Beside {
         // The umask is for new files; one that replaces another gets that one's owner first, then its permissions.
         let mode = if wanted.replaced.is_some() { 0o600 } else { wanted.mode };
         let (temporary, file, leftover) = create(&at, mode)?;
+        deadline::leaves(Some(shown(&temporary.path).to_string()));
         let Wanted { replaced, no_clobber, durable, .. } = wanted;
         Ok(Beside { file, temporary, at, replaced, no_clobber, durable, leftover: Some(leftover) })
     }
@@ -109,6 +111,7 @@ impl Beside {
         self.say("whether the new data are in its place is not known: they are there, or", true);
         self.rename()?;
         self.leftover = None;
+        deadline::leaves(None);
         if self.durable {
             self.say("the new data are in its place, and a power loss may undo that", false);
             self.temporary.sync_folder()?;
@@ -126,9 +129,9 @@ impl Beside {
 
     /// The message where the time ends now.
     fn say(&self, state: &str, is_beside: bool) {
-        let name = self.at.path.display().to_string();
+        let name = shown(&self.at.path).to_string();
         let state = match is_beside {
-            true => format!("{state} in {}", self.temporary.path.display()),
+            true => format!("{state} in {}", shown(&self.temporary.path)),
             false => state.to_string(),
         };
         deadline::step(|| deadline::late(&name, &state));

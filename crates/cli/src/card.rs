@@ -3,11 +3,13 @@
 
 use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
+use crate::names::shown;
 use crate::nvme;
 use crate::report::Report;
 use crate::target::Target;
 use dcs::card::{Options, extents, net};
 use dcs::{Backend, Engine, Sink, Source, Status};
+use std::ffi::OsStr;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +28,7 @@ pub struct Engines {
 impl Engines {
     /// Those for a transfer between these, by way of that NIC.
     pub fn new(
-        names: &[&str],
+        names: &[&OsStr],
         nic: Option<dcs::Nic>,
         gpu: Option<Gpu>,
         io: dcs::Io,
@@ -35,7 +37,8 @@ impl Engines {
         let card = engine()?.map(Arc::new);
         if let (Some(_), Some(name)) = (&card, names.iter().find(|name| nvme::is_named(name))) {
             return Err(Failure::usage(format!(
-                "{name}: the card drives the SSDs that DCS_CARD_DISKS names"
+                "{}: the card drives the SSDs that DCS_CARD_DISKS names",
+                shown(name)
             ))
             .advise(format!("unset {BACKEND} to have it driven by this process")));
         }
@@ -82,7 +85,8 @@ fn engine() -> Result<Option<Engine>, Failure> {
 }
 
 /// From the card's address, or the NIC's, to this one.
-pub fn connect(engine: &Engine, to: &str, limit: Duration) -> Result<net::Connection, Failure> {
+pub fn connect(engine: &Engine, to: &OsStr, limit: Duration) -> Result<net::Connection, Failure> {
+    let to = &*to.to_string_lossy();
     let address: SocketAddrV4 = to.parse().map_err(|_| {
         Failure::usage(format!("{to}: the NIC connects to an IPv4 address and a port"))
             .advise("for example 10.0.2.2:9000")
@@ -95,10 +99,11 @@ pub fn connect(engine: &Engine, to: &str, limit: Duration) -> Result<net::Connec
 /// One connection to a port of the card's, or of the NIC's: `9000`, or `10.0.3.15:9000` where it has several addresses.
 pub fn accept(
     engine: &Engine,
-    at: &str,
+    at: &OsStr,
     limit: Option<Duration>,
     listening: impl FnOnce(&str),
 ) -> Result<net::Connection, Failure> {
+    let at = &*at.to_string_lossy();
     let listener = match (at.parse::<u16>(), at.parse::<SocketAddrV4>()) {
         (Ok(port), _) if port > 0 => engine.listen(port),
         (_, Ok(local)) if local.port() > 0 => engine.listen_at(local),

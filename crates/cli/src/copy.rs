@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::input::Input;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
+use crate::names::shown;
 use crate::nvme;
 use crate::report::{Finished, Report};
 use crate::sparse;
@@ -15,6 +16,7 @@ use crate::target::{Options, Target};
 use crate::transfer::{self, Done, Job};
 use crate::watch::Watch;
 use dcs::{Completion, Engine, Sink, Source};
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,8 +46,9 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     if engines.card.is_some() {
         card::prepare(&target, input.length())?;
     }
-    let name = format!("{} -> {}", copy.from, target.name);
-    let holes = Holes::of(&input, &target, &engines).map_err(|error| Failure::io(&copy.from, &error))?;
+    let name = format!("{} -> {}", shown(&copy.from), target.name);
+    let holes =
+        Holes::of(&input, &target, &engines).map_err(|error| Failure::io(shown(&copy.from), &error))?;
     let job = |source, sink, engine| Job {
         name: name.clone(),
         source,
@@ -154,13 +157,13 @@ impl Holes {
 }
 
 /// As cp: a folder means the file of the same name in it.
-fn into_folder(copy: &args::Copy) -> Result<String, Failure> {
+fn into_folder(copy: &args::Copy) -> Result<OsString, Failure> {
     let to = Path::new(&copy.to);
     if copy.to == "-" || nvme::is_named(&copy.to) || !to.is_dir() {
         return Ok(copy.to.clone());
     }
     match Path::new(&copy.from).file_name().filter(|_| copy.from != "-" && !nvme::is_named(&copy.from)) {
-        Some(name) => Ok(to.join(name).to_string_lossy().into_owned()),
-        None => Err(Failure::usage(format!("{} is a folder: name the file in it", copy.to))),
+        Some(name) => Ok(to.join(name).into_os_string()),
+        None => Err(Failure::usage(format!("{} is a folder: name the file in it", shown(to)))),
     }
 }

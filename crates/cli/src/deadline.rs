@@ -1,9 +1,10 @@
-//! `--timeout` ends the command, whatever the kernel does.
+//! `--timeout` ends the command, whatever the kernel does, and so does a signal then.
 //!
 //! A call into a file system that is frozen, or whose server is gone, may never come back, and the process that made it cannot end
 //! before: not by itself, and not by a kill. So a command with a time limit is two processes. The second one does the work. Each of its steps
 //! says beforehand what is to be said where it is not over in time, and a thread says it. The first one ends when it hears the exit
-//! code, and leaves the second one to the kernel.
+//! code, and leaves the second one to the kernel. It passes signals on; and where it is stopped the second one stops too, which it
+//! can only find out by looking.
 
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
@@ -11,7 +12,7 @@ use crate::report::Report;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
@@ -28,22 +29,53 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Signals that end a command in order. The first process passes them on.
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-static STATE: Mutex<State> = Mutex::new(State { limit: None, end: None, step: None });
+/// How often the second process looks whether the first one is stopped.
+const LOOK: Duration = Duration::from_millis(200);
+
+static STATE: Mutex<State> =
+    Mutex::new(State { first: None, limit: None, end: None, step: None, left: None });
 static CHANGED: Condvar = Condvar::new();
 
 struct State {
-    /// The limit of `--timeout`, and the first process; none where there is no limit.
-    limit: Option<(Duration, UnixStream)>,
+    /// The first process; none where there is but one.
+    first: Option<UnixStream>,
+    /// The limit of `--timeout`.
+    limit: Option<Duration>,
     /// When the time is up.
     end: Option<Instant>,
-    /// When the step that is under way is too late, and how the command ends then.
-    step: Option<(Instant, Ending)>,
+    /// When the step that is under way is too late, if it ever is, and how the command ends then.
+    step: Option<(Option<Instant>, Ending)>,
+    /// A file that is removed where the command fails.
+    left: Option<String>,
 }
 
 enum Ending {
+    /// A step did not come to its end.
+    Late(Late),
     Failed(Box<Failure>),
     /// All has been said.
     Code(u8),
+}
+
+/// What is to be said of a step that does not come to its end.
+pub struct Late {
+    name: String,
+    state: String,
+    advice: &'static str,
+}
+
+impl Late {
+    pub fn advise(self, advice: &'static str) -> Late {
+        Late { advice, ..self }
+    }
+
+    fn failure(&self, interrupted: bool) -> Failure {
+        let (exit, why, advice) = match interrupted {
+            true => (Exit::Interrupted, "interrupted", "look whether its file system answers"),
+            false => (Exit::Timeout, "out of time", self.advice),
+        };
+        Failure::new(exit, format!("{}: {why}; {}", self.name, self.state)).advise(advice)
+    }
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -56,6 +88,7 @@ pub fn begin(timeout: Duration, report: Report) -> io::Result<()> {
     let (told, tells) = UnixStream::pair()?;
     let mut signals = SigSet::from_iter(SIGNALS);
     signals.add(Signal::SIGCHLD);
+    signals.add(Signal::SIGCONT);
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
     let first = getpid();
     // SAFETY: there is one thread: no lock is held by another.
@@ -70,15 +103,30 @@ pub fn begin(timeout: Duration, report: Report) -> io::Result<()> {
         return Err(io::ErrorKind::Interrupted.into());
     }
     let mut passed_on = tells.try_clone()?;
-    state().limit = Some((timeout, tells));
-    interrupt::tell_end(over);
+    {
+        let mut state = state();
+        (state.first, state.limit) = (Some(tells), Some(timeout));
+    }
+    interrupt::tell_end(interrupted, over);
     std::thread::Builder::new().name("dcs-deadline".into()).spawn(move || watch(&report))?;
     std::thread::Builder::new().name("dcs-signals".into()).spawn(move || {
         while passed_on.read_exact(&mut [0]).is_ok() {
             interrupt::passed_on();
         }
     })?;
+    std::thread::Builder::new().name("dcs-stops".into()).spawn(move || stop_with(first))?;
     Ok(())
+}
+
+/// Stops this process whenever the first one is stopped (SIGSTOP), which goes on with it.
+fn stop_with(first: Pid) {
+    while let Ok(stat) = std::fs::read_to_string(format!("/proc/{first}/stat")) {
+        // The state comes after the name, which may have any characters: proc_pid_stat(5).
+        if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T')) {
+            let _ = kill(getpid(), Signal::SIGSTOP);
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// The first process: ends as the second one does, or as that says that it would.
@@ -102,18 +150,23 @@ fn wait_for(child: Pid, mut told: &UnixStream, signals: &SigSet) -> ! {
                 _ => silent = true,
             }
         }
-        match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
             Ok(WaitStatus::Exited(_, code)) => leave(code),
             Ok(WaitStatus::Signaled(_, signal, _)) => leave(128 + signal as i32),
+            // It has stopped itself for this one, which goes on by now.
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => _ = kill(child, Signal::SIGCONT),
             _ => {}
         }
         if let Some((code, _)) = code.filter(|(_, at)| Instant::now() >= *at) {
             leave(code.into());
         }
         while let Some(signal) = signals.as_ref().ok().and_then(|signals| signals.read_signal().ok()?) {
-            // A terminal sends it to both.
-            if signal.ssi_signo != Signal::SIGCHLD as u32 && signal.ssi_code <= 0 {
-                let _ = told.write_all(&[signal.ssi_signo as u8]);
+            match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(Signal::SIGCHLD) => {}
+                Ok(Signal::SIGCONT) => _ = kill(child, Signal::SIGCONT),
+                // A terminal sends it to both.
+                _ if signal.ssi_code > 0 => {}
+                _ => _ = told.write_all(&[signal.ssi_signo as u8]),
             }
         }
     }
@@ -132,13 +185,17 @@ fn watch(report: &Report) {
     loop {
         let now = Instant::now();
         state = match &state.step {
-            None => CHANGED.wait(state).unwrap_or_else(|error| error.into_inner()),
-            Some((at, _)) if *at > now => {
+            None | Some((None, _)) => CHANGED.wait(state).unwrap_or_else(|error| error.into_inner()),
+            Some((Some(at), _)) if *at > now => {
                 let left = *at - now;
                 CHANGED.wait_timeout(state, left).unwrap_or_else(|error| error.into_inner()).0
             }
-            Some((_, ending)) => {
+            Some((Some(_), ending)) => {
                 let code = match ending {
+                    Ending::Late(late) => {
+                        report.failure(&late.failure(false));
+                        Exit::Timeout as u8
+                    }
                     Ending::Failed(failure) => {
                         report.failure(failure);
                         failure.exit as u8
@@ -154,7 +211,7 @@ fn watch(report: &Report) {
 
 /// Tells the first process how this one ends. Whoever reads what it writes has it all.
 fn tell(state: &State, code: u8) {
-    if let Some((_, first)) = &state.limit {
+    if let Some(first) = &state.first {
         let_go(first.as_raw_fd());
         let mut first = first;
         let _ = first.write_all(&[code]);
@@ -195,7 +252,7 @@ pub fn over(code: u8) {
 pub fn opening(name: &str) {
     {
         let mut state = state();
-        state.end = state.limit.as_ref().map(|(timeout, _)| Instant::now() + *timeout);
+        state.end = state.limit.map(|timeout| Instant::now() + timeout);
     }
     step(|| {
         late(name, "it is not open yet").advise(
@@ -206,7 +263,7 @@ pub fn opening(name: &str) {
 
 /// Frees what begins now of the limit; it has one of its own, or none.
 pub fn free() {
-    set(None::<(Instant, fn() -> Failure)>);
+    set(None::<(Option<Instant>, fn() -> Ending)>);
 }
 
 /// A transfer begins, which has that time.
@@ -222,41 +279,78 @@ pub fn delivered(name: &str) {
 
 /// A transfer has failed; what is said of it must not wait for the cleaning up.
 pub fn failed(failure: &Failure) {
-    let (exit, line, advice) = (failure.exit, failure.line.clone(), failure.advice.clone());
-    set(Some((Instant::now() + GRACE, || Failure { advice, ..Failure::new(exit, line) })));
+    let said = Failure::new(failure.exit, failure.line.clone());
+    let advice = match (&state().left, &failure.advice) {
+        (Some(left), _) => Some(stays(left)),
+        (None, advice) => advice.clone(),
+    };
+    let ending = || Ending::Failed(Box::new(Failure { advice, ..said }));
+    set(Some((Some(Instant::now() + GRACE), ending)));
+}
+
+/// A signal ends the command where no transfer is under way. What is said of that must not wait for the cleaning up either.
+fn interrupted() {
+    let mut state = state();
+    if state.first.is_none() {
+        return;
+    }
+    let at = Some(Instant::now() + GRACE);
+    let ending = match state.step.take() {
+        Some((_, Ending::Late(late))) => Ending::Failed(Box::new(late.failure(true))),
+        Some((_, ending)) => ending,
+        None => {
+            let failure = Failure::new(Exit::Interrupted, "interrupted; no transfer was under way");
+            let advice = state.left.as_deref().map(stays);
+            Ending::Failed(Box::new(advice.into_iter().fold(failure, Failure::advise)))
+        }
+    };
+    state.step = Some((at, ending));
+    CHANGED.notify_all();
+}
+
+fn stays(left: &str) -> String {
+    format!("its file system does not answer: {left} stays, unless that is removed later")
+}
+
+/// The file that is removed where the command fails; none any more.
+pub fn leaves(left: Option<String>) {
+    state().left = left;
 }
 
 /// All is done and said.
 pub fn done(code: u8) {
     let mut state = state();
-    if state.limit.is_some() {
-        state.step = Some((Instant::now() + GRACE, Ending::Code(code)));
+    if state.first.is_some() {
+        state.step = Some((Some(Instant::now() + GRACE), Ending::Code(code)));
         CHANGED.notify_all();
     }
 }
 
-/// A step begins, which may take the rest of the time; where it takes more, this is said.
-pub fn step(failure: impl FnOnce() -> Failure) {
+/// A step begins, which may take the rest of the time; where it takes more, or a signal comes and it does not end, this is said.
+pub fn step(late: impl FnOnce() -> Late) {
     let end = state().end;
-    set(end.map(|end| (end, failure)));
+    set(Some((end, || Ending::Late(late()))));
 }
 
 /// As [`step`], for what has noticed the end of the time by itself where it could.
-fn delayed(failure: impl FnOnce() -> Failure) {
-    let end = state().end;
-    set(end.map(|end| (end + GRACE, failure)));
+fn delayed(late: impl FnOnce() -> Late) {
+    let end = state().end.map(|end| end + GRACE);
+    set(Some((end, || Ending::Late(late()))));
 }
 
-fn set(step: Option<(Instant, impl FnOnce() -> Failure)>) {
+fn set(step: Option<(Option<Instant>, impl FnOnce() -> Ending)>) {
     let mut state = state();
-    if state.limit.is_some() {
-        state.step = step.map(|(at, failure)| (at, Ending::Failed(Box::new(failure()))));
+    if state.first.is_some() {
+        state.step = step.map(|(at, ending)| (at, ending()));
         CHANGED.notify_all();
     }
 }
 
-/// Time is up.
-pub fn late(name: &str, state: &str) -> Failure {
-    Failure::new(Exit::Timeout, format!("{name}: out of time; {state}"))
-        .advise("look whether its file system answers, or give more time")
+/// A step of this file, or this transfer, that did not come to its end, and what has become of it.
+pub fn late(name: &str, state: &str) -> Late {
+    Late {
+        name: name.to_string(),
+        state: state.to_string(),
+        advice: "look whether its file system answers, or give more time",
+    }
 }

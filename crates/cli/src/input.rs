@@ -4,9 +4,11 @@ use crate::closed;
 use crate::deadline;
 use crate::failure::Failure;
 use crate::identity::Identity;
+use crate::names::shown;
 use crate::nvme;
 use crate::sparse;
 use dcs::{Engine, Mode, Source};
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
@@ -20,6 +22,7 @@ const TOLD_MAX: u64 = 64 << 20;
 
 /// An open input.
 pub struct Input {
+    /// In messages.
     pub name: String,
     from: From,
     /// Where its bytes start and how many there are; `None` for a stream.
@@ -41,12 +44,13 @@ enum From {
 impl Input {
     /// Opens it. A range must lie inside a file; a stream has no offset. `drives` is the engine that drives what the name may name.
     pub fn open(
-        name: &str,
+        path: &OsStr,
         offset: u64,
         length: Option<u64>,
         drives: Option<&Arc<Engine>>,
     ) -> Result<Input, Failure> {
-        if let Some(range) = nvme::range(drives, name)? {
+        let name = &shown(path).to_string();
+        if let Some(range) = nvme::range(drives, path)? {
             if offset != 0 || length.is_some() {
                 return Err(Failure::usage(format!("{name}: an SSD's range is part of its name"))
                     .advise("say @LBA+LENGTH there, instead of --offset and --length"));
@@ -63,13 +67,13 @@ impl Input {
         }
         deadline::opening(name);
         let failed = |error| Failure::io(name, &error);
-        let is_stdin = name == "-";
+        let is_stdin = path == "-";
         if is_stdin {
             closed::check_input().map_err(failed)?;
         }
         let mut file = match is_stdin {
             true => File::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?),
-            false => File::open(name).map_err(failed)?,
+            false => File::open(path).map_err(failed)?,
         };
         let metadata = file.metadata().map_err(failed)?;
         let kind = metadata.file_type();

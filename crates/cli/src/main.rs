@@ -56,7 +56,7 @@ mod watch;
 use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
 use dcs_console::refusal::refuse;
-use dcs_console::{failure, interrupt, operate, units};
+use dcs_console::{failure, interrupt, names, operate, units};
 use report::Report;
 
 fn main() -> std::process::ExitCode {

@@ -2,11 +2,14 @@
 
 use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
+use crate::names::shown;
 use crate::report::Report;
 use crate::units;
 use dcs::{DriveError, Engine, Error, GpuError, Io, Mode, Namespace, Nic, Sink, Source};
 use serde_json::json;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 const PREFIX: &str = "nvme:";
@@ -31,20 +34,20 @@ pub struct Range {
 }
 
 /// True if this names an SSD.
-pub fn is_named(name: &str) -> bool {
-    name.starts_with(PREFIX)
+pub fn is_named(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
 /// The engine that drives the SSDs among these names, that NIC and that GPU; none where there are none of them.
 pub fn engine(
-    names: &[&str],
+    names: &[&OsStr],
     (nic, gpu): (Option<Nic>, Option<Gpu>),
     io: Io,
     report: &Report,
 ) -> Result<Option<Arc<Engine>>, Failure> {
     let mut wanted: Vec<Name> = Vec::new();
     for name in names.iter().filter(|name| is_named(name)) {
-        let name = parse(name)?;
+        let name = parse(&name.to_string_lossy())?;
         match wanted.iter().find(|other| other.function == name.function) {
             // From one place of a namespace to another.
             Some(other) if other.namespace == name.namespace => {}
@@ -74,7 +77,7 @@ pub fn engine(
         report.remark(format_args!("dcs: GPU {}: {}, {}", gpu.device, gpu.name, units::human(gpu.memory)));
         let storage = engine.gpu_storage().and_then(|storage| storage.as_ref().ok());
         if let Some(storage) = storage {
-            report.remark(format_args!("dcs: it reads files itself: {}", storage.library.display()));
+            report.remark(format_args!("dcs: it reads files itself: {}", shown(&storage.library)));
         }
         report.object(&json!({
             "event": "gpu", "gpu": gpu.device, "name": gpu.name, "bytes": gpu.memory,
@@ -104,8 +107,9 @@ pub fn engine(
 }
 
 /// The bytes that a name stands for, of a namespace that the engine drives; none where it names no SSD.
-pub fn range(engine: Option<&Arc<Engine>>, text: &str) -> Result<Option<Range>, Failure> {
+pub fn range(engine: Option<&Arc<Engine>>, text: &OsStr) -> Result<Option<Range>, Failure> {
     let (Some(engine), true) = (engine, is_named(text)) else { return Ok(None) };
+    let text = &*text.to_string_lossy();
     let name = parse(text)?;
     let namespace = engine.namespaces().iter().find(|namespace| namespace.function() == name.function);
     let namespace =
@@ -132,14 +136,15 @@ pub fn range(engine: Option<&Arc<Engine>>, text: &str) -> Result<Option<Range>, 
 }
 
 /// As [`range`], to be written: what is overwritten has to be said.
-pub fn destination(engine: Option<&Arc<Engine>>, text: &str) -> Result<Option<Range>, Failure> {
-    if is_named(text) && parse(text)?.first.is_none() {
+pub fn destination(engine: Option<&Arc<Engine>>, name: &OsStr) -> Result<Option<Range>, Failure> {
+    let text = name.to_string_lossy();
+    if is_named(name) && parse(&text)?.first.is_none() {
         return Err(Failure::usage(format!(
             "{text}: from which logical block on it is to be written is not said"
         ))
         .advise(format!("say {text}@0 to write from its beginning on")));
     }
-    range(engine, text)
+    range(engine, name)
 }
 
 impl Range {

@@ -8,18 +8,21 @@
 //! the sender binds an abstract name that begins with [`SENDER`], which other receivers never look at; `dcs recv` sends
 //! such a peer one byte when it accepts, before it reads; and the sender takes that byte only when it has succeeded.
 
-use crate::address::{Connection, keep_alive, resolve};
+use crate::address::{Connection, keep_alive, resolve, unix_path};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
+use crate::names::shown;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, sockopt};
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Beginning of the abstract name of every `dcs send` on a Unix socket.
@@ -45,13 +48,13 @@ impl AsFd for Outgoing {
 
 impl Outgoing {
     /// Connects to `HOST:PORT` or `unix:PATH`.
-    pub fn connect(to: &str, timeout: Duration) -> Result<Outgoing, Failure> {
-        let failed = |error: io::Error| Failure::io(to, &error);
-        let connection = match to.strip_prefix("unix:") {
+    pub fn connect(to: &OsStr, timeout: Duration) -> Result<Outgoing, Failure> {
+        let failed = |error: io::Error| Failure::io(shown(to), &error);
+        let connection = match unix_path(to) {
             Some(path) => Connection::Unix(connect_unix(path).map_err(failed)?),
             None => Connection::Tcp(connect_tcp(&resolve(to)?, timeout).map_err(failed)?),
         };
-        Ok(Outgoing { to: to.to_string(), connection: connection.without_blocking().map_err(failed)? })
+        Ok(Outgoing { to: shown(to).to_string(), connection: connection.without_blocking().map_err(failed)? })
     }
 
     pub fn connection(&self) -> &Connection {
@@ -169,7 +172,7 @@ fn connected(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
     }
 }
 
-fn connect_unix(path: &str) -> io::Result<UnixStream> {
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let mut number = [0; 16];
     getrandom::fill(&mut number).map_err(io::Error::other)?;
     let name = [SENDER, crate::units::to_hex(&number).as_bytes()].concat();

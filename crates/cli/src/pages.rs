@@ -3,6 +3,7 @@
 
 use crate::args::Arguments;
 use crate::failure::Failure;
+use crate::names;
 use clap::{Command, CommandFactory};
 use clap_complete::aot::{Bash, Fish, Zsh, generate_to};
 use dcs_console::pages;
@@ -13,7 +14,7 @@ const NAME: &str = "dcs";
 
 /// Writes `dcs.1`, `dcs-send.1` and so on, `dcs.bash`, `_dcs` and `dcs.fish`.
 pub fn run(folder: &Path) -> Result<(), Failure> {
-    write(folder).map_err(|error| Failure::io(folder.display(), &error))
+    write(folder).map_err(|error| Failure::io(names::shown(folder), &error))
 }
 
 fn write(folder: &Path) -> io::Result<()> {

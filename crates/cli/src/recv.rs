@@ -9,6 +9,7 @@ use crate::expect::Expected;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
+use crate::names::{add_name, shown};
 use crate::nic;
 use crate::nvme;
 use crate::report::{Finished, Report};
@@ -18,6 +19,7 @@ use crate::watch::Watch;
 use dcs::card::net;
 use dcs::{Engine, Source};
 use serde_json::json;
+use std::ffi::OsStr;
 
 /// Where it comes from.
 enum From {
@@ -52,7 +54,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     deadline::free();
     let from = From::accept(recv, engines.network().map(|engine| &**engine), report)?;
     let job = Job {
-        name: format!("{} -> {}", recv.from, target.name),
+        name: format!("{} -> {}", shown(&recv.from), target.name),
         source: from.source(),
         sink: target.sink(moving.cache.into()),
         watch: from.watch(),
@@ -67,12 +69,11 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let done = transfer::run(job, report)?;
     from.finish();
     expected.check(&done.completion, &target)?;
-    let destination = recv.file.as_str();
     target.commit(done.completion.bytes_out)?;
     Finished {
         source: &recv.from,
-        destination,
-        file: destination,
+        destination: &recv.file,
+        file: &shown(&recv.file).to_string(),
         chain: &chain.names,
         counters: &chain.counters,
         done: &done,
@@ -83,12 +84,15 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
 
 impl From {
     fn accept(recv: &args::Recv, engine: Option<&Engine>, report: &Report) -> Result<From, Failure> {
-        let listening = |address: &str| {
-            report.remark(format_args!("dcs: listening on {address}"));
-            report.object(&json!({ "event": "listening", "command": "recv", "address": address }));
+        let listening = |address: &OsStr| {
+            report.remark(format_args!("dcs: listening on {}", shown(address)));
+            let mut object = json!({ "event": "listening", "command": "recv" });
+            add_name(&mut object, "address", address);
+            report.object(&object);
         };
         if let Some(engine) = engine {
-            return card::accept(engine, &recv.from, recv.accept_timeout, listening).map(From::Card);
+            return card::accept(engine, &recv.from, recv.accept_timeout, |at| listening(at.as_ref()))
+                .map(From::Card);
         }
         let listener = Listener::bind(&recv.from)?;
         listening(&listener.address());

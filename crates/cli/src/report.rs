@@ -2,16 +2,18 @@
 
 use crate::chain::Counter;
 use crate::deadline;
+use crate::names::add_name;
 use crate::transfer::Done;
 use crate::units;
 pub use dcs_console::report::Report;
 use dcs_console::report::add_completion;
 use serde_json::json;
+use std::ffi::OsStr;
 
 /// A transfer that is done, with its names.
 pub struct Finished<'a> {
-    pub source: &'a str,
-    pub destination: &'a str,
+    pub source: &'a OsStr,
+    pub destination: &'a OsStr,
     /// End of a digest line.
     pub file: &'a str,
     pub chain: &'a [&'static str],
@@ -43,10 +45,12 @@ impl Finished<'_> {
         ));
         let mut object = json!({
             "event": "done", "ok": true, "command": report.command(),
-            "source": self.source, "destination": self.destination, "chain": self.chain,
+            "chain": self.chain,
             "iv": self.counters, "seconds": elapsed.as_secs_f64(),
             "gib_per_s": units::gib_per_s(completion.bytes_in, *elapsed),
         });
+        add_name(&mut object, "source", self.source);
+        add_name(&mut object, "destination", self.destination);
         add_completion(&mut object, completion);
         report.object(&object);
         deadline::done(report.check_told().map_or_else(|failure| failure.exit as u8, |()| 0));

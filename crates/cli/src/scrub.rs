@@ -1,6 +1,7 @@
 //! `dcs scrub`: goes through an object server's folder for damaged objects, while no server runs on it.
 
 use crate::failure::{Exit, Failure};
+use crate::names;
 use crate::report::Report;
 use crate::units;
 use clap::Args;
@@ -58,7 +59,7 @@ Exit codes: 0 all is sound, or unchecked; 2 usage; 5 something is damaged; 7 no 
 
 /// Goes through it.
 pub fn run(options: &Scrub, report: &Report) -> Result<(), Failure> {
-    let named = options.folder.display().to_string();
+    let named = names::shown(&options.folder).to_string();
     if !options.folder.join("meta.redb").exists() {
         return Err(Failure::new(Exit::NotFound, format!("{named}: no dcs serve has kept objects there")));
     }

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::input::Input;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
+use crate::names::shown;
 use crate::nic;
 use crate::outgoing::Outgoing;
 use crate::report::{Finished, Report};
@@ -44,7 +45,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let to = To::open(send, engines.network(), &input)?;
     let zero_copy = send.zero_copy.into();
     let job = Job {
-        name: format!("{} -> {}", send.file, send.to),
+        name: format!("{} -> {}", shown(&send.file), shown(&send.to)),
         source: input.source(moving.cache.into(), zero_copy),
         total: input.length().or(send.length).filter(|_| chain.keeps_length()),
         length: send.length.filter(|_| input.length().is_none()),
@@ -59,11 +60,10 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
     let done = transfer::run(job, report)?;
     input.advance(done.completion.bytes_in);
     to.finish(&done, moving.timeout)?;
-    let (source, destination) = (send.file.as_str(), send.to.as_str());
     Finished {
-        source,
-        destination,
-        file: source,
+        source: &send.file,
+        destination: &send.to,
+        file: &shown(&send.file).to_string(),
         chain: &chain.names,
         counters: &chain.counters,
         done: &done,
@@ -81,7 +81,7 @@ impl To {
             return Outgoing::connect(&send.to, send.connect_timeout).map(To::Connection);
         }
         let file = &args::TargetOptions { in_place: true, durable: false, expect: Vec::new() };
-        Target::open("-", &Options { file, no_clobber: false, mode: 0, source: input.identity })
+        Target::open("-".as_ref(), &Options { file, no_clobber: false, mode: 0, source: input.identity })
             .map(|target| To::Stdout(Box::new(target)))
     }
 

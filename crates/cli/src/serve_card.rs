@@ -3,6 +3,7 @@
 use crate::args;
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
+use crate::names::{add_name, shown};
 use crate::report::Report;
 use crate::units::human;
 use dcs_card::card::Config;
@@ -15,7 +16,7 @@ pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
     getrandom::fill(&mut key)
         .map_err(|error| Failure::new(Exit::Failed, format!("no randomness: {error}")))?;
     let config = Config { key, ..Config::default() };
-    let socket = options.socket.display();
+    let socket = shown(&options.socket);
     if !options.memory.is_power_of_two() {
         let line = format!("--memory {}: a card's memory is a power of two", options.memory);
         return Err(Failure::usage(line).advise("for example 16MiB"));
@@ -23,7 +24,9 @@ pub fn run(options: &args::Card, report: &Report) -> Result<(), Failure> {
     let serve = || serve(&options.socket, options.memory, config);
     let (served, _leftover) = interrupt::leftover_of(&options.socket, serve)
         .map_err(|error| Failure::new(Exit::Failed, format!("{socket}: {error}")))?;
-    report.object(&json!({ "event": "listening", "command": "card", "socket": socket.to_string() }));
+    let mut object = json!({ "event": "listening", "command": "card" });
+    add_name(&mut object, "socket", &options.socket);
+    report.object(&object);
     report.remark(format_args!(
         "dcs: a card with {} at {socket}; QEMU attaches it by\n\
          -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}},\"rombar\":0}}'",

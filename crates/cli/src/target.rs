@@ -6,9 +6,11 @@ use crate::closed;
 use crate::deadline;
 use crate::failure::{Exit, Failure};
 use crate::identity::{Identity, differ};
+use crate::names::shown;
 use crate::nvme;
 use crate::replace::{self, Replaced};
 use dcs::{Mode, Sink};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsFd;
@@ -27,6 +29,7 @@ pub struct Options<'a> {
 
 /// An open target.
 pub struct Target {
+    /// In messages.
     pub name: String,
     kind: Kind,
 }
@@ -43,18 +46,19 @@ enum Kind {
 }
 
 impl Target {
-    pub fn open(name: &str, options: &Options<'_>) -> Result<Target, Failure> {
+    pub fn open(path: &OsStr, options: &Options<'_>) -> Result<Target, Failure> {
+        let name = &shown(path).to_string();
         deadline::opening(name);
         let failed = |error| Failure::io(name, &error);
-        if name == "-" {
+        if path == "-" {
             let kind = stdout(options)?;
             return Ok(Target { name: "standard output".into(), kind });
         }
-        let path = Path::new(name);
+        let path = Path::new(path);
         let kind = match std::fs::metadata(path) {
             Ok(there) if there.is_dir() => return Err(Failure::usage(format!("{name} is a folder"))),
             Ok(_) if options.no_clobber => return Err(failed(io::ErrorKind::AlreadyExists.into())),
-            Ok(_) => existing(name, options)?,
+            Ok(_) => existing(path, name, options)?,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Err(_) if path.is_symlink() => {
                 let line = format!("{name} is a symbolic link to nothing");
@@ -72,8 +76,8 @@ impl Target {
     }
 
     /// Part of an SSD that the engine drives itself.
-    pub fn ssd(name: &str, range: nvme::Range) -> Target {
-        Target { name: name.to_string(), kind: Kind::Ssd(range) }
+    pub fn ssd(name: &OsStr, range: nvme::Range) -> Target {
+        Target { name: shown(name).to_string(), kind: Kind::Ssd(range) }
     }
 
     /// The file that it is, if it is one.
@@ -157,10 +161,10 @@ fn stdout(options: &Options<'_>) -> Result<Kind, Failure> {
 }
 
 /// Opens a target that exists: it is written to, or replaced where it is a regular file.
-fn existing(name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
+fn existing(path: &Path, name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
     let failed = |error| Failure::io(name, &error);
     // Whoever may not write to the file may not replace it either.
-    let file = OpenOptions::new().write(true).open(name).map_err(failed)?;
+    let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     differ(options.source, &metadata, name)?;
     if !metadata.is_file() {
@@ -174,7 +178,7 @@ fn existing(name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
         return Ok(Kind::Itself(file, None));
     }
     // The file that a link points to is replaced, not the link.
-    let path = Path::new(name).canonicalize().map_err(failed)?;
+    let path = path.canonicalize().map_err(failed)?;
     let at = Entry::of(&path).map_err(failed)?;
     if let Some(obstacle) = replace::obstacle(&file, at.folder()).map_err(failed)? {
         return Err(Failure::new(

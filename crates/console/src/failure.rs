@@ -115,6 +115,7 @@ impl Failure {
             Status::UnknownOperator
             | Status::BadParameter
             | Status::OutOfRange
+            | Status::Overlap
             | Status::UnsupportedEndpoint
             | Status::PathUnavailable => Exit::Usage,
             _ => Exit::Failed,

@@ -15,8 +15,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 static CAME: Mutex<[u32; 2]> = Mutex::new([0; 2]);
 static PRESSED: AtomicBool = AtomicBool::new(false);
 static EVENT: OnceLock<EventFd> = OnceLock::new();
-/// Told the exit code by a process that a signal ends.
-static LAST: OnceLock<fn(u8)> = OnceLock::new();
+/// Told by a process that a signal ends: that it cleans up now; and its exit code.
+static LAST: OnceLock<(fn(), fn(u8))> = OnceLock::new();
 static STATE: Mutex<State> =
     Mutex::new(State { transferring: false, leftovers: Vec::new(), next: 0, children: Vec::new() });
 
@@ -99,13 +99,16 @@ fn answer() {
         let _ = EVENT.get().map(|event| event.write(1));
         return;
     }
+    if let Some((begin, _)) = LAST.get() {
+        begin();
+    }
     for pid in &state.children {
         // One that has just ended is not yet waited for: the number is nobody else's.
         let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
     }
     state.leftovers.iter().for_each(|(_, left)| left.remove());
     let _ = writeln!(std::io::stderr(), "dcs: interrupted; no transfer was under way");
-    if let Some(tell) = LAST.get() {
+    if let Some((_, tell)) = LAST.get() {
         tell(Exit::Interrupted as u8);
     }
     std::process::exit(Exit::Interrupted as i32);
@@ -156,9 +159,9 @@ pub fn leftover_by(remove: impl Fn() + Send + 'static) -> Leftover {
     state().leave(Left::Other(Box::new(remove)))
 }
 
-/// Has the exit code told before a signal ends the process.
-pub fn tell_end(tell: fn(u8)) {
-    let _ = LAST.set(tell);
+/// Has a signal's end of the process told: before it cleans up, which may wait for a file system; and its exit code.
+pub fn tell_end(begin: fn(), tell: fn(u8)) {
+    let _ = LAST.set((begin, tell));
 }
 
 impl State {

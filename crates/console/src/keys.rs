@@ -1,6 +1,7 @@
 //! Keys from files.
 
 use crate::failure::Failure;
+use crate::names::shown;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +11,7 @@ const FILE_MAX: u64 = 4096;
 
 /// The key of `operator` in a file: raw bytes, or hexadecimal digits.
 pub fn from_file<const N: usize>(path: &Path, operator: &str) -> Result<[u8; N], Failure> {
-    fit(&path.display().to_string(), read(path, N)?, operator)
+    fit(&shown(path).to_string(), read(path, N)?, operator)
 }
 
 /// The key of `operator` that was found in `from`: as long as it must be.
@@ -24,12 +25,12 @@ pub fn fit<const N: usize>(from: &str, bytes: Vec<u8>, operator: &str) -> Result
 
 /// Raw bytes, or hexadecimal digits with white space around them.
 fn read(path: &Path, wanted: usize) -> Result<Vec<u8>, Failure> {
-    let what = format!("key file {}", path.display());
+    let what = format!("key file {}", shown(path));
     let failed = |error| Failure::io(&what, &error);
     let file = std::fs::File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
-        let name = path.display();
+        let name = shown(path);
         let _ = writeln!(std::io::stderr(), "dcs: warning: others may read {what}: chmod 600 {name}");
     }
     let mut bytes = Vec::new();

@@ -1,9 +1,10 @@
-//! The parts that `dcs` and `dcs-bench` share.
+//! The parts that `dcs`, `dcs-csd` and `dcs-bench` share.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`failure`] | what went wrong, and its exit code |
 //! | [`report`] | results and errors, for people and as JSON |
+//! | [`names`] | names of files in messages and in JSON |
 //! | [`refusal`] | a command line that is wrong |
 //! | [`interrupt`] | Ctrl-C and SIGTERM |
 //! | [`units`] | sizes, times and hexadecimal digits as people write them |
@@ -15,6 +16,7 @@
 pub mod failure;
 pub mod interrupt;
 pub mod keys;
+pub mod names;
 pub mod operate;
 pub mod pages;
 pub mod refusal;

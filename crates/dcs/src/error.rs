@@ -135,7 +135,7 @@ pub fn nearest_errno(status: Status, system: i32) -> i32 {
     }
     match status {
         Status::Success => 0,
-        Status::InvalidOpcode | Status::InvalidField | Status::BadParameter => libc::EINVAL,
+        Status::InvalidOpcode | Status::InvalidField | Status::BadParameter | Status::Overlap => libc::EINVAL,
         Status::UnsupportedEndpoint => libc::EINVAL,
         Status::UnknownOperator | Status::PathUnavailable => libc::EOPNOTSUPP,
         Status::BadHandle | Status::AccessDenied => libc::EBADF,
@@ -196,6 +196,9 @@ pub fn advice(status: Status) -> &'static str {
             "reject the data: they were changed on the way, or signed with another key"
         }
         Status::DigestMismatch => "reject the data: they are not the ones expected; send them again",
+        Status::Overlap => {
+            "choose ranges that do not overlap, or the same range for both; or go by way of another file"
+        }
         Status::TruncatedData => "the input is cut: fetch all of it",
         Status::Timeout => "give more time, or find out why the named stage is slow",
         Status::Cancelled => "it was cancelled as asked",

@@ -99,7 +99,7 @@ impl Route {
         let source = side(&spec.source, Stage::Source)?;
         let destination = side(&spec.destination, Stage::Destination)?;
         if overwrites_itself(spec, &source, &destination) {
-            return Err((Stage::Destination, Fault::new(Status::InvalidField)));
+            return Err((Stage::Destination, Fault::new(Status::Overlap)));
         }
         let is_told = match &destination.endpoint.object {
             Object::Device(_) => true,

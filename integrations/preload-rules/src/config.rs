@@ -15,10 +15,14 @@
 //! key_file = "/etc/dcs/sealed.key"
 //! counter = "xattr:user.dcs.counter"        # or 32 hexadecimal digits, for one file
 //! ```
+//!
+//! A byte of a path that is not UTF-8 is written as [`path`] says: `"/srv/a\U0010FEFF"` has the byte FF.
 
 use crate::chain::Chain;
 use crate::key::{self, FirstCounter};
+use crate::path;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Environment variable: the configuration file.
@@ -75,10 +79,10 @@ pub struct Rule {
 #[serde(deny_unknown_fields)]
 pub struct File {
     /// See [`Config::log`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "path", skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
     /// See [`Config::counters`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "path", skip_serializing_if = "Option::is_none")]
     pub counters: Option<PathBuf>,
     /// The rules.
     #[serde(default)]
@@ -92,7 +96,7 @@ pub struct RuleText {
     /// Its name in the log; `rule 1` and so on where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Patterns of the paths of files; all files where there are none.
+    /// Patterns of the paths of files, each as [`path`] writes one; all files where there are none.
     #[serde(default)]
     pub path: OneOrMany<String>,
     /// Local ports of sockets; all sockets where there are none.
@@ -102,7 +106,7 @@ pub struct RuleText {
     #[serde(default)]
     pub through: OneOrMany<String>,
     /// The key of the cipher.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "path", skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
     /// The first counter block: `xattr:NAME`, or digits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,7 +205,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// A path that is not UTF-8.
+    /// None that a file can have.
     pub fn to_text(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }
@@ -252,8 +256,9 @@ impl Rule {
     }
 
     /// Whether it applies to the file at this path.
-    pub fn takes_path(&self, path: &str) -> bool {
-        self.paths.is_empty() || self.paths.iter().any(|pattern| pattern.matches(path))
+    pub fn takes_path(&self, path: impl AsRef<OsStr>) -> bool {
+        let text = path::to_text(path.as_ref());
+        self.paths.is_empty() || self.paths.iter().any(|pattern| pattern.matches(&text))
     }
 
     /// Reads its key, where it has one.

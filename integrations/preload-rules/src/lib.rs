@@ -9,6 +9,7 @@
 //! | [`config`] | [`Config`] and its rules, read from TOML |
 //! | [`chain`] | [`Chain`]: the operators of a rule, checked |
 //! | [`key`] | key files, and where a file's first counter block is found |
+//! | [`path`] | paths as text, any bytes |
 //! | [`counters`] | the names of the counters, and their file |
 //!
 //! # What it doesn't implement
@@ -21,6 +22,7 @@ pub mod chain;
 pub mod config;
 pub mod counters;
 pub mod key;
+pub mod path;
 
 pub use chain::{Chain, Step};
 pub use config::{Config, ConfigError, Rule};

@@ -9,6 +9,8 @@ use dcs_preload_rules::{Counter, FirstCounter, Rule, key};
 use libc::{c_int, off_t, ssize_t};
 use serde_json::{Map, Value};
 use std::cell::Cell;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the program asked for.
@@ -212,7 +214,7 @@ impl Call {
                 return Choice::Rule(at, path.flatten());
             }
             match path.get_or_insert_with(|| setup.path(self.in_fd)) {
-                Some(found) if rule.takes_path(found) => return Choice::Rule(at, path.flatten()),
+                Some(found) if rule.takes_path(&*found) => return Choice::Rule(at, path.flatten()),
                 Some(_) => {}
                 None => return Choice::Unknown,
             }
@@ -237,10 +239,15 @@ impl Call {
     }
 
     /// What the log says of a stream.
-    fn about(&self, setup: &Setup, rule: usize, path: Option<String>) -> Map<String, Value> {
+    fn about(&self, setup: &Setup, rule: usize, path: Option<OsString>) -> Map<String, Value> {
         let mut about = Map::new();
         about.insert("rule".into(), setup.rules[rule].name.clone().into());
-        about.insert("path".into(), path.or_else(|| setup.path(self.in_fd)).into());
+        let path = path.or_else(|| setup.path(self.in_fd));
+        about.insert("path".into(), path.as_ref().map(|path| path.to_string_lossy()).into());
+        // JSON has text alone.
+        if let Some(path) = path.filter(|path| path.to_str().is_none()) {
+            about.insert("path_hex".into(), hex(path.as_bytes()).into());
+        }
         let text = |address: Option<std::net::SocketAddr>| address.map(|address| address.to_string());
         about.insert("local".into(), text(sys::local_address(self.out_fd)).into());
         about.insert("peer".into(), text(sys::peer_address(self.out_fd)).into());
@@ -305,6 +312,10 @@ impl Call {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Where a file ends.
 enum End {
     /// Here, which lies ahead.
@@ -317,7 +328,7 @@ enum End {
 /// Which rule applies.
 enum Choice {
     /// This one; and the file's path, if it was asked for.
-    Rule(usize, Option<String>),
+    Rule(usize, Option<OsString>),
     None,
     /// That depends on a path which cannot be found out.
     Unknown,

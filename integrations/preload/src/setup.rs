@@ -11,7 +11,9 @@ use dcs_preload_rules::{Config, Counter, Rule};
 use libc::c_int;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -27,7 +29,7 @@ pub struct Setup {
 }
 
 /// How the kernel marks the path of a file that was removed.
-const REMOVED: &str = " (deleted)";
+const REMOVED: &[u8] = b" (deleted)";
 
 static ACTIVE: AtomicPtr<Setup> = AtomicPtr::new(null_mut());
 
@@ -113,11 +115,11 @@ impl Setup {
     }
 
     /// The path of an open file; of one that was removed the path that it had.
-    pub fn path(&self, fd: c_int) -> Option<String> {
+    pub fn path(&self, fd: c_int) -> Option<OsString> {
         let path = self.ask_proc(|proc| sys::path(proc, fd))?;
-        match path.strip_suffix(REMOVED) {
+        match path.as_bytes().strip_suffix(REMOVED) {
             // It may be a part of the name.
-            Some(before) if !is_at(fd, &path) => Some(before.to_string()),
+            Some(before) if !is_at(fd, &path) => Some(OsStr::from_bytes(before).to_os_string()),
             _ => Some(path),
         }
     }
@@ -133,7 +135,7 @@ impl Setup {
 }
 
 /// Whether the path leads to the open file.
-fn is_at(fd: c_int, path: &str) -> bool {
+fn is_at(fd: c_int, path: &OsStr) -> bool {
     let identity = sys::stat(fd).map(|stat| sys::identity(&stat));
     identity.is_some() && sys::identity_of(path) == identity
 }

@@ -2,7 +2,9 @@
 
 use libc::{c_int, c_void, off_t};
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 
 /// errno.
 pub type Errno = c_int;
@@ -286,20 +288,20 @@ pub fn sockets(proc: c_int) -> Option<HashMap<Identity, c_int>> {
 }
 
 /// The identity of what a path names.
-pub fn identity_of(path: &str) -> Option<Identity> {
+pub fn identity_of(path: &OsStr) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// The path of an open file as /proc tells it, from a descriptor of /proc.
-pub fn path(proc: c_int, fd: c_int) -> Option<String> {
+pub fn path(proc: c_int, fd: c_int) -> Option<OsString> {
     let link = std::ffi::CString::new(format!("self/fd/{fd}")).ok()?;
     let mut bytes = vec![0_u8; libc::PATH_MAX as usize];
     let room = bytes.as_mut_ptr().cast::<libc::c_char>();
     // SAFETY: the link ends with a zero, and the buffer is valid for the bytes that it has.
     let size = check(unsafe { libc::readlinkat(proc, link.as_ptr(), room, bytes.len()) }).ok()?;
     bytes.truncate(size);
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    Some(OsString::from_vec(bytes))
 }
 
 /// Writes a line by one call.

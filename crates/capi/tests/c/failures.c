@@ -65,7 +65,13 @@ static void descriptors(void) {
     refuse(datagrams, in, NULL, 0, EINVAL, DCS_STATUS_UNSUPPORTED_ENDPOINT, DCS_STAGE_DESTINATION, 0);
     refuse(listener, in, NULL, 0, EINVAL, DCS_STATUS_UNSUPPORTED_ENDPOINT, DCS_STAGE_DESTINATION, 0);
     refuse(path, in, NULL, 0, EINVAL, DCS_STATUS_UNSUPPORTED_ENDPOINT, DCS_STAGE_DESTINATION, 0);
-    int all[] = {in, out, writes, folder, appends, path, datagrams, listener};
+    /* From 17 on to the beginning of the same file. */
+    int both = open("out", O_RDWR);
+    CHECK(both >= 0);
+    refuse(both, both, &MD5, 1, EINVAL, DCS_STATUS_OVERLAP, DCS_STAGE_DESTINATION, 0);
+    CHECK(strstr(dcs_status_meaning(DCS_STATUS_OVERLAP), "overlaps the source") != NULL);
+    CHECK(strstr(dcs_status_advice(DCS_STATUS_OVERLAP), "ranges that do not overlap") != NULL);
+    int all[] = {in, out, writes, folder, appends, path, datagrams, listener, both};
     for (size_t at = 0; at < sizeof all / sizeof *all; at++) {
         close(all[at]);
     }

@@ -2,6 +2,7 @@
 
 use super::probe::Probes;
 use super::{Row, State};
+use crate::names::shown;
 use crate::units::human;
 use dcs::gpu::{GpuError, Storage, StorageError};
 use dcs_vfio::sys::{Root, Seen};
@@ -25,7 +26,7 @@ pub fn rows(root: &Root, probes: &Probes) -> Vec<Row> {
         }
         Ok(found) => {
             let version = found.first().map_or((0, 0), |gpu| gpu.driver);
-            let library = found.first().map(|gpu| gpu.library.display().to_string()).unwrap_or_default();
+            let library = found.first().map(|gpu| shown(&gpu.library).to_string()).unwrap_or_default();
             let module = match root.text("proc/driver/nvidia/version") {
                 Seen::Is(text) => text.lines().next().map(|line| format!("; {line}")).unwrap_or_default(),
                 _ => String::new(),
@@ -68,7 +69,7 @@ fn storage(found: &Result<Storage, StorageError>) -> Row {
             };
             let text = format!(
                 "{}, {by}: a GPU reads files itself, where their file system is one that this takes",
-                storage.library.display()
+                shown(&storage.library)
             );
             let state = if storage.stand_in { State::Note } else { State::Ok };
             let said = row(state, text);
@@ -76,7 +77,7 @@ fn storage(found: &Result<Storage, StorageError>) -> Row {
         }
         Ok(storage) => row(
             State::Note,
-            format!("{}; {}; {otherwise}", storage.library.display(), StorageError::Compatibility),
+            format!("{}; {}; {otherwise}", shown(&storage.library), StorageError::Compatibility),
         )
         .fix("load the kernel module: modprobe nvidia-fs (package nvidia-fs)"),
         Err(error @ StorageError::Missing { .. }) => row(State::Note, format!("{error}; {otherwise}"))

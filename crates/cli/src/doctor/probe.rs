@@ -1,5 +1,6 @@
 //! Probes: facts that only trying tells.
 
+use crate::names::shown;
 use dcs::gpu;
 use dcs::{Driver, Engine, Error, Io};
 use dcs_abi::operator::Operator;
@@ -45,7 +46,7 @@ impl Probes {
             io_uring: start(Io::Uring),
             sendfile: sendfile().map_err(|error| error.to_string()),
             direct: direct(folder).map_err(|error| error.to_string()),
-            folder: folder.display().to_string(),
+            folder: shown(folder).to_string(),
             lanes: [Operator::Md5, Operator::Sha256].map(lanes).to_vec(),
             features: features(),
             locks_freely: nix::unistd::geteuid().is_root(),

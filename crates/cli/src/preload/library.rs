@@ -1,6 +1,7 @@
 //! Finding `libdcs-preload.so`, and naming it to the loader.
 
 use crate::failure::{Exit, Failure};
+use crate::names::shown;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = named.map(Path::to_path_buf).or(environment) {
         return match path.canonicalize() {
             Ok(path) if path.is_file() => Ok(path),
-            Ok(_) => Err(Failure::usage(format!("{} is no library", path.display()))),
-            Err(error) => Err(Failure::io(path.display(), &error)),
+            Ok(_) => Err(Failure::usage(format!("{} is no library", shown(&path)))),
+            Err(error) => Err(Failure::io(shown(&path), &error)),
         };
     }
     let own = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_path_buf()));
@@ -30,7 +31,7 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let files = folders.iter().flat_map(|folder| NAMES.map(|name| folder.join(name)));
     let found = files.into_iter().find_map(|file| file.canonicalize().ok().filter(|file| file.is_file()));
     found.ok_or_else(|| {
-        let looked: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let looked: Vec<_> = folders.iter().map(|folder| shown(&folder).to_string()).collect();
         let line = format!("there is no {} in {}", NAMES[0], looked.join(", "));
         Failure::new(Exit::NotFound, line)
             .advise(format!("make build leaves it in target/release; name it by --library or {VARIABLE}"))
@@ -40,7 +41,7 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
 /// The value of LD_PRELOAD: this one first, then what is there already.
 pub fn preload(library: &Path) -> Result<OsString, Failure> {
     if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
-        let line = format!("{}: the loader takes no path with spaces or colons", library.display());
+        let line = format!("{}: the loader takes no path with spaces or colons", shown(library));
         return Err(Failure::usage(line).advise("put the library elsewhere, and name it by --library"));
     }
     let mut value = library.as_os_str().to_os_string();

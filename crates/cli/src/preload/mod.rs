@@ -4,12 +4,13 @@ mod library;
 mod program;
 
 use crate::failure::Failure;
+use crate::names::shown;
 use crate::report::Report;
 use clap::Args;
 use dcs_preload_rules::config::{
     Config, ConfigError, FILE_VARIABLE, File, OneOrMany, RuleText, TEXT_VARIABLE,
 };
-use dcs_preload_rules::counters;
+use dcs_preload_rules::{counters, path};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub struct Run {
     pub through: Vec<String>,
     /// Only files whose path is so: * stands for any characters
     #[arg(long, value_name = "PATTERN")]
-    pub path: Vec<String>,
+    pub path: Vec<OsString>,
     /// Only sockets of this local port
     #[arg(long, value_name = "PORT")]
     pub port: Vec<u16>,
@@ -85,10 +86,10 @@ pub fn run(run: &Run, report: &Report) -> Result<(), Failure> {
     program::check(&program)?;
     let mut command = Command::new(&program);
     command.arg0(name).args(arguments).env("LD_PRELOAD", library::preload(&library)?);
-    let text = file.to_text().map_err(|error| Failure::usage(format!("a path is not UTF-8: {error}")))?;
+    let text = file.to_text().map_err(|error| Failure::usage(error.to_string()))?;
     command.env_remove(FILE_VARIABLE).env(TEXT_VARIABLE, text);
     let error = command.exec();
-    Err(Failure::io(program.display(), &error))
+    Err(Failure::io(shown(&program), &error))
 }
 
 /// The settings of the command line and of the file, with absolute paths: the program may change its folder.
@@ -104,7 +105,7 @@ fn rules(run: &Run) -> Result<File, Failure> {
     }
     let keys = file.rule.iter_mut().map(|rule| &mut rule.key_file);
     for path in keys.chain([&mut file.log, &mut file.counters]).flatten() {
-        *path = std::path::absolute(&*path).map_err(|error| Failure::io(path.display(), &error))?;
+        *path = std::path::absolute(&*path).map_err(|error| Failure::io(shown(&path), &error))?;
     }
     Ok(file)
 }
@@ -112,7 +113,7 @@ fn rules(run: &Run) -> Result<File, Failure> {
 fn from_options(run: &Run) -> Result<File, Failure> {
     let one_rule = RuleText {
         name: None,
-        path: OneOrMany::Many(run.path.clone()),
+        path: OneOrMany::Many(run.path.iter().map(|pattern| path::to_text(pattern)).collect()),
         port: OneOrMany::Many(run.port.clone()),
         through: OneOrMany::Many(run.through.clone()),
         key_file: run.key_file.clone(),
@@ -138,7 +139,7 @@ fn check(file: &File) -> Result<(), Failure> {
         .as_deref()
         .map(|path| (path, std::fs::OpenOptions::new().append(true).create(true).open(path)));
     if let Some((path, Err(error))) = log {
-        return Err(Failure::io(format!("log {}", path.display()), &error));
+        return Err(Failure::io(format!("log {}", shown(&path)), &error));
     }
     config.counters.as_deref().map_or(Ok(()), check_counters)
 }
@@ -153,19 +154,19 @@ fn check_counters(path: &Path) -> Result<(), Failure> {
         _ => counters::refusal(&metadata, nix::unistd::Uid::effective().as_raw()).map(str::to_string),
     };
     wrong.map_or(Ok(()), |wrong| {
-        Err(Failure::usage(format!("counters {}: {wrong}", path.display())).advise("name another file"))
+        Err(Failure::usage(format!("counters {}: {wrong}", shown(&path))).advise("name another file"))
     })
 }
 
 fn refused(error: ConfigError) -> Failure {
     match error {
-        ConfigError::Read(path, error) => Failure::io(path.display(), &error),
+        ConfigError::Read(path, error) => Failure::io(shown(&path), &error),
         other => Failure::usage(other.to_string().trim()).advise("docs/preload.md has examples"),
     }
 }
 
 fn show(file: &Path, report: &Report) -> Result<(), Failure> {
-    let counted = counters::read(file).map_err(|error| Failure::io(file.display(), &error))?;
+    let counted = counters::read(file).map_err(|error| Failure::io(shown(file), &error))?;
     let fields = counted.iter().map(|(counter, value)| (counter.name().to_string(), (*value).into()));
     report.object(&serde_json::Value::Object(fields.collect()));
     for (counter, value) in counted {

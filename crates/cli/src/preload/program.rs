@@ -1,6 +1,7 @@
 //! Finding the program, and whether the loader would load a library into it.
 
 use crate::failure::{Exit, Failure};
+use crate::names::shown;
 use nix::sys::statvfs::FsFlags;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -28,7 +29,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file));
     found.ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("there is no program {}", name.display()))
+        Failure::new(Exit::NotFound, format!("there is no program {}", shown(name)))
             .advise("check its name, or give its path; PATH was searched")
     })
 }
@@ -43,7 +44,7 @@ pub fn check(program: &Path) -> Result<(), Failure> {
 }
 
 fn check_through(program: &Path, scripts: usize) -> Result<(), Failure> {
-    let metadata = program.metadata().map_err(|error| Failure::io(program.display(), &error))?;
+    let metadata = program.metadata().map_err(|error| Failure::io(shown(program), &error))?;
     // One that may be run and not read is no script.
     let file = File::open(program).ok();
     if let Some(interpreter) = file.as_ref().and_then(interpreter) {
@@ -52,12 +53,12 @@ fn check_through(program: &Path, scripts: usize) -> Result<(), Failure> {
         return if goes_on { check_through(&interpreter, scripts - 1) } else { Ok(()) };
     }
     if let Some(what) = gains_rights(program, &metadata) {
-        let line = format!("{} {what}, so the loader leaves libdcs-preload.so out of it", program.display());
+        let line = format!("{} {what}, so the loader leaves libdcs-preload.so out of it", shown(program));
         return Err(Failure::usage(line)
             .advise("start it as the user that it is to run as, from a copy without that"));
     }
     let refuse = |what: &str| {
-        let line = format!("{} {what}, so it does not load libdcs-preload.so", program.display());
+        let line = format!("{} {what}, so it does not load libdcs-preload.so", shown(program));
         Err(Failure::usage(line).advise("dcs run is for programs that are dynamically linked"))
     };
     match file.as_ref().and_then(loader) {

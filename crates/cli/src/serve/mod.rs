@@ -9,6 +9,7 @@ mod scrubbing;
 pub use args::Serve;
 
 use crate::failure::{Exit, Failure};
+use crate::names::shown;
 use crate::report::Report;
 use args::{Log, WriteCache};
 use dcs::Engine;
@@ -27,12 +28,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Serves. Whatever can be wrong with the options is found before anything is made in the folder.
 pub fn run(serve: &Serve, report: &Report) -> Result<(), Failure> {
     log(serve.log);
-    let named = |what: &Path| what.display().to_string();
+    let named = |what: &Path| shown(what).to_string();
     let keys = match &serve.master_key {
         Some(path) => Keys::read(path).map_err(|error| Failure::usage(error.to_string()))?,
         None => Keys::default(),
@@ -87,7 +91,7 @@ fn direct(serve: &Serve) -> Result<bool, Failure> {
         WriteCache::On => Ok(false),
         WriteCache::Off if can_go_direct(there) => Ok(true),
         WriteCache::Off => {
-            let line = format!("{}: files here can't be written past the page cache", serve.folder.display());
+            let line = format!("{}: files here can't be written past the page cache", shown(&serve.folder));
             Err(Failure::usage(line).advise("leave --write-cache to the server (auto)"))
         }
     }
@@ -143,7 +147,7 @@ async fn serve_on(
             "other machines can connect, and nothing is encrypted on the way: --tls-cert and --tls-key change that"
         );
     }
-    report.line(format_args!("serving {} at {scheme}://{address}", serve.folder.display()));
+    report.line(format_args!("serving {} at {scheme}://{address}", shown(&serve.folder)));
     let scrubbing = scrubbing.map(|plan| tokio::spawn(plan.follow()));
     let running = tokio::spawn(server.run(serve.grace));
     tokio::select! {
@@ -167,7 +171,7 @@ fn users_file(serve: &Serve) -> PathBuf {
 }
 
 fn read_users(path: &Path) -> Result<Users, Failure> {
-    Users::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+    Users::read(path).map_err(|error| Failure::usage(format!("{}: {error}", shown(&path))))
 }
 
 /// The users of the folder, which has one made for it at the first start.
@@ -179,8 +183,8 @@ fn own_users(serve: &Serve, report: &Report) -> Result<Users, Failure> {
         let text = format!("# access key, secret key, rights\n{access} {secret} admin\n");
         let written =
             file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
-        written.map_err(|error| Failure::io(path.display(), &error))?;
-        report.line(format_args!("a user was made, and is in {}:", path.display()));
+        written.map_err(|error| Failure::io(shown(&path), &error))?;
+        report.line(format_args!("a user was made, and is in {}:", shown(&path)));
         report.line(format_args!("  access key {access}\n  secret key {secret}"));
     }
     read_users(&path)
@@ -197,14 +201,16 @@ fn random_word(length: usize) -> Result<String, Failure> {
 
 /// Logs go to standard error. s3s reports each refused request as an error of its own; the access log has them.
 fn log(format: Log) {
-    let filter = EnvFilter::try_from_env("DCS_LOG").unwrap_or_else(|_| EnvFilter::new("info,s3s=off"));
+    let wanted = std::env::var("DCS_LOG").ok().and_then(|wanted| wanted.parse::<Targets>().ok());
+    let ordinary = || Targets::new().with_default(LevelFilter::INFO).with_target("s3s", LevelFilter::OFF);
     // A file, the journal and a container's log have no colours.
     let colours = std::io::stderr().is_terminal();
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    // Somebody else's subscriber, as in tests, stays.
-    let _ = match format {
-        Log::Text => builder.try_init(),
-        Log::Json => builder.json().try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
+    let lines = match format {
+        Log::Text => lines.boxed(),
+        Log::Json => lines.json().boxed(),
     };
+    let lines = lines.with_filter(wanted.unwrap_or_else(ordinary));
+    // Somebody else's subscriber, as in tests, stays.
+    let _ = tracing_subscriber::registry().with(lines).try_init();
 }

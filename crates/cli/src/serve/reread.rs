@@ -1,6 +1,7 @@
 //! SIGHUP: the file of users is read again, and its users are those of the server from then on.
 
 use crate::failure::{Exit, Failure};
+use crate::names::shown;
 use dcs_server::users::Users;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,10 +16,10 @@ pub fn on_hangup(file: PathBuf, users: Users) -> Result<impl Future<Output = ()>
             match Users::read(&file) {
                 Ok(read) => {
                     users.replace(&read);
-                    tracing::info!(file = %file.display(), users = users.access_keys().len(), "users were read again");
+                    tracing::info!(file = %shown(&file), users = users.access_keys().len(), "users were read again");
                 }
                 Err(error) => {
-                    tracing::error!(file = %file.display(), %error, "users were not read again: they stay who they were");
+                    tracing::error!(file = %shown(&file), %error, "users were not read again: they stay who they were");
                 }
             }
         }

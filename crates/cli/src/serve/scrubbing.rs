@@ -2,6 +2,7 @@
 //!
 //! `DIR/scrubbed` says when the last pass ended, so that a server that is started more often than it scrubs does so too.
 
+use crate::names::shown;
 use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally};
 use dcs_server::store::Store;
@@ -62,7 +63,7 @@ impl Plan {
             }
             let written = std::fs::write(&file, format!("{}\n", now().as_secs()));
             if let Err(error) = written {
-                tracing::warn!(%error, file = %file.display(), "when the scrub ended is not kept");
+                tracing::warn!(%error, file = %shown(&file), "when the scrub ended is not kept");
             }
         }
     }

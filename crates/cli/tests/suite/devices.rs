@@ -213,7 +213,14 @@ fn written(place: &Place) {
 
 /// Checks the messages for what is not to be had, with advice.
 fn errors(rig: &mut Rig) {
-    rig.step("overlap").fails(1, &["destination"]);
+    rig.step("overlap").fails(
+        2,
+        &[
+            "@0+64KiB ->",
+            "@8+64KiB: destination: the destination overlaps the source",
+            "ranges that do not overlap",
+        ],
+    );
     rig.step("small").fails(2, &["the range lies outside", "0 bytes had been delivered"]);
     rig.step("full").fails(4, &["65536 bytes had been delivered"]);
     rig.step("namespace").fails(7, &["has no namespace 7"]);

@@ -14,6 +14,7 @@ mod guest;
 mod help;
 mod interrupt;
 mod keys;
+mod names;
 mod network;
 mod nics;
 mod odd;

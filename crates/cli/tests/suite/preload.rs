@@ -10,7 +10,7 @@ const SEND: &str = "import os,socket,sys;a,b=socket.socketpair();f=open(sys.argv
                     n=os.sendfile(a.fileno(),f.fileno(),0,9999);sys.stdout.buffer.write(b.recv(n))";
 
 /// The library, where it was built: by cargo test --workspace it is.
-fn library() -> Option<PathBuf> {
+pub fn library() -> Option<PathBuf> {
     let library = PathBuf::from(env!("CARGO_BIN_EXE_dcs")).with_file_name("libdcs_preload.so");
     if !library.is_file() {
         eprintln!("skipped: no {} (cargo build -p dcs-preload)", library.display());

@@ -1,5 +1,6 @@
 //! Running `dcs`, and what the tests need around it.
 
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -85,7 +86,7 @@ impl Receiver {
     }
 
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        nix::sys::signal::kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
     pub fn end(mut self) -> Done {
@@ -155,6 +156,16 @@ impl Done {
             .iter()
             .map(|digest| digest["value"].as_str().unwrap().into())
             .collect()
+    }
+}
+
+/// The process of a `dcs send`, `recv` or `copy` that does the work: the child of the one that was started.
+pub fn worker(first: &Child) -> Pid {
+    loop {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", first.id())).unwrap();
+        if let Ok(child) = children.trim().parse() {
+            return Pid::from_raw(child);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 
 #[test]
 fn wrong_options_are_found_before_anything_is_made() {
@@ -55,4 +56,38 @@ fn a_port_alone_is_for_this_machine_and_more_is_remarked() {
         assert!(address.ip().is_unspecified(), "{address}");
         assert!(log.contains("WARN") && log.contains("nothing is encrypted on the way: --tls-cert"), "{log}");
     }
+}
+
+/// Starts a server after a shell has set limits; tells its limit of open files (soft, hard) once it serves, and what it logs.
+fn limits_of_a_server(limits: &str) -> (u64, u64, String) {
+    let place = Place::new();
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("{limits} && exec \"$0\" serve \"$1\" --listen 0"));
+    command.arg(crate::PROGRAM).arg(place.path("store"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("serving")), "it serves");
+    let told = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let limit: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    let log = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    (limit[0], limit[1], log)
+}
+
+/// Shells begin with 1024 descriptors, which is too few for 2048 connections; more may be had by asking.
+#[test]
+fn the_limit_of_open_files_is_raised_as_far_as_it_is_needed_and_goes() {
+    let (soft, hard, log) = limits_of_a_server("ulimit -Sn 300");
+    if hard >= 4096 {
+        assert!((2048..=4096).contains(&soft) && !log.contains("there will be fewer"), "{soft}: {log}");
+    } else {
+        println!("skipped in part: this machine allows {hard} descriptors");
+    }
+    let (soft, hard, log) = limits_of_a_server("ulimit -Sn 300 && ulimit -Hn 1000");
+    assert_eq!((soft, hard), (1000, 1000), "{log}");
+    assert!(log.contains("there will be fewer"), "{log}");
+    // Enough already: nothing is changed.
+    let (soft, hard, _) = limits_of_a_server("ulimit -Sn 5000 || ulimit -Sn hard");
+    assert_eq!(soft, hard.min(5000));
 }

@@ -1,6 +1,6 @@
-//! `--timeout` where the kernel does not come back: a file system that is frozen, a FIFO that nobody opens.
+//! `--timeout` and signals where the kernel does not come back: a file system that is frozen, a FIFO that nobody opens.
 
-use crate::run::{Done, Place, data};
+use crate::run::{Done, Place, data, worker};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
@@ -154,6 +154,81 @@ fn a_transfer_that_times_out_does_not_wait_for_its_cleaning_up() {
         Done(copy.wait_with_output().unwrap()).fails(8, &["mount/b", "time"]);
     });
     assert!(!place.path("mount/b").exists());
+}
+
+/// Ctrl-C does not wait for the time limit, nor for the file system, and it is said what is left behind.
+#[test]
+fn a_signal_ends_a_command_whose_file_system_is_frozen() {
+    let place = Place::new();
+    place.write("a", b"new");
+    let Some(disk) = Disk::new(&place) else { return };
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        // In the transfer.
+        let mut copy = place.dcs("copy - mount/b --timeout 1h").stdin(Stdio::piped()).spawn().unwrap();
+        while disk.names().is_empty() {
+            std::thread::yield_now();
+        }
+        disk.frozen(|| {
+            copy.stdin.as_mut().unwrap().write_all(&data(10_000)).unwrap();
+            kill(Pid::from_raw(copy.id() as i32), signal).unwrap();
+            let done = Done(copy.wait_with_output().unwrap());
+            done.fails(130, &["mount/b: interrupted", "mount/.b.", "stays"]);
+        });
+        // It is carried out when the file system is thawed.
+        while !disk.names().is_empty() {
+            std::thread::yield_now();
+        }
+        // At the open, which waits before anything is made.
+        let works = disk.frozen(|| {
+            let copy = place.dcs("copy a mount/b --in-place --timeout 1h").spawn().unwrap();
+            let works = worker(&copy);
+            while !is_waiting(works) {
+                std::thread::yield_now();
+            }
+            kill(Pid::from_raw(copy.id() as i32), signal).unwrap();
+            let done = Done(copy.wait_with_output().unwrap());
+            done.fails(130, &["interrupted"]);
+            works
+        });
+        while state_of(works).is_some_and(|state| state != 'Z') {
+            std::thread::yield_now();
+        }
+        // It may have made the file before it ended.
+        let _ = std::fs::remove_file(place.path("mount/b"));
+    }
+}
+
+fn state_of(process: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// In a call that cannot be interrupted.
+fn is_waiting(process: Pid) -> bool {
+    state_of(process) == Some('D')
+}
+
+/// SIGSTOP cannot be caught, and comes to the first process alone.
+#[test]
+fn a_command_is_stopped_and_goes_on_as_one() {
+    let place = Place::new();
+    let mut copy = child(&place, "--timeout 1h");
+    let worker = worker(&copy);
+    let mut input = copy.stdin.take().unwrap();
+    for _ in 0..3 {
+        kill(Pid::from_raw(copy.id() as i32), Signal::SIGSTOP).unwrap();
+        while state_of(worker) != Some('T') {
+            std::thread::yield_now();
+        }
+        kill(Pid::from_raw(copy.id() as i32), Signal::SIGCONT).unwrap();
+        while state_of(worker) == Some('T') {
+            std::thread::yield_now();
+        }
+        input.write_all(&data(100_000)).unwrap();
+    }
+    drop(input);
+    Done(copy.wait_with_output().unwrap()).ok();
+    assert_eq!(place.read("b").len(), 300_000);
 }
 
 fn child(place: &Place, timeout: &str) -> Child {

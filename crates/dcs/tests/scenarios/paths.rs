@@ -448,7 +448,10 @@ fn a_file_onto_itself() {
         ];
         for result in overlapping {
             let error = result.unwrap_err();
-            assert_eq!((error.status, error.stage), (Status::InvalidField, Stage::Destination));
+            assert_eq!((error.status, error.stage), (Status::Overlap, Stage::Destination));
+            let (said, advice) = (error.to_string(), error.advice());
+            assert!(said.contains("overlaps the source") && said.contains("0 bytes had been"), "{said}");
+            assert!(advice.contains("ranges that do not overlap"), "{advice}");
         }
         assert!(contents(&file, 10 * BLOCK) == [half, half].concat(), "nothing was written");
     });
