@@ -15,10 +15,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 static CAME: Mutex<[u32; 2]> = Mutex::new([0; 2]);
 static PRESSED: AtomicBool = AtomicBool::new(false);
 static EVENT: OnceLock<EventFd> = OnceLock::new();
-/// Told by a process that a signal ends: that it cleans up now; and its exit code.
-static LAST: OnceLock<(fn(), fn(u8))> = OnceLock::new();
+static LAST: OnceLock<LastWords> = OnceLock::new();
 static STATE: Mutex<State> =
     Mutex::new(State { transferring: false, leftovers: Vec::new(), next: 0, children: Vec::new() });
+
+/// Told by a process that a signal ends: that it cleans up now; and its exit code.
+struct LastWords {
+    begin: fn(),
+    end: fn(u8),
+}
 
 struct State {
     transferring: bool,
@@ -99,7 +104,7 @@ fn answer() {
         let _ = EVENT.get().map(|event| event.write(1));
         return;
     }
-    if let Some((begin, _)) = LAST.get() {
+    if let Some(LastWords { begin, .. }) = LAST.get() {
         begin();
     }
     for pid in &state.children {
@@ -108,8 +113,8 @@ fn answer() {
     }
     state.leftovers.iter().for_each(|(_, left)| left.remove());
     let _ = writeln!(std::io::stderr(), "dcs: interrupted; no transfer was under way");
-    if let Some((_, tell)) = LAST.get() {
-        tell(Exit::Interrupted as u8);
+    if let Some(LastWords { end, .. }) = LAST.get() {
+        end(Exit::Interrupted as u8);
     }
     std::process::exit(Exit::Interrupted as i32);
 }
@@ -160,8 +165,8 @@ pub fn leftover_by(remove: impl Fn() + Send + 'static) -> Leftover {
 }
 
 /// Has a signal's end of the process told: before it cleans up, which may wait for a file system; and its exit code.
-pub fn tell_end(begin: fn(), tell: fn(u8)) {
-    let _ = LAST.set((begin, tell));
+pub fn tell_end(begin: fn(), end: fn(u8)) {
+    let _ = LAST.set(LastWords { begin, end });
 }
 
 impl State {

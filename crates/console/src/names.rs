@@ -84,8 +84,9 @@ mod tests {
             let shown = shown(OsStr::from_bytes(name)).to_string();
             assert_eq!(shown, expected);
             if shown.starts_with("$'") {
-                let bash = std::process::Command::new("bash").args(["-c", &format!("printf %s {shown}")]);
-                let Ok(said) = { bash }.output() else { continue };
+                let printf = format!("printf %s {shown}");
+                let said = std::process::Command::new("bash").args(["-c", &printf]).output();
+                let Ok(said) = said else { continue };
                 assert_eq!(said.stdout, name, "{shown}");
             }
         }
