@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -165,11 +165,14 @@ fn a_signal_ends_a_command_whose_file_system_is_frozen() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         // In the transfer.
         let mut copy = place.dcs("copy - mount/b --timeout 1h").stdin(Stdio::piped()).spawn().unwrap();
-        while disk.names().is_empty() {
+        let mut input = copy.stdin.take().unwrap();
+        // More than a pipe holds: when the last of it is read, the transfer is under way.
+        input.write_all(&data(1 << 20)).unwrap();
+        while unread(&input) > 0 {
             std::thread::yield_now();
         }
         disk.frozen(|| {
-            copy.stdin.as_mut().unwrap().write_all(&data(10_000)).unwrap();
+            input.write_all(&data(10_000)).unwrap();
             kill(Pid::from_raw(copy.id() as i32), signal).unwrap();
             let done = Done(copy.wait_with_output().unwrap());
             done.fails(130, &["mount/b: interrupted", "mount/.b.", "stays"]);
@@ -196,6 +199,11 @@ fn a_signal_ends_a_command_whose_file_system_is_frozen() {
         // It may have made the file before it ended.
         let _ = std::fs::remove_file(place.path("mount/b"));
     }
+}
+
+/// The bytes in this pipe.
+fn unread(pipe: &ChildStdin) -> usize {
+    rustix::io::ioctl_fionread(pipe).unwrap() as usize
 }
 
 fn state_of(process: Pid) -> Option<char> {
