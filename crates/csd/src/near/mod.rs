@@ -12,6 +12,7 @@
 mod pipeline;
 mod program;
 mod run;
+mod stream;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,8 +22,10 @@ use dcs_nvme::bytes::u32_at;
 use dcs_nvme::command;
 
 pub(crate) use run::Near;
+pub use stream::{ENDED, STREAMS};
 
 use program::Program;
+use stream::Stream;
 
 /// No buffer of the guest.
 pub const NO_DATA: u8 = 0xc0;
@@ -42,8 +45,12 @@ pub enum Place {
     Memory,
     /// 3: parameters: as a destination they are loaded, as a source forgotten.
     Parameters,
-    /// 4: the result page of a request that ended, as a source.
+    /// 4: the result page of a request that ended, or of a stream, as a source.
     Results,
+    /// 5: a stream: as a destination it is opened; as a source its output is taken, or it is closed.
+    Stream,
+    /// 6: nowhere, as a destination: what comes out is dropped, and digests are told.
+    Nowhere,
 }
 
 impl Place {
@@ -54,6 +61,8 @@ impl Place {
             2 => Place::Memory,
             3 => Place::Parameters,
             4 => Place::Results,
+            5 => Place::Stream,
+            6 => Place::Nowhere,
             _ => return None,
         })
     }
@@ -66,13 +75,14 @@ pub struct Fields {
     pub source: Place,
     /// Where they go: bits 7:4.
     pub destination: Place,
-    /// Parameters that were loaded; 0: no operators. Bits 31:16.
+    /// Parameters that were loaded, 0: no operators; or a stream's number. Bits 31:16.
     pub handle: u16,
     /// The guest's own number for it, by which its result page is found: double word 3.
     pub request: u32,
     /// Bytes of the guest's buffer: double word 10, in double words.
     pub buffer: u64,
-    /// Length of the source: double word 11, in logical blocks or bytes.
+    /// Length of the source: double word 11, in logical blocks or bytes; bytes of a stream's source after
+    /// which its command ends, 0: none.
     pub length: u64,
     /// Where in the source: double words 12 and 13, in logical blocks or bytes; 0 for a buffer.
     pub first: u64,
@@ -105,12 +115,14 @@ impl Fields {
             target: long(14),
             room,
         };
-        use Place::{Blocks, Guest, Memory, Parameters, Results};
+        use Place::{Blocks, Guest, Memory, Nowhere, Parameters, Results, Stream};
         let fields = match (entry[0], source, destination) {
             (NO_DATA, Blocks | Memory, Blocks | Memory) => fields(long(12), word(10).into()),
-            (NO_DATA, Parameters, Guest) => fields(0, 0),
-            (FROM_GUEST, Guest, Blocks | Memory | Parameters) => fields(0, word(12).into()),
-            (TO_GUEST, Blocks | Memory | Results, Guest) => fields(long(12), buffer),
+            (NO_DATA, Stream, Memory) => fields(0, word(10).into()),
+            (NO_DATA, Blocks | Memory | Stream, Nowhere) => fields(long(12), 0),
+            (NO_DATA, Parameters | Stream, Guest) => fields(0, 0),
+            (FROM_GUEST, Guest, Blocks | Memory | Parameters | Stream) => fields(0, word(12).into()),
+            (TO_GUEST, Blocks | Memory | Results | Stream, Guest) => fields(long(12), buffer),
             _ => return Err(Status::INVALID_FIELD),
         };
         let reserved = word(2) & 0xff00 != 0;
@@ -131,6 +143,10 @@ pub(crate) struct NearStorage {
     /// By handle, less one.
     programs: Vec<Option<Arc<Program>>>,
     results: VecDeque<(u32, Box<[u8; RESULT_SIZE]>)>,
+    /// By number, less one.
+    streams: Vec<Stream>,
+    /// Uses of streams so far.
+    uses: u64,
     /// Device memory.
     memory: Vec<u8>,
     /// Commands that can go on without the storage.
@@ -147,6 +163,7 @@ impl NearStorage {
     pub fn reset(&mut self) {
         self.programs.clear();
         self.results.clear();
+        self.streams.clear();
         self.ready.clear();
         // New memory: pages that nobody has touched.
         self.memory = vec![0; self.memory.len()];

@@ -5,7 +5,9 @@ use dcs_abi::status::Status as Reason;
 use dcs_abi::{CHAIN_MAX, operator};
 use dcs_ndp::Context;
 use dcs_nvme::Status;
-use dcs_nvme::bytes::u16_at;
+use dcs_nvme::bytes::{u16_at, u32_at};
+
+use super::stream::Ranges;
 
 /// Bytes before the first operator: the number of operators, then reserved ones.
 const HEADER: usize = 8;
@@ -42,11 +44,36 @@ impl Program {
     /// Invalid Field in Command for bytes that are no parameters; a status of the vendor's type (7h) for
     /// operators that are not there, or do not take what they are given.
     pub fn read(bytes: &[u8]) -> Result<Program, Status> {
-        let (header, mut rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
+        let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
         let count = usize::from(header[0]);
         if !(1..=CHAIN_MAX).contains(&count) || header[1..] != [0; HEADER - 1] {
             return Err(Status::INVALID_FIELD);
         }
+        let (program, _) = Program::operators(count, rest)?;
+        program.contexts()?;
+        Ok(program)
+    }
+
+    /// Reads what opens a stream: the same, where there may be no operator, and behind them ranges, whose
+    /// number is in bytes 4 to 7 of the header. The operators at the beginning of the stream, and the ranges'
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::read`].
+    pub fn read_stream(bytes: &[u8]) -> Result<(Vec<Context>, &[u8]), Status> {
+        let (header, rest) = bytes.split_at_checked(HEADER).ok_or(Status::INVALID_FIELD)?;
+        let count = usize::from(header[0]);
+        if count > CHAIN_MAX || header[1..4] != [0; 3] {
+            return Err(Status::INVALID_FIELD);
+        }
+        let (program, rest) = Program::operators(count, rest)?;
+        let ranges = rest.get(..Ranges::length(u32_at(header, 4))).ok_or(Status::INVALID_FIELD)?;
+        Ok((program.contexts()?, ranges))
+    }
+
+    /// Reads so many operators; what lies behind them.
+    fn operators(count: usize, mut rest: &[u8]) -> Result<(Program, &[u8]), Status> {
         let mut program = Program(Vec::with_capacity(count));
         for _ in 0..count {
             let (head, after) = rest.split_at_checked(OPERATOR).ok_or(Status::INVALID_FIELD)?;
@@ -60,8 +87,7 @@ impl Program {
             program.0.push((operator, parameter.to_vec()));
             rest = after.get(length.next_multiple_of(8)..).unwrap_or_default();
         }
-        program.contexts()?;
-        Ok(program)
+        Ok((program, rest))
     }
 
     /// The status where no handle is free.

@@ -1,6 +1,7 @@
 //! A near-storage command under way: a piece of its source at a time passes the chain, and what comes out
 //! goes to its destination.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dcs_nvme::Status;
@@ -8,10 +9,12 @@ use dcs_nvme::command::{self, Command};
 
 use super::pipeline::{Pipeline, Pulled, UNIT};
 use super::program::{LONGEST, Program};
+use super::stream::{ENDED, Ranges};
 use super::{Fields, Place, RESULT_SIZE};
 use crate::chain::Chain;
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
+use crate::namespace::Namespace;
 use crate::slots::{Slot, Work};
 use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 
@@ -27,37 +30,64 @@ const SOURCE_MOST: u64 = 1 << 40;
 /// A near-storage command under way.
 pub struct Near {
     request: u32,
-    pipeline: Pipeline,
-    source: Source,
+    flow: Box<Flow>,
+    /// The stream that the flow is, and bytes of its source that this command may still take.
+    stream: Option<(u16, u64)>,
     target: Target,
-    /// Bytes that went in, and that came out.
-    taken: u64,
+    /// Bytes that this command delivered.
     made: u64,
     /// Output on its way to logical blocks.
     pending: Vec<u8>,
-    /// All has come out.
+}
+
+/// A source on its way through a chain: of one command, or, a stream, of several.
+pub(super) struct Flow {
+    pipeline: Pipeline,
+    source: Source,
+    /// Bytes that went in, and that came out.
+    taken: u64,
+    made: u64,
+    /// The last has come out of the chain.
     ended: bool,
+    /// Output that no command had room for yet.
+    surplus: VecDeque<u8>,
+    /// The first thing that went wrong.
+    status: Status,
 }
 
 /// Logical blocks, as they lie on a volume.
-struct Run {
+pub(super) struct Run {
     volume: VolumeId,
     chain: Option<Arc<Chain>>,
     shift: u8,
 }
 
-enum Source {
+pub(super) enum Source {
     Guest { next: u64, left: u64 },
     Blocks { run: Run, next: u64, left: u64 },
     Memory { next: u64, left: u64 },
+    Ranges(Ranges),
 }
 
 impl Source {
-    fn left(&mut self) -> (&mut u64, &mut u64) {
+    /// Bytes that did not go in yet.
+    fn left(&self) -> u64 {
+        match self {
+            Source::Guest { left, .. } | Source::Blocks { left, .. } | Source::Memory { left, .. } => *left,
+            Source::Ranges(ranges) => ranges.left,
+        }
+    }
+
+    /// The next so many bytes have gone in.
+    fn advance(&mut self, bytes: u64) {
         match self {
             Source::Guest { next, left }
             | Source::Blocks { next, left, .. }
-            | Source::Memory { next, left } => (next, left),
+            | Source::Memory { next, left } => {
+                (*next, *left) = (*next + bytes, left.saturating_sub(bytes));
+            }
+            Source::Ranges(ranges) if bytes > 0 => ranges.advance(),
+            Source::Ranges(_) => {}
         }
     }
 }
@@ -66,11 +96,22 @@ enum Target {
     Guest { room: u64 },
     Blocks { run: Run, next: u64, room: u64, durable: bool },
     Memory { next: u64, room: u64 },
+    Nowhere,
+}
+
+impl Target {
+    /// Bytes that it has room for.
+    fn room(&self) -> u64 {
+        match self {
+            Target::Guest { room } | Target::Blocks { room, .. } | Target::Memory { room, .. } => *room,
+            Target::Nowhere => u64::MAX,
+        }
+    }
 }
 
 impl std::fmt::Debug for Near {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Near({}, {} bytes in, {} out)", self.request, self.taken, self.made)
+        write!(f, "Near({}, {} bytes in, {} out)", self.request, self.flow.taken, self.flow.made)
     }
 }
 
@@ -104,7 +145,11 @@ impl Controller {
                 true => (Status::SUCCESS, 0),
                 false => (Status::INVALID_FIELD.with_do_not_retry(), 0),
             }),
-            (_, Place::Parameters) => Some(self.load_parameters(port, command, &fields)),
+            (Place::Stream, Place::Guest) if entry[0] == super::NO_DATA => {
+                self.near.close(fields.handle).map_err(Status::with_do_not_retry)?;
+                Some((Status::SUCCESS, 0))
+            }
+            (_, Place::Parameters | Place::Stream) => Some(self.load(port, command, &fields)),
             (Place::Results, _) => Some((self.result_page(port, command, &fields), 0)),
             _ => None,
         };
@@ -112,64 +157,86 @@ impl Controller {
             self.end(port, queue, command.cid, status, result);
             return Ok(COMMAND_COST);
         }
-        let near = self.near_transfer(command, &fields).map_err(Status::with_do_not_retry)?;
+        if fields.source == Place::Stream {
+            self.near.idle(fields.handle).map_err(Status::with_do_not_retry)?;
+        }
         let index = self.slots.take(Work::Near, queue, command.cid).ok_or(Status::INTERRUPTED)?;
-        let slot = self.slots.get(index);
-        let mut places = std::mem::take(&mut slot.places);
+        let mut places = std::mem::take(&mut self.slots.get(index).places);
         let found = match fields.buffer {
             _ if entry[0] == super::NO_DATA => Ok(()),
             length => self.find(port, &command.data, length, &mut places),
         };
-        let (slot, mut near) = (self.slots.get(index), near);
-        slot.places = places;
-        if let Err(status) = found {
-            self.slots.give(index);
-            return Err(status);
-        }
-        let cost = COMMAND_COST + *near.source.left().1;
+        self.slots.get(index).places = places;
+        let near =
+            found.and_then(|()| self.near_transfer(command, &fields).map_err(Status::with_do_not_retry));
+        let near = match near {
+            Ok(near) => near,
+            Err(status) => {
+                self.slots.give(index);
+                return Err(status);
+            }
+        };
+        let limit = near.stream.map_or(u64::MAX, |(_, limit)| limit);
+        let cost = COMMAND_COST + near.flow.source.left().min(limit).min(near.target.room().max(PIECE));
         self.slots.get(index).near = Some(Box::new(near));
         self.near.ready.push_back(index);
         Ok(cost)
     }
 
-    fn load_parameters(
-        &mut self,
-        port: &mut dyn HostPort,
-        command: &Command,
-        fields: &Fields,
-    ) -> (Status, u64) {
+    /// Loads parameters, or opens a stream: the status, and its number.
+    fn load(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> (Status, u64) {
         let length = fields.length.min(fields.buffer) as usize;
         if fields.length > fields.buffer || length > LONGEST {
             return (Status::INVALID_FIELD.with_do_not_retry(), 0);
         }
         let mut bytes = vec![0; length];
-        let mut status = self.copy_in(port, &command.data, &mut bytes);
-        let mut handle = 0;
-        if status.is_success() {
-            match Program::read(&bytes) {
-                Ok(program) => match self.near.load(program) {
-                    Some(loaded) => handle = loaded,
-                    None => status = Program::too_many(),
-                },
-                Err(error) => status = error.with_do_not_retry(),
-            }
-        }
+        let status = self.copy_in(port, &command.data, &mut bytes);
+        let loaded = match fields.destination {
+            _ if !status.is_success() => Err(status),
+            Place::Stream => self.open(command.namespace, &bytes),
+            _ => Program::read(&bytes).and_then(|program| self.near.load(program).ok_or(Program::too_many())),
+        };
         // It may hold keys.
         bytes.fill(0);
         std::hint::black_box(&bytes);
-        (status, handle.into())
+        match loaded {
+            Ok(handle) => (Status::SUCCESS, handle.into()),
+            Err(status) if status.is(Program::too_many()) => (status, 0),
+            Err(status) => (status.with_do_not_retry(), 0),
+        }
+    }
+
+    /// Opens a stream of ranges of a namespace; its number.
+    fn open(&mut self, namespace: u32, bytes: &[u8]) -> Result<u16, Status> {
+        let (contexts, ranges) = Program::read_stream(bytes)?;
+        let ranges = Ranges::read(namespace, ranges)?;
+        let within = self.known(namespace)?.ok_or(Status::INVALID_FIELD)?;
+        let most = within.blocks << within.shift;
+        if ranges.all().any(|(first, length)| first + length > most) {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        self.near.open(Pipeline::new(contexts), ranges).ok_or(Program::too_many())
     }
 
     fn result_page(&mut self, port: &mut dyn HostPort, command: &Command, fields: &Fields) -> Status {
-        let Some(page) = self.near.result(fields.request) else {
-            return Status::INVALID_FIELD.with_do_not_retry();
+        let page = match fields.handle {
+            0 => self.near.result(fields.request).copied().ok_or(Status::INVALID_FIELD),
+            number => self.near.idle(number).map(|flow| *flow.page(fields.request, flow.status)),
         };
-        let length = page.len().min(fields.buffer as usize);
-        self.copy_out(port, &command.data, &page[..length])
+        match page {
+            Ok(page) => {
+                let length = page.len().min(fields.buffer as usize);
+                self.copy_out(port, &command.data, &page[..length])
+            }
+            Err(status) => status.with_do_not_retry(),
+        }
     }
 
     /// Checks a transfer.
-    fn near_transfer(&self, command: &Command, fields: &Fields) -> Result<Near, Status> {
+    fn near_transfer(&mut self, command: &Command, fields: &Fields) -> Result<Near, Status> {
+        if fields.source == Place::Stream {
+            return self.near_stream(fields);
+        }
         let contexts = match fields.handle {
             0 => Vec::new(),
             handle => self.near.program(handle).ok_or(Status::INVALID_FIELD)?.contexts()?,
@@ -204,19 +271,34 @@ impl Controller {
                 let (run, next, room) = blocks(fields.target, fields.room, true)?;
                 Target::Blocks { run, next, room, durable: !self.features.write_cache }
             }
-            Place::Memory => {
-                memory(fields.target, fields.room)?;
-                Target::Memory { next: fields.target, room: fields.room }
-            }
-            _ => Target::Guest { room: fields.room },
+            _ => self.near_target(fields)?,
         };
-        let (pipeline, request) = (Pipeline::new(contexts), fields.request);
-        let mut near =
-            Near { request, pipeline, source, target, taken: 0, made: 0, pending: Vec::new(), ended: false };
-        if *near.source.left().1 > SOURCE_MOST {
+        if source.left() > SOURCE_MOST {
             return Err(Status::INVALID_FIELD);
         }
-        Ok(near)
+        let flow = Box::new(Flow::new(Pipeline::new(contexts), source));
+        Ok(Near { request: fields.request, flow, stream: None, target, made: 0, pending: Vec::new() })
+    }
+
+    /// A destination that is not logical blocks.
+    fn near_target(&self, fields: &Fields) -> Result<Target, Status> {
+        match fields.destination {
+            Place::Memory => {
+                self.near.range(fields.target, fields.room).ok_or(Status::INVALID_FIELD)?;
+                Ok(Target::Memory { next: fields.target, room: fields.room })
+            }
+            Place::Nowhere => Ok(Target::Nowhere),
+            _ => Ok(Target::Guest { room: fields.room }),
+        }
+    }
+
+    /// A command that takes what comes out of a stream.
+    fn near_stream(&mut self, fields: &Fields) -> Result<Near, Status> {
+        let target = self.near_target(fields)?;
+        let flow = self.near.take_stream(fields.handle)?;
+        let limit = if fields.length == 0 { u64::MAX } else { fields.length };
+        let stream = Some((fields.handle, limit));
+        Ok(Near { request: fields.request, flow, stream, target, made: 0, pending: Vec::new() })
     }
 
     /// Takes one command on by one step, of those that do not wait for the storage. True where that did
@@ -255,10 +337,15 @@ impl Controller {
         let slot = self.slots.get(index);
         let (queue, cid, near) = (slot.queue, slot.cid, slot.near.take());
         let mut result = 0;
-        if let Some(near) = near {
+        if let Some(mut near) = near {
             result = near.made;
             self.logs.near += u64::from(status.is_success());
-            self.near.keep(near.request, near.page(status));
+            self.near.keep(near.request, near.flow.page(near.request, status));
+            if let Some((number, _)) = near.stream {
+                near.flow.status = status;
+                result |= if near.flow.is_over() { ENDED } else { 0 };
+                self.near.give_stream(number, near.flow);
+            }
         }
         self.slots.give(index);
         self.end(port, queue, cid, status, result);
@@ -273,7 +360,7 @@ impl Controller {
     ) -> Result<Next, Status> {
         let most = PIECE.min(1 << self.config.transfer_shift);
         if let Target::Blocks { run, next, durable, .. } = &mut near.target
-            && (near.pending.len() as u64 >= most || (near.ended && !near.pending.is_empty()))
+            && (near.pending.len() as u64 >= most || (near.flow.ended && !near.pending.is_empty()))
         {
             let length = (near.pending.len() as u64).min(most).next_multiple_of(1 << run.shift);
             let Some(mut buffer) = self.buffers.take(length as usize) else { return Ok(Next::NoBuffer) };
@@ -291,22 +378,25 @@ impl Controller {
             *next += length;
             return Ok(Next::Waits);
         }
-        if near.ended {
-            return Ok(Next::Done);
+        if !near.flow.status.is_success() {
+            return Err(near.flow.status);
         }
+        let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
+        near.deliver_surplus(slot, memory, port)?;
         let mut out = vec![0; UNIT];
         for _ in 0..PULLS {
-            let (length, last) = match near.pipeline.pull(&mut out)? {
+            if near.flow.ended || (near.stream.is_some() && near.target.room() == 0) {
+                return Ok(if near.pending.is_empty() { Next::Done } else { Next::Again });
+            }
+            let (length, last) = match near.flow.pipeline.pull(&mut out)? {
                 Pulled::Bytes(length) => (length, false),
                 Pulled::Last(length) => (length, true),
+                Pulled::Hungry if near.is_sated() => return Ok(Next::Done),
                 Pulled::Hungry => return self.near_source(ticket, near, port, storage),
             };
-            near.ended = last;
+            near.flow.ended = last;
             let (slot, memory) = (self.slots.get(ticket.slot), &mut self.near.memory);
             near.deliver(slot, memory, port, &out[..length])?;
-            if last {
-                break;
-            }
         }
         Ok(Next::Again)
     }
@@ -320,30 +410,42 @@ impl Controller {
         storage: &mut dyn Storage,
     ) -> Result<Next, Status> {
         let most = PIECE.min(1 << self.config.transfer_shift);
-        let (next, left) = near.source.left();
-        let (at, length) = (*next, most.min(*left));
-        if let Source::Blocks { run, .. } = &near.source
-            && length > 0
-        {
+        let length = most.min(near.flow.source.left());
+        let blocks = match &mut near.flow.source {
+            Source::Blocks { run, next, .. } if length > 0 => Some((run.volume, *next, length)),
+            Source::Ranges(ranges) if length > 0 => Some(self.next_blocks(ranges, most)?),
+            _ => None,
+        };
+        if let Some((volume, at, length)) = blocks {
             let Some(buffer) = self.buffers.take(length as usize) else { return Ok(Next::NoBuffer) };
-            self.near_submit(ticket, storage, (run.volume, Action::Read, at, length), buffer);
+            self.near_submit(ticket, storage, (volume, Action::Read, at, length), buffer);
             return Ok(Next::Waits);
         }
         let mut bytes = vec![0; length as usize];
-        match near.source {
-            Source::Guest { .. } => {
+        match near.flow.source {
+            Source::Guest { next: at, .. } => {
                 if !self.slots.get(ticket.slot).load_at(port, at, &mut bytes) {
                     return Err(Status::DATA_TRANSFER_ERROR);
                 }
             }
-            Source::Memory { .. } => {
+            Source::Memory { next: at, .. } => {
                 let range = self.near.range(at, length).ok_or(Status::INTERNAL_ERROR)?;
                 bytes.copy_from_slice(&self.near.memory[range]);
             }
-            Source::Blocks { .. } => {}
+            Source::Blocks { .. } | Source::Ranges(_) => {}
         }
         near.give(&bytes);
         Ok(Next::Again)
+    }
+
+    /// The next blocks of a stream's ranges: their volume, first byte and bytes. The namespace may have
+    /// changed since the stream was opened.
+    fn next_blocks(&self, ranges: &mut Ranges, most: u64) -> Result<(VolumeId, u64, u64), Status> {
+        let namespace = self.known(ranges.namespace)?.ok_or(Status::INVALID_FIELD)?;
+        let (first, bytes) = ranges.next(most, namespace.shift).ok_or(Status::INTERNAL_ERROR)?;
+        let (first, blocks) = (first >> namespace.shift, bytes >> namespace.shift);
+        let (at, length) = namespace.bytes(first, blocks).ok_or(Status::LBA_OUT_OF_RANGE)?;
+        Ok((namespace.volume, at, length))
     }
 
     fn near_submit(
@@ -367,13 +469,7 @@ impl Controller {
         let Some(mut near) = slot.near.take() else { return self.slots.give(index) };
         if let Some(mut buffer) = buffer {
             if action == Action::Read && status.is_success() {
-                status = match &near.source {
-                    Source::Blocks { run, next, .. } if run.pass(false, *next, buffer.bytes_mut()) => {
-                        near.give(buffer.bytes());
-                        Status::SUCCESS
-                    }
-                    _ => Status::INTERNAL_ERROR,
-                };
+                status = self.arrived(&mut near, buffer.bytes_mut());
             }
             self.buffers.give(buffer);
         }
@@ -382,6 +478,30 @@ impl Controller {
             true => self.near.ready.push_back(index),
             false => self.end_near(port, index, status),
         }
+    }
+}
+
+impl Controller {
+    /// Blocks of a command's source are there: their bytes go into the chain.
+    fn arrived(&self, near: &mut Near, bytes: &mut [u8]) -> Status {
+        let wanted = match &near.flow.source {
+            Source::Blocks { run, next, .. } => {
+                run.pass(false, *next, bytes).then_some((0, bytes.len() as u64))
+            }
+            Source::Ranges(ranges) => {
+                let Ok(Some(namespace)) = self.known(ranges.namespace) else { return Status::INVALID_FIELD };
+                let Namespace { volume, shift, .. } = *namespace;
+                let run = Run { volume, chain: namespace.chain.clone(), shift };
+                run.pass(false, ranges.first(shift), bytes).then_some(ranges.reading)
+            }
+            _ => None,
+        };
+        let Some((skip, length)) = wanted else { return Status::INTERNAL_ERROR };
+        match bytes.get(skip as usize..(skip + length) as usize) {
+            Some(bytes) => near.give(bytes),
+            None => return Status::INTERNAL_ERROR,
+        }
+        Status::SUCCESS
     }
 }
 
@@ -399,14 +519,36 @@ enum Next {
 impl Near {
     /// The next bytes of the source go into the chain.
     fn give(&mut self, bytes: &[u8]) {
-        let (next, left) = self.source.left();
-        (*next, *left) = (*next + bytes.len() as u64, left.saturating_sub(bytes.len() as u64));
-        let last = *left == 0;
-        self.taken += bytes.len() as u64;
-        self.pipeline.give(bytes, last);
+        let (flow, length) = (&mut self.flow, bytes.len() as u64);
+        flow.source.advance(length);
+        flow.taken += length;
+        flow.pipeline.give(bytes, flow.source.left() == 0);
+        if let Some((_, limit)) = &mut self.stream {
+            *limit = limit.saturating_sub(length);
+        }
     }
 
-    /// Delivers the chain's output to its destination.
+    /// True where a stream's command has taken as much of the source as it may, and there is more.
+    fn is_sated(&self) -> bool {
+        self.stream.is_some_and(|(_, limit)| limit == 0) && self.flow.source.left() > 0
+    }
+
+    /// Delivers what an earlier command of the stream had no room for.
+    fn deliver_surplus(
+        &mut self,
+        slot: &Slot,
+        memory: &mut [u8],
+        port: &mut dyn HostPort,
+    ) -> Result<(), Status> {
+        if self.flow.surplus.is_empty() {
+            return Ok(());
+        }
+        let now = self.flow.surplus.len().min(usize::try_from(self.target.room()).unwrap_or(usize::MAX));
+        let bytes: Vec<u8> = self.flow.surplus.drain(..now).collect();
+        self.store(slot, memory, port, &bytes)
+    }
+
+    /// Delivers the chain's output to its destination; of a stream, as much as there is room for.
     fn deliver(
         &mut self,
         slot: &Slot,
@@ -414,34 +556,66 @@ impl Near {
         port: &mut dyn HostPort,
         bytes: &[u8],
     ) -> Result<(), Status> {
+        let room = usize::try_from(self.target.room()).unwrap_or(usize::MAX);
+        if self.stream.is_none() && bytes.len() > room {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        let (now, later) = bytes.split_at(bytes.len().min(room));
+        self.flow.surplus.extend(later);
+        self.flow.made += bytes.len() as u64;
+        self.store(slot, memory, port, now)
+    }
+
+    /// Puts bytes into the destination, which has room for them.
+    fn store(
+        &mut self,
+        slot: &Slot,
+        memory: &mut [u8],
+        port: &mut dyn HostPort,
+        bytes: &[u8],
+    ) -> Result<(), Status> {
         let length = bytes.len() as u64;
-        let room = match &mut self.target {
-            Target::Guest { room } | Target::Blocks { room, .. } | Target::Memory { room, .. } => room,
-        };
-        *room = room.checked_sub(length).ok_or(Status::CAPACITY_EXCEEDED)?;
         match &mut self.target {
-            Target::Guest { .. } => {
+            Target::Guest { room } => {
+                *room -= length;
                 if !slot.store_at(port, self.made, bytes) {
                     return Err(Status::DATA_TRANSFER_ERROR);
                 }
             }
-            Target::Blocks { .. } => self.pending.extend_from_slice(bytes),
-            Target::Memory { next, .. } => {
+            Target::Blocks { room, .. } => {
+                *room -= length;
+                self.pending.extend_from_slice(bytes);
+            }
+            Target::Memory { next, room } => {
+                *room -= length;
                 let place = memory.get_mut(*next as usize..).and_then(|rest| rest.get_mut(..bytes.len()));
                 place.ok_or(Status::INTERNAL_ERROR)?.copy_from_slice(bytes);
                 *next += length;
             }
+            Target::Nowhere => {}
         }
         self.made += length;
         Ok(())
     }
+}
+
+impl Flow {
+    pub fn new(pipeline: Pipeline, source: Source) -> Flow {
+        let (surplus, status) = (VecDeque::new(), Status::SUCCESS);
+        Flow { pipeline, source, taken: 0, made: 0, ended: false, surplus, status }
+    }
+
+    /// True where nothing comes out any more.
+    fn is_over(&self) -> bool {
+        self.ended && self.surplus.is_empty()
+    }
 
     /// The result page: status, the operator that failed, bytes in and out, then a digest slot for each
     /// operator.
-    fn page(&self, status: Status) -> Box<[u8; RESULT_SIZE]> {
+    fn page(&self, request: u32, status: Status) -> Box<[u8; RESULT_SIZE]> {
         let mut page = Box::new([0; RESULT_SIZE]);
         let digests = self.pipeline.digests().enumerate();
-        page[..4].copy_from_slice(&self.request.to_le_bytes());
+        page[..4].copy_from_slice(&request.to_le_bytes());
         page[4..6].copy_from_slice(&status.0.to_le_bytes());
         page[6] = self.pipeline.failed.unwrap_or(0xff);
         page[8..16].copy_from_slice(&self.taken.to_le_bytes());

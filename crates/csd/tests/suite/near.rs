@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dcs_abi::operator::Operator;
-use dcs_csd::near::{FROM_GUEST, NO_DATA, TO_GUEST};
+use dcs_csd::near::{ENDED, FROM_GUEST, NO_DATA, STREAMS, TO_GUEST};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Chain, Config, Fault, Namespace, Storage, VolumeId};
 use dcs_ndp::{parameter, sequential};
@@ -16,6 +16,8 @@ const BLOCKS: u32 = 1;
 const MEMORY: u32 = 2;
 const PARAMETERS: u32 = 3;
 const RESULTS: u32 = 4;
+const STREAM: u32 = 5;
+const NOWHERE: u32 = 6;
 
 /// The fields of a command, as in the table of `docs/csd.md`.
 #[derive(Clone, Copy, Default)]
@@ -66,8 +68,10 @@ fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
     done
 }
 
-fn load(machine: &mut Machine<ModelStorage>, chain: &[(Operator, Vec<u8>)]) -> Completion {
-    let mut bytes = vec![chain.len() as u8, 0, 0, 0, 0, 0, 0, 0];
+/// A chain as parameters, with so many ranges to follow.
+fn parameters(chain: &[(Operator, Vec<u8>)], ranges: u32) -> Vec<u8> {
+    let mut bytes = vec![chain.len() as u8, 0, 0, 0];
+    bytes.extend_from_slice(&ranges.to_le_bytes());
     for (operator, parameter) in chain {
         bytes.extend_from_slice(&[*operator as u8, 0]);
         bytes.extend_from_slice(&(parameter.len() as u16).to_le_bytes());
@@ -75,10 +79,42 @@ fn load(machine: &mut Machine<ModelStorage>, chain: &[(Operator, Vec<u8>)]) -> C
         bytes.extend_from_slice(parameter);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
     }
-    machine.guest.store(DATA, &bytes);
+    bytes
+}
+
+fn send(machine: &mut Machine<ModelStorage>, namespace: u32, destination: u32, bytes: &[u8]) -> Completion {
+    machine.guest.store(DATA, bytes);
     let length = bytes.len() as u32;
     let words = [length / 4, length, 0, 0, 0, 0];
-    run(machine, Near { opcode: FROM_GUEST, destination: PARAMETERS, words, ..Near::default() })
+    run(machine, Near { opcode: FROM_GUEST, namespace, destination, words, ..Near::default() })
+}
+
+fn load(machine: &mut Machine<ModelStorage>, chain: &[(Operator, Vec<u8>)]) -> Completion {
+    send(machine, 0, PARAMETERS, &parameters(chain, 0))
+}
+
+/// Opens a stream over these ranges, in bytes.
+fn open(
+    machine: &mut Machine<ModelStorage>,
+    namespace: u32,
+    chain: &[(Operator, Vec<u8>)],
+    ranges: &[(u64, u64)],
+) -> Completion {
+    let mut bytes = parameters(chain, ranges.len() as u32);
+    for (first, length) in ranges {
+        bytes.extend_from_slice(&first.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+    }
+    send(machine, namespace, STREAM, &bytes)
+}
+
+/// The next output of a stream: at most so much room, and bytes of the source. The status, what came out, and true
+/// where that was all.
+fn take(machine: &mut Machine<ModelStorage>, handle: u64, room: u32, limit: u32) -> (Status, Vec<u8>, bool) {
+    let words = [room / 4, limit, 0, 0, 0, 0];
+    let done = run(machine, Near { opcode: TO_GUEST, source: STREAM, handle, words, ..Near::default() });
+    let length = done.result as usize;
+    (done.status, machine.guest.bytes(DATA, length), u64::from(done.result_high) << 32 & ENDED != 0)
 }
 
 fn page(machine: &mut Machine<ModelStorage>, request: u32) -> Vec<u8> {
@@ -283,4 +319,143 @@ fn what_cannot_be_is_refused() {
     machine.enable();
     machine.create(1);
     assert!(run(&mut machine, Near { handle: 2, ..near }).status.is(Status::INVALID_FIELD));
+}
+
+/// Ranges that begin and end anywhere pass one chain, though the namespace is encrypted, and are taken in pieces
+/// that are smaller than what comes out at once.
+#[test]
+fn a_stream_is_taken_by_several_commands() {
+    let mut machine = machine();
+    let content = text(1 << 20);
+    for at in (0..1 << 20).step_by(256 << 10) {
+        machine.guest.store(DATA, &content[at..at + (256 << 10)]);
+        let words = [64 << 10, 256 << 10, 64, 0, (at >> 12) as u32, 0];
+        let near = Near { opcode: FROM_GUEST, namespace: 2, destination: BLOCKS, words, ..Near::default() };
+        assert_eq!(run(&mut machine, near).status, Status::SUCCESS);
+    }
+    let ranges = [(5000, 300_001), (0, 1), (700_000, 0), (1_000_000, 48_576), (4096, 8192), (4095, 2)];
+    let expected: Vec<u8> = ranges
+        .iter()
+        .flat_map(|(first, length)| &content[*first as usize..(*first + *length) as usize])
+        .copied()
+        .collect();
+    let chain = vec![(Operator::Md5, vec![]), (Operator::Crc32c, vec![])];
+    for (room, limit) in [(4096, 0), (100_000, 70_000), (512 << 10, 0), (64 << 10, 4096)] {
+        let handle = u64::from(open(&mut machine, 2, &chain, &ranges).result);
+        assert_ne!(handle, 0);
+        let mut taken = Vec::new();
+        loop {
+            let (status, bytes, ended) = take(&mut machine, handle, room, limit);
+            assert_eq!(status, Status::SUCCESS);
+            assert!(ended || limit > 0 || bytes.len() == room as usize);
+            taken.extend_from_slice(&bytes);
+            if ended {
+                break;
+            }
+        }
+        assert!(taken == expected, "room {room}, limit {limit}");
+        let words = [192, 0, 0, 0, 0, 0];
+        let near = Near { opcode: TO_GUEST, source: RESULTS, handle, words, ..Near::default() };
+        assert_eq!(run(&mut machine, near).status, Status::SUCCESS);
+        let page = machine.guest.bytes(DATA, 768);
+        let md5 = sequential::run(&chain[..1], &expected).unwrap().digests[0].unwrap();
+        assert_eq!((long(&page[8..]), &page[80..96]), (expected.len() as u64, md5.as_bytes()));
+        let close = Near { opcode: NO_DATA, source: STREAM, handle, ..Near::default() };
+        assert_eq!(run(&mut machine, close).status, Status::SUCCESS);
+        assert!(run(&mut machine, close).status.is(Status::INVALID_FIELD), "it is closed");
+        assert!(take(&mut machine, handle, 4096, 0).0.is(Status::INVALID_FIELD));
+    }
+    // What unpacks to more than was asked for is kept for the next command.
+    let handle = u64::from(open(&mut machine, 1, &[(Operator::Gzip, vec![])], &[(0, 1 << 20)]).result);
+    let (mut packed, mut ended) = (Vec::new(), false);
+    while !ended {
+        let (status, bytes, all) = take(&mut machine, handle, 100, 0);
+        assert_eq!(status, Status::SUCCESS);
+        packed.extend_from_slice(&bytes);
+        ended = all;
+    }
+    let back = sequential::run(&[(Operator::Gunzip, vec![])], &packed).unwrap();
+    assert!(back.output == vec![0; 1 << 20]);
+}
+
+#[test]
+fn digests_alone_need_no_buffer() {
+    let mut machine = machine();
+    let content = text(1 << 20);
+    machine.drives.storage_mut().bytes_mut(VolumeId(0)).copy_from_slice(&content);
+    let chain = vec![(Operator::Sha256, vec![])];
+    let sha256 = |bytes: &[u8]| sequential::run(&chain, bytes).unwrap().digests[0].unwrap();
+    let handle = u64::from(open(&mut machine, 1, &chain, &[(100, 1_000_000)]).result);
+    let words = [0, 400_000, 0, 0, 0, 0];
+    let near = Near {
+        opcode: NO_DATA,
+        source: STREAM,
+        destination: NOWHERE,
+        handle,
+        request: 8,
+        words,
+        ..Near::default()
+    };
+    let mut commands = 0;
+    loop {
+        let done = run(&mut machine, near);
+        commands += 1;
+        assert_eq!(done.status, Status::SUCCESS);
+        if u64::from(done.result_high) << 32 & ENDED != 0 {
+            break;
+        }
+    }
+    // Four pieces of 128 KiB, then the rest.
+    assert_eq!(commands, 2);
+    assert_eq!(page(&mut machine, 8)[80..112], *sha256(&content[100..1_000_100]).as_bytes());
+    // Of blocks, without a stream.
+    let handle = u64::from(load(&mut machine, &chain).result);
+    let near = Near { namespace: 1, source: BLOCKS, handle, request: 9, words: [0, 3, 1, 0, 0, 0], ..near };
+    let done = run(&mut machine, near);
+    assert_eq!((done.status, done.result), (Status::SUCCESS, 1536));
+    assert_eq!(page(&mut machine, 9)[80..112], *sha256(&content[512..2048]).as_bytes());
+}
+
+#[test]
+fn streams_that_cannot_be_are_refused_and_abandoned_ones_make_room() {
+    let mut machine = machine();
+    for (namespace, ranges, expected) in [
+        (1, &[((1 << 20) - 1, 2)][..], Status::LBA_OUT_OF_RANGE),
+        (1, &[(u64::MAX, 2)], Status::INVALID_FIELD),
+        (1, &[(0, u64::MAX / 2), (0, u64::MAX / 2), (0, 5)], Status::INVALID_FIELD),
+        (3, &[(0, 1)], Status::INVALID_FIELD),
+        (0, &[(0, 1)], Status::INVALID_NAMESPACE),
+    ] {
+        let done = open(&mut machine, namespace, &[], ranges);
+        assert!(done.status.is(expected), "{ranges:?}: {}", done.status);
+    }
+    // More ranges than there are bytes.
+    let done = send(&mut machine, 1, STREAM, &parameters(&[], 1000));
+    assert!(done.status.is(Status::INVALID_FIELD));
+    // The one that was not used for longest goes.
+    let handles: Vec<u64> = (0..STREAMS)
+        .map(|_| open(&mut machine, 1, &[(Operator::Md5, vec![])], &[(0, 100)]).result.into())
+        .collect();
+    assert_eq!(take(&mut machine, handles[0], 64, 0).1.len(), 64);
+    let next = u64::from(open(&mut machine, 1, &[], &[(0, 7)]).result);
+    assert_eq!(next, handles[1], "its place was free");
+    assert_eq!(take(&mut machine, handles[0], 64, 0).1.len(), 36);
+    assert_eq!(take(&mut machine, next, 64, 0).1.len(), 7);
+    // A failure stays.
+    let digest = open(&mut machine, 1, &[(Operator::Md5, vec![0; 16])], &[(0, 100)]).result.into();
+    for _ in 0..2 {
+        let (status, ..) = take(&mut machine, digest, 4096, 0);
+        assert_eq!(status.kind(), 7, "{status}");
+    }
+    // The namespace was cut meanwhile.
+    let cut = open(&mut machine, 1, &[], &[(1000, 4), (900_000, 4)]).result.into();
+    assert_eq!(take(&mut machine, cut, 4, 0).1.len(), 4);
+    machine.controller().resize(1, 1000, machine.drives.storage()).unwrap();
+    assert!(take(&mut machine, cut, 4096, 0).0.is(Status::LBA_OUT_OF_RANGE));
+    // And a reset forgets all of them.
+    machine.write32(dcs_nvme::register::CC, 0);
+    machine.work();
+    machine.enable();
+    machine.create(1);
+    assert!(take(&mut machine, next, 64, 0).0.is(Status::INVALID_FIELD));
 }
