@@ -6,6 +6,7 @@
 
 use crate::failure::{Exit, Failure};
 use crate::harness::plot::{self, Point};
+use crate::harness::table::{Table, number};
 use crate::interrupt;
 use crate::report::Report;
 use crate::s3::options::Options as ServeOptions;
@@ -133,18 +134,12 @@ fn nginx(options: &Options) -> ServeOptions {
     serve.clients = given(&options.clients, &CLIENTS);
     serve.seconds = options.seconds;
     serve.runs = options.runs;
-    serve.svg = options.svg.as_deref().map(|path| named(path, "nginx"));
+    serve.svg = options.svg.as_deref().map(|path| plot::named(path, "nginx"));
     serve
 }
 
 fn given<T: Copy>(asked: &[T], usual: &[T]) -> Vec<T> {
     if asked.is_empty() { usual.to_vec() } else { asked.to_vec() }
-}
-
-/// The plot of one application.
-fn named(path: &Path, application: &str) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{application}.svg"))
 }
 
 /// Swift's benchmark is a script of the source tree.
@@ -218,8 +213,8 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
             false => Ok(()),
         };
     }
-    report.text(format_args!(
-        "\nOpenStack Swift\n  {:6} {:3} {:>10} {:>7}  {:9} {:>8} {:>8} {:>16} {:>8} {:>9} {:>15}",
+    report.text("\nOpenStack Swift");
+    let header = [
         "server",
         "job",
         "objects of",
@@ -230,8 +225,9 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
         "object CPU s/GiB",
         "of stock",
         "engine's",
-        "proxy CPU s/GiB"
-    ));
+        "proxy CPU s/GiB",
+    ];
+    let mut table = Table::new(header).words(&[1, 4]);
     let mut parsed = Vec::new();
     for value in rows {
         let mut told = value.clone();
@@ -240,29 +236,26 @@ fn show(rows: &[Value], options: &Options, report: &Report) -> Result<(), Failur
         report.object(&told);
         let row: Row = serde_json::from_value(value.clone())
             .map_err(|error| Failure::new(Exit::Failed, format!("a row of Swift's benchmark: {error}")))?;
-        let number = |field: &str, digits| match value[field].as_f64() {
-            Some(number) => format!("{number:.digits$}"),
-            None => "-".into(),
-        };
-        report.text(format_args!(
-            "  {:6} {:3} {:>10} {:7}  {:9} {:>8} {:>8} {:16.3} {:>8} {:>9} {:15.3}",
-            row.server,
-            row.job,
+        let told = |field: &str, digits| number(value[field].as_f64(), digits);
+        table.row([
+            row.server.clone(),
+            row.job.clone(),
             human(row.size),
-            row.clients,
-            row.contender,
-            number("mib_per_s", 0),
-            number("throughput_of_stock", 2),
-            row.object_cpu_s_per_gib,
-            number("object_cpu_of_stock", 2),
-            number("engine_cpu_s_per_gib", 3),
-            row.proxy_cpu_s_per_gib,
-        ));
+            row.clients.to_string(),
+            row.contender.clone(),
+            told("mib_per_s", 0),
+            told("throughput_of_stock", 2),
+            format!("{:.3}", row.object_cpu_s_per_gib),
+            told("object_cpu_of_stock", 2),
+            told("engine_cpu_s_per_gib", 3),
+            format!("{:.3}", row.proxy_cpu_s_per_gib),
+        ]);
         parsed.push(row);
     }
+    table.show(report);
     let Some(svg) = &options.svg else { return Ok(()) };
     let points: Vec<Point<'_>> = parsed.iter().map(point).collect();
-    plot::draw(&points, &CONTENDERS, ("clients", "CPU s per GiB"), &named(svg, "swift"), report)
+    plot::draw(&points, &CONTENDERS, ("clients", "CPU s per GiB"), &plot::named(svg, "swift"), report)
 }
 
 /// The object server's cost where it is asked, all that is measured where the proxy is.
@@ -277,11 +270,6 @@ fn point(row: &Row) -> Point<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn plots_have_names_of_their_own() {
-        assert_eq!(named(Path::new("a/apps.svg"), "swift"), Path::new("a/apps-swift.svg"));
-    }
 
     #[test]
     fn nginx_s_options_are_those_of_object_servers() {

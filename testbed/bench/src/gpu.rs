@@ -2,7 +2,9 @@
 //! core of the CPU.
 
 use crate::failure::{Exit, Failure};
+use crate::harness::figures::GIB;
 use crate::harness::plot::{self, Point};
+use crate::harness::table::{Table, number};
 use crate::interrupt;
 use crate::report::Report;
 use crate::units::{self, human};
@@ -60,7 +62,6 @@ With the stand-in that tests have in the driver's place it runs, says so in ever
 Exit codes: 0 measured; 1 no GPU, or it computed something wrong; 2 usage; 130 interrupted";
 
 const SERIES: [&str; 4] = ["on GPU", "overlapped", "apart", "one core"];
-const GIB: f64 = (1u64 << 30) as f64;
 
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     interrupt::install();
@@ -155,8 +156,7 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
         floor.copy_in / GIB,
         floor.copy_out / GIB,
     ));
-    report.text(format_args!(
-        "  {:15}{:>10}{:>11}{:>10}{:>12}{:>10}{:>10}{:>12}{:>12}",
+    let header = [
         "operator",
         "on GPU",
         "of memory",
@@ -165,28 +165,27 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
         "one core",
         "x core",
         "engine, GPU",
-        "engine, CPU"
-    ));
+        "engine, CPU",
+    ];
+    let mut table = Table::new(header);
     report.object(&json!({
         "event": "floor", "stand_in": gpu.stand_in, "gpu": gpu.name, "streams": plan.streams, "size": plan.size,
         "memory_gib_per_s": floor.memory / GIB, "copy_in_gib_per_s": floor.copy_in / GIB, "copy_out_gib_per_s": floor.copy_out / GIB,
     }));
     for one in measured {
         let engine = |of: fn((f64, f64)) -> f64| one.engine.map(|rates| of(rates) / GIB);
-        let shown = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.2}"));
         let (there, here) = (engine(|rates| rates.0), engine(|rates| rates.1));
-        report.text(format_args!(
-            "  {:15}{:>10.2}{:>11}{:>10.2}{:>12.2}{:>10.2}{:>10.2}{:>12}{:>12}{mark}",
-            one.operator,
-            one.resident / GIB,
+        table.row([
+            format!("{}{mark}", one.operator),
+            number(Some(one.resident / GIB), 2),
             one.of_floor.map_or("-".into(), |share| format!("{:.1}%", 100.0 * share)),
-            one.apart / GIB,
-            one.overlapped / GIB,
-            one.cpu / GIB,
-            one.overlapped / one.cpu,
-            shown(there),
-            shown(here),
-        ));
+            number(Some(one.apart / GIB), 2),
+            number(Some(one.overlapped / GIB), 2),
+            number(Some(one.cpu / GIB), 2),
+            number(Some(one.overlapped / one.cpu), 2),
+            number(there, 2),
+            number(here, 2),
+        ]);
         report.object(&json!({
             "event": "measurement", "stand_in": gpu.stand_in, "gpu": gpu.name, "operator": one.operator,
             "streams": plan.streams, "size": plan.size, "runs": plan.repetitions,
@@ -195,6 +194,7 @@ fn table(plan: &Plan, gpu: &Properties, floor: &Floor, measured: &[Measured], re
             "engine_gpu_gib_per_s": there, "engine_cpu_gib_per_s": here,
         }));
     }
+    table.show(report);
 }
 
 /// A file that is read to the GPU both ways.
@@ -210,20 +210,18 @@ fn file(
     let mark = if stand_in { "  (stand-in, no GPU)" } else { "" };
     let measured = gpu::measure_file(gpu_options, &file, options.runs, operators).map_err(failed)?;
     report.text(format_args!("\n{}, past the page cache{mark}", path.display()));
-    report.text(format_args!(
-        "  {:15}{:>12}{:>12}{:>16}{:>16}",
-        "operator", "direct", "by host", "direct, s/GiB", "by host, s/GiB"
-    ));
+    let mut table = Table::new(["operator", "direct", "by host", "direct, s/GiB", "by host, s/GiB"]);
     for one in &measured {
         let by_host = (one.by_host.rate / GIB, one.by_host.cpu * GIB);
         let direct = one.direct.as_ref().map(|read| (read.rate / GIB, read.cpu * GIB));
-        let (rate, cpu) = direct
-            .as_ref()
-            .map_or(("-".into(), "-".into()), |(rate, cpu)| (format!("{rate:.2}"), format!("{cpu:.3}")));
-        report.text(format_args!(
-            "  {:15}{rate:>12}{:>12.2}{cpu:>16}{:>16.3}{mark}",
-            one.operator, by_host.0, by_host.1
-        ));
+        let read = direct.as_ref().ok();
+        table.row([
+            format!("{}{mark}", one.operator),
+            number(read.map(|read| read.0), 2),
+            number(Some(by_host.0), 2),
+            number(read.map(|read| read.1), 3),
+            number(Some(by_host.1), 3),
+        ]);
         report.object(&json!({
             "event": "file", "stand_in": stand_in, "operator": one.operator, "runs": options.runs,
             "direct_gib_per_s": direct.as_ref().ok().map(|read| read.0),
@@ -232,6 +230,7 @@ fn file(
             "not_direct": direct.as_ref().err().map(ToString::to_string),
         }));
     }
+    table.show(report);
     if let Some(Err(error)) = measured.first().map(|one| &one.direct) {
         report.text(format_args!("  not direct: {error}"));
     }

@@ -5,6 +5,7 @@ use super::task::{OBJECT, Outcome, Transfer, Who, is_device};
 use crate::args::KernelNic;
 use crate::harness::contender::Named;
 use crate::harness::shown::stage as stage_bar;
+use crate::harness::table::{Table, number};
 use crate::report::Report;
 use crate::units::human;
 use serde_json::{Value, json};
@@ -93,29 +94,39 @@ pub fn object(row: &Row, rows: &[Row]) -> Value {
 /// One job by all.
 pub fn job(rows: &[Row], report: &Report) {
     let Some(first) = rows.first() else { return };
-    report.text(format_args!(
-        "\n{}\n                guest CPU                                of the\n                  s/GiB  of host's  of software's  not idle  process  device interrupts/GiB  system calls/GiB  per transfer: submissions  interrupts",
-        first.task.job()
-    ));
+    report.text(format_args!("\n{}, of each GiB", first.task.job()));
+    let header = [
+        "",
+        "guest CPU s",
+        "of host's",
+        "of software's",
+        "not idle s",
+        "process s",
+        "device interrupts",
+        "system calls",
+        "per transfer: submissions",
+        "interrupts",
+    ];
+    let mut table = Table::new(header);
     for row in rows {
         let figures = Figures::new(row);
-        let [to_host, to_software] =
-            ratios(row, rows).map(|ratio| ratio.map_or("-".into(), |ratio| format!("{ratio:.3}")));
-        let per_transfer = match row.task.who {
-            Who::Card => format!("{:26.2} {:11.2}", figures.submissions, figures.card_interrupts),
-            _ => format!("{:>26} {:>11}", "-", "-"),
-        };
-        report.text(format_args!(
-            "  {:12} {:8.3} {to_host:>10} {to_software:>14} {:9.3} {:8.3} {:22.0} {:17.0} {per_transfer}",
-            row.task.who.name(),
-            figures.cpu,
-            figures.busy,
-            figures.process,
-            figures.interrupts,
-            figures.system_calls.unwrap_or(0.0),
-        ));
+        let [to_host, to_software] = ratios(row, rows).map(|ratio| number(ratio, 3));
+        let of_card = |figure| number(Some(figure).filter(|_| row.task.who == Who::Card), 2);
+        table.row([
+            row.task.who.name().to_string(),
+            format!("{:.3}", figures.cpu),
+            to_host,
+            to_software,
+            format!("{:.3}", figures.busy),
+            format!("{:.3}", figures.process),
+            format!("{:.0}", figures.interrupts),
+            number(figures.system_calls, 0),
+            of_card(figures.submissions),
+            of_card(figures.card_interrupts),
+        ]);
         report.object(&object(row, rows));
     }
+    table.show(report);
     rows.iter().for_each(|row| blocks(row, report));
     rows.iter().filter_map(|row| Some((row, median(&row.outcome)?))).for_each(|(row, transfer)| {
         breakdown(row, transfer, report);

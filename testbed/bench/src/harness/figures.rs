@@ -35,6 +35,76 @@ impl Ratio {
     }
 }
 
+/// What one run cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    pub gib_per_s: f64,
+    /// Of the measured process and of kernel threads.
+    pub cpu_s_per_gib: f64,
+    pub kernel_cpu_s_per_gib: f64,
+    pub client_cpu_s_per_gib: f64,
+}
+
+impl Cost {
+    /// Of the bytes that went over the wire.
+    pub fn new(marks: &Marks) -> Cost {
+        Cost::of(marks, marks.bytes as f64)
+    }
+
+    /// Of so many bytes: those of the job may be others than went over the wire.
+    pub fn of(marks: &Marks, bytes: f64) -> Cost {
+        let gib = bytes / GIB;
+        Cost {
+            gib_per_s: gib / marks.wall_s,
+            cpu_s_per_gib: (marks.server_cpu_s + marks.kernel_cpu_s) / gib,
+            kernel_cpu_s_per_gib: marks.kernel_cpu_s / gib,
+            client_cpu_s_per_gib: marks.client_cpu_s / gib,
+        }
+    }
+}
+
+pub fn throughput(cost: &Cost) -> f64 {
+    cost.gib_per_s
+}
+
+pub fn cpu(cost: &Cost) -> f64 {
+    cost.cpu_s_per_gib
+}
+
+/// The ratio of the runs of one contender to those of another, each to that of the same repetition.
+pub fn ratio(mine: &[Cost], other: &[Cost], value: fn(&Cost) -> f64) -> Ratio {
+    Ratio::of(mine.iter().zip(other).map(|(one, other)| value(one) / value(other)).collect())
+}
+
+/// The part of a row that is the same in every benchmark: medians of a contender's runs, and ratios to
+/// another's.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Medians {
+    pub gib_per_s: f64,
+    pub cpu_s_per_gib: f64,
+    pub kernel_cpu_s_per_gib: f64,
+    pub client_cpu_s_per_gib: f64,
+    pub cpu_ratio: Option<Ratio>,
+    pub throughput_ratio: Option<Ratio>,
+    pub runs: usize,
+}
+
+impl Medians {
+    /// `base`: the runs of the contender that the others are compared with, where it took part.
+    pub fn new(runs: &[Cost], base: Option<&[Cost]>) -> Medians {
+        let middle = |value: fn(&Cost) -> f64| median(runs.iter().map(value));
+        Medians {
+            gib_per_s: middle(throughput),
+            cpu_s_per_gib: middle(cpu),
+            kernel_cpu_s_per_gib: middle(|cost| cost.kernel_cpu_s_per_gib),
+            client_cpu_s_per_gib: middle(|cost| cost.client_cpu_s_per_gib),
+            cpu_ratio: base.map(|base| ratio(runs, base, cpu)),
+            throughput_ratio: base.map(|base| ratio(runs, base, throughput)),
+            runs: runs.len(),
+        }
+    }
+}
+
 /// The median, over runs, of a percentile of each run's latencies, which are sorted; NaN where no run has
 /// any.
 pub fn percentile<'a>(runs: impl Iterator<Item = &'a [f32]>, share: f64) -> f64 {
@@ -48,6 +118,19 @@ pub fn percentile<'a>(runs: impl Iterator<Item = &'a [f32]>, share: f64) -> f64 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ratios_are_of_the_same_repetition() {
+        let cost = |cpu_s: f64| {
+            Cost::new(&Marks { wall_s: cpu_s, bytes: 1 << 30, server_cpu_s: cpu_s, ..Marks::default() })
+        };
+        // The machine became twice as slow for the second repetition: both felt it.
+        let (mine, base) = ([1.0, 2.0, 1.5].map(cost), [4.0, 8.0, 3.0].map(cost));
+        let medians = Medians::new(&mine, Some(&base));
+        assert_eq!(medians.cpu_ratio, Some(Ratio { median: 0.25, least: 0.25, most: 0.5 }));
+        assert_eq!(medians.throughput_ratio.map(|ratio| ratio.median), Some(4.0));
+        assert_eq!((medians.cpu_s_per_gib, medians.runs), (1.5, 3));
+    }
 
     #[test]
     fn a_percentile_is_of_each_run_s_own() {

@@ -5,8 +5,9 @@
 //! | `contender` | what is compared: names, and picking by name |
 //! | `cores` | who runs on which cores |
 //! | `turns` | contenders that run in turns, and progress |
-//! | `figures` | marks of a run, medians, ratios of paired runs |
-//! | `shown` | words and bars of tables |
+//! | `figures` | marks of a run, what it cost, medians, ratios of paired runs |
+//! | `table` | tables for people |
+//! | `shown` | words and bars, rows as JSON |
 //! | `plot` | plots, as SVG |
 //! | `place` | the folder of the data, and room in it |
 //! | `data`, `random` | directions, the key, pseudo-random numbers and text |
@@ -24,5 +25,6 @@ pub mod process;
 pub mod random;
 pub mod shown;
 pub mod syscalls;
+pub mod table;
 pub mod turns;
 pub mod wire;

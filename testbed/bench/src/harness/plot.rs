@@ -4,7 +4,7 @@ use crate::failure::{Exit, Failure};
 use crate::report::Report;
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (620, 380);
@@ -52,6 +52,12 @@ pub fn draw(
     })?;
     report.remark(format_args!("the plot is in {}", path.display()));
     Ok(())
+}
+
+/// The file of one of several plots, of which all together have this name.
+pub fn named(path: &Path, which: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{which}.svg"))
 }
 
 fn panels(points: &[Point<'_>], series: &[&str], axes: (&str, &str), path: &Path) -> Result<(), Failed> {
@@ -134,4 +140,14 @@ fn panel(
         .label_font(("sans-serif", 13))
         .draw()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plots_have_names_of_their_own() {
+        assert_eq!(named(Path::new("a/apps.svg"), "swift"), Path::new("a/apps-swift.svg"));
+    }
 }

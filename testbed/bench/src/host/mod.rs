@@ -113,7 +113,7 @@ fn point(row: &Row) -> Point<'_> {
     let hogs = if row.hogs > 0 { format!(", beside {}", plural(row.hogs, "hog")) } else { String::new() };
     let cold = if row.cold { ", cold" } else { "" };
     let panel = format!("{}, {}{hogs}{cold}", row.job, human(row.size));
-    Point { panel, series: row.contender, x: row.streams, y: row.cpu_s_per_gib }
+    Point { panel, series: row.contender, x: row.streams, y: row.cost.cpu_s_per_gib }
 }
 
 /// The files, their copies, and what is stored to be checked.

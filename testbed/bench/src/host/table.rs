@@ -5,7 +5,8 @@ use super::figures::Row;
 use super::job::JOBS;
 use crate::harness::contender::Named;
 use crate::harness::figures::Ratio;
-use crate::harness::shown::{self, plural};
+use crate::harness::shown::plural;
+use crate::harness::table::{Table, costs, costs_header, number};
 use crate::report::Report;
 use crate::units::human;
 use serde_json::json;
@@ -41,48 +42,31 @@ pub fn scenario(rows: &[Row], report: &Report) {
         if first.open == "once" { ", opened before" } else { "" },
         if first.hogs > 0 { format!(", beside {}", plural(first.hogs, "hog")) } else { String::new() },
     ));
-    let small = first.objects.is_some();
-    report.text(format_args!(
-        "  {:14}{:>7} {:>25} {:>10} {:>25} {:>7} {:>7}{}  library",
-        "contender",
-        "GiB/s",
-        "x loop (least..most)",
-        "CPU s/GiB",
-        "x loop (least..most)",
-        "kernel",
-        "client",
-        if small { "  objects/CPU s  us CPU each  p50 us  p99 us" } else { "" },
-    ));
+    let objects = ["objects/CPU s", "us CPU each", "p50 us", "p99 us"];
+    let objects = if first.objects.is_some() { &objects[..] } else { &[] };
+    let mut header = vec!["contender".to_string()];
+    header.extend(costs_header(Some(Contender::Loop.name())));
+    header.extend(objects.iter().map(ToString::to_string));
+    header.push("library".into());
+    let last = header.len() - 1;
+    let mut table = Table::new(header).words(&[last]);
     for row in rows {
-        let objects = row.objects.map_or(String::new(), |objects| {
-            format!(
-                "{:15.0} {:12.2} {:>7} {:>7}",
-                objects.objects_per_cpu_s,
-                objects.cpu_us_per_object,
-                whole(objects.latency_us_p50),
-                whole(objects.latency_us_p99)
-            )
+        let mut cells = vec![row.contender.to_string()];
+        cells.extend(costs(&row.cost));
+        if let Some(objects) = row.objects {
+            cells.push(number(Some(objects.objects_per_cpu_s), 0));
+            cells.push(number(Some(objects.cpu_us_per_object), 2));
+            // Python may be too busy to hear that latencies count.
+            cells.push(number(Some(objects.latency_us_p50), 0));
+            cells.push(number(Some(objects.latency_us_p99), 0));
+        }
+        let kept = row.share_of_uncontended.map_or(String::new(), |share| {
+            format!("; keeps {:.2} of its throughput without hogs", share.median)
         });
-        report.text(format_args!(
-            "  {:14}{:7.3} {:>25} {:10.3} {:>25} {:7.3} {:7.3}{objects}  {}{}",
-            row.contender,
-            row.gib_per_s,
-            shown::ratio(row.throughput_ratio),
-            row.cpu_s_per_gib,
-            shown::ratio(row.cpu_ratio),
-            row.kernel_cpu_s_per_gib,
-            row.client_cpu_s_per_gib,
-            row.library,
-            row.share_of_uncontended.map_or(String::new(), |share| {
-                format!("; keeps {:.2} of its throughput without hogs", share.median)
-            }),
-        ));
+        cells.push(format!("{}{kept}", row.library));
+        table.row(cells);
     }
-}
-
-/// Python may be too busy to hear that latencies count.
-fn whole(number: f64) -> String {
-    if number.is_finite() { format!("{number:.0}") } else { "-".into() }
+    table.show(report);
 }
 
 /// All scenarios: the engine beside the loop.
@@ -90,22 +74,21 @@ pub fn summary(rows: &[Row], report: &Report) {
     report.text(
         "\nThe engine beside the loop (medians of paired runs; less CPU and more throughput are better):",
     );
-    report.text(format_args!(
-        "  {:30} {:>7} {:>10} {:>4}  {:>13} {:>9} {:>10} {:>12}",
-        "job", "streams", "objects of", "hogs", "contender", "CPU s/GiB", "x its loop", "GiB/s x loop"
-    ));
+    let header =
+        ["job", "streams", "objects of", "hogs", "contender", "CPU s/GiB", "x its loop", "GiB/s x loop"];
+    let mut table = Table::new(header);
     for row in rows.iter().filter(|row| row.contender.starts_with("engine")) {
-        let ratio = |ratio: Option<Ratio>| ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.median));
-        report.text(format_args!(
-            "  {:30} {:>7} {:>10} {:>4}  {:>13} {:9.3} {:>10} {:>12}",
-            row.job,
-            row.streams,
+        let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
+        table.row([
+            row.job.clone(),
+            row.streams.to_string(),
             human(row.size),
-            row.hogs,
-            row.contender,
-            row.cpu_s_per_gib,
-            ratio(row.cpu_ratio),
-            ratio(row.throughput_ratio),
-        ));
+            row.hogs.to_string(),
+            row.contender.to_string(),
+            format!("{:.3}", row.cost.cpu_s_per_gib),
+            ratio(row.cost.cpu_ratio),
+            ratio(row.cost.throughput_ratio),
+        ]);
     }
+    table.show(report);
 }

@@ -5,7 +5,7 @@ use super::load;
 use super::measure::Scenario;
 use super::protocol::Measured;
 use crate::harness::contender::Named;
-use crate::harness::figures::{GIB, Ratio, median, percentile};
+use crate::harness::figures::{Cost, GIB, Medians, percentile};
 use crate::harness::turns;
 use serde::Serialize;
 use serde_json::json;
@@ -26,21 +26,16 @@ pub struct Row {
     /// The state of the disk when a PUT is answered.
     pub durability: &'static str,
     pub signing: &'static str,
-    pub gib_per_s: f64,
-    /// Of the server, its children, and of kernel threads.
-    pub cpu_s_per_gib: f64,
-    pub kernel_cpu_s_per_gib: f64,
-    pub client_cpu_s_per_gib: f64,
+    /// CPU time is that of the server, its children, and kernel threads.
+    #[serde(flatten)]
+    pub cost: Medians,
     /// Of the bytes that were moved: a part of a request counts as that part.
     pub requests_per_s: f64,
     pub requests_per_cpu_s: f64,
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    pub cpu_ratio: Option<Ratio>,
-    pub throughput_ratio: Option<Ratio>,
     /// The contender that the ratios are to.
     pub base: Option<&'static str>,
-    pub runs: usize,
     pub server_cores: Vec<usize>,
     pub client: serde_json::Value,
 }
@@ -48,17 +43,8 @@ pub struct Row {
 /// All runs of one contender in one scenario.
 pub type Runs = turns::Runs<Contender, Measured>;
 
-/// Of one run.
-fn gib(run: &Measured) -> f64 {
-    run.marks.bytes as f64 / GIB
-}
-
-fn gib_per_s(run: &Measured) -> f64 {
-    gib(run) / run.marks.wall_s
-}
-
-fn cpu_s_per_gib(run: &Measured) -> f64 {
-    (run.marks.server_cpu_s + run.marks.kernel_cpu_s) / gib(run)
+fn costs(runs: &Runs) -> Vec<Cost> {
+    runs.runs.iter().map(|run| Cost::new(&run.marks)).collect()
 }
 
 fn signing(runs: &Runs) -> &'static str {
@@ -73,13 +59,9 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
     let of = |contender| all.iter().find(|runs: &&Runs| runs.contender == contender);
     let base = BASES.into_iter().find_map(of);
     let base_name = base.map(|runs| runs.contender.name());
-    let base = base.map(|runs| &runs.runs);
+    let base = base.map(costs);
     let row = |runs: &Runs| {
-        let of = |value: fn(&Measured) -> f64| median(runs.runs.iter().map(value));
-        let against = |value: fn(&Measured) -> f64| {
-            let pairs = runs.runs.iter().zip(base?);
-            Some(Ratio::of(pairs.map(|(one, other)| value(one) / value(other)).collect()))
-        };
+        let cost = Medians::new(&costs(runs), base.as_deref());
         let latency = |share| {
             Some(percentile(runs.runs.iter().map(|run| &run.latency_ms[..]), share))
                 .filter(|ms| ms.is_finite())
@@ -95,18 +77,12 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             cold: scenario.cold,
             durability: runs.contender.durability(),
             signing: signing(runs),
-            gib_per_s: of(gib_per_s),
-            cpu_s_per_gib: of(cpu_s_per_gib),
-            kernel_cpu_s_per_gib: of(|run| run.marks.kernel_cpu_s / gib(run)),
-            client_cpu_s_per_gib: of(|run| run.marks.client_cpu_s / gib(run)),
-            requests_per_s: of(gib_per_s) * per_gib,
-            requests_per_cpu_s: per_gib / of(cpu_s_per_gib),
+            requests_per_s: cost.gib_per_s * per_gib,
+            requests_per_cpu_s: per_gib / cost.cpu_s_per_gib,
+            cost,
             p50_ms: latency(0.5),
             p99_ms: latency(0.99),
-            cpu_ratio: against(cpu_s_per_gib),
-            throughput_ratio: against(gib_per_s),
             base: base_name,
-            runs: runs.runs.len(),
             server_cores: scenario.server_cores.clone(),
             client: json!({ "cores": scenario.client_cores, "mode": load::MODE }),
         }

@@ -211,7 +211,7 @@ impl Bench<'_> {
         let point = |row: &Row| {
             let cold = if row.cold { ", cold" } else { "" };
             let panel = format!("{}, {}{cold}", row.job.to_uppercase(), human(row.size));
-            Point { panel, series: row.contender, x: row.clients, y: row.cpu_s_per_gib }
+            Point { panel, series: row.contender, x: row.clients, y: row.cost.cpu_s_per_gib }
         };
         let points: Vec<Point<'_>> = rows.iter().map(point).collect();
         plot::draw(&points, &Contender::names(), ("clients", "CPU s per GiB"), path, self.report)

@@ -6,7 +6,8 @@ use super::memory::Peak;
 use super::options::Job;
 use super::programs::Programs;
 use crate::harness::contender::Named;
-use crate::harness::shown::{self, plural};
+use crate::harness::shown::plural;
+use crate::harness::table::{Table, costs, costs_header, number};
 use crate::report::Report;
 use crate::units::human;
 use serde_json::json;
@@ -45,38 +46,26 @@ pub fn scenario(rows: &[Row], report: &Report) {
         human(first.size),
         if first.cold { ", cold" } else { "" },
     ));
-    let ratio = first.base.map_or("-".into(), |base| format!("x {base} (least..most)"));
-    report.text(format_args!(
-        "  {:13}{:>7} {ratio:>29} {:>10} {ratio:>29} {:>7} {:>7} {:>9} {:>11} {:>8} {:>8}  {}",
-        "contender",
-        "GiB/s",
-        "CPU s/GiB",
-        "kernel",
-        "client",
-        "req/s",
-        "req/CPU s",
-        "p50 ms",
-        "p99 ms",
-        if first.job == Job::Put.name() { "when answered" } else { "requests" },
-    ));
+    let is_put = first.job == Job::Put.name();
+    let mut header = vec!["contender".to_string()];
+    header.extend(costs_header(first.base));
+    let last = if is_put { "when answered" } else { "requests" };
+    header.extend(["req/s", "req/CPU s", "p50 ms", "p99 ms", last].map(String::from));
+    let words = header.len() - 1;
+    let mut table = Table::new(header).words(&[words]);
     for row in rows {
-        let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.2}"));
-        report.text(format_args!(
-            "  {:13}{:7.3} {:>29} {:10.3} {:>29} {:7.3} {:7.3} {:9.0} {:11.0} {:>8} {:>8}  {}",
-            row.contender,
-            row.gib_per_s,
-            shown::ratio(row.throughput_ratio),
-            row.cpu_s_per_gib,
-            shown::ratio(row.cpu_ratio),
-            row.kernel_cpu_s_per_gib,
-            row.client_cpu_s_per_gib,
-            row.requests_per_s,
-            row.requests_per_cpu_s,
-            ms(row.p50_ms),
-            ms(row.p99_ms),
-            if row.job == Job::Put.name() { row.durability } else { row.signing },
-        ));
+        let mut cells = vec![row.contender.to_string()];
+        cells.extend(costs(&row.cost));
+        cells.extend([
+            format!("{:.0}", row.requests_per_s),
+            format!("{:.0}", row.requests_per_cpu_s),
+            number(row.p50_ms, 2),
+            number(row.p99_ms, 2),
+            if is_put { row.durability } else { row.signing }.to_string(),
+        ]);
+        table.row(cells);
     }
+    table.show(report);
 }
 
 /// `--memory`.
@@ -88,13 +77,16 @@ pub fn memory(peaks: &[Peak], report: &Report) {
         human(first.size),
         first.object_s,
     ));
-    report.text(format_args!("  {:11}{:>10} {:>10} {:>10}", "contender", "peak MiB", "requests", "GiB/s"));
+    let mut table = Table::new(["contender", "peak MiB", "requests", "GiB/s"]);
     for peak in peaks {
-        report.text(format_args!(
-            "  {:11}{:10.1} {:10} {:10.3}",
-            peak.contender, peak.peak_rss_mib, peak.requests, peak.gib_per_s
-        ));
+        table.row([
+            peak.contender.to_string(),
+            format!("{:.1}", peak.peak_rss_mib),
+            peak.requests.to_string(),
+            format!("{:.3}", peak.gib_per_s),
+        ]);
     }
+    table.show(report);
 }
 
 /// The introduction, before anything is measured.

@@ -1,8 +1,8 @@
 //! `dcs bench sim faults`: transfers of every design while devices fail.
 
-use super::show;
 use crate::failure::{Exit, Failure};
 use crate::harness::faults::{Faults, tell};
+use crate::harness::table::Table;
 use crate::report::Report;
 use crate::units;
 use clap::Args;
@@ -64,8 +64,10 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         options.transfers,
         units::human(options.size)
     ));
-    let header = vec!["design", "right", "failed", "wrong", "ms", "the first that is not right"];
-    show::table(&header, &rows.iter().map(cells).collect::<Vec<_>>(), report);
+    let header = ["design", "right", "failed", "wrong", "ms", "the first that is not right"];
+    let mut table = Table::new(header).words(&[5]).indent(0);
+    rows.iter().for_each(|row| table.row(cells(row)));
+    table.show(report);
     report.text("");
     for row in &rows {
         objects(row, report);

@@ -9,6 +9,7 @@ mod page;
 pub mod show;
 
 use crate::failure::Failure;
+use crate::harness::plot;
 use crate::report::Report;
 use bars::Chart;
 use clap::{Args, Subcommand};
@@ -17,7 +18,7 @@ use dcs_sim::experiments::{balancer, contention, encrypted, latency, object, pro
 use dcs_sim::parameters::Parameters;
 use page::Page;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP, subcommand_required = true, arg_required_else_help = true)]
@@ -129,7 +130,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         drop(step);
         show::experiment(&shown, report);
         if let Some(path) = &options.svg {
-            let path = if chosen.len() > 1 { named(path, shown.name) } else { path.clone() };
+            let path = if chosen.len() > 1 { plot::named(path, shown.name) } else { path.clone() };
             bars::draw(&shown.chart, &path, report)?;
         }
         all.push(shown);
@@ -139,12 +140,6 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     }
     report.object(&json!({ "event": "done", "ok": true }));
     Ok(())
-}
-
-/// The file of an experiment's plot, where there are several.
-pub fn named(path: &Path, experiment: &str) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{experiment}.svg"))
 }
 
 fn measure(experiment: &Experiment, parameters: Parameters, quick: bool) -> Shown {

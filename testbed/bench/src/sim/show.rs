@@ -2,6 +2,7 @@
 
 use super::Shown;
 use super::bars::{Bar, Chart};
+use crate::harness::table::Table;
 use crate::report::Report;
 use dcs_sim::cpu::Component;
 use dcs_sim::experiments::figure::{Figure, Reach};
@@ -24,7 +25,9 @@ pub fn parameters(parameters: &Parameters, report: &Report) {
 /// A table, then the figures beside the papers'.
 pub fn experiment(shown: &Shown, report: &Report) {
     report.text(format_args!("\n{}\n", shown.title));
-    table(&shown.header, &shown.rows, report);
+    let mut table = Table::new(shown.header.iter().copied()).indent(0);
+    shown.rows.iter().for_each(|row| table.row(row.iter().cloned()));
+    table.show(report);
     for object in &shown.objects {
         report.object(object);
     }
@@ -32,21 +35,6 @@ pub fn experiment(shown: &Shown, report: &Report) {
     for figure in &shown.figures {
         report.text(self::figure(figure));
         report.object(&figure_object(shown.name, figure));
-    }
-}
-
-/// A table: the first column on the left.
-pub fn table(header: &[&str], rows: &[Vec<String>], report: &Report) {
-    let lines = rows.iter().map(|row| row.iter().map(String::as_str).collect::<Vec<_>>());
-    let all: Vec<Vec<&str>> = std::iter::once(header.to_vec()).chain(lines).collect();
-    let width = |at: usize| all.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    for row in &all {
-        let cell = |(at, text): (usize, &&str)| match at {
-            0 => format!("{text:<0$}", widths[0]),
-            _ => format!("{text:>0$}", widths[at]),
-        };
-        report.text(row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  "));
     }
 }
 

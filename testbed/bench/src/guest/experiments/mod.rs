@@ -20,9 +20,10 @@ pub mod shown;
 use super::rig;
 use crate::args::KernelNic;
 use crate::failure::Failure;
+use crate::harness::plot;
 use crate::interrupt;
 use crate::report::Report;
-use crate::sim::{self, bars, show};
+use crate::sim::{bars, show};
 use clap::{Args, Subcommand};
 pub use measurement::{Measurement, Sets};
 use std::path::PathBuf;
@@ -106,7 +107,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
         for shown in shown::all(&rows) {
             show::experiment(&shown, report);
             if let Some(path) = &options.svg {
-                let path = if chosen.len() > 1 { sim::named(path, shown.name) } else { path.clone() };
+                let path = if chosen.len() > 1 { plot::named(path, shown.name) } else { path.clone() };
                 bars::draw(&shown.chart, &path, report)?;
             }
         }
