@@ -2,6 +2,7 @@
 
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ pub fn cpu_of(pid: u32) -> io::Result<Duration> {
 }
 
 /// All processes, each with its parent.
-pub fn parents() -> Vec<(u32, u32)> {
+fn parents() -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -29,6 +30,52 @@ pub fn parents() -> Vec<(u32, u32)> {
         }
     }
     found
+}
+
+/// CPU time of a process, and of its children where they count, by process.
+#[derive(Debug, Default)]
+pub struct Account(BTreeMap<u32, Duration>);
+
+impl Account {
+    /// That of a process without children.
+    pub fn alone(pid: u32) -> io::Result<Account> {
+        Ok(Account(BTreeMap::from([(pid, cpu_of(pid)?)])))
+    }
+
+    /// That of a process and all that descend from it.
+    pub fn of(root: u32) -> io::Result<Account> {
+        let mut account = Account::alone(root)?;
+        for pid in family(root) {
+            // One that has just ended is missed for what it did since the last mark.
+            if let Ok(time) = cpu_of(pid) {
+                account.0.insert(pid, time);
+            }
+        }
+        Ok(account)
+    }
+
+    /// The time since then.
+    pub fn since(&self, earlier: &Account) -> Duration {
+        let used = |(pid, time): (&u32, &Duration)| {
+            time.saturating_sub(earlier.0.get(pid).copied().unwrap_or_default())
+        };
+        self.0.iter().map(used).sum()
+    }
+}
+
+/// A process and all that descend from it.
+pub fn family(root: u32) -> BTreeSet<u32> {
+    let parents = parents();
+    let mut family = BTreeSet::from([root]);
+    loop {
+        let before = family.len();
+        let born = parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(pid, _)| *pid);
+        let born: Vec<u32> = born.collect();
+        family.extend(born);
+        if family.len() == before {
+            return family;
+        }
+    }
 }
 
 /// The threads that are the kernel's and no process's: they do what was put off. Other programs' work is

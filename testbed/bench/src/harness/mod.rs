@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `contender` | what is compared: names, and picking by name |
 //! | `cores` | who runs on which cores |
+//! | `load` | how long is measured, on which cores, from which mark to which |
 //! | `turns` | contenders that run in turns, and progress |
 //! | `figures` | marks of a run, what it cost, medians, ratios of paired runs |
 //! | `table` | tables for people |
@@ -19,6 +20,7 @@ pub mod cores;
 pub mod data;
 pub mod faults;
 pub mod figures;
+pub mod load;
 pub mod place;
 pub mod plot;
 pub mod process;

@@ -1,30 +1,25 @@
 //! The hidden subcommand at the other end of the connections, the same for every contender, and the one that
 //! measures.
 //!
-//! It stands for another machine: nothing that it does is to cost the measured process a wake-up. So it never
-//! sleeps on a socket. A thread for each of its cores goes round over its sockets until it finds nothing to
-//! do, and then pauses. What it receives and need not keep, it lets the kernel forget (MSG_TRUNC).
+//! What it receives and need not keep, it lets the kernel forget (MSG_TRUNC).
 
 use super::protocol::{ClientRound, Drive};
 use crate::failure::{Exit, Failure};
-use crate::harness::clocks::{self, KernelThreads};
+use crate::harness::clocks::{Account, KernelThreads};
 use crate::harness::cores::stay_on;
 use crate::harness::data::Direction;
-use crate::harness::figures::Marks;
-use crate::harness::wire::{connect, cpu_time, say};
+use crate::harness::load::{Mark, PAUSE};
+use crate::harness::wire::{connect, say};
 use nix::sys::socket::{MsgFlags, recv};
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Its way of waiting, for those who read the results.
-pub const MODE: &str = "never sleeps on a socket; pauses 50 us when there is nothing to do";
 /// The time for which nothing may move before that is the result.
 const PATIENCE: Duration = Duration::from_secs(20);
-const PAUSE: Duration = Duration::from_micros(50);
 const BUFFER: usize = 1 << 20;
 
 /// One round, shared by its threads.
@@ -101,27 +96,19 @@ impl Shared<'_> {
         let kernel = KernelThreads::find();
         std::thread::sleep(Duration::from_secs_f64(self.round.warm_s));
         say(&())?;
-        let kernel_first = kernel.cpu_s();
-        let first = self.mark()?;
+        let first = self.mark(&kernel)?;
         std::thread::sleep(Duration::from_secs_f64(self.round.measure_s));
-        let mut second = self.mark()?;
-        while (second.1 == first.1 || second.2 == first.2) && first.0.elapsed() < PATIENCE {
+        loop {
+            let marks = first.until(&self.mark(&kernel)?);
+            if marks.bytes > 0 && marks.server_cpu_s > 0.0 || first.at.elapsed() > PATIENCE {
+                return say(&marks);
+            }
             std::thread::sleep(Duration::from_millis(10));
-            second = self.mark()?;
         }
-        let kernel_cpu_s = (kernel.cpu_s() - kernel_first).max(0.0);
-        say(&Marks {
-            wall_s: second.0.duration_since(first.0).as_secs_f64(),
-            bytes: second.1 - first.1,
-            server_cpu_s: (second.2 - first.2).as_secs_f64(),
-            kernel_cpu_s,
-            client_cpu_s: (second.3 - first.3).as_secs_f64(),
-        })
     }
 
-    fn mark(&self) -> io::Result<(Instant, u64, Duration, Duration)> {
-        let server = clocks::cpu_of(self.drive.server_pid)?;
-        Ok((Instant::now(), self.bytes.load(Ordering::Relaxed), server, cpu_time()?))
+    fn mark<'k>(&self, kernel: &'k KernelThreads) -> io::Result<Mark<'k>> {
+        Mark::set(kernel, || Account::alone(self.drive.server_pid), || self.bytes.load(Ordering::Relaxed))
     }
 
     fn serve(&self, mut streams: Vec<Stream<'_>>) -> io::Result<()> {

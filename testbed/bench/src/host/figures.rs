@@ -81,7 +81,7 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs], uncontended: Option<&[Runs]>)
             streams: scenario.streams,
             size: scenario.data.size,
             hogs: scenario.hogs,
-            cold: scenario.cold,
+            cold: scenario.setting.cold,
             cost,
             best_loop: best.as_ref().map(|(contender, _)| contender.name()),
             cpu_ratio_to_best_loop: to_best(cpu),
@@ -91,8 +91,8 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs], uncontended: Option<&[Runs]>)
             objects: scenario.is_small().then(|| objects(runs, cost.cpu_s_per_gib)),
             library: runs.runs.first().map(|run| run.library.clone()).unwrap_or_default(),
             open: if scenario.open_once { "once" } else { "each" },
-            server_cores: scenario.server_cores.clone(),
-            client: scenario.client_mode(),
+            server_cores: scenario.setting.server_cores.clone(),
+            client: scenario.setting.client(),
         }
     };
     all.iter().map(row).collect()

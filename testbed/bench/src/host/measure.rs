@@ -1,7 +1,6 @@
 //! One run of one contender: server, client and hogs in processes of their own, a round to check, a round to
 //! measure.
 
-use super::client;
 use super::contender::Contender;
 use super::contenders::PYTHON;
 use super::data::{Data, is_small};
@@ -12,8 +11,8 @@ use crate::harness::contender::Named;
 use crate::harness::cores::stay_on;
 use crate::harness::data::Direction;
 use crate::harness::figures::Marks;
+use crate::harness::load::Setting;
 use crate::harness::process::Helper;
-use serde_json::json;
 use std::io;
 use std::process::{Child, Command, Stdio};
 
@@ -30,11 +29,7 @@ pub struct Scenario<'a> {
     pub streams: usize,
     pub hogs: usize,
     pub open_once: bool,
-    pub cold: bool,
-    pub warm_s: f64,
-    pub measure_s: f64,
-    pub server_cores: Vec<usize>,
-    pub client_cores: Vec<usize>,
+    pub setting: Setting,
 }
 
 /// The results of one run.
@@ -79,7 +74,7 @@ impl Scenario<'_> {
         let receives = self.job.direction == Direction::Receive;
         if receives {
             self.data.blank_copies()?;
-        } else if self.cold {
+        } else if self.setting.cold {
             self.data.chill()?;
         }
         let mut server = self.start_server(contender, streams)?;
@@ -90,12 +85,12 @@ impl Scenario<'_> {
             streams: streams.iter().map(|items| items.iter().map(|item| item.offset).collect()).collect(),
             pool: self.data.pool_path(),
             server_pid: server.pid(),
-            cores: self.client_cores.clone(),
+            cores: self.setting.client_cores.clone(),
         };
         let mut client = Helper::start(CLIENT, &drive)?;
         let length = if whole { self.data.size } else { self.data.size.min(SHORT) };
         self.check(contender, streams, length, &mut server, &mut client)?;
-        if self.cold && !receives {
+        if self.setting.cold && !receives {
             self.data.chill()?;
         }
         let (marks, account) = self.measure(&mut server, &mut client)?;
@@ -122,9 +117,9 @@ impl Scenario<'_> {
             job: self.job.clone(),
             streams: streams.to_vec(),
             open_once: self.open_once,
-            cold: self.cold,
+            cold: self.setting.cold,
             small: self.is_small(),
-            cores: self.server_cores.clone(),
+            cores: self.setting.server_cores.clone(),
         };
         if contender != Contender::Python {
             return Helper::start(SERVER, &serve);
@@ -210,7 +205,7 @@ impl Scenario<'_> {
     fn measure(&self, server: &mut Helper, client: &mut Helper) -> io::Result<(Marks, Account)> {
         let hogs: Vec<Hog> = (0..self.hogs).map(|_| self.start_hog()).collect::<io::Result<_>>()?;
         let (length, once) = (self.data.size, false);
-        let (warm_s, measure_s) = (self.warm_s, self.measure_s);
+        let (warm_s, measure_s) = (self.setting.warm_s, self.setting.measure_s);
         client.tell(&ClientRound { length, once, store: None, warm_s, measure_s })?;
         server.tell(&Round { length, once })?;
         client.hear::<()>()?;
@@ -231,12 +226,7 @@ impl Scenario<'_> {
 
     fn start_hog(&self) -> io::Result<Hog> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg(HOG).args(self.server_cores.iter().map(ToString::to_string));
+        command.arg(HOG).args(self.setting.server_cores.iter().map(ToString::to_string));
         Ok(Hog(command.stdin(Stdio::null()).spawn()?))
-    }
-
-    /// The client's way of working, for those who read the results.
-    pub fn client_mode(&self) -> serde_json::Value {
-        json!({ "cores": self.client_cores, "mode": client::MODE })
     }
 }

@@ -32,6 +32,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::harness::contender::Named;
 use crate::harness::cores;
+use crate::harness::load::{MODE, Setting};
 use crate::harness::place::{self, Folder};
 use crate::harness::plot::{self, Point};
 use crate::harness::shown::plural;
@@ -51,10 +52,6 @@ use std::path::Path;
 
 /// The job that counts instructions instead of moving many bytes.
 const CONTROL: &str = "control";
-/// Seconds before the first mark. Many threads on many young connections take several times the CPU until
-/// windows have grown; in less than half a second they do not get there.
-pub const WARM_UP_S: f64 = 1.0;
-
 pub fn run(options: &args::Host, report: &Report) -> Result<(), Failure> {
     interrupt::install();
     if options.list {
@@ -70,11 +67,11 @@ pub fn run(options: &args::Host, report: &Report) -> Result<(), Failure> {
         }
     }
     let plan = Plan::new(options, &jobs)?;
-    let (server_cores, client_cores) = cores::deal(options.server_cores)?;
-    introduce(options, &server_cores, &client_cores, report);
+    let setting = Setting::new(options.server_cores, options.seconds, options.cold)?;
+    introduce(options, &setting, report);
     let runs =
         plan.steps.iter().map(|step| step.contenders.len() as u64).sum::<u64>() * u64::from(options.runs);
-    let rows = Bench { options, server_cores, client_cores, board: Board::new(runs, report) }.all(&plan)?;
+    let rows = Bench { options, setting, board: Board::new(runs, report) }.all(&plan)?;
     table::summary(&rows, report);
     if let Some(path) = &options.svg {
         let points: Vec<_> = rows.iter().map(point).collect();
@@ -84,7 +81,8 @@ pub fn run(options: &args::Host, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn introduce(options: &args::Host, server: &[usize], client: &[usize], report: &Report) {
+fn introduce(options: &args::Host, setting: &Setting, report: &Report) {
+    let (server, client) = (&setting.server_cores, &setting.client_cores);
     let shared = cores::shared(server, client, "contenders and client");
     let congestion = congestion().unwrap_or_else(|_| "?".into());
     report.text(format_args!(
@@ -93,7 +91,7 @@ fn introduce(options: &args::Host, server: &[usize], client: &[usize], report: &
          Medians of {} runs in turns, {} s each. CPU time: of all threads, and of kernel threads, of which other\n\
          programs may have some; the client's is told apart. The digest of every object is checked, and in each run\n\
          all bytes of one object a stream. crc32c: OpenSSL has none, so the loops take that of dcs (crc-fast).",
-        client::MODE,
+        MODE,
         options.runs,
         options.seconds,
     ));
@@ -125,8 +123,7 @@ fn has_room(folder: &Path, size: u64, streams: usize) -> Result<(), Failure> {
 struct Bench<'a> {
     options: &'a args::Host,
     board: Board<'a>,
-    server_cores: Vec<usize>,
-    client_cores: Vec<usize>,
+    setting: Setting,
 }
 
 /// The set-up that is the same with and without hogs.
@@ -166,11 +163,7 @@ impl Bench<'_> {
             streams: step.streams,
             hogs: step.hogs,
             open_once: self.options.open == args::OpenChoice::Once,
-            cold: self.options.cold,
-            warm_s: (2.0 * self.options.seconds).min(WARM_UP_S),
-            measure_s: self.options.seconds,
-            server_cores: self.server_cores.clone(),
-            client_cores: self.client_cores.clone(),
+            setting: self.setting.clone(),
         }
     }
 

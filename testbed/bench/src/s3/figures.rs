@@ -1,14 +1,12 @@
 //! Figures of runs: medians, and ratios to versitygw, or else nginx, within each repetition.
 
 use super::contender::Contender;
-use super::load;
 use super::measure::Scenario;
 use super::protocol::Measured;
 use crate::harness::contender::Named;
 use crate::harness::figures::{Cost, GIB, Medians, percentile};
 use crate::harness::turns;
 use serde::Serialize;
-use serde_json::json;
 
 /// The contender that the others are compared with: the first that is there.
 const BASES: [Contender; 2] = [Contender::Versitygw, Contender::Nginx];
@@ -74,7 +72,7 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             version: scenario.programs.version(runs.contender).to_string(),
             clients: scenario.clients,
             size: scenario.objects.size,
-            cold: scenario.cold,
+            cold: scenario.setting.cold,
             durability: runs.contender.durability(),
             signing: signing(runs),
             requests_per_s: cost.gib_per_s * per_gib,
@@ -83,8 +81,8 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             p50_ms: latency(0.5),
             p99_ms: latency(0.99),
             base: base_name,
-            server_cores: scenario.server_cores.clone(),
-            client: json!({ "cores": scenario.client_cores, "mode": load::MODE }),
+            server_cores: scenario.setting.server_cores.clone(),
+            client: scenario.setting.client(),
         }
     };
     all.iter().map(row).collect()

@@ -1,23 +1,18 @@
-//! The hidden subcommand that plays the clients, and measures. As the other benchmarks' client it never
-//! sleeps on a socket: a thread for each of its cores goes round over its connections, and pauses where there
-//! is nothing to do.
+//! The hidden subcommand that plays the clients, and measures.
 
 use super::connection::{Buffers, Connection};
-use super::process::Account;
 use super::protocol::{Load, Measured, Pace};
 use crate::failure::{Exit, Failure};
-use crate::harness::clocks::KernelThreads;
+use crate::harness::clocks::{Account, KernelThreads};
 use crate::harness::cores::{limit_files, stay_on};
 use crate::harness::figures::Marks;
-use crate::harness::wire::{cpu_time, say};
+use crate::harness::load::{Mark, PAUSE};
+use crate::harness::wire::say;
 use std::io::{self, BufRead};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Its way of waiting, for those who read the results.
-pub const MODE: &str = "never sleeps on a socket; pauses 50 us when there is nothing to do";
-const PAUSE: Duration = Duration::from_micros(50);
 /// At a slow pace there is time.
 const SLOW_PAUSE: Duration = Duration::from_millis(1);
 /// Between two looks of whoever measures.
@@ -101,21 +96,16 @@ impl Shared<'_> {
             self.running.store(true, Ordering::Relaxed);
             std::thread::sleep(Duration::from_secs_f64(self.load.warm_s));
         }
-        let kernel_first = kernel.cpu_s();
-        let (first, client_first) = (Account::of(self.load.server_pid)?, cpu_time()?);
-        let (begun, bytes, done) = (Instant::now(), self.bytes(), self.done());
+        let server = || Account::of(self.load.server_pid);
+        let (first, done) = (Mark::set(&kernel, server, || self.bytes())?, self.done());
         self.counting.store(true, Ordering::Relaxed);
         self.running.store(true, Ordering::Relaxed);
-        while !self.is_over(begun.elapsed().as_secs_f64(), self.done() - done) {
+        while !self.is_over(first.at.elapsed().as_secs_f64(), self.done() - done) {
             std::thread::sleep(LOOK);
         }
         self.counting.store(false, Ordering::Relaxed);
-        let (wall_s, bytes, done) = (begun.elapsed().as_secs_f64(), self.bytes() - bytes, self.done() - done);
-        let second = Account::of(self.load.server_pid)?;
-        let client_cpu_s = (cpu_time()? - client_first).as_secs_f64();
-        let kernel_cpu_s = (kernel.cpu_s() - kernel_first).max(0.0);
-        let server_cpu_s = second.since(&first).as_secs_f64();
-        Ok((Marks { wall_s, bytes, server_cpu_s, kernel_cpu_s, client_cpu_s }, done))
+        let done = self.done() - done;
+        Ok((first.until_now(server, || self.bytes())?, done))
     }
 
     fn is_over(&self, elapsed_s: f64, done: u64) -> bool {

@@ -9,6 +9,7 @@ use super::programs::Programs;
 use super::protocol::{Load, Measured, Pace, Request};
 use super::request::{BUCKET, Writer};
 use crate::harness::contender::Named;
+use crate::harness::load::Setting;
 use crate::harness::process::Helper;
 use std::fs;
 use std::io;
@@ -24,15 +25,11 @@ pub struct Scenario<'a> {
     pub job: Job,
     pub objects: &'a Objects,
     pub clients: usize,
-    pub cold: bool,
-    pub warm_s: f64,
-    pub measure_s: f64,
+    pub setting: Setting,
     pub requests: Option<u64>,
     pub programs: &'a Programs,
     /// Where each contender has a folder.
     pub folder: PathBuf,
-    pub server_cores: Vec<usize>,
-    pub client_cores: Vec<usize>,
 }
 
 impl Scenario<'_> {
@@ -49,14 +46,14 @@ impl Scenario<'_> {
     fn get(&self, contender: Contender, checked: usize) -> io::Result<Measured> {
         let folder = self.folder.join(contender.name());
         let is_filled = folder.exists();
-        let server = Server::start(contender, self.programs, &folder, &self.server_cores)?;
+        let server = Server::start(contender, self.programs, &folder, &self.setting.server_cores)?;
         let writer = Writer::new(&server.address, contender)?;
         if !is_filled {
             self.fill(contender, &server, &folder)?;
         }
         let count = self.objects.count();
         self.check(contender, &server, (0..checked.min(count)).map(|number| (number, number)))?;
-        if self.cold {
+        if self.setting.cold {
             objects::chill(&folder)?;
         }
         let requests: Vec<_> =
@@ -67,7 +64,7 @@ impl Scenario<'_> {
     /// Each client overwrites an object of its own, in a folder of this run.
     fn put(&self, contender: Contender, checked: usize) -> io::Result<Measured> {
         let folder = tempfile::Builder::new().prefix("put.").tempdir_in(&self.folder)?;
-        let server = Server::start(contender, self.programs, folder.path(), &self.server_cores)?;
+        let server = Server::start(contender, self.programs, folder.path(), &self.setting.server_cores)?;
         let writer = Writer::new(&server.address, contender)?;
         let requests = (0..self.clients).map(|client| self.put_request(&writer, client)).collect();
         let measured = self.load(&server, requests, Pace::Full)?;
@@ -143,16 +140,16 @@ impl Scenario<'_> {
         let load = Load {
             address: server.address.clone(),
             clients: self.clients,
-            limit: self.requests.or_else(|| self.cold.then_some(requests.len() as u64)),
+            limit: self.requests.or_else(|| self.setting.cold.then_some(requests.len() as u64)),
             requests,
             size: self.objects.size,
             pool: self.objects.path.clone(),
             pace,
             // What is warm already is not cold any more.
-            warm_s: if self.cold { 0.0 } else { self.warm_s },
-            measure_s: self.measure_s,
+            warm_s: if self.setting.cold { 0.0 } else { self.setting.warm_s },
+            measure_s: self.setting.measure_s,
             server_pid: server.pid(),
-            cores: self.client_cores.clone(),
+            cores: self.setting.client_cores.clone(),
         };
         let result: Result<Measured, String> = Helper::start(LOAD, &load)?.hear()?;
         match result {

@@ -36,7 +36,7 @@ pub fn can(contender: Contender) -> bool {
 
 pub fn run(scenario: &Scenario<'_>, contender: Contender) -> io::Result<Peak> {
     let folder = tempfile::Builder::new().prefix("memory.").tempdir_in(&scenario.folder)?;
-    let server = Server::start(contender, scenario.programs, folder.path(), &scenario.server_cores)?;
+    let server = Server::start(contender, scenario.programs, folder.path(), &scenario.setting.server_cores)?;
     scenario.fill(contender, &server, folder.path())?;
     let writer = Writer::new(&server.address, contender)?;
     let request = |client: usize| -> Request {

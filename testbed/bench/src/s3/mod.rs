@@ -32,10 +32,10 @@ mod tests;
 use crate::failure::{Exit, Failure};
 use crate::harness::contender::Named;
 use crate::harness::cores;
+use crate::harness::load::{MODE, Setting};
 use crate::harness::place::{self, Folder};
 use crate::harness::plot::{self, Point};
 use crate::harness::turns::{self, Board};
-use crate::host::WARM_UP_S;
 use crate::interrupt;
 use crate::report::Report;
 use crate::units::human;
@@ -56,8 +56,7 @@ struct Bench<'a> {
     options: &'a Options,
     report: &'a Report,
     programs: Programs,
-    server_cores: Vec<usize>,
-    client_cores: Vec<usize>,
+    setting: Setting,
     board: Board<'a>,
 }
 
@@ -70,17 +69,17 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     }
     // What makes no sense is said before anything is built.
     let steps = plan::steps(options, &picked)?;
-    let (server_cores, client_cores) = cores::deal(options.server_cores)?;
+    let setting = Setting::new(options.server_cores, options.seconds, options.cold)?;
     let programs = Programs::find(&involved(options, &steps, &picked), true, report);
     if !options.contenders.is_empty() && !options.lenient {
         programs.demand()?;
     }
     let steps = with_those(steps, &programs)?;
     let congestion = network::enter();
-    introduce(options, (&server_cores, &client_cores), &congestion, &programs, report);
+    introduce(options, &setting, &congestion, &programs, report);
     let runs = steps.iter().map(|step| step.contenders.len() as u64).sum::<u64>() * u64::from(options.runs);
     let board = Board::new(if options.memory { 0 } else { runs }, report);
-    let bench = Bench { options, report, programs, server_cores, client_cores, board };
+    let bench = Bench { options, report, programs, setting, board };
     if options.memory {
         bench.memory(&picked)?;
     } else {
@@ -113,13 +112,8 @@ fn with_those(mut steps: Vec<Step>, programs: &Programs) -> Result<Vec<Step>, Fa
     Ok(steps)
 }
 
-fn introduce(
-    options: &Options,
-    (server, clients): (&[usize], &[usize]),
-    congestion: &str,
-    programs: &Programs,
-    report: &Report,
-) {
+fn introduce(options: &Options, setting: &Setting, congestion: &str, programs: &Programs, report: &Report) {
+    let (server, clients) = (&setting.server_cores, &setting.client_cores);
     let shared = cores::shared(server, clients, "servers and clients");
     table::versions(programs, report);
     table::missing(programs, report);
@@ -128,7 +122,7 @@ fn introduce(
          {clients:?}{shared}.\nClients: {}.\n\
          CPU time: of all threads and children of the server, and of kernel threads, of which other programs may have some;\n\
          the clients' is told apart. Status, length and ETag of every answer are checked, and all bytes of some.",
-        load::MODE,
+        MODE,
     ));
     if !options.memory {
         let until =
@@ -176,14 +170,10 @@ impl Bench<'_> {
             job,
             objects,
             clients,
-            cold: self.options.cold,
-            warm_s: (2.0 * self.options.seconds).min(WARM_UP_S),
-            measure_s: self.options.seconds,
+            setting: self.setting.clone(),
             requests: self.options.requests,
             programs: &self.programs,
             folder: folder.to_path_buf(),
-            server_cores: self.server_cores.clone(),
-            client_cores: self.client_cores.clone(),
         }
     }
 

@@ -5,10 +5,9 @@ use super::http::Peer;
 use super::programs::{self, Programs};
 use super::request::{ACCESS_KEY, BUCKET, SECRET_KEY, Writer};
 use crate::failure::Failure;
-use crate::harness::clocks;
+use crate::harness::clocks::family;
 use crate::harness::cores::{limit_files, stay_on};
 use crate::interrupt;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -250,45 +249,6 @@ fn nginx(contender: Contender, folder: &Path, data: &Path, address: &str) -> Str
     )
 }
 
-/// CPU time of a process and its children, by process.
-#[derive(Debug, Default)]
-pub struct Account(BTreeMap<u32, Duration>);
-
-impl Account {
-    pub fn of(root: u32) -> io::Result<Account> {
-        let mut account = Account(BTreeMap::from([(root, clocks::cpu_of(root)?)]));
-        for pid in family(root) {
-            // One that has just ended is missed for what it did since the last mark.
-            if let Ok(time) = clocks::cpu_of(pid) {
-                account.0.insert(pid, time);
-            }
-        }
-        Ok(account)
-    }
-
-    pub fn since(&self, earlier: &Account) -> Duration {
-        let used = |(pid, time): (&u32, &Duration)| {
-            time.saturating_sub(earlier.0.get(pid).copied().unwrap_or_default())
-        };
-        self.0.iter().map(used).sum()
-    }
-}
-
-/// A process and all that descend from it.
-pub fn family(root: u32) -> BTreeSet<u32> {
-    let parents = clocks::parents();
-    let mut family = BTreeSet::from([root]);
-    loop {
-        let before = family.len();
-        let born = parents.iter().filter(|(_, parent)| family.contains(parent)).map(|(pid, _)| *pid);
-        let born: Vec<u32> = born.collect();
-        family.extend(born);
-        if family.len() == before {
-            return family;
-        }
-    }
-}
-
 /// The most memory that a process and its children had resident: the sum of their peaks.
 pub fn peak_rss(root: u32) -> io::Result<u64> {
     let mut sum = 0;
@@ -304,6 +264,7 @@ pub fn peak_rss(root: u32) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::clocks::Account;
 
     #[test]
     fn a_child_s_time_and_memory_count() {
@@ -312,7 +273,7 @@ mod tests {
         let (me, begun) = (std::process::id(), Instant::now());
         let before = Account::of(me).unwrap();
         let mut child = child.process_group(0).spawn().unwrap();
-        while Account::of(me).unwrap().0.get(&child.id()).is_none_or(|time| time.as_millis() < 20)
+        while Account::of(me).unwrap().since(&before) < Duration::from_millis(20)
             && begun.elapsed() < Duration::from_secs(20)
         {
             std::thread::sleep(LOOK);

@@ -11,6 +11,7 @@ use super::programs::Programs;
 use super::protocol::{Load, Measured, Pace, Request};
 use super::request::Writer;
 use crate::harness::figures::Marks;
+use crate::harness::load::Setting;
 use crate::harness::shown::object;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -196,14 +197,16 @@ fn rows_have_medians_and_ratios_of_pairs() {
         job: Job::Get,
         objects: &objects,
         clients: 8,
-        cold: false,
-        warm_s: 0.0,
-        measure_s: 1.0,
+        setting: Setting {
+            cold: false,
+            warm_s: 0.0,
+            measure_s: 1.0,
+            server_cores: vec![1],
+            client_cores: vec![0],
+        },
         requests: None,
         programs: &programs,
         folder: folder.path().to_path_buf(),
-        server_cores: vec![1],
-        client_cores: vec![0],
     };
     let run = |gib: u64, cpu_s: f64| Measured {
         marks: Marks {
