@@ -16,7 +16,7 @@ use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
 use crate::transfer::{self, Job};
 use crate::watch::Watch;
-use dcs::card::net;
+use dcs::net;
 use dcs::{Engine, Source};
 use serde_json::json;
 use std::ffi::OsStr;

@@ -15,7 +15,7 @@ use crate::report::{Finished, Report};
 use crate::target::{Options, Target};
 use crate::transfer::{self, Done, Job};
 use crate::watch::Watch;
-use dcs::card::net;
+use dcs::net;
 use dcs::{Engine, Sink};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,37 @@
-//! The interface of a backend to the engine's handle: a loop that one thread at a time drives.
+//! Backends as the engine's handle sees them: which there are, and the interface of each: a loop that one thread
+//! at a time drives.
 
+use crate::endpoint::Namespace;
 use crate::queue::QueuePair;
+use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};
+use dcs_devices::gpu;
+use dcs_devices::vfio_devices::{Interface, NicOptions};
 use dcs_engine::QueueId;
-use std::sync::Arc;
+use std::net::Ipv4Addr;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+
+/// The part of the machine that runs the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// This machine's kernel: files, sockets, memory through io_uring and plain system calls.
+    #[default]
+    Kernel,
+    /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`](crate::card).
+    Card,
+}
+
+/// The thread that drives the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// A thread of its own: it spins while there is work, and sleeps when there is none.
+    #[default]
+    Thread,
+    /// Whoever waits for a transfer: no hand-over between threads. Nothing moves while nobody waits.
+    Caller,
+}
 
 /// A request of a session or of the engine's handle to a backend, beside commands.
 #[derive(Debug)]
@@ -41,4 +68,38 @@ pub(crate) trait BackendLoop: std::fmt::Debug + Send {
     fn has_doorbell(&self) -> bool;
     /// Sleeps until a device, a session or a deadline has something to do.
     fn sleep(&mut self);
+}
+
+/// Facts about an engine and its devices.
+#[derive(Debug, Default)]
+pub(crate) struct Info {
+    pub statistics: Arc<Mutex<Statistics>>,
+    /// The backend has to be asked for its statistics.
+    pub asks_for_statistics: bool,
+    /// io_uring carries all calls that take time.
+    pub has_ring: bool,
+    /// The card's NICs, or the engine's own.
+    pub nics: Vec<Port>,
+    pub namespaces: Vec<Namespace>,
+    pub interface: Option<Arc<Interface>>,
+    pub gpu: Option<gpu::Properties>,
+    pub gpu_storage: Option<Result<gpu::Storage, gpu::StorageError>>,
+    pub gpu_trouble: Arc<Mutex<Option<String>>>,
+}
+
+/// A NIC of the card's, or of the engine's.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    /// Its handle in admin commands.
+    pub handle: u32,
+    /// Its address and network among other things.
+    pub nic: NicOptions,
+}
+
+impl Port {
+    /// True if the peer is on its network.
+    pub fn reaches(&self, peer: Ipv4Addr) -> bool {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.nic.prefix)).unwrap_or(0);
+        (peer.to_bits() ^ self.nic.address.to_bits()) & mask == 0
+    }
 }

@@ -4,5 +4,4 @@
 pub use crate::endpoint::Range;
 pub use crate::engine::SPIN;
 pub use crate::error::{advice, nearest_errno, sentence};
-pub use crate::queue::Finished;
-pub use crate::session::DEPTH;
+pub use crate::queue::{DEPTH, Finished};

@@ -1,5 +1,7 @@
 //! Errors of the library, and their texts.
 
+use crate::card::error::CardError;
+use crate::card::options::OptionsError;
 use crate::completion::Completion;
 use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
@@ -19,10 +21,10 @@ pub enum Error {
     IoUring(#[source] std::io::Error),
     /// The settings of the card's functions make no sense.
     #[error(transparent)]
-    CardOptions(#[from] crate::card::OptionsError),
+    CardOptions(#[from] OptionsError),
     /// The card cannot be used.
     #[error("the card cannot be used: {0}")]
-    Card(#[from] crate::card::CardError),
+    Card(#[from] CardError),
     /// An SSD that the engine is to drive itself cannot be driven.
     #[error(transparent)]
     Drive(#[from] dcs_devices::vfio_devices::DriveError),
@@ -41,7 +43,7 @@ pub enum Error {
     #[error("the engine has no room for another session (Builder::sessions)")]
     NoSessions,
     /// The session's depth is out of range.
-    #[error("a session may have 1 to {} transfers in flight", crate::session::DEPTH_MAX)]
+    #[error("a session may have 1 to {} transfers in flight", crate::queue::DEPTH_MAX)]
     Depth,
     /// As many transfers are in flight as the session has room for.
     #[error("the session is full: wait for a transfer, or make the session deeper")]

@@ -32,13 +32,15 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`engine`] | [`Engine`], its [`Builder`](engine::Builder), threads |
-//! | [`session`] | [`Session`], [`Request`](session::Request), [`Transfer`] |
+//! | [`session`] | [`Session`], [`Request`], [`Transfer`] |
 //! | [`endpoint`] | [`Source`] and [`Sink`] |
 //! | [`op`] | [`Op`]: operators with their keys |
 //! | [`completion`] | [`Completion`]: digests, bytes, [`Breakdown`](completion::Breakdown), paths |
 //! | [`gpu`] | the GPUs of this machine, and what they do in which time |
 //! | [`error`] | what goes wrong, and how it is said |
 //! | [`statistics`] | what an engine counts |
+//! | [`net`] | listeners, connections and datagrams on the addresses of NICs that an engine or a card drives |
+//! | `backend` | the interface of the backends |
 //! | `queue` | the queue pair's memory |
 //! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
 //! | [`binding`] | what the C API in `crates/capi` needs beyond this, hidden from the documentation |
@@ -49,7 +51,7 @@
 //! * The engine in SystemVerilog: it comes later behind the same API.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
 //! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card (not on a NIC
-//!   that the engine drives itself) UDP ([`card::net::Datagrams`]).
+//!   that the engine drives itself) UDP ([`net::Datagrams`]).
 
 #[doc(hidden)]
 pub mod binding;
@@ -59,6 +61,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod error;
 pub mod gpu;
+pub mod net;
 pub mod op;
 pub mod session;
 pub mod statistics;

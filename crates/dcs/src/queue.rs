@@ -16,6 +16,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 
+/// Transfers that may be in flight in a session without a given depth.
+pub const DEPTH: u16 = 64;
+
+/// Most transfers in flight of one session.
+pub const DEPTH_MAX: u16 = 4096;
+
 /// Bytes of memory for one command: its descriptor, then its result area.
 const SLOT_SIZE: usize = 4096;
 /// Offset of the result area in its slot.

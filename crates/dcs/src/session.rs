@@ -2,7 +2,7 @@
 
 use crate::completion::Completion;
 use crate::endpoint::{Extents, Side, Sink, Source};
-use crate::engine::Shared;
+use crate::engine::shared::Shared;
 use crate::error::{Error, TransferError};
 use crate::op::Op;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
@@ -22,12 +22,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// Transfers that may be in flight in a session without a given depth.
-#[doc(hidden)]
-pub const DEPTH: u16 = 64;
-
-/// Most transfers in flight of one session.
-pub const DEPTH_MAX: u16 = 4096;
+pub use crate::queue::DEPTH_MAX;
 
 /// A queue pair to an engine. It may be shared by threads. Dropping it aborts its transfers.
 #[derive(Debug)]

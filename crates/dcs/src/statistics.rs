@@ -33,7 +33,7 @@ pub struct Statistics {
     /// out of them.
     pub host_bytes: u64,
     /// The same, where the blocks lie in an SSD's memory
-    /// ([`Builder::peer_to_peer`](crate::Builder::peer_to_peer)).
+    /// ([`Builder::peer_to_peer`](crate::engine::Builder::peer_to_peer)).
     pub peer_bytes: u64,
     /// Bytes that the processor copied into an SSD's memory, or out of it.
     pub peer_copied: u64,

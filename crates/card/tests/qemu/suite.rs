@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use dcs::card::net::{Connection, Listener};
 use dcs::card::{Disk, Nic as CardNic, Options, extents};
+use dcs::net::{Connection, Listener};
 use dcs::{Backend, Engine, Sink, Source};
 use dcs_card::card::Config;
 use dcs_card::serve::serve;

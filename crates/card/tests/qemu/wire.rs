@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dcs::Engine;
 use dcs::card::Nic;
-use dcs::card::net::{Connection, Listener};
+use dcs::net::{Connection, Listener};
 
 use crate::rig::LIMIT;
 

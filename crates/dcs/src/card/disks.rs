@@ -1,7 +1,7 @@
 //! The disks that a card drives: matched with the kernel's by their identifiers; and where a file's
 //! device begins on one.
 
-use super::CardError;
+use super::error::CardError;
 use dcs_abi::admin::SsdIdentity;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

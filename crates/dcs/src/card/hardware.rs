@@ -3,12 +3,11 @@
 //!
 //! All that the card writes is copied, then checked: it is a device like another.
 
-use super::CardError;
 use super::disks::{DiskMap, KernelDisk};
-use super::net::Port;
+use super::error::CardError;
 use super::options::{Disk, Nic, Options};
 use super::page_allocator::Pages;
-use super::translate::Translator;
+use crate::backend::Port;
 use dcs_abi::admin::{
     AdminCompletion, AdminCompletionPacket, AdminEntry, Answer, GRANT_READ, GRANT_WRITE, SsdIdentity,
     SsdIdentityPacket, opcode,
@@ -54,8 +53,8 @@ pub(super) const DESCRIPTOR: u64 = 0x3000;
 pub(super) const RESULT: u64 = SLOT - DESCRIPTOR;
 const DATA: u64 = 2 << 20;
 const LENGTH: u64 = 16 << 20;
-/// Handles that the card gives out first.
-const BUFFER_HANDLE: u32 = 1;
+/// The handle that the card gives out first: of the buffer.
+pub(super) const BUFFER_HANDLE: u32 = 1;
 /// Time that the card and its devices may take to come up.
 const START: Duration = Duration::from_secs(30);
 /// Maximum transmission unit.
@@ -98,8 +97,8 @@ pub(super) struct Hardware {
 }
 
 impl Hardware {
-    /// Takes the functions, starts the card, has it attach its devices.
-    pub fn new(options: &Options) -> Result<(Hardware, Translator), CardError> {
+    /// Takes the functions, starts the card, has it attach its devices. Also returns its disks.
+    pub fn new(options: &Options) -> Result<(Hardware, Vec<DiskMap>), CardError> {
         let found = || dcs_vfio::functions(Some(VENDOR), Some(DEVICE), None).first().cloned();
         let card = options.card.clone().or_else(found).ok_or(CardError::None(VENDOR, DEVICE))?;
         // Checked before any function is taken.
@@ -169,7 +168,7 @@ impl Hardware {
         hardware.functions.extend(disks);
         hardware.functions.extend(nics);
         hardware.functions.push(card);
-        Ok((hardware, Translator::new(maps, BUFFER_HANDLE)))
+        Ok((hardware, maps))
     }
 
     fn start(&self) -> Result<(), CardError> {

@@ -17,8 +17,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`extents`] | where on its disk a file's bytes lie, and why they may not be had there |
-//! | [`net`] | listeners, connections and datagrams on the card's own addresses |
 //! | `options` | which functions are the card's |
+//! | `error` | why a card cannot be used |
 //! | `hardware` | the functions over VFIO, the rings, admin commands |
 //! | `translate` | from a session's command to the card's |
 //! | `page_allocator` | the buffer's free pages |
@@ -45,25 +45,25 @@
 //! * Files that grow: a destination has to have all its bytes allocated and written once
 //!   ([`extents::prepare`]).
 //! * File systems other than ext4 and XFS, and files whose bytes on the disk are not those that are read.
-//! * Sockets of the kernel: connections are the card's own ([`net`]).
+//! * Sockets of the kernel: connections are the card's own ([`net`](crate::net)).
 //! * A card that several processes share.
 
 pub mod extents;
-pub mod net;
 
 mod cache;
 mod disks;
+pub(crate) mod error;
 mod files;
 mod hardware;
 mod hold;
-mod options;
+pub(crate) mod options;
 mod page_allocator;
 mod translate;
 
+pub use error::CardError;
 pub use options::{Disk, Nic, Options, OptionsError};
 
-use crate::backend::{BackendLoop, Control};
-use crate::engine::Info;
+use crate::backend::{BackendLoop, Control, Info};
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
@@ -72,36 +72,12 @@ use dcs_abi::result::ResultArea;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_engine::QueueId;
-use dcs_vfio::VfioError;
-use hardware::{Hardware, SLOTS};
+use hardware::{BUFFER_HANDLE, Hardware, SLOTS};
 use page_allocator::PageAllocator;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use translate::{LATER, Refusal, Translated, Translator};
-
-/// Why a card cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CardError {
-    /// There is none.
-    #[error("there is no dcs card in this machine (a PCI function {0:04x}:{1:04x})")]
-    None(u16, u16),
-    /// A function cannot be had over VFIO.
-    #[error(transparent)]
-    Vfio(#[from] VfioError),
-    /// The card is one of another version, or broken.
-    #[error("the card: {0}")]
-    Card(&'static str),
-    /// The card refused a command.
-    #[error("the card cannot {0}: {1}")]
-    Refused(&'static str, Status),
-    /// A disk is not there.
-    #[error("{0}: {1}")]
-    Disk(String, std::io::Error),
-    /// A disk is not what was said.
-    #[error("{0} {1}")]
-    Identity(String, String),
-}
 
 /// Silence of the card after which it is asked whether it is still there: one that has gone sends no
 /// interrupts.
@@ -167,7 +143,7 @@ pub(crate) struct CardLoop {
 impl CardLoop {
     pub fn new(options: &Options) -> Result<CardLoop, Error> {
         let waker = Waker::new().map_err(Error::Start)?;
-        let (hardware, translator) = Hardware::new(options)?;
+        let (hardware, disks) = Hardware::new(options)?;
         let counted = Statistics {
             blocks: hardware.blocks(),
             blocks_free: hardware.blocks(),
@@ -177,7 +153,7 @@ impl CardLoop {
         Ok(CardLoop {
             memory: PageAllocator::new(hardware.data()),
             hardware,
-            translator,
+            translator: Translator::new(disks, BUFFER_HANDLE),
             queues: Vec::new(),
             opening: Vec::new(),
             flights: (0..SLOTS).map(|_| None).collect(),

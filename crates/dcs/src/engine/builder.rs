@@ -1,11 +1,11 @@
 //! Settings of an engine, and its start.
 
-use super::shared::{Info, Shared};
-use super::{Backend, Driver, Engine};
-use crate::backend::BackendLoop;
+use super::Engine;
+use super::shared::Shared;
+use crate::backend::{Backend, BackendLoop, Driver, Info};
 use crate::card::{self, CardLoop};
 use crate::error::Error;
-use crate::kernel::KernelLoop;
+use crate::kernel::{DirectDevices, KernelLoop};
 use dcs_abi::descriptor::Mode;
 use dcs_devices::Io;
 use dcs_devices::controller::Waker;
@@ -233,14 +233,6 @@ impl Builder {
         };
         Ok(Engine { shared, thread })
     }
-}
-
-/// Devices that an engine drives itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DirectDevices<'a> {
-    pub ssds: &'a [SsdOptions],
-    pub nic: Option<&'a NicOptions>,
-    pub gpu: Option<&'a gpu::GpuOptions>,
 }
 
 type Started = (Box<dyn BackendLoop>, Waker, Info);

@@ -6,43 +6,22 @@
 //! | `shared` | the part that sessions share: who drives the backend, sleep, wake-up, control |
 
 mod builder;
-mod shared;
+pub(crate) mod shared;
 
-pub(crate) use builder::DirectDevices;
+pub use crate::backend::{Backend, Driver};
 pub use builder::{Builder, SPIN};
-pub(crate) use shared::{Info, Shared};
 
 use crate::backend::Control;
 use crate::endpoint::Namespace;
 use crate::error::Error;
-use crate::queue::{Awaited, QueuePair};
-use crate::session::{DEPTH, DEPTH_MAX, Session};
+use crate::queue::{Awaited, DEPTH, DEPTH_MAX, QueuePair};
+use crate::session::Session;
 use crate::statistics::Statistics;
 use dcs_devices::gpu;
 use dcs_devices::vfio_devices::Interface;
+use shared::Shared;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-
-/// The part of the machine that runs the devices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Backend {
-    /// This machine's kernel: files, sockets, memory through io_uring and plain system calls.
-    #[default]
-    Kernel,
-    /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`](crate::card).
-    Card,
-}
-
-/// The thread that drives the engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
-    /// A thread of its own: it spins while there is work, and sleeps when there is none.
-    #[default]
-    Thread,
-    /// Whoever waits for a transfer: no hand-over between threads. Nothing moves while nobody waits.
-    Caller,
-}
 
 /// An engine: it runs the transfers that its sessions submit.
 ///

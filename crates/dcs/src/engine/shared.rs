@@ -1,18 +1,12 @@
 //! The part of an engine that its sessions share: who drives the backend, and how its driver sleeps and is
 //! woken.
 
-use super::Driver;
-use crate::backend::{BackendLoop, Control};
-use crate::card;
-use crate::endpoint::Namespace;
+use crate::backend::{BackendLoop, Control, Driver, Info};
 use crate::queue::{Awaited, QueuePair};
-use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};
 use dcs_abi::status::Status;
 use dcs_devices::controller::Waker;
 use dcs_devices::fork::Process;
-use dcs_devices::gpu;
-use dcs_devices::vfio_devices::Interface;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,23 +40,6 @@ pub(crate) struct Shared {
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
     pub info: Info,
-}
-
-/// Facts about an engine and its devices.
-#[derive(Debug, Default)]
-pub(crate) struct Info {
-    pub statistics: Arc<Mutex<Statistics>>,
-    /// The backend has to be asked for its statistics.
-    pub asks_for_statistics: bool,
-    /// io_uring carries all calls that take time.
-    pub has_ring: bool,
-    /// The card's NICs, or the engine's own.
-    pub nics: Vec<card::net::Port>,
-    pub namespaces: Vec<Namespace>,
-    pub interface: Option<Arc<Interface>>,
-    pub gpu: Option<gpu::Properties>,
-    pub gpu_storage: Option<Result<gpu::Storage, gpu::StorageError>>,
-    pub gpu_trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl Drop for Shared {

@@ -5,15 +5,16 @@
 mod files;
 
 use crate::kernel::offload::{answer_of, work_of};
-use crate::session::DEPTH_MAX;
+use crate::queue::DEPTH_MAX;
 use crate::{Engine, Op, Sink, Source};
-use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
+use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_devices::gpu::Work;
 use dcs_devices::gpu::measure::Bench;
 use dcs_ndp::{Context, Lanes, Piece};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use crate::kernel::offload::operators;
 pub use dcs_devices::gpu::measure::Floor;
 pub use dcs_devices::gpu::{GpuError, GpuOptions, Properties, Storage, StorageError, find, find_storage};
 pub use files::{MeasuredFile, Reading, measure_file};
@@ -69,11 +70,6 @@ pub enum MeasureError {
     /// Sizes that are none.
     #[error("pieces are multiples of 64 bytes, and there is at least one stream and one repetition")]
     Plan,
-}
-
-/// Operators that a GPU does.
-pub fn operators() -> impl Iterator<Item = Operator> {
-    OPERATORS.iter().filter(|info| info.gpu.is_some()).map(|info| info.operator)
 }
 
 /// Measures what a GPU does with these operators, each beside the CPU. What it computes is checked first.

@@ -9,10 +9,8 @@ mod pass;
 pub(crate) mod thread;
 mod wipe;
 
-use crate::backend::{BackendLoop, Control};
-use crate::card::net::Port;
+use crate::backend::{BackendLoop, Control, Info, Port};
 use crate::endpoint::Namespace;
-use crate::engine::{DirectDevices, Info};
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
@@ -21,7 +19,7 @@ use dcs_abi::operator::Operator;
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::controller::Waker;
 use dcs_devices::gpu::{self, Properties};
-use dcs_devices::vfio_devices::{self, Interface};
+use dcs_devices::vfio_devices::{self, Interface, NicOptions, SsdOptions};
 use dcs_devices::{BlockPool, Controller, Endpoint, Io, Route, Setup, controller};
 use dcs_engine::{
     Action, Binding, CommandId, Config, Event, Fault, Nanos, Operation, OperationId, OperationKind, Outcome,
@@ -42,6 +40,14 @@ const ACTIONS_A_ROUND: usize = 64;
 
 /// Time for which a command that is to end waits for its operations with the kernel, nanoseconds.
 const ABORT_GRACE: Nanos = 500_000_000;
+
+/// Devices that an engine drives itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DirectDevices<'a> {
+    pub ssds: &'a [SsdOptions],
+    pub nic: Option<&'a NicOptions>,
+    pub gpu: Option<&'a gpu::GpuOptions>,
+}
 
 /// A bound command.
 #[derive(Debug)]
@@ -118,7 +124,7 @@ impl KernelLoop {
         config.cached_blocks = cache_size().checked_div(config.block_size).unwrap_or(0);
         if gpu.is_some() {
             // A block of each command may be with each of its operators.
-            config.gpu = crate::gpu::operators().map(|operator| (operator, config.commands)).collect();
+            config.gpu = offload::operators().map(|operator| (operator, config.commands)).collect();
         }
         config.multi_lane = passes.iter().map(|pass| pass.lanes().0).collect();
         let setup = Setup { blocks: config.blocks, block_size: config.block_size, io, by_callers };

@@ -1,5 +1,5 @@
 //! Requests to the NIC that the engine drives itself: they are a card's admin commands, so that
-//! [`card::net`](crate::card::net) is the same on both.
+//! [`net`](crate::net) is the same on both.
 
 use super::KernelLoop;
 use dcs_abi::admin::{AdminEntry, Answer, opcode};

@@ -1,12 +1,18 @@
 //! Operations that the GPU does: blocks go to it as they come, and it takes those together that wait.
 
 use super::Bound;
+use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_devices::Controller;
 use dcs_devices::gpu::{self, Job, Work};
 use dcs_engine::{BlockId, CommandId, Fault, Operation, OperationId, OperationKind, Outcome};
 use dcs_ndp::{Answer, Chain, Task};
 use std::collections::HashMap;
 use std::ops::Range;
+
+/// Operators that a GPU does.
+pub fn operators() -> impl Iterator<Item = Operator> {
+    OPERATORS.iter().filter(|info| info.gpu.is_some()).map(|info| info.operator)
+}
 
 /// An operation that the GPU has.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use super::{Design, Submission, at, open, request_id};
 use crate::guest::task::{Item, Stream};
 use crate::harness::data::Direction;
 use dcs::card::Options;
-use dcs::card::net::Connection;
+use dcs::net::Connection;
 use dcs::{Backend, Driver, Engine, Op, Session, Sink, Source};
 use std::io;
 use std::time::Instant;

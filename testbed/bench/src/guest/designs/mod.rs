@@ -7,7 +7,7 @@ mod software;
 use super::task::{Blocks, Item, Stage, Stream, Task, Transfer, Who};
 use crate::harness::data::Direction;
 use crate::operate;
-use dcs::card::net::Connection;
+use dcs::net::Connection;
 use dcs::{Completion, Op, Session, Sink, Source};
 use software::Way;
 use std::fs::File;

@@ -10,7 +10,7 @@ use crate::guest::task::{Blocks, Item, Stream};
 use crate::harness::data::Direction;
 use dcs::card::Options;
 use dcs::card::extents::{self, Purpose};
-use dcs::card::net::Connection;
+use dcs::net::Connection;
 use dcs::{Backend, Engine, Handle, Namespace, Op, Session, Sink, Source};
 use std::fs::File;
 use std::io::{self, Read};

@@ -10,9 +10,10 @@
 //! The kernel knows nothing of them: the card, or the engine, makes and takes every segment. A connection is
 //! open as long as it, or a transfer that names it, lives, and as long as the engine does; so are datagrams.
 
-use super::options::Nic;
+use crate::backend::Port;
 use crate::endpoint::{Range, Sink, Source};
-use crate::engine::{Engine, Shared};
+use crate::engine::Engine;
+use crate::engine::shared::Shared;
 use dcs_abi::admin::{AdminEntry, opcode};
 use dcs_abi::status::Status;
 use dcs_devices::Endpoint;
@@ -57,22 +58,6 @@ impl NetError {
 
     fn no_nic(what: &'static str, why: Why) -> NetError {
         NetError { what, why, status: Status::UnsupportedEndpoint }
-    }
-}
-
-/// A NIC of the card's, or of the engine's.
-#[derive(Clone, Debug)]
-pub(crate) struct Port {
-    /// Its handle in admin commands.
-    pub handle: u32,
-    /// Its address and network among other things.
-    pub nic: Nic,
-}
-
-impl Port {
-    fn reaches(&self, peer: Ipv4Addr) -> bool {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.nic.prefix)).unwrap_or(0);
-        (peer.to_bits() ^ self.nic.address.to_bits()) & mask == 0
     }
 }
 
@@ -386,10 +371,11 @@ impl Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dcs_devices::vfio_devices::NicOptions;
 
     fn port(handle: u32, address: [u8; 4], prefix: u8, gateway: Option<[u8; 4]>) -> Port {
         let (address, gateway) = (address.into(), gateway.map(Ipv4Addr::from));
-        Port { handle, nic: Nic { function: String::new(), address, prefix, gateway } }
+        Port { handle, nic: NicOptions { function: String::new(), address, prefix, gateway } }
     }
 
     #[test]

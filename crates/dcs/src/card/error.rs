@@ -1,0 +1,27 @@
+//! Errors of a card that cannot be used.
+
+use dcs_abi::status::Status;
+use dcs_vfio::VfioError;
+
+/// Why a card cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CardError {
+    /// There is none.
+    #[error("there is no dcs card in this machine (a PCI function {0:04x}:{1:04x})")]
+    None(u16, u16),
+    /// A function cannot be had over VFIO.
+    #[error(transparent)]
+    Vfio(#[from] VfioError),
+    /// The card is one of another version, or broken.
+    #[error("the card: {0}")]
+    Card(&'static str),
+    /// The card refused a command.
+    #[error("the card cannot {0}: {1}")]
+    Refused(&'static str, Status),
+    /// A disk is not there.
+    #[error("{0}: {1}")]
+    Disk(String, std::io::Error),
+    /// A disk is not what was said.
+    #[error("{0} {1}")]
+    Identity(String, String),
+}
