@@ -1,5 +1,7 @@
-//! Man pages and shell completions, written from the definitions of the command line itself: `make install` has them written into a
-//! folder and puts each where it belongs.
+//! Man pages and shell completions, written from the definitions of the command line itself: `make install`
+//! has them written into a folder and puts each where it belongs.
+//!
+//! Programs that `dcs` starts have described their commands there before, and have written pages of their own.
 
 use crate::args::Arguments;
 use crate::failure::Failure;
@@ -19,25 +21,46 @@ pub fn run(folder: &Path) -> Result<(), Failure> {
 
 fn write(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let mut command = shown();
-    generate_to(Bash, &mut command, NAME, folder)?;
-    generate_to(Zsh, &mut command, NAME, folder)?;
-    generate_to(Fish, &mut command, NAME, folder)?;
-    let mut command = shown().disable_help_subcommand(true);
-    command.build();
-    pages::write(folder, &command)
+    let (mut whole, described) = with_companions(folder)?;
+    generate_to(Bash, &mut whole, NAME, folder)?;
+    generate_to(Zsh, &mut whole, NAME, folder)?;
+    generate_to(Fish, &mut whole, NAME, folder)?;
+    let mut own = shown().disable_help_subcommand(true);
+    own.build();
+    pages::write(folder, &own, &|name| described.iter().any(|described| described == name))
 }
 
-/// The command without its hidden subcommands, which are for this program's own processes: completions would offer them.
+/// The command with those of the programs that it starts, and their names, as far as they are described.
+fn with_companions(folder: &Path) -> io::Result<(Command, Vec<String>)> {
+    let mut described = Vec::new();
+    let mut subcommands = Vec::new();
+    for command in shown().get_subcommands() {
+        match pages::companion(folder, command.get_name())? {
+            Some(companion) => {
+                described.push(command.get_name().to_string());
+                subcommands.push(companion);
+            }
+            None => subcommands.push(command.clone()),
+        }
+    }
+    Ok((base().subcommands(subcommands), described))
+}
+
+/// The command without its hidden subcommands, which are for this program's own processes: completions would
+/// offer them.
 fn shown() -> Command {
     let all = Arguments::command();
-    let subcommands = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    base().subcommands(all.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
+}
+
+/// The command without any subcommand.
+fn base() -> Command {
+    let all = Arguments::command();
     Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .about(all.get_about().cloned().unwrap_or_default())
         .after_help(all.get_after_help().cloned().unwrap_or_default())
         .args(all.get_arguments().cloned())
-        .subcommands(subcommands)
         .subcommand_required(true)
 }
 
@@ -76,6 +99,21 @@ mod tests {
         let page = std::fs::read_to_string(folder.path().join("dcs-send.1")).unwrap();
         for part in [".SH NAME", ".SH SYNOPSIS", "through", ".EX\nExamples:", "tar c src | dcs send"] {
             assert!(page.contains(part), "{part} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn completions_know_what_a_companion_describes_and_its_pages_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let option = clap::Arg::new("clients").long("clients");
+        let bench = Command::new("bench").subcommand(Command::new("s3").arg(option));
+        pages::write_companion(folder.path(), Command::new(NAME).subcommand(bench), &["bench"]).unwrap();
+        let page = std::fs::read(folder.path().join("dcs-bench.1")).unwrap();
+        run(folder.path()).unwrap();
+        assert_eq!(std::fs::read(folder.path().join("dcs-bench.1")).unwrap(), page);
+        for name in ["dcs.bash", "_dcs", "dcs.fish"] {
+            let script = std::fs::read_to_string(folder.path().join(name)).unwrap();
+            assert!(script.contains("clients") && script.contains("through"), "{name}");
         }
     }
 

@@ -80,13 +80,10 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// The pages of `dcs csd` and of its commands.
+/// The pages and the description of `dcs csd` and of its commands.
 fn pages(folder: &Path) -> Result<(), Failure> {
-    let mut all = Arguments::command().disable_help_subcommand(true);
-    all.build();
-    let write = |command: &clap::Command| dcs_console::pages::write(folder, command);
-    let csd = all.find_subcommand("csd").map_or(Ok(()), write);
-    csd.map_err(|error| Failure::io(folder.display(), &error))
+    dcs_console::pages::write_companion(folder, Arguments::command(), &["csd"])
+        .map_err(|error| Failure::io(folder.display(), &error))
 }
 
 fn serve(options: &Run, report: &Report) -> Result<(), Failure> {

@@ -30,6 +30,9 @@ pub enum Command {
     /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux
     /// guest
     Vm(Vm),
+    /// Write man pages into a folder, for make install
+    #[command(hide = true)]
+    BenchPages { folder: PathBuf },
     #[command(hide = true)]
     DemoWorker,
     #[command(hide = true)]

@@ -30,7 +30,7 @@ mod sim;
 use args::{Arguments, BenchCommand, Command, VmCommand};
 use clap::{CommandFactory, Parser};
 use dcs_console::refusal::refuse;
-use dcs_console::{failure, interrupt, operate, report, units};
+use dcs_console::{failure, interrupt, operate, pages, report, units};
 use failure::Failure;
 use report::Report;
 
@@ -62,6 +62,10 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
             VmCommand::Demo(options) => guest::demo::run(options, report),
             VmCommand::Shell(options) => guest::shell::run(options, report),
         },
+        Command::BenchPages { folder } => {
+            pages::write_companion(folder, Arguments::command(), &["demo", "bench", "vm"])
+                .map_err(|error| Failure::io(folder.display(), &error))
+        }
         Command::DemoWorker => demo::worker::run(),
         Command::GuestCard { socket, faults } => guest::card::run(socket, faults),
         Command::GuestEnvironment { sets } => guest::orders::environment(*sets),
