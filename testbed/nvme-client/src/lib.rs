@@ -1,0 +1,31 @@
+//! A guest's NVMe driver without a guest: it connects to a drive's socket, as QEMU does, and drives the
+//! controller by queues in memory that it shares with the drive's process. No virtual machine is between, so
+//! it shows how fast a drive is, and how drives share a process.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   load      workloads: which commands, how many at once, every byte checked where it can be
+//!   Drive     an NVMe controller brought up as a host does: admin queue, identify, I/O queues, shadow doorbells
+//!   Queue     a submission queue and its completion queue, in shared memory
+//!   Device    a vfio-user client: messages, registers, shared memory, eventfds
+//! ```
+//!
+//! Doorbells are trapped registers: each is a message to the process. With shadow doorbells (NVMe's *doorbell
+//! buffer config*) they are words in shared memory, and a message goes only where the drive asks for it. BAR0
+//! of these drives cannot be mapped, and ioregionfd is in no released kernel; so there is no third way.
+//!
+//! # What it doesn't implement
+//!
+//! * Scatter gather lists, metadata, several namespaces at once: the tests of `dcs_csd` have those.
+//! * Recovery: a command that fails or a drive that goes away is an error.
+#![forbid(unsafe_code)]
+
+mod device;
+mod drive;
+pub mod load;
+mod queue;
+
+pub use device::{Device, Error};
+pub use drive::{Drive, Options};
+pub use queue::Queue;

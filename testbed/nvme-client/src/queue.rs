@@ -1,0 +1,153 @@
+//! A submission queue and its completion queue.
+
+use std::sync::atomic::{Ordering, fence};
+
+use dcs_nvme::{Completion, command, completion, register};
+
+use crate::device::{Device, Error};
+
+/// Shadow doorbells and event indexes: offsets of the two pages in the shared memory. [base 5.8, B.5]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shadow {
+    pub doorbells: u64,
+    pub events: u64,
+}
+
+/// A submission queue, and the completion queue of the same number, which nobody else uses.
+#[derive(Debug)]
+pub struct Queue {
+    number: u16,
+    entries: u32,
+    submissions: u64,
+    completions: u64,
+    tail: u32,
+    /// The tail as the drive was told.
+    told: u32,
+    head: u32,
+    /// The head as the drive was told.
+    freed: u32,
+    phase: bool,
+    stride: u64,
+    shadow: Option<Shadow>,
+    /// Doorbell messages that were sent.
+    doorbells: u64,
+}
+
+impl Queue {
+    /// A queue pair in the shared memory of `device`.
+    pub(crate) fn new(device: &mut Device, number: u16, entries: u32, stride: u64) -> Result<Queue, Error> {
+        let submissions = device.take(u64::from(entries) * command::SIZE as u64)?;
+        let completions = device.take(u64::from(entries) * completion::SIZE as u64)?;
+        Ok(Queue {
+            number,
+            entries,
+            submissions,
+            completions,
+            tail: 0,
+            told: 0,
+            head: 0,
+            freed: 0,
+            phase: true,
+            stride,
+            shadow: None,
+            doorbells: 0,
+        })
+    }
+
+    pub(crate) fn use_shadow(&mut self, shadow: Shadow) {
+        self.shadow = Some(shadow);
+    }
+
+    /// Bus addresses of its submissions and its completions.
+    pub(crate) fn addresses(&self) -> (u64, u64) {
+        (Device::address(self.submissions), Device::address(self.completions))
+    }
+
+    /// Its number, which is its vector's too.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Entries of either queue: one less fits.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Doorbells that were rung by a message.
+    pub fn doorbells(&self) -> u64 {
+        self.doorbells
+    }
+
+    /// Adds a command. Who submits keeps count: fewer than [`Queue::entries`] are under way.
+    pub fn submit(&mut self, device: &Device, entry: &[u8; command::SIZE]) {
+        device.memory().store(self.submissions + u64::from(self.tail) * command::SIZE as u64, entry);
+        self.tail = (self.tail + 1) % self.entries;
+    }
+
+    /// Tells the drive of commands that were added, and of completions that were taken.
+    ///
+    /// # Errors
+    ///
+    /// Where the process is gone.
+    pub fn ring(&mut self, device: &mut Device) -> Result<(), Error> {
+        if self.tail != self.told {
+            let old = std::mem::replace(&mut self.told, self.tail);
+            self.bell(device, false, old, self.tail)?;
+        }
+        if self.head != self.freed {
+            let old = std::mem::replace(&mut self.freed, self.head);
+            self.bell(device, true, old, self.head)?;
+        }
+        Ok(())
+    }
+
+    fn bell(&mut self, device: &mut Device, is_head: bool, old: u32, new: u32) -> Result<(), Error> {
+        let offset = match is_head {
+            true => register::head_doorbell(self.number, self.stride),
+            false => register::tail_doorbell(self.number, self.stride),
+        };
+        if let Some(shadow) = self.shadow {
+            let place = 4 * (2 * u64::from(self.number) + u64::from(is_head));
+            // What was written before is seen before the doorbell.
+            device.memory().store(shadow.doorbells + place, &new.to_le_bytes());
+            fence(Ordering::SeqCst);
+            let event = device.memory().read32(shadow.events + place);
+            if !passes(event as u16, old as u16, new as u16) {
+                return Ok(());
+            }
+        }
+        self.doorbells += 1;
+        device.post(offset, new)
+    }
+
+    /// The next completion, if there is one.
+    pub fn reap(&mut self, device: &Device) -> Option<Completion> {
+        let mut entry = [0; completion::SIZE];
+        // The last word is read first: an entry that is new is whole.
+        device.memory().load(self.completions + u64::from(self.head) * completion::SIZE as u64, &mut entry);
+        let done = Completion::from_bytes(&entry);
+        if done.phase != self.phase {
+            return None;
+        }
+        self.head = (self.head + 1) % self.entries;
+        self.phase ^= self.head == 0;
+        Some(done)
+    }
+}
+
+/// True if a doorbell that goes from `old` to `new` passes the value at which the drive wants to be told.
+/// [base B.5]
+fn passes(event: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doorbell_is_rung_where_it_passes_the_index() {
+        assert!(passes(5, 5, 6) && passes(5, 3, 6) && passes(0xffff, 0xfffe, 1));
+        assert!(!passes(5, 6, 7) && !passes(5, 3, 5) && !passes(7, 5, 6));
+    }
+}
