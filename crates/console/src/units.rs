@@ -6,6 +6,7 @@ use std::time::Duration;
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let scale = match unit {
+        "us" => 0.000_001,
         "ms" => 0.001,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
@@ -101,6 +102,7 @@ mod tests {
         assert!(size("1 parsec").is_err() && size("").is_err() && size("-1").is_err());
         assert!(size("18446744073709551615K").is_err());
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("50us"), Ok(Duration::from_micros(50)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
         assert!(duration("0").is_err() && duration("1y").is_err() && duration("s").is_err());

@@ -24,7 +24,7 @@ use dcs_vfio_user::{Port, Running, Server};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,9 @@ use std::time::{Duration, Instant};
 const ENTRIES: u32 = 256;
 /// BAR0 has at least so much: controllers of that size are what drivers know.
 const REGISTERS: u64 = 16 << 10;
+
+/// The storage's answers are waited for so long before the guests are looked at.
+const NAP: Duration = Duration::from_micros(50);
 
 type Loop = Drives<GuestPort, FileStorage>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
@@ -120,13 +123,14 @@ impl Process {
         let (told, storage) = channel();
         let woken = wake.clone();
         std::thread::Builder::new().name("dcs-csd".into()).spawn(move || {
-            let begun = FileStorage::new(ENTRIES).and_then(|storage| {
-                Ok((storage.event().try_clone_to_owned()?, Drives::new(storage, ENTRIES as usize)))
+            let begun = FileStorage::new(ENTRIES).and_then(|mut storage| {
+                storage.watch(woken.as_fd().try_clone_to_owned()?);
+                Ok(Drives::new(storage, ENTRIES as usize))
             });
             match begun {
-                Ok((event, drives)) => {
+                Ok(drives) => {
                     let _ = told.send(Ok(()));
-                    run(drives, &event, &orders, &woken, poll);
+                    run(drives, &orders, &woken, poll);
                 }
                 Err(error) => _ = told.send(Err(error)),
             }
@@ -322,17 +326,34 @@ impl Served {
 }
 
 /// The loop: orders, then drives, then sleep.
-fn run(mut drives: Loop, event: &OwnedFd, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
+///
+/// While the storage has commands, nothing is looked for: it tells of its answers, and a guest whose doorbells
+/// are in its own memory has most of its next commands ready only when it has seen answers. Such a guest is
+/// looked at after [`NAP`] all the same; it has to ring the real doorbells only when nothing has happened for
+/// a while.
+fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
     let mut worked = Instant::now();
     loop {
         if step(&mut drives, orders) {
             worked = Instant::now();
-        } else if worked.elapsed() < poll {
-            std::thread::yield_now();
-        } else {
-            // Whoever comes after this look wakes the thread.
-            let look = || step(&mut drives, orders) || drives.arm();
-            wake.sleep_beside(event.as_fd(), None, look);
+            continue;
+        }
+        let idle = worked.elapsed();
+        let is_waiting = drives.storage().is_busy();
+        if idle < poll && !is_waiting {
+            std::hint::spin_loop();
+            continue;
+        }
+        let nap = (is_waiting && idle < poll.max(NAP)).then_some(NAP);
+        // Whoever comes after this look wakes the thread.
+        let asleep = wake.asleep();
+        let found = step(&mut drives, orders) || (nap.is_none() && drives.arm());
+        if !found {
+            drives.storage_mut().sleep(nap);
+        }
+        drop(asleep);
+        if found {
+            worked = Instant::now();
         }
     }
 }

@@ -40,21 +40,31 @@ impl Wake {
     /// Sleeps until somebody calls [`Wake::notify`], or so long. Not at all where `ready` says that there is
     /// something to do: it is asked after the last moment at which a call could be missed.
     pub fn sleep(&self, limit: Option<Duration>, ready: impl FnOnce() -> bool) {
-        self.sleep_beside(self.0.event.as_fd(), limit, ready);
-    }
-
-    /// The same, and no longer than until `other` can be read.
-    pub fn sleep_beside(&self, other: BorrowedFd<'_>, limit: Option<Duration>, ready: impl FnOnce() -> bool) {
-        self.0.asleep.store(true, Ordering::SeqCst);
+        let _asleep = self.asleep();
         if !ready() {
             let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
             // An interrupted wait is an early end of it.
-            let mut both =
-                [self.0.event.as_fd(), other].map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN));
-            let _ = poll(&mut both, limit.as_ref());
+            let _ = poll(&mut [PollFd::new(&self.0.event, PollFlags::IN)], limit.as_ref());
         }
-        self.0.asleep.store(false, Ordering::SeqCst);
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
+    }
+
+    /// For a thread that has other things to wait for too: until the answer is dropped, [`Wake::notify`] writes
+    /// to the eventfd that this is. Look once more for something to do when you have it; then sleep by
+    /// whatever ends when that is written to.
+    pub fn asleep(&self) -> Asleep<'_> {
+        self.0.asleep.store(true, Ordering::SeqCst);
+        Asleep(self)
+    }
+}
+
+/// A thread sleeps, or is about to.
+#[derive(Debug)]
+pub struct Asleep<'a>(&'a Wake);
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.0.asleep.store(false, Ordering::SeqCst);
     }
 }
 
@@ -129,9 +139,17 @@ mod tests {
     }
 
     #[test]
-    fn what_else_is_waited_for_ends_the_sleep() {
-        let (wake, other) = (Wake::new().unwrap(), eventfd(1, EventfdFlags::CLOEXEC).unwrap());
-        wake.sleep_beside(other.as_fd(), Some(Duration::from_secs(60)), || false);
+    fn a_call_writes_to_who_sleeps_by_other_means() {
+        let (wake, mut written) = (Wake::new().unwrap(), [0; 8]);
+        drop(wake.asleep());
+        wake.notify();
+        assert!(rustix::io::read(&wake, &mut written).is_err(), "nobody sleeps");
+        let asleep = wake.asleep();
+        wake.notify();
+        wake.notify();
+        rustix::io::read(&wake, &mut written).unwrap();
+        assert_eq!(u64::from_ne_bytes(written), 1);
+        drop(asleep);
     }
 
     #[test]

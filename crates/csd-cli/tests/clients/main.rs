@@ -5,10 +5,9 @@
 mod common;
 
 use common::{Serving, disk};
-use dcs_nvme_client::load::{Check, Done, Mix, Order, Runner, Stop, Workload};
+use dcs_nvme_client::load::{Check, Mix, Order, Runner, Stop, Workload};
 use dcs_nvme_client::{Drive, Options};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const MB: u64 = 1 << 20;
 
@@ -30,13 +29,6 @@ fn serve(folder: &Path, drives: usize) -> Serving {
 fn folder() -> tempfile::TempDir {
     // A file system with O_DIRECT, as a user has.
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-/// Has a drive do a workload; its bytes are right, or this panics.
-fn run(socket: &Path, options: Options, bytes: u64, workload: &Workload) -> Done {
-    let mut drive = Drive::open(socket, options).unwrap();
-    let mut runner = Runner::new(&mut drive, 0, bytes, workload.depth, 8 * MB, 7).unwrap();
-    runner.run(&mut drive, workload).unwrap()
 }
 
 #[test]

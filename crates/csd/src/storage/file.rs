@@ -104,7 +104,7 @@ impl FileStorage {
             thin: !read_only,
             read_only,
         };
-        let mut slices = Vec::with_capacity(files.len());
+        let mut opened = Vec::with_capacity(files.len());
         for (file, offset) in files {
             fit(&file, offset, length / count, read_only)?;
             let (direct, alignment, memory_alignment) = reopen(&file, read_only)?;
@@ -114,8 +114,12 @@ impl FileStorage {
             if !offset.is_multiple_of(alignment) {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            slices.push(Slice { file: Arc::new(Opened { direct, given: file }), offset });
+            opened.push((direct, file, offset));
         }
+        let slices = opened
+            .into_iter()
+            .map(|(direct, file, offset)| Slice { file: self.ring.open(direct, file), offset });
+        let slices = slices.collect();
         let id = self.next_volume;
         self.next_volume += 1;
         self.volumes.insert(id, Volume { slices, stripe, info });
@@ -124,7 +128,9 @@ impl FileStorage {
 
     /// Takes a volume out. Its files are closed when its last request has ended.
     pub fn remove(&mut self, volume: VolumeId) {
-        self.volumes.remove(&volume.0);
+        for slice in self.volumes.remove(&volume.0).into_iter().flat_map(|held| held.slices) {
+            self.ring.close(slice.file);
+        }
     }
 
     /// Gives a volume another length. A file that is too short is made longer; none is made shorter.
@@ -146,9 +152,17 @@ impl FileStorage {
         Ok(())
     }
 
-    /// It becomes readable when a request is answered.
-    pub fn event(&self) -> BorrowedFd<'_> {
-        self.ring.event()
+    /// A descriptor that ends [`FileStorage::sleep`] when something is written to it: an eventfd.
+    pub fn watch(&mut self, event: OwnedFd) {
+        self.ring.watch(event);
+    }
+
+    /// Sleeps until a request is answered or the watched descriptor is written to, at most so long.
+    pub fn sleep(&mut self, limit: Option<std::time::Duration>) {
+        if self.done.is_empty() {
+            self.ring.submit();
+            self.ring.wait(limit);
+        }
     }
 
     /// True if requests are under way.
@@ -160,7 +174,7 @@ impl FileStorage {
     pub fn wait(&mut self, timeout: std::time::Duration) {
         self.ring.submit();
         if self.ring.is_busy() && self.done.is_empty() {
-            self.ring.wait(timeout);
+            self.ring.wait(Some(timeout));
         }
     }
 

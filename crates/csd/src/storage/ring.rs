@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{IoUring, cqueue, opcode, squeue};
 
 /// Pieces of a part that there is room for from the beginning.
 const USUAL: usize = 8;
@@ -37,12 +37,21 @@ pub enum Operation {
 /// `RWF_DSYNC`: as if the file had been opened with O_DSYNC. [pwritev2(2)]
 const RWF_DSYNC: i32 = 2;
 
+/// The number by which the answer of the watched descriptor is known.
+const WATCH: u64 = u64::MAX;
+
+/// Files that the ring knows by a number of their own, which spares the kernel a look into the process's
+/// table for each part. Those beyond are named by their descriptors.
+const FILES: u32 = 1024;
+
 /// A file of a volume. It is closed when the volume is gone and its last request has ended.
 pub struct Opened {
     /// For data: with O_DIRECT where that can be.
     pub direct: OwnedFd,
     /// As it was given: its locks go when it is closed.
     pub given: File,
+    /// The ring's number for `direct`.
+    number: Option<u32>,
 }
 
 /// A part of a request: one file, one range of it.
@@ -68,31 +77,47 @@ pub struct Ring {
     ring: ManuallyDrop<IoUring>,
     parts: ManuallyDrop<Vec<Part>>,
     free: Vec<u32>,
+    /// Numbers for files that nobody has.
+    numbers: Vec<u32>,
+    /// A descriptor that ends a sleep when it becomes readable.
+    watched: Option<OwnedFd>,
+    /// The kernel looks at it.
+    watching: bool,
     /// Parts that wait for room.
     backlog: VecDeque<u32>,
     in_flight: usize,
     most: usize,
 }
 
-// SAFETY: the pieces of parts are addresses that nobody but the kernel follows; all else may go to another
-// thread.
-unsafe impl Send for Ring {}
-
 impl Ring {
-    /// A ring with room for so many parts at once, a power of two.
+    /// A ring with room for so many parts at once, a power of two. It belongs to this thread.
     pub fn new(entries: u32) -> io::Result<Ring> {
         let plain = || IoUring::builder().dontfork().build(entries);
-        // The owner is not interrupted for answers, and is told of them instead. Kernels before 5.19 do not
-        // know the flags.
-        let mut quiet = IoUring::builder();
-        let ring = quiet.dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries);
-        let ring = ring.or_else(|_| plain())?;
-        if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+        let quiet = || {
+            let mut quiet = IoUring::builder();
+            quiet.dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries)
+        };
+        // The owner is not interrupted for answers, but told of them, and takes them in when it calls the
+        // kernel next: from 6.1 on all at once. Kernels before 5.19 know neither.
+        let mut own = IoUring::builder();
+        own.dontfork().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        let ring = own.build(entries).or_else(|_| quiet()).or_else(|_| plain())?;
+        let parameters = ring.params();
+        // The last came with what `watch` needs, in 5.13.
+        if !parameters.is_feature_nodrop()
+            || !parameters.is_feature_ext_arg()
+            || !parameters.is_feature_resource_tagging()
+        {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
+        let known = ring.submitter().register_files_sparse(FILES).is_ok();
+        let numbers = if known { (0..FILES).rev().collect() } else { Vec::new() };
         Ok(Ring {
             ring: ManuallyDrop::new(ring),
             parts: ManuallyDrop::new(Vec::new()),
+            numbers,
+            watched: None,
+            watching: false,
             free: Vec::with_capacity(entries as usize),
             backlog: VecDeque::with_capacity(entries as usize),
             in_flight: 0,
@@ -123,9 +148,44 @@ impl Ring {
 
     pub fn give(&mut self, index: u32) {
         let part = self.part(index);
-        part.file = None;
         part.pieces.clear();
+        if let Some(file) = part.file.take() {
+            self.close(file);
+        }
         self.free.push(index);
+    }
+
+    /// A file that parts can be on: `direct` is what data go through.
+    pub fn open(&mut self, direct: OwnedFd, given: File) -> Arc<Opened> {
+        let mut number = self.numbers.pop();
+        if let Some(wanted) = number
+            && self.ring.submitter().register_files_update(wanted, &[direct.as_raw_fd()]).is_err()
+        {
+            self.numbers.push(wanted);
+            number = None;
+        }
+        Arc::new(Opened { direct, given, number })
+    }
+
+    /// Somebody does not need a file any more: it is closed where nobody does.
+    pub fn close(&mut self, file: Arc<Opened>) {
+        if let Some(Opened { number: Some(number), .. }) = Arc::into_inner(file)
+            && self.ring.submitter().register_files_update(number, &[-1]).is_ok()
+        {
+            self.numbers.push(number);
+        }
+    }
+
+    /// A descriptor that ends a sleep when something is written to it: an eventfd.
+    pub fn watch(&mut self, event: OwnedFd) {
+        self.watched = Some(event);
+    }
+
+    fn look_at_watched(&mut self) {
+        let Some(event) = self.watched.as_ref().filter(|_| !self.watching) else { return };
+        let poll = opcode::PollAdd::new(Fd(event.as_raw_fd()), libc::POLLIN as u32).multi(true);
+        // SAFETY: the entry names a descriptor that is open as long as the ring is there, and no memory.
+        self.watching = unsafe { self.ring.submission().push(&poll.build().user_data(WATCH)) }.is_ok();
     }
 
     /// Hands a part to the kernel, now or when there is room.
@@ -161,17 +221,15 @@ impl Ring {
             let _ = self.ring.submit();
         }
         for entry in self.ring.completion() {
+            if entry.user_data() == WATCH {
+                self.watching = cqueue::more(entry.flags());
+                continue;
+            }
             let part = entry.user_data() as u32;
             self.parts[part as usize].lent = false;
             self.in_flight -= 1;
             answers.push(Answer { part, result: entry.result() });
         }
-    }
-
-    /// It becomes readable when something is answered.
-    pub fn event(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is the ring's, which is open as long as this is borrowed.
-        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 
     /// True if parts are under way, or wait.
@@ -184,10 +242,13 @@ impl Ring {
         !self.backlog.is_empty()
     }
 
-    /// Waits for an answer, a while.
-    pub fn wait(&mut self, timeout: Duration) {
-        let timespec = Timespec::from(timeout);
-        let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec));
+    /// Waits for an answer, or for what is watched, a while, or for ever.
+    pub fn wait(&mut self, limit: Option<Duration>) {
+        self.look_at_watched();
+        let limit = limit.map(Timespec::from);
+        let arguments = limit.as_ref().map_or(SubmitArgs::new(), |limit| SubmitArgs::new().timespec(limit));
+        // What fails here is tried again with the next call.
+        let _ = self.ring.submitter().submit_with_args(1, &arguments);
     }
 
     /// Waits for all that the kernel has, a while. False where it still has something: what that names must
@@ -200,14 +261,21 @@ impl Ring {
             if self.in_flight == 0 {
                 return true;
             }
-            self.wait(Duration::from_millis(20));
+            self.wait(Some(Duration::from_millis(20)));
         }
         false
     }
 }
 
 fn entry(part: &Part) -> squeue::Entry {
-    let fd = Fd(part.file.as_ref().map_or(-1, |file| file.direct.as_raw_fd()));
+    let file = part.file.as_ref();
+    match file.and_then(|file| file.number) {
+        Some(number) => entry_on(part, Fd(number as i32)).flags(squeue::Flags::FIXED_FILE),
+        None => entry_on(part, Fd(file.map_or(-1, |file| file.direct.as_raw_fd()))),
+    }
+}
+
+fn entry_on(part: &Part, fd: Fd) -> squeue::Entry {
     let (list, count) = (part.pieces.as_ptr(), part.pieces.len() as u32);
     match part.operation {
         Operation::Read => match &part.pieces[..] {
