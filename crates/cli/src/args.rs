@@ -40,7 +40,7 @@ pub enum Command {
     #[command(disable_help_flag = true)]
     Csd(Companion),
     /// Run a program that uses sendfile(2) with its files going through a chain of operators
-    Run(crate::preload::Run),
+    Run(crate::run::Run),
     /// Serve a folder as an S3 object server
     Serve(crate::serve::Serve),
     /// Go through the folder of an object server for damaged objects
@@ -123,7 +123,7 @@ pub struct Recv {
     #[command(flatten)]
     pub moving: Moving,
     #[command(flatten)]
-    pub target: TargetOptions,
+    pub sink: SinkOptions,
     /// Bytes to receive; without it, all until the sender ends
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub length: Option<u64>,
@@ -158,7 +158,7 @@ pub struct Copy {
     #[command(flatten)]
     pub moving: Moving,
     #[command(flatten)]
-    pub target: TargetOptions,
+    pub sink: SinkOptions,
     /// Fail where the destination exists, instead of replacing it
     #[arg(long, short)]
     pub no_clobber: bool,
@@ -203,7 +203,7 @@ pub struct CipherOptions {
 
 /// Options for a file that is written.
 #[derive(Debug, Args)]
-pub struct TargetOptions {
+pub struct SinkOptions {
     /// Write into the file itself, not into a temporary one that takes its place at the end
     #[arg(long)]
     pub in_place: bool,

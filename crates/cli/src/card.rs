@@ -6,7 +6,7 @@ use crate::failure::{Exit, Failure};
 use crate::names::shown;
 use crate::nvme;
 use crate::report::Report;
-use crate::target::Target;
+use crate::sink::NamedSink;
 use dcs::card::{Options, extents};
 use dcs::net;
 use dcs::{Backend, Engine, Sink, Source, Status};
@@ -143,9 +143,9 @@ pub fn finish(engine: &Engine, connection: &net::Connection) -> Result<(), Failu
 }
 
 /// Gives a file the places that the card writes to.
-pub fn prepare(target: &Target, length: Option<u64>) -> Result<(), Failure> {
-    let name = &target.name;
-    let Some(file) = target.file() else { return Ok(()) };
+pub fn prepare(sink: &NamedSink, length: Option<u64>) -> Result<(), Failure> {
+    let name = &sink.name;
+    let Some(file) = sink.file() else { return Ok(()) };
     let length = length.ok_or_else(|| {
         Failure::usage(format!("{name}: a card writes to a file that has its room already"))
             .advise("say how much comes, by --length SIZE; a pipe has no length")

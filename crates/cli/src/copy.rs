@@ -5,14 +5,15 @@ use crate::card::{self, Engines};
 use crate::chain::Chain;
 use crate::expect::Expected;
 use crate::failure::Failure;
-use crate::input::Input;
+use crate::finished::Finished;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
 use crate::names::shown;
 use crate::nvme;
-use crate::report::{Finished, Report};
+use crate::report::Report;
+use crate::sink::{NamedSink, Options};
+use crate::source::NamedSource;
 use crate::sparse;
-use crate::target::{Options, Target};
 use crate::transfer::{self, Done, Job};
 use crate::watch::Watch;
 use dcs::{Completion, Engine, Sink, Source};
@@ -27,7 +28,7 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
     let moving = &copy.moving;
     let counters = Counters::new(&moving.ciphers);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
-    let expected = Expected::new(&copy.target.expect, &chain.names)?;
+    let expected = Expected::new(&copy.sink.expect, &chain.names)?;
     let engines = Engines::new(
         &[&copy.from, &copy.to],
         None,
@@ -35,54 +36,53 @@ pub fn run(copy: &args::Copy, report: &Report) -> Result<(), Failure> {
         moving.io.into(),
         report,
     )?;
-    let mut input = Input::open(&copy.from, 0, None, engines.drives.as_ref())?;
-    let mode = input.mode.unwrap_or(0o666);
+    let mut from = NamedSource::open(&copy.from, 0, None, engines.drives.as_ref())?;
+    let mode = from.mode.unwrap_or(0o666);
     let destination = into_folder(copy)?;
-    let options = Options { file: &copy.target, no_clobber: copy.no_clobber, mode, source: input.identity };
-    let target = match nvme::destination(engines.drives.as_ref(), &destination)? {
-        Some(range) => Target::ssd(&destination, range),
-        None => Target::open(&destination, &options)?,
+    let options = Options { file: &copy.sink, no_clobber: copy.no_clobber, mode, source: from.identity };
+    let to = match nvme::destination(engines.drives.as_ref(), &destination)? {
+        Some(range) => NamedSink::ssd(&destination, range),
+        None => NamedSink::open(&destination, &options)?,
     };
     if engines.card.is_some() {
-        card::prepare(&target, input.length())?;
+        card::prepare(&to, from.length())?;
     }
-    let name = format!("{} -> {}", shown(&copy.from), target.name);
-    let holes =
-        Holes::of(&input, &target, &engines).map_err(|error| Failure::io(shown(&copy.from), &error))?;
+    let name = format!("{} -> {}", shown(&copy.from), to.name);
+    let holes = Holes::of(&from, &to, &engines).map_err(|error| Failure::io(shown(&copy.from), &error))?;
     let job = |source, sink, engine| Job {
         name: name.clone(),
         source,
         sink,
-        watch: target.growing().and_then(Result::ok).map_or(Watch::Nothing, Watch::Growing),
-        total: input.length().filter(|_| chain.keeps_length()),
+        watch: to.growing().and_then(Result::ok).map_or(Watch::Nothing, Watch::Growing),
+        total: from.length().filter(|_| chain.keeps_length()),
         ops: chain.ops.clone(),
         length: None,
         timeout: moving.timeout,
-        durable: copy.target.durable,
+        durable: copy.sink.durable,
         io: moving.io.into(),
         engine,
     };
     let done = match &holes {
         // Nobody has to see the zeros.
-        Some(holes) if chain.ops.is_empty() => holes.copy_data(&input, &target, moving, job, report)?,
+        Some(holes) if chain.ops.is_empty() => holes.copy_data(&from, &to, moving, job, report)?,
         _ => {
-            let source = input.source(moving.cache.into(), dcs::Mode::Auto);
-            transfer::run(job(source, target.sink(moving.cache.into()), engines.any()), report)?
+            let source = from.source(moving.cache.into(), dcs::Mode::Auto);
+            transfer::run(job(source, to.sink(moving.cache.into()), engines.any()), report)?
         }
     };
     if let Some(holes) = holes.as_ref().filter(|_| !chain.ops.is_empty() && chain.keeps_data()) {
-        holes.dig(&target).map_err(|error| Failure::io(&target.name, &error))?;
+        holes.dig(&to).map_err(|error| Failure::io(&to.name, &error))?;
     }
-    if let (Some(file), Some(_), true) = (target.file(), &holes, copy.target.durable) {
-        file.sync_all().map_err(|error| Failure::io(&target.name, &error))?;
+    if let (Some(file), Some(_), true) = (to.file(), &holes, copy.sink.durable) {
+        file.sync_all().map_err(|error| Failure::io(&to.name, &error))?;
     }
-    input.advance(done.completion.bytes_in);
-    expected.check(&done.completion, &target)?;
-    target.commit(done.completion.bytes_out)?;
+    from.advance(done.completion.bytes_in);
+    expected.check(&done.completion, &to)?;
+    to.commit(done.completion.bytes_out)?;
     Finished {
         source: &copy.from,
         destination: &destination,
-        file: &input.name,
+        file: &from.name,
         chain: &chain.names,
         counters: &chain.counters,
         done: &done,
@@ -104,13 +104,13 @@ impl Holes {
     const RUNS: usize = 64;
 
     /// None where there are no holes, or the copy cannot have any.
-    fn of(input: &Input, target: &Target, engines: &Engines) -> io::Result<Option<Holes>> {
-        let (Some(length), Some(_)) = (input.length(), target.growing()) else { return Ok(None) };
+    fn of(from: &NamedSource, to: &NamedSink, engines: &Engines) -> io::Result<Option<Holes>> {
+        let (Some(length), Some(_)) = (from.length(), to.growing()) else { return Ok(None) };
         if engines.card.is_some() {
             return Ok(None);
         }
-        let (start, end) = (input.start(), input.start() + length);
-        let data = input.data()?;
+        let (start, end) = (from.start(), from.start() + length);
+        let data = from.data()?;
         Ok(data.filter(|data| !sparse::holes(data, start, end).is_empty()).map(|data| Holes {
             data,
             start,
@@ -121,20 +121,19 @@ impl Holes {
     /// Copies what lies between the holes.
     fn copy_data(
         &self,
-        input: &Input,
-        target: &Target,
+        from: &NamedSource,
+        to: &NamedSink,
         moving: &args::Moving,
         job: impl Fn(Source, Sink, Option<Arc<Engine>>) -> Job,
         report: &Report,
     ) -> Result<Done, Failure> {
         let begun = Instant::now();
         let engine = Engine::builder().io(moving.io.into()).start();
-        let engine = Arc::new(engine.map_err(|error| Failure::refused(&target.name, error))?);
+        let engine = Arc::new(engine.map_err(|error| Failure::refused(&to.name, error))?);
         let mut completion = Completion::default();
         for data in self.data.chunks(Holes::RUNS) {
             let there: Vec<_> = data.iter().map(|(at, length)| (at - self.start, *length)).collect();
-            let (source, sink) =
-                (input.runs(data, moving.cache.into()), target.runs(&there, moving.cache.into()));
+            let (source, sink) = (from.runs(data, moving.cache.into()), to.runs(&there, moving.cache.into()));
             let (Some(source), Some(sink)) = (source, sink) else { break };
             let mut job = job(source, sink, Some(Arc::clone(&engine)));
             job.timeout = moving
@@ -143,14 +142,14 @@ impl Holes {
             completion = transfer::run(job, report)?.completion;
         }
         let bytes = self.end - self.start;
-        target.set_length(bytes).map_err(|error| Failure::io(&target.name, &error))?;
+        to.set_length(bytes).map_err(|error| Failure::io(&to.name, &error))?;
         (completion.bytes_in, completion.bytes_out) = (bytes, bytes);
         Ok(Done { completion, elapsed: begun.elapsed() })
     }
 
     /// Makes them in the copy, where it has zeros.
-    fn dig(&self, target: &Target) -> io::Result<()> {
-        let Some(file) = target.file() else { return Ok(()) };
+    fn dig(&self, to: &NamedSink) -> io::Result<()> {
+        let Some(file) = to.file() else { return Ok(()) };
         let holes = sparse::holes(&self.data, self.start, self.end);
         holes.iter().try_for_each(|(at, length)| sparse::dig(file, at - self.start, *length))
     }

@@ -1,7 +1,7 @@
 //! `--expect md5=HEX`: what a digest of the chain must be.
 
 use crate::failure::{Exit, Failure};
-use crate::target::Target;
+use crate::sink::NamedSink;
 use crate::units;
 use dcs::{Completion, Operator};
 
@@ -37,8 +37,8 @@ impl Expected {
         Ok(Expected(expected))
     }
 
-    /// Compares; the target is not put in place where one differs.
-    pub fn check(&self, completion: &Completion, target: &Target) -> Result<(), Failure> {
+    /// Compares; the file is not put in place where one differs.
+    pub fn check(&self, completion: &Completion, sink: &NamedSink) -> Result<(), Failure> {
         for (place, value) in &self.0 {
             let digest = completion.digests.iter().find(|digest| digest.place == *place);
             if digest.is_some_and(|digest| digest.bytes() == value) {
@@ -46,13 +46,13 @@ impl Expected {
             }
             let (name, found) = digest
                 .map_or(("digest", "missing".into()), |digest| (digest.operator.name(), digest.to_string()));
-            let fate = match target.is_withheld() {
+            let fate = match sink.is_withheld() {
                 true => "was not put in place",
                 false => "has been written all the same",
             };
             let line = format!(
                 "{}: {name} is {found}, expected {}; {} bytes had been delivered and the file {fate}",
-                target.name,
+                sink.name,
                 units::to_hex(value),
                 completion.bytes_out
             );

@@ -3,10 +3,10 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `preload` (`dcs run`), `serve`, `scrub`, `doctor`, `serve_card` (`dcs card`) | one subcommand each |
+//! | `send`, `recv`, `copy`, `ops`, `run`, `serve`, `scrub`, `doctor`, `serve_card` (`dcs card`) | one subcommand each |
 //! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
-//! | `input`, `target`, `address` | files, pipes and sockets as people name them |
+//! | `source`, `sink`, `address` | files, pipes and sockets as people name them |
 //! | `closed` | standard input and output that were closed from the start |
 //! | `identity`, `sparse`, `replace`, `beside` | what cp promises: same files, holes, owners and modes, no half file |
 //! | `pages` | man pages and completions, for `make install` |
@@ -14,7 +14,7 @@
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
 //! | `deadline` | ends a command whose time is up, whatever the kernel does |
 //! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
-//! | `report` | what was done; for people and as JSON |
+//! | `finished` | what was done; for people and as JSON |
 //!
 //! Code that it shares with `dcs-bench` is in `dcs_console`: sizes and times, failures, Ctrl-C, reports.
 #![deny(unsafe_code)]
@@ -32,32 +32,32 @@ mod doctor;
 #[cfg(test)]
 mod documents;
 mod expect;
+mod finished;
 mod identity;
-mod input;
 mod keys;
 mod nic;
 mod nvme;
 mod ops;
 mod outgoing;
 mod pages;
-mod preload;
 mod recv;
 mod replace;
-mod report;
+mod run;
 mod scrub;
 mod send;
 mod serve;
 mod serve_card;
+mod sink;
+mod source;
 mod sparse;
-mod target;
 mod transfer;
 mod watch;
 
 use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
 use dcs_console::refusal::refuse;
+use dcs_console::report::{self, Report};
 use dcs_console::{failure, interrupt, names, operate, units};
-use report::Report;
 
 fn main() -> std::process::ExitCode {
     if let Some(command) = companion::is_asked_for_help() {
@@ -87,7 +87,7 @@ fn run(command: &Command, report: &Report) -> Result<(), failure::Failure> {
         Command::Recv(recv) => recv::run(recv, report),
         Command::Copy(copy) => copy::run(copy, report),
         Command::Ops(ops) => ops::run(ops, report),
-        Command::Run(options) => preload::run(options, report),
+        Command::Run(options) => run::run(options, report),
         Command::Serve(options) => serve::run(options, report),
         Command::Scrub(options) => scrub::run(options, report),
         Command::Doctor(options) => doctor::run(options, report),

@@ -7,13 +7,14 @@ use crate::chain::Chain;
 use crate::deadline;
 use crate::expect::Expected;
 use crate::failure::Failure;
+use crate::finished::Finished;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
 use crate::names::{add_name, shown};
 use crate::nic;
 use crate::nvme;
-use crate::report::{Finished, Report};
-use crate::target::{Options, Target};
+use crate::report::Report;
+use crate::sink::{NamedSink, Options};
 use crate::transfer::{self, Job};
 use crate::watch::Watch;
 use dcs::net;
@@ -33,7 +34,7 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
     let moving = &recv.moving;
     let counters = Counters::new(&moving.ciphers);
     let chain = Chain::new(&moving.through, &Keys::new(&moving.ciphers), counters)?;
-    let expected = Expected::new(&recv.target.expect, &chain.names)?;
+    let expected = Expected::new(&recv.sink.expect, &chain.names)?;
     let engines = Engines::new(
         &[&recv.file],
         nic::wanted(&recv.nic)?,
@@ -41,35 +42,35 @@ pub fn run(recv: &args::Recv, report: &Report) -> Result<(), Failure> {
         moving.io.into(),
         report,
     )?;
-    let target = match nvme::destination(engines.drives.as_ref(), &recv.file)? {
-        Some(range) => Target::ssd(&recv.file, range),
+    let to = match nvme::destination(engines.drives.as_ref(), &recv.file)? {
+        Some(range) => NamedSink::ssd(&recv.file, range),
         None => {
-            let options = Options { file: &recv.target, no_clobber: false, mode: 0o666, source: None };
-            Target::open(&recv.file, &options)?
+            let options = Options { file: &recv.sink, no_clobber: false, mode: 0o666, source: None };
+            NamedSink::open(&recv.file, &options)?
         }
     };
     if engines.card.is_some() {
-        card::prepare(&target, recv.length)?;
+        card::prepare(&to, recv.length)?;
     }
     deadline::free();
     let from = From::accept(recv, engines.network().map(|engine| &**engine), report)?;
     let job = Job {
-        name: format!("{} -> {}", shown(&recv.from), target.name),
+        name: format!("{} -> {}", shown(&recv.from), to.name),
         source: from.source(),
-        sink: target.sink(moving.cache.into()),
+        sink: to.sink(moving.cache.into()),
         watch: from.watch(),
         ops: chain.ops,
         length: recv.length,
         total: recv.length,
         timeout: moving.timeout,
-        durable: recv.target.durable,
+        durable: recv.sink.durable,
         io: moving.io.into(),
         engine: engines.any(),
     };
     let done = transfer::run(job, report)?;
     from.finish();
-    expected.check(&done.completion, &target)?;
-    target.commit(done.completion.bytes_out)?;
+    expected.check(&done.completion, &to)?;
+    to.commit(done.completion.bytes_out)?;
     Finished {
         source: &recv.from,
         destination: &recv.file,

@@ -5,14 +5,15 @@ use crate::card::{self, Engines};
 use crate::chain::Chain;
 use crate::deadline;
 use crate::failure::Failure;
-use crate::input::Input;
+use crate::finished::Finished;
 use crate::interrupt;
 use crate::keys::{Counters, Keys};
 use crate::names::shown;
 use crate::nic;
 use crate::outgoing::Outgoing;
-use crate::report::{Finished, Report};
-use crate::target::{Options, Target};
+use crate::report::Report;
+use crate::sink::{NamedSink, Options};
+use crate::source::NamedSource;
 use crate::transfer::{self, Done, Job};
 use crate::watch::Watch;
 use dcs::net;
@@ -25,7 +26,7 @@ enum To {
     Connection(Outgoing),
     /// One of the card's, or of a NIC's that this process drives.
     Card(Arc<Engine>, net::Connection),
-    Stdout(Box<Target>),
+    Stdout(Box<NamedSink>),
 }
 
 pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
@@ -40,15 +41,15 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
         moving.io.into(),
         report,
     )?;
-    let mut input = Input::open(&send.file, send.offset, send.length, engines.drives.as_ref())?;
+    let mut from = NamedSource::open(&send.file, send.offset, send.length, engines.drives.as_ref())?;
     deadline::free();
-    let to = To::open(send, engines.network(), &input)?;
+    let to = To::open(send, engines.network(), &from)?;
     let zero_copy = send.zero_copy.into();
     let job = Job {
         name: format!("{} -> {}", shown(&send.file), shown(&send.to)),
-        source: input.source(moving.cache.into(), zero_copy),
-        total: input.length().or(send.length).filter(|_| chain.keeps_length()),
-        length: send.length.filter(|_| input.length().is_none()),
+        source: from.source(moving.cache.into(), zero_copy),
+        total: from.length().or(send.length).filter(|_| chain.keeps_length()),
+        length: send.length.filter(|_| from.length().is_none()),
         sink: to.sink().zero_copy(zero_copy),
         watch: to.watch(),
         ops: chain.ops,
@@ -58,7 +59,7 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
         engine: engines.any(),
     };
     let done = transfer::run(job, report)?;
-    input.advance(done.completion.bytes_in);
+    from.advance(done.completion.bytes_in);
     to.finish(&done, moving.timeout)?;
     Finished {
         source: &send.file,
@@ -73,23 +74,23 @@ pub fn run(send: &args::Send, report: &Report) -> Result<(), Failure> {
 }
 
 impl To {
-    fn open(send: &args::Send, engine: Option<&Arc<Engine>>, input: &Input) -> Result<To, Failure> {
+    fn open(send: &args::Send, engine: Option<&Arc<Engine>>, from: &NamedSource) -> Result<To, Failure> {
         if let Some(engine) = engine {
             return Ok(To::Card(Arc::clone(engine), card::connect(engine, &send.to, send.connect_timeout)?));
         }
         if send.to != "-" {
             return Outgoing::connect(&send.to, send.connect_timeout).map(To::Connection);
         }
-        let file = &args::TargetOptions { in_place: true, durable: false, expect: Vec::new() };
-        Target::open("-".as_ref(), &Options { file, no_clobber: false, mode: 0, source: input.identity })
-            .map(|target| To::Stdout(Box::new(target)))
+        let file = &args::SinkOptions { in_place: true, durable: false, expect: Vec::new() };
+        NamedSink::open("-".as_ref(), &Options { file, no_clobber: false, mode: 0, source: from.identity })
+            .map(|sink| To::Stdout(Box::new(sink)))
     }
 
     fn sink(&self) -> Sink {
         match self {
             To::Connection(connection) => Sink::socket(connection),
             To::Card(_, connection) => Sink::connection(connection),
-            To::Stdout(target) => target.sink(dcs::Mode::Auto),
+            To::Stdout(sink) => sink.sink(dcs::Mode::Auto),
         }
     }
 
@@ -108,7 +109,7 @@ impl To {
                 connection.finish(done.completion.bytes_out, left)
             }
             To::Card(engine, connection) => card::finish(&engine, &connection),
-            To::Stdout(target) => target.commit(done.completion.bytes_out),
+            To::Stdout(sink) => sink.commit(done.completion.bytes_out),
         }
     }
 }

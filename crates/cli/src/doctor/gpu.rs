@@ -1,7 +1,7 @@
 //! GPUs: NVIDIA's, as the driver tells of them.
 
 use super::probe::Probes;
-use super::{Row, State};
+use super::row::{Row, State};
 use crate::names::shown;
 use crate::units::human;
 use dcs::gpu::{GpuError, Storage, StorageError};

@@ -1,7 +1,7 @@
 //! The machine but for its devices: kernel, memory, IOMMU, processor, limits.
 
 use super::probe::Probes;
-use super::{Row, State};
+use super::row::{Row, State};
 use crate::units::human;
 use dcs_vfio::sys::{Root, Seen};
 

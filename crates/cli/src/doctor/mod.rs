@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `probe` | what only trying tells: io_uring, sendfile(2), O_DIRECT |
 //! | `machine` | kernel, huge pages, IOMMU, VFIO, processor, limits |
+//! | `row` | a line of the table |
 //! | `pci` | SSDs and NICs: driver, IOMMU group, who uses them |
 //! | `gpu` | GPUs, as CUDA's driver tells of them |
 //! | `p2p` | what lies between two devices |
@@ -17,6 +18,7 @@ mod p2p;
 mod paths;
 mod pci;
 mod probe;
+mod row;
 #[cfg(test)]
 mod tests;
 
@@ -25,44 +27,8 @@ use crate::failure::{Exit, Failure};
 use crate::report::Report;
 use dcs_vfio::sys::Root;
 use probe::Probes;
-use serde::Serialize;
+use row::{Row, State};
 use serde_json::json;
-
-/// A verdict on something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// As it should be.
-    Ok,
-    /// It works, with less, or is only worth knowing.
-    Note,
-    /// It is not there: a path that needs it will not run.
-    Missing,
-    /// It could not be found out here.
-    Unreadable,
-}
-
-/// A line of the table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
-    pub topic: &'static str,
-    pub name: String,
-    pub state: State,
-    pub found: String,
-    /// Advice, or the command to type.
-    pub fix: Option<String>,
-}
-
-impl Row {
-    pub fn new(topic: &'static str, name: impl Into<String>, state: State, found: impl Into<String>) -> Row {
-        Row { topic, name: name.into(), state, found: found.into(), fix: None }
-    }
-
-    pub fn fix(mut self, fix: impl Into<String>) -> Row {
-        self.fix = Some(fix.into());
-        self
-    }
-}
 
 /// All that was found out.
 struct Examination {

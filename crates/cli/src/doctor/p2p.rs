@@ -2,7 +2,7 @@
 //! Documentation/driver-api/pci/p2pdma.rst]
 
 use super::pci::Function;
-use super::{Row, State};
+use super::row::{Row, State};
 use dcs_vfio::sys::{Root, Seen};
 use std::collections::BTreeMap;
 

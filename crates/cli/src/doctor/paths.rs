@@ -2,7 +2,7 @@
 
 use super::pci::{Function, Kind};
 use super::probe::Probes;
-use super::{Row, State};
+use super::row::{Row, State};
 use dcs_vfio::sys::Root;
 use dcs_vfio_user::pci::Identity;
 

@@ -1,6 +1,6 @@
 //! SSDs and NICs: which driver has them, in which IOMMU group they are with whom, and who uses them.
 
-use super::{Row, State};
+use super::row::{Row, State};
 use dcs::NicModel;
 use dcs_vfio::in_use;
 use dcs_vfio::sys::{Root, Seen};

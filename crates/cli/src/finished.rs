@@ -1,12 +1,11 @@
-//! Reports of transfers, for people and as JSON.
+//! The report of a transfer that is done, for people and as JSON.
 
 use crate::chain::Counter;
 use crate::deadline;
 use crate::names::add_name;
+use crate::report::{Report, add_completion};
 use crate::transfer::Done;
 use crate::units;
-pub use dcs_console::report::Report;
-use dcs_console::report::add_completion;
 use serde_json::json;
 use std::ffi::OsStr;
 

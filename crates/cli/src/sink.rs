@@ -1,6 +1,6 @@
 //! Where bytes go, as people name it. A regular file appears under its name only when it is whole.
 
-use crate::args::TargetOptions;
+use crate::args::SinkOptions;
 use crate::beside::{Beside, Entry, Wanted};
 use crate::closed;
 use crate::deadline;
@@ -17,18 +17,18 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The way in which a target is to be made.
+/// The way in which a sink is to be made.
 pub struct Options<'a> {
-    pub file: &'a TargetOptions,
+    pub file: &'a SinkOptions,
     pub no_clobber: bool,
     /// Permission bits of a new file, before the umask.
     pub mode: u32,
-    /// The file that is read: the target must be another one.
+    /// The file that is read: the sink must be another one.
     pub source: Option<Identity>,
 }
 
-/// An open target.
-pub struct Target {
+/// An open sink.
+pub struct NamedSink {
     /// In messages.
     pub name: String,
     kind: Kind,
@@ -45,14 +45,14 @@ enum Kind {
     Ssd(nvme::Range),
 }
 
-impl Target {
-    pub fn open(path: &OsStr, options: &Options<'_>) -> Result<Target, Failure> {
+impl NamedSink {
+    pub fn open(path: &OsStr, options: &Options<'_>) -> Result<NamedSink, Failure> {
         let name = &shown(path).to_string();
         deadline::opening(name);
         let failed = |error| Failure::io(name, &error);
         if path == "-" {
             let kind = stdout(options)?;
-            return Ok(Target { name: "standard output".into(), kind });
+            return Ok(NamedSink { name: "standard output".into(), kind });
         }
         let path = Path::new(path);
         let kind = match std::fs::metadata(path) {
@@ -72,12 +72,12 @@ impl Target {
             }
             Err(_) => Entry::of(path).and_then(|at| beside(at, options, None)).map_err(failed)?,
         };
-        Ok(Target { name: name.to_string(), kind })
+        Ok(NamedSink { name: name.to_string(), kind })
     }
 
     /// Part of an SSD that the engine drives itself.
-    pub fn ssd(name: &OsStr, range: nvme::Range) -> Target {
-        Target { name: shown(name).to_string(), kind: Kind::Ssd(range) }
+    pub fn ssd(name: &OsStr, range: nvme::Range) -> NamedSink {
+        NamedSink { name: shown(name).to_string(), kind: Kind::Ssd(range) }
     }
 
     /// The file that it is, if it is one.
@@ -160,7 +160,7 @@ fn stdout(options: &Options<'_>) -> Result<Kind, Failure> {
     Ok(Kind::Stdout(file, position))
 }
 
-/// Opens a target that exists: it is written to, or replaced where it is a regular file.
+/// Opens a sink that exists: it is written to, or replaced where it is a regular file.
 fn existing(path: &Path, name: &str, options: &Options<'_>) -> Result<Kind, Failure> {
     let failed = |error| Failure::io(name, &error);
     // Whoever may not write to the file may not replace it either.

@@ -20,8 +20,8 @@ const PAGE: u64 = 4096;
 /// Most bytes of a file that the kernel makes up.
 const TOLD_MAX: u64 = 64 << 20;
 
-/// An open input.
-pub struct Input {
+/// An open source.
+pub struct NamedSource {
     /// In messages.
     pub name: String,
     from: From,
@@ -41,14 +41,14 @@ enum From {
     Ssd(nvme::Range),
 }
 
-impl Input {
+impl NamedSource {
     /// Opens it. A range must lie inside a file; a stream has no offset. `drives` is the engine that drives what the name may name.
     pub fn open(
         path: &OsStr,
         offset: u64,
         length: Option<u64>,
         drives: Option<&Arc<Engine>>,
-    ) -> Result<Input, Failure> {
+    ) -> Result<NamedSource, Failure> {
         let name = &shown(path).to_string();
         if let Some(range) = nvme::range(drives, path)? {
             if offset != 0 || length.is_some() {
@@ -56,7 +56,7 @@ impl Input {
                     .advise("say @LBA+LENGTH there, instead of --offset and --length"));
             }
             let from = From::Ssd(range);
-            return Ok(Input {
+            return Ok(NamedSource {
                 name: name.to_string(),
                 from,
                 range: None,
@@ -94,7 +94,7 @@ impl Input {
         };
         let mode = (kind.is_file() && !is_stdin).then(|| metadata.permissions().mode() & 0o777);
         let identity = Identity::of(&metadata);
-        Ok(Input { name: name.to_string(), from: From::File(file), range, is_stdin, mode, identity })
+        Ok(NamedSource { name: name.to_string(), from: From::File(file), range, is_stdin, mode, identity })
     }
 
     pub fn source(&self, cache: Mode, zero_copy: Mode) -> Source {
@@ -163,7 +163,7 @@ fn is_told(file: &File, metadata: &Metadata) -> bool {
 }
 
 /// Reads such a file to its end.
-fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<Input, Failure> {
+fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<NamedSource, Failure> {
     let mut bytes = Vec::new();
     let read = file.take(TOLD_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| Failure::io(name, &error))?;
@@ -178,7 +178,7 @@ fn told(name: &str, file: File, offset: u64, length: Option<u64>) -> Result<Inpu
     }
     let bytes = bytes[offset as usize..(offset + length) as usize].into();
     let from = From::Told(bytes);
-    Ok(Input { name: name.to_string(), from, range: None, is_stdin: false, mode: None, identity: None })
+    Ok(NamedSource { name: name.to_string(), from, range: None, is_stdin: false, mode: None, identity: None })
 }
 
 fn beyond(name: &str, start: u64, length: u64, size: u64) -> Failure {
