@@ -34,8 +34,6 @@ pub enum Command {
     #[command(hide = true)]
     BenchPages { folder: PathBuf },
     #[command(hide = true)]
-    DemoWorker,
-    #[command(hide = true)]
     GuestCard {
         socket: PathBuf,
         #[command(flatten)]

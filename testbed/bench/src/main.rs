@@ -66,7 +66,6 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
             pages::write_companion(folder, Arguments::command(), &["demo", "bench", "vm"])
                 .map_err(|error| Failure::io(folder.display(), &error))
         }
-        Command::DemoWorker => demo::worker::run(),
         Command::GuestCard { socket, faults } => guest::card::run(socket, faults),
         Command::GuestEnvironment { sets } => guest::orders::environment(*sets),
         Command::GuestOrders { from } => guest::orders::run(*from),

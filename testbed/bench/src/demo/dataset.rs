@@ -3,7 +3,6 @@
 //! Logs and JSON that compress, media that do not, images with holes and zeros, many small files, and the
 //! edges: an empty file, a single byte, one less and one more than a block.
 
-use super::task::Item;
 use crate::harness::random::{self, Random};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -18,8 +17,19 @@ const SMALL_SHARE: u64 = 64 - 5 * 4 - 6 * 4 - 2 * 5;
 const SMALL_MAX: u64 = 256;
 const EDGES: [u64; 4] = [0, 1, 262_143, 262_145];
 
+/// One file of the data set.
+#[derive(Clone, Debug)]
+pub struct Original {
+    pub path: PathBuf,
+    pub size: u64,
+    /// Where a receiver puts it.
+    pub copy: PathBuf,
+    /// First counter block, of its own for each file: one key, many files.
+    pub counter: [u8; 16],
+}
+
 /// Generates about `size` bytes of files in `folder`; their copies are to go to `copies`.
-pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Item>> {
+pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Original>> {
     let mut random = Random(20_150_612);
     let mut items = Vec::new();
     let mut add = |name: String, size: u64, fill: Fill, random: &mut Random| -> io::Result<()> {
@@ -27,7 +37,7 @@ pub fn generate(folder: &Path, copies: &Path, size: u64) -> io::Result<Vec<Item>
         fill(&mut BufWriter::with_capacity(1 << 18, File::create(&path)?), size, random)?;
         let mut counter = [0; 16];
         counter[..8].copy_from_slice(&random.next().to_le_bytes());
-        items.push(Item { path, size, copy: copies.join(name), counter });
+        items.push(Original { path, size, copy: copies.join(name), counter });
         Ok(())
     };
     let kinds: [((&str, u64, u64), Fill); 3] = [(LOGS, random::text), (MEDIA, noise), (IMAGES, sparse)];
@@ -83,10 +93,10 @@ fn sparse(out: &mut BufWriter<File>, size: u64, random: &mut Random) -> io::Resu
 }
 
 /// Deals the files out to so many streams, the largest first, each to the stream that has least.
-pub fn deal(items: &[Item], streams: usize) -> Vec<Vec<Item>> {
-    let mut order: Vec<&Item> = items.iter().collect();
+pub fn deal(items: &[Original], streams: usize) -> Vec<Vec<Original>> {
+    let mut order: Vec<&Original> = items.iter().collect();
     order.sort_by_key(|item| std::cmp::Reverse(item.size));
-    let mut dealt: Vec<(u64, Vec<Item>)> = vec![(0, Vec::new()); streams];
+    let mut dealt: Vec<(u64, Vec<Original>)> = vec![(0, Vec::new()); streams];
     for item in order {
         if let Some(least) = dealt.iter_mut().min_by_key(|(bytes, _)| *bytes) {
             least.0 += item.size;
@@ -97,7 +107,7 @@ pub fn deal(items: &[Item], streams: usize) -> Vec<Vec<Item>> {
 }
 
 /// Some of the files, of about so many bytes: every k-th.
-pub fn sample(items: &[Item], bytes: u64) -> Vec<Item> {
+pub fn sample(items: &[Original], bytes: u64) -> Vec<Original> {
     let all: u64 = items.iter().map(|item| item.size).sum();
     let step = usize::try_from(all.div_ceil(bytes.max(1))).unwrap_or(1).max(1);
     items.iter().step_by(step).cloned().collect()

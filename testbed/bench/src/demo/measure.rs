@@ -1,115 +1,138 @@
-//! Runs tasks in processes of their own, and makes figures of what they tell.
+//! Runs a job on the benchmark's server and client, over every file once.
 
-use super::task::{Order, Outcome, Peer, Ready, Task};
+use super::dataset::Original;
+use crate::harness::cores;
 use crate::harness::data::Direction;
-use crate::harness::figures::{GIB, median};
+use crate::harness::figures::{Cost, Marks};
 use crate::harness::process::Helper;
+use crate::host::contender::Contender;
+use crate::host::job::Job;
+use crate::host::measure::{CLIENT, SERVER, agree};
+use crate::host::protocol::{
+    Account, ClientRound, Drive, Extent, Item, Listening, Piece, Round, Serve, Told,
+};
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
 const RECEIVER: &str = include_str!("receiver.py");
-/// The hidden subcommand.
-const WORKER: &str = "demo-worker";
+/// Every file is moved whole.
+const ROUND: Round = Round { length: u64::MAX, extent: Extent::All };
 
-/// One run: the measured process and the one at the other end.
+/// A job for a contender.
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub job: Job,
+    pub contender: Contender,
+    /// The files of each stream, in order; each stream has one connection.
+    pub streams: Vec<Vec<Original>>,
+}
+
+/// Its outcome.
 pub struct Run {
-    pub outcome: Outcome,
-    pub peer: Outcome,
+    /// By stream and file, in order.
+    pub files: Vec<Vec<Told>>,
+    /// None where Python was the other end.
+    pub marks: Option<Marks>,
     /// Where they were counted.
     pub system_calls: Option<nix::Result<u64>>,
 }
 
-/// The figures of one contender at one job: medians.
-#[derive(Clone, Debug, Default)]
-pub struct Figures {
-    pub gib_per_s: f64,
-    pub cpu_s_per_gib: f64,
-    pub client_cpu_s_per_gib: f64,
-    /// Of a smaller pass; `None` where they could not be counted.
-    pub system_calls_per_gib: Option<f64>,
-    pub runs: usize,
-}
+impl Task {
+    pub fn bytes(&self) -> u64 {
+        self.streams.iter().flatten().map(|file| file.size).sum()
+    }
 
-/// Runs a task. What is sent is forgotten.
-pub fn run(task: &Task, traced: bool) -> io::Result<Run> {
-    match task.direction {
-        Direction::Send => {
-            let peer = Peer::Discard { connections: task.streams.len() };
-            send_to(task, Helper::start(WORKER, &Order::Peer(peer))?, traced)
+    /// A run's cost of what goes in: a compressor lets less out.
+    pub fn cost(&self, run: &Run) -> Option<Cost> {
+        run.marks.map(|marks| Cost::of(&marks, self.bytes() as f64))
+    }
+
+    /// Runs it. What is sent is forgotten.
+    pub fn run(&self) -> io::Result<Run> {
+        self.run_against_client(self.start(false)?, None)
+    }
+
+    /// The same, with the system calls counted: it takes longer.
+    pub fn run_traced(&self) -> io::Result<Run> {
+        self.run_against_client(self.start(true)?, None)
+    }
+
+    /// Runs it. What is sent is stored in a file for each stream, by Python where there is one.
+    pub fn run_stored(&self, folder: &Path, python: bool) -> io::Result<Run> {
+        match python && self.job.direction == Direction::Send {
+            true => self.run_against_python(self.start(false)?, folder),
+            false => self.run_against_client(self.start(false)?, Some(folder)),
         }
-        Direction::Receive => receive(task, traced),
     }
-}
 
-/// Runs a task. What is sent is stored, by Python where there is one.
-pub fn run_stored(task: &Task, folder: &Path, python: bool) -> io::Result<Run> {
-    let connections = task.streams.len();
-    match task.direction {
-        Direction::Send if python => send_to(task, python_receiver(connections, folder)?, false),
-        Direction::Send => {
-            let peer = Peer::Store { connections, folder: folder.to_path_buf() };
-            send_to(task, Helper::start(WORKER, &Order::Peer(peer))?, false)
+    fn start(&self, traced: bool) -> io::Result<Helper> {
+        let item = |file: &Original| Item {
+            path: match self.job.direction {
+                Direction::Send => file.path.clone(),
+                Direction::Receive => file.copy.clone(),
+            },
+            offset: 0,
+            length: file.size,
+            counter: Some(file.counter),
+            expected: Vec::new(),
+        };
+        let serve = Serve {
+            contender: self.contender,
+            job: self.job.clone(),
+            streams: self.streams.iter().map(|files| files.iter().map(item).collect()).collect(),
+            open_once: false,
+            cold: false,
+            small: false,
+            same_operators: true,
+            cores: cores::allowed()?,
+        };
+        if traced { Helper::start_traced(SERVER, &serve) } else { Helper::start(SERVER, &serve) }
+    }
+
+    fn run_against_client(&self, mut server: Helper, store: Option<&Path>) -> io::Result<Run> {
+        let piece = |file: &Original| Piece { file: Some(file.path.clone()), offset: 0, length: file.size };
+        let drive = Drive {
+            address: server.hear::<Listening>()?.address,
+            job: self.job.clone(),
+            streams: self.streams.iter().map(|files| files.iter().map(piece).collect()).collect(),
+            pool: None,
+            server_pid: server.pid(),
+            cores: cores::allowed()?,
+        };
+        let mut client = Helper::start(CLIENT, &drive)?;
+        let Round { length, extent } = ROUND;
+        let store = store.map(Path::to_path_buf);
+        client.tell(&ClientRound { length, extent, store, warm_s: 0.0, measure_s: 0.0 })?;
+        server.tell(&ROUND)?;
+        let marks = Some(client.hear()?);
+        let over_the_wire = client.hear()?;
+        self.end(&mut server, over_the_wire, marks)
+    }
+
+    /// Against a receiver that shares no code with this program.
+    fn run_against_python(&self, mut server: Helper, folder: &Path) -> io::Result<Run> {
+        let mut command = Command::new("python3");
+        command.args(["-c", RECEIVER]).arg(server.hear::<Listening>()?.address);
+        let mut receiver = Helper::spawn(command.arg(self.streams.len().to_string()).arg(folder))?;
+        server.tell(&ROUND)?;
+        let over_the_wire = receiver.hear()?;
+        self.end(&mut server, over_the_wire, None)
+    }
+
+    /// Both ends must tell of the same bytes, and of every file.
+    fn end(&self, server: &mut Helper, over_the_wire: u64, marks: Option<Marks>) -> io::Result<Run> {
+        let account: Account = server.hear()?;
+        agree(self.job.direction, &account, over_the_wire)?;
+        let files: Vec<Vec<Told>> = account.streams.into_iter().map(|stream| stream.each).collect();
+        let asked = self.streams.iter().map(Vec::len);
+        if !files.iter().map(Vec::len).eq(asked) {
+            return Err(io::Error::other("not every file has a result"));
         }
-        Direction::Receive => receive(task, false),
-    }
-}
-
-/// A receiver that shares no code with this program.
-fn python_receiver(connections: usize, folder: &Path) -> io::Result<Helper> {
-    Helper::spawn(Command::new("python3").args(["-c", RECEIVER]).arg(connections.to_string()).arg(folder))
-}
-
-/// Where it listens.
-fn address_of(helper: &mut Helper) -> io::Result<String> {
-    helper.hear::<Ready>()?.address.ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-fn start(task: Task, traced: bool) -> io::Result<Helper> {
-    let order = Order::Task(task);
-    if traced { Helper::start_traced(WORKER, &order) } else { Helper::start(WORKER, &order) }
-}
-
-fn send_to(task: &Task, mut peer: Helper, traced: bool) -> io::Result<Run> {
-    let address = Some(address_of(&mut peer)?);
-    let mut worker = start(Task { address, ..task.clone() }, traced)?;
-    finish(task, &mut worker, &mut peer)
-}
-
-fn receive(task: &Task, traced: bool) -> io::Result<Run> {
-    let mut worker = start(task.clone(), traced)?;
-    let address = address_of(&mut worker)?;
-    let mut peer =
-        Helper::start(WORKER, &Order::Peer(Peer::Feed { address, streams: task.streams.clone() }))?;
-    finish(task, &mut worker, &mut peer)
-}
-
-/// Both ends must tell of the same bytes.
-fn finish(task: &Task, worker: &mut Helper, peer: &mut Helper) -> io::Result<Run> {
-    let outcome = worker.hear::<Outcome>()?;
-    let peer = peer.hear::<Outcome>()?;
-    let over_the_wire = if task.direction == Direction::Send { outcome.bytes_out } else { outcome.bytes_in };
-    let files: Vec<usize> = outcome.files.iter().map(Vec::len).collect();
-    if files != task.streams.iter().map(Vec::len).collect::<Vec<_>>() {
-        return Err(io::Error::other("not every file has a result"));
-    }
-    if peer.bytes_in != over_the_wire || outcome.bytes_in != task.bytes() {
-        let text = format!("{} bytes of {} left, {} arrived", over_the_wire, task.bytes(), peer.bytes_in);
-        return Err(io::Error::other(text));
-    }
-    Ok(Run { outcome, peer, system_calls: worker.system_calls() })
-}
-
-impl Figures {
-    pub fn new(runs: &[Run], system_calls_per_gib: Option<f64>) -> Figures {
-        let gib = |run: &Run| run.outcome.bytes_in as f64 / GIB;
-        let median_of = |value: &dyn Fn(&Run) -> f64| median(runs.iter().map(value));
-        Figures {
-            gib_per_s: median_of(&|run| gib(run) / run.outcome.wall_s.max(1e-9)),
-            cpu_s_per_gib: median_of(&|run| run.outcome.cpu_s / gib(run)),
-            client_cpu_s_per_gib: median_of(&|run| run.peer.cpu_s / gib(run)),
-            system_calls_per_gib,
-            runs: runs.len(),
+        let moved: u64 = files.iter().flatten().map(|file| file.bytes_in).sum();
+        if moved != self.bytes() {
+            return Err(io::Error::other(format!("{moved} bytes of {} were moved", self.bytes())));
         }
+        Ok(Run { files, marks, system_calls: server.system_calls() })
     }
 }

@@ -3,39 +3,35 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `dataset` | the generated files |
-//! | `task`, `worker`, `peer` | helper processes, and what they are told |
-//! | `contenders` | the loop and the engine |
+//! | `measure` | a run: [`crate::host`]'s server and client, over every file once |
 //! | `verify` | the check against Python and OpenSSL |
-//! | `measure`, `table` | figures, the tables |
+//! | `table` | the tables |
 
-mod contenders;
 mod dataset;
 mod measure;
-pub mod peer;
 mod table;
-mod task;
 mod verify;
-pub mod worker;
 
 use crate::args;
 use crate::failure::{Exit, Failure};
 use crate::harness::contender::Named;
-use crate::harness::data::Direction;
+use crate::harness::figures::{Cost, GIB, Medians};
 use crate::harness::place::{self, Folder};
 use crate::harness::shown::plural;
 use crate::harness::turns::{self, Board, Runs};
 use crate::host::contender::Contender;
+use crate::host::job::Job;
+use crate::host::protocol::Told;
 use crate::interrupt;
 use crate::report::Report;
 use crate::units::human;
-use dcs::Operator;
-use dcs_abi::operator::OperatorKind;
-use measure::{Figures, Run};
+use dataset::Original;
+use measure::{Run, Task};
 use serde_json::json;
 use std::io;
 use std::path::Path;
 use std::time::Instant;
-use task::{FileOutcome, Item, Task};
+use table::Row;
 use verify::{Tools, Verdict};
 
 const STREAMS: [usize; 2] = [1, 8];
@@ -46,10 +42,10 @@ const SAMPLE: u64 = 64 << 20;
 struct Demo<'a> {
     options: &'a args::Demo,
     report: &'a Report,
-    items: Vec<Item>,
+    items: Vec<Original>,
     tools: Tools,
     /// A job, and what every correct run of it tells of each file.
-    verified: Vec<(String, Vec<(Item, FileOutcome)>)>,
+    verified: Vec<(Job, Vec<(Original, Told)>)>,
     /// Mistakes that were found.
     problems: Vec<String>,
     /// Checks that could not be made, for want of a tool.
@@ -70,34 +66,27 @@ pub fn run(options: &args::Demo, report: &Report) -> Result<(), Failure> {
     let (verified, problems, unchecked) = (Vec::new(), Vec::new(), Vec::new());
     let mut demo = Demo { options, report, items, tools: Tools::find(), verified, problems, unchecked };
     demo.introduce();
-    for (direction, chain) in jobs() {
+    for job in jobs()? {
         // Two runs of a compressor need not write the same bytes, so each contender's are opened; else
         // digests tell.
-        let contenders = if keeps_bytes(chain) { &CONTENDERS[2..] } else { &CONTENDERS };
+        let contenders = if job.keeps_length() { &CONTENDERS[2..] } else { &CONTENDERS };
         for contender in contenders {
-            demo.check(direction, chain, *contender, &stored).map_err(failed("checking"))?;
+            demo.check(&job, *contender, &stored).map_err(failed("checking"))?;
         }
     }
-    for (direction, chain) in jobs() {
+    for job in jobs()? {
         for streams in STREAMS {
-            demo.compare(direction, chain, streams)?;
+            demo.compare(&job, streams)?;
         }
     }
     demo.conclude(start)
 }
 
-fn jobs() -> [(Direction, &'static [&'static str]); 4] {
-    [
-        (Direction::Send, &["md5"]),
-        (Direction::Send, &["md5", "aes256-ctr"]),
-        (Direction::Send, &["gzip"]),
-        (Direction::Receive, &["md5"]),
-    ]
-}
-
-fn new_task(direction: Direction, contender: Contender, chain: &[&str], streams: Vec<Vec<Item>>) -> Task {
-    let chain = chain.iter().map(ToString::to_string).collect();
-    Task { direction, contender, chain, streams, address: None }
+fn jobs() -> Result<Vec<Job>, Failure> {
+    ["file>md5>socket", "file>md5,aes256-ctr>socket", "file>gzip>socket", "socket>md5>file"]
+        .into_iter()
+        .map(Job::parse)
+        .collect()
 }
 
 impl Demo<'_> {
@@ -115,37 +104,32 @@ impl Demo<'_> {
     }
 
     /// Does a job once, on 8 streams, and has every byte and digest checked.
-    fn check(
-        &mut self,
-        direction: Direction,
-        chain: &[&str],
-        contender: Contender,
-        stored: &Path,
-    ) -> io::Result<()> {
-        let task = new_task(direction, contender, chain, dataset::deal(&self.items, 8));
-        let step = self.report.step(format!("{}: check", task.job()));
-        let run = measure::run_stored(&task, stored, self.tools.python)?;
-        let job = format!("{}, {}", task.job(), contender.name());
+    fn check(&mut self, job: &Job, contender: Contender, stored: &Path) -> io::Result<()> {
+        let task = Task { job: job.clone(), contender, streams: dataset::deal(&self.items, 8) };
+        let step = self.report.step(format!("{}: check", job.name()));
+        let run = task.run_stored(stored, self.tools.python)?;
         let missing = self.tools.missing(&task);
         let verdict = match missing {
-            None => Some(verify::verify(&task, &run.outcome, stored)?),
+            None => Some(verify::verify(&task, &run, stored)?),
             Some(_) => None,
         };
         drop(step);
-        self.judge(&job, chain, missing, verdict);
-        self.keep(&task, run.outcome.files);
+        self.judge(&task, missing, verdict);
+        self.keep(&task, run.files);
         Ok(())
     }
 
     /// Remembers what was right, where every run is to come to the same.
-    fn keep(&mut self, task: &Task, files: Vec<Vec<FileOutcome>>) {
-        if keeps_bytes(&task.chain) {
+    fn keep(&mut self, task: &Task, files: Vec<Vec<Told>>) {
+        if task.job.keeps_length() {
             let files = task.streams.iter().flatten().cloned().zip(files.into_iter().flatten());
-            self.verified.push((task.job(), files.collect()));
+            self.verified.push((task.job.clone(), files.collect()));
         }
     }
 
-    fn judge(&mut self, job: &str, chain: &[&str], missing: Option<&str>, verdict: Option<Verdict>) {
+    fn judge(&mut self, task: &Task, missing: Option<&str>, verdict: Option<Verdict>) {
+        let job = format!("{}, {}", task.job.name(), task.contender.name());
+        let by = judge_of(&task.job);
         if let Some(tool) = missing {
             self.report.text(format_args!("NOT CHECKED  {job}: there is no {tool} here"));
             self.report.object(&json!({ "event": "check", "job": job, "ok": null, "missing": tool }));
@@ -159,30 +143,40 @@ impl Demo<'_> {
             verdict.files,
             verdict.bytes,
             verdict.digests,
-            judge_of(chain),
+            by,
         ));
         self.report.object(&json!({
             "event": "check", "job": job, "ok": ok, "files": verdict.files, "bytes": verdict.bytes,
-            "digests": verdict.digests, "by": judge_of(chain), "errors": verdict.errors,
+            "digests": verdict.digests, "by": by, "errors": verdict.errors,
         }));
         self.problems.extend(verdict.errors.into_iter().map(|error| format!("{job}: {error}")));
     }
 
     /// Runs the contenders in turns, so that all of them see the same machine; then counts their system
     /// calls.
-    fn compare(&mut self, direction: Direction, chain: &[&str], streams: usize) -> Result<(), Failure> {
-        let task =
-            |contender, items: &[Item]| new_task(direction, contender, chain, dataset::deal(items, streams));
-        let engine = task(Contender::Engine, &self.items);
-        let step = self.report.step(format!("{}: {}, runs", engine.job(), plural(streams, "stream")));
-        let run = |contender, _| measure::run(&task(contender, &self.items), false);
-        let all = Board::new(0, self.report).turns(&engine.job(), &CONTENDERS, self.options.runs, run)?;
+    fn compare(&mut self, job: &Job, streams: usize) -> Result<(), Failure> {
+        let task = |contender, items: &[Original]| Task {
+            job: job.clone(),
+            contender,
+            streams: dataset::deal(items, streams),
+        };
+        let name = job.name();
+        let step = self.report.step(format!("{name}: {}, runs", plural(streams, "stream")));
+        let run = |contender, _| task(contender, &self.items).run();
+        let board = Board::new(0, self.report);
+        let all = board.turns(&name, &CONTENDERS, self.options.runs, run)?;
+        let costs = |runs: &Runs<Contender, Run>| -> Vec<Cost> {
+            let task = task(runs.contender, &self.items);
+            runs.runs.iter().filter_map(|run| task.cost(run)).collect()
+        };
+        let base = all.first().map(costs);
         let sample = dataset::sample(&self.items, SAMPLE);
         let mut rows = Vec::new();
         for runs in &all {
-            let calls = self.count(&task(runs.contender, &sample));
-            let calls = calls.map_err(|error| turns::failure(&engine.job(), runs.contender, &error))?;
-            rows.push((runs.contender, Figures::new(&runs.runs, calls)));
+            let calls = count(&task(runs.contender, &sample));
+            let calls = calls.map_err(|error| turns::failure(&name, runs.contender, &error))?;
+            let medians = Medians::new(&costs(runs), base.as_deref());
+            rows.push(Row::new(&task(runs.contender, &self.items), medians, calls));
         }
         drop(step);
         let of_contender = |runs: &Runs<Contender, Run>| -> Vec<String> {
@@ -191,40 +185,35 @@ impl Demo<'_> {
         };
         let problems: Vec<String> = all.iter().flat_map(of_contender).collect();
         self.problems.extend(problems);
-        table::figures(&engine, &rows, self.report);
-        if let Some(run) = all.last().and_then(|runs| runs.runs.last()).filter(|_| streams == 1) {
-            self.draw_largest(&engine, run);
+        board.show(&rows, table::figures);
+        if let Some(runs) = all.last().filter(|_| streams == 1) {
+            let task = task(runs.contender, &self.items);
+            runs.runs.last().into_iter().for_each(|run| self.draw_largest(&task, run));
         }
         Ok(())
-    }
-
-    /// System calls per GiB, in a traced pass; `None` where this machine does not allow that.
-    fn count(&self, task: &Task) -> io::Result<Option<f64>> {
-        let calls = measure::run(task, true)?.system_calls.and_then(Result::ok);
-        Ok(calls.map(|calls| calls as f64 * (1u64 << 30) as f64 / task.bytes().max(1) as f64))
     }
 
     /// Every measured run must tell of the digests and lengths that were checked. Of what was compressed
     /// neither says anything.
     fn differences(&self, task: &Task, run: &Run) -> Vec<String> {
-        let job = task.job();
-        let Some((_, verified)) = self.verified.iter().find(|(name, _)| *name == job) else {
+        let Some((_, verified)) = self.verified.iter().find(|(job, _)| *job == task.job) else {
             return Vec::new();
         };
-        let files = task.streams.iter().flatten().zip(run.outcome.files.iter().flatten());
-        let differs = |(item, file): &(&Item, &FileOutcome)| {
+        let files = task.streams.iter().flatten().zip(run.files.iter().flatten());
+        let differs = |(item, file): &(&Original, &Told)| {
             !verified.iter().any(|(other, good)| {
                 other.path == item.path && good.digests == file.digests && good.bytes_out == file.bytes_out
             })
         };
-        let said = |(item, _): (&Item, &FileOutcome)| {
-            format!("{job}, {}: {} came out differently", task.contender.name(), item.path.display())
+        let said = |(item, _): (&Original, &Told)| {
+            let (job, who) = (task.job.name(), task.contender.name());
+            format!("{job}, {who}: {} came out differently", item.path.display())
         };
         files.filter(differs).map(said).collect()
     }
 
     fn draw_largest(&self, task: &Task, run: &Run) {
-        let files = task.streams.iter().flatten().zip(run.outcome.files.iter().flatten());
+        let files = task.streams.iter().flatten().zip(run.files.iter().flatten());
         if let Some((item, file)) = files.max_by_key(|(item, _)| item.size) {
             table::breakdown(task, &item.path, file, self.report);
         }
@@ -236,7 +225,7 @@ impl Demo<'_> {
              goes through the engine's lanes together, which a thread for each stream cannot do.\n\
              loop: read + operators + send with 64 KiB, a thread for each stream, so on all cores; loop-1m: with 1 MiB.\n\
              engine: one thread, so one core, for all streams. Medians of {} runs in turns; CPU time of all threads of\n\
-             the process, set-up left out. System calls: counted by ptrace in a pass of their own on about {},\n\
+             the process and of kernel threads, set-up left out. System calls: counted by ptrace in a pass of their own on about {},\n\
              where timing differs.",
             self.options.runs,
             human(SAMPLE.min(self.options.size)),
@@ -260,17 +249,17 @@ impl Demo<'_> {
     }
 }
 
-/// The same bytes come out in every run: there is no compressor in the chain.
-fn keeps_bytes(chain: &[impl AsRef<str>]) -> bool {
-    let resizes = |name: &str| Operator::from_name(name).is_some_and(|op| op.kind() == OperatorKind::Resize);
-    !chain.iter().any(|name| resizes(name.as_ref()))
+/// System calls per GiB, in a traced pass; `None` where this machine does not allow that.
+fn count(task: &Task) -> io::Result<Option<f64>> {
+    let calls = task.run_traced()?.system_calls.and_then(Result::ok);
+    Ok(calls.map(|calls| calls as f64 * GIB / task.bytes().max(1) as f64))
 }
 
 /// The programs that check such a chain.
-fn judge_of(chain: &[&str]) -> &'static str {
-    match chain {
-        ["md5"] => "Python's hashlib",
-        ["gzip"] => "Python's gzip",
+fn judge_of(job: &Job) -> &'static str {
+    match &job.chain[..] {
+        [one] if one == "md5" => "Python's hashlib",
+        [one] if one == "gzip" => "Python's gzip",
         _ => "Python's hashlib and OpenSSL",
     }
 }
@@ -278,14 +267,12 @@ fn judge_of(chain: &[&str]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use task::Outcome;
 
     /// A run of a job that tells this of its one file.
-    fn problems(chain: &'static [&'static str], told: [(u64, &str); 2]) -> usize {
-        let item = Item { path: "a".into(), size: 1000, copy: "b".into(), counter: [0; 16] };
+    fn problems(job: &str, told: [(u64, &str); 2]) -> usize {
+        let item = Original { path: "a".into(), size: 1000, copy: "b".into(), counter: [0; 16] };
         let outcome = |(bytes_out, digest): (u64, &str)| {
-            let digests = vec![("md5".to_string(), digest.to_string())];
-            FileOutcome { bytes_in: 1000, bytes_out, digests, ..FileOutcome::default() }
+            vec![vec![Told { bytes_in: 1000, bytes_out, digests: vec![digest.into()], ..Told::default() }]]
         };
         let report = &Report::silent();
         let options = &args::Demo { size: 1000, dir: None, runs: 1, unverified: false };
@@ -293,17 +280,18 @@ mod tests {
         let items = vec![item.clone()];
         let (verified, problems, unchecked) = (Vec::new(), Vec::new(), Vec::new());
         let mut demo = Demo { options, report, items, tools, verified, problems, unchecked };
-        let task = new_task(Direction::Send, CONTENDERS[0], chain, vec![vec![item.clone()]]);
-        demo.keep(&task, vec![vec![outcome(told[0])]]);
-        let outcome = Outcome { files: vec![vec![outcome(told[1])]], ..Outcome::default() };
-        demo.differences(&task, &Run { outcome, peer: Outcome::default(), system_calls: None }).len()
+        let job = Job::parse(job).unwrap();
+        let task = Task { job, contender: CONTENDERS[0], streams: vec![vec![item]] };
+        demo.keep(&task, outcome(told[0]));
+        let run = Run { files: outcome(told[1]), marks: None, system_calls: None };
+        demo.differences(&task, &run).len()
     }
 
     #[test]
     fn compressed_lengths_may_differ_and_digests_may_not() {
-        assert_eq!(problems(&["gzip"], [(500, ""), (501, "")]), 0);
-        assert_eq!(problems(&["md5"], [(1000, "x"), (1000, "x")]), 0);
-        assert_eq!(problems(&["md5"], [(1000, "x"), (1000, "y")]), 1);
-        assert_eq!(problems(&["md5"], [(1000, "x"), (999, "x")]), 1);
+        assert_eq!(problems("file>gzip>socket", [(500, ""), (501, "")]), 0);
+        assert_eq!(problems("file>md5>socket", [(1000, "x"), (1000, "x")]), 0);
+        assert_eq!(problems("file>md5>socket", [(1000, "x"), (1000, "y")]), 1);
+        assert_eq!(problems("file>md5>socket", [(1000, "x"), (999, "x")]), 1);
     }
 }

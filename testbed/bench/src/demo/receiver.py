@@ -1,17 +1,15 @@
-# The independent receiver: stores what each connection carries. Arguments: connections, folder.
-import json, os, resource, socket, sys, threading
+# The independent receiver: stores what each connection carries. Arguments: where the sender listens, connections, folder.
+import json, os, socket, sys, threading
 
-connections, folder = int(sys.argv[1]), sys.argv[2]
-listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-print(json.dumps({"address": "127.0.0.1:%d" % listener.getsockname()[1]}), flush=True)
+host, port = sys.argv[1].rsplit(":", 1)
+connections, folder = int(sys.argv[2]), sys.argv[3]
 sizes = []
 
-# Standard input ends when the demo does: nobody will connect then.
+# Standard input ends when the demo does: nobody will send then.
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 
 
-def receive(connection):
-    number = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little")
+def receive(number, connection):
     size = 0
     with open(os.path.join(folder, str(number)), "wb") as out:
         while data := connection.recv(1 << 18):
@@ -21,11 +19,13 @@ def receive(connection):
     sizes.append(size)
 
 
-threads = [threading.Thread(target=receive, args=(listener.accept()[0],)) for _ in range(connections)]
+threads = []
+for number in range(connections):
+    connection = socket.create_connection((host, int(port)))
+    connection.sendall(number.to_bytes(4, "little"))
+    threads.append(threading.Thread(target=receive, args=(number, connection)))
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-used = resource.getrusage(resource.RUSAGE_SELF)
-cpu = used.ru_utime + used.ru_stime
-print(json.dumps({"wall_s": 0, "cpu_s": cpu, "bytes_in": sum(sizes), "bytes_out": sum(sizes), "files": []}))
+print(json.dumps(sum(sizes)))

@@ -1,66 +1,80 @@
 //! The demo's results, drawn.
 
-use super::measure::Figures;
-use super::task::{FileOutcome, Task};
+use super::measure::Task;
 use crate::harness::contender::Named;
-use crate::harness::shown::{plural, stage as stage_bar};
+use crate::harness::figures::Medians;
+use crate::harness::shown::{self, Stage, plural};
+use crate::harness::table::{Table, costs, costs_header};
 use crate::host::contender::Contender;
+use crate::host::protocol::Told;
 use crate::report::Report;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The contenders of one job side by side; the first one is what the others are compared with.
-pub fn figures(task: &Task, rows: &[(Contender, Figures)], report: &Report) {
-    let streams = task.streams.len();
-    report.text(format_args!("\n{}, {}", task.job(), plural(streams, "stream")));
-    report.text("  contender           GiB/s       CPU s/GiB  peer CPU s/GiB  system calls/GiB");
-    let base = rows.first().map(|(_, figures)| figures.clone()).unwrap_or_default();
-    for (contender, figures) in rows {
-        let ratio = |value: f64, base: f64| format!("{value:6.3} ({:5.2}x)", value / base);
-        let calls = figures.system_calls_per_gib.map_or("not counted".into(), |calls| format!("{calls:.0}"));
-        report.text(format_args!(
-            "  {:9} {} {} {:15.3} {calls:>17}",
-            contender.name(),
-            ratio(figures.gib_per_s, base.gib_per_s),
-            ratio(figures.cpu_s_per_gib, base.cpu_s_per_gib),
-            figures.client_cpu_s_per_gib,
-        ));
-        report.object(&json!({
-            "event": "measurement", "job": task.job(), "contender": contender.name(), "streams": streams,
-            "size": task.bytes(), "gib_per_s": figures.gib_per_s, "cpu_s_per_gib": figures.cpu_s_per_gib,
-            "client_cpu_s_per_gib": figures.client_cpu_s_per_gib,
-            "syscalls_per_gib": figures.system_calls_per_gib, "runs": figures.runs,
-        }));
+/// The figures of one contender at one job.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    event: &'static str,
+    job: String,
+    contender: &'static str,
+    streams: usize,
+    size: u64,
+    #[serde(flatten)]
+    cost: Medians,
+    /// Of a smaller pass; `None` where they could not be counted.
+    syscalls_per_gib: Option<f64>,
+}
+
+impl Row {
+    pub fn new(task: &Task, cost: Medians, syscalls_per_gib: Option<f64>) -> Row {
+        Row {
+            event: "measurement",
+            job: task.job.name(),
+            contender: task.contender.name(),
+            streams: task.streams.len(),
+            size: task.bytes(),
+            cost,
+            syscalls_per_gib,
+        }
     }
 }
 
+/// The contenders of one job side by side.
+pub fn figures(rows: &[Row], report: &Report) {
+    let Some(first) = rows.first() else { return };
+    report.text(format_args!("\n{}, {}", first.job, plural(first.streams, "stream")));
+    let mut header = vec!["contender".to_string()];
+    header.extend(costs_header(Some(Contender::Loop.name())));
+    header.push("system calls/GiB".into());
+    let mut table = Table::new(header);
+    for row in rows {
+        let calls = row.syscalls_per_gib.map_or("not counted".into(), |calls| format!("{calls:.0}"));
+        let mut cells = vec![row.contender.to_string()];
+        cells.extend(costs(&row.cost));
+        cells.push(calls);
+        table.row(cells);
+    }
+    table.show(report);
+}
+
 /// The engine's latency breakdown of one file: when each stage was at work, and how much of that time.
-pub fn breakdown(task: &Task, path: &Path, file: &FileOutcome, report: &Report) {
+pub fn breakdown(task: &Task, path: &Path, file: &Told, report: &Report) {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
-    let run = number(&file.breakdown, "run_ns").max(1);
+    let number = |key: &str| file.breakdown[key].as_u64().unwrap_or(0);
+    let job = task.job.name();
     report.object(&json!({
-        "event": "breakdown", "job": task.job(), "file": name, "bytes": file.bytes_in, "path": file.path,
+        "event": "breakdown", "job": job, "file": name, "bytes": file.bytes_in, "path": file.path,
         "breakdown": file.breakdown,
     }));
     report.text(format_args!(
-        "\nWhere the time of one command went: {name}, {} bytes, {}, queued {:.3} ms, run {:.3} ms",
+        "\nWhere the time of one command went: {name}, {} bytes, {job}, queued {:.3} ms, run {:.3} ms",
         file.bytes_in,
-        task.job(),
-        number(&file.breakdown, "queued_ns") as f64 / 1e6,
-        run as f64 / 1e6
+        number("queued_ns") as f64 / 1e6,
+        number("run_ns") as f64 / 1e6
     ));
-    for stage in file.breakdown["stages"].as_array().map_or(&[][..], Vec::as_slice) {
-        let (first, last, busy) =
-            (number(stage, "first_ns"), number(stage, "last_ns"), number(stage, "busy_ns"));
-        report.text(format_args!(
-            "  {:12} |{}| busy {:8.3} ms, {:3.0} % of the run, {} operations",
-            stage["name"].as_str().unwrap_or("?"),
-            stage_bar(first, last, busy, run),
-            busy as f64 / 1e6,
-            busy as f64 * 100.0 / run as f64,
-            number(stage, "operations"),
-        ));
-    }
+    let stages: Value = file.breakdown["stages"].clone();
+    let stages: Vec<Stage> = serde_json::from_value(stages).unwrap_or_default();
+    shown::stages(&stages, number("run_ns"), report);
     report.text("  a bar reaches from a stage's first to its last operation; its shade is the share of that time it was busy");
 }

@@ -1,6 +1,6 @@
 //! Checks what was sent and received against implementations that share nothing with this program.
 
-use super::task::{Outcome, Task};
+use super::measure::{Run, Task};
 use crate::harness::data::{Direction, KEY};
 use crate::units::to_hex;
 use serde::Deserialize;
@@ -40,7 +40,7 @@ impl Tools {
 
     /// The programs that this job lacks.
     pub fn missing(self, task: &Task) -> Option<&'static str> {
-        let needs_openssl = task.chain.iter().any(|name| name == "aes256-ctr");
+        let needs_openssl = task.job.chain.iter().any(|name| name == "aes256-ctr");
         match self {
             Tools { python: false, .. } => Some("python3"),
             Tools { openssl: false, .. } if needs_openssl => Some("openssl"),
@@ -50,8 +50,8 @@ impl Tools {
 }
 
 /// Checks one run. `stored`: where the receiver put each connection's bytes, if files were sent.
-pub fn verify(task: &Task, outcome: &Outcome, stored: &Path) -> io::Result<Verdict> {
-    let manifest = serde_json::to_vec(&manifest(task, outcome, stored))?;
+pub fn verify(task: &Task, run: &Run, stored: &Path) -> io::Result<Verdict> {
+    let manifest = serde_json::to_vec(&manifest(task, run, stored))?;
     let mut python =
         Command::new("python3").args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     python.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?.write_all(&manifest)?;
@@ -64,19 +64,20 @@ pub fn verify(task: &Task, outcome: &Outcome, stored: &Path) -> io::Result<Verdi
     Ok(verdict)
 }
 
-fn manifest(task: &Task, outcome: &Outcome, stored: &Path) -> Vec<Value> {
-    let mut files = Vec::new();
-    for (number, (items, results)) in task.streams.iter().zip(&outcome.files).enumerate() {
+fn manifest(task: &Task, run: &Run, stored: &Path) -> Vec<Value> {
+    let (mut files, names) = (Vec::new(), task.job.digests());
+    for (number, (items, results)) in task.streams.iter().zip(&run.files).enumerate() {
         let mut offset = 0;
         for (item, result) in items.iter().zip(results) {
-            let (stored, at) = match task.direction {
+            let (stored, at) = match task.job.direction {
                 Direction::Send => (stored.join(number.to_string()), offset),
                 Direction::Receive => (item.copy.clone(), 0),
             };
+            let digests: Vec<_> = names.iter().zip(&result.digests).collect();
             files.push(json!({
                 "original": item.path, "stored": stored, "offset": at, "length": result.bytes_out,
-                "chain": task.chain, "key": to_hex(&KEY), "counter": to_hex(&item.counter),
-                "digests": result.digests,
+                "chain": task.job.chain, "key": to_hex(&KEY), "counter": to_hex(&item.counter),
+                "digests": digests,
             }));
             offset += result.bytes_out;
         }

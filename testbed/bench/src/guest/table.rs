@@ -4,7 +4,7 @@ use super::rig::Row;
 use super::task::{OBJECT, Outcome, Transfer, Who, is_device};
 use crate::args::KernelNic;
 use crate::harness::contender::Named;
-use crate::harness::shown::stage as stage_bar;
+use crate::harness::shown;
 use crate::harness::table::{Table, number};
 use crate::report::Report;
 use crate::units::human;
@@ -164,15 +164,7 @@ fn breakdown(row: &Row, transfer: &Transfer, report: &Report) {
         human(transfer.bytes_in),
         latency as f64 / 1e6
     ));
-    for stage in &transfer.stages {
-        report.text(format_args!(
-            "    {:12} |{}| busy {:8.3} ms in {} operations",
-            stage.name,
-            stage_bar(stage.first_ns, stage.last_ns, stage.busy_ns, latency),
-            stage.busy_ns as f64 / 1e6,
-            stage.operations,
-        ));
-    }
+    shown::stages(&transfer.stages, latency, report);
 }
 
 pub fn conclude(seconds: f64, report: &Report) {

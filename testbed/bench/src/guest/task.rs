@@ -3,6 +3,7 @@
 use crate::harness::contender::Named;
 use crate::harness::data::{Direction, KEY};
 use crate::harness::random::Random;
+use crate::harness::shown::Stage;
 use dcs::{Op, Operator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -208,17 +209,6 @@ pub struct Transfer {
     pub latency_ns: u64,
     /// In the order of the data's way.
     pub stages: Vec<Stage>,
-}
-
-/// When a stage of a transfer was at work, from the transfer's start.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Stage {
-    pub name: String,
-    pub first_ns: u64,
-    pub last_ns: u64,
-    /// Sum over its operations; those that overlap count each.
-    pub busy_ns: u64,
-    pub operations: u64,
 }
 
 /// Counts of the guest's kernel.

@@ -67,8 +67,9 @@ impl Helper {
         }
     }
 
-    /// Its system calls, once it has ended.
+    /// Its system calls. It ends where its standard input does.
     pub fn system_calls(&mut self) -> Option<nix::Result<u64>> {
+        drop(self.child.stdin.take());
         self.tracer.take()?.join().ok()
     }
 }

@@ -1,7 +1,8 @@
 //! Words and bars of tables, and rows as JSON.
 
 use super::figures::Ratio;
-use serde::Serialize;
+use crate::report::Report;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Columns of a stage's bar.
@@ -29,9 +30,33 @@ pub fn object(row: &impl Serialize) -> Value {
     value
 }
 
+/// When a stage of a transfer was at work, from the transfer's start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Stage {
+    pub name: String,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Sum over its operations; those that overlap count each.
+    pub busy_ns: u64,
+    pub operations: u64,
+}
+
+/// The stages of a transfer that took so long, a line for each.
+pub fn stages(stages: &[Stage], whole_ns: u64, report: &Report) {
+    for stage in stages {
+        report.text(format_args!(
+            "  {:12} |{}| busy {:8.3} ms in {} operations",
+            stage.name,
+            bar(stage.first_ns, stage.last_ns, stage.busy_ns, whole_ns),
+            stage.busy_ns as f64 / 1e6,
+            stage.operations,
+        ));
+    }
+}
+
 /// A stage of a transfer, as a bar from its first to its last operation; its shade is the share of that time
 /// in which it was busy.
-pub fn stage(first: u64, last: u64, busy: u64, whole: u64) -> String {
+fn bar(first: u64, last: u64, busy: u64, whole: u64) -> String {
     let column = |time: u64| (time.min(whole) as usize * WIDTH) / whole.max(1) as usize;
     let shade = match busy as f64 / last.saturating_sub(first).max(1) as f64 {
         share if share > 0.75 => '█',
@@ -50,9 +75,9 @@ mod tests {
 
     #[test]
     fn a_bar_stands_where_its_stage_was_at_work() {
-        assert_eq!(stage(0, 100, 90, 100), "█".repeat(WIDTH));
-        let half = stage(50, 100, 5, 100);
+        assert_eq!(bar(0, 100, 90, 100), "█".repeat(WIDTH));
+        let half = bar(50, 100, 5, 100);
         assert_eq!(half, " ".repeat(WIDTH / 2) + &"░".repeat(WIDTH / 2));
-        assert_eq!(stage(100, 100, 0, 100).trim_start().chars().count(), 1);
+        assert_eq!(bar(100, 100, 0, 100).trim_start().chars().count(), 1);
     }
 }

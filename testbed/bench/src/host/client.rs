@@ -3,13 +3,14 @@
 //!
 //! What it receives and need not keep, it lets the kernel forget (MSG_TRUNC).
 
-use super::protocol::{ClientRound, Drive};
+use super::protocol::{ClientRound, Drive, Extent, Piece};
 use crate::failure::{Exit, Failure};
 use crate::harness::clocks::{Account, KernelThreads};
 use crate::harness::cores::stay_on;
 use crate::harness::data::Direction;
 use crate::harness::load::{Mark, PAUSE};
 use crate::harness::wire::{connect, say};
+use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, recv};
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
@@ -35,10 +36,14 @@ struct Shared<'a> {
 struct Stream<'a> {
     socket: TcpStream,
     store: Option<File>,
-    /// Where the objects that it sends begin in the pool.
-    offsets: &'a [u64],
+    /// The objects that it sends.
+    pieces: &'a [Piece],
+    /// The one that it sends now, where that is a file.
+    file: Option<File>,
     sent: u64,
     objects: usize,
+    /// It has said that nothing follows.
+    shut: bool,
     ended: bool,
 }
 
@@ -55,7 +60,7 @@ fn obey() -> io::Result<()> {
     let drive: Drive = serde_json::from_str(&order?)?;
     stay_on(&drive.cores)?;
     let sends = drive.job.direction == Direction::Receive;
-    let pool = if sends { std::fs::read(&drive.pool)? } else { Vec::new() };
+    let pool = drive.pool.as_ref().filter(|_| sends).map(std::fs::read).transpose()?.unwrap_or_default();
     for line in lines {
         let round: ClientRound = serde_json::from_str(&line?)?;
         say(&go(&drive, &round, &pool)?)?;
@@ -66,40 +71,53 @@ fn obey() -> io::Result<()> {
 /// One round: the bytes that went over the wire.
 fn go(drive: &Drive, round: &ClientRound, pool: &[u8]) -> io::Result<u64> {
     let mut shares: Vec<Vec<Stream<'_>>> = drive.cores.iter().map(|_| Vec::new()).collect();
+    let kernel = KernelThreads::find();
+    let (bytes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let shared = Shared { drive, round, pool, bytes, stop };
+    let first = shared.mark(&kernel)?;
     let sockets = connect(&drive.address, drive.streams.len())?;
-    for (number, (socket, offsets)) in sockets.into_iter().zip(&drive.streams).enumerate() {
+    for (number, (socket, pieces)) in sockets.into_iter().zip(&drive.streams).enumerate() {
         socket.set_nonblocking(true)?;
         let store = round.store.as_ref().map(|folder| File::create(folder.join(number.to_string())));
         let store = store.transpose()?;
         let share = number % shares.len();
-        shares[share].push(Stream { socket, store, offsets, sent: 0, objects: 0, ended: false });
+        shares[share].push(Stream {
+            socket,
+            store,
+            pieces,
+            file: None,
+            sent: 0,
+            objects: 0,
+            shut: false,
+            ended: false,
+        });
     }
-    let (bytes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let shared = Shared { drive, round, pool, bytes, stop };
     std::thread::scope(|scope| {
         let work = |streams| scope.spawn(|| shared.serve(streams));
         let threads: Vec<_> = shares.into_iter().map(work).collect();
-        let marks = (!round.once).then(|| shared.measure()).transpose();
+        let marks = (round.extent == Extent::UntilStopped).then(|| shared.measure(&kernel)).transpose();
         shared.stop.store(true, Ordering::Relaxed);
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("panic"))??;
         }
         marks
     })?;
-    Ok(shared.bytes.into_inner())
+    if round.extent == Extent::All {
+        say(&first.until(&shared.mark(&kernel)?))?;
+    }
+    Ok(shared.bytes.load(Ordering::Relaxed))
 }
 
 impl Shared<'_> {
     /// Warms up, takes the first mark, and the second: later than asked for, where nothing has moved by then,
     /// or the server has not been run: what moved then came out of the sockets' buffers.
-    fn measure(&self) -> io::Result<()> {
-        let kernel = KernelThreads::find();
+    fn measure(&self, kernel: &KernelThreads) -> io::Result<()> {
         std::thread::sleep(Duration::from_secs_f64(self.round.warm_s));
         say(&())?;
-        let first = self.mark(&kernel)?;
+        let first = self.mark(kernel)?;
         std::thread::sleep(Duration::from_secs_f64(self.round.measure_s));
         loop {
-            let marks = first.until(&self.mark(&kernel)?);
+            let marks = first.until(&self.mark(kernel)?);
             if marks.bytes > 0 && marks.server_cpu_s > 0.0 || first.at.elapsed() > PATIENCE {
                 return say(&marks);
             }
@@ -143,21 +161,39 @@ impl Shared<'_> {
     }
 
     fn feed(&self, stream: &mut Stream<'_>) -> io::Result<u64> {
-        let length = self.round.length;
         // It ends with a whole object.
-        let is_last = if self.round.once { stream.objects == 1 } else { self.stop.load(Ordering::Relaxed) };
+        let is_last = match self.round.extent {
+            Extent::First => stream.objects == 1,
+            Extent::All => stream.objects == stream.pieces.len(),
+            Extent::UntilStopped => self.stop.load(Ordering::Relaxed),
+        };
         if stream.sent == 0 && is_last {
-            stream.socket.shutdown(Shutdown::Write)?;
-            // Nothing more to do here; the server closes when it has read it all.
-            stream.ended = true;
+            if !stream.shut {
+                stream.socket.shutdown(Shutdown::Write)?;
+                stream.shut = true;
+            }
+            // The server closes when it has read it all; only a round of all objects lasts until then.
+            let lasts = self.round.extent == Extent::All;
+            stream.ended = !lasts || unless_blocked(stream.socket.read(&mut [0]))? == Some(0);
             return Ok(0);
         }
-        let from = (stream.offsets[stream.objects % stream.offsets.len()] + stream.sent) as usize;
-        let piece = &self.pool[from..from + (length - stream.sent).min(BUFFER as u64) as usize];
-        let sent = unless_blocked(stream.socket.write(piece))?.unwrap_or(0) as u64;
+        let piece = &stream.pieces[stream.objects % stream.pieces.len()];
+        let length = piece.length.min(self.round.length);
+        let (from, room) = (piece.offset + stream.sent, (length - stream.sent).min(BUFFER as u64) as usize);
+        let sent = match &piece.file {
+            None => stream.socket.write(&self.pool[from as usize..from as usize + room]),
+            Some(path) => {
+                let file = match &mut stream.file {
+                    Some(file) => file,
+                    none => none.insert(File::open(path)?),
+                };
+                sendfile64(&stream.socket, file, Some(&mut (from as i64)), room).map_err(io::Error::from)
+            }
+        };
+        let sent = unless_blocked(sent)?.unwrap_or(0) as u64;
         stream.sent += sent;
         if stream.sent == length {
-            (stream.sent, stream.objects) = (0, stream.objects + 1);
+            (stream.sent, stream.objects, stream.file) = (0, stream.objects + 1, None);
         }
         Ok(sent)
     }

@@ -79,7 +79,13 @@ impl Data {
                 Direction::Receive => self.copy(number),
             };
             let expected = self.expected(job, offset(number))?;
-            dealt[number % streams].push(Item { path, offset: offset(number), expected });
+            dealt[number % streams].push(Item {
+                path,
+                offset: offset(number),
+                length: self.size,
+                counter: None,
+                expected,
+            });
         }
         Ok(dealt)
     }

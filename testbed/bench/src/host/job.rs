@@ -1,7 +1,7 @@
 //! Jobs as people write them: `file>md5,aes256-ctr>socket`.
 
 use crate::failure::Failure;
-use crate::harness::data::Direction;
+use crate::harness::data::{Direction, KEY};
 use dcs::{Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::OperatorKind;
@@ -19,8 +19,6 @@ pub const JOBS: &[(&str, &str)] = &[
     ("file>socket", "no operators: what the kernel does alone"),
 ];
 
-/// It is no secret: the data are not either.
-const KEY: [u8; 32] = *b"dcs bench: one key for all runs.";
 const COUNTER: [u8; 16] = *b"first counter .\0";
 
 /// The chain of each object.
@@ -71,6 +69,15 @@ impl Job {
             Direction::Send => format!("file>{middle}socket"),
             Direction::Receive => format!("socket>{middle}file"),
         }
+    }
+
+    /// The names of its digests.
+    pub fn digests(&self) -> Vec<&'static str> {
+        let operators = self.chain.iter().filter_map(|word| operator(word));
+        operators
+            .filter(|one| matches!(one.kind(), OperatorKind::Digest { .. }))
+            .map(Operator::name)
+            .collect()
     }
 
     /// As many bytes come out as go in.

@@ -5,7 +5,9 @@ use super::contender::Contender;
 use super::contenders::PYTHON;
 use super::data::{Data, is_small};
 use super::job::Job;
-use super::protocol::{Account, ClientRound, Drive, Item, Listening, Round, Serve, StreamAccount, Word};
+use super::protocol::{
+    Account, ClientRound, Drive, Extent, Item, Listening, Piece, Round, Serve, StreamAccount, Word,
+};
 use super::verify;
 use crate::harness::contender::Named;
 use crate::harness::cores::stay_on;
@@ -82,8 +84,8 @@ impl Scenario<'_> {
         let drive = Drive {
             address,
             job: self.job.clone(),
-            streams: streams.iter().map(|items| items.iter().map(|item| item.offset).collect()).collect(),
-            pool: self.data.pool_path(),
+            streams: streams.iter().map(|items| items.iter().map(piece).collect()).collect(),
+            pool: Some(self.data.pool_path()),
             server_pid: server.pid(),
             cores: self.setting.client_cores.clone(),
         };
@@ -119,6 +121,7 @@ impl Scenario<'_> {
             open_once: self.open_once,
             cold: self.setting.cold,
             small: self.is_small(),
+            same_operators: false,
             cores: self.setting.server_cores.clone(),
         };
         if contender != Contender::Python {
@@ -141,11 +144,12 @@ impl Scenario<'_> {
         let folder = self.data.folder.join("stored");
         std::fs::create_dir_all(&folder)?;
         let store = (self.job.direction == Direction::Send).then(|| folder.clone());
-        client.tell(&ClientRound { length, once: true, store, warm_s: 0.0, measure_s: 0.0 })?;
-        server.tell(&Round { length, once: true })?;
+        let extent = Extent::First;
+        client.tell(&ClientRound { length, extent, store, warm_s: 0.0, measure_s: 0.0 })?;
+        server.tell(&Round { length, extent })?;
         let account: Account = server.hear()?;
         let over_the_wire: u64 = client.hear()?;
-        self.check_bytes(&account, over_the_wire)?;
+        agree(self.job.direction, &account, over_the_wire)?;
         for (number, (items, stream)) in streams.iter().zip(&account.streams).enumerate() {
             let delivered = match self.job.direction {
                 Direction::Send => std::fs::read(folder.join(number.to_string()))?,
@@ -156,25 +160,6 @@ impl Scenario<'_> {
                 }
             };
             self.check_file(contender, &items[0], &delivered, length, &stream.digests)?;
-        }
-        Ok(())
-    }
-
-    /// Checks that the server and the client saw the same bytes.
-    fn check_bytes(&self, account: &Account, over_the_wire: u64) -> io::Result<()> {
-        let side = match self.job.direction {
-            Direction::Send => |stream: &StreamAccount| stream.bytes_out,
-            Direction::Receive => |stream: &StreamAccount| stream.bytes_in,
-        };
-        let told: u64 = account.streams.iter().map(side).sum();
-        let wrong: u64 = account.streams.iter().map(|stream| stream.wrong).sum();
-        if told != over_the_wire {
-            return Err(io::Error::other(format!(
-                "{told} bytes were told of, {over_the_wire} went over the wire"
-            )));
-        }
-        if wrong > 0 {
-            return Err(io::Error::other(format!("{wrong} objects had wrong digests")));
         }
         Ok(())
     }
@@ -204,10 +189,10 @@ impl Scenario<'_> {
 
     fn measure(&self, server: &mut Helper, client: &mut Helper) -> io::Result<(Marks, Account)> {
         let hogs: Vec<Hog> = (0..self.hogs).map(|_| self.start_hog()).collect::<io::Result<_>>()?;
-        let (length, once) = (self.data.size, false);
+        let (length, extent) = (self.data.size, Extent::UntilStopped);
         let (warm_s, measure_s) = (self.setting.warm_s, self.setting.measure_s);
-        client.tell(&ClientRound { length, once, store: None, warm_s, measure_s })?;
-        server.tell(&Round { length, once })?;
+        client.tell(&ClientRound { length, extent, store: None, warm_s, measure_s })?;
+        server.tell(&Round { length, extent })?;
         client.hear::<()>()?;
         server.tell(&Word::Begin)?;
         let marks: Marks = client.hear()?;
@@ -216,7 +201,7 @@ impl Scenario<'_> {
         drop(hogs);
         let account: Account = server.hear()?;
         let over_the_wire: u64 = client.hear()?;
-        self.check_bytes(&account, over_the_wire)?;
+        agree(self.job.direction, &account, over_the_wire)?;
         if marks.bytes == 0 {
             let text = format!("nothing was moved in {:.1} s: give it more --seconds", marks.wall_s);
             return Err(io::Error::other(text));
@@ -229,4 +214,26 @@ impl Scenario<'_> {
         command.arg(HOG).args(self.setting.server_cores.iter().map(ToString::to_string));
         Ok(Hog(command.stdin(Stdio::null()).spawn()?))
     }
+}
+
+fn piece(item: &Item) -> Piece {
+    Piece { file: None, offset: item.offset, length: item.length }
+}
+
+/// Checks that the server and the client saw the same bytes.
+pub fn agree(direction: Direction, account: &Account, over_the_wire: u64) -> io::Result<()> {
+    let side = match direction {
+        Direction::Send => |stream: &StreamAccount| stream.bytes_out,
+        Direction::Receive => |stream: &StreamAccount| stream.bytes_in,
+    };
+    let told: u64 = account.streams.iter().map(side).sum();
+    let wrong: u64 = account.streams.iter().map(|stream| stream.wrong).sum();
+    if told != over_the_wire {
+        let text = format!("{told} bytes were told of, {over_the_wire} went over the wire");
+        return Err(io::Error::other(text));
+    }
+    if wrong > 0 {
+        return Err(io::Error::other(format!("{wrong} objects had wrong digests")));
+    }
+    Ok(())
 }

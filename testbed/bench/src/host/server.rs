@@ -1,11 +1,14 @@
 //! The hidden subcommand that is measured: one contender, round after round, until its standard input ends.
 
 use super::contenders::Prepared;
-use super::protocol::{Account, Listening, Round, Serve, StreamAccount, Word};
+use super::protocol::{Account, Extent, Listening, Round, Serve, StreamAccount, Told, Word};
 use crate::failure::{Exit, Failure};
 use crate::harness::cores::{limit_files, stay_on};
+use crate::harness::data::Direction;
+use crate::harness::syscalls;
 use crate::harness::wire::{accept, listen, say};
 use crate::units::to_hex;
+use serde_json::Value;
 use std::io::{self, BufRead};
 use std::net::TcpStream;
 use std::sync::Mutex;
@@ -59,8 +62,14 @@ fn obey() -> io::Result<()> {
         let control = Control::default();
         let work = Work { serve: &serve, round, sockets: &sockets, control: &control };
         let streams = std::thread::scope(|scope| {
-            let running = scope.spawn(|| prepared.run(&work));
-            if !round.once {
+            // Between the marks whoever traces it counts.
+            let running = scope.spawn(|| {
+                syscalls::mark();
+                let streams = prepared.run(&work);
+                syscalls::mark();
+                streams
+            });
+            if round.extent == Extent::UntilStopped {
                 hear(&mut lines, &control)?;
             }
             running.join().map_err(|_| io::Error::other("panic"))?
@@ -87,11 +96,21 @@ fn hear(lines: &mut impl Iterator<Item = io::Result<String>>, control: &Control)
     Ok(())
 }
 
-impl Control {
-    pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+impl Work<'_> {
+    /// True if a stream that has begun so many of its objects begins another one. A receiver goes on until
+    /// the other end does not.
+    pub fn goes_on(&self, begun: usize, objects: usize) -> bool {
+        match self.round.extent {
+            Extent::First => begun == 0,
+            Extent::All => begun < objects,
+            Extent::UntilStopped => {
+                self.serve.job.direction == Direction::Receive || !self.control.stop.load(Ordering::Relaxed)
+            }
+        }
     }
+}
 
+impl Control {
     pub fn latencies(&self) -> Latencies<'_> {
         Latencies { control: self, us: Vec::new() }
     }
@@ -124,5 +143,10 @@ impl StreamAccount {
             Some(expected) => self.wrong += u64::from(digests != expected),
             None => self.digests = digests.iter().map(|digest| to_hex(digest)).collect(),
         }
+    }
+
+    /// Tells of the object that was added last.
+    pub fn tell(&mut self, bytes_in: u64, bytes_out: u64, breakdown: Value, path: Vec<String>) {
+        self.each.push(Told { bytes_in, bytes_out, digests: self.digests.clone(), breakdown, path });
     }
 }

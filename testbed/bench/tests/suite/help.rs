@@ -29,7 +29,7 @@ fn help_is_had_by_either_way_and_typing_errors_get_a_hint() {
     }
     let said = place.run("benchmark").stderr();
     assert!(said.contains("'bench'"), "{said}");
-    for hidden in ["guest-worker", "bench-server", "bench-client", "demo-worker", "guest-environment"] {
+    for hidden in ["guest-worker", "bench-server", "bench-client", "guest-environment"] {
         assert!(!said.contains(hidden), "{said}");
     }
 }

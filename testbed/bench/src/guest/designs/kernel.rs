@@ -2,8 +2,9 @@
 //! operators in place, one send.
 
 use super::{Design, Submission, at, path};
-use crate::guest::task::{Item, Stage, Stream, Transfer};
+use crate::guest::task::{Item, Stream, Transfer};
 use crate::harness::data::Direction;
+use crate::harness::shown::Stage;
 use crate::operate::Operators;
 use dcs::Op;
 use nix::libc::O_DIRECT;

@@ -4,8 +4,9 @@ mod card;
 mod kernel;
 mod software;
 
-use super::task::{Blocks, Item, Stage, Stream, Task, Transfer, Who};
+use super::task::{Blocks, Item, Stream, Task, Transfer, Who};
 use crate::harness::data::Direction;
+use crate::harness::shown::Stage;
 use crate::operate;
 use dcs::net::Connection;
 use dcs::{Completion, Op, Session, Sink, Source};

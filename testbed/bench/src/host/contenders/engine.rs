@@ -6,8 +6,9 @@ use super::loops::finish;
 use super::{Object, Prepared as Common};
 use crate::harness::data::Direction;
 use crate::host::contender::Contender;
-use crate::host::protocol::{Serve, StreamAccount};
+use crate::host::protocol::{Extent, Serve, StreamAccount};
 use crate::host::server::{Latencies, Work};
+use crate::report;
 use dcs::{
     Completion, Driver, Engine, Handle, Mode, Op, Session, Sink, Source, Status, Transfer, TransferError,
 };
@@ -112,7 +113,10 @@ impl<'a> Stream<'a> {
             self.take(transfer.wait(), object, work)?;
             latencies.done(begun);
         }
-        while self.in_flight.len() < engine.ahead && self.wants_more(work) {
+        while self.in_flight.len() < engine.ahead
+            && !self.ended
+            && work.goes_on(self.submitted, self.objects.len())
+        {
             let object = &self.objects[self.submitted % self.objects.len()];
             self.submitted += 1;
             let begun = Instant::now();
@@ -122,12 +126,6 @@ impl<'a> Stream<'a> {
         Ok(!self.in_flight.is_empty())
     }
 
-    /// A sender is told when to stop; a receiver goes on until the other end does.
-    fn wants_more(&self, work: &Work<'_>) -> bool {
-        let stopped = work.serve.job.direction == Direction::Send && work.control.is_stopped();
-        !self.ended && if work.round.once { self.submitted == 0 } else { !stopped }
-    }
-
     fn submit(
         &self,
         engine: &Prepared,
@@ -135,7 +133,8 @@ impl<'a> Stream<'a> {
         ops: &[Op],
         work: &Work<'_>,
     ) -> io::Result<Transfer> {
-        let length = work.round.length;
+        let length = object.length(work);
+        let ops = object.ops.as_deref().unwrap_or(ops);
         let sends = work.serve.job.direction == Direction::Send;
         let (source, sink) = match (&object.handle, sends) {
             (Some(file), true) => (Source::handle(file, ..length), Sink::handle(&self.socket, 0)),
@@ -167,6 +166,10 @@ impl<'a> Stream<'a> {
                 let digests: Vec<Vec<u8>> =
                     done.digests.iter().map(|digest| digest.bytes().to_vec()).collect();
                 self.account.add(done.bytes_in, done.bytes_out, &digests, object.expected(work));
+                if work.round.extent == Extent::All {
+                    let path = done.path.names().map(String::from).collect();
+                    self.account.tell(done.bytes_in, done.bytes_out, report::breakdown(&done), path);
+                }
                 Ok(())
             }
             // The other end has no more objects.

@@ -4,10 +4,11 @@
 use super::{Object, Prepared};
 use crate::harness::data::Direction;
 use crate::host::contender::Contender;
-use crate::host::library::{Chain, libraries};
-use crate::host::protocol::StreamAccount;
+use crate::host::library::Chain;
+use crate::host::protocol::{Extent, StreamAccount};
 use crate::host::server::Work;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -65,13 +66,16 @@ fn stream(
     objects: &[Object],
 ) -> io::Result<StreamAccount> {
     let contender = work.serve.contender;
-    let chain = libraries().chain(&prepared.ops)?;
+    let chain = prepared.libraries.chain(&prepared.ops)?;
     let direct = contender == Contender::LoopDirect;
     let mut mine = Loop { work, socket, chain, buffer: Buffer::new(contender.buffer()), direct };
     let (mut account, mut latencies) = (StreamAccount::default(), work.control.latencies());
     let sends = work.serve.job.direction == Direction::Send;
-    for object in objects.iter().cycle() {
+    for (begun_objects, object) in (1..).zip(objects.iter().cycle()) {
         let begun = Instant::now();
+        if let Some(ops) = &object.ops {
+            mine.chain = prepared.libraries.chain(ops)?;
+        }
         let moved = match (contender, sends) {
             (Contender::Sendfile, _) => Some(mine.sendfile(object)?),
             (_, true) => Some(mine.send(object)?),
@@ -83,7 +87,10 @@ fn stream(
             Contender::Sendfile => account.add(bytes_in, bytes_out, &[], None),
             _ => account.add(bytes_in, bytes_out, &mine.chain.digests()?, object.expected(work)),
         }
-        if work.round.once || (sends && work.control.is_stopped()) {
+        if work.round.extent == Extent::All {
+            account.tell(bytes_in, bytes_out, Value::Null, Vec::new());
+        }
+        if !work.goes_on(begun_objects, objects.len()) {
             break;
         }
     }
@@ -105,15 +112,15 @@ pub fn finish(mut socket: &TcpStream, sent: bool) -> io::Result<()> {
 impl Loop<'_> {
     fn send(&mut self, object: &Object) -> io::Result<Moved> {
         let file = object.opened(self.work.serve)?;
-        let (length, mut at, mut sent) = (self.work.round.length, 0, 0);
+        let (length, mut at, mut sent) = (object.length(self.work), 0, 0);
         self.chain.begin()?;
-        while at < length {
+        loop {
             let left = usize::try_from(length - at).unwrap_or(usize::MAX);
             let buffer = self.buffer.bytes();
             // O_DIRECT reads whole blocks; what is beyond the end is not there.
             let room = buffer.len().min(if self.direct { left.next_multiple_of(ALIGNMENT) } else { left });
             let read = file.read_at(&mut buffer[..room], at)?.min(left);
-            if read == 0 {
+            if read == 0 && left > 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             at += read as u64;
@@ -122,6 +129,9 @@ impl Loop<'_> {
                 sent += bytes.len() as u64;
                 socket.write_all(bytes)
             })?;
+            if at == length {
+                break;
+            }
         }
         self.drop_cache(&file)?;
         Ok((at, sent))
@@ -130,15 +140,15 @@ impl Loop<'_> {
     /// Nothing where the other end has no more objects.
     fn receive(&mut self, object: &Object) -> io::Result<Option<Moved>> {
         let file = object.opened(self.work.serve)?;
-        let (length, mut at, mut written) = (self.work.round.length, 0, 0);
+        let (length, mut at, mut written) = (object.length(self.work), 0, 0);
         self.chain.begin()?;
-        while at < length {
+        loop {
             let left = usize::try_from(length - at).unwrap_or(usize::MAX);
             let buffer = self.buffer.bytes();
             let room = buffer.len().min(left);
             let mut socket = self.socket;
             let mut read = socket.read(&mut buffer[..room])?;
-            if read == 0 {
+            if read == 0 && left > 0 {
                 return if at == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
             if self.direct {
@@ -163,6 +173,9 @@ impl Loop<'_> {
                     file.set_len(length)?;
                 }
             }
+            if at == length {
+                break;
+            }
         }
         self.drop_cache(&file)?;
         Ok(Some((at, written)))
@@ -170,7 +183,7 @@ impl Loop<'_> {
 
     fn sendfile(&mut self, object: &Object) -> io::Result<Moved> {
         let file = object.opened(self.work.serve)?;
-        let length = self.work.round.length;
+        let length = object.length(self.work);
         let mut at = 0i64;
         while (at as u64) < length {
             let left = usize::try_from(length - at as u64).unwrap_or(usize::MAX);

@@ -10,8 +10,8 @@ mod engine;
 mod loops;
 
 use super::contender::Contender;
-use super::library::libraries;
-use super::protocol::{Item, Serve, StreamAccount};
+use super::library::{self, Libraries, libraries};
+use super::protocol::{Extent, Item, Serve, StreamAccount};
 use super::server::Work;
 use crate::units::from_hex;
 use dcs::{Handle, Op};
@@ -27,6 +27,8 @@ pub const PYTHON: &str = include_str!("server.py");
 pub struct Prepared {
     /// The operators with their keys.
     ops: Vec<Op>,
+    /// Where the loops have theirs from.
+    libraries: &'static Libraries,
     files: Vec<Vec<Object>>,
     engine: Option<engine::Prepared>,
 }
@@ -34,6 +36,8 @@ pub struct Prepared {
 /// A file of a stream.
 pub struct Object {
     item: Item,
+    /// The operators, where they are not those of all others.
+    ops: Option<Vec<Op>>,
     /// Where descriptors are opened before.
     open: Option<File>,
     /// The same as the engine has it.
@@ -68,12 +72,20 @@ impl Prepared {
             let handle = open.as_ref().filter(|_| is_engine).map(Handle::new);
             let handle = handle.transpose().map_err(io::Error::other)?;
             let decoded: Option<Vec<_>> = item.expected.iter().map(|hex| from_hex(hex.as_bytes())).collect();
-            Ok(Object { item: item.clone(), open, handle, expected: decoded.filter(|all| !all.is_empty()) })
+            let own = |counter| with_counter(&ops, counter);
+            Ok(Object {
+                item: item.clone(),
+                ops: item.counter.map(own),
+                open,
+                handle,
+                expected: decoded.filter(|all| !all.is_empty()),
+            })
         };
         let stream = |items: &Vec<Item>| items.iter().map(object).collect();
         let files = serve.streams.iter().map(stream).collect::<io::Result<_>>()?;
         let engine = is_engine.then(|| engine::Prepared::new(serve)).transpose()?;
-        Ok(Prepared { ops, files, engine })
+        let libraries = if serve.same_operators { library::own() } else { libraries() };
+        Ok(Prepared { ops, libraries, files, engine })
     }
 
     /// Whose operators it has.
@@ -82,7 +94,7 @@ impl Prepared {
             _ if self.ops.is_empty() => "none".into(),
             Contender::Sendfile => "none".into(),
             contender if contender.is_engine() => "dcs-ndp".into(),
-            _ => libraries().names(&self.ops),
+            _ => self.libraries.names(&self.ops),
         })
     }
 
@@ -102,10 +114,23 @@ impl Object {
         }
     }
 
+    /// The bytes that are moved of it.
+    pub fn length(&self, work: &Work<'_>) -> u64 {
+        self.item.length.min(work.round.length)
+    }
+
     /// The digests that an object of this length must have.
     pub fn expected(&self, work: &Work<'_>) -> Option<&[Vec<u8>]> {
-        self.expected.as_deref().filter(|_| !work.round.once)
+        self.expected.as_deref().filter(|_| work.round.extent == Extent::UntilStopped)
     }
+}
+
+fn with_counter(ops: &[Op], counter: [u8; 16]) -> Vec<Op> {
+    let own = |op: &Op| match op.clone() {
+        Op::Aes256Ctr { key, .. } => Op::Aes256Ctr { key, counter },
+        other => other,
+    };
+    ops.iter().map(own).collect()
 }
 
 fn open(serve: &Serve, item: &Item) -> io::Result<File> {
@@ -115,6 +140,8 @@ fn open(serve: &Serve, item: &Item) -> io::Result<File> {
     let flags = if is_loop { libc::O_DIRECT } else { 0 };
     match serve.job.direction {
         Direction::Send => File::options().read(true).custom_flags(flags).open(&item.path),
-        Direction::Receive => File::options().write(true).custom_flags(flags).open(&item.path),
+        Direction::Receive => {
+            File::options().write(true).create(true).truncate(false).custom_flags(flags).open(&item.path)
+        }
     }
 }

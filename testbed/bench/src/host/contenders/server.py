@@ -109,11 +109,11 @@ def run(connection, items, task, account):
         account["objects"] += 1
         account["bytes_in"] += moved[0]
         account["bytes_out"] += moved[1]
-        if not task["once"] and item["expected"]:
+        if task["extent"] == "UntilStopped" and item["expected"]:
             account["wrong"] += moved[2] != item["digests"]
         else:
             account["digests"] = [value.hex() for value in moved[2]]
-        if task["once"] or (direction == "Send" and stop):
+        if task["extent"] == "First" or (direction == "Send" and stop):
             break
     if direction == "Send":
         connection.shutdown(socket.SHUT_WR)
@@ -150,7 +150,7 @@ while line := sys.stdin.readline():
     ]
     for thread in threads:
         thread.start()
-    while not task["once"] and not stop:
+    while task["extent"] == "UntilStopped" and not stop:
         word = json.loads(sys.stdin.readline() or '"Stop"')
         counting, stop = word == "Begin", word == "Stop"
     for thread in threads:

@@ -32,6 +32,12 @@ pub fn libraries() -> &'static Libraries {
     LIBRARIES.get_or_init(|| Libraries { openssl: OpenSsl::load(), zlib: Zlib::load() })
 }
 
+/// None: the loops have the operators of dcs.
+pub fn own() -> &'static Libraries {
+    static OWN: Libraries = Libraries { openssl: None, zlib: None };
+    &OWN
+}
+
 /// A chain for one object after the other, on one thread. Contexts are kept from object to object.
 pub struct Chain {
     stages: Vec<Stage>,
