@@ -429,6 +429,8 @@ extern "C" {
 #define DCS_PATH_GPU 0x00000400u
 /** source bytes were read into a GPU's memory, by GPUDirect Storage */
 #define DCS_PATH_GPU_STORAGE 0x00000800u
+/** a virtual drive ran the chain beside its disk */
+#define DCS_PATH_NEAR_STORAGE 0x00001000u
 
 /* ---- Parts of BAR0 ---- */
 
@@ -909,6 +911,12 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
  * (FUNCTION=DISK,...) and DCS_CARD_NIC (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
  */
 #define DCS_BACKEND_CARD 1
+
+/**
+ * As DCS_BACKEND_KERNEL, in a guest that has virtual drives (dcs csd): operators on files of such a drive run
+ * beside its disk. A file that cannot be had so is refused.
+ */
+#define DCS_BACKEND_DRIVE 2
 
 /**
  * io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring,

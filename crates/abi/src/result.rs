@@ -140,6 +140,8 @@ pub const PATH_VFIO: u32 = 1 << 9;
 pub const PATH_GPU: u32 = 1 << 10;
 /// A GPU's storage library (cuFile) read source bytes into the GPU's memory, past the page cache.
 pub const PATH_GPU_STORAGE: u32 = 1 << 11;
+/// The chain was run by a virtual drive, beside its disk.
+pub const PATH_NEAR_STORAGE: u32 = 1 << 12;
 
 /// Paths, for generators.
 pub const PATHS: &[Constant] = &[
@@ -198,5 +200,10 @@ pub const PATHS: &[Constant] = &[
         name: "GPU_STORAGE",
         value: PATH_GPU_STORAGE as u64,
         doc: "source bytes were read into a GPU's memory, by GPUDirect Storage",
+    },
+    Constant {
+        name: "NEAR_STORAGE",
+        value: PATH_NEAR_STORAGE as u64,
+        doc: "a virtual drive ran the chain beside its disk",
     },
 ];

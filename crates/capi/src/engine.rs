@@ -24,6 +24,9 @@ pub const DCS_BACKEND_KERNEL: u8 = 0;
 /// A dcs card, with the SSDs and NICs that the environment variables DCS_CARD, DCS_CARD_DISKS
 /// (FUNCTION=DISK,...) and DCS_CARD_NIC (FUNCTION=ADDRESS/PREFIX,GATEWAY;...) name.
 pub const DCS_BACKEND_CARD: u8 = 1;
+/// As DCS_BACKEND_KERNEL, in a guest that has virtual drives (dcs csd): operators on files of such a drive run
+/// beside its disk. A file that cannot be had so is refused.
+pub const DCS_BACKEND_DRIVE: u8 = 2;
 
 /// io_uring where it is to be had, else plain system calls. The environment variable DCS_IO (auto, uring,
 /// plain) may override this.
@@ -153,6 +156,7 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
     let backend = match options.backend {
         DCS_BACKEND_KERNEL => Backend::Kernel,
         DCS_BACKEND_CARD => Backend::Card,
+        DCS_BACKEND_DRIVE => Backend::Drive,
         _ => return Err(libc::EINVAL),
     };
     let mut builder = builder.backend(backend).driver(driver).io(io);

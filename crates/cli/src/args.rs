@@ -333,6 +333,7 @@ It succeeds when the receiver's kernel has acknowledged every byte, or a Unix so
 Otherwise, also when it is killed, the connection is reset, and dcs recv fails. (On a Unix socket only dcs
 recv notices; another program sees an ordinary end.) Only the receiver knows that its file is in place.
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
+With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators beside its disk, on files that lie there.
 
 ",
     exit_codes!()
@@ -354,6 +355,7 @@ recv fail, and FILE stays as it was. Other senders end by closing, whatever thei
 --expect for them. A replaced file keeps its owner, group, mode and access list, as dcs copy --help says.
 A FILE that is a pipe or a device, - and --in-place are written directly.
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
+With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators beside its disk, on files that lie there.
 
 ",
     exit_codes!()
@@ -380,6 +382,7 @@ file or the new one. It becomes a new file, so other hard links keep the old dat
 the file itself. Only --durable waits until the new file will survive a crash.
 
 With DCS_BACKEND=card a dcs card in this machine does it, on the devices that DCS_CARD_DISKS and DCS_CARD_NIC name.
+With DCS_BACKEND=drive, in a guest, a virtual drive of dcs csd runs the operators beside its disk, on files that lie there.
 
 ",
     exit_codes!()

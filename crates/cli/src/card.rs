@@ -1,5 +1,6 @@
 //! Which engine `dcs send`, `dcs recv` and `dcs copy` run on. On a card, where DCS_BACKEND says so, connections are the card's own, on its
-//! own address; where a NIC is driven by this process, they are this process's, on the NIC's.
+//! own address; where a NIC is driven by this process, they are this process's, on the NIC's. In a guest, where DCS_BACKEND says so, chains
+//! on files of its virtual drives run beside the disk.
 
 use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
@@ -24,6 +25,15 @@ pub struct Engines {
     pub card: Option<Arc<Engine>>,
     /// One that drives SSDs, a NIC or a GPU itself.
     pub drives: Option<Arc<Engine>>,
+    /// One that has chains run by virtual drives.
+    near: Option<Arc<Engine>>,
+}
+
+/// The backends that the environment may ask for, beside the kernel's.
+enum Asked {
+    Kernel,
+    Card,
+    Drive,
 }
 
 impl Engines {
@@ -35,7 +45,12 @@ impl Engines {
         io: dcs::Io,
         report: &Report,
     ) -> Result<Engines, Failure> {
-        let card = engine()?.map(Arc::new);
+        let asked = asked()?;
+        let near = match asked {
+            Asked::Drive => Some(Arc::new(beside_the_disk(names, nic.as_ref(), gpu.as_ref(), io)?)),
+            _ => None,
+        };
+        let card = if let Asked::Card = asked { Some(Arc::new(card()?)) } else { None };
         if let (Some(_), Some(name)) = (&card, names.iter().find(|name| nvme::is_named(name))) {
             return Err(Failure::usage(format!(
                 "{}: the card drives the SSDs that DCS_CARD_DISKS names",
@@ -54,7 +69,7 @@ impl Engines {
             return Err(Failure::usage(format!("{}: the card has no GPU", gpu.operator))
                 .advise(format!("unset {BACKEND} to have it done by a GPU of this machine")));
         }
-        Ok(Engines { drives: nvme::engine(names, (nic, gpu), io, report)?, card })
+        Ok(Engines { drives: nvme::engine(names, (nic, gpu), io, report)?, card, near })
     }
 
     /// The one whose NIC makes connections.
@@ -64,25 +79,48 @@ impl Engines {
 
     /// Whichever is there.
     pub fn any(&self) -> Option<Arc<Engine>> {
-        self.card.as_ref().or(self.drives.as_ref()).cloned()
+        self.card.as_ref().or(self.drives.as_ref()).or(self.near.as_ref()).cloned()
     }
 }
 
-/// The card's engine, where the environment asks for it.
-fn engine() -> Result<Option<Engine>, Failure> {
+/// The backend that the environment asks for.
+fn asked() -> Result<Asked, Failure> {
     match std::env::var(BACKEND).as_deref() {
-        Ok("card") => {}
-        Ok("" | "kernel") | Err(_) => return Ok(None),
+        Ok("card") => Ok(Asked::Card),
+        Ok("drive") => Ok(Asked::Drive),
+        Ok("" | "kernel") | Err(_) => Ok(Asked::Kernel),
         Ok(other) => {
-            let line = format!("{BACKEND} is {other:?}; it may be kernel or card");
-            return Err(Failure::usage(line).advise("correct the environment variable"));
+            let line = format!("{BACKEND} is {other:?}; it may be kernel, card or drive");
+            Err(Failure::usage(line).advise("correct the environment variable"))
         }
     }
+}
+
+fn card() -> Result<Engine, Failure> {
     let options = Options::from_environment()
         .map_err(|error| Failure::usage(error.to_string()).advise("correct the environment variable"))?;
     let builder = Engine::builder().backend(Backend::Card).card(options);
     let started = builder.start().map_err(|error| Failure::new(Exit::Failed, format!("the card: {error}")));
-    started.map(Some).map_err(|failure| failure.advise("dcs vm shell boots a server that has one"))
+    started.map_err(|failure| failure.advise("dcs vm shell boots a server that has one"))
+}
+
+/// The engine that has chains run by virtual drives: of files, by the kernel's driver.
+fn beside_the_disk(
+    names: &[&OsStr],
+    nic: Option<&dcs::Nic>,
+    gpu: Option<&Gpu>,
+    io: dcs::Io,
+) -> Result<Engine, Failure> {
+    let named = names.iter().find(|name| nvme::is_named(name)).map(|name| shown(name).to_string());
+    let nic = nic.map(|nic| format!("--nic {}", nic.function));
+    if let Some(other) = named.or(nic).or(gpu.map(|gpu| gpu.operator.to_string())) {
+        let line = format!(
+            "{other}: with {BACKEND}=drive virtual drives run the operators, and this process drives no device"
+        );
+        return Err(Failure::usage(line).advise(format!("unset {BACKEND} to have it driven by this process")));
+    }
+    let started = Engine::builder().backend(Backend::Drive).io(io).start();
+    started.map_err(|error| Failure::new(Exit::Failed, error.to_string()))
 }
 
 /// From the card's address, or the NIC's, to this one.

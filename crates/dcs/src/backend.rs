@@ -1,6 +1,7 @@
 //! Backends as the engine's handle sees them: which there are, and the interface of each: a loop that one thread
 //! at a time drives.
 
+use crate::drive::Near;
 use crate::endpoint::Namespace;
 use crate::queue::QueuePair;
 use crate::statistics::Statistics;
@@ -21,6 +22,11 @@ pub enum Backend {
     Kernel,
     /// A dcs card in this machine, which drives SSDs and NICs of its own: see [`card`](crate::card).
     Card,
+    /// As [`Backend::Kernel`], in a guest that has virtual drives of `dcs csd`: operators on files of such a
+    /// drive run beside its disk, and what comes out of them alone crosses the bus. Transfers without
+    /// operators, and those whose source is no file, go as by the kernel; a file that cannot be had so is
+    /// refused ([`Status::PathUnavailable`](crate::Status::PathUnavailable)), with the reason. Needs root.
+    Drive,
 }
 
 /// The thread that drives the engine.
@@ -85,6 +91,8 @@ pub(crate) struct Info {
     pub gpu: Option<gpu::Properties>,
     pub gpu_storage: Option<Result<gpu::Storage, gpu::StorageError>>,
     pub gpu_trouble: Arc<Mutex<Option<String>>>,
+    /// Chains on files of virtual drives run beside their disks.
+    pub near: Option<Arc<Near>>,
 }
 
 /// A NIC of the card's, or of the engine's.

@@ -112,6 +112,7 @@ const PATH_NAMES: &[(u32, &str)] = &[
     (result::PATH_VFIO, "VFIO"),
     (result::PATH_GPU, "GPU"),
     (result::PATH_GPU_STORAGE, "GPUDirect Storage"),
+    (result::PATH_NEAR_STORAGE, "beside the disk"),
 ];
 
 impl Path {

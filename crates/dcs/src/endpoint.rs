@@ -125,7 +125,7 @@ impl Side {
         Side::shared(endpoint.map(Arc::new), range)
     }
 
-    fn shared(endpoint: Result<Arc<Endpoint>, EndpointError>, range: Range) -> Side {
+    pub(crate) fn shared(endpoint: Result<Arc<Endpoint>, EndpointError>, range: Range) -> Side {
         Side { endpoint, range, cache: Mode::Auto, zero_copy: Mode::Auto, immutable: false, memory: None }
     }
 

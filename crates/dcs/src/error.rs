@@ -119,7 +119,7 @@ impl TransferError {
     pub fn advice(&self) -> &'static str {
         match self.reason {
             Some(_) => {
-                "docs/server.md, Who may move a file's blocks, says which files a card can have, and when"
+                "docs/server.md, Who may move a file's blocks, says which files a card or a virtual drive can have, and when; DCS_BACKEND=kernel takes any"
             }
             None if [libc::EMFILE, libc::ENFILE].contains(&self.errno) => {
                 "close files that are not needed, or raise the limit of open files (ulimit -n)"

@@ -44,6 +44,8 @@
 //! | `queue` | the queue pair's memory |
 //! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
 //! | [`binding`] | what the C API in `crates/capi` needs beyond this, hidden from the documentation |
+//! | `outcome` | how a transfer ended at a virtual drive |
+//! | `drive` | the drive backend: in a guest, chains on a virtual drive's files run beside the disk |
 //! | [`card`] | the card backend: a PCIe card runs the transfers on SSDs and a NIC of its own |
 //!
 //! # What it doesn't implement
@@ -67,7 +69,9 @@ pub mod session;
 pub mod statistics;
 
 mod backend;
+mod drive;
 mod kernel;
+mod outcome;
 mod queue;
 
 pub use card::Nic;

@@ -4,6 +4,7 @@
 //! without undefined behaviour, just as a host may to memory that a card reads. The engine copies, then
 //! checks, then uses.
 
+use crate::outcome::Outcome;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::{ResultArea, ResultPacket};
 use dcs_abi::status::{Stage, Status};
@@ -108,6 +109,8 @@ struct Slot {
     /// The endpoints behind its handles: see [`handle`].
     endpoints: Endpoints,
     chain: OpChain,
+    /// How it ends at a drive, where one runs its chain.
+    near: Option<Arc<Outcome>>,
     /// Bytes of its descriptor that may hold keys, from its start.
     secret: usize,
     /// Files of a transfer that is done. To close them may wait, so whoever takes its completion
@@ -184,9 +187,14 @@ type Describe<'a> = dyn Fn(&mut [u8], &[u32]) -> Option<usize> + 'a;
 /// A command to be submitted.
 pub(crate) struct Command<'a> {
     pub entry: SubmissionEntry,
+    /// The chain that its completion tells of: that of the entry, or, of a transfer whose chain a drive runs,
+    /// the drive's.
+    pub chain: OpChain,
     pub endpoints: Endpoints,
     /// Parameters are among what `describe` writes: they may hold keys.
     pub secret: bool,
+    /// A drive runs its chain.
+    pub near: Option<Arc<Outcome>>,
     pub describe: &'a Describe<'a>,
 }
 
@@ -268,7 +276,7 @@ impl QueuePair {
 impl QueuePair {
     /// Writes descriptor and entry, and rings the doorbell. Returns the command identifier.
     pub fn submit(&self, command: Command<'_>) -> Result<u16, Refused> {
-        let Command { mut entry, endpoints, secret, describe } = command;
+        let Command { mut entry, chain, endpoints, secret, near, describe } = command;
         let mut state = self.state();
         if state.closed {
             return Err(Refused::Closed);
@@ -283,7 +291,6 @@ impl QueuePair {
         entry.result_address = BASE + (slot + RESULT_AT) as u64;
         state.free.pop();
         state.room -= 1;
-        let chain = entry.op_chain;
         for range in ResultArea::used(chain_length(&chain)) {
             self.clear_memory(slot + RESULT_AT + range.start, range.len());
         }
@@ -294,6 +301,7 @@ impl QueuePair {
             endpoints,
             chain,
             secret: if secret { length } else { 0 },
+            near,
             ..Slot::default()
         };
         self.push(&mut state, &entry);
@@ -374,7 +382,14 @@ impl QueuePair {
         for range in ResultArea::used(chain_length(&slot.chain)) {
             self.read_memory(area + range.start, &mut bytes[range]);
         }
-        Finished { entry, chain: slot.chain, result: ResultPacket::from(bytes), reason: slot.reason.clone() }
+        let (chain, reason) = (slot.chain, slot.reason.clone());
+        let mut finished = Finished { entry, chain, result: ResultPacket::from(bytes), reason };
+        if let Some(near) = &slot.near {
+            let mut area = ResultArea::get(finished.result.as_bytes());
+            near.join(&mut finished.entry, &mut area, &mut finished.reason);
+            finished.result = ResultPacket::from(area.to_bytes());
+        }
+        finished
     }
 
     /// Registers a task to be woken when a transfer is done; false where it is done already.

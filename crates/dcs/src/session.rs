@@ -1,7 +1,8 @@
 //! Sessions, requests, transfers.
 
 use crate::completion::Completion;
-use crate::endpoint::{Extents, Side, Sink, Source};
+use crate::drive::{Job, Near, Work};
+use crate::endpoint::{Extents, Range, Side, Sink, Source};
 use crate::engine::shared::Shared;
 use crate::error::{Error, TransferError};
 use crate::op::Op;
@@ -215,12 +216,22 @@ impl Request<'_> {
             return Err(Error::NoGpu(name, at as u8));
         }
         let memory = self.sink.0.memory.clone();
+        let (engine, queue) = (&self.session.engine, &self.session.queue);
         // A prefix of no bytes is no prefix.
         let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
         let prefix = self.prefix.filter(|side| !is_empty(side));
-        let (source, from) = describe(self.source.0)?;
+        let (mut source, mut from) = describe(self.source.0)?;
         let (destination, to) = describe(self.sink.0)?;
         let (prefix, before) = prefix.map(describe).transpose()?.unzip();
+        let (mut chain, mut length, mut work) = (&self.chain[..], self.length, None);
+        if let Some(near) = engine.near().filter(|_| Near::takes(&source, chain)) {
+            // The kernel backend gets what comes out of the chain, by a pipe.
+            let ranges = from.1.as_slice();
+            let job = Job::new(near, (Arc::clone(&source), ranges), chain, length, prefix.is_some());
+            let (begun, pipe) = Work::new(job, destination.is_null())?;
+            (source, from) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
+            (chain, length, work) = (&[], LENGTH_TO_END, Some(begun));
+        }
         let described = [
             Some((EndpointRole::Source, from)),
             Some((EndpointRole::Destination, to)),
@@ -228,34 +239,37 @@ impl Request<'_> {
         ];
         let endpoints = [Some(source), Some(destination), prefix];
         let mut op_chain = [0; CHAIN_MAX];
-        op_chain.iter_mut().zip(&self.chain).for_each(|(number, op)| *number = op.number());
+        op_chain.iter_mut().zip(chain).for_each(|(number, op)| *number = op.number());
+        let mut named = [0; CHAIN_MAX];
+        named.iter_mut().zip(&self.chain).for_each(|(number, op)| *number = op.number());
         let timeout_ms = u32::try_from(self.timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
         let entry = SubmissionEntry {
             opcode: OPCODE_TRANSFER,
             rid: self.rid,
             op_chain,
-            length: self.length,
+            length,
             timeout_ms,
             flags: self.flags,
             ..Default::default()
         };
-        let write =
-            |bytes: &mut [u8], handles: &[u32]| write_descriptor(bytes, handles, &described, &self.chain);
-        let secret = self.chain.iter().any(Op::has_parameter);
-        let (engine, queue) = (&self.session.engine, &self.session.queue);
+        let write = |bytes: &mut [u8], handles: &[u32]| write_descriptor(bytes, handles, &described, chain);
+        let secret = chain.iter().any(Op::has_parameter);
+        let near = work.as_ref().map(|work| Arc::clone(&work.outcome));
         if queue.is_full() {
             // Where callers drive, identifiers of dropped transfers come back only when somebody does.
             engine.drive_once();
         }
-        let cid =
-            queue.submit(Command { entry, endpoints, secret, describe: &write }).map_err(|refused| {
-                match refused {
-                    Refused::Full => Error::SessionFull,
-                    Refused::Closed => Error::Stopped,
-                    Refused::NoRoom => Error::TooManyExtents,
-                }
+        let cid = queue
+            .submit(Command { entry, chain: named, endpoints, secret, near, describe: &write })
+            .map_err(|refused| match refused {
+                Refused::Full => Error::SessionFull,
+                Refused::Closed => Error::Stopped,
+                Refused::NoRoom => Error::TooManyExtents,
             })?;
         engine.ring_doorbell();
+        if let Some(work) = work {
+            work.start();
+        }
         Ok(Transfer { engine: Arc::clone(engine), queue: Arc::clone(queue), cid, memory, taken: false })
     }
 }

@@ -237,6 +237,16 @@ impl Endpoint {
         }
     }
 
+    /// True for /dev/null: nobody wants the bytes.
+    pub fn is_null(&self) -> bool {
+        let Object::Stream(stream) = &self.object else { return false };
+        let null = rustix::fs::makedev(1, 3);
+        let same = |stat: rustix::fs::Stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == null
+        };
+        rustix::fs::fstat(&stream.fd).is_ok_and(same)
+    }
+
     /// The number of the block device that a file lies on, or that this is.
     pub fn disk(&self) -> Option<u64> {
         match &self.object {

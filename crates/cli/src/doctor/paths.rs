@@ -56,7 +56,28 @@ pub fn rows(root: &Root, probes: &Probes, functions: &[Function]) -> Vec<Row> {
         None => row("DCS_BACKEND=card", State::Note, "refused: no dcs card is to be seen here".into())
             .fix("dcs vm shell boots a server that has one"),
     });
+    rows.push(match drives(root) {
+        names if names.is_empty() => {
+            row("DCS_BACKEND=drive", State::Note, "refused: no virtual drive is to be seen here".into())
+                .fix("dcs csd, on the host, gives a guest one")
+        }
+        names => row(
+            "DCS_BACKEND=drive",
+            State::Ok,
+            format!("operators on files of {} run beside the disk", names.join(", ")),
+        ),
+    });
     rows
+}
+
+/// Virtual drives, as the kernel's driver names them.
+fn drives(root: &Root) -> Vec<String> {
+    let folder = "sys/class/nvme";
+    let is = |name: &String| {
+        let model = root.text(&format!("{folder}/{name}/model"));
+        model.ok().is_some_and(|model| model.trim() == "dcs virtual drive")
+    };
+    root.names(folder).ok().unwrap_or_default().into_iter().filter(is).collect()
 }
 
 fn card(root: &Root) -> Option<String> {

@@ -1,5 +1,6 @@
 //! Drives in guests with stock kernels. Skipped, with the reason, where no virtual server is to be had.
 
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod passthrough;
@@ -39,7 +40,7 @@ fn boot(tools: &Tools, folder: &Path, name: &str, sockets: &[&Path], script: &st
     let folder = folder.join(name);
     std::fs::create_dir(&folder).unwrap();
     let machine =
-        sockets.iter().fold(Machine::new().memory(256).limit(LIMIT), |machine, socket| machine.card(socket));
+        sockets.iter().fold(Machine::new().memory(512).limit(LIMIT), |machine, socket| machine.card(socket));
     let script = format!("{SHELL}{script}");
     machine.start(tools, &initramfs.finish(&script), &folder).unwrap()
 }

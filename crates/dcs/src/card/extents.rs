@@ -82,7 +82,7 @@ pub enum ExtentError {
 
 impl ExtentError {
     /// The nearest errno, for completions.
-    pub(super) fn errno(&self) -> i32 {
+    pub(crate) fn errno(&self) -> i32 {
         let system = |error: &io::Error, else_: i32| error.raw_os_error().unwrap_or(else_);
         match self {
             ExtentError::Disk(..) => libc::EXDEV,

@@ -27,7 +27,7 @@ const SETSIG: libc::c_int = 10;
 
 /// Why something is not held.
 #[derive(Debug)]
-pub(super) enum Unheld {
+pub(crate) enum Unheld {
     /// Another transfer of this engine has it, in a way that excludes this one: it can be tried again when
     /// that is done.
     Busy,
@@ -43,7 +43,7 @@ impl From<ExtentError> for Unheld {
 
 /// Something that stays as it is until this is dropped.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(crate) struct Hold {
     file: OwnedFd,
     way: Way,
     wanted: OnceLock<Instant>,
@@ -136,7 +136,7 @@ impl Drop for Hold {
 
 /// Time for which a transfer may go on when somebody waits for its file, and time after which the card has to
 /// have let go of it, whatever it takes. The kernel lets them in after the whole of lease-break-time.
-pub(super) fn limits() -> (Duration, Duration) {
+pub(crate) fn limits() -> (Duration, Duration) {
     let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap_or_default();
     // 0: for ever.
     let seconds = text.trim().parse().ok().filter(|seconds| *seconds > 0).unwrap_or(45);
@@ -146,7 +146,7 @@ pub(super) fn limits() -> (Duration, Duration) {
 
 /// All that is held.
 #[derive(Debug, Default)]
-pub(super) struct Holds {
+pub(crate) struct Holds {
     /// By device and inode. One lease is shared by all transfers that have the file in the same way.
     held: HashMap<(u64, u64), Weak<Hold>>,
 }

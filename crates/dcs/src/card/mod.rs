@@ -24,7 +24,7 @@
 //! | `page_allocator` | the buffer's free pages |
 //! | `disks` | the disks: the same ones as the kernel's |
 //! | `files` | which files a card may have |
-//! | `hold` | what keeps a file's blocks where they are meanwhile |
+//! | `hold`, `held` | what keeps a file's blocks where they are meanwhile; ranges that are held |
 //! | `cache` | the page cache of what the card writes |
 //!
 //! # The page cache
@@ -55,7 +55,8 @@ mod disks;
 pub(crate) mod error;
 mod files;
 mod hardware;
-mod hold;
+pub(crate) mod held;
+pub(crate) mod hold;
 pub(crate) mod options;
 mod page_allocator;
 mod translate;

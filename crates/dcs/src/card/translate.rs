@@ -1,12 +1,11 @@
 //! From a session's command to the card's: files become extents of an SSD, memory becomes a part of the
 //! buffer, connections become the card's handles.
 
-use super::cache;
 use super::disks::DiskMap;
-use super::extents::{self, ExtentError, Purpose};
-use super::files;
+use super::extents::{ExtentError, Purpose};
 use super::hardware::{DESCRIPTOR, Hardware};
-use super::hold::{Hold, Holds, Unheld};
+use super::held::Held;
+use super::hold::{Holds, Unheld};
 use super::page_allocator::{PageAllocator, Pages};
 use dcs_abi::descriptor::{
     self, Builder, Descriptor, EndpointKind, EndpointRole, EndpointView, Extent, OPEN_END,
@@ -15,7 +14,6 @@ use dcs_abi::entry::{CompletionEntry, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_abi::status::{Stage, Status};
 use dcs_devices::Endpoint;
-use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -71,17 +69,6 @@ pub(super) struct Translated {
     to_memory: Option<(Pages, Arc<Endpoint>, Vec<Extent>)>,
     /// Files and block devices that stay as they are until this is dropped.
     held: Vec<Held>,
-}
-
-#[derive(Debug)]
-struct Held {
-    hold: Arc<Hold>,
-    stage: Stage,
-    purpose: Purpose,
-    offset: u64,
-    length: u64,
-    /// Where a file lies; none: it is a block device.
-    extents: Option<Vec<Extent>>,
 }
 
 /// An endpoint as the card's descriptor has it.
@@ -285,14 +272,14 @@ impl Context<'_> {
         let mut places = Vec::new();
         for range in ranges.iter().filter(|range| range.length > 0) {
             let held = match block {
-                true => self.translator.device(given, *range, stage, purpose),
-                false => self.translator.regular(given, *range, stage, purpose),
+                true => self.translator.holds.held_device(given, *range, stage, purpose),
+                false => self.translator.holds.held_file(given, *range, stage, purpose, EXTENTS_MAX),
             };
             let held = held.map_err(|unheld| match unheld {
                 Unheld::Busy => Refusal::new(stage, LATER, 0),
                 Unheld::Refused(error) => refusal(stage, &error),
             })?;
-            places.extend(held.extents.clone().unwrap_or_else(|| vec![*range]));
+            places.extend(held.places());
             self.translated.held.push(held);
         }
         places.iter_mut().for_each(|place| place.offset += start);
@@ -301,67 +288,6 @@ impl Context<'_> {
         }
         let endpoint = descriptor::Endpoint { kind: EndpointKind::Block as u8, handle, ..Default::default() };
         Ok(End { endpoint, extents: places })
-    }
-}
-
-impl Translator {
-    /// Holds a range of a file, and finds out where it lies.
-    fn regular(
-        &mut self,
-        given: BorrowedFd<'_>,
-        range: Extent,
-        stage: Stage,
-        purpose: Purpose,
-    ) -> Result<Held, Unheld> {
-        let Extent { offset, length } = range;
-        files::check(given, purpose)?;
-        let hold = match purpose {
-            Purpose::Read => self.holds.source(given, offset, length)?,
-            Purpose::Write => self.holds.destination(given)?,
-        };
-        // From here on it stays as it is: what was true before may have changed until then.
-        let size = rustix::fs::fstat(hold.file()).map_err(|errno| ExtentError::Unheld(errno.into()))?.st_size;
-        if offset + length > size as u64 {
-            return Err(ExtentError::Hole(size as u64).into());
-        }
-        let extents = extents::of(&hold.file(), offset, length, purpose, EXTENTS_MAX)?;
-        if purpose == Purpose::Write {
-            forget(&hold, offset, length, false)?;
-        }
-        Ok(Held { hold, stage, purpose, offset, length, extents: Some(extents) })
-    }
-
-    /// Holds a block device.
-    fn device(
-        &mut self,
-        given: BorrowedFd<'_>,
-        range: Extent,
-        stage: Stage,
-        purpose: Purpose,
-    ) -> Result<Held, Unheld> {
-        let Extent { offset, length } = range;
-        let hold = self.holds.device(given)?;
-        rustix::fs::fdatasync(given).map_err(|errno| ExtentError::Unheld(errno.into()))?;
-        if purpose == Purpose::Write {
-            forget(&hold, offset, length, true)?;
-        }
-        Ok(Held { hold, stage, purpose, offset, length, extents: None })
-    }
-}
-
-/// Nothing of the range may be cached: the card writes past the cache.
-fn forget(hold: &Hold, offset: u64, length: u64, block: bool) -> Result<(), ExtentError> {
-    let gone = cache::forget(hold.file(), offset, length);
-    let gone = match gone {
-        Ok(false) if block => {
-            cache::flush(hold.file()).and_then(|()| cache::forget(hold.file(), offset, length))
-        }
-        gone => gone,
-    };
-    match gone {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(ExtentError::Cached),
-        Err(error) => Err(ExtentError::Unheld(error)),
     }
 }
 
@@ -387,7 +313,7 @@ fn refusal(stage: Stage, error: &ExtentError) -> Refusal {
 impl Translated {
     /// The time since which somebody waits for a file that this has, and the stage, if somebody does.
     pub fn wanted(&self) -> Option<(Stage, Instant)> {
-        let wanted = self.held.iter().filter_map(|held| Some((held.stage, held.hold.is_wanted()?)));
+        let wanted = self.held.iter().filter_map(|held| Some((held.stage(), held.is_wanted()?)));
         wanted.min_by_key(|(_, since)| *since)
     }
 
@@ -412,8 +338,8 @@ impl Translated {
         let mut result = Ok(());
         for held in &self.held {
             let done = held.finish();
-            result =
-                result.and(done.map_err(|error| Refusal::of_file(held.stage, failed(held.stage), &error)));
+            result = result
+                .and(done.map_err(|error| Refusal::of_file(held.stage(), failed(held.stage()), &error)));
         }
         result
     }
@@ -433,30 +359,6 @@ fn scatter(bytes: &[u8], places: &[Extent], memory: &Endpoint) -> Option<()> {
         rest = later;
     }
     rest.is_empty().then_some(())
-}
-
-impl Held {
-    fn finish(&self) -> Result<(), ExtentError> {
-        let Held { hold, purpose, offset, length, .. } = self;
-        let Some(extents) = &self.extents else {
-            return if *purpose == Purpose::Write { forget(hold, *offset, *length, true) } else { Ok(()) };
-        };
-        let write = *purpose == Purpose::Write;
-        if write && hold.is_changed().map_err(ExtentError::Unheld)? {
-            return Err(ExtentError::Changed);
-        }
-        if write {
-            forget(hold, *offset, *length, false)?;
-        }
-        let now = extents::of(&hold.file(), *offset, *length, *purpose, EXTENTS_MAX);
-        if !now.is_ok_and(|now| now == *extents) {
-            return Err(ExtentError::Moved);
-        }
-        if write {
-            hold.touch().map_err(ExtentError::Time)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -218,9 +218,11 @@ impl Builder {
             ..gpu
         });
         let (backend, waker, info) = match self.backend {
-            Backend::Kernel => {
+            Backend::Kernel | Backend::Drive => {
                 let direct = DirectDevices { ssds: &self.drives, nic: self.nic.as_ref(), gpu: gpu.as_ref() };
-                kernel(self.config, (self.io, self.driver), direct)?
+                let (backend, waker, info) = kernel(self.config, (self.io, self.driver), direct)?;
+                let near = (self.backend == Backend::Drive).then(Arc::default);
+                (backend, waker, Info { near, ..info })
             }
             Backend::Card => card(&self.card)?,
         };

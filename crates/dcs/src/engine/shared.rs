@@ -2,6 +2,7 @@
 //! woken.
 
 use crate::backend::{BackendLoop, Control, Driver, Info};
+use crate::drive::Near;
 use crate::queue::{Awaited, QueuePair};
 use dcs_abi::admin::{AdminEntry, Answer};
 use dcs_abi::status::Status;
@@ -147,6 +148,11 @@ impl Shared {
     pub fn admin_later(&self, entry: AdminEntry) {
         self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
         self.drive_once();
+    }
+
+    /// Near storage, where it has that.
+    pub fn near(&self) -> Option<&Arc<Near>> {
+        self.info.near.as_ref()
     }
 
     pub fn has_gpu(&self) -> bool {

@@ -180,6 +180,7 @@ impl KernelLoop {
         // It needs no number: there is one.
         let port = |interface: &Arc<Interface>| Port { handle: 0, nic: interface.options.clone() };
         Info {
+            near: None,
             statistics: Arc::clone(&self.statistics),
             asks_for_statistics: false,
             has_ring: self.controller.has_ring(),

@@ -57,7 +57,16 @@ fn submit(
     };
     let entry =
         SubmissionEntry { opcode: OPCODE_TRANSFER, op_chain, length: LENGTH_TO_END, ..Default::default() };
-    let cid = pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap();
+    let cid = pair
+        .submit(QueueCommand {
+            chain: entry.op_chain,
+            entry,
+            endpoints,
+            secret: false,
+            near: None,
+            describe: &describe,
+        })
+        .unwrap();
     (cid, memory)
 }
 
@@ -78,7 +87,15 @@ fn stuck(pair: &QueuePair, stream: Arc<dcs_devices::Endpoint>, timeout_ms: u32) 
     };
     let endpoints = [Some(stream), Some(Arc::new(sink)), None];
     let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, length: 8, timeout_ms, ..Default::default() };
-    pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &describe }).unwrap();
+    pair.submit(QueueCommand {
+        chain: entry.op_chain,
+        entry,
+        endpoints,
+        secret: false,
+        near: None,
+        describe: &describe,
+    })
+    .unwrap();
 }
 
 /// A small one, run to its end; tells its status.
@@ -124,7 +141,14 @@ fn a_cancelled_transfer_takes_no_room() {
     let submit = || {
         let endpoints = [Some(Arc::new(dcs_devices::Endpoint::shared(b"bytes"[..].into()))), None, None];
         let entry = SubmissionEntry { opcode: OPCODE_TRANSFER, ..Default::default() };
-        pair.submit(QueueCommand { entry, endpoints, secret: false, describe: &|_, _| Some(8) })
+        pair.submit(QueueCommand {
+            chain: entry.op_chain,
+            entry,
+            endpoints,
+            secret: false,
+            near: None,
+            describe: &|_, _| Some(8),
+        })
     };
     let all: Vec<u16> = (0..16).map(|_| submit().unwrap()).collect();
     assert!(submit().is_err() && pair.is_full());

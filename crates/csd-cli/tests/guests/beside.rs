@@ -1,0 +1,206 @@
+//! The library in the guest: chains on files of a drive run beside its disk.
+
+use super::*;
+use dcs::{Backend, Engine, Op, Sink, Source, Status, TransferError};
+use dcs_scenarios::{Flow, World};
+use nix::fcntl::FallocateFlags;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+/// What the engine refuses: its files' bytes come after others.
+const BYTES_BEFORE: &str = "a prefix comes first";
+
+/// The guest's disk has a namespace for files and an encrypted one.
+#[test]
+fn every_scenario_beside_the_disk() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, key) = (disk(folder.path(), "disk", 320 * MB), folder.path().join("key"));
+    std::fs::write(&key, std::array::from_fn::<u8, 64, _>(|n| n as u8 ^ 0x5a)).unwrap();
+    let plain = format!("d1:size=200M,backing={}", path.display());
+    let sealed = format!(
+        "d1:size=64M,block=4096,backing={},through=aes256-xts,key-file={}",
+        path.display(),
+        key.display()
+    );
+    let serving = Serving::start(folder.path(), &["--drive", &plain]).unwrap();
+    serving.does(&["add", &sealed]);
+    let script = "await /dev/nvme0n1; await /dev/nvme0n2; ip link set lo up\n\
+        mkfs.ext4 -q -F /dev/nvme0n1 && mount -t ext4 /dev/nvme0n1 /mnt || echo '@no ext4'\n\
+        guest-side --ignored --exact beside::in_the_guest --nocapture --test-threads 1";
+    let mut guest = boot(&tools, folder.path(), "guest", &[&serving.socket("d1")], script);
+    for (name, _) in dcs_scenarios::all().iter().filter(|(name, _)| *name != BYTES_BEFORE) {
+        assert_eq!(wait(&mut guest, "done"), *name);
+    }
+    let read = |serving: &Serving| figures(serving, 0)["counted"]["bytes_read"].as_u64().unwrap();
+    wait(&mut guest, "large");
+    let before = read(&serving);
+    guest.send("go on").unwrap();
+    wait(&mut guest, "digested");
+    let plainly = read(&serving) - before;
+    assert!(plainly < 4 * MB, "{plainly} bytes of the file were read by the guest");
+    assert!(figures(&serving, 0)["counted"]["near"].as_u64().unwrap() > 100);
+    guest.send("go on").unwrap();
+    guest.wait_for("@guest's end", LIMIT).unwrap();
+}
+
+struct Beside(Engine);
+
+struct Socket(TcpStream);
+
+impl Flow for Socket {
+    fn source(&self) -> Source {
+        Source::socket(&self.0)
+    }
+    fn sink(&self) -> Sink {
+        Sink::socket(&self.0)
+    }
+}
+
+impl World for Beside {
+    fn engine(&self) -> &Engine {
+        &self.0
+    }
+    fn folder(&self) -> &Path {
+        Path::new("/mnt")
+    }
+    fn connect(&self) -> (Box<dyn Flow>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        (Box::new(Socket(listener.accept().unwrap().0)), peer)
+    }
+    fn prepare(&self, _: &File, _: u64) {}
+}
+
+/// By busybox.
+fn md5(path: &str) -> String {
+    let output = Command::new("md5sum").arg(path).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()[..32].to_owned()
+}
+
+fn answered() {
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+#[ignore = "the guest's side of another test"]
+fn in_the_guest() {
+    let world = Beside(Engine::builder().backend(Backend::Drive).start().unwrap());
+    for (name, scenario) in dcs_scenarios::all().iter().filter(|(name, _)| *name != BYTES_BEFORE) {
+        scenario(&world);
+        println!("@done {name}");
+    }
+    pieces(&world.0);
+    refusals(&world.0);
+    encrypted(&world.0);
+    large(&world.0);
+    println!("@guest's end");
+}
+
+fn digest(engine: &Engine, file: &File, sink: Sink) -> Result<(String, dcs::Completion), TransferError> {
+    let session = engine.session().unwrap();
+    let done = session.transfer(Source::file(file, ..), [Op::Md5], sink).unwrap().wait()?;
+    Ok((done.digests[0].to_string(), done))
+}
+
+fn null() -> Sink {
+    Sink::fd(&File::options().write(true).open("/dev/null").unwrap())
+}
+
+/// Files that lie in many pieces, and end amid a block.
+fn pieces(engine: &Engine) {
+    for (path, length) in [("/mnt/one", 900_017), ("/mnt/two", 500_000)] {
+        let mut file = File::create(path).unwrap();
+        file.write_all(&(0..length).map(|at| (at / 11) as u8).collect::<Vec<_>>()).unwrap();
+        file.sync_all().unwrap();
+        // The blocks behind those that are taken out stay where they are.
+        for at in 1..40 {
+            let flags = FallocateFlags::FALLOC_FL_COLLAPSE_RANGE;
+            nix::fcntl::fallocate(&file, flags, at * 8192, 4096).unwrap();
+        }
+    }
+    for path in ["/mnt/one", "/mnt/two"] {
+        let file = File::open(path).unwrap();
+        let extents = dcs::card::extents::of(
+            &file,
+            0,
+            file.metadata().unwrap().len(),
+            dcs::card::extents::Purpose::Read,
+            1000,
+        );
+        assert!(extents.unwrap().len() > 30, "it lies in pieces");
+        let (value, done) = digest(engine, &file, null()).unwrap();
+        assert_eq!((value, done.bytes_out), (md5(path), file.metadata().unwrap().len()));
+        assert!(done.path.names().any(|name| name == "beside the disk"));
+    }
+}
+
+fn refusals(engine: &Engine) {
+    let refused = |file: &File, words: &str| {
+        let error = digest(engine, file, null()).unwrap_err();
+        assert_eq!(error.status, Status::PathUnavailable, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    let mut holes = File::create("/mnt/holes").unwrap();
+    holes.write_all(&[7; 10_000]).unwrap();
+    holes.seek(SeekFrom::Start(1_000_000)).unwrap();
+    holes.write_all(&[7; 10_000]).unwrap();
+    let reads = File::open("/mnt/holes").unwrap();
+    refused(&reads, "open for writing");
+    drop(holes);
+    refused(&reads, "hole");
+    std::fs::write("/tmp/elsewhere", [7; 10_000]).unwrap();
+    refused(&File::open("/tmp/elsewhere").unwrap(), "no virtual drive");
+    refused(&File::open("/dev/nvme0n1").unwrap(), "mounted");
+    // Without operators there is nothing to compute beside a disk.
+    let session = engine.session().unwrap();
+    let done =
+        session.transfer(Source::file(&reads, ..), [], Sink::memory(2_000_000)).unwrap().wait().unwrap();
+    assert_eq!(done.bytes_out, 1_010_000);
+    // Bytes that come first.
+    let file = File::open("/mnt/one").unwrap();
+    let request =
+        session.request(Source::file(&file, ..), [Op::Md5], Sink::memory(1 << 20)).prefix(&b"before"[..]);
+    let error = request.submit().unwrap().wait().unwrap_err();
+    assert!(error.status == Status::PathUnavailable && error.to_string().contains("come first"), "{error}");
+}
+
+/// A block device; the drive deciphers what lies there before the chain sees it.
+fn encrypted(engine: &Engine) {
+    let written = Command::new("sh")
+        .args(["-c", "seq 1 300000 | dd of=/dev/nvme0n2 bs=4k conv=fsync,notrunc 2>/dev/null"])
+        .status();
+    assert!(written.unwrap().success());
+    let file = File::open("/dev/nvme0n2").unwrap();
+    let session = engine.session().unwrap();
+    let chain = [Op::Md5, Op::Gzip { level: 1 }];
+    let source = Source::file(&file, 1000..1_000_000);
+    let done = session.transfer(source, chain, Sink::memory(1_000_000)).unwrap().wait().unwrap();
+    let output =
+        Command::new("sh").args(["-c", "seq 1 300000 | head -c 1000000 | tail -c 999000 | md5sum"]).output();
+    assert_eq!(done.digests[0].to_string(), String::from_utf8_lossy(&output.unwrap().stdout)[..32]);
+    std::fs::write("/tmp/packed", done.memory.unwrap()).unwrap();
+    let output = Command::new("sh").args(["-c", "gunzip -c /tmp/packed | md5sum"]).output();
+    assert_eq!(done.digests[0].to_string(), String::from_utf8_lossy(&output.unwrap().stdout)[..32]);
+}
+
+/// Of a file that is not in the page cache, nothing is read by the guest.
+fn large(engine: &Engine) {
+    let block: Vec<u8> = (0..1u32 << 20).map(|at| (at / 7) as u8).collect();
+    let mut file = File::create("/mnt/large").unwrap();
+    (0..48).for_each(|_| file.write_all(&block).unwrap());
+    file.sync_all().unwrap();
+    drop(file);
+    let expected = md5("/mnt/large");
+    std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    println!("@large");
+    answered();
+    let (value, done) = digest(engine, &File::open("/mnt/large").unwrap(), null()).unwrap();
+    assert_eq!((value, done.bytes_in, done.bytes_out), (expected, 48 << 20, 48 << 20));
+    println!("@digested");
+    answered();
+}

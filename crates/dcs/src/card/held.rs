@@ -1,0 +1,126 @@
+//! Ranges of files and block devices that stay where they are, and as they are, while a device has them.
+
+use super::cache;
+use super::extents::{self, ExtentError, Purpose};
+use super::files;
+use super::hold::{Hold, Holds, Unheld};
+use dcs_abi::descriptor::Extent;
+use dcs_abi::status::Stage;
+use rustix::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A range that is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    hold: Arc<Hold>,
+    stage: Stage,
+    purpose: Purpose,
+    offset: u64,
+    length: u64,
+    /// Where a file lies; none: it is a block device.
+    extents: Option<Vec<Extent>>,
+}
+
+impl Holds {
+    /// Holds a range of a file, and finds out where it lies: in how many pieces at most.
+    pub fn held_file(
+        &mut self,
+        given: BorrowedFd<'_>,
+        range: Extent,
+        stage: Stage,
+        purpose: Purpose,
+        most: usize,
+    ) -> Result<Held, Unheld> {
+        let Extent { offset, length } = range;
+        files::check(given, purpose)?;
+        let hold = match purpose {
+            Purpose::Read => self.source(given, offset, length)?,
+            Purpose::Write => self.destination(given)?,
+        };
+        // From here on it stays as it is: what was true before may have changed until then.
+        let size = rustix::fs::fstat(hold.file()).map_err(|errno| ExtentError::Unheld(errno.into()))?.st_size;
+        if offset + length > size as u64 {
+            return Err(ExtentError::Hole(size as u64).into());
+        }
+        let extents = extents::of(&hold.file(), offset, length, purpose, most)?;
+        if purpose == Purpose::Write {
+            forget(&hold, offset, length, false)?;
+        }
+        Ok(Held { hold, stage, purpose, offset, length, extents: Some(extents) })
+    }
+
+    /// Holds a block device.
+    pub fn held_device(
+        &mut self,
+        given: BorrowedFd<'_>,
+        range: Extent,
+        stage: Stage,
+        purpose: Purpose,
+    ) -> Result<Held, Unheld> {
+        let Extent { offset, length } = range;
+        let hold = self.device(given)?;
+        rustix::fs::fdatasync(given).map_err(|errno| ExtentError::Unheld(errno.into()))?;
+        if purpose == Purpose::Write {
+            forget(&hold, offset, length, true)?;
+        }
+        Ok(Held { hold, stage, purpose, offset, length, extents: None })
+    }
+}
+
+/// Nothing of the range may be cached: the card writes past the cache.
+fn forget(hold: &Hold, offset: u64, length: u64, block: bool) -> Result<(), ExtentError> {
+    let gone = cache::forget(hold.file(), offset, length);
+    let gone = match gone {
+        Ok(false) if block => {
+            cache::flush(hold.file()).and_then(|()| cache::forget(hold.file(), offset, length))
+        }
+        gone => gone,
+    };
+    match gone {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ExtentError::Cached),
+        Err(error) => Err(ExtentError::Unheld(error)),
+    }
+}
+
+impl Held {
+    /// The stage whose end it is.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Where on its device a file's range lies; of a block device, the range itself.
+    pub fn places(&self) -> Vec<Extent> {
+        let range = Extent { offset: self.offset, length: self.length };
+        self.extents.clone().unwrap_or_else(|| vec![range])
+    }
+
+    /// The time since which somebody waits for it, if somebody does.
+    pub fn is_wanted(&self) -> Option<Instant> {
+        self.hold.is_wanted()
+    }
+
+    /// Lets go of it: what the device wrote is not in the page cache, and a file must be where it was.
+    pub fn finish(&self) -> Result<(), ExtentError> {
+        let Held { hold, purpose, offset, length, .. } = self;
+        let Some(extents) = &self.extents else {
+            return if *purpose == Purpose::Write { forget(hold, *offset, *length, true) } else { Ok(()) };
+        };
+        let write = *purpose == Purpose::Write;
+        if write && hold.is_changed().map_err(ExtentError::Unheld)? {
+            return Err(ExtentError::Changed);
+        }
+        if write {
+            forget(hold, *offset, *length, false)?;
+        }
+        let now = extents::of(&hold.file(), *offset, *length, *purpose, extents.len());
+        if !now.is_ok_and(|now| now == *extents) {
+            return Err(ExtentError::Moved);
+        }
+        if write {
+            hold.touch().map_err(ExtentError::Time)?;
+        }
+        Ok(())
+    }
+}

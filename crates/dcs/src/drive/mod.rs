@@ -1,0 +1,96 @@
+//! The drive backend: in a guest, chains on files of a virtual drive (`dcs csd`) run beside the disk.
+//!
+//! # Architecture
+//!
+//! ```text
+//!   Session: a file, a chain, a sink
+//!      |                                    FIEMAP, lease
+//!      +--> work, a thread for each transfer --- commands (/dev/ngXnY) ---> the drive: blocks, operators
+//!      |       | what comes out, by a pipe <------------------------------------------------+
+//!      +--> kernel backend: pipe to sink
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `device` | the drive on which a file lies, and commands by the kernel driver's passthrough |
+//! | `work` | one transfer: where its file lies, the stream, what comes out |
+//!
+//! Of a file's bytes only those that come out of the chain reach the guest; where the sink is `/dev/null`,
+//! only the digests do. All that concerns the sink, order, timeouts and cancelling is the kernel backend's.
+//! A transfer without operators, and one whose source is no file, is the kernel backend's alone: there is
+//! nothing to compute beside a disk. A file that cannot be had beside the disk is refused, and never read in
+//! the ordinary way instead: its path would tell, but its cost would surprise.
+//!
+//! Blocks stay where they are as for a card (`card::hold`): a read lease, so that nobody writes to the
+//! file meanwhile; what is dirty is written back first. A file with holes, or room that was never written, is
+//! refused.
+//!
+//! # What it doesn't implement
+//!
+//! * Chains whose data come from elsewhere than a drive's file, or go to one beside the disk: sinks are
+//!   written by the guest's kernel.
+//! * Bytes that come first ([`Request::prefix`](crate::Request::prefix)) with operators.
+//! * Times of operators in the breakdown: the drive does not tell them.
+//! * More than [`AT_ONCE`](Near) transfers at the drive at once: others wait for one of them to end.
+//! * An order by request id between a transfer's reading and the ends of earlier ones: what comes out keeps
+//!   it.
+
+mod device;
+mod work;
+
+use crate::card::extents::ExtentError;
+use crate::card::hold::Holds;
+use crate::op::Op;
+use crate::outcome::Fault;
+use dcs_devices::Endpoint;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+pub(crate) use work::{Job, Work};
+
+/// Transfers that are at drives at once.
+const AT_ONCE: usize = 32;
+
+/// Near storage, as an engine has it.
+#[derive(Debug, Default)]
+pub(crate) struct Near {
+    holds: Mutex<Holds>,
+    running: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl From<ExtentError> for Fault {
+    fn from(error: ExtentError) -> Fault {
+        Fault::unavailable(error.errno(), error.to_string())
+    }
+}
+
+/// The place of a transfer among those that are at drives.
+#[derive(Debug)]
+struct Turn<'a>(&'a Near);
+
+impl Near {
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a place.
+    fn turn(&self) -> Turn<'_> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while *running >= AT_ONCE {
+            running = self.ended.wait(running).unwrap_or_else(PoisonError::into_inner);
+        }
+        *running += 1;
+        Turn(self)
+    }
+
+    /// True for a transfer of this source that has something to compute beside a disk. A GPU is none.
+    pub fn takes(source: &Endpoint, chain: &[Op]) -> bool {
+        source.file().is_some() && !chain.is_empty() && chain.iter().all(|op| op.gpu_name().is_none())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.ended.notify_one();
+    }
+}

@@ -1,0 +1,399 @@
+//! One transfer at a drive: where its file lies, the stream, what comes out.
+
+use super::Near;
+use super::device::{Buffer, Device, Failed, Words};
+use crate::card::extents::{ExtentError, Purpose};
+use crate::card::held::Held;
+use crate::card::hold::{self, Unheld};
+use crate::error::Error;
+use crate::op::Op;
+use crate::outcome::{Ended, Fault, Outcome};
+use dcs_abi::descriptor::{Extent, OPEN_END};
+use dcs_abi::entry::LENGTH_TO_END;
+use dcs_abi::operator::Operator;
+use dcs_abi::result::DigestSlot;
+use dcs_abi::status::{STATUSES, Stage, Status};
+use dcs_abi::{CHAIN_MAX, Wire};
+use dcs_devices::Endpoint;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Opcodes of near-storage commands, and the places that they name (docs/csd.md).
+const NO_DATA: u8 = 0xc0;
+const FROM_GUEST: u8 = 0xc1;
+const TO_GUEST: u8 = 0xc2;
+const RESULTS: u32 = 4;
+const STREAM: u32 = 5;
+const NOWHERE: u32 = 6;
+/// Nothing comes out any more.
+const ENDED: u64 = 1 << 63;
+
+/// Bytes of parameters and ranges at most.
+const OPEN_MOST: usize = 64 << 10;
+/// Pieces of a file at most: their ranges fit beside the parameters of any chain.
+const PIECES: usize = 3_000;
+/// Bytes of the file after which a command ends, so that it is heard of whoever waits for the file.
+const TURN: u32 = 16 << 20;
+/// Bytes of a result page, and where its digests begin.
+const PAGE: usize = 768;
+const DIGESTS: usize = 64;
+
+/// Bytes that the pipe has room for, where the system allows so much.
+const PIPE: usize = 1 << 20;
+
+/// A transfer that is to be done at a drive.
+pub(crate) struct Job {
+    near: Arc<Near>,
+    endpoint: Arc<Endpoint>,
+    ranges: Vec<Extent>,
+    /// Bytes that are asked for; all where it is `LENGTH_TO_END`.
+    length: u64,
+    chain: Vec<(u8, Zeroizing<Vec<u8>>)>,
+    has_prefix: bool,
+}
+
+/// A job, and the pipe by which what comes out goes to the kernel backend.
+#[derive(Debug)]
+pub(crate) struct Work {
+    job: Job,
+    pipe: OwnedFd,
+    /// Nobody wants the bytes.
+    drops: bool,
+    pub outcome: Arc<Outcome>,
+}
+
+/// Keys are not printed.
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Job({} operators, {} ranges)", self.chain.len(), self.ranges.len())
+    }
+}
+
+impl Job {
+    pub fn new(
+        near: &Arc<Near>,
+        (endpoint, ranges): (Arc<Endpoint>, &[Extent]),
+        chain: &[Op],
+        length: u64,
+        has_prefix: bool,
+    ) -> Job {
+        let chain = chain.iter().map(|op| (op.number(), Zeroizing::new(op.parameter()))).collect();
+        Job { near: Arc::clone(near), endpoint, ranges: ranges.to_vec(), length, chain, has_prefix }
+    }
+}
+
+impl Work {
+    /// The work, and the end of the pipe that is the kernel backend's source. `drops`: nobody wants the
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where the process has no descriptor left.
+    pub fn new(job: Job, drops: bool) -> Result<(Work, Arc<Endpoint>), Error> {
+        let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let (reader, writer) = pipe.map_err(|errno| Error::Start(errno.into()))?;
+        // Less where the user has many pipes.
+        let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
+        let source = Endpoint::from_fd(reader.as_fd())?;
+        Ok((Work { job, pipe: writer, drops, outcome: Arc::default() }, Arc::new(source)))
+    }
+
+    /// Begins, on a thread of its own. Where there is none to be had, the outcome says so.
+    pub fn start(self) {
+        let outcome = Arc::clone(&self.outcome);
+        let thread = std::thread::Builder::new().name("dcs-near".into()).stack_size(256 << 10);
+        let started = thread.spawn(move || {
+            // Signals are for the application's threads, and a broken pipe is an error of one transfer.
+            let _ = crate::kernel::thread::prepare(None, None);
+            self.run();
+        });
+        if let Err(error) = started {
+            let fault = Fault::new(Status::OutOfResources, error.raw_os_error().unwrap_or(0));
+            outcome.set(Ended { fault: Some(fault), ..Ended::default() });
+        }
+    }
+
+    fn run(self) {
+        let Work { job, pipe, drops, outcome } = self;
+        let mut ended = Ended::default();
+        ended.fault = job.run(&pipe, drops, &mut ended).err();
+        outcome.set(ended);
+        // The pipe ends after the outcome is there.
+        drop(pipe);
+    }
+}
+
+impl Job {
+    fn run(&self, pipe: &OwnedFd, drops: bool, ended: &mut Ended) -> Result<(), Fault> {
+        let (ranges, short) = self.check()?;
+        let _turn = self.near.turn();
+        let Some(number) = self.endpoint.disk() else {
+            return Err(Fault::new(Status::UnsupportedEndpoint, 0));
+        };
+        let (device, start) = Device::of(number)?;
+        let held = self.hold(&ranges)?;
+        let places = held.iter().flat_map(Held::places);
+        let places: Vec<_> = places.map(|place| Extent { offset: place.offset + start, ..place }).collect();
+        let stream = Stream::open(&device, &self.chain, &places)?;
+        let moved = self.pass(&stream, pipe, drops, &held);
+        // Also where it failed: the digests as they stand, and the operator that failed.
+        let page = stream.page();
+        if let Ok(page) = &page {
+            ended.taken = page.taken;
+            ended.digests = page.digests;
+            ended.dropped = drops.then_some(page.made);
+        }
+        match moved {
+            Err(Moved::Failed(fault)) => Err(page.ok().and_then(|page| page.fault).unwrap_or(fault)),
+            // The kernel backend has let go of it, and says why.
+            Err(Moved::Unwanted) => Ok(()),
+            Ok(()) => {
+                page?;
+                held.iter().try_for_each(Held::finish)?;
+                if short { Err(Fault::new(Status::EndOfSource, 0)) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// The ranges of the file that are read; true where it ends before what was asked for.
+    fn check(&self) -> Result<(Vec<Extent>, bool), Fault> {
+        if !self.endpoint.readable() {
+            return Err(Fault::new(Status::AccessDenied, 0));
+        }
+        if self.has_prefix {
+            return Err(Fault::unavailable(
+                libc::EOPNOTSUPP,
+                "bytes that come first do not pass operators beside the disk",
+            ));
+        }
+        for (at, (number, parameter)) in self.chain.iter().enumerate() {
+            // One that only the drive knows is the drive's to check.
+            let Some(operator) = Operator::from_number(*number) else { continue };
+            if let Err(error) = dcs_ndp::Context::new(operator, parameter) {
+                let (stage, operator) = (Stage::Operator, at as u8);
+                return Err(Fault { stage, operator, ..Fault::new(error.status(), 0) });
+            }
+        }
+        let size = self
+            .endpoint
+            .size()
+            .map_err(|error| Fault::new(Status::ReadError, error.raw_os_error().unwrap_or(0)))?;
+        let size = size.unwrap_or(0);
+        let (mut ranges, mut left) = (Vec::with_capacity(self.ranges.len()), self.length);
+        for range in &self.ranges {
+            let end = range.offset.checked_add(range.length).ok_or(Fault::new(Status::OutOfRange, 0))?;
+            let end = if end == OPEN_END { size.max(range.offset) } else { end };
+            if end > size {
+                return Err(Fault::new(Status::OutOfRange, 0));
+            }
+            let length = (end - range.offset).min(left);
+            left -= length;
+            if length > 0 {
+                ranges.push(Extent { offset: range.offset, length });
+            }
+        }
+        Ok((ranges, self.length != LENGTH_TO_END && left > 0))
+    }
+
+    /// Holds the file where it is.
+    fn hold(&self, ranges: &[Extent]) -> Result<Vec<Held>, Fault> {
+        let Some(file) = self.endpoint.file() else { return Ok(Vec::new()) };
+        let is_device = self.endpoint.kind() == dcs_abi::descriptor::EndpointKind::Block;
+        let mut holds = self.near.holds();
+        let hold = |range: &Extent| {
+            let held = match is_device {
+                true => holds.held_device(file, *range, Stage::Source, Purpose::Read),
+                false => holds.held_file(file, *range, Stage::Source, Purpose::Read, PIECES),
+            };
+            held.map_err(|unheld| match unheld {
+                Unheld::Refused(error) => error.into(),
+                Unheld::Busy => ExtentError::Writers.into(),
+            })
+        };
+        ranges.iter().map(hold).collect()
+    }
+
+    /// Has the drive take the stream through its chain, and passes on what comes out.
+    fn pass(&self, stream: &Stream<'_>, pipe: &OwnedFd, drops: bool, held: &[Held]) -> Result<(), Moved> {
+        let mut buffer = if drops { None } else { Some(Buffer::new(stream.device.most)) };
+        loop {
+            let (length, is_last) = stream.next(buffer.as_mut())?;
+            if let Some(buffer) = &buffer {
+                write(pipe, &buffer.bytes()[..length], || look_after(held))?;
+            } else if !has_reader(pipe) {
+                return Err(Moved::Unwanted);
+            }
+            if is_last {
+                return Ok(());
+            }
+            look_after(held)?;
+        }
+    }
+}
+
+/// Why bytes go no further.
+enum Moved {
+    Failed(Fault),
+    /// Nobody reads the pipe any more.
+    Unwanted,
+}
+
+impl From<Fault> for Moved {
+    fn from(fault: Fault) -> Moved {
+        Moved::Failed(fault)
+    }
+}
+
+/// Lets go of a file that somebody else has waited for, for as long as they may be kept waiting.
+fn look_after(held: &[Held]) -> Result<(), Moved> {
+    let since = held.iter().filter_map(Held::is_wanted).min();
+    match since.is_some_and(|since| since.elapsed() >= hold::limits().0) {
+        true => Err(Moved::Failed(ExtentError::Wanted.into())),
+        false => Ok(()),
+    }
+}
+
+/// Writes to the pipe. Whenever it waits, `meanwhile` is asked whether to go on.
+fn write(pipe: &OwnedFd, mut bytes: &[u8], meanwhile: impl Fn() -> Result<(), Moved>) -> Result<(), Moved> {
+    while !bytes.is_empty() {
+        match rustix::io::write(pipe, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let _ = poll(pipe, 100);
+                meanwhile()?;
+            }
+            Err(_) => return Err(Moved::Unwanted),
+        }
+    }
+    Ok(())
+}
+
+/// False where the pipe's other end is closed.
+fn has_reader(pipe: &OwnedFd) -> bool {
+    !poll(pipe, 0).contains(PollFlags::ERR)
+}
+
+/// Waits until there is room in the pipe, or nobody reads it, or so many milliseconds.
+fn poll(pipe: &OwnedFd, limit: i64) -> PollFlags {
+    let mut polled = [PollFd::new(pipe, PollFlags::OUT)];
+    let limit = Timespec { tv_sec: limit / 1000, tv_nsec: limit % 1000 * 1_000_000 };
+    let _ = rustix::event::poll(&mut polled, Some(&limit));
+    polled[0].revents()
+}
+
+/// A stream of a drive, which closes it when it is dropped.
+struct Stream<'a> {
+    device: &'a Device,
+    number: u32,
+}
+
+/// A stream's result page.
+struct Page {
+    taken: u64,
+    made: u64,
+    digests: [DigestSlot; CHAIN_MAX],
+    fault: Option<Fault>,
+}
+
+impl<'a> Stream<'a> {
+    fn open(
+        device: &'a Device,
+        chain: &[(u8, Zeroizing<Vec<u8>>)],
+        places: &[Extent],
+    ) -> Result<Stream<'a>, Fault> {
+        // Never moved: keys are in it.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(OPEN_MOST + 16));
+        bytes.extend_from_slice(&[chain.len() as u8, 0, 0, 0]);
+        bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
+        let too_long = || Fault::from(ExtentError::Pieces(PIECES));
+        for (number, parameter) in chain {
+            let length = u16::try_from(parameter.len()).map_err(|_| Fault::new(Status::BadParameter, 0))?;
+            if bytes.len() + 16 + parameter.len() > OPEN_MOST {
+                return Err(too_long());
+            }
+            bytes.extend_from_slice(&[*number, 0]);
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.extend_from_slice(&[0; 4]);
+            bytes.extend_from_slice(parameter);
+            let padded = bytes.len().next_multiple_of(8);
+            bytes.resize(padded, 0);
+        }
+        if bytes.len() + places.len() * 16 > OPEN_MOST {
+            return Err(too_long());
+        }
+        for place in places {
+            bytes.extend_from_slice(&place.offset.to_le_bytes());
+            bytes.extend_from_slice(&place.length.to_le_bytes());
+        }
+        let length = bytes.len() as u32;
+        let mut buffer = Buffer::new(bytes.len());
+        buffer.bytes_mut().copy_from_slice(&bytes);
+        let words = [length / 4, length, 0, 0, 0, 0];
+        let command = Words { opcode: FROM_GUEST, places: STREAM << 4, words };
+        let opened = device.run(command, Some(buffer.bytes_mut()));
+        buffer.bytes_mut().fill(0);
+        std::hint::black_box(&buffer);
+        let number = opened.map_err(Failed::fault)? as u32;
+        Ok(Stream { device, number })
+    }
+
+    fn places(&self, source: u32, destination: u32) -> u32 {
+        source | destination << 4 | self.number << 16
+    }
+
+    /// The next bytes that come out, into the buffer, or nowhere: how many, and true where these are the
+    /// last.
+    fn next(&self, buffer: Option<&mut Buffer>) -> Result<(usize, bool), Fault> {
+        let (opcode, destination, data) = match buffer {
+            Some(buffer) => (TO_GUEST, 0, Some(buffer.bytes_mut())),
+            None => (NO_DATA, NOWHERE, None),
+        };
+        let room = data.as_ref().map_or(0, |data| data.len());
+        let words = [room as u32 / 4, TURN, 0, 0, 0, 0];
+        let command = Words { opcode, places: self.places(STREAM, destination), words };
+        let result = self.device.run(command, data).map_err(Failed::fault)?;
+        let length = (result & !ENDED).min(room as u64) as usize;
+        Ok((length, result & ENDED != 0))
+    }
+
+    fn page(&self) -> Result<Page, Fault> {
+        let mut buffer = Buffer::new(PAGE);
+        let words = [PAGE as u32 / 4, 0, 0, 0, 0, 0];
+        let command = Words { opcode: TO_GUEST, places: self.places(RESULTS, 0), words };
+        self.device.run(command, Some(buffer.bytes_mut())).map_err(Failed::fault)?;
+        Ok(Page::read(buffer.bytes()))
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        // A drive that was reset has forgotten it.
+        let command = Words { opcode: NO_DATA, places: self.places(STREAM, 0), words: [0; 6] };
+        let _ = self.device.run(command, None);
+    }
+}
+
+impl Page {
+    /// Of [`PAGE`] bytes.
+    fn read(bytes: &[u8]) -> Page {
+        let long = |at: usize| u64::get(&bytes[at..at + 8]);
+        let digest = |at: usize| {
+            let from = DIGESTS + at * DigestSlot::SIZE;
+            DigestSlot::get(&bytes[from..from + DigestSlot::SIZE])
+        };
+        let code = u16::get(&bytes[4..6]) & 0x7ff;
+        let status = STATUSES.iter().find(|info| info.code() & 0x7ff == code).map(|info| info.status);
+        // An operator that failed is named; all else is said by the command that failed.
+        let fault = (bytes[6] < CHAIN_MAX as u8 && code >> 8 == 7).then(|| Fault {
+            stage: Stage::Operator,
+            operator: bytes[6],
+            ..Fault::new(status.unwrap_or(Status::InternalError), 0)
+        });
+        Page { taken: long(8), made: long(16), digests: std::array::from_fn(digest), fault }
+    }
+}

@@ -1,0 +1,108 @@
+//! How a transfer ended at a virtual drive ([`drive`](crate::drive)), joined with how the kernel backend's
+//! transfer of the pipe ended.
+
+use dcs_abi::entry::CompletionEntry;
+use dcs_abi::result::{DigestSlot, PATH_NEAR_STORAGE, ResultArea};
+use dcs_abi::status::{Stage, Status};
+use dcs_abi::{CHAIN_MAX, U48};
+use std::sync::OnceLock;
+
+/// The reason for which a transfer failed.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub status: Status,
+    pub stage: Stage,
+    pub operator: u8,
+    pub errno: i32,
+    pub reason: Option<Box<str>>,
+}
+
+impl Fault {
+    pub fn new(status: Status, errno: i32) -> Fault {
+        Fault { status, stage: Stage::Source, operator: 0, errno, reason: None }
+    }
+
+    /// There is no path here, and why.
+    pub fn unavailable(errno: i32, reason: impl Into<Box<str>>) -> Fault {
+        Fault { reason: Some(reason.into()), ..Fault::new(Status::PathUnavailable, errno) }
+    }
+}
+
+/// How a transfer ended at the drive. It is set before the pipe ends.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome(OnceLock<Ended>);
+
+/// Bytes and digests at the end, and what went wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    pub fault: Option<Fault>,
+    /// Bytes of the file that went into the chain.
+    pub taken: u64,
+    /// Bytes that came out of it, where they were dropped.
+    pub dropped: Option<u64>,
+    pub digests: [DigestSlot; CHAIN_MAX],
+}
+
+impl Outcome {
+    pub(crate) fn set(&self, ended: Ended) {
+        let _ = self.0.set(ended);
+    }
+
+    /// Joins it with the end of the pipe's transfer. What went wrong there, at the sink, is what counts, but
+    /// where that ended well the drive's word does: a pipe just ends.
+    pub fn join(&self, entry: &mut CompletionEntry, area: &mut ResultArea, reason: &mut Option<Box<str>>) {
+        let ok = entry.status().is_success();
+        let lost = Ended { fault: Some(Fault::new(Status::InternalError, 0)), ..Ended::default() };
+        let ended = self.0.get().unwrap_or(&lost);
+        (area.bytes_in, area.digests) = (ended.taken, ended.digests);
+        area.path |= PATH_NEAR_STORAGE;
+        if let (true, Some(dropped)) = (ok, ended.dropped) {
+            area.bytes_out = dropped;
+            entry.delivered = U48::saturating(dropped);
+        }
+        if let (true, Some(fault)) = (ok, &ended.fault) {
+            let index = if fault.stage == Stage::Operator { fault.operator } else { 0 };
+            (area.status, area.stage, area.stage_index) = (fault.status.code(), fault.stage as u8, index);
+            area.errno = fault.errno as u32;
+            entry.set_status(fault.status, entry.phase());
+            (entry.stage, entry.stage_index) = (fault.stage as u8, index);
+            reason.clone_from(&fault.reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a pipe's transfer of 7 bytes, joined with what a drive said.
+    fn joined(status: Status, outcome: &Outcome) -> (CompletionEntry, ResultArea) {
+        let mut entry = CompletionEntry::default();
+        entry.set_status(status, true);
+        let mut area = ResultArea { bytes_in: 7, bytes_out: 7, status: status.code(), ..Default::default() };
+        outcome.join(&mut entry, &mut area, &mut None);
+        (entry, area)
+    }
+
+    #[test]
+    fn a_pipe_that_ends_is_not_the_end_of_a_file() {
+        // The thread died: nobody knows whether that was all.
+        let (entry, _) = joined(Status::Success, &Outcome::default());
+        assert_eq!(entry.status(), Status::InternalError);
+        // The drive failed: its word.
+        let outcome = Outcome::default();
+        let fault = Fault { stage: Stage::Operator, operator: 2, ..Fault::new(Status::CorruptData, 0) };
+        outcome.set(Ended { fault: Some(fault), taken: 100, ..Ended::default() });
+        let (entry, area) = joined(Status::Success, &outcome);
+        assert_eq!((entry.status(), entry.stage_index, entry.phase()), (Status::CorruptData, 2, true));
+        assert_eq!((area.bytes_in, area.bytes_out), (100, 7));
+        // The sink failed: that is why the drive could not go on.
+        assert_eq!(joined(Status::PeerReset, &outcome).0.status(), Status::PeerReset);
+        // All went well, and nobody wanted the bytes.
+        let outcome = Outcome::default();
+        outcome.set(Ended { taken: 100, dropped: Some(90), ..Ended::default() });
+        let (entry, area) = joined(Status::Success, &outcome);
+        assert_eq!((entry.status(), area.bytes_out), (Status::Success, 90));
+        assert_ne!(area.path & PATH_NEAR_STORAGE, 0);
+    }
+}
