@@ -14,6 +14,7 @@
 //! | `card` | what a guest does with the card, and a peer with its NIC | `crates/card/tests/corpus.rs` |
 //! | `vfio_user` | what a client sends to the process that serves a function | `crates/vfio-user/tests/corpus.rs` |
 //! | `csd` | what a guest does with a virtual drive | `crates/csd/tests/corpus.rs` |
+//! | `d2d` | register accesses, data, frames and answers for an SSD and a NIC that stream to each other | `crates/d2d/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
 //! | `head` | the head of a request to the object server | `crates/server/tests/corpus.rs` |
 //! | `connection` | what a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
@@ -30,6 +31,7 @@
 mod abi;
 mod connection;
 mod csd;
+mod d2d;
 mod engine;
 mod guest;
 mod ndp;
@@ -42,6 +44,7 @@ mod vfio_user;
 pub use abi::{descriptor, entry};
 pub use connection::connection;
 pub use csd::csd;
+pub use d2d::d2d;
 pub use engine::engine;
 pub use guest::card as guest;
 pub use ndp::operators;

@@ -1,0 +1,466 @@
+//! The NIC: as a receiver it makes frames of what is written to it; as a sender it passes on what the network
+//! sends.
+
+use crate::reassembly::{Limits, Outcome, Reassembly};
+use crate::register::{END_HERE, Error, Kind, Medium, Role};
+use crate::schedule::Circle;
+use crate::streams::{Access, Command, Place, Settings, Streams, read};
+use crate::uoe::{self, Demands, Filter, Packets, Template};
+use crate::wire::{self, Packet, Rtp};
+use crate::{Action, ConfigError, Nanos, Operator, Origin};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// The settings of a NIC.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Streams.
+    pub streams: u16,
+    /// Credits of an Rx queue.
+    pub window: u32,
+    /// Places in the aperture that a stream's runs use in turn.
+    pub places: u8,
+    /// Bytes of a write to another function, at most.
+    pub payload: u32,
+    /// Largest IPv4 packet on the link, in bytes.
+    pub mtu: u16,
+    /// Bytes of a stream's Tx queue: what was received and not yet sent on.
+    pub queue: u32,
+    /// Legacy frames that wait for the wire.
+    pub legacy: usize,
+    /// Bounds on fragments.
+    pub reassembly: Limits,
+}
+
+impl Config {
+    /// The usual choices: 128 KiB of credits, writes of 256 bytes, an MTU of 1,500, a Tx queue of 256 KiB.
+    pub fn new(streams: u16) -> Config {
+        Config {
+            streams,
+            window: 32,
+            places: 4,
+            payload: 256,
+            mtu: 1500,
+            queue: 256 << 10,
+            legacy: 256,
+            reassembly: Limits::default(),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            kind: Kind::Nic,
+            streams: self.streams,
+            window: self.window,
+            places: self.places,
+            payload: self.payload,
+            tasks: 0,
+            medium: Medium { block_shift: 0, mtu: self.mtu },
+            blocks: 0,
+        }
+    }
+
+    /// Bytes of BAR0.
+    pub fn registers(&self) -> u64 {
+        self.settings().bar()
+    }
+
+    /// Bytes of the aperture.
+    pub fn aperture(&self) -> u64 {
+        self.settings().place() * u64::from(self.places) * u64::from(self.streams)
+    }
+}
+
+/// A frame for the wire, without padding and frame check sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The stream. None: the legacy function's.
+    pub stream: Option<u16>,
+    /// The frame.
+    pub bytes: Vec<u8>,
+}
+
+/// What became of a received frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It is the legacy function's, as it is.
+    Legacy,
+    /// It is a stream's, or may be: should it turn out otherwise, it comes back by [`Action::Legacy`].
+    Kept,
+}
+
+/// What the NIC has counted that belongs to no one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Fragmented datagrams of streams that were never whole, or contradicted themselves.
+    pub datagrams_lost: u64,
+    /// Fragments that went to the legacy function since there was no room for another datagram.
+    pub fragments_passed: u64,
+}
+
+/// The network's side of a stream.
+#[derive(Default)]
+struct Network {
+    registers: [u64; uoe::COUNT],
+    packets: Option<Packets>,
+    filter: Option<(Filter, Demands)>,
+    /// The RTP sequence number that comes next.
+    expected: Option<u16>,
+}
+
+/// A NIC's D2D function, beside its legacy function.
+pub struct Nic {
+    config: Config,
+    streams: Streams,
+    networks: Vec<Network>,
+    filters: BTreeMap<Filter, u16>,
+    reassembly: Reassembly,
+    /// Frames that came for the legacy function and were held.
+    held: VecDeque<Vec<u8>>,
+    legacy: VecDeque<Vec<u8>>,
+    /// Streams that may have a packet.
+    wire: Circle,
+    link: bool,
+    statistics: Statistics,
+}
+
+impl Nic {
+    /// A NIC after power on, with a link.
+    pub fn new(config: Config) -> Result<Nic, ConfigError> {
+        if config.mtu < 68 {
+            return Err(ConfigError::Mtu);
+        }
+        Ok(Nic {
+            config,
+            streams: Streams::new(config.settings())?,
+            networks: (0..config.streams).map(|_| Network::default()).collect(),
+            filters: BTreeMap::new(),
+            reassembly: Reassembly::new(config.reassembly),
+            held: VecDeque::new(),
+            legacy: VecDeque::new(),
+            wire: Circle::new(config.streams),
+            link: true,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// Puts something on the way of a stream's bytes to another function, from its next start on.
+    pub fn set_operator(&mut self, stream: u16, operator: Option<Box<dyn Operator + Send>>) {
+        self.streams.set_operator(stream, operator);
+    }
+
+    /// A reset of the D2D function: as after power on, except that epochs go on. Legacy frames and the link
+    /// stay.
+    pub fn reset(&mut self) {
+        self.streams.reset();
+        self.networks.iter_mut().for_each(|network| *network = Network::default());
+        self.filters.clear();
+        self.reassembly = Reassembly::new(self.config.reassembly);
+        self.wire.clear();
+    }
+
+    /// What was counted since power on.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Bytes of frames that wait for the rest of their datagrams.
+    pub fn bytes_held(&self) -> usize {
+        self.reassembly.bytes()
+    }
+
+    /// Reads BAR0.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
+        read(offset, bytes, |at| match self.streams.place(at) {
+            Place::Global(at) => self.streams.read_global(at),
+            Place::Stream(stream, at) => self.streams.read_stream(stream, at, 0),
+            Place::Uoe(stream, number) => self.networks[usize::from(stream)].registers[number],
+            Place::Task(..) | Place::Nothing => 0,
+        });
+    }
+
+    /// Writes BAR0: eight bytes, or either half of them. Another write has no effect.
+    pub fn write(&mut self, offset: u64, bytes: &[u8], now: Nanos) {
+        let Some(access) = Access::of(offset, bytes) else { return };
+        match self.streams.place(access.at) {
+            Place::Global(_) => self.streams.write_global(access),
+            Place::Stream(stream, _) => {
+                let command = self.streams.write_stream(stream, access, now);
+                self.obey(stream, command, now);
+            }
+            Place::Uoe(stream, number) => {
+                let register = &mut self.networks[usize::from(stream)].registers[number];
+                *register = access.into(*register);
+            }
+            Place::Task(..) | Place::Nothing => {}
+        }
+    }
+
+    fn obey(&mut self, number: u16, command: Command, now: Nanos) {
+        if command.clear {
+            self.streams.clear(number);
+            self.forget(number);
+        }
+        if command.start {
+            self.start(number, now);
+        }
+        if let Some(count) = command.end {
+            let stream = self.streams.stream(number);
+            match stream.role {
+                Role::Sender if count == END_HERE => {
+                    let here = stream.sender.sent() + stream.sender.queue.len();
+                    stream.sender.end_at(here, now);
+                }
+                Role::Sender => stream.sender.end_at(count, now),
+                Role::Receiver => stream.receiver.end_at(if count == END_HERE { 0 } else { count }),
+                Role::None => {}
+            }
+        }
+    }
+
+    fn start(&mut self, number: u16, now: Nanos) {
+        let role = self.streams.begin(number);
+        self.forget(number);
+        let link = if self.link { Ok(()) } else { Err(Error::Link) };
+        let stream = self.streams.stream(number);
+        let network = &mut self.networks[usize::from(number)];
+        match role {
+            Role::Sender => {
+                let filter = Filter::from_registers(&network.registers).map_err(|_| Error::Template);
+                let filter = filter.and_then(|filter| match self.filters.contains_key(&filter.0) {
+                    true => Err(Error::Duplicate),
+                    false => Ok(filter),
+                });
+                let end = (stream.count != 0).then_some(stream.count);
+                let plan = link.and(filter).map(|_| stream.sender_plan(end, true));
+                self.streams.start_sender(number, plan, now);
+                if let Ok(filter) = filter.as_ref()
+                    && self.streams.stream(number).is_running()
+                {
+                    self.filters.insert(filter.0, number);
+                    network.filter = Some(*filter);
+                }
+            }
+            Role::Receiver | Role::None => {
+                let template = Template::from_registers(&network.registers, self.config.mtu);
+                let template = template.map_err(|_| Error::Template);
+                let plan = link.and(template).map(|template| stream.receiver_plan(template.payload.into()));
+                network.packets = template.ok().map(Packets::new);
+                self.streams.start_receiver(number, plan, now);
+            }
+        }
+    }
+
+    /// The stream neither sends nor receives packets any more.
+    fn forget(&mut self, number: u16) {
+        let network = &mut self.networks[usize::from(number)];
+        network.packets = None;
+        network.expected = None;
+        if let Some((filter, _)) = network.filter.take() {
+            self.filters.remove(&filter);
+        }
+    }
+
+    /// The link has come, or gone: without it, every run ends.
+    pub fn set_link(&mut self, up: bool) {
+        self.link = up;
+        for number in 0..self.config.streams {
+            let stream = self.streams.stream(number);
+            if !up && stream.is_running() {
+                stream.fail(Error::Link);
+                self.streams.circle.add(number);
+            }
+        }
+    }
+
+    /// Takes a write to the aperture.
+    pub fn data(&mut self, offset: u64, bytes: &[u8], now: Nanos) {
+        if let Some(stream) = self.streams.data(offset, bytes, now) {
+            self.wire.add(stream);
+        }
+    }
+
+    /// The next thing to do. None: nothing until something happens, or [`Nic::next_deadline`].
+    pub fn poll(&mut self, now: Nanos) -> Option<Action> {
+        while let Some((frames, lost)) = self.reassembly.expire(now) {
+            self.statistics.datagrams_lost += lost;
+            self.held.extend(frames);
+        }
+        if let Some(frame) = self.held.pop_front() {
+            return Some(Action::Legacy { frame });
+        }
+        while let Some(number) = self.streams.turn(now) {
+            if let Some(action) = self.step(number, now) {
+                self.streams.circle.add(number);
+                return Some(action);
+            }
+            let stream = self.streams.stream(number);
+            if stream.role == Role::Receiver && stream.receiver.ready(u64::MAX) > 0 {
+                self.wire.add(number);
+            }
+            if !stream.is_running() {
+                self.forget(number);
+            }
+            self.streams.rest(number);
+        }
+        None
+    }
+
+    fn step(&mut self, stream: u16, now: Nanos) -> Option<Action> {
+        let grant = self.streams.grant_action(stream, now);
+        grant.or_else(|| self.streams.data_action(stream, now)).or_else(|| self.streams.end_action(stream))
+    }
+
+    /// When to poll again if nothing happens before. 0: now.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        if !self.held.is_empty() {
+            return Some(0);
+        }
+        [self.streams.next_deadline(), self.reassembly.deadline()].into_iter().flatten().min()
+    }
+
+    // The wire.
+
+    /// Queues a frame of the legacy function. It comes back where the queue is full.
+    pub fn send_legacy(&mut self, frame: Vec<u8>) -> Result<(), Vec<u8>> {
+        if self.legacy.len() >= self.config.legacy {
+            return Err(frame);
+        }
+        self.legacy.push_back(frame);
+        Ok(())
+    }
+
+    /// The frame that goes now that the wire is free: the legacy function's first, then the streams' in turn.
+    pub fn next_frame(&mut self, now: Nanos) -> Option<Frame> {
+        if !self.link {
+            return None;
+        }
+        if let Some(bytes) = self.legacy.pop_front() {
+            return Some(Frame { stream: None, bytes });
+        }
+        while let Some(number) = self.wire.next() {
+            let stream = self.streams.stream(number);
+            let Some(packets) = &mut self.networks[usize::from(number)].packets else { continue };
+            let count = stream.receiver.ready(packets.template.payload.into());
+            if stream.role != Role::Receiver || count == 0 {
+                continue;
+            }
+            let payload = stream.receiver.take(count, 0);
+            let bytes = packets.frame(&payload, now);
+            stream.packets += 1;
+            stream.receiver.consume(count, now);
+            self.wire.add(number);
+            self.streams.circle.add(number);
+            return Some(Frame { stream: Some(number), bytes });
+        }
+        None
+    }
+
+    /// Takes a frame from the network. [Parse Control]
+    pub fn receive(&mut self, frame: &[u8], now: Nanos) -> Received {
+        let Some(packet) = Packet::of(frame) else { return Received::Legacy };
+        if !packet.is_fragment() {
+            return self.take(&packet, &frame[packet.body.clone()]);
+        }
+        if !self.may_be_ours(&packet) {
+            return Received::Legacy;
+        }
+        let (filters, networks) = (&self.filters, &self.networks);
+        let outcome = self
+            .reassembly
+            .add(&packet, frame, now, |from, to| find(filters, networks, &packet, from, to).is_some());
+        match outcome {
+            Outcome::Legacy => {
+                self.statistics.fragments_passed += 1;
+                return Received::Legacy;
+            }
+            Outcome::Held => {}
+            Outcome::Dropped(with_datagram) => self.statistics.datagrams_lost += u64::from(with_datagram),
+            // The stream may have ended in between: then nobody wants it any more.
+            Outcome::Whole(datagram) => drop(self.take(&packet, &datagram)),
+            Outcome::Release(frames) => self.held.extend(frames),
+        }
+        Received::Kept
+    }
+
+    /// True if some stream receives at the packet's address.
+    fn may_be_ours(&self, packet: &Packet) -> bool {
+        let lowest = Filter {
+            vlan: packet.vlan,
+            destination: packet.destination,
+            destination_port: 0,
+            source: [0; 4],
+            source_port: 0,
+        };
+        let next = self.filters.range(lowest..).next();
+        next.is_some_and(|(filter, _)| (filter.vlan, filter.destination) == (packet.vlan, packet.destination))
+    }
+
+    /// Takes a whole datagram.
+    fn take(&mut self, packet: &Packet, datagram: &[u8]) -> Received {
+        let Some((from, to)) = wire::ports(datagram) else { return Received::Legacy };
+        let Some((number, demands)) = find(&self.filters, &self.networks, packet, from, to) else {
+            return Received::Legacy;
+        };
+        let network = &mut self.networks[usize::from(number)];
+        let stream = self.streams.stream(number);
+        let payload = wire::payload(packet, datagram).and_then(|payload| match demands.ssrc {
+            None => Some(payload),
+            Some(ssrc) => {
+                let rtp = Rtp::of(payload).filter(|rtp| ssrc == 0 || ssrc == rtp.ssrc)?;
+                if let Some(expected) = network.expected {
+                    // Those that come late count as lost, too: they are passed on where they come.
+                    let missing = rtp.sequence.wrapping_sub(expected);
+                    stream.lost += if missing < 1 << 15 { u64::from(missing) } else { 0 };
+                }
+                network.expected = Some(rtp.sequence.wrapping_add(1));
+                Some(rtp.payload)
+            }
+        });
+        let queued = stream.sender.queue.len();
+        let room = u64::from(self.config.queue).saturating_sub(queued);
+        let left =
+            stream.sender.end().map_or(u64::MAX, |end| end.saturating_sub(stream.sender.sent() + queued));
+        match payload.filter(|payload| payload.len() as u64 <= room && left > 0 && stream.is_running()) {
+            Some(payload) => {
+                let count = left.min(payload.len() as u64) as usize;
+                stream.sender.queue.push(&payload[..count]);
+                stream.packets += 1;
+            }
+            None => stream.dropped = stream.dropped.saturating_add(1),
+        }
+        self.streams.circle.add(number);
+        Received::Kept
+    }
+
+    /// A write could not be delivered.
+    pub fn write_failed(&mut self, origin: Origin) {
+        self.streams.write_failed(origin);
+    }
+}
+
+/// The stream that receives a packet: one that names its source before one that takes any.
+fn find(
+    filters: &BTreeMap<Filter, u16>,
+    networks: &[Network],
+    packet: &Packet,
+    from: u16,
+    to: u16,
+) -> Option<(u16, Demands)> {
+    let with = |source, source_port| {
+        let filter = Filter {
+            vlan: packet.vlan,
+            destination: packet.destination,
+            destination_port: to,
+            source,
+            source_port,
+        };
+        let number = *filters.get(&filter)?;
+        let (_, demands) = networks[usize::from(number)].filter?;
+        let is_mac = demands.mac_destination == [0; 6] || demands.mac_destination == packet.mac_destination;
+        is_mac.then_some((number, demands))
+    };
+    let (any, source) = ([0; 4], packet.source);
+    with(source, from).or_else(|| with(source, 0)).or_else(|| with(any, from)).or_else(|| with(any, 0))
+}

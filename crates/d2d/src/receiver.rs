@@ -1,0 +1,300 @@
+//! The Rx FSM: one stream's way from its aperture into its Rx queue, and the credits that it returns. [III-C,
+//! Fig. 5]
+//!
+//! What the data become, frames or blocks, is its owner's affair: it takes them out of the queue, and says
+//! when they have left.
+
+use crate::Nanos;
+use crate::credit::CREDIT;
+use crate::queue::Queue;
+use crate::register::{Error, Grant, State, Times};
+use alloc::vec::Vec;
+
+/// Times that the last grant of a run is repeated.
+const FAREWELLS: u8 = 8;
+
+/// How a run is to be, from the registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Bytes of the stream. None: until it is told.
+    pub end: Option<u64>,
+    /// Bytes that leave the queue together, if the stream does not end before: a packet, a block.
+    pub unit: u64,
+    /// Nanoseconds after which a grant is repeated.
+    pub refresh: Nanos,
+    /// Nanoseconds that it waits for progress. None: for ever.
+    pub stall: Option<Nanos>,
+}
+
+/// A receiver.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    state: State,
+    error: Option<Error>,
+    plan: Plan,
+    /// Credits of the queue.
+    window: u64,
+    epoch: u16,
+    paused: bool,
+    pub queue: Queue,
+    received: u64,
+    consumed: u64,
+    /// Credits that the last grant returned.
+    told: u64,
+    /// A grant is to be written, or has been ready for the driver since it was told last.
+    owed: bool,
+    farewells: u8,
+    refresh_at: Nanos,
+    since: Nanos,
+    ended: bool,
+}
+
+/// What became of a data write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is in the queue.
+    Taken,
+    /// It was of another run, or came before: it is dropped.
+    Late,
+    /// The run failed by it.
+    Failed,
+}
+
+const IDLE: Plan = Plan { end: None, unit: 1, refresh: Times::REFRESH_US as Nanos * 1000, stall: None };
+
+impl Receiver {
+    /// A receiver whose queue has so many credits.
+    pub fn new(window: u32) -> Receiver {
+        Receiver {
+            state: State::Init,
+            error: None,
+            plan: IDLE,
+            window: u64::from(window),
+            epoch: 0,
+            paused: false,
+            queue: Queue::default(),
+            received: 0,
+            consumed: 0,
+            told: 0,
+            owed: false,
+            farewells: 0,
+            refresh_at: 0,
+            since: 0,
+            ended: false,
+        }
+    }
+
+    /// Bytes after which positions in the aperture wrap: twice the queue, so that old and new can be told
+    /// apart.
+    pub fn aperture(&self) -> u64 {
+        2 * self.window * CREDIT
+    }
+
+    /// Begins a run with the next epoch. An error is its end.
+    pub fn start(&mut self, plan: Result<Plan, Error>, paused: bool, now: Nanos) {
+        let epoch = self.epoch.wrapping_add(1);
+        *self = Receiver {
+            state: State::Fetch,
+            epoch,
+            paused,
+            since: now,
+            owed: true,
+            ..Receiver::new(self.window as u32)
+        };
+        match plan {
+            // A sender that has used all its credits must leave a unit, and a credit more, in the queue.
+            Ok(plan) if plan.unit.div_ceil(CREDIT) >= self.window => self.fail(Error::Credits),
+            Ok(plan) => self.plan = plan,
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Back to Init, with an empty queue.
+    pub fn clear(&mut self) {
+        let (epoch, paused) = (self.epoch, self.paused);
+        *self = Receiver { epoch, paused, ..Receiver::new(self.window as u32) };
+    }
+
+    pub fn fail(&mut self, error: Error) {
+        if self.state.is_running() {
+            self.error = Some(error);
+            self.end(State::Failed);
+        }
+    }
+
+    fn end(&mut self, state: State) {
+        self.state = state;
+        self.queue.clear();
+        self.ended = true;
+        self.owed = true;
+        self.farewells = FAREWELLS;
+    }
+
+    pub fn pause(&mut self, paused: bool, now: Nanos) {
+        if self.paused != paused && self.state.is_running() {
+            self.owed = true;
+            self.since = now;
+        }
+        self.paused = paused;
+    }
+
+    /// Ends the run after `count` bytes, or where it is.
+    pub fn end_at(&mut self, count: u64) {
+        if self.state.is_running() {
+            self.plan.end = Some(count.max(self.received));
+            self.finish_if_taken();
+        }
+    }
+
+    /// Takes a data write at `offset` of the aperture, in its place `place` of `places`.
+    pub fn data(&mut self, place: u64, places: u64, offset: u64, bytes: &[u8], now: Nanos) -> Arrival {
+        if !self.state.is_running() || u64::from(self.epoch) % places != place {
+            return Arrival::Late;
+        }
+        let (aperture, count) = (self.aperture(), bytes.len() as u64);
+        if count > aperture - offset {
+            self.fail(Error::Overrun);
+            return Arrival::Failed;
+        }
+        let ahead = (offset + aperture - self.received % aperture) % aperture;
+        if ahead >= aperture / 2 && count <= aperture - ahead {
+            return Arrival::Late;
+        }
+        if ahead != 0 {
+            self.fail(Error::Sequence);
+            return Arrival::Failed;
+        }
+        let until = self.received + count;
+        if until > self.consumed + self.window * CREDIT || until > self.plan.end.unwrap_or(u64::MAX) {
+            self.fail(Error::Overrun);
+            return Arrival::Failed;
+        }
+        self.queue.push(bytes);
+        self.received = until;
+        self.since = now;
+        Arrival::Taken
+    }
+
+    /// Bytes that can leave the queue now: whole units, at most `most` bytes of them, or the stream's rest.
+    pub fn ready(&self, most: u64) -> u64 {
+        if self.paused || !self.state.is_running() {
+            return 0;
+        }
+        let units = self.queue.len().min(most) / self.plan.unit * self.plan.unit;
+        if units == 0 && self.plan.end == Some(self.received) { self.queue.len() } else { units }
+    }
+
+    /// Takes bytes out of the queue, into a buffer that has room for `room` more. They hold their credits
+    /// until they are consumed.
+    pub fn take(&mut self, count: u64, room: usize) -> Vec<u8> {
+        self.queue.take(count, room)
+    }
+
+    /// So many bytes that were taken have left the function.
+    pub fn consume(&mut self, count: u64, now: Nanos) {
+        if !self.state.is_running() {
+            return;
+        }
+        self.consumed += count;
+        self.since = now;
+        // Not each credit by itself where the window is large; but so that what a starved sender has sent
+        // always comes to a grant.
+        let step = (self.window.saturating_sub(self.plan.unit.div_ceil(CREDIT)) / 4).max(1);
+        if self.credits() >= self.told + step {
+            self.owed = true;
+        }
+        self.finish_if_taken();
+    }
+
+    fn finish_if_taken(&mut self) {
+        if self.plan.end == Some(self.consumed) {
+            self.end(State::Idle);
+        }
+    }
+
+    /// Credits that have been returned: whole ones, and the last as well at the end.
+    fn credits(&self) -> u64 {
+        match self.plan.end {
+            Some(end) if end == self.consumed => end.div_ceil(CREDIT),
+            _ => self.consumed / CREDIT,
+        }
+    }
+
+    /// The grant as it stands.
+    pub fn grant(&self) -> Grant {
+        Grant {
+            taken: self.credits() as u32,
+            epoch: self.epoch,
+            failed: self.state == State::Failed,
+            paused: self.paused && self.state.is_running(),
+        }
+    }
+
+    /// The grant that is to be written at `now`, if one is. `repeats`: it is written to a sender, so it may
+    /// get lost.
+    pub fn next_grant(&mut self, repeats: bool, now: Nanos) -> Option<Grant> {
+        let is_due = repeats && self.refreshes() && self.refresh_at <= now;
+        if !self.owed && !is_due {
+            return None;
+        }
+        if !self.owed && !self.state.is_running() {
+            self.farewells -= 1;
+        }
+        self.owed = false;
+        self.told = self.credits();
+        self.refresh_at = now.saturating_add(self.plan.refresh);
+        Some(self.grant())
+    }
+
+    fn refreshes(&self) -> bool {
+        self.state.is_running() || self.farewells > 0
+    }
+
+    /// Fails a run in which nothing has moved for too long.
+    pub fn expire(&mut self, now: Nanos) {
+        if self.stall_deadline().is_some_and(|deadline| deadline <= now) {
+            self.fail(Error::Stalled);
+        }
+    }
+
+    fn stall_deadline(&self) -> Option<Nanos> {
+        let stall = self.plan.stall.filter(|_| self.state.is_running() && !self.paused)?;
+        Some(self.since.saturating_add(stall))
+    }
+
+    /// When something is to be done if nothing happens.
+    pub fn deadline(&self, repeats: bool) -> Option<Nanos> {
+        let refresh = (repeats && self.refreshes()).then_some(self.refresh_at);
+        [refresh, self.stall_deadline()].into_iter().flatten().min()
+    }
+
+    /// The state, where the owner has nothing of it under way.
+    pub fn state(&self) -> State {
+        if self.state == State::Fetch && self.ready(u64::MAX) > 0 { State::Calc } else { self.state }
+    }
+
+    pub fn error(&self) -> Option<Error> {
+        self.error
+    }
+
+    pub fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    pub fn end_of_stream(&self) -> Option<u64> {
+        self.plan.end
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    pub fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// True once after each end.
+    pub fn take_ended(&mut self) -> bool {
+        core::mem::take(&mut self.ended)
+    }
+}
