@@ -47,12 +47,14 @@ uninstall: ## remove it from there
 deb: dist ## Debian packages of it, in target/deb
 	tools/deb
 
-demo: workshop ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
+demo: ## the main job on real sockets, then on the card in a virtual server; checked byte for byte, figures side by side
+	@tools/setup
+	$(CARGO) build --release --locked -p dcs-bench --no-default-features
 	target/release/dcs-bench demo
 	@echo
 	target/release/dcs-bench vm demo || { code=$$?; test $$code -eq 9; }
 
-workshop: ## dcs-bench, the program behind dcs demo, dcs bench and dcs vm, in target/release
+workshop: ## dcs-bench, the program behind dcs demo, dcs bench and dcs vm, in target/release (make demo leaves a smaller one)
 	@tools/setup
 	$(CARGO) build --profile $(PROFILE) --locked -p dcs-bench
 
@@ -96,6 +98,7 @@ lint: ## formatting, clippy, dependency licences and advisories, what would be p
 	@tools/setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p dcs-bench --no-default-features --locked -- -D warnings
 	tools/deny
 	tools/package-check
 	tools/gpu-kernels --check

@@ -7,7 +7,6 @@ use crate::report::{self, Report};
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dcs_fabric::FAULT_HELP;
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Measure what dcs does, and check every byte of it. `dcs` starts this program for its commands demo, bench
@@ -53,13 +52,15 @@ pub enum Command {
     BenchClient,
     #[command(hide = true)]
     BenchHog { cores: Vec<usize> },
+    #[cfg(feature = "benchmarks")]
     #[command(hide = true)]
     BenchLoad,
+    #[cfg(feature = "benchmarks")]
     #[command(hide = true)]
     BenchBecome {
         cores: String,
         #[arg(last = true)]
-        command: Vec<OsString>,
+        command: Vec<std::ffi::OsString>,
     },
 }
 
@@ -108,16 +109,21 @@ pub enum BenchCommand {
     /// name does
     Host(Host),
     /// S3 object servers side by side: dcs, versitygw, MinIO, rclone, nginx
+    #[cfg(feature = "benchmarks")]
     S3(crate::s3::options::Options),
     /// The papers' experiments on whole servers, in virtual time: host-centric, software-optimised,
     /// peer-to-peer, card
+    #[cfg(feature = "benchmarks")]
     Sim(crate::sim::Options),
     /// The papers' experiments in a guest in QEMU: beside spinning processes, an object server, the HDFS
     /// balancer
+    #[cfg(feature = "benchmarks")]
     Guest(crate::guest::experiments::Options),
     /// Applications as they are, and on the engine: OpenStack Swift, nginx
+    #[cfg(feature = "benchmarks")]
     Apps(crate::apps::Options),
     /// Each operator on a GPU, beside its memory, its bus, and one core
+    #[cfg(feature = "benchmarks")]
     Gpu(crate::gpu::Options),
 }
 

@@ -12,19 +12,27 @@
 //! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
 //! | `harness` | what they have in common |
 //! | `command` | the `dcs` beside this program |
+//!
+//! The feature `benchmarks` has all but the demo, `dcs vm` and `dcs bench host`.
 #![deny(unsafe_code)]
+// The demo alone uses a part of the harness.
+#![cfg_attr(not(feature = "benchmarks"), allow(dead_code))]
 
+#[cfg(feature = "benchmarks")]
 mod apps;
 mod args;
 mod command;
 mod demo;
 #[cfg(test)]
 mod documents;
+#[cfg(feature = "benchmarks")]
 mod gpu;
 mod guest;
 mod harness;
 mod host;
+#[cfg(feature = "benchmarks")]
 mod s3;
+#[cfg(feature = "benchmarks")]
 mod sim;
 
 use args::{Arguments, BenchCommand, Command, VmCommand};
@@ -52,10 +60,15 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         Command::Bench(bench) => match &bench.command {
             None => host::run(&bench.host, report),
             Some(BenchCommand::Host(options)) => host::run(options, report),
+            #[cfg(feature = "benchmarks")]
             Some(BenchCommand::S3(options)) => s3::run(options, report),
+            #[cfg(feature = "benchmarks")]
             Some(BenchCommand::Sim(options)) => sim::run(options, report),
+            #[cfg(feature = "benchmarks")]
             Some(BenchCommand::Guest(options)) => guest::experiments::run(options, report),
+            #[cfg(feature = "benchmarks")]
             Some(BenchCommand::Apps(options)) => apps::run(options, report),
+            #[cfg(feature = "benchmarks")]
             Some(BenchCommand::Gpu(options)) => gpu::run(options, report),
         },
         Command::Vm(vm) => match &vm.command {
@@ -76,7 +89,9 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         Command::BenchHog { cores } => {
             host::measure::hog(cores).map_err(|error| Failure::io("bench hog", &error))
         }
+        #[cfg(feature = "benchmarks")]
         Command::BenchLoad => s3::load::run(),
+        #[cfg(feature = "benchmarks")]
         Command::BenchBecome { cores, command } => s3::process::become_program(cores, command),
     }
 }

@@ -25,6 +25,7 @@ mod client;
 mod counters;
 pub mod demo;
 mod designs;
+#[cfg(feature = "benchmarks")]
 pub mod experiments;
 mod machine;
 pub mod orders;

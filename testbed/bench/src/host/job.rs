@@ -38,6 +38,11 @@ impl Job {
         let (from, chain, to) = match parts[..] {
             [from, to] => (from, "", to),
             [from, chain, to] => (from, chain, to),
+            [_] if cfg!(not(feature = "benchmarks")) => {
+                let advice = "make workshop builds the one that has all";
+                let line = format!("there is no job {text:?}, and this dcs-bench was built for the demo");
+                return Err(Failure::usage(line).advise(advice));
+            }
             _ => return Err(wrong(format!("there is no job {text:?}"))),
         };
         let direction = match (from, to) {
