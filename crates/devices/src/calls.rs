@@ -10,7 +10,7 @@
 use crate::attempt::{Attempt, DiskRequest};
 use crate::buffer::Buffer;
 use crate::copy;
-use crate::endpoint::{Endpoint, Object};
+use crate::endpoint::{Endpoint, LINGERING, Object};
 use crate::route::Route;
 use crate::{fault, file};
 use dcs_abi::result::{PATH_DESTINATION_CACHED, PATH_SYSCALL};
@@ -23,9 +23,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-
-/// The lane of sockets whose close waits for their peers.
-pub(crate) const LINGERING: u64 = u64::MAX;
 
 /// Threads that a lane has when it has work for them.
 const FEW: usize = 4;

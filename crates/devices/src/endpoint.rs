@@ -5,7 +5,6 @@
 //! (the papers' model).
 
 use crate::buffer::ALIGNMENT;
-use crate::calls::LINGERING;
 use crate::gpu::{RegisteredFile, StorageError};
 use crate::vfio_devices::Namespace;
 use dcs_abi::descriptor::EndpointKind;
@@ -15,6 +14,9 @@ use rustix::io::Errno;
 use rustix::net::SocketType;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// The lane of sockets whose close waits for their peers.
+pub(crate) const LINGERING: u64 = u64::MAX;
 
 /// Why a descriptor cannot be an endpoint.
 #[derive(Debug, thiserror::Error)]

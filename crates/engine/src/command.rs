@@ -3,7 +3,7 @@
 use crate::interface::{CommandId, Fault, Nanos, QueueId};
 use crate::position::Position;
 use crate::scoreboard::RowId;
-use crate::validate::TransferSpec;
+use crate::transfer::TransferSpec;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

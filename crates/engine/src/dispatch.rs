@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::interface::{Action, EndpointRole, Fault, Operation, OperationKind};
 use crate::position::Position;
 use crate::scoreboard::{Device, Row, RowId, State};
-use crate::validate::TransferSpec;
+use crate::transfer::TransferSpec;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::Status;
 

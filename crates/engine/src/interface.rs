@@ -1,6 +1,6 @@
 //! The engine's whole interface: events go in, actions come out.
 
-use crate::validate::TransferSpec;
+use crate::transfer::TransferSpec;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use dcs_abi::entry::CompletionEntry;

@@ -39,6 +39,7 @@
 //! | `engine` | the state machine's step |
 //! | `frontend`, `quota` | queue pairs, arbitration, phase bits; the share that no tenant can take from another |
 //! | `waiting` | entries that wait for a command slot |
+//! | `transfer` | a transfer as a command asks for it |
 //! | `validate` | entry and descriptor become a checked [`TransferSpec`] |
 //! | `command`, `position` | one command's state; its progress through its extents |
 //! | `admission`, `completion` | a command's start and its end |
@@ -74,6 +75,7 @@ mod position;
 mod quota;
 mod renaming;
 mod scoreboard;
+mod transfer;
 mod validate;
 mod waiting;
 
@@ -83,4 +85,4 @@ pub use interface::{
     Action, Binding, BlockId, CommandId, DeviceEvent, EndpointRole, Event, Fault, Nanos, Operation,
     OperationId, OperationKind, Outcome, QueueId,
 };
-pub use validate::{EndpointSpec, OperatorSpec, TransferSpec};
+pub use transfer::{EndpointSpec, OperatorSpec, TransferSpec};

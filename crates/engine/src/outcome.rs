@@ -5,7 +5,7 @@ use crate::completion::is_digest_of;
 use crate::engine::Engine;
 use crate::interface::{Fault, OperationId, Outcome};
 use crate::scoreboard::{Device, RowId, State};
-use crate::validate::OperatorSpec;
+use crate::transfer::OperatorSpec;
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::result::{DigestSlot, PATH_GPU};

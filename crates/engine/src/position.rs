@@ -1,7 +1,7 @@
 //! A transfer's position in its extents.
 
 use crate::EndpointRole;
-use crate::validate::{EndpointSpec, TransferSpec};
+use crate::transfer::{EndpointSpec, TransferSpec};
 
 /// A place in the bytes of prefix and source, or of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

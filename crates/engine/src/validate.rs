@@ -3,65 +3,13 @@
 
 use crate::interface::Fault;
 use crate::renaming::Renaming;
-use alloc::boxed::Box;
+use crate::transfer::{EndpointSpec, OperatorSpec, TransferSpec};
 use alloc::vec::Vec;
 use dcs_abi::CHAIN_MAX;
-use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView, Extent, Mode, OPEN_END};
+use dcs_abi::descriptor::{Descriptor, EndpointKind, EndpointView};
 use dcs_abi::entry::{FLAG_ACKNOWLEDGED, FLAG_DURABLE, FLAG_MORE, FLAGS_ALL, LENGTH_TO_END, SubmissionEntry};
 use dcs_abi::operator::{Operator, OperatorInfo, OperatorKind};
 use dcs_abi::status::{Stage, Status};
-
-/// A transfer, as a command asks for it.
-#[derive(Debug, Default)]
-pub struct TransferSpec {
-    /// Bytes before the source's.
-    pub prefix: Option<EndpointSpec>,
-    /// The source.
-    pub source: EndpointSpec,
-    /// The destination.
-    pub destination: EndpointSpec,
-    /// The operators, in the order in which the data pass them.
-    pub chain: Vec<OperatorSpec>,
-    /// Bytes in all, or [`LENGTH_TO_END`] for a source that ends by itself.
-    pub length: u64,
-    /// Make the destination durable.
-    pub durable: bool,
-    /// Done when the destination's peer has acknowledged everything.
-    pub acknowledged: bool,
-    /// More data follow on the destination after this transfer.
-    pub more: bool,
-}
-
-/// One endpoint.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct EndpointSpec {
-    /// Its kind.
-    pub kind: EndpointKind,
-    /// Page cache.
-    pub cache: Mode,
-    /// Zero copy, peer-to-peer.
-    pub zero_copy: Mode,
-    /// Nobody writes to it meanwhile.
-    pub immutable: bool,
-    /// The queue's handle.
-    pub handle: u32,
-    /// Its extents; none for a stream.
-    pub extents: Vec<Extent>,
-}
-
-/// One operator of a chain. The parameter block may hold a key: it is wiped when dropped and not printed.
-pub struct OperatorSpec {
-    /// The operator.
-    pub operator: Operator,
-    /// A GPU does it.
-    pub on_gpu: bool,
-    /// Its effect on the data.
-    pub(crate) kind: OperatorKind,
-    /// The pool of physical units that implement it.
-    pub(crate) pool: u8,
-    /// Its parameter block, of a length that the operator takes.
-    pub parameter: Box<[u8]>,
-}
 
 impl OperatorSpec {
     /// True where a block holds whole data units of an operator that needs them. Their size stands behind
@@ -74,20 +22,6 @@ impl OperatorSpec {
         // What is no data unit at all is the operator's to refuse, as a bad parameter.
         let is_unit = |unit: &u32| unit.is_power_of_two() && (16..=65536).contains(unit);
         unit.filter(is_unit).is_none_or(|unit| block_size.is_multiple_of(unit))
-    }
-}
-
-impl core::fmt::Debug for OperatorSpec {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} ({} bytes of parameters)", self.operator.name(), self.parameter.len())
-    }
-}
-
-impl Drop for OperatorSpec {
-    fn drop(&mut self) {
-        self.parameter.fill(0);
-        // Keeps the compiler from leaving the fill out.
-        core::hint::black_box(&self.parameter);
     }
 }
 
@@ -116,27 +50,10 @@ impl EndpointSpec {
         }
     }
 
-    /// True for a file that is read until it gives no more: nobody knows how long it is.
-    #[inline]
-    pub(crate) fn is_open_ended(&self) -> bool {
-        let ends_open = |extent: &Extent| extent.offset.checked_add(extent.length) == Some(OPEN_END);
-        self.kind == EndpointKind::File && self.extents.last().is_some_and(ends_open)
-    }
-
     /// Bytes that a source has, as far as that is known: a stream, and a file that is read as far as it goes,
     /// has [`LENGTH_TO_END`].
     fn available(&self) -> u64 {
         if self.is_open_ended() { LENGTH_TO_END } else { self.length() }
-    }
-
-    /// Bytes of its extents; [`LENGTH_TO_END`] for a stream.
-    pub fn length(&self) -> u64 {
-        match self.extents.as_slice() {
-            _ if !self.kind.is_positional() => LENGTH_TO_END,
-            // By far the most common.
-            [extent] => extent.length,
-            extents => extents.iter().map(|extent| extent.length).sum(),
-        }
     }
 }
 
@@ -199,33 +116,6 @@ impl TransferSpec {
             return Err((Stage::Destination, 0, Fault::new(Status::OutOfRange)));
         }
         Ok(length)
-    }
-
-    /// True where an operator changes the length of the data.
-    pub fn resizes(&self) -> bool {
-        self.chain.iter().any(|spec| spec.kind == OperatorKind::Resize)
-    }
-
-    /// True where what goes out is what came in, and is still at the source then. Without operators the
-    /// direct path may have moved some of it, and blocks are no longer counted from the first byte on.
-    pub(crate) fn repeats_source(&self) -> bool {
-        let passes_on = |spec: &OperatorSpec| matches!(spec.kind, OperatorKind::Digest { .. });
-        let digests = !self.chain.is_empty() && self.chain.iter().all(passes_on);
-        self.source.immutable && self.source.kind.is_positional() && digests
-    }
-
-    /// True where a digest is to have a value that is known beforehand.
-    pub(crate) fn expects(&self) -> bool {
-        self.chain
-            .iter()
-            .any(|spec| matches!(spec.kind, OperatorKind::Digest { .. }) && !spec.parameter.is_empty())
-    }
-
-    /// True where blocks are filled before they go on: the destination has positions, or an operator needs
-    /// whole data units (the papers' packet gathering).
-    pub(crate) fn gathers(&self) -> bool {
-        let whole = |spec: &OperatorSpec| spec.kind == OperatorKind::InPlace { whole_units: true };
-        self.destination.kind.is_positional() || self.chain.iter().any(whole)
     }
 }
 

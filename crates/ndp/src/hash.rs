@@ -17,6 +17,12 @@ pub(crate) trait Function {
     fn compress(state: &mut Self::State, blocks: &[[u8; BLOCK]]);
 }
 
+/// One stream in a pass: its state, and the blocks that it still has.
+pub(crate) struct Job<'a, S> {
+    pub state: &'a mut S,
+    pub blocks: &'a [[u8; BLOCK]],
+}
+
 /// The state of one stream.
 pub(crate) struct Hash<F: Function> {
     pub(crate) state: F::State,

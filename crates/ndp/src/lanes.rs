@@ -8,7 +8,7 @@ use dcs_abi::operator::Operator;
 
 use crate::Context;
 use crate::digest::Digest;
-use crate::hash::{BLOCK, Function, Hash};
+use crate::hash::{Function, Hash, Job};
 use crate::md5::Md5;
 use crate::sha256::Sha256;
 
@@ -101,12 +101,6 @@ fn md5(digest: &mut Digest) -> Option<&mut Hash<Md5>> {
 /// The stream of a SHA-256.
 fn sha256(digest: &mut Digest) -> Option<&mut Hash<Sha256>> {
     if let Digest::Sha256(hash) = digest { Some(hash) } else { None }
-}
-
-/// One stream in a pass: its state, and the blocks that it still has.
-pub(crate) struct Job<'a, S> {
-    pub state: &'a mut S,
-    pub blocks: &'a [[u8; BLOCK]],
 }
 
 /// A unit that compresses several streams side by side.

@@ -108,6 +108,7 @@ pub use digest::DigestValue;
 pub use error::OperatorError;
 pub use lanes::{Lanes, Piece};
 pub use offload::{Answer, OFFLOADED, Task};
+pub use resize::Progress;
 
 /// Stream state of one operator of one chain: what a physical unit is loaded with.
 pub struct Context {
@@ -127,17 +128,6 @@ enum Unit {
     Resize(Resize),
     /// Another device's.
     Offload(Box<offload::Offload>),
-}
-
-/// The progress of one call of [`Context::resize`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes of the input that need not be given again.
-    pub consumed: usize,
-    /// Bytes of the output that were filled.
-    pub produced: usize,
-    /// `last` was given, everything is consumed and everything is out.
-    pub finished: bool,
 }
 
 /// The library that does an operator, where that depends on the machine: ISA-L (`libisal.so.2`) is used where

@@ -1,6 +1,17 @@
 //! The loop that all operators share that change the length: it runs the steps of their libraries.
 
-use crate::{DigestValue, OperatorError, Progress};
+use crate::{DigestValue, OperatorError};
+
+/// The progress of one call of [`Context::resize`](crate::Context::resize).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input that need not be given again.
+    pub consumed: usize,
+    /// Bytes of the output that were filled.
+    pub produced: usize,
+    /// `last` was given, everything is consumed and everything is out.
+    pub finished: bool,
+}
 
 /// The progress of one call of a library.
 pub(crate) struct Step {

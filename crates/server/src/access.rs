@@ -1,8 +1,9 @@
 //! Decides on requests: their senders' rights, and that the server understands all of each request.
 
-use crate::connection::{Digests, Exchange, Order};
+use crate::connection::digests::Digests;
+use crate::connection::exchange::Exchange;
+use crate::connection::order::{ORDER_MAX, Order};
 use crate::operations;
-use crate::server::ORDER_MAX;
 use crate::store::Store;
 use crate::users::{Right, Rights, Users};
 use http::HeaderMap;

@@ -16,6 +16,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | listens; limits; stops |
+//! | `shared` | settings, and the state that connections share |
 //! | [`connection`] | request heads, bodies, answers: HTTP/1.1 |
 //! | `api` | the operations of S3 |
 //! | [`transfers`] | commands for the engine: chains, sources, destinations |
@@ -45,6 +46,7 @@ mod operations;
 pub mod scrub;
 pub mod secrets;
 pub mod server;
+mod shared;
 mod signed;
 pub mod status;
 pub mod store;

@@ -1,17 +1,16 @@
 //! Listens, and serves connections within limits until it is told to stop.
 
-use crate::access::{Access, Anonymous};
+use crate::access::Access;
 use crate::api::Api;
-use crate::connection::{self, Newcomers};
+use crate::connection::order::ORDER_MAX;
 use crate::encryption::Keys;
-use crate::status::StatusFor;
+use crate::shared::Shared;
 use crate::store::Store;
-use crate::tls::{self, Tls};
 use crate::transfers::DataPath;
-use crate::users::Users;
+use crate::{connection, tls};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use s3s::config::{S3Config, StaticConfigProvider};
-use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::service::S3ServiceBuilder;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,75 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
-/// The settings of a server.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The users, and the rights of others.
-    pub users: Users,
-    /// The rights of clients without credentials.
-    pub anonymous: Anonymous,
-    /// Connections at a time. Where there is one more, one that only waits for a request gives way; others
-    /// wait in the kernel's queue.
-    pub connections: usize,
-    /// Ends a connection on which no request comes for so long.
-    pub idle: Duration,
-    /// Ends a connection on which a request's head takes longer, or whose client takes nothing of a small
-    /// answer for so long.
-    pub head_timeout: Duration,
-    /// Computes the digest of whole objects that are read, and cuts the answer short where it is wrong.
-    pub verify: bool,
-    /// TLS in front of every connection.
-    pub tls: Option<Tls>,
-    /// Takes keys of customers over plain connections from other machines, too.
-    pub keys_in_the_open: bool,
-    /// Who may see figures and the status page.
-    pub status_for: StatusFor,
-}
-
-/// The state that all connections share.
-pub struct Shared {
-    pub(crate) config: Config,
-    pub(crate) service: S3Service,
-    pub(crate) path: Arc<DataPath>,
-    pub(crate) store: Arc<Store>,
-    /// Those who ask for the engine's health.
-    pub(crate) asks: Mutex<()>,
-    pub(crate) newcomers: Arc<Newcomers>,
-    places: Arc<Semaphore>,
-    stop: watch::Receiver<bool>,
-}
-
-impl Shared {
-    /// Connections that are open.
-    pub(crate) fn connections(&self) -> usize {
-        self.config.connections.saturating_sub(self.places.available_permits())
-    }
-
-    /// True if nobody on the way can read what comes from there.
-    pub(crate) fn is_secure(&self, peer: SocketAddr) -> bool {
-        self.config.tls.is_some() || self.config.keys_in_the_open || is_this_machine(peer)
-    }
-
-    /// The server is to stop: connections end after the answer that they are at.
-    pub(crate) fn stopping(&self) -> bool {
-        *self.stop.borrow()
-    }
-
-    /// Waits until it is to stop.
-    pub(crate) async fn stopped(&self) {
-        let mut stop = self.stop.clone();
-        // If nobody can tell it to stop any more, it stops too.
-        let _ = stop.wait_for(|stop| *stop).await;
-    }
-}
-
-fn is_this_machine(peer: SocketAddr) -> bool {
-    peer.ip().to_canonical().is_loopback()
-}
-
-/// Longest body in bytes that is no object's data: it completes an upload of 10000 parts, or deletes 1000
-/// objects of the longest names.
-pub(crate) const ORDER_MAX: u64 = 8 << 20;
+pub use crate::shared::Config;
 
 /// The limits of what s3s may keep in memory of a request. Forms are refused, though s3s reads them first.
 fn limits() -> S3Config {
@@ -227,17 +158,5 @@ impl Server {
                 return place.expect("it is never closed");
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_stays_on_this_machine_is_secure_without_tls() {
-        let is = |peer: &str| is_this_machine(peer.parse().unwrap());
-        assert!(is("127.0.0.1:1") && is("127.8.9.1:1") && is("[::1]:1") && is("[::ffff:127.0.0.1]:1"));
-        assert!(!is("192.0.2.1:1") && !is("10.0.0.1:1") && !is("[::ffff:192.0.2.1]:1") && !is("[fe80::1]:1"));
     }
 }

@@ -5,7 +5,7 @@
 //! URL is handed to others: a header that they add must not turn their upload into a copy of somebody else's
 //! object.
 
-use crate::connection::tidy_range;
+use crate::connection::range::tidy as tidy_range;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request};
 use s3s::{S3Result, s3_error};

@@ -11,7 +11,7 @@
 //! It is the slower way: each byte is encrypted on the server's thread, and copied twice more.
 
 use crate::connection;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::transfers::{Patience, TICK};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use std::io;

@@ -1,7 +1,6 @@
 //! The settings of a host, and the layout of its region.
 
 use super::data::list_length;
-use super::pmr::PmrBar;
 use super::slots;
 use crate::bus::Window;
 use dcs_engine::Nanos;
@@ -127,6 +126,15 @@ pub struct CmbBar {
     /// Its number. A controller whose buffer lies in another one keeps its queues in the card's own memory.
     pub bar: u8,
     /// Where it is on the bus.
+    pub window: Window,
+}
+
+/// The address for a controller's persistent memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PmrBar {
+    /// The BAR that it is. A controller whose region is in another one, or that has none, is of no use then.
+    pub bar: u8,
+    /// Addresses by which commands name it: those at which other devices find that BAR. Aligned to 4 KiB.
     pub window: Window,
 }
 

@@ -68,11 +68,10 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CmbBar, Config, ConfigError, SglUse};
+pub use config::{CmbBar, Config, ConfigError, PmrBar, SglUse};
 pub use error::{Failure, NvmeError, SubmitError};
 pub use host::{Counters, Finished, Memory, Nvme, Request, State};
 pub use identify::{IdentifyError, Namespace};
-pub use pmr::PmrBar;
 
 pub use dcs_nvme::Status;
 

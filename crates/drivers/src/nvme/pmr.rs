@@ -11,18 +11,9 @@
 use super::error::Failure;
 use super::host::Nvme;
 use super::start::Stage;
-use crate::bus::{Bus, Window};
+use crate::bus::Bus;
 use dcs_engine::Nanos;
 use dcs_nvme::{pmr, register};
-
-/// The address for a controller's persistent memory region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PmrBar {
-    /// The BAR that it is. A controller whose region is in another one, or that has none, is of no use then.
-    pub bar: u8,
-    /// Addresses by which commands name it: those at which other devices find that BAR. Aligned to 4 KiB.
-    pub window: Window,
-}
 
 /// True if commands may name the region: the controller reads and writes data there, and takes addresses for
 /// it.

@@ -5,12 +5,11 @@
 //! processor.
 #![allow(unsafe_code)]
 
-use crate::hash::BLOCK;
-use crate::lanes;
+use crate::hash::{self, BLOCK};
 use std::arch::x86_64::*;
 
 /// A stream of MD5.
-type Job<'a> = lanes::Job<'a, [u32; 4]>;
+type Job<'a> = hash::Job<'a, [u32; 4]>;
 
 /// Most lanes of either unit.
 const LANES_MAX: usize = 32;

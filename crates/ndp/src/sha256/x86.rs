@@ -5,8 +5,7 @@
 //! Unsafe here are vector loads and stores, and the call of a function that needs a feature of the processor.
 #![allow(unsafe_code)]
 
-use crate::hash::BLOCK;
-use crate::lanes::Job;
+use crate::hash::{BLOCK, Job};
 use std::arch::x86_64::*;
 
 /// Streams that go side by side.

@@ -2,17 +2,18 @@
 
 use super::Api;
 use super::common::{BASE64, algorithm};
-use crate::connection::{Exchange, SocketBody};
+use crate::connection::digests::sha256_mismatch;
+use crate::connection::exchange::{Exchange, SocketBody};
 use crate::encryption::{self, Key};
 use crate::store::Draft;
 use crate::store::record::{Algorithm, AtRest, Checksum, Compression, Segment};
 use crate::transfers::{DataPathError, Intake, Received};
 use base64::Engine as _;
 use dcs::Status;
-use http::{Extensions, HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap};
 use http_body_util::BodyExt;
 use s3s::auth::Credentials;
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Result, s3_error};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
@@ -232,14 +233,6 @@ fn payload(headers: &HeaderMap) -> S3Result<Payload> {
 fn announced(headers: &HeaderMap) -> S3Result<Option<Algorithm>> {
     let Some(value) = headers.get("x-amz-trailer") else { return Ok(None) };
     algorithm(value.to_str().unwrap_or_default()).map(Some)
-}
-
-/// The error for a body that is not the one that was signed.
-pub(crate) fn sha256_mismatch() -> S3Error {
-    let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
-    let mut error = S3Error::with_message(code, "the data's SHA-256 is not that of x-amz-content-sha256");
-    error.set_status_code(StatusCode::BAD_REQUEST);
-    error
 }
 
 /// Compares the digests of the body with those that were announced.

@@ -3,7 +3,8 @@
 use super::Api;
 use super::common::{checksum_type, etag, matches, metadata_out, readable, seconds, timestamp};
 use super::fields::{checksum_out, customer_key_of, encryption_out, object_name_of};
-use crate::connection::{Exchange, Status};
+use crate::connection::exchange::Exchange;
+use crate::connection::response::Status;
 use crate::encryption::{Key, ObjectName, Veil};
 use crate::store::StoreError;
 use crate::store::record::{Compression, Object, Segment};

@@ -1,13 +1,12 @@
 //! Digests that a request gives of a small body, which s3s does not check.
 
-use crate::api::body::sha256_mismatch;
 use crate::api::common::{BASE64, checksum_in, unhex};
 use crate::store::record::Algorithm;
 use base64::Engine as _;
 use crc_fast::CrcAlgorithm;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use md5::{Digest, Md5};
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use sha1::Sha1;
 use sha2::Sha256;
 
@@ -98,6 +97,14 @@ impl Digests {
         }
         Ok(())
     }
+}
+
+/// The error for a body that is not the one that was signed.
+pub(crate) fn sha256_mismatch() -> S3Error {
+    let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
+    let mut error = S3Error::with_message(code, "the data's SHA-256 is not that of x-amz-content-sha256");
+    error.set_status_code(StatusCode::BAD_REQUEST);
+    error
 }
 
 fn running(algorithm: Algorithm) -> Running {

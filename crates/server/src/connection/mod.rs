@@ -1,30 +1,27 @@
 //! A client's connection: request after request, heads to s3s, bodies between socket and file to the engine.
 
-mod digests;
+pub(crate) mod digests;
 mod errors;
-mod exchange;
+pub(crate) mod exchange;
 mod head;
-mod newcomers;
-mod order;
-mod range;
-mod response;
+pub(crate) mod newcomers;
+pub(crate) mod order;
+pub(crate) mod range;
+pub(crate) mod response;
 mod xml;
 
-pub(crate) use digests::Digests;
 pub use exchange::{Chunks, Exchange, Incoming, Payload, SocketBody};
 pub use head::{Framing, HEAD_MAX, Head, HeadError, parse as parse_head};
-pub(crate) use newcomers::Newcomers;
-pub(crate) use order::Order;
-pub(crate) use range::tidy as tidy_range;
 
 use crate::metrics::Answered;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::transfers::{DataPathError, GivenUp, Piece, TICK};
 use crate::{signed, status};
 use bytes::Bytes;
 use dcs::Traffic;
 use http::{Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
+use response::Status;
 use rustix::net::SendFlags;
 use s3s::{Body, S3Error};
 use std::io;
@@ -246,10 +243,6 @@ async fn untaken(stream: &TcpStream, peer: SocketAddr) {
     }
     std::future::pending().await
 }
-
-/// The status of an answer to which s3s gives another one, in its extensions: HEAD of a part.
-#[derive(Clone, Copy, Debug)]
-pub struct Status(pub StatusCode);
 
 /// Has s3s answer.
 async fn call(mut head: Head, peer: SocketAddr, exchange: Arc<Exchange>, shared: &Shared) -> Response<Body> {

@@ -4,6 +4,10 @@
 use super::digests::Digests;
 use s3s::{S3Result, s3_error};
 
+/// Longest body in bytes that is no object's data: it completes an upload of 10000 parts, or deletes 1000
+/// objects of the longest names.
+pub(crate) const ORDER_MAX: u64 = 8 << 20;
+
 /// Digests that an order's body must have, and its digests so far.
 #[derive(Debug)]
 pub(crate) struct Order {

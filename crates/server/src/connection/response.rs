@@ -1,8 +1,13 @@
 //! Heads of answers.
 
+use http::StatusCode;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::response::Parts;
 use std::time::SystemTime;
+
+/// The status of an answer to which s3s gives another one, in its extensions: HEAD of a part.
+#[derive(Clone, Copy, Debug)]
+pub struct Status(pub StatusCode);
 
 /// An answer's head: status line and fields, and the empty line. Its body has `length` bytes; `None` where
 /// the fields say how many a body would have, or where there is none by the status (RFC 9110 sections 6.4.1

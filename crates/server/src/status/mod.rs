@@ -5,7 +5,7 @@
 //! first, is the same as `/_dcs/metrics` for a request that is not signed while no bucket has that name.
 
 use crate::metrics::{Now, TEXT};
-use crate::server::Shared;
+use crate::shared::Shared;
 use bytes::Bytes;
 use http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, FORWARDED, LOCATION,

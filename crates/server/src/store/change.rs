@@ -8,7 +8,36 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use super::error::StoreError;
 use super::record::{Bucket, Object, Part, Segment, Upload};
 use super::tables::*;
-use super::{Condition, after_bucket};
+
+/// A condition on the object that is replaced; it is checked in the transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    None,
+    /// There is none (`If-None-Match: *`).
+    Absent,
+    /// There is one (`If-Match: *`).
+    Present,
+    /// Its ETag is this one, without quotes (`If-Match`).
+    Matches(String),
+    /// There is none, or its ETag is another (`If-None-Match`).
+    Differs(String),
+}
+
+impl Condition {
+    fn check(&self, old: Option<&Old>) -> Result<(), StoreError> {
+        match (self, old) {
+            (Self::None, _) | (Self::Absent, None) => Ok(()),
+            (Self::Matches(_) | Self::Present, None) => Err(StoreError::NoSuchKey),
+            (Self::Present, Some(_)) => Ok(()),
+            (Self::Matches(etag), Some(Old::Sound(old))) if old.etag == *etag => Ok(()),
+            (Self::Differs(_), None) => Ok(()),
+            (Self::Differs(etag), Some(Old::Sound(old))) if old.etag != *etag => Ok(()),
+            (Self::Absent | Self::Matches(_) | Self::Differs(_), Some(_)) => Err(StoreError::ConditionFailed),
+        }
+    }
+}
 
 type Bytes = &'static [u8];
 

@@ -27,11 +27,12 @@ use redb::{Database, ReadableDatabase};
 use tokio::sync::oneshot;
 
 use super::change::Changes;
+use super::database;
+use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Draft, Folder};
 use super::sweep::Sweeper;
 use super::tables::BLOBS;
-use super::{Durability, database};
 
 /// Most operations of a transaction.
 const BATCH: usize = 1024;

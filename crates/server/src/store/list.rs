@@ -2,10 +2,10 @@
 
 use std::ops::Bound;
 
+use super::Store;
 use super::error::StoreError;
 use super::record::Object;
-use super::tables::{OBJECTS, decode, object_key, split_key};
-use super::{Store, after_bucket};
+use super::tables::{OBJECTS, after_bucket, decode, need_bucket, object_key, split_key};
 
 /// A request for a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Store {
         let end = after_bucket(bucket);
         let mut last = None;
         self.read(|reading| {
-            super::need_bucket(reading, bucket)?;
+            need_bucket(reading, bucket)?;
             let table = reading.open_table(OBJECTS)?;
             'seek: while let Some(bound) = from.take() {
                 let bound = bound.map(|key| object_key(bucket, &key));

@@ -13,6 +13,7 @@
 //! | [`record`] | the records |
 //! | `tables` | how they lie in the database |
 //! | `database` | its file |
+//! | `durability` | when a change is acknowledged |
 //! | `folder` | data files, their ids, drafts |
 //! | `held` | files that are read later |
 //! | `commit` | group commit |
@@ -47,6 +48,7 @@ mod commit;
 #[cfg(test)]
 mod crash_tests;
 mod database;
+mod durability;
 mod error;
 mod faults;
 mod folder;
@@ -68,12 +70,13 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
+pub use change::Condition;
+pub use durability::Durability;
 pub use error::StoreError;
 pub use folder::Draft;
 pub(crate) use folder::RESERVE;
@@ -84,85 +87,16 @@ pub use recover::Recovery;
 pub use repair::Repaired;
 pub use uploads::{ListedUploads, UploadListing};
 
-use change::{Entry, Old};
+use change::Entry;
 use commit::{Committer, Shared};
 use folder::Folder;
 use tables::*;
-
-/// When a change is acknowledged. Nothing acknowledged is lost when the process dies, at any level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// When data, names and records are on the disk. A power loss loses nothing, if the disk keeps what it
-    /// says it has.
-    #[default]
-    Full,
-    /// When names and records are on the disk, while the kernel still writes the data. After a power loss the
-    /// data of the last seconds may be missing or wrong: a file is too short, or its digest is another; it is
-    /// found when it is read.
-    Metadata,
-    /// At once. After a power loss the last changes may be missing, and the database may not open at all,
-    /// since the kernel writes its pages in any order. For what can be had again elsewhere.
-    None,
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "full",
-            Self::Metadata => "metadata",
-            Self::None => "none",
-        })
-    }
-}
-
-impl FromStr for Durability {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "full" => Ok(Self::Full),
-            "metadata" => Ok(Self::Metadata),
-            "none" => Ok(Self::None),
-            other => Err(format!("durability is full, metadata or none, not {other:?}")),
-        }
-    }
-}
 
 /// The settings of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// When a change is acknowledged.
     pub durability: Durability,
-}
-
-/// A condition on the object that is replaced; it is checked in the transaction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Condition {
-    /// Nothing.
-    #[default]
-    None,
-    /// There is none (`If-None-Match: *`).
-    Absent,
-    /// There is one (`If-Match: *`).
-    Present,
-    /// Its ETag is this one, without quotes (`If-Match`).
-    Matches(String),
-    /// There is none, or its ETag is another (`If-None-Match`).
-    Differs(String),
-}
-
-impl Condition {
-    fn check(&self, old: Option<&Old>) -> Result<(), StoreError> {
-        match (self, old) {
-            (Self::None, _) | (Self::Absent, None) => Ok(()),
-            (Self::Matches(_) | Self::Present, None) => Err(StoreError::NoSuchKey),
-            (Self::Present, Some(_)) => Ok(()),
-            (Self::Matches(etag), Some(Old::Sound(old))) if old.etag == *etag => Ok(()),
-            (Self::Differs(_), None) => Ok(()),
-            (Self::Differs(etag), Some(Old::Sound(old))) if old.etag != *etag => Ok(()),
-            (Self::Absent | Self::Matches(_) | Self::Differs(_), Some(_)) => Err(StoreError::ConditionFailed),
-        }
-    }
 }
 
 /// The numbers of objects and bytes.
@@ -610,15 +544,6 @@ impl Store {
             })
         })
     }
-}
-
-fn need_bucket(reading: &ReadTransaction, name: &str) -> Result<(), StoreError> {
-    reading.open_table(BUCKETS)?.get(name.as_bytes())?.map(drop).ok_or(StoreError::NoSuchBucket)
-}
-
-/// The first key behind all of a bucket's.
-fn after_bucket(bucket: &str) -> Vec<u8> {
-    [bucket.as_bytes(), &[1]].concat()
 }
 
 /// Refuses a folder without a database that has anything but what an interrupted [`Store::open`] leaves.

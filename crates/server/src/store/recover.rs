@@ -10,11 +10,12 @@ use std::io::ErrorKind;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::change::Changes;
+use super::database;
+use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Folder, RANGE, sync_folder};
 use super::sweep::sweep;
 use super::tables::*;
-use super::{Durability, database};
 
 /// The findings when a store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

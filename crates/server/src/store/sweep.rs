@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-use super::Durability;
+use super::durability::Durability;
 use super::error::StoreError;
 use super::folder::{Folder, sync_folder};
 use super::trace;

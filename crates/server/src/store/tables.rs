@@ -16,7 +16,7 @@
 //! not a byte that changes later.
 
 use crc_fast::{CrcAlgorithm, Digest};
-use redb::TableDefinition;
+use redb::{ReadTransaction, TableDefinition};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::error::StoreError;
@@ -47,6 +47,16 @@ pub(super) const STATE_STORED: &str = "stored";
 /// The key of an object.
 pub(super) fn object_key(bucket: &str, key: &str) -> Vec<u8> {
     [bucket.as_bytes(), &[0], key.as_bytes()].concat()
+}
+
+/// The first key behind all of a bucket's.
+pub(super) fn after_bucket(bucket: &str) -> Vec<u8> {
+    [bucket.as_bytes(), &[1]].concat()
+}
+
+/// Fails where there is no such bucket.
+pub(super) fn need_bucket(reading: &ReadTransaction, name: &str) -> Result<(), StoreError> {
+    reading.open_table(BUCKETS)?.get(name.as_bytes())?.map(drop).ok_or(StoreError::NoSuchBucket)
 }
 
 /// Bucket and key of an object's key.

@@ -2,12 +2,14 @@
 
 use std::ops::Bound;
 
-use super::change::Entry;
+use super::change::{Condition, Entry};
 use super::error::StoreError;
 use super::list::{Grouping, behind};
 use super::record::{Object, Part, Upload};
-use super::tables::{PARTS, UPLOADS, decode, object_key, part_key, split_key, upload_key};
-use super::{Condition, Draft, Store, after_bucket, need_bucket};
+use super::tables::{
+    PARTS, UPLOADS, after_bucket, decode, need_bucket, object_key, part_key, split_key, upload_key,
+};
+use super::{Draft, Store};
 
 /// Which uploads are to be listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
