@@ -59,6 +59,7 @@
 //! | `wire` | Ethernet between NICs |
 //! | [`nvme`] | the NVMe controller |
 //! | [`nic`] | the NICs |
+//! | [`d2d`] | SSDs and NICs that stream to each other |
 //! | [`gpu`] | a GPU: memory, copies, kernels |
 //!
 //! # What it doesn't implement
@@ -89,6 +90,7 @@ mod port;
 mod transaction;
 mod wire;
 
+pub mod d2d;
 pub mod gpu;
 pub mod nic;
 pub mod nvme;
