@@ -281,6 +281,12 @@ extern "C" {
  */
 #define DCS_OP_SLICE 0x31u
 /**
+ * grep: lines that match a regular expression on bytes, or their number. Other length. Parameter:
+ * flags u8 (1: letters match in either case; 2: lines that do not match; 4: the lines' number in
+ * place of them), reserved[7], pattern[1 to 1016] (UTF-8; docs/operators.md says which expressions)
+ */
+#define DCS_OP_GREP 0x32u
+/**
  * added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c, aes256-ctr)
  */
 #define DCS_OP_ON_GPU 0x80u
@@ -980,6 +986,26 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_SLICE_PARAMETERS 16
 
 /**
+ * Most bytes of the parameters of DCS_OP_GREP.
+ */
+#define DCS_GREP_PARAMETERS 1024
+
+/**
+ * DCS_OP_GREP: ASCII letters match in either case.
+ */
+#define DCS_GREP_IGNORE_CASE 1
+
+/**
+ * DCS_OP_GREP: lines that do not match.
+ */
+#define DCS_GREP_INVERT 2
+
+/**
+ * DCS_OP_GREP: the lines' number, in decimal digits and a line feed, in place of them.
+ */
+#define DCS_GREP_COUNT 4
+
+/**
  * Prefixes of up to so many bytes are copied when the transfer is submitted.
  */
 #define DCS_PREFIX_COPIED 65536
@@ -1505,6 +1531,19 @@ size_t dcs_parameter_level(uint8_t *block,
 size_t dcs_parameter_slice(uint8_t *block,
                            uint64_t skip,
                            uint64_t take);
+
+/**
+ * Fills in the first of the DCS_GREP_PARAMETERS bytes at `block` from a regular expression on bytes in UTF-8
+ * and flags (DCS_GREP_*), and returns how many they are; 0 where a pointer is NULL, or the expression or the
+ * flags would be refused.
+ *
+ * # Safety
+ *
+ * The pointers are NULL or valid: `block` for DCS_GREP_PARAMETERS bytes, `pattern` as a string.
+ */
+size_t dcs_parameter_grep(uint8_t *block,
+                          const char *pattern,
+                          uint8_t flags);
 
 /**
  * Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0

@@ -1,6 +1,6 @@
 //! Operators, and the functions that make one.
 
-use dcs::{AwsChunked, AwsSignature, Operator};
+use dcs::{AwsChunked, AwsSignature, Grep, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::OPERATORS;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -279,6 +279,18 @@ pub fn slice(skip: i64, take: i64) -> PyResult<Op> {
     let negative = |_| PyValueError::new_err("skip and take are not negative");
     let (skip, take) = (u64::try_from(skip).map_err(negative)?, u64::try_from(take).map_err(negative)?);
     Op::new(dcs::Op::Slice { skip, take })
+}
+
+/// Lines that match a regular expression on bytes (docs/operators.md says which), or with `count` their number.
+///
+/// `ignore_case`: ASCII letters match in either case. `invert`: lines that do not match. A pattern that is none is a
+/// ValueError that says why. A line of more than a MiB fails the transfer with CORRUPT_DATA.
+#[pyfunction]
+#[pyo3(signature = (pattern, *, ignore_case=false, invert=false, count=false))]
+pub fn grep(pattern: String, ignore_case: bool, invert: bool, count: bool) -> PyResult<Op> {
+    let grep = Grep { pattern, ignore_case, invert, count };
+    grep.check().map_err(|error| PyValueError::new_err(format!("pattern: {error}")))?;
+    Op::new(dcs::Op::Grep(grep))
 }
 
 /// S3's aws-chunked framing, taken off. The data are good only once the transfer has succeeded.

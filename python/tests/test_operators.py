@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 import zlib
 
 import pytest
@@ -112,6 +113,22 @@ def test_slice():
         run(content, [dcs.slice(99_999, 2)])
     assert caught.value.stage == "operator"
     assert caught.value.operator == (0, "slice")
+
+
+def test_grep():
+    content = b"".join(b"%d %s\r\n" % (at, word) for at, word in enumerate([b"info", b"Error", b"\0\xff", b"ERROR"] * 5_000))
+    lines = content.splitlines(keepends=True)
+    assert run(content, [dcs.grep(r"^1\d* ERROR")]).memory == b"".join(
+        line for line in lines if re.search(rb"^1\d* ERROR", line)
+    )
+    assert run(content, [dcs.grep("error", ignore_case=True, count=True)]).memory == b"10000\n"
+    quiet = run(content, [dcs.grep("error", ignore_case=True, invert=True)]).memory
+    assert quiet == b"".join(line for line in lines if b"error" not in line.lower())
+    with pytest.raises(ValueError, match="pattern: unclosed group"):
+        dcs.grep("(")
+    with pytest.raises(dcs.Error) as caught:
+        run(b"x" * (1 << 20) + b"x\n", [dcs.grep("y")])
+    assert (caught.value.operator, caught.value.status) == ((0, "grep"), "CORRUPT_DATA")
 
 
 def chunked(content, trailer=b""):

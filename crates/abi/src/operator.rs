@@ -42,6 +42,8 @@ pub enum Operator {
     AwsChunked = 0x30,
     /// A range of the data.
     Slice = 0x31,
+    /// Lines that match a regular expression.
+    Grep = 0x32,
 }
 
 /// Effect of an operator on the data that pass.
@@ -117,6 +119,8 @@ const DIGEST_PARAMETER: &str = "none, or the value expected, as the digest is to
 const XTS_PARAMETER: &str = "key[64] (data key, then tweak key), unit_size u32 (bytes of a data unit: 16 to 65536, a power of two), reserved u32, first_unit u64";
 const LEVEL_PARAMETER: &str = "none, or level u8";
 const AWS_CHUNKED_PARAMETER: &str = "flags u8 (1: the chunks are signed; 2: trailers follow the last chunk), checksum u8 (the operator whose checksum a trailer brings: CRC32, CRC32C, CRC64_NVME, SHA1 or SHA256; 0: none), reserved[6], decoded_length u64; where signed also: signing_key[32], seed_signature[32], timestamp[16] (YYYYMMDDTHHMMSSZ), scope[1 to 128] (YYYYMMDD/region/s3/aws4_request)";
+
+const GREP_PARAMETER: &str = "flags u8 (1: letters match in either case; 2: lines that do not match; 4: the lines' number in place of them), reserved[7], pattern[1 to 1016] (UTF-8; docs/operators.md says which expressions)";
 
 const fn transform(
     operator: Operator,
@@ -234,6 +238,15 @@ pub const OPERATORS: &[OperatorInfo] = &[
         (16, 16),
         "skip u64, take u64",
         "drops skip bytes, passes take bytes and drops what follows",
+    ),
+    transform(
+        Operator::Grep,
+        "grep",
+        "GREP",
+        OperatorKind::Resize,
+        (9, 1024),
+        GREP_PARAMETER,
+        "lines that match a regular expression on bytes, or their number",
     ),
 ];
 

@@ -16,8 +16,16 @@ pub const DCS_KIND_IN_PLACE: u8 = 2;
 /// Data change, and so does their length.
 pub const DCS_KIND_RESIZE: u8 = 3;
 
-/// Parameters longer than those of any operator: no need to copy them to find that they are wrong.
-const PARAMETERS_MAX: usize = 256;
+/// Bytes of the longest parameters of any operator: no need to copy more to find that they are wrong.
+const PARAMETERS_MAX: usize = {
+    let (mut most, mut row) = (0, 0);
+    while row < OPERATORS.len() {
+        let (_, bytes) = OPERATORS[row].parameter;
+        most = if bytes > most { bytes } else { most };
+        row += 1;
+    }
+    most
+};
 
 /// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
 /// behind it the encrypted data. Parameters are copied when the transfer is submitted.

@@ -1,6 +1,6 @@
 //! Parameter blocks of operators, filled in.
 
-use dcs::op::{AwsChunked, AwsSignature};
+use dcs::op::{AwsChunked, AwsSignature, Grep};
 use dcs_abi::operator::Operator;
 use std::ffi::{CStr, c_char};
 use zeroize::Zeroizing;
@@ -13,6 +13,15 @@ pub const DCS_AES256_XTS_PARAMETERS: usize = 80;
 pub const DCS_AWS_CHUNKED_PARAMETERS: usize = 224;
 /// Bytes of the parameters of DCS_OP_SLICE.
 pub const DCS_SLICE_PARAMETERS: usize = 16;
+/// Most bytes of the parameters of DCS_OP_GREP.
+pub const DCS_GREP_PARAMETERS: usize = 1024;
+
+/// DCS_OP_GREP: ASCII letters match in either case.
+pub const DCS_GREP_IGNORE_CASE: u8 = 1;
+/// DCS_OP_GREP: lines that do not match.
+pub const DCS_GREP_INVERT: u8 = 2;
+/// DCS_OP_GREP: the lines' number, in decimal digits and a line feed, in place of them.
+pub const DCS_GREP_COUNT: u8 = 4;
 
 /// The facts that an S3 request's headers tell of a body in aws-chunked framing.
 #[repr(C)]
@@ -117,6 +126,36 @@ pub unsafe extern "C" fn dcs_parameter_slice(block: *mut u8, skip: u64, take: u6
     // SAFETY: not NULL, so valid by the caller's promise.
     unsafe { block.cast::<[u8; DCS_SLICE_PARAMETERS]>().write(dcs_ndp::parameter::slice(skip, take)) };
     DCS_SLICE_PARAMETERS
+}
+
+/// Fills in the first of the DCS_GREP_PARAMETERS bytes at `block` from a regular expression on bytes in UTF-8
+/// and flags (DCS_GREP_*), and returns how many they are; 0 where a pointer is NULL, or the expression or the
+/// flags would be refused.
+///
+/// # Safety
+///
+/// The pointers are NULL or valid: `block` for DCS_GREP_PARAMETERS bytes, `pattern` as a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_parameter_grep(block: *mut u8, pattern: *const c_char, flags: u8) -> usize {
+    if block.is_null() || pattern.is_null() {
+        return 0;
+    }
+    // SAFETY: not NULL, so a string by the caller's promise.
+    let Ok(pattern) = (unsafe { CStr::from_ptr(pattern) }).to_str() else { return 0 };
+    let set = |flag: u8| flags & flag != 0;
+    let grep = Grep {
+        pattern: pattern.to_string(),
+        ignore_case: set(DCS_GREP_IGNORE_CASE),
+        invert: set(DCS_GREP_INVERT),
+        count: set(DCS_GREP_COUNT),
+    };
+    let parameters = grep.block();
+    if parameters[0] != flags || grep.check().is_err() || parameters.len() > DCS_GREP_PARAMETERS {
+        return 0;
+    }
+    // SAFETY: not NULL, so valid for so many bytes; a vector of its own does not overlap.
+    unsafe { block.copy_from_nonoverlapping(parameters.as_ptr(), parameters.len()) };
+    parameters.len()
 }
 
 /// Fills in the first of the DCS_AWS_CHUNKED_PARAMETERS bytes at `block`, and returns how many they are; 0

@@ -168,7 +168,7 @@ pub struct Copy {
 #[derive(Debug, Args)]
 pub struct Moving {
     /// Operators that the data pass, in order: md5,aes256-ctr,gzip:9 (dcs ops lists them)
-    #[arg(long, value_name = "OPERATORS", value_delimiter = ',')]
+    #[arg(long, value_name = "OPERATORS")]
     pub through: Vec<String>,
     #[command(flatten)]
     pub ciphers: CipherOptions,
@@ -367,6 +367,8 @@ Examples:
   dcs copy log log.gz --through gzip:9
   dcs copy log.gz - --through gunzip | less
   dcs copy disk.img /backup/ --through sha256 --durable
+  dcs copy access.log - --through grep:ERROR
+  dcs copy log.gz - --through 'gunzip,grep:-iv:debug|trace'
   dcs copy plain sealed --through aes256-ctr --key-file key --iv random     # prints the counter
   dcs copy sealed plain --through aes256-ctr --key-file key --iv $iv        # and back
   dcs copy plain sealed --through aes256-xts:512 --key-file key64           # undo: aes256-xts-decrypt:512

@@ -1,10 +1,10 @@
-//! Operator chains as people write them: `md5,aes256-ctr,gzip:9`.
+//! Operator chains as people write them: `md5,aes256-ctr,gzip:9`, `grep:-i:error`.
 
 use crate::args::Choice;
 use crate::failure::Failure;
 use crate::keys::{Counters, Keys};
 use crate::units;
-use dcs::{AwsChunked, Mode, Op, Operator};
+use dcs::{AwsChunked, Grep, Mode, Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{OPERATORS, OperatorKind};
 
@@ -53,7 +53,7 @@ pub struct Counter {
 impl Chain {
     /// Reads a chain and gives its ciphers their keys and counters, in order.
     pub fn new(words: &[String], keys: &Keys, mut counters: Counters) -> Result<Chain, Failure> {
-        let specs = words.iter().map(|word| Spec::parse(word)).collect::<Result<Vec<_>, _>>()?;
+        let specs = specs(words)?;
         if specs.len() > CHAIN_MAX {
             let line = format!("--through names {} operators; a chain has at most {CHAIN_MAX}", specs.len());
             return Err(Failure::usage(line).advise("do it in two steps, with a pipe between them"));
@@ -105,18 +105,46 @@ impl Chain {
 /// The operators that are named, with the parameters that need no key.
 #[cfg(test)]
 pub fn operators(words: &[String]) -> Result<Vec<Operator>, Failure> {
-    words.iter().map(|word| Spec::parse(word).map(|spec| spec.operator)).collect()
+    Ok(specs(words)?.iter().map(|spec| spec.operator).collect())
+}
+
+fn specs(words: &[String]) -> Result<Vec<Spec>, Failure> {
+    words.iter().flat_map(|word| split(word)).map(|word| Spec::parse(&word)).collect()
+}
+
+/// The operators of one argument: between commas. Behind a backslash a comma is the parameter's, and the
+/// backslash goes; all others stay.
+fn split(argument: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut characters = argument.chars();
+    while let Some(character) = characters.next() {
+        let word = words.len() - 1;
+        match character {
+            ',' => words.push(String::new()),
+            '\\' => match characters.next() {
+                Some(',') => words[word].push(','),
+                next => words[word].extend(['\\'].into_iter().chain(next)),
+            },
+            _ => words[word].push(character),
+        }
+    }
+    words
 }
 
 impl Spec {
     fn parse(word: &str) -> Result<Spec, Failure> {
-        let word = word.trim();
+        let word = word.trim_start();
         let (on_gpu, own) = word.strip_prefix("gpu:").map_or((false, word), |own| (true, own));
-        let mut parts = own.split([':', '=']);
-        let name = parts.next().unwrap_or("");
+        let (name, rest) = match own.find([':', '=']) {
+            Some(at) => (&own[..at], Some(&own[at + 1..])),
+            None => (own.trim_end(), None),
+        };
         let operator = Operator::from_name(name).ok_or_else(|| {
             let names: Vec<_> = OPERATORS.iter().map(|info| info.name).collect();
-            let all = format!("one of: {} (see dcs ops)", names.join(", "));
+            let all = format!(
+                "one of: {} (see dcs ops); a comma inside a parameter is written \\,",
+                names.join(", ")
+            );
             Failure::usage(format!("--through: there is no operator {name:?}")).advise(all)
         })?;
         if on_gpu && operator.info().gpu.is_none() {
@@ -124,7 +152,13 @@ impl Spec {
             return Err(Failure::usage(format!("--through: no GPU does {name}"))
                 .advise(format!("GPUs do: {}", names.join(", "))));
         }
-        let spec = Spec { operator, on_gpu, words: parts.map(str::to_string).collect() };
+        let words: Vec<_> = match (operator, rest) {
+            // All of it: spaces, colons and equals signs are the pattern's.
+            (Operator::Grep, Some(rest)) => vec![rest.to_string()],
+            (_, Some(rest)) => rest.trim_end().split([':', '=']).map(str::to_string).collect(),
+            (_, None) => Vec::new(),
+        };
+        let spec = Spec { operator, on_gpu, words };
         if spec.words.len() > spec.most_words() {
             let line = format!("--through: too many parameters for {name}");
             return Err(Failure::usage(line).advise(usage_of(operator)));
@@ -143,7 +177,7 @@ impl Spec {
 
     fn most_words(&self) -> usize {
         match self.operator {
-            Operator::Gzip | Operator::Zstd => 1,
+            Operator::Gzip | Operator::Zstd | Operator::Grep => 1,
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt | Operator::AwsChunked | Operator::Slice => 2,
             digest if digest.digest_size() > 0 => 1,
             _ => 0,
@@ -179,6 +213,7 @@ impl Spec {
             Operator::Aes256Ctr => Op::Aes256Ctr { key: keys.key(cipher, name)?, counter: counter()? },
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => self.xts(keys.xts_key(cipher, name)?)?,
             Operator::AwsChunked => self.aws_chunked()?,
+            Operator::Grep => self.grep()?,
             Operator::Slice => match (self.number(0)?, self.number(1)?) {
                 (Some(skip), Some(take)) if skip.checked_add(take).is_some() => Op::Slice { skip, take },
                 _ => {
@@ -231,6 +266,28 @@ impl Spec {
         Ok(Op::Expect { digest, value })
     }
 
+    /// A pattern, behind its options where it has any: `ERROR`, `-iv:error`.
+    fn grep(&self) -> Result<Op, Failure> {
+        let refused =
+            |what: &str| Failure::usage(format!("--through: {what}")).advise(usage_of(self.operator));
+        let text = self.words.first().ok_or_else(|| refused("grep needs a pattern"))?;
+        let (options, pattern) = match text.strip_prefix('-') {
+            Some(rest) => rest.split_once(':').ok_or_else(|| refused("grep's options end with a colon"))?,
+            None => ("", text.as_str()),
+        };
+        let mut grep = Grep { pattern: pattern.to_string(), ..Grep::default() };
+        for option in options.chars() {
+            match option {
+                'i' => grep.ignore_case = true,
+                'v' => grep.invert = true,
+                'c' => grep.count = true,
+                _ => return Err(refused(&format!("grep has no option {option:?}"))),
+            }
+        }
+        grep.check().map_err(|error| refused(&format!("grep: {pattern:?}: {error}")))?;
+        Ok(Op::Grep(grep))
+    }
+
     /// Chunks without signatures: the key that signs them is not one that people type.
     fn aws_chunked(&self) -> Result<Op, Failure> {
         let refused =
@@ -259,6 +316,10 @@ pub fn usage_of(operator: Operator) -> String {
         ),
         Operator::Aes256Ctr => format!("{name}; key of 32 bytes, first counter block by --iv"),
         Operator::Slice => format!("{name}:SKIP:TAKE, bytes before the range and bytes of it"),
+        Operator::Grep => format!(
+            "{name}:[-OPTIONS:]PATTERN, a regular expression on bytes; options: i (letters in either case), v (lines \
+             that do not match), c (the lines' number); in it \\, is a comma, and \\- a - at its beginning"
+        ),
         digest if digest.digest_size() > 0 => {
             format!("{name}[=HEX], the value that it is to have; it takes no parameters else")
         }
@@ -267,5 +328,40 @@ pub fn usage_of(operator: Operator) -> String {
              brings (crc32, crc32c, crc64-nvme, sha1, sha256)"
         ),
         _ => format!("{name}; it takes no parameters"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grep(word: &str) -> Result<Op, Failure> {
+        Spec::parse(word)?.grep()
+    }
+
+    #[test]
+    fn a_comma_behind_a_backslash_divides_nothing() {
+        assert_eq!(split("md5,gzip:9"), ["md5", "gzip:9"]);
+        assert_eq!(split(r"grep:a{1\,3},md5"), ["grep:a{1,3}", "md5"]);
+        assert_eq!(split(r"grep:\\,grep:\d\\\,x"), [r"grep:\\", r"grep:\d\\,x"]);
+        assert_eq!(split(r"grep:a\"), [r"grep:a\"]);
+    }
+
+    #[test]
+    fn a_pattern_is_all_that_stands_behind_its_options() {
+        let plain = |pattern: &str| Grep { pattern: pattern.to_string(), ..Grep::default() };
+        for (word, expected) in [
+            ("grep:ERROR", plain("ERROR")),
+            ("grep:a:b=c ", plain("a:b=c ")),
+            (r"grep:\-i:x", plain(r"\-i:x")),
+            ("grep:-i:x", Grep { ignore_case: true, ..plain("x") }),
+            ("grep:-cv:-", Grep { count: true, invert: true, ..plain("-") }),
+            ("grep:-:-x", plain("-x")),
+        ] {
+            assert_eq!(grep(word).unwrap(), Op::Grep(expected), "{word}");
+        }
+        for wrong in ["grep", "grep:", "grep:-i", "grep:-x:a", "grep:(", "grep:-i:"] {
+            assert!(grep(wrong).is_err(), "{wrong}");
+        }
     }
 }

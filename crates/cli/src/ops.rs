@@ -7,7 +7,7 @@ use crate::interrupt;
 use crate::operate::Operators;
 use crate::report::Report;
 use crate::units::gib_per_s;
-use dcs::{AwsChunked, Op, Operator};
+use dcs::{AwsChunked, Grep, Op, Operator};
 use dcs_abi::operator::{OPERATORS, OperatorInfo, OperatorKind};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -78,6 +78,7 @@ fn measure(operator: Operator) -> io::Result<f64> {
         Operator::Gunzip => once(&Op::Gzip { level: 1 }, &mut text.clone())?.0,
         Operator::Unzstd => once(&Op::Zstd { level: 3 }, &mut text.clone())?.0,
         Operator::AwsChunked => framed(&text),
+        Operator::Grep => in_lines(text),
         _ => text,
     };
     let (mut bytes, mut time) = (0, Duration::ZERO);
@@ -118,6 +119,7 @@ fn sample_op(operator: Operator) -> Op {
         Operator::Gzip => Op::Gzip { level: 1 },
         Operator::Zstd => Op::Zstd { level: 3 },
         Operator::Slice => Op::Slice { skip: 0, take: SAMPLE as u64 },
+        Operator::Grep => Op::Grep(Grep { pattern: "ERROR".to_string(), ..Grep::default() }),
         Operator::AwsChunked => Op::AwsChunked(Box::new(AwsChunked {
             decoded_length: SAMPLE as u64,
             trailers: false,
@@ -126,6 +128,12 @@ fn sample_op(operator: Operator) -> Op {
         })),
         other => Op::Raw { number: other as u8, parameter: Vec::new() },
     }
+}
+
+/// Of eight words each, as a log has them.
+fn in_lines(mut text: Vec<u8>) -> Vec<u8> {
+    text.iter_mut().filter(|byte| **byte == b' ').step_by(8).for_each(|byte| *byte = b'\n');
+    text
 }
 
 /// In chunks of a block, as aws-chunked has them.

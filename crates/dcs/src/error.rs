@@ -57,8 +57,11 @@ pub enum Error {
     /// More operators than a chain can have.
     #[error("a chain has at most {} operators", dcs_abi::CHAIN_MAX)]
     ChainTooLong,
-    /// More extents than a descriptor of this session has room for.
-    #[error("too many extents for one command (at most about {})", crate::queue::EXTENTS_MAX)]
+    /// More extents, or longer parameters, than a descriptor of this session has room for: 3 KiB together.
+    #[error(
+        "too many extents for one command (at most about {}), or too long parameters",
+        crate::queue::EXTENTS_MAX
+    )]
     TooManyExtents,
     /// A source or sink cannot be one.
     #[error("{0}")]

@@ -86,6 +86,6 @@ pub use dcs_drivers::nic::Model as NicModel;
 pub use endpoint::{Handle, Namespace, Sink, Source};
 pub use engine::{Backend, Driver, Engine};
 pub use error::{Error, TransferError};
-pub use op::{AwsChunked, AwsSignature, Op};
+pub use op::{AwsChunked, AwsSignature, Grep, Op, PatternError};
 pub use session::{Request, Session, Transfer};
 pub use statistics::Statistics;

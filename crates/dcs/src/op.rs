@@ -1,7 +1,8 @@
 //! Operators with their parameters, as an application names them.
 
 use dcs_abi::operator::{ON_GPU, Operator};
-pub use dcs_ndp::parameter::{AwsChunked, AwsSignature};
+pub use dcs_ndp::PatternError;
+pub use dcs_ndp::parameter::{AwsChunked, AwsSignature, Grep};
 
 /// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
 /// after it the encrypted data.
@@ -74,6 +75,8 @@ pub enum Op {
         /// Bytes of the range.
         take: u64,
     },
+    /// Lines that match a regular expression, or their number. A line of more than a MiB is an error.
+    Grep(Grep),
     /// A digest that is to have this value: where it has another the transfer fails with
     /// [`Status::DigestMismatch`](crate::Status), and the last of the data are not delivered.
     Expect {
@@ -115,6 +118,7 @@ impl Op {
             Op::Unzstd => Operator::Unzstd as u8,
             Op::AwsChunked(_) => Operator::AwsChunked as u8,
             Op::Slice { .. } => Operator::Slice as u8,
+            Op::Grep(_) => Operator::Grep as u8,
             Op::Expect { digest, .. } => *digest as u8,
             Op::Gpu(op) => op.number() | ON_GPU,
             Op::Raw { number, .. } => *number,
@@ -155,6 +159,7 @@ impl Op {
             Op::Gzip { level } | Op::Zstd { level } => dcs_ndp::parameter::level(*level).to_vec(),
             Op::AwsChunked(parameter) => parameter.block(),
             Op::Slice { skip, take } => dcs_ndp::parameter::slice(*skip, *take).to_vec(),
+            Op::Grep(grep) => grep.block(),
             Op::Expect { value, .. } => value.clone(),
             Op::Gpu(op) => op.parameter(),
             Op::Raw { parameter, .. } => parameter.clone(),

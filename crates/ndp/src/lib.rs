@@ -13,7 +13,7 @@
 //!     +---- Context ----+
 //!     |  Digest         |  absorb(data)  ->  value()           md5 sha1 sha256 sha512 crc32 crc32c crc64-nvme
 //!     |  Cipher         |  in_place(data, last)                aes256-ctr aes256-xts aes256-xts-decrypt
-//!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd aws-chunked slice
+//!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd aws-chunked slice grep
 //!     +-----------------+
 //! ```
 //!
@@ -31,6 +31,7 @@
 //! | `zstd` | the reference library, one call a step |
 //! | `aws_chunked` | S3's framing: chunks, signatures, trailers |
 //! | `slice` | a range of the stream |
+//! | `grep` | lines that match a regular expression |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
@@ -73,7 +74,6 @@
 //! * No limit on what a decompressor produces: the destination is the limit.
 //! * No dictionaries, no zlib or raw deflate streams, no Zstandard windows over 128 MiB, no legacy Zstandard
 //!   formats.
-//! * No query operators.
 //! * No parallelism inside a stream: streams run beside each other, each on its own context; [`Lanes`] says
 //!   for which operators there are units that take several at once.
 #![deny(unsafe_code)]
@@ -83,6 +83,7 @@ mod chain;
 mod cipher;
 mod digest;
 mod error;
+mod grep;
 mod gzip;
 mod hash;
 // Where a machine has no unit, there is nothing to run on one.
@@ -106,6 +107,7 @@ use resize::Resize;
 pub use chain::{Chain, Loaded};
 pub use digest::DigestValue;
 pub use error::OperatorError;
+pub use grep::PatternError;
 pub use lanes::{Lanes, Piece};
 pub use offload::{Answer, OFFLOADED, Task};
 pub use resize::Progress;
@@ -153,6 +155,7 @@ impl Context {
             Operator::Gzip => Unit::Resize(Resize::new(gzip::Gzip::new(parameter)?)),
             Operator::Zstd => Unit::Resize(Resize::new(zstd::Zstd::new(parameter)?)),
             Operator::Slice => Unit::Resize(Resize::new(slice::Slice::new(parameter)?)),
+            Operator::Grep => Unit::Resize(Resize::new(grep::Grep::new(parameter)?)),
             Operator::AwsChunked => Unit::Resize(Resize::new(aws_chunked::AwsChunked::new(parameter)?)),
             Operator::Gunzip => {
                 parameter::parse_none(parameter)?;

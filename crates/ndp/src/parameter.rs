@@ -3,6 +3,7 @@
 use dcs_abi::operator::Operator;
 
 use crate::aws_chunked::trailer_of;
+use crate::grep::{self, PatternError};
 use crate::{DigestValue, OperatorError};
 
 /// The parameters of `aes256-ctr`: key, then the initial counter block.
@@ -99,6 +100,61 @@ impl AwsChunked {
         }
         block
     }
+}
+
+/// The parameters of `grep`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grep {
+    /// A regular expression on bytes, 1 to 1,016 of them (`docs/operators.md`).
+    pub pattern: String,
+    /// ASCII letters match whichever case they have.
+    pub ignore_case: bool,
+    /// Lines that do not match.
+    pub invert: bool,
+    /// Not the lines, but their number, in decimal digits and a line feed.
+    pub count: bool,
+}
+
+const GREP_IGNORE_CASE: u8 = 1;
+const GREP_INVERT: u8 = 2;
+const GREP_COUNT: u8 = 4;
+
+impl Grep {
+    /// The parameter block.
+    pub fn block(&self) -> Vec<u8> {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(self.ignore_case, GREP_IGNORE_CASE)
+            | flag(self.invert, GREP_INVERT)
+            | flag(self.count, GREP_COUNT);
+        let mut block = vec![flags, 0, 0, 0, 0, 0, 0, 0];
+        block.extend(self.pattern.as_bytes());
+        block
+    }
+
+    /// Tries the pattern: the operator refuses a wrong one as a bad parameter, without the reason.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it would be refused.
+    pub fn check(&self) -> Result<(), PatternError> {
+        grep::check(&self.pattern, self.ignore_case)
+    }
+}
+
+pub(crate) fn parse_grep(block: &[u8]) -> Result<Grep, OperatorError> {
+    let bad = OperatorError::BadParameter;
+    let (&[flags, ref reserved @ ..], pattern) =
+        block.split_first_chunk::<{ grep::PARAMETER_HEAD }>().ok_or(bad)?;
+    let known = GREP_IGNORE_CASE | GREP_INVERT | GREP_COUNT;
+    if flags & !known != 0 || reserved.iter().any(|byte| *byte != 0) || block.len() > grep::PARAMETER_MAX {
+        return Err(bad);
+    }
+    Ok(Grep {
+        pattern: String::from_utf8(pattern.to_vec()).map_err(|_| bad)?,
+        ignore_case: flags & GREP_IGNORE_CASE != 0,
+        invert: flags & GREP_INVERT != 0,
+        count: flags & GREP_COUNT != 0,
+    })
 }
 
 pub(crate) fn parse_slice(block: &[u8]) -> Result<(u64, u64), OperatorError> {

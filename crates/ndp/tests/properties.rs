@@ -276,6 +276,7 @@ fn only_resize_changes_the_length() {
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => parameter::aes256_xts(&KEY, 512, 0).to_vec(),
             Operator::AwsChunked => common::unsigned_chunks(data.len()),
             Operator::Slice => parameter::slice(1, 4000).to_vec(),
+            Operator::Grep => common::grep("not there").block(),
             _ => vec![],
         };
         let input = match info.operator {

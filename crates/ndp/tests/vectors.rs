@@ -214,6 +214,7 @@ fn misuse_is_an_error() {
             }
             Operator::AwsChunked => common::unsigned_chunks(16),
             Operator::Slice => parameter::slice(0, 16).to_vec(),
+            Operator::Grep => common::grep("^[0-9]").block(),
             _ => parameter,
         };
         let mut context = context(info.operator, &parameter);

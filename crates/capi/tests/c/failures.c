@@ -365,6 +365,11 @@ static void texts(void) {
     uint8_t block[DCS_AWS_CHUNKED_PARAMETERS];
     const struct dcs_aws_chunked plain = {.trailers = 1, .checksum = DCS_OP_CRC32C};
     CHECK(dcs_parameter_aws_chunked(block, &plain) == 16 && dcs_parameter_slice(NULL, 0, 0) == 0);
+    uint8_t pattern[DCS_GREP_PARAMETERS];
+    CHECK(dcs_parameter_grep(pattern, "a|b", DCS_GREP_INVERT) == 11 && pattern[0] == 2 && pattern[10] == 'b');
+    CHECK(dcs_parameter_grep(NULL, "a", 0) == 0 && dcs_parameter_grep(pattern, NULL, 0) == 0);
+    CHECK(dcs_parameter_grep(pattern, "(", 0) == 0 && dcs_parameter_grep(pattern, "a", 8) == 0);
+    CHECK(dcs_parameter_grep(pattern, "", 0) == 0);
     CHECK(dcs_parameter_aws_chunked(NULL, &plain) == 0 && dcs_parameter_aws_chunked(block, NULL) == 0);
     char scope[130] = "";
     struct dcs_aws_chunked request = {.key = block, .seed = block, .timestamp = "20130524T000000Z", .scope = scope};

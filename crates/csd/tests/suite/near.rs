@@ -170,6 +170,29 @@ fn read_through() {
     assert!(machine.guest.bytes(DATA, 512) == content[..512]);
 }
 
+/// A file's lines, found beside the disk: its last block is cut to the file's length.
+#[test]
+fn grep_through() {
+    let mut machine = machine();
+    let line = |number: usize| format!("{number} {}\n", if number % 50 == 7 { "ERROR" } else { "fine" });
+    let content: String = (0..10_000).map(line).collect();
+    machine.drives.storage_mut().bytes_mut(VolumeId(0))[8 * 512..][..content.len()]
+        .copy_from_slice(content.as_bytes());
+    let grep = parameter::Grep { pattern: "^[0-9]*7 ERR".into(), ..Default::default() };
+    let length = content.len() as u64;
+    let chain = [(Operator::Slice, parameter::slice(0, length).to_vec()), (Operator::Grep, grep.block())];
+    let handle = u64::from(load(&mut machine, &chain).result);
+    let words = [16 << 10, content.len().div_ceil(512) as u32, 8, 0, 0, 0];
+    let near = Near { opcode: TO_GUEST, namespace: 1, source: BLOCKS, handle, words, ..Near::default() };
+    let done = run(&mut machine, near);
+    assert_eq!(done.status, Status::SUCCESS);
+    let expected: String = (0..10_000).filter(|number| number % 50 == 7).map(line).collect();
+    assert_eq!(machine.guest.bytes(DATA, done.result as usize), expected.as_bytes());
+    // A pattern that is none is refused when it is loaded.
+    let broken = parameter::Grep { pattern: "(".into(), ..Default::default() };
+    assert_ne!(load(&mut machine, &[(Operator::Grep, broken.block())]).status, Status::SUCCESS);
+}
+
 #[test]
 fn write_through_and_back() {
     let mut machine = machine();

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // every test file takes what it needs
 
 use dcs_abi::operator::Operator;
-use dcs_ndp::parameter::AwsChunked;
+use dcs_ndp::parameter::{AwsChunked, Grep};
 use dcs_ndp::{Context, OperatorError};
 
 pub fn context(operator: Operator, parameter: &[u8]) -> Context {
@@ -118,6 +118,11 @@ pub fn resized(operator: Operator, parameter: &[u8], input: &[u8]) -> Vec<u8> {
 pub fn unsigned_chunks(length: usize) -> Vec<u8> {
     let decoded_length = length as u64;
     AwsChunked { decoded_length, trailers: false, checksum: None, signature: None }.block()
+}
+
+/// The parameters of `grep` for lines that match.
+pub fn grep(pattern: &str) -> Grep {
+    Grep { pattern: pattern.to_string(), ..Grep::default() }
 }
 
 /// Bytes that compress as files do: runs, repetitions from further back, noise.
