@@ -11,6 +11,7 @@
 //! | `shown` | words and bars, rows as JSON |
 //! | `plot` | plots, as SVG |
 //! | `place` | the folder of the data, and room in it |
+//! | `pool` | objects as slices of a pool of text |
 //! | `data`, `random` | directions, the key, pseudo-random numbers and text |
 //! | `process`, `wire`, `syscalls`, `clocks` | helper processes, their connections, system calls and CPU time |
 
@@ -23,6 +24,7 @@ pub mod figures;
 pub mod load;
 pub mod place;
 pub mod plot;
+pub mod pool;
 pub mod process;
 pub mod random;
 pub mod shown;

@@ -26,7 +26,7 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(153, 79, 0),
 ];
 
-type Failed = Box<dyn std::error::Error>;
+pub type Failed = Box<dyn std::error::Error>;
 
 /// A figure in it.
 pub struct Point<'a> {
@@ -47,11 +47,34 @@ pub fn draw(
     path: &Path,
     report: &Report,
 ) -> Result<(), Failure> {
-    panels(points, series, axes, path).map_err(|error| {
+    written(all(points, series, axes, path), path, report)
+}
+
+/// Tells where the plot is, or why it is not there.
+pub fn written(drawn: Result<(), Failed>, path: &Path, report: &Report) -> Result<(), Failure> {
+    drawn.map_err(|error| {
         Failure::new(Exit::Failed, format!("{}: {error}", path.display())).advise("check the folder of --svg")
     })?;
     report.remark(format_args!("the plot is in {}", path.display()));
     Ok(())
+}
+
+/// The panels in the order in which they come, each with what it shows.
+pub fn panels<'a, T>(all: &'a [T], title: impl Fn(&'a T) -> &'a str) -> Vec<(&'a str, Vec<&'a T>)> {
+    let mut panels: Vec<(&str, Vec<&T>)> = Vec::new();
+    for one in all {
+        match panels.iter_mut().find(|(known, _)| *known == title(one)) {
+            Some((_, shown)) => shown.push(one),
+            None => panels.push((title(one), vec![one])),
+        }
+    }
+    panels
+}
+
+/// Lines and columns of so many panels.
+pub fn grid(panels: usize) -> (usize, usize) {
+    let columns = COLUMNS.min(panels.max(1));
+    (panels.div_ceil(columns).max(1), columns)
 }
 
 /// The file of one of several plots, of which all together have this name.
@@ -60,16 +83,9 @@ pub fn named(path: &Path, which: &str) -> PathBuf {
     path.with_file_name(format!("{stem}-{which}.svg"))
 }
 
-fn panels(points: &[Point<'_>], series: &[&str], axes: (&str, &str), path: &Path) -> Result<(), Failed> {
-    let mut panels: Vec<(&str, Vec<&Point<'_>>)> = Vec::new();
-    for point in points {
-        match panels.iter_mut().find(|(known, _)| *known == point.panel) {
-            Some((_, points)) => points.push(point),
-            None => panels.push((&point.panel, vec![point])),
-        }
-    }
-    let columns = COLUMNS.min(panels.len().max(1));
-    let lines = panels.len().div_ceil(columns).max(1);
+fn all(points: &[Point<'_>], series: &[&str], axes: (&str, &str), path: &Path) -> Result<(), Failed> {
+    let panels = panels(points, |point| &point.panel);
+    let (lines, columns) = grid(panels.len());
     let size = (PANEL.0 * columns as u32, PANEL.1 * lines as u32);
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE)?;

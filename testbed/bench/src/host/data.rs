@@ -1,28 +1,21 @@
-//! The benchmark's files: slices of one pool of text, each from a place of its own, so that no two streams
-//! carry the same bytes and whoever checks needs the pool only.
+//! The benchmark's files: objects of a [`Pool`], and their copies.
 
 use super::job::{Job, is_resize};
 use super::library::libraries;
 use super::protocol::Item;
 use crate::harness::data::Direction;
-use crate::harness::random::{self, Random};
+use crate::harness::pool::{self, Pool, WORKING_SET};
 use crate::units::to_hex;
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::libc;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes of all files together, at least: more than a core's caches hold.
-const WORKING_SET: u64 = 64 << 20;
 /// Small objects are thousands.
 const SMALL_FILES: usize = 4096;
 /// Objects up to here are small: what they cost each counts, not what a GiB of them costs.
 pub const SMALL: u64 = 256 << 10;
-/// Files begin within so many bytes of the pool, this far apart.
-const SPREAD: u64 = 1 << 20;
-const STEP: u64 = 4099;
 /// The contents of copies before a run.
 const BLANK: u8 = 0xee;
 const ALIGNMENT: usize = 4096;
@@ -30,20 +23,17 @@ const ALIGNMENT: usize = 4096;
 /// The files of one size, for any number of streams up to that which they were made for.
 pub struct Data {
     pub folder: PathBuf,
-    pub size: u64,
-    pub pool: Vec<u8>,
+    pub pool: Pool,
     files: usize,
 }
 
 impl Data {
     pub fn new(folder: &Path, size: u64, streams: usize) -> io::Result<Data> {
-        let mut pool = Vec::with_capacity((size + SPREAD) as usize);
-        random::text(&mut pool, size + SPREAD, &mut Random(20_150_612))?;
-        let data = Data { folder: folder.to_path_buf(), size, pool, files: files(size, streams) };
-        std::fs::write(data.pool_path(), &data.pool)?;
+        let pool = Pool::new(folder, size, 20_150_612)?;
+        let data = Data { folder: folder.to_path_buf(), pool, files: files(size, streams) };
         for number in 0..data.files {
             let mut file = File::create(data.original(number))?;
-            file.write_all(data.slice(offset(number)))?;
+            file.write_all(data.pool.object(Pool::offset(number)))?;
             // Written now, so that writing it back disturbs no run.
             if !is_small(size) {
                 file.sync_data()?;
@@ -51,10 +41,6 @@ impl Data {
         }
         nix::unistd::sync();
         Ok(data)
-    }
-
-    pub fn pool_path(&self) -> PathBuf {
-        self.folder.join("pool")
     }
 
     fn original(&self, number: usize) -> PathBuf {
@@ -65,11 +51,6 @@ impl Data {
         self.folder.join(format!("copy-{number}"))
     }
 
-    /// The bytes of a whole object.
-    pub fn slice(&self, offset: u64) -> &[u8] {
-        &self.pool[offset as usize..(offset + self.size) as usize]
-    }
-
     /// The files dealt out to so many streams, with the digests that a job must give.
     pub fn streams(&self, job: &Job, streams: usize) -> io::Result<Vec<Vec<Item>>> {
         let mut dealt = vec![Vec::new(); streams];
@@ -78,11 +59,11 @@ impl Data {
                 Direction::Send => self.original(number),
                 Direction::Receive => self.copy(number),
             };
-            let expected = self.expected(job, offset(number))?;
+            let expected = self.expected(job, Pool::offset(number))?;
             dealt[number % streams].push(Item {
                 path,
-                offset: offset(number),
-                length: self.size,
+                offset: Pool::offset(number),
+                length: self.pool.size,
                 counter: None,
                 expected,
             });
@@ -99,24 +80,24 @@ impl Data {
         let before = job.chain.iter().take_while(|word| !is_resize(word)).count();
         let mut chain = libraries().chain(&ops[..before])?;
         chain.begin()?;
-        chain.pass(&mut self.slice(offset).to_vec(), true, &mut |_| Ok(()))?;
+        chain.pass(&mut self.pool.object(offset).to_vec(), true, &mut |_| Ok(()))?;
         Ok(chain.digests()?.iter().map(|digest| to_hex(digest)).collect())
     }
 
     /// Copies without anything of an earlier run, in their full length and on disk.
     pub fn blank_copies(&self) -> io::Result<()> {
-        let whole = (self.size as usize).next_multiple_of(ALIGNMENT);
+        let whole = (self.pool.size as usize).next_multiple_of(ALIGNMENT);
         let memory = vec![BLANK; whole + ALIGNMENT];
         let blank = &memory[memory.as_ptr().align_offset(ALIGNMENT)..][..whole];
         for number in 0..self.files {
             let mut options = File::options();
             options.write(true).create(true).truncate(false);
-            let direct = if is_small(self.size) { 0 } else { libc::O_DIRECT };
+            let direct = if is_small(self.pool.size) { 0 } else { libc::O_DIRECT };
             let path = self.copy(number);
             // Not every file system has O_DIRECT.
             let file = options.clone().custom_flags(direct).open(&path).or_else(|_| options.open(&path))?;
             file.write_all_at(blank, 0)?;
-            file.set_len(self.size)?;
+            file.set_len(self.pool.size)?;
         }
         Ok(())
     }
@@ -124,8 +105,7 @@ impl Data {
     /// Has the page cache forget the originals.
     pub fn chill(&self) -> io::Result<()> {
         for number in 0..self.files {
-            let file = File::open(self.original(number))?;
-            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+            pool::chill(&self.original(number))?;
         }
         Ok(())
     }
@@ -145,10 +125,6 @@ pub fn is_small(size: u64) -> bool {
     size <= SMALL
 }
 
-fn offset(number: usize) -> u64 {
-    number as u64 * STEP % SPREAD
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,11 +137,11 @@ mod tests {
         assert!(streams.len() == 3 && streams.iter().all(|items| items.len() == 2));
         let (one, other) = (&streams[0][0], &streams[1][0]);
         assert!(one.expected != other.expected && one.expected[0].len() == 32);
-        assert!(std::fs::read(&other.path).unwrap() == data.slice(other.offset));
+        assert!(std::fs::read(&other.path).unwrap() == data.pool.object(other.offset));
         let unknown = data.streams(&Job::parse("file>md5,gzip,md5>socket").unwrap(), 1).unwrap();
         assert!(unknown[0][0].expected.is_empty());
         data.blank_copies().unwrap();
         let blank = std::fs::read(data.copy(0)).unwrap();
-        assert!(blank.len() as u64 == data.size && blank.iter().all(|byte| *byte == BLANK));
+        assert!(blank.len() as u64 == data.pool.size && blank.iter().all(|byte| *byte == BLANK));
     }
 }

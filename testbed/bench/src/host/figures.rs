@@ -79,7 +79,7 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs], uncontended: Option<&[Runs]>)
             job: scenario.job.name(),
             contender: runs.contender.name(),
             streams: scenario.streams,
-            size: scenario.data.size,
+            size: scenario.data.pool.size,
             hogs: scenario.hogs,
             cold: scenario.setting.cold,
             cost,

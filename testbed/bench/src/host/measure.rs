@@ -68,7 +68,7 @@ pub fn hog(cores: &[usize]) -> io::Result<()> {
 
 impl Scenario<'_> {
     pub fn is_small(&self) -> bool {
-        is_small(self.data.size)
+        is_small(self.data.pool.size)
     }
 
     /// Runs a contender once. `whole`: whole objects are checked, not just their beginnings.
@@ -85,12 +85,12 @@ impl Scenario<'_> {
             address,
             job: self.job.clone(),
             streams: streams.iter().map(|items| items.iter().map(piece).collect()).collect(),
-            pool: Some(self.data.pool_path()),
+            pool: Some(self.data.pool.path.clone()),
             server_pid: server.pid(),
             cores: self.setting.client_cores.clone(),
         };
         let mut client = Helper::start(CLIENT, &drive)?;
-        let length = if whole { self.data.size } else { self.data.size.min(SHORT) };
+        let length = if whole { self.data.pool.size } else { self.data.pool.size.min(SHORT) };
         self.check(contender, streams, length, &mut server, &mut client)?;
         if self.setting.cold && !receives {
             self.data.chill()?;
@@ -102,7 +102,7 @@ impl Scenario<'_> {
             for (items, stream) in checked.filter(|(_, stream)| stream.objects > 0) {
                 let item = &items[(stream.objects as usize - 1) % items.len()];
                 let known = if item.expected.is_empty() { &stream.digests } else { &item.expected };
-                self.check_file(contender, item, &std::fs::read(&item.path)?, self.data.size, known)?;
+                self.check_file(contender, item, &std::fs::read(&item.path)?, self.data.pool.size, known)?;
             }
         }
         let sum = |bytes: fn(&StreamAccount) -> u64| account.streams.iter().map(bytes).sum::<u64>();
@@ -110,7 +110,7 @@ impl Scenario<'_> {
         let mut latency_us = account.latency_us;
         latency_us.sort_by(f32::total_cmp);
         let output_ratio = bytes_out as f64 / bytes_in.max(1) as f64;
-        Ok(Run { marks, output_ratio, size: self.data.size, latency_us, library })
+        Ok(Run { marks, output_ratio, size: self.data.pool.size, latency_us, library })
     }
 
     fn start_server(&self, contender: Contender, streams: &[Vec<Item>]) -> io::Result<Helper> {
@@ -172,7 +172,7 @@ impl Scenario<'_> {
         length: u64,
         digests: &[String],
     ) -> io::Result<()> {
-        let original = &self.data.slice(item.offset)[..length as usize];
+        let original = &self.data.pool.object(item.offset)[..length as usize];
         let mut job = self.job.clone();
         if !contender.does_the_chain() {
             job.chain.clear();
@@ -189,7 +189,7 @@ impl Scenario<'_> {
 
     fn measure(&self, server: &mut Helper, client: &mut Helper) -> io::Result<(Marks, Account)> {
         let hogs: Vec<Hog> = (0..self.hogs).map(|_| self.start_hog()).collect::<io::Result<_>>()?;
-        let (length, extent) = (self.data.size, Extent::UntilStopped);
+        let (length, extent) = (self.data.pool.size, Extent::UntilStopped);
         let (warm_s, measure_s) = (self.setting.warm_s, self.setting.measure_s);
         client.tell(&ClientRound { length, extent, store: None, warm_s, measure_s })?;
         server.tell(&Round { length, extent })?;

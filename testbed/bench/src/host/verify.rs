@@ -3,6 +3,7 @@
 
 use super::job::Job;
 use super::library::libraries;
+use crate::harness::pool::difference;
 use crate::operate::Operators;
 use crate::units::to_hex;
 use dcs::{Op, Operator};
@@ -33,11 +34,7 @@ pub fn object(
             Err(error) => return Ok(Some(format!("its {} cannot be undone: {error}", operator.name()))),
         };
     }
-    if data.len() != original.len() {
-        return Ok(Some(format!("{} bytes, not {}", data.len(), original.len())));
-    }
-    let differs = data.iter().zip(original).position(|(one, other)| one != other);
-    Ok(differs.map(|at| format!("byte {at} of {} is wrong", original.len())))
+    Ok(difference(&data, original))
 }
 
 /// By OpenSSL, where it is there.

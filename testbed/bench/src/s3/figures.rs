@@ -64,14 +64,14 @@ pub fn rows(scenario: &Scenario<'_>, all: &[Runs]) -> Vec<Row> {
             Some(percentile(runs.runs.iter().map(|run| &run.latency_ms[..]), share))
                 .filter(|ms| ms.is_finite())
         };
-        let per_gib = GIB / scenario.objects.size as f64;
+        let per_gib = GIB / scenario.objects.pool.size as f64;
         Row {
             event: "measurement",
             job: scenario.job.name(),
             contender: runs.contender.name(),
             version: scenario.programs.version(runs.contender).to_string(),
             clients: scenario.clients,
-            size: scenario.objects.size,
+            size: scenario.objects.pool.size,
             cold: scenario.setting.cold,
             durability: runs.contender.durability(),
             signing: signing(runs),

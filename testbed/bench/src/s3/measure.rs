@@ -10,6 +10,7 @@ use super::protocol::{Load, Measured, Pace, Request};
 use super::request::{BUCKET, Writer};
 use crate::harness::contender::Named;
 use crate::harness::load::Setting;
+use crate::harness::pool::Pool;
 use crate::harness::process::Helper;
 use std::fs;
 use std::io;
@@ -88,8 +89,8 @@ impl Scenario<'_> {
     pub fn put_request(&self, writer: &Writer, client: usize) -> Request {
         let number = client % self.objects.count();
         Request {
-            head: writer.put(&objects::key(client), self.objects.size),
-            put: Some(self.objects.offset(number)),
+            head: writer.put(&objects::key(client), self.objects.pool.size),
+            put: Some(Pool::offset(number)),
             etag: Some(self.objects.etag(number).to_string()),
         }
     }
@@ -104,7 +105,7 @@ impl Scenario<'_> {
                 fs::write(folder.join("data").join(BUCKET).join(key), bytes)?;
                 continue;
             }
-            let answer = peer.ask(&writer.put(&key, self.objects.size), bytes)?;
+            let answer = peer.ask(&writer.put(&key, self.objects.pool.size), bytes)?;
             if answer.head.status != 200 {
                 return Err(io::Error::other(format!("PUT of {key}: {}", answer.refusal())));
             }
@@ -142,8 +143,8 @@ impl Scenario<'_> {
             clients: self.clients,
             limit: self.requests.or_else(|| self.setting.cold.then_some(requests.len() as u64)),
             requests,
-            size: self.objects.size,
-            pool: self.objects.path.clone(),
+            size: self.objects.pool.size,
+            pool: self.objects.pool.path.clone(),
             pace,
             // What is warm already is not cold any more.
             warm_s: if self.setting.cold { 0.0 } else { self.setting.warm_s },

@@ -53,7 +53,7 @@ pub fn run(scenario: &Scenario<'_>, contender: Contender) -> io::Result<Peak> {
         contender: contender.name(),
         version: scenario.programs.version(contender).to_string(),
         clients: scenario.clients,
-        size: scenario.objects.size,
+        size: scenario.objects.pool.size,
         object_s: OBJECT_S,
         peak_rss_mib: peak as f64 / f64::from(1 << 20),
         requests: measured.requests,

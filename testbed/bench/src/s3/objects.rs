@@ -1,41 +1,28 @@
-//! The objects: slices of one pool of text, each from a place of its own, with keys and MD5s.
+//! The objects: those of a [`Pool`], with keys and MD5s.
 
-use crate::harness::random::{self, Random};
+use crate::harness::pool::{self, Pool, WORKING_SET};
 use crate::operate::Operators;
 use crate::units::to_hex;
 use dcs::Op;
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Bytes of all objects that are got, at least: more than a core's caches hold; and where they are to come
-/// from the disk.
-const WORKING_SET: u64 = 64 << 20;
+/// Bytes of all objects that are got, at least, where they are to come from the disk.
 const COLD_SET: u64 = 512 << 20;
 /// And at most, as far as each client has one of its own.
 const MOST: u64 = 512 << 20;
 /// Objects, at most: small ones are thousands.
 const COUNT_MAX: u64 = 4096;
-/// Objects begin within so many bytes of the pool, this far apart.
-const SPREAD: u64 = 1 << 20;
-const STEP: u64 = 4099;
 
 pub struct Objects {
-    pub size: u64,
-    /// The pool as a file, for whoever sends from it.
-    pub path: PathBuf,
-    pool: Vec<u8>,
+    pub pool: Pool,
     etags: Vec<String>,
 }
 
 impl Objects {
     pub fn new(folder: &Path, size: u64, count: usize) -> io::Result<Objects> {
-        let mut pool = Vec::with_capacity((size + SPREAD) as usize);
-        random::text(&mut pool, size + SPREAD, &mut Random(20_180_602))?;
-        let path = folder.join("pool");
-        fs::write(&path, &pool)?;
-        let mut objects = Objects { size, path, pool, etags: Vec::new() };
+        let mut objects = Objects { pool: Pool::new(folder, size, 20_180_602)?, etags: Vec::new() };
         objects.etags = (0..count).map(|number| md5(objects.bytes(number))).collect::<io::Result<_>>()?;
         Ok(objects)
     }
@@ -44,12 +31,8 @@ impl Objects {
         self.etags.len()
     }
 
-    pub fn offset(&self, number: usize) -> u64 {
-        number as u64 * STEP % SPREAD
-    }
-
     pub fn bytes(&self, number: usize) -> &[u8] {
-        &self.pool[self.offset(number) as usize..][..self.size as usize]
+        self.pool.object(Pool::offset(number))
     }
 
     pub fn etag(&self, number: usize) -> &str {
@@ -58,15 +41,10 @@ impl Objects {
 
     /// The mistake in an answer that should be this object, if there is one. `etag`: that of an S3 server.
     pub fn fault(&self, number: usize, body: &[u8], etag: Option<&str>) -> Option<String> {
-        let expected = self.bytes(number);
-        if body.len() != expected.len() {
-            return Some(format!("{} bytes, not {}", body.len(), expected.len()));
-        }
-        if let Some(at) = body.iter().zip(expected).position(|(one, other)| one != other) {
-            return Some(format!("byte {at} of {} is wrong", body.len()));
-        }
         let known = self.etag(number);
-        etag.filter(|etag| *etag != known).map(|etag| format!("its ETag is {etag:?}, not {known}"))
+        let wrong = || etag.filter(|etag| *etag != known);
+        pool::difference(body, self.bytes(number))
+            .or_else(|| wrong().map(|etag| format!("its ETag is {etag:?}, not {known}")))
     }
 }
 
@@ -96,10 +74,7 @@ pub fn chill(folder: &Path) -> io::Result<()> {
             let entry = entry?;
             match entry.file_type()? {
                 kind if kind.is_dir() => folders.push(entry.path()),
-                kind if kind.is_file() => {
-                    let file = File::open(entry.path())?;
-                    posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-                }
+                kind if kind.is_file() => pool::chill(&entry.path())?,
                 _ => {}
             }
         }
@@ -115,7 +90,7 @@ mod tests {
     fn faults_are_found_and_right_objects_are_not_blamed() {
         let folder = tempfile::tempdir().unwrap();
         let objects = Objects::new(folder.path(), 70_001, 3).unwrap();
-        assert_eq!(fs::read(&objects.path).unwrap()[STEP as usize..][..70_001], *objects.bytes(1));
+        assert_eq!(fs::read(&objects.pool.path).unwrap()[pool::STEP as usize..][..70_001], *objects.bytes(1));
         let (right, etag) = (objects.bytes(1).to_vec(), objects.etag(1));
         assert_eq!((etag.len(), objects.fault(1, &right, Some(etag))), (32, None));
         assert_eq!(objects.fault(1, &right, None), None);

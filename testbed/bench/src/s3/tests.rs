@@ -12,6 +12,7 @@ use super::protocol::{Load, Measured, Pace, Request};
 use super::request::Writer;
 use crate::harness::figures::Marks;
 use crate::harness::load::Setting;
+use crate::harness::pool::Pool;
 use crate::harness::shown::object;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -91,7 +92,7 @@ fn load(objects: &Objects, address: &str, job: Job, limit: Option<u64>) -> Load 
             Job::Put => writer.put(&key(number), SIZE),
             Job::Get => writer.get(&key(number)),
         },
-        put: (job == Job::Put).then(|| objects.offset(number)),
+        put: (job == Job::Put).then(|| Pool::offset(number)),
         etag: Some(objects.etag(number).to_string()),
     };
     Load {
@@ -99,7 +100,7 @@ fn load(objects: &Objects, address: &str, job: Job, limit: Option<u64>) -> Load 
         clients: 3,
         requests: (0..objects.count()).map(request).collect(),
         size: SIZE,
-        pool: objects.path.clone(),
+        pool: objects.pool.path.clone(),
         pace: Pace::Full,
         warm_s: 0.0,
         measure_s: 0.05,

@@ -1,6 +1,7 @@
 //! Stacked bars, a panel for each job, as SVG: the papers' form.
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::harness::plot::{self, Failed};
 use crate::report::Report;
 use dcs_sim::cpu::Component;
 use plotters::coord::Shift;
@@ -8,7 +9,6 @@ use plotters::prelude::*;
 use std::path::Path;
 
 const PANEL: (u32, u32) = (640, 400);
-const COLUMNS: usize = 2;
 /// The legend's height.
 const LEGEND: u32 = 60;
 
@@ -30,16 +30,10 @@ pub struct Bar {
     pub parts: Vec<(Component, f64)>,
 }
 
-type Failed = Box<dyn std::error::Error>;
-
 /// Writes the chart to a file.
 pub fn draw(chart: &Chart, path: &Path, report: &Report) -> Result<(), Failure> {
-    let failed = |error: Failed| {
-        Failure::new(Exit::Failed, format!("{}: {error}", path.display())).advise("check the folder of --svg")
-    };
-    std::fs::write(path, svg(chart).map_err(failed)?).map_err(|error| failed(error.into()))?;
-    report.remark(format_args!("the plot is in {}", path.display()));
-    Ok(())
+    let drawn = svg(chart).and_then(|text| Ok(std::fs::write(path, text)?));
+    plot::written(drawn, path, report)
 }
 
 /// Software in warm colours, devices in cold ones; told apart by the colour-blind too (Okabe and Ito), with
@@ -71,15 +65,8 @@ pub fn svg(chart: &Chart) -> Result<String, Failed> {
 }
 
 fn all(chart: &Chart, text: &mut String) -> Result<(), Failed> {
-    let mut panels: Vec<(&str, Vec<&Bar>)> = Vec::new();
-    for bar in &chart.bars {
-        match panels.iter_mut().find(|(known, _)| *known == bar.panel) {
-            Some((_, bars)) => bars.push(bar),
-            None => panels.push((&bar.panel, vec![bar])),
-        }
-    }
-    let columns = COLUMNS.min(panels.len().max(1));
-    let lines = panels.len().div_ceil(columns).max(1);
+    let panels = plot::panels(&chart.bars, |bar| &bar.panel);
+    let (lines, columns) = plot::grid(panels.len());
     let size = (PANEL.0 * columns as u32, PANEL.1 * lines as u32 + LEGEND);
     let root = SVGBackend::with_string(text, size).into_drawing_area();
     root.fill(&WHITE)?;
