@@ -7,7 +7,7 @@ use dcs_nvme::{Completion, Status};
 
 use crate::controller::Controller;
 use crate::host::HostPort;
-use crate::near;
+use crate::near::entry::{FROM_GUEST, NO_DATA, TO_GUEST};
 
 /// Entries of the error log.
 pub const ERRORS: u16 = 16;
@@ -122,9 +122,9 @@ fn effects(page: &mut Vec<u8>) {
         (nvm::COMPARE, 0),
         (nvm::WRITE_ZEROES, CHANGES),
         (nvm::DATASET_MANAGEMENT, CHANGES),
-        (near::NO_DATA, CHANGES),
-        (near::FROM_GUEST, CHANGES),
-        (near::TO_GUEST, 0),
+        (NO_DATA, CHANGES),
+        (FROM_GUEST, CHANGES),
+        (TO_GUEST, 0),
     ];
     admin.iter().for_each(|opcode| page[usize::from(*opcode) * 4] = SUPPORTED);
     io.iter().for_each(|(opcode, changes)| page[1024 + usize::from(*opcode) * 4] = SUPPORTED | changes);

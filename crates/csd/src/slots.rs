@@ -7,7 +7,7 @@ use dcs_nvme::walk::Place;
 
 use crate::chain::Chain;
 use crate::host::{Direction, HostPort, Piece};
-use crate::near::Near;
+use crate::near::flow::Near;
 use crate::storage::{Action, Buffer, VolumeId};
 
 /// The work that is left when the storage has answered.

@@ -7,7 +7,7 @@ use dcs_ndp::Context;
 use dcs_nvme::Status;
 use dcs_nvme::bytes::{u16_at, u32_at};
 
-use super::stream::Ranges;
+use super::ranges::Ranges;
 
 /// Bytes before the first operator: the number of operators, then reserved ones.
 const HEADER: usize = 8;

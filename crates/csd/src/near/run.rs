@@ -1,21 +1,18 @@
 //! A near-storage command under way: a piece of its source at a time passes the chain, and what comes out
 //! goes to its destination.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
 use dcs_nvme::Status;
 use dcs_nvme::command::{self, Command};
 
+use super::entry::{Fields, NO_DATA, Place};
+use super::flow::{Flow, Near, Run, Source, Target};
 use super::pipeline::{Pipeline, Pulled, UNIT};
 use super::program::{LONGEST, Program};
-use super::stream::{ENDED, Ranges};
-use super::{Fields, Place, RESULT_SIZE};
-use crate::chain::Chain;
+use super::ranges::{ENDED, Ranges};
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
 use crate::namespace::Namespace;
-use crate::slots::{Slot, Work};
+use crate::slots::Work;
 use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 
 /// Bytes of a source that are taken at once.
@@ -27,106 +24,6 @@ const PULLS: usize = 4;
 /// Bytes of a source at most.
 const SOURCE_MOST: u64 = 1 << 40;
 
-/// A near-storage command under way.
-pub struct Near {
-    request: u32,
-    flow: Box<Flow>,
-    /// The stream that the flow is, and bytes of its source that this command may still take.
-    stream: Option<(u16, u64)>,
-    target: Target,
-    /// Bytes that this command delivered.
-    made: u64,
-    /// Output on its way to logical blocks.
-    pending: Vec<u8>,
-}
-
-/// A source on its way through a chain: of one command, or, a stream, of several.
-pub(super) struct Flow {
-    pipeline: Pipeline,
-    source: Source,
-    /// Bytes that went in, and that came out.
-    taken: u64,
-    made: u64,
-    /// The last has come out of the chain.
-    ended: bool,
-    /// Output that no command had room for yet.
-    surplus: VecDeque<u8>,
-    /// The first thing that went wrong.
-    status: Status,
-}
-
-/// Logical blocks, as they lie on a volume.
-pub(super) struct Run {
-    volume: VolumeId,
-    chain: Option<Arc<Chain>>,
-    shift: u8,
-}
-
-pub(super) enum Source {
-    Guest { next: u64, left: u64 },
-    Blocks { run: Run, next: u64, left: u64 },
-    Memory { next: u64, left: u64 },
-    Ranges(Ranges),
-}
-
-impl Source {
-    /// Bytes that did not go in yet.
-    fn left(&self) -> u64 {
-        match self {
-            Source::Guest { left, .. } | Source::Blocks { left, .. } | Source::Memory { left, .. } => *left,
-            Source::Ranges(ranges) => ranges.left,
-        }
-    }
-
-    /// The next so many bytes have gone in.
-    fn advance(&mut self, bytes: u64) {
-        match self {
-            Source::Guest { next, left }
-            | Source::Blocks { next, left, .. }
-            | Source::Memory { next, left } => {
-                (*next, *left) = (*next + bytes, left.saturating_sub(bytes));
-            }
-            Source::Ranges(ranges) if bytes > 0 => ranges.advance(),
-            Source::Ranges(_) => {}
-        }
-    }
-}
-
-enum Target {
-    Guest { room: u64 },
-    Blocks { run: Run, next: u64, room: u64, durable: bool },
-    Memory { next: u64, room: u64 },
-    Nowhere,
-}
-
-impl Target {
-    /// Bytes that it has room for.
-    fn room(&self) -> u64 {
-        match self {
-            Target::Guest { room } | Target::Blocks { room, .. } | Target::Memory { room, .. } => *room,
-            Target::Nowhere => u64::MAX,
-        }
-    }
-}
-
-impl std::fmt::Debug for Near {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Near({}, {} bytes in, {} out)", self.request, self.flow.taken, self.flow.made)
-    }
-}
-
-impl Run {
-    /// Turns the guest's bytes into those that lie at this byte of the volume, or the other way round.
-    fn pass(&self, encrypt: bool, at: u64, bytes: &mut [u8]) -> bool {
-        let first = at >> self.shift;
-        match &self.chain {
-            None => true,
-            Some(chain) if encrypt => chain.encrypt(first, self.shift, bytes),
-            Some(chain) => chain.decrypt(first, self.shift, bytes),
-        }
-    }
-}
-
 impl Controller {
     /// Begins a near-storage command; what it cost.
     pub(crate) fn near_command(
@@ -137,7 +34,7 @@ impl Controller {
         entry: &[u8; command::SIZE],
     ) -> Result<u64, Status> {
         let fields = Fields::from_entry(entry).map_err(Status::with_do_not_retry)?;
-        if fields.buffer > 1 << self.config.transfer_shift && entry[0] != super::NO_DATA {
+        if fields.buffer > 1 << self.config.transfer_shift && entry[0] != NO_DATA {
             return Err(Status::INVALID_FIELD.with_do_not_retry());
         }
         let simple = match (fields.source, fields.destination) {
@@ -145,7 +42,7 @@ impl Controller {
                 true => (Status::SUCCESS, 0),
                 false => (Status::INVALID_FIELD.with_do_not_retry(), 0),
             }),
-            (Place::Stream, Place::Guest) if entry[0] == super::NO_DATA => {
+            (Place::Stream, Place::Guest) if entry[0] == NO_DATA => {
                 self.near.close(fields.handle).map_err(Status::with_do_not_retry)?;
                 Some((Status::SUCCESS, 0))
             }
@@ -163,7 +60,7 @@ impl Controller {
         let index = self.slots.take(Work::Near, queue, command.cid).ok_or(Status::INTERRUPTED)?;
         let mut places = std::mem::take(&mut self.slots.get(index).places);
         let found = match fields.buffer {
-            _ if entry[0] == super::NO_DATA => Ok(()),
+            _ if entry[0] == NO_DATA => Ok(()),
             length => self.find(port, &command.data, length, &mut places),
         };
         self.slots.get(index).places = places;
@@ -514,119 +411,4 @@ enum Next {
     /// When a buffer is free.
     NoBuffer,
     Done,
-}
-
-impl Near {
-    /// The next bytes of the source go into the chain.
-    fn give(&mut self, bytes: &[u8]) {
-        let (flow, length) = (&mut self.flow, bytes.len() as u64);
-        flow.source.advance(length);
-        flow.taken += length;
-        flow.pipeline.give(bytes, flow.source.left() == 0);
-        if let Some((_, limit)) = &mut self.stream {
-            *limit = limit.saturating_sub(length);
-        }
-    }
-
-    /// True where a stream's command has taken as much of the source as it may, and there is more.
-    fn is_sated(&self) -> bool {
-        self.stream.is_some_and(|(_, limit)| limit == 0) && self.flow.source.left() > 0
-    }
-
-    /// Delivers what an earlier command of the stream had no room for.
-    fn deliver_surplus(
-        &mut self,
-        slot: &Slot,
-        memory: &mut [u8],
-        port: &mut dyn HostPort,
-    ) -> Result<(), Status> {
-        if self.flow.surplus.is_empty() {
-            return Ok(());
-        }
-        let now = self.flow.surplus.len().min(usize::try_from(self.target.room()).unwrap_or(usize::MAX));
-        let bytes: Vec<u8> = self.flow.surplus.drain(..now).collect();
-        self.store(slot, memory, port, &bytes)
-    }
-
-    /// Delivers the chain's output to its destination; of a stream, as much as there is room for.
-    fn deliver(
-        &mut self,
-        slot: &Slot,
-        memory: &mut [u8],
-        port: &mut dyn HostPort,
-        bytes: &[u8],
-    ) -> Result<(), Status> {
-        let room = usize::try_from(self.target.room()).unwrap_or(usize::MAX);
-        if self.stream.is_none() && bytes.len() > room {
-            return Err(Status::CAPACITY_EXCEEDED);
-        }
-        let (now, later) = bytes.split_at(bytes.len().min(room));
-        self.flow.surplus.extend(later);
-        self.flow.made += bytes.len() as u64;
-        self.store(slot, memory, port, now)
-    }
-
-    /// Puts bytes into the destination, which has room for them.
-    fn store(
-        &mut self,
-        slot: &Slot,
-        memory: &mut [u8],
-        port: &mut dyn HostPort,
-        bytes: &[u8],
-    ) -> Result<(), Status> {
-        let length = bytes.len() as u64;
-        match &mut self.target {
-            Target::Guest { room } => {
-                *room -= length;
-                if !slot.store_at(port, self.made, bytes) {
-                    return Err(Status::DATA_TRANSFER_ERROR);
-                }
-            }
-            Target::Blocks { room, .. } => {
-                *room -= length;
-                self.pending.extend_from_slice(bytes);
-            }
-            Target::Memory { next, room } => {
-                *room -= length;
-                let place = memory.get_mut(*next as usize..).and_then(|rest| rest.get_mut(..bytes.len()));
-                place.ok_or(Status::INTERNAL_ERROR)?.copy_from_slice(bytes);
-                *next += length;
-            }
-            Target::Nowhere => {}
-        }
-        self.made += length;
-        Ok(())
-    }
-}
-
-impl Flow {
-    pub fn new(pipeline: Pipeline, source: Source) -> Flow {
-        let (surplus, status) = (VecDeque::new(), Status::SUCCESS);
-        Flow { pipeline, source, taken: 0, made: 0, ended: false, surplus, status }
-    }
-
-    /// True where nothing comes out any more.
-    fn is_over(&self) -> bool {
-        self.ended && self.surplus.is_empty()
-    }
-
-    /// The result page: status, the operator that failed, bytes in and out, then a digest slot for each
-    /// operator.
-    fn page(&self, request: u32, status: Status) -> Box<[u8; RESULT_SIZE]> {
-        let mut page = Box::new([0; RESULT_SIZE]);
-        let digests = self.pipeline.digests().enumerate();
-        page[..4].copy_from_slice(&request.to_le_bytes());
-        page[4..6].copy_from_slice(&status.0.to_le_bytes());
-        page[6] = self.pipeline.failed.unwrap_or(0xff);
-        page[8..16].copy_from_slice(&self.taken.to_le_bytes());
-        page[16..24].copy_from_slice(&self.made.to_le_bytes());
-        let mut count = 0;
-        for (place, slot) in digests {
-            let at = 64 + place * slot.len();
-            page[at..at + slot.len()].copy_from_slice(&slot);
-            count += 1;
-        }
-        page[7] = count;
-        page
-    }
 }
