@@ -1,4 +1,5 @@
-//! The card as a part of a server beside QEMU: its registers behind a vfio-user socket, and the thread that owns the bus.
+//! The card as a part of a server beside QEMU: its registers behind a vfio-user socket, and the thread that
+//! owns the bus.
 
 use std::io;
 use std::path::Path;

@@ -54,7 +54,8 @@ const SILENCE: u32 = 60;
 const ANSWER: u32 = 10;
 const QUESTIONS: u32 = 6;
 
-/// Has the kernel end a TCP connection whose peer is gone without a word: its machine lost power, or the network was cut.
+/// Has the kernel end a TCP connection whose peer is gone without a word: its machine lost power, or the
+/// network was cut.
 pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     setsockopt(socket, sockopt::TcpKeepIdle, &SILENCE)?;

@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Move bytes between files and sockets through digests, ciphers and compression, with one command per transfer.
+/// Move bytes between files and sockets through digests, ciphers and compression, with one command per
+/// transfer.
 #[derive(Debug, Parser)]
 #[command(name = "dcs", version, after_help = EXAMPLES)]
 pub struct Arguments {
@@ -33,7 +34,8 @@ pub enum Command {
     /// Measure what jobs cost, beside what else could do them
     #[command(disable_help_flag = true)]
     Bench(Companion),
-    /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux guest
+    /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux
+    /// guest
     #[command(disable_help_flag = true)]
     Vm(Companion),
     /// Give virtual machines NVMe drives out of files and disks, one process for all of them
@@ -91,7 +93,8 @@ impl Arguments {
 #[derive(Debug, Args)]
 #[command(after_help = SEND_HELP)]
 pub struct Send {
-    /// File, FIFO or block device; nvme:FUNCTION/NAMESPACE@LBA+LENGTH for an SSD driven directly; - for standard input
+    /// File, FIFO or block device; nvme:FUNCTION/NAMESPACE@LBA+LENGTH for an SSD driven directly; - for
+    /// standard input
     pub file: OsString,
     /// HOST:PORT, unix:PATH, or - for standard output
     pub to: OsString,
@@ -195,8 +198,8 @@ pub struct CipherOptions {
     /// Key of the next cipher of the chain: raw bytes or hexadecimal digits; else DCS_KEY, DCS_KEY_2, ...
     #[arg(long, value_name = "FILE")]
     pub key_file: Vec<PathBuf>,
-    /// First counter block of the next aes256-ctr. To encrypt: random, which draws one and prints it. To decrypt: its 32
-    /// hexadecimal digits
+    /// First counter block of the next aes256-ctr. To encrypt: random, which draws one and prints it. To
+    /// decrypt: its 32 hexadecimal digits
     #[arg(long, value_name = "HEX")]
     pub iv: Vec<String>,
 }

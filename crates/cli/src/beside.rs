@@ -1,6 +1,7 @@
 //! A file that is written under a name of its own, beside the one that it gets when it is whole.
 //!
-//! Its folder is known by its descriptor: whoever renames the folder meanwhile moves the file with it, and nothing of it is left behind.
+//! Its folder is known by its descriptor: whoever renames the folder meanwhile moves the file with it, and
+//! nothing of it is left behind.
 
 use crate::deadline;
 use crate::interrupt::{self, Leftover};
@@ -88,7 +89,8 @@ impl Entry {
 impl Beside {
     /// Makes one beside this entry.
     pub fn new(at: Entry, wanted: Wanted) -> io::Result<Beside> {
-        // The umask is for new files; one that replaces another gets that one's owner first, then its permissions.
+        // The umask is for new files; one that replaces another gets that one's owner first, then its
+        // permissions.
         let mode = if wanted.replaced.is_some() { 0o600 } else { wanted.mode };
         let (temporary, file, leftover) = create(&at, mode)?;
         deadline::leaves(Some(shown(&temporary.path).to_string()));
@@ -96,8 +98,9 @@ impl Beside {
         Ok(Beside { file, temporary, at, replaced, no_clobber, durable, leftover: Some(leftover) })
     }
 
-    /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name stands for the one
-    /// file or the other, whole. Otherwise nothing is waited for unless it is to be durable.
+    /// Puts it in its place. Where it replaces a file its data are on the disk first: after a crash the name
+    /// stands for the one file or the other, whole. Otherwise nothing is waited for unless it is to be
+    /// durable.
     pub fn place(mut self) -> io::Result<()> {
         self.say_not_placed();
         if let Some(replaced) = &self.replaced {
@@ -168,7 +171,8 @@ pub fn folder(path: &Path) -> &Path {
 }
 
 /// A new file beside an entry, and where it is.
-/// Makes the file. A signal that comes meanwhile removes it: its name is drawn at random, so it is nobody else's.
+/// Makes the file. A signal that comes meanwhile removes it: its name is drawn at random, so it is nobody
+/// else's.
 fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File, Leftover)> {
     for _ in 0..TRIES {
         let mut number = [0; 8];
@@ -189,8 +193,8 @@ fn create(at: &Entry, mode: u32) -> io::Result<(Entry, File, Leftover)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// As much of a name as tells whose it is: with what is added, a long one would be too long. Text stays text, which some file systems
-/// insist on.
+/// As much of a name as tells whose it is: with what is added, a long one would be too long. Text stays text,
+/// which some file systems insist on.
 fn beginning(name: &OsStr) -> &OsStr {
     match name.to_str() {
         Some(text) => OsStr::new(&text[..text.floor_char_boundary(TOLD)]),

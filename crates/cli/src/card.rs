@@ -1,6 +1,7 @@
-//! Which engine `dcs send`, `dcs recv` and `dcs copy` run on. On a card, where DCS_BACKEND says so, connections are the card's own, on its
-//! own address; where a NIC is driven by this process, they are this process's, on the NIC's. In a guest, where DCS_BACKEND says so, chains
-//! on files of its virtual drives run beside the disk.
+//! Which engine `dcs send`, `dcs recv` and `dcs copy` run on. On a card, where DCS_BACKEND says so,
+//! connections are the card's own, on its own address; where a NIC is driven by this process, they are this
+//! process's, on the NIC's. In a guest, where DCS_BACKEND says so, chains on files of its virtual drives run
+//! beside the disk.
 
 use crate::chain::Gpu;
 use crate::failure::{Exit, Failure};
@@ -135,7 +136,8 @@ pub fn connect(engine: &Engine, to: &OsStr, limit: Duration) -> Result<net::Conn
         .map_err(|error| failed(to, &error).advise("start the receiver first: dcs recv PORT FILE"))
 }
 
-/// One connection to a port of the card's, or of the NIC's: `9000`, or `10.0.3.15:9000` where it has several addresses.
+/// One connection to a port of the card's, or of the NIC's: `9000`, or `10.0.3.15:9000` where it has several
+/// addresses.
 pub fn accept(
     engine: &Engine,
     at: &OsStr,
@@ -169,7 +171,8 @@ fn failed(what: &str, error: &net::NetError) -> Failure {
     Failure::new(exit, format!("{what}: {error}"))
 }
 
-/// Ends the stream, and waits until the peer has ended its own: connections that the kernel knows nothing of end with this process.
+/// Ends the stream, and waits until the peer has ended its own: connections that the kernel knows nothing of
+/// end with this process.
 pub fn finish(engine: &Engine, connection: &net::Connection) -> Result<(), Failure> {
     let failed = |error: String| Failure::new(Exit::Peer, format!("ending the connection: {error}"));
     connection.shutdown().map_err(|error| failed(error.to_string()))?;

@@ -1,5 +1,6 @@
-//! Standard input and output that were closed when the process began (`<&-`). Rust's runtime opens /dev/null in their place before
-//! `main`: what is read there would be nothing, what is written lost, and both a success.
+//! Standard input and output that were closed when the process began (`<&-`). Rust's runtime opens /dev/null
+//! in their place before `main`: what is read there would be nothing, what is written lost, and both a
+//! success.
 
 use nix::libc;
 use std::io;
@@ -8,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static INPUT: AtomicBool = AtomicBool::new(false);
 static OUTPUT: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: functions named there are called once, before `main` and the runtime, with no thread beside; this one needs neither.
+// SAFETY: functions named there are called once, before `main` and the runtime, with no thread beside; this
+// one needs neither.
 #[allow(unsafe_code)]
 #[used]
 #[unsafe(link_section = ".init_array")]

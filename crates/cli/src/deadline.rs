@@ -1,9 +1,10 @@
 //! `--timeout` ends the command, whatever the kernel does, and so does a signal then.
 //!
-//! A call into a file system that is frozen, or whose server is gone, may never come back, and the process that made it cannot end
-//! before: not by itself, and not by a kill. So a command with a time limit is two processes. The second one does the work. Each of its steps
-//! says beforehand what is to be said where it is not over in time, and a thread says it. The first one ends when it hears the exit
-//! code, and leaves the second one to the kernel. It passes signals on; and where it is stopped the second one stops too, which it
+//! A call into a file system that is frozen, or whose server is gone, may never come back, and the process
+//! that made it cannot end before: not by itself, and not by a kill. So a command with a time limit is two
+//! processes. The second one does the work. Each of its steps says beforehand what is to be said where it is
+//! not over in time, and a thread says it. The first one ends when it hears the exit code, and leaves the
+//! second one to the kernel. It passes signals on; and where it is stopped the second one stops too, which it
 //! can only find out by looking.
 
 use crate::failure::{Exit, Failure};
@@ -235,7 +236,8 @@ fn let_go(first: RawFd) {
             name.starts_with("pipe:") || name.starts_with("socket:")
         };
         if link(fd).is_some_and(|path| is_stream(&path) && Some(&path) != kept.as_ref()) {
-            // SAFETY: nothing of this process is read or written through that number any more; it stays open, so it becomes nobody else's.
+            // SAFETY: nothing of this process is read or written through that number any more; it stays open,
+            // so it becomes nobody else's.
             unsafe { libc::dup2(null.as_raw_fd(), fd) };
         }
     }
@@ -288,7 +290,8 @@ pub fn failed(failure: &Failure) {
     set(Some((Some(Instant::now() + GRACE), ending)));
 }
 
-/// A signal ends the command where no transfer is under way. What is said of that must not wait for the cleaning up either.
+/// A signal ends the command where no transfer is under way. What is said of that must not wait for the
+/// cleaning up either.
 fn interrupted() {
     let mut state = state();
     if state.first.is_none() {
@@ -326,7 +329,8 @@ pub fn done(code: u8) {
     }
 }
 
-/// A step begins, which may take the rest of the time; where it takes more, or a signal comes and it does not end, this is said.
+/// A step begins, which may take the rest of the time; where it takes more, or a signal comes and it does not
+/// end, this is said.
 pub fn step(late: impl FnOnce() -> Late) {
     let end = state().end;
     set(Some((end, || Ending::Late(late()))));

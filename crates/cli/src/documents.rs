@@ -1,6 +1,6 @@
-//! Every `dcs` command that README, docs and help show is one that this program takes: what a changed name would break is found
-//! here. `tests/suite/documents.rs` runs those that can run anywhere. Those of `dcs-bench` and `dcs-csd` are tried
-//! beside their own parsers.
+//! Every `dcs` command that README, docs and help show is one that this program takes: what a changed name
+//! would break is found here. `tests/suite/documents.rs` runs those that can run anywhere. Those of
+//! `dcs-bench` and `dcs-csd` are tried beside their own parsers.
 
 use crate::args::{Arguments, Command, Moving};
 use crate::chain;

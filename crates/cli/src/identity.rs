@@ -1,10 +1,12 @@
-//! Compares files: two names stand for the same one by hard links, symbolic links, or as standard input and output.
+//! Compares files: two names stand for the same one by hard links, symbolic links, or as standard input and
+//! output.
 
 use crate::failure::Failure;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-/// A regular file or a block device, whatever its name. Streams have none: reading takes nothing from what is written.
+/// A regular file or a block device, whatever its name. Streams have none: reading takes nothing from what is
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     File { device: u64, inode: u64 },

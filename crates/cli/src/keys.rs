@@ -1,7 +1,7 @@
 //! Keys from files and the environment, never from the command line; counters, which are not secret.
 //!
-//! The n-th cipher of a chain takes the n-th `--key-file`; where there are fewer files, the environment: `DCS_KEY`
-//! for the first cipher, `DCS_KEY_2` for the second, and so on.
+//! The n-th cipher of a chain takes the n-th `--key-file`; where there are fewer files, the environment:
+//! `DCS_KEY` for the first cipher, `DCS_KEY_2` for the second, and so on.
 
 use crate::args::CipherOptions;
 use crate::failure::Failure;
@@ -83,7 +83,8 @@ impl Counters {
                 let line = "--iv must be 32 hexadecimal digits, or random";
                 value.map(|value| (value, false)).ok_or_else(|| Failure::usage(line))
             }
-            // The cipher is its own inverse: a counter drawn by whoever decrypts would give noise, and no error.
+            // The cipher is its own inverse: a counter drawn by whoever decrypts would give noise, and no
+            // error.
             None => {
                 let line = "aes256-ctr needs its first counter block: --iv";
                 Err(Failure::usage(line).advise(

@@ -3,17 +3,18 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args` | the command line and its help |
-//! | `send`, `recv`, `copy`, `ops`, `run`, `serve`, `scrub`, `doctor`, `serve_card` (`dcs card`) | one subcommand each |
+//! | `send`, `recv`, `copy`, `ops`, `run`, `serve`, `scrub`, `doctor` | one subcommand each |
+//! | `serve_card` | `dcs card` |
 //! | `companion` | `dcs demo`, `dcs bench`, `dcs vm` and `dcs csd`, which are other programs' |
 //! | `chain`, `keys` | operators, keys and counters as people give them |
 //! | `source`, `sink`, `address` | files, pipes and sockets as people name them |
 //! | `closed` | standard input and output that were closed from the start |
-//! | `identity`, `sparse`, `replace`, `beside` | what cp promises: same files, holes, owners and modes, no half file |
+//! | `identity`, `sparse`, `replace`, `beside` | what cp promises: holes, owners, modes, no half file |
 //! | `pages` | man pages and completions, for `make install` |
 //! | `outgoing` | the connection of `dcs send`, which is reset unless all went well |
 //! | `transfer` | runs one transfer: progress, Ctrl-C |
 //! | `deadline` | ends a command whose time is up, whatever the kernel does |
-//! | `card`, `nvme`, `nic` | sending and receiving on a card; SSDs, and a NIC, that the engine drives itself |
+//! | `card`, `nvme`, `nic` | a card; SSDs, and a NIC, that the engine drives itself |
 //! | `finished` | what was done; for people and as JSON |
 //!
 //! Code that it shares with `dcs-bench` is in `dcs_console`: sizes and times, failures, Ctrl-C, reports.

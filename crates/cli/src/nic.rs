@@ -1,4 +1,5 @@
-//! A NIC that the engine drives itself, as people name it: `--nic 0000:02:00.0 --address 10.0.2.15/24 --gateway 10.0.2.2`.
+//! A NIC that the engine drives itself, as people name it:
+//! `--nic 0000:02:00.0 --address 10.0.2.15/24 --gateway 10.0.2.2`.
 
 use crate::args::NicOptions;
 use crate::failure::Failure;

@@ -38,7 +38,8 @@ pub fn is_named(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
-/// The engine that drives the SSDs among these names, that NIC and that GPU; none where there are none of them.
+/// The engine that drives the SSDs among these names, that NIC and that GPU; none where there are none of
+/// them.
 pub fn engine(
     names: &[&OsStr],
     (nic, gpu): (Option<Nic>, Option<Gpu>),

@@ -90,7 +90,8 @@ fn measure(operator: Operator) -> io::Result<f64> {
     Ok(gib_per_s(bytes, time))
 }
 
-/// One pass over the data: what came of it, and how long it took. Digests and ciphers pass nothing on to keep.
+/// One pass over the data: what came of it, and how long it took. Digests and ciphers pass nothing on to
+/// keep.
 fn once(op: &Op, data: &mut [u8]) -> io::Result<(Vec<u8>, Duration)> {
     let mut operators = Operators::new(std::slice::from_ref(op))?;
     let resizes = Operator::from_number(op.number()).is_some_and(|op| op.kind() == OperatorKind::Resize);

@@ -1,12 +1,14 @@
-//! The connection that `dcs send` makes. It ends in order only when everything went well; whatever else ends it, a kill
-//! too, the receiver's kernel reports a reset, so that a cut stream is never taken for a whole one.
+//! The connection that `dcs send` makes. It ends in order only when everything went well; whatever else ends
+//! it, a kill too, the receiver's kernel reports a reset, so that a cut stream is never taken for a whole
+//! one.
 //!
-//! TCP: SO_LINGER is on with no time from before the connection exists until everything is acknowledged, so a close is a
-//! reset.
+//! TCP: SO_LINGER is on with no time from before the connection exists until everything is acknowledged, so a
+//! close is a reset.
 //!
-//! Unix sockets have no reset, but a socket that is closed with unread bytes gives its peer ECONNRESET after the data. So
-//! the sender binds an abstract name that begins with [`SENDER`], which other receivers never look at; `dcs recv` sends
-//! such a peer one byte when it accepts, before it reads; and the sender takes that byte only when it has succeeded.
+//! Unix sockets have no reset, but a socket that is closed with unread bytes gives its peer ECONNRESET after
+//! the data. So the sender binds an abstract name that begins with [`SENDER`], which other receivers never
+//! look at; `dcs recv` sends such a peer one byte when it accepts, before it reads; and the sender takes that
+//! byte only when it has succeeded.
 
 use crate::address::{Connection, keep_alive, resolve, unix_path};
 use crate::failure::{Exit, Failure};
@@ -61,7 +63,8 @@ impl Outgoing {
         &self.connection
     }
 
-    /// Ends the stream of `bytes` in order, once the peer's kernel (TCP) or the peer itself (Unix) has taken all of it.
+    /// Ends the stream of `bytes` in order, once the peer's kernel (TCP) or the peer itself (Unix) has taken
+    /// all of it.
     pub fn finish(self, bytes: u64, limit: Option<Duration>) -> Result<(), Failure> {
         let _guard = interrupt::transferring();
         let until = limit.map(|limit| Instant::now() + limit);
@@ -115,7 +118,8 @@ impl Outgoing {
     }
 }
 
-/// Gives a peer that is a `dcs send` the byte that makes its connection break unless it succeeds. Other peers get nothing.
+/// Gives a peer that is a `dcs send` the byte that makes its connection break unless it succeeds. Other peers
+/// get nothing.
 pub fn seal(stream: &UnixStream) -> io::Result<()> {
     let peer = stream.peer_addr()?;
     if peer.as_abstract_name().is_some_and(|name| name.starts_with(SENDER)) {
@@ -125,7 +129,8 @@ pub fn seal(stream: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the receiver's byte, which has come before the receiver read anything. A receiver that is no `dcs recv` sends none.
+/// Takes the receiver's byte, which has come before the receiver read anything. A receiver that is no
+/// `dcs recv` sends none.
 fn take_seal(mut stream: &UnixStream, wait: bool) -> io::Result<()> {
     if wait {
         let limit = PollTimeout::try_from(EMPTY).unwrap_or(PollTimeout::MAX);
@@ -182,11 +187,13 @@ fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Bytes that the peer's kernel has not acknowledged (TCP), or that take room until the peer reads them (Unix).
+/// Bytes that the peer's kernel has not acknowledged (TCP), or that take room until the peer reads them
+/// (Unix).
 #[allow(unsafe_code)]
 fn not_taken(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ (by its other name) writes one int to `bytes`; the descriptor is open while it is borrowed.
+    // SAFETY: SIOCOUTQ (by its other name) writes one int to `bytes`; the descriptor is open while it is
+    // borrowed.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes.unsigned_abs().into()) }
 }

@@ -1,7 +1,8 @@
 //! Man pages and shell completions, written from the definitions of the command line itself: `make install`
 //! has them written into a folder and puts each where it belongs.
 //!
-//! Programs that `dcs` starts have described their commands there before, and have written pages of their own.
+//! Programs that `dcs` starts have described their commands there before, and have written pages of their
+//! own.
 
 use crate::args::Arguments;
 use crate::failure::Failure;

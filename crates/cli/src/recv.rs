@@ -107,7 +107,8 @@ impl From {
         }
     }
 
-    /// Tells the peer that all was received, and nothing comes back: a connection that is dropped is reset, but by the kernel, which knows better.
+    /// Tells the peer that all was received, and nothing comes back: a connection that is dropped is reset,
+    /// but by the kernel, which knows better.
     fn finish(&self) {
         match self {
             From::Connection(_) => {}

@@ -1,5 +1,5 @@
-//! A file that takes another's place under its name: it gets owner, group, permissions, access list and attributes of the
-//! one that it replaces, as if that had been written to.
+//! A file that takes another's place under its name: it gets owner, group, permissions, access list and
+//! attributes of the one that it replaces, as if that had been written to.
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, XattrFlags};
 use rustix::io::Errno;
@@ -31,8 +31,8 @@ impl Replaced {
         self.metadata.len() > 0
     }
 
-    /// Gives the new file what can be kept. Whoever may not give a file away becomes the owner of the new one; set-uid and
-    /// set-gid go then, and the new group may do no more than everybody.
+    /// Gives the new file what can be kept. Whoever may not give a file away becomes the owner of the new
+    /// one; set-uid and set-gid go then, and the new group may do no more than everybody.
     pub fn give(&self, new: &File) -> io::Result<()> {
         let (uid, gid) = (self.metadata.uid(), self.metadata.gid());
         let now = new.metadata()?;
@@ -61,7 +61,8 @@ impl Replaced {
     }
 }
 
-/// Why a rename over this file would fail, which only the rename itself would tell, when all has been received.
+/// Why a rename over this file would fail, which only the rename itself would tell, when all has been
+/// received.
 pub fn obstacle(file: &File, folder: &File) -> io::Result<Option<&'static str>> {
     let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     if told.is_ok_and(|told| told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
@@ -86,7 +87,8 @@ fn kept(mode: u32, same_owner: bool, same_group: bool) -> u32 {
     mode
 }
 
-/// Access list and attributes of the user's own. File capabilities are not kept: they are for the program that was there.
+/// Access list and attributes of the user's own. File capabilities are not kept: they are for the program
+/// that was there.
 fn attributes(file: &File) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut kept = Vec::new();
     for name in names(file)? {

@@ -30,7 +30,8 @@ pub struct Scrub {
     /// Only tell: quarantine nothing, release nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// First remove records that can't be read, and data files that no record refers to. Their objects are lost already
+    /// First remove records that can't be read, and data files that no record refers to. Their objects are
+    /// lost already
     #[arg(long)]
     pub repair: bool,
     /// Objects at a time

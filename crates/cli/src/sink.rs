@@ -37,7 +37,8 @@ pub struct NamedSink {
 enum Kind {
     /// A temporary file beside the final name.
     Beside(Box<Beside>),
-    /// The thing itself: a pipe, a device, a file that is written in place; the new entry of its folder that has to be durable too.
+    /// The thing itself: a pipe, a device, a file that is written in place; the new entry of its folder that
+    /// has to be durable too.
     Itself(File, Option<Entry>),
     /// Standard output, and the position of the file that it is, if it is one.
     Stdout(File, u64),
@@ -143,8 +144,8 @@ impl NamedSink {
     }
 }
 
-/// Asks for what closing the file says: file systems of networks and users say only then that what was written could not be kept. To close
-/// a duplicate is enough.
+/// Asks for what closing the file says: file systems of networks and users say only then that what was
+/// written could not be kept. To close a duplicate is enough.
 fn check_close(file: &File) -> io::Result<()> {
     let duplicate = file.as_fd().try_clone_to_owned()?;
     nix::unistd::close(duplicate).map_err(io::Error::from)

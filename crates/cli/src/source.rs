@@ -1,4 +1,5 @@
-//! Where bytes come from, as people name it: a file, a FIFO, a block device, standard input, an SSD that the engine drives itself.
+//! Where bytes come from, as people name it: a file, a FIFO, a block device, standard input, an SSD that the
+//! engine drives itself.
 
 use crate::closed;
 use crate::deadline;
@@ -28,7 +29,8 @@ pub struct NamedSource {
     /// Where its bytes start and how many there are; `None` for a stream.
     range: Option<(u64, u64)>,
     is_stdin: bool,
-    /// Permission bits of a regular file, without set-uid, set-gid and the sticky bit: a copy is another's program.
+    /// Permission bits of a regular file, without set-uid, set-gid and the sticky bit: a copy is another's
+    /// program.
     pub mode: Option<u32>,
     /// Which file it is, whatever its name.
     pub identity: Option<Identity>,
@@ -42,7 +44,8 @@ enum From {
 }
 
 impl NamedSource {
-    /// Opens it. A range must lie inside a file; a stream has no offset. `drives` is the engine that drives what the name may name.
+    /// Opens it. A range must lie inside a file; a stream has no offset. `drives` is the engine that drives
+    /// what the name may name.
     pub fn open(
         path: &OsStr,
         offset: u64,

@@ -55,8 +55,8 @@ pub fn holes(runs: &[(u64, u64)], start: u64, end: u64) -> Vec<(u64, u64)> {
     holes
 }
 
-/// Gives the room of a range back where it holds nothing but zeros: somebody may have written there since the holes were
-/// looked for.
+/// Gives the room of a range back where it holds nothing but zeros: somebody may have written there since the
+/// holes were looked for.
 pub fn dig(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let mut piece = vec![0; PIECE.min(length as usize)];
     let mut done = 0;

@@ -54,8 +54,8 @@ fn tcp_counter(stream: &TcpStream, offset: usize) -> Option<u64> {
     use nix::libc;
     let mut info = [0u8; 136];
     let mut length = info.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which is that long, and the length that it wrote
-    // to `length`; the descriptor is open while `stream` is borrowed.
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which is that long, and the length that it
+    // wrote to `length`; the descriptor is open while `stream` is borrowed.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

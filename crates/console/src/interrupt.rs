@@ -164,7 +164,8 @@ pub fn leftover_by(remove: impl Fn() + Send + 'static) -> Leftover {
     state().leave(Left::Other(Box::new(remove)))
 }
 
-/// Has a signal's end of the process told: before it cleans up, which may wait for a file system; and its exit code.
+/// Has a signal's end of the process told: before it cleans up, which may wait for a file system; and its
+/// exit code.
 pub fn tell_end(begin: fn(), end: fn(u8)) {
     let _ = LAST.set(LastWords { begin, end });
 }

@@ -1,12 +1,13 @@
-//! Names of files as people and programs are told them. A file's name may have any bytes but zero and the slash: a line break, a
-//! terminal's control sequence, what is not UTF-8.
+//! Names of files as people and programs are told them. A file's name may have any bytes but zero and the
+//! slash: a line break, a terminal's control sequence, what is not UTF-8.
 
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter, Write};
 use std::os::unix::ffi::OsStrExt;
 
-/// A name in a message: itself where it is printable text, else as ls and bash write it: `$'a\xff\n b'`. A shell takes that back.
+/// A name in a message: itself where it is printable text, else as ls and bash write it: `$'a\xff\n b'`. A
+/// shell takes that back.
 pub struct Shown<'a>(&'a OsStr);
 
 /// The name of a file, in a message.
@@ -53,8 +54,8 @@ fn is_printable(char: char) -> bool {
     !char.is_control() && !is_invisible
 }
 
-/// Adds a name to a JSON object. JSON has text alone: of a name that is not UTF-8 the field has U+FFFD for what is not text, and a
-/// second one, its name with `_hex`, has all bytes as hexadecimal digits.
+/// Adds a name to a JSON object. JSON has text alone: of a name that is not UTF-8 the field has U+FFFD for
+/// what is not text, and a second one, its name with `_hex`, has all bytes as hexadecimal digits.
 pub fn add_name(object: &mut Value, field: &str, name: impl AsRef<OsStr>) {
     let name = name.as_ref();
     object[field] = name.to_string_lossy().into();

@@ -60,8 +60,8 @@ struct Lent {
 }
 
 /// The writes to one file that are not done. While some are with the kernel the next ones are gathered and
-/// handed over together: the kernel merges those that are adjacent, and each request that reaches a disk costs
-/// time of the processor (in a virtual machine, an exit).
+/// handed over together: the kernel merges those that are adjacent, and each request that reaches a disk
+/// costs time of the processor (in a virtual machine, an exit).
 #[derive(Default)]
 struct Writes {
     in_kernel: usize,

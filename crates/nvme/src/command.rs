@@ -94,7 +94,8 @@ pub const ALL_NAMESPACES: u32 = u32::MAX;
 /// Where a command's data are: the data pointer, and PSDT, which says what it is. [base 4.1]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPointer {
-    /// Physical region pages: the first page, and the second or the list of the others. Zeros where there are no data. [base 4.1.1]
+    /// Physical region pages: the first page, and the second or the list of the others. Zeros where there are
+    /// no data. [base 4.1.1]
     Prp(u64, u64),
     /// The first descriptor of a scatter gather list. [base 4.1.2]
     Sgl(Descriptor),
@@ -207,7 +208,8 @@ pub struct Blocks {
 impl Blocks {
     const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 
-    /// The bit of double word 12 by which a write zeroes says that the blocks may be deallocated (DEAC). [NVM 3.2.8]
+    /// The bit of double word 12 by which a write zeroes says that the blocks may be deallocated (DEAC). [NVM
+    /// 3.2.8]
     pub const DEALLOCATE: u32 = 1 << 25;
 
     /// Of a command's double words.
@@ -411,7 +413,8 @@ impl GetLogPage {
 pub struct Feature {
     /// Its number (FID): see [`feature`].
     pub number: u8,
-    /// Which of its values is wanted (SEL), of 3 bits: 0 current, 1 default, 2 saved, 3 what can be done with it.
+    /// Which of its values is wanted (SEL), of 3 bits: 0 current, 1 default, 2 saved, 3 what can be done with
+    /// it.
     pub select: u8,
     /// The value is to outlive a reset (SV).
     pub save: bool,
@@ -439,7 +442,8 @@ impl Feature {
     }
 }
 
-/// Numbers of I/O queues of each kind that the host wants, or the controller has: the value and the result of a feature. [base 5.27.1.5]
+/// Numbers of I/O queues of each kind that the host wants, or the controller has: the value and the result of
+/// a feature. [base 5.27.1.5]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Submission queues, 1 to 65,536, of which 65,536 is too many. NSQR and NSQA are one less.

@@ -1,6 +1,7 @@
 //! Identify data: what a controller says about itself and its namespaces. [base 5.17.2, NVM 4.1.5]
 //!
-//! The structures have the fields that somebody here reads or writes; the rest of the data are zeros when they are written.
+//! The structures have the fields that somebody here reads or writes; the rest of the data are zeros when
+//! they are written.
 
 use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
 
@@ -221,8 +222,8 @@ pub struct Namespace {
     pub sharing: u8,
     /// Deallocated blocks (DLFEAT): bits 2:0, 1 where they read as zeros; bit 3, write zeroes may deallocate.
     pub deallocated: u8,
-    /// Logical blocks that are best written together and to which they are best aligned, 1 to 65,536; meant where `features` say so. NPWG,
-    /// NPWA, NPDG and NPDA are one less.
+    /// Logical blocks that are best written together and to which they are best aligned, 1 to 65,536; meant
+    /// where `features` say so. NPWG, NPWA, NPDG and NPDA are one less.
     pub granularity: u32,
     /// Attributes (NSATTR): bit 0, nothing can be written now.
     pub attributes: u8,
@@ -326,7 +327,8 @@ pub fn identifiers_bytes(identifiers: &[Identifier]) -> [u8; SIZE] {
     data
 }
 
-/// The numbers of active namespaces, ascending, as the data have them: 1,024 at most, up to the first that is 0. [base 5.17.2.2]
+/// The numbers of active namespaces, ascending, as the data have them: 1,024 at most, up to the first that is
+/// 0. [base 5.17.2.2]
 pub fn active_namespaces(data: &[u8; SIZE]) -> impl Iterator<Item = u32> {
     (0..SIZE / 4).map(|i| u32_at(data, 4 * i)).take_while(|number| *number != 0)
 }

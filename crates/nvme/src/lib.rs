@@ -1,15 +1,16 @@
-//! NVMe on the wire, for both of its sides: the host's driver and the controller. Layouts and numbers; nothing that acts.
+//! NVMe on the wire, for both of its sides: the host's driver and the controller. Layouts and numbers;
+//! nothing that acts.
 //!
 //! # Architecture
 //!
-//! Each register, entry and data structure is a plain struct that is read from its bits and written to them. Reading never fails and never
-//! panics: what the other side wrote is taken apart as it is, and whoever uses a value checks it first. Bits that no field names are
-//! dropped; values too large for their field are cut.
+//! Each register, entry and data structure is a plain struct that is read from its bits and written to them.
+//! Reading never fails and never panics: what the other side wrote is taken apart as it is, and whoever uses
+//! a value checks it first. Bits that no field names are dropped; values too large for their field are cut.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`register`] | the registers of BAR0, with their offsets, and the doorbells |
-//! | [`cmb`], [`pmr`] | the registers of a controller's memory: the controller memory buffer, the persistent memory region |
+//! | [`cmb`], [`pmr`] | registers of a controller memory buffer, of a persistent memory region |
 //! | [`command`] | submission entries, opcodes, and what each command keeps in its double words |
 //! | [`sgl`] | descriptors of scatter gather lists |
 //! | [`walk`] | where a command's data lie: walks along page lists and scatter gather lists |
@@ -18,8 +19,8 @@
 //! | [`identify`] | identify data |
 //! | [`bytes`] | little-endian numbers |
 //!
-//! Sections are those of the NVM Express Base Specification 2.0c (\[base\]), the NVM Command Set Specification 1.0c (\[NVM\]) and the NVMe over
-//! PCIe Transport Specification 1.0c (\[PCIe\]).
+//! Sections are those of the NVM Express Base Specification 2.0c (\[base\]), the NVM Command Set
+//! Specification 1.0c (\[NVM\]) and the NVMe over PCIe Transport Specification 1.0c (\[PCIe\]).
 //!
 //! # What it doesn't implement
 //!

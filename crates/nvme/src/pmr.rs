@@ -1,4 +1,5 @@
-//! The persistent memory region: memory of the controller's that has a BAR to itself. [base 3.1.3.22 to 3.1.3.28]
+//! The persistent memory region: memory of the controller's that has a BAR to itself. [base 3.1.3.22 to
+//! 3.1.3.28]
 
 use crate::bytes::{field, place};
 

@@ -24,7 +24,8 @@ pub const ACQ: u64 = 0x30;
 pub const CMBLOC: u64 = 0x38;
 /// Controller memory buffer size: [`cmb::Size`](crate::cmb::Size). [base 3.1.3.12]
 pub const CMBSZ: u64 = 0x3c;
-/// Controller memory buffer memory space control, 64 bits: [`cmb::Control`](crate::cmb::Control). [base 3.1.3.16]
+/// Controller memory buffer memory space control, 64 bits: [`cmb::Control`](crate::cmb::Control). [base
+/// 3.1.3.16]
 pub const CMBMSC: u64 = 0x50;
 /// Controller memory buffer status: [`cmb::Status`](crate::cmb::Status). [base 3.1.3.17]
 pub const CMBSTS: u64 = 0x58;
@@ -34,19 +35,22 @@ pub const PMRCAP: u64 = 0xe00;
 pub const PMRCTL: u64 = 0xe04;
 /// Persistent memory region status: [`pmr::Status`](crate::pmr::Status). [base 3.1.3.24]
 pub const PMRSTS: u64 = 0xe08;
-/// Persistent memory region memory space control, the lower half of [`pmr::Space`](crate::pmr::Space). [base 3.1.3.27]
+/// Persistent memory region memory space control, the lower half of [`pmr::Space`](crate::pmr::Space). [base
+/// 3.1.3.27]
 pub const PMRMSCL: u64 = 0xe14;
 /// The upper half. [base 3.1.3.28]
 pub const PMRMSCU: u64 = 0xe18;
 /// First doorbell. [PCIe 3.1.2]
 pub const DOORBELLS: u64 = 0x1000;
 
-/// Offset of the tail doorbell of submission queue `queue`, where doorbells are `stride` bytes apart. [PCIe 3.1.2.1]
+/// Offset of the tail doorbell of submission queue `queue`, where doorbells are `stride` bytes apart. [PCIe
+/// 3.1.2.1]
 pub const fn tail_doorbell(queue: u16, stride: u64) -> u64 {
     DOORBELLS + 2 * queue as u64 * stride
 }
 
-/// Offset of the head doorbell of completion queue `queue`, where doorbells are `stride` bytes apart. [PCIe 3.1.2.2]
+/// Offset of the head doorbell of completion queue `queue`, where doorbells are `stride` bytes apart. [PCIe
+/// 3.1.2.2]
 pub const fn head_doorbell(queue: u16, stride: u64) -> u64 {
     DOORBELLS + (2 * queue as u64 + 1) * stride
 }
@@ -122,7 +126,8 @@ impl Capabilities {
         4 << self.stride
     }
 
-    /// Time that CSTS.RDY may take to follow a change of CC.EN, in nanoseconds: 500 ms where the controller says nothing.
+    /// Time that CSTS.RDY may take to follow a change of CC.EN, in nanoseconds: 500 ms where the controller
+    /// says nothing.
     pub const fn timeout_nanos(self) -> u64 {
         let units = if self.timeout == 0 { 1 } else { self.timeout as u64 };
         units * 500_000_000
@@ -163,8 +168,9 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Disabled, with memory pages of `1 << page_shift` bytes, the NVM command set, round robin, and the entries that there are:
-    /// of [`command::SIZE`](crate::command::SIZE) and [`completion::SIZE`](crate::completion::SIZE) bytes.
+    /// Disabled, with memory pages of `1 << page_shift` bytes, the NVM command set, round robin, and the
+    /// entries that there are: of [`command::SIZE`](crate::command::SIZE) and
+    /// [`completion::SIZE`](crate::completion::SIZE) bytes.
     pub const fn new(page_shift: u32) -> Configuration {
         Configuration {
             enabled: false,

@@ -140,7 +140,8 @@ impl Status {
         self.kind() == other.kind() && self.code() == other.code()
     }
 
-    /// Status code type (SCT): 0 generic, 1 command specific, 2 media and data integrity, 3 path related, 7 vendor.
+    /// Status code type (SCT): 0 generic, 1 command specific, 2 media and data integrity, 3 path related, 7
+    /// vendor.
     pub const fn kind(self) -> u8 {
         (self.0 >> 8 & 7) as u8
     }

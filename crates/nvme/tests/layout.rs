@@ -1,4 +1,5 @@
-//! Where each field lies, by tables written off the specification, and that reading and writing undo each other.
+//! Where each field lies, by tables written off the specification, and that reading and writing undo each
+//! other.
 //!
 //! A table's numbers are shifts and masks of their own: none is taken from the crate.
 

@@ -32,8 +32,8 @@
 //! # What it doesn't implement
 //!
 //! * Several machines: no replication, no erasure coding. One process, one folder.
-//! * Of S3: versions, policies and access lists of buckets, life cycles, events, object locks; whatever is not
-//!   there is refused by name (`api::unsupported`).
+//! * Of S3: versions, policies and access lists of buckets, life cycles, events, object locks; whatever is
+//!   not there is refused by name (`api::unsupported`).
 //! * HTTP/2 and HTTP/3.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! What the library counts, and the file in which all processes of a program count together.
 //!
-//! The file is 16 bytes of [`MAGIC`] and a u64 in this machine's byte order for each [`Counter`]. It is mapped by the
-//! processes, so that what was counted survives whatever ends them.
+//! The file is 16 bytes of [`MAGIC`] and a u64 in this machine's byte order for each [`Counter`]. It is
+//! mapped by the processes, so that what was counted survives whatever ends them.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -87,8 +87,8 @@ impl Counter {
     }
 }
 
-/// Why a process of this user must not count in the file; none where it may. Who can cut the file short kills every process that has it
-/// mapped.
+/// Why a process of this user must not count in the file; none where it may. Who can cut the file short kills
+/// every process that has it mapped.
 pub fn refusal(file: &Metadata, user: u32) -> Option<&'static str> {
     match file.uid() {
         _ if !file.is_file() => Some("it is no regular file"),
@@ -109,7 +109,8 @@ pub fn read(path: &Path) -> std::io::Result<Vec<(Counter, u64)>> {
     parse(&std::fs::read(path)?).ok_or_else(refused)
 }
 
-/// Each counter with its value; none where the bytes are not such a file. One that is all zeros is just being made.
+/// Each counter with its value; none where the bytes are not such a file. One that is all zeros is just being
+/// made.
 pub fn parse(bytes: &[u8]) -> Option<Vec<(Counter, u64)>> {
     let begins_well = bytes.starts_with(&MAGIC) || bytes.iter().all(|byte| *byte == 0);
     let values = bytes.get(MAGIC.len()..).filter(|_| begins_well && bytes.len() == FILE_SIZE)?;

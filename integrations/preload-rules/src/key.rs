@@ -9,8 +9,8 @@ const KEY_SIZE: usize = 32;
 /// No key file is longer, even one of digits with white space around.
 const FILE_MAX: u64 = 4096;
 
-/// Where the first counter block of a file comes from. One counter for several files under one key gives all of them
-/// away to whoever has two.
+/// Where the first counter block of a file comes from. One counter for several files under one key gives all
+/// of them away to whoever has two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstCounter {
     /// An extended attribute of the file: 16 bytes, or 32 hexadecimal digits.

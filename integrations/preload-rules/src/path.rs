@@ -1,5 +1,5 @@
-//! Paths as text, and back. TOML and patterns are text; a path may have any bytes but zero. Each byte that is not UTF-8 becomes a
-//! character for private use: U+10FE80 to U+10FEFF, its last two digits the byte's.
+//! Paths as text, and back. TOML and patterns are text; a path may have any bytes but zero. Each byte that is
+//! not UTF-8 becomes a character for private use: U+10FE80 to U+10FEFF, its last two digits the byte's.
 //!
 //! ```
 //! use dcs_preload_rules::path;

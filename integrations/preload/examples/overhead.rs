@@ -1,10 +1,12 @@
-//! What the library costs nginx: nginx by itself, with the library and no rule that applies, and with chains, in turns.
+//! What the library costs nginx: nginx by itself, with the library and no rule that applies, and with chains,
+//! in turns.
 //!
-//! `cargo build --release -p dcs-preload && cargo run --release -p dcs-preload --example overhead [SIZE,..] [CLIENTS,..] [RUNS] [CONTENDERS]`
+//! `cargo build --release -p dcs-preload`, then
+//! `cargo run --release -p dcs-preload --example overhead [SIZE,..] [CLIENTS,..] [RUNS] [CONTENDERS]`
 //!
-//! CPU time is that of nginx's worker with all its threads, the library's among them (/proc/PID/task/*/schedstat).
-//! Ratios are to nginx by itself, of paired runs; medians are given. nginx has one worker and clients keep their
-//! connections. Files are in the page cache.
+//! CPU time is that of nginx's worker with all its threads, the library's among them
+//! (/proc/PID/task/*/schedstat). Ratios are to nginx by itself, of paired runs; medians are given. nginx has
+//! one worker and clients keep their connections. Files are in the page cache.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

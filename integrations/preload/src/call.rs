@@ -79,7 +79,8 @@ impl Call {
         }
     }
 
-    /// A signal handler's call, which interrupts one of the same thread: no lock may be waited for, and no memory asked for.
+    /// A signal handler's call, which interrupts one of the same thread: no lock may be waited for, and no
+    /// memory asked for.
     fn inside(&self, setup: &Setup) -> Verdict {
         match self.ends() {
             _ if setup.rules.is_empty() || self.count == 0 => PLAIN,

@@ -1,25 +1,28 @@
 //! `libdcs-preload.so`: programs that use sendfile(2), unmodified, on the engine.
 //!
-//! Loaded by `LD_PRELOAD` (`dcs run` sets it), it stands in for `sendfile` and `sendfile64`. A configuration says which
-//! files, sent to which sockets, pass which operators: [`dcs_preload_rules::config`]. All other calls are the kernel's.
+//! Loaded by `LD_PRELOAD` (`dcs run` sets it), it stands in for `sendfile` and `sendfile64`. A configuration
+//! says which files, sent to which sockets, pass which operators: [`dcs_preload_rules::config`]. All other
+//! calls are the kernel's.
 //!
 //! # Architecture
 //!
-//! A chain has state (a digest covers all pieces of an object), and programs send an object in many calls. So a
-//! *stream* lives across calls: one transfer of the engine between two pipes. A call feeds the first pipe from the file
-//! and empties the second into the socket, both by splice(2), in the caller's own thread:
+//! A chain has state (a digest covers all pieces of an object), and programs send an object in many calls. So
+//! a *stream* lives across calls: one transfer of the engine between two pipes. A call feeds the first pipe
+//! from the file and empties the second into the socket, both by splice(2), in the caller's own thread:
 //!
 //! ```text
 //!   file --splice--> pipe --> engine: operators --> pipe --splice--> socket
 //!        the call            its own thread              the call
 //! ```
 //!
-//! splice holds its pipes' locks while it waits, and the engine's thread needs those of the two pipes. So a splice that may
-//! wait (for the file's disk, for room in a blocking socket) uses a pipe that the engine does not know: [`staging`].
+//! splice holds its pipes' locks while it waits, and the engine's thread needs those of the two pipes. So a
+//! splice that may wait (for the file's disk, for room in a blocking socket) uses a pipe that the engine does
+//! not know: [`staging`].
 //!
-//! So the socket's and the file's errors, EAGAIN, SIGPIPE, timeouts and blocking are those of the kernel; no byte is
-//! computed that was not asked for; and while the program serves other connections the engine works on what was fed, all streams of
-//! the process side by side. What a call fed and the socket did not take waits in the stream for the next call.
+//! So the socket's and the file's errors, EAGAIN, SIGPIPE, timeouts and blocking are those of the kernel; no
+//! byte is computed that was not asked for; and while the program serves other connections the engine works
+//! on what was fed, all streams of the process side by side. What a call fed and the socket did not take
+//! waits in the stream for the next call.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -36,14 +39,17 @@
 //!
 //! # What it doesn't implement
 //!
-//! * Other calls: write, writev, splice, io_uring, mmap. What a program does not send by sendfile is not seen.
-//! * A socket that is written by several threads at once gets their bytes in some order, as ever; a digest covers what
-//!   one file contributed.
+//! * Other calls: write, writev, splice, io_uring, mmap. What a program does not send by sendfile is not
+//!   seen.
+//! * A socket that is written by several threads at once gets their bytes in some order, as ever; a digest
+//!   covers what one file contributed.
 //! * Sockets that are no stream sockets (TCP, Unix): no chain is applied.
-//! * sendfile in a signal handler that interrupts one: the kernel carries it where all rules have digests only; otherwise it fails with EIO.
-//!   In a handler that interrupts malloc it may wait for ever, where a rule applies.
+//! * sendfile in a signal handler that interrupts one: the kernel carries it where all rules have digests
+//!   only; otherwise it fails with EIO. In a handler that interrupts malloc it may wait for ever, where a
+//!   rule applies.
 //! * longjmp out of a signal handler that interrupts a call: its stream stays locked.
-//! * TLS in the kernel is not tested. Its sockets are TCP's, so chains are applied, before the kernel encrypts.
+//! * TLS in the kernel is not tested. Its sockets are TCP's, so chains are applied, before the kernel
+//!   encrypts.
 
 mod call;
 mod patience;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// How long a look is apart from the next, in milliseconds.
 pub const LOOK_MS: libc::c_int = 20;
 
-/// Looks at an engine that does nothing at all, before it is given up: 10 seconds. They are counted, not timed: a process that was stopped
-/// meanwhile gives nothing up.
+/// Looks at an engine that does nothing at all, before it is given up: 10 seconds. They are counted, not
+/// timed: a process that was stopped meanwhile gives nothing up.
 const IDLE_LOOKS: u32 = 500;
 
 /// Looks at an engine that does everything but this stream: two minutes.
@@ -46,7 +46,8 @@ impl Patience {
         is_over
     }
 
-    /// Waits for a transfer that is soon done. None where the engine is given up: it may end the transfer later.
+    /// Waits for a transfer that is soon done. None where the engine is given up: it may end the transfer
+    /// later.
     pub fn finish(
         &mut self,
         mut transfer: Transfer,

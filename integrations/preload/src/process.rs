@@ -1,8 +1,8 @@
 //! What a forked child must not have: the state of this process, and what it counted.
 //!
-//! Both are reached through one page that the kernel wipes in a child (MADV_WIPEONFORK), so the child, however it was
-//! made, begins with nothing: no lock that a thread of the parent held, no engine whose thread is not there, no number
-//! of the parent's. What the parent had stays in the child's memory unused.
+//! Both are reached through one page that the kernel wipes in a child (MADV_WIPEONFORK), so the child,
+//! however it was made, begins with nothing: no lock that a thread of the parent held, no engine whose thread
+//! is not there, no number of the parent's. What the parent had stays in the child's memory unused.
 
 use crate::streams::State;
 use crate::sys::{self, Errno};
@@ -70,8 +70,8 @@ fn check_owner(file: &File) -> std::io::Result<()> {
     refused.map_or(Ok(()), |what| Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, what)))
 }
 
-/// Makes an empty file one of counters; any other must be one. Processes that start at once all do the same to it, in any order, so that
-/// none waits for another.
+/// Makes an empty file one of counters; any other must be one. Processes that start at once all do the same
+/// to it, in any order, so that none waits for another.
 fn make_counters(file: &File) -> std::io::Result<()> {
     use std::io::{Error, ErrorKind};
     use std::os::unix::fs::FileExt;
@@ -91,7 +91,8 @@ fn make_counters(file: &File) -> std::io::Result<()> {
 }
 
 fn page() -> Option<&'static Page> {
-    // SAFETY: NULL, or the page of `prepare`, which stays; zeroed memory is a valid Page, and all fields are atomic.
+    // SAFETY: NULL, or the page of `prepare`, which stays; zeroed memory is a valid Page, and all fields are
+    // atomic.
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
@@ -127,7 +128,8 @@ pub fn count(counter: Counter, by: u64) {
     }
     let shared = SHARED.load(Ordering::Acquire);
     if !shared.is_null() {
-        // SAFETY: `share_counters` mapped a counter for each place, for good. Only this user or root can cut the file short.
+        // SAFETY: `share_counters` mapped a counter for each place, for good. Only this user or root can cut
+        // the file short.
         unsafe { (*shared.add(counter as usize)).fetch_add(by, Ordering::Relaxed) };
     }
 }

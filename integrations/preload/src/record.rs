@@ -1,4 +1,5 @@
-//! The log: a JSON object a line, each written by one call, so that the lines of several processes do not mix.
+//! The log: a JSON object a line, each written by one call, so that the lines of several processes do not
+//! mix.
 
 use crate::process;
 use crate::sys::{self, Identity};
@@ -75,7 +76,8 @@ impl Record {
         let open = unsafe { self.open.load(Ordering::Acquire).as_ref() };
         match open.filter(|open| open.is_ours()) {
             Some(open) if self.is_named(open) => sys::write(open.fd, line),
-            // The log was rotated; or else the program closed it. A process may have lost the right to open it.
+            // The log was rotated; or else the program closed it. A process may have lost the right to open
+            // it.
             current => match (self.open_file(), current) {
                 (Ok(new), Some(open)) => {
                     sys::replace(open.fd, new.fd);

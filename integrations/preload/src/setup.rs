@@ -1,8 +1,8 @@
 //! What happens when the library is loaded, and when the process ends.
 //!
-//! Configuration, keys, log and counters are opened when it is loaded: later the program may have given up its rights,
-//! or changed its root. What cannot be opened is said on standard error, and the rules apply without it: a file that is to be
-//! decrypted must not go as it is because there is no log.
+//! Configuration, keys, log and counters are opened when it is loaded: later the program may have given up
+//! its rights, or changed its root. What cannot be opened is said on standard error, and the rules apply
+//! without it: a file that is to be decrypted must not go as it is because there is no log.
 
 use crate::process;
 use crate::record::Record;
@@ -126,7 +126,8 @@ impl Setup {
 
     fn ask_proc<T>(&self, ask: impl Fn(c_int) -> Option<T>) -> Option<T> {
         ask(self.proc.load(Ordering::Relaxed)).or_else(|| {
-            // The program may have closed it, and opened something else in its place: that is not to be closed.
+            // The program may have closed it, and opened something else in its place: that is not to be
+            // closed.
             let opened = open_proc().ok()?;
             self.proc.store(opened, Ordering::Relaxed);
             ask(opened)

@@ -1,7 +1,8 @@
 //! A pipe in which a call may wait: for a file's disk, or for room in a socket.
 //!
-//! splice(2) holds the locks of its pipes while it waits. The engine's thread needs the locks of a stream's pipes, and with it all other
-//! streams do. So bytes that may have to be waited for go through a pipe that only the calling thread uses.
+//! splice(2) holds the locks of its pipes while it waits. The engine's thread needs the locks of a stream's
+//! pipes, and with it all other streams do. So bytes that may have to be waited for go through a pipe that
+//! only the calling thread uses.
 
 use crate::sys::{self, Errno};
 use libc::c_int;

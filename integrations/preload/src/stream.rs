@@ -209,8 +209,8 @@ impl Stream {
         Stop::Enough
     }
 
-    /// The program is told what was fed; but of the last byte only when all that comes out is with the socket: then
-    /// it may close it.
+    /// The program is told what was fed; but of the last byte only when all that comes out is with the
+    /// socket: then it may close it.
     fn carry_resized(&mut self, units: &Units, socket: c_int, file: c_int, goal: u64) -> Stop {
         let stop = loop {
             match self.feed(units, file, goal) {
@@ -274,8 +274,8 @@ impl Stream {
         })
     }
 
-    /// Gives up to so many bytes of those that came out to the socket; waits as it does. Where that may be long, the engine's pipe is
-    /// not held.
+    /// Gives up to so many bytes of those that came out to the socket; waits as it does. Where that may be
+    /// long, the engine's pipe is not held.
     fn deliver(&mut self, units: &Units, socket: c_int, want: usize) -> Result<Delivered, Errno> {
         if self.staged.is_none() && sys::is_nonblocking(socket) {
             let bytes = sys::deliver(&self.pipes.output, socket, want)?;
@@ -314,7 +314,8 @@ impl Stream {
         is_done && self.waiting() == 0
     }
 
-    /// Waits for something to come out, or for room to feed, but not for long. False where the engine is to be given up.
+    /// Waits for something to come out, or for room to feed, but not for long. False where the engine is to
+    /// be given up.
     fn wait(&mut self, to_feed: bool) -> bool {
         let caller_drives = self.place.caller_drives();
         if caller_drives {

@@ -29,7 +29,8 @@ pub struct Cancellation {
     kind: c_int,
 }
 
-/// Puts off that this thread is cancelled: sendfile(2) itself is no place for that, but calls are that the library makes. What was so before.
+/// Puts off that this thread is cancelled: sendfile(2) itself is no place for that, but calls are that the
+/// library makes. What was so before.
 pub fn put_off_cancellation() -> Cancellation {
     let mut before = Cancellation { state: 0, kind: PTHREAD_CANCEL_DEFERRED };
     // SAFETY: valid for the writes; with these values neither ends the thread.
@@ -40,7 +41,8 @@ pub fn put_off_cancellation() -> Cancellation {
     before
 }
 
-/// As it was before. A thread that is to be cancelled at any time ends here: its callers must have nothing left to drop.
+/// As it was before. A thread that is to be cancelled at any time ends here: its callers must have nothing
+/// left to drop.
 pub fn restore_cancellation(before: Cancellation) {
     let mut none = 0;
     // SAFETY: `none` is valid for the writes.
@@ -53,8 +55,8 @@ pub fn restore_cancellation(before: Cancellation) {
     }
 }
 
-/// Descriptors that the library keeps begin here: programs count on low numbers. Those that the engine makes for itself
-/// (its duplicates of a stream's pipes, its own few) have the lowest that are free.
+/// Descriptors that the library keeps begin here: programs count on low numbers. Those that the engine makes
+/// for itself (its duplicates of a stream's pipes, its own few) have the lowest that are free.
 const DESCRIPTOR_MIN: c_int = 200;
 
 /// Bytes that the kernel moves in one call at most (MAX_RW_COUNT).
@@ -98,7 +100,8 @@ pub fn is_kind(stat: &libc::stat, kind: libc::mode_t) -> bool {
     stat.st_mode & libc::S_IFMT == kind
 }
 
-/// Moves bytes of a file, from `offset` on, into a pipe, as far as it has room; may wait for the disk, with the pipe's lock.
+/// Moves bytes of a file, from `offset` on, into a pipe, as far as it has room; may wait for the disk, with
+/// the pipe's lock.
 pub fn splice_file(file: c_int, offset: u64, pipe: &OwnedFd, count: usize) -> Result<usize, Errno> {
     let mut at = offset as libc::loff_t;
     let flags = libc::SPLICE_F_NONBLOCK;
@@ -127,7 +130,8 @@ pub fn is_nonblocking(socket: c_int) -> bool {
     unsafe { libc::fcntl(socket, libc::F_GETFL) & libc::O_NONBLOCK != 0 }
 }
 
-/// What stopped a socket that took less than it was given: it is full, its timeout has passed, or a signal came.
+/// What stopped a socket that took less than it was given: it is full, its timeout has passed, or a signal
+/// came.
 pub fn why_short(socket: c_int) -> Errno {
     let mut timeout = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut size = std::mem::size_of_val(&timeout) as libc::socklen_t;
@@ -154,7 +158,8 @@ pub fn drop_bytes(pipe: &OwnedFd, count: usize) -> usize {
     check(unsafe { libc::read(pipe.as_raw_fd(), bytes.as_mut_ptr().cast::<c_void>(), count) }).unwrap_or(0)
 }
 
-/// Waits until the one pipe can be read or the other, if any, be written, but not for long. True where it was in vain.
+/// Waits until the one pipe can be read or the other, if any, be written, but not for long. True where it was
+/// in vain.
 pub fn wait(readable: &OwnedFd, writable: Option<&OwnedFd>, milliseconds: c_int) -> bool {
     let end = |fd: c_int, events| libc::pollfd { fd, events, revents: 0 };
     // A negative descriptor is passed over.
@@ -198,7 +203,8 @@ pub fn position(fd: c_int) -> Result<u64, Errno> {
 }
 
 pub fn set_position(fd: c_int, at: u64) {
-    // SAFETY: no memory is involved. Where the descriptor was closed meanwhile there is no position to be set.
+    // SAFETY: no memory is involved. Where the descriptor was closed meanwhile there is no position to be
+    // set.
     unsafe { libc::lseek(fd, at as off_t, libc::SEEK_SET) };
 }
 
@@ -214,8 +220,8 @@ pub fn is_stream(socket: c_int) -> bool {
 
 /// An address of a socket.
 fn address(socket: c_int, peer: bool) -> Option<std::net::SocketAddr> {
-    // SAFETY: the storage is plain bits and valid for `size` bytes; each family is read as the structure that it has,
-    // none of which is larger.
+    // SAFETY: the storage is plain bits and valid for `size` bytes; each family is read as the structure that
+    // it has, none of which is larger.
     unsafe {
         let mut storage = std::mem::zeroed::<libc::sockaddr_storage>();
         let mut size = std::mem::size_of_val(&storage) as libc::socklen_t;
@@ -265,8 +271,8 @@ pub fn attribute(file: c_int, name: &str) -> Result<Vec<u8>, Errno> {
 /// The open sockets of this process, each with a number that it has; from a descriptor of /proc.
 pub fn sockets(proc: c_int) -> Option<HashMap<Identity, c_int>> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: the path ends with a zero. The stream is closed below, and nobody else has it; each entry is read before the next
-    // call for one.
+    // SAFETY: the path ends with a zero. The stream is closed below, and nobody else has it; each entry is
+    // read before the next call for one.
     unsafe {
         let folder = libc::openat(proc, c"self/fd".as_ptr(), flags);
         let stream = libc::fdopendir(folder);

@@ -112,8 +112,8 @@ impl Units {
         }
     }
 
-    /// An empty pipe to wait in. Where there is none to be had the stream cannot go on, which is the library's affair: the error is one that
-    /// no program is told of a stream.
+    /// An empty pipe to wait in. Where there is none to be had the stream cannot go on, which is the
+    /// library's affair: the error is one that no program is told of a stream.
     pub fn staging(&self) -> Result<Staging, Errno> {
         if let Some(staging) = lock(&self.spare_staging).pop() {
             return Ok(staging);
@@ -162,7 +162,8 @@ fn start_with(driver: Driver) -> Result<Unit, dcs::Error> {
 
 /// Signals are for the program's own threads: those that are started here get none from the first moment.
 pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: the sets are initialised by sigfillset and pthread_sigmask before they are read; only this thread changes.
+    // SAFETY: the sets are initialised by sigfillset and pthread_sigmask before they are read; only this
+    // thread changes.
     let before = unsafe {
         let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed());
         libc::sigfillset(&mut all);

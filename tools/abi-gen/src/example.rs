@@ -143,7 +143,8 @@ fn walk(kind: &Kind, bytes: &[u8], at: usize, name: &str, out: &mut String) {
     }
 }
 
-/// Offset, sixteen bytes and a name; bytes beyond the sixteenth in lines below, trailing rows of zeros left out.
+/// Offset, sixteen bytes and a name; bytes beyond the sixteenth in lines below, trailing rows of zeros left
+/// out.
 fn line(out: &mut String, at: usize, bytes: &[u8], name: &str) {
     for (row, chunk) in bytes.chunks(16).enumerate() {
         if row > 0 && chunk.iter().all(|byte| *byte == 0) {

@@ -1,4 +1,5 @@
-//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, the tables of `docs/abi.md`, the named fuzz seeds.
+//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, the tables of `docs/abi.md`, the named fuzz
+//! seeds.
 //!
 //! ```text
 //! cargo run -p dcs-abi-gen              writes what has changed

@@ -18,8 +18,8 @@ const END: &str = "<!-- end -->";
 ///
 /// # Errors
 ///
-/// [`Error::Marker`] where a marker names no table or has no end, or where a table has no marker: then a part of
-/// the command set would go undocumented.
+/// [`Error::Marker`] where a marker names no table or has no end, or where a table has no marker: then a part
+/// of the command set would go undocumented.
 pub fn fill(document: &str) -> Result<String, Error> {
     let mut parts = parts();
     let mut out = String::new();

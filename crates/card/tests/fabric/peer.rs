@@ -43,7 +43,8 @@ pub struct Peer {
 
 impl Peer {
     pub fn new(address: Ipv4Addr) -> Peer {
-        // It checks and makes all checksums: those that the NIC makes are seen by somebody who did not make them.
+        // It checks and makes all checksums: those that the NIC makes are seen by somebody who did not make
+        // them.
         let stack = Stack::new([2, 0, 0, 0, 0, 9], address, ChecksumCapabilities::default());
         Peer { stack, streams: Vec::new(), ports: Vec::new(), deaf: false }
     }

@@ -25,7 +25,8 @@ pub fn rows(root: &Root, functions: &[Function]) -> Vec<Row> {
             rows.push(Row::new("peer-to-peer", function.address.clone(), State::Unreadable, found));
             continue;
         };
-        // The first bridge below the host bridge, if there is one: then whatever is behind it has that in common.
+        // The first bridge below the host bridge, if there is one: then whatever is behind it has that in
+        // common.
         let port = if way.len() > 2 { way[1].clone() } else { String::new() };
         below.entry((way[0].clone(), port)).or_default().push(&function.address);
     }

@@ -38,7 +38,8 @@ pub struct Run {
     /// First counter block of aes256-ctr: xattr:user.NAME of each file, or 32 hexadecimal digits
     #[arg(long, value_name = "WHERE")]
     pub counter: Option<String>,
-    /// The receiver reads until the connection is closed, and expects what the operators make of the file: allows gzip
+    /// The receiver reads until the connection is closed, and expects what the operators make of the file:
+    /// allows gzip
     #[arg(long)]
     pub until_close: bool,
     /// File for the log, a JSON object a line; without it, standard error

@@ -68,7 +68,8 @@ fn check_through(program: &Path, scripts: usize) -> Result<(), Failure> {
     }
 }
 
-/// By what the program gets rights that its user has not (AT_SECURE): then the loader takes no library from the environment.
+/// By what the program gets rights that its user has not (AT_SECURE): then the loader takes no library from
+/// the environment.
 fn gains_rights(program: &Path, metadata: &Metadata) -> Option<&'static str> {
     // There nobody gets any.
     let nosuid =

@@ -16,17 +16,19 @@ pub struct Serve {
     /// Where objects and their records are kept; made if it is not there
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// ADDR:PORT; a PORT alone is of this machine only (127.0.0.1), :PORT of all its addresses; port 0 is any free one
+    /// ADDR:PORT; a PORT alone is of this machine only (127.0.0.1), :PORT of all its addresses; port 0 is any
+    /// free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9000", value_parser = listen::parse)]
     pub listen: Listen,
-    /// Users: a line for each, with access key, secret key and rights (docs/serve.md). Read again at SIGHUP. Without it DIR/users, made at the first start
+    /// Users: a line for each, with access key, secret key and rights (docs/serve.md). Read again at SIGHUP.
+    /// Without it DIR/users, made at the first start
     #[arg(long, value_name = "FILE")]
     pub users: Option<PathBuf>,
     /// Rights of requests without a signature
     #[arg(long, value_enum, default_value = "nothing")]
     pub anonymous: AnonymousMay,
-    /// Failures that an answered PUT survives. full: a power loss. metadata: a power loss may take the data of the last seconds, which
-    /// digests find. none: the death of the process only
+    /// Failures that an answered PUT survives. full: a power loss. metadata: a power loss may take the data
+    /// of the last seconds, which digests find. none: the death of the process only
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub durability: Durability,
     /// Compute the digest of every whole object that is read, and cut the answer short where it is wrong
@@ -35,7 +37,8 @@ pub struct Serve {
     /// The master key of encryption at rest: a file with 64 hexadecimal digits (openssl rand -hex 32)
     #[arg(long, value_name = "FILE")]
     pub master_key: Option<PathBuf>,
-    /// Connections at a time. For one more, the one gives way that has waited longest for a request; while there is none, others wait
+    /// Connections at a time. For one more, the one gives way that has waited longest for a request; while
+    /// there is none, others wait
     #[arg(long, value_name = "N", default_value = "2048")]
     pub connections: usize,
     /// Transfers at a time; others wait. The engine has room for all of them
@@ -59,24 +62,26 @@ pub struct Serve {
     /// Read no more for that, in bytes a second
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "50M")]
     pub scrub_rate: u64,
-    /// Serve over TLS, with this chain of certificates in PEM. It costs the server's thread the encryption and two copies more
+    /// Serve over TLS, with this chain of certificates in PEM. It costs the server's thread the encryption
+    /// and two copies more
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// The certificate's key in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Take keys of customers (SSE-C) over plain connections from other machines, too: where a proxy in front speaks TLS
+    /// Take keys of customers (SSE-C) over plain connections from other machines, too: where a proxy in front
+    /// speaks TLS
     #[arg(long)]
     pub customer_keys_without_tls: bool,
-    /// Who may see /_dcs/ (the status page), /_dcs/status.json and /_dcs/metrics: who comes from this machine (and not by a
-    /// proxy), or everybody. /_dcs/health is for everybody always
+    /// Who may see /_dcs/ (the status page), /_dcs/status.json and /_dcs/metrics: who comes from this machine
+    /// (and not by a proxy), or everybody. /_dcs/health is for everybody always
     #[arg(long, value_name = "WHO", value_enum, default_value = "loopback")]
     pub status_for: StatusMay,
     /// Time that answers under way have after a signal to stop
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
     pub grace: Duration,
-    /// Write objects of 1 MiB and more through the page cache. auto: past it where they have to be on the disk anyway
-    /// (durability full) and the file system can; the first GET then reads the disk
+    /// Write objects of 1 MiB and more through the page cache. auto: past it where they have to be on the
+    /// disk anyway (durability full) and the file system can; the first GET then reads the disk
     #[arg(long, value_enum, default_value = "auto")]
     pub write_cache: WriteCache,
     /// Run the engine's thread on this processor

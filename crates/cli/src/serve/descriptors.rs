@@ -9,8 +9,8 @@ const BASE: u64 = 512;
 /// Descriptors of a transfer: its file, and the engine's own of both its ends.
 const OF_TRANSFER: u64 = 3;
 
-/// Raises the limit of descriptors as far as it goes, and says for how many connections and transfers it is enough: for those that were asked
-/// for, or for fewer.
+/// Raises the limit of descriptors as far as it goes, and says for how many connections and transfers it is
+/// enough: for those that were asked for, or for fewer.
 pub fn room_for(connections: usize, transfers: u16, tls: bool) -> Result<(usize, u16), Failure> {
     let of_connection = if tls { 3 } else { 1 };
     // Nobody has two at a time.

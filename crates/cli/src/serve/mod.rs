@@ -199,7 +199,8 @@ fn random_word(length: usize) -> Result<String, Failure> {
     Ok(bytes.into_iter().map(|byte| LETTERS[usize::from(byte % 32)] as char).collect())
 }
 
-/// Logs go to standard error. s3s reports each refused request as an error of its own; the access log has them.
+/// Logs go to standard error. s3s reports each refused request as an error of its own; the access log has
+/// them.
 fn log(format: Log) {
     let wanted = std::env::var("DCS_LOG").ok().and_then(|wanted| wanted.parse::<Targets>().ok());
     let ordinary = || Targets::new().with_default(LevelFilter::INFO).with_target("s3s", LevelFilter::OFF);

@@ -6,8 +6,8 @@ use dcs_server::users::Users;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Reads the file again at each SIGHUP, for ever. A file with an error in it changes nothing. Without this the signal would end
-/// the process: it is caught from the call on, before the first await.
+/// Reads the file again at each SIGHUP, for ever. A file with an error in it changes nothing. Without this
+/// the signal would end the process: it is caught from the call on, before the first await.
 pub fn on_hangup(file: PathBuf, users: Users) -> Result<impl Future<Output = ()> + Send, Failure> {
     let hangup = signal(SignalKind::hangup());
     let mut hangup = hangup.map_err(|error| Failure::new(Exit::Failed, format!("signals: {error}")))?;

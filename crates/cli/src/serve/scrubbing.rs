@@ -1,6 +1,7 @@
 //! The server's own scrub: every so often, slowly, beside its clients.
 //!
-//! `DIR/scrubbed` says when the last pass ended, so that a server that is started more often than it scrubs does so too.
+//! `DIR/scrubbed` says when the last pass ended, so that a server that is started more often than it scrubs
+//! does so too.
 
 use crate::names::shown;
 use dcs_server::encryption::Keys;

@@ -162,8 +162,8 @@ impl Honest {
         format!("/bucket/{}-{at}", self.number)
     }
 
-    /// Asks on the connection that was kept, if there is one. Where the server has closed that one meanwhile, which it may, it asks again on a new
-    /// one: all that these clients ask for can be asked for twice.
+    /// Asks on the connection that was kept, if there is one. Where the server has closed that one meanwhile,
+    /// which it may, it asks again on a new one: all that these clients ask for can be asked for twice.
     async fn ask(&mut self, method: &str, target: &str, fields: &str, body: &[u8]) -> io::Result<Answer> {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         if let Some(mut kept) = self.connection.take() {

@@ -28,8 +28,9 @@ impl Connection {
         Ok(Connection { stream, answers: 0, begun: false })
     }
 
-    /// Tells if what broke it may have been its end while it waited for a request: it has been used before, and nothing of an answer came.
-    /// Then every HTTP client asks again on a new connection (RFC 9112 section 9.3.1).
+    /// Tells if what broke it may have been its end while it waited for a request: it has been used before,
+    /// and nothing of an answer came. Then every HTTP client asks again on a new connection (RFC 9112 section
+    /// 9.3.1).
     pub fn was_idle(&self) -> bool {
         self.answers > 0 && !self.begun
     }

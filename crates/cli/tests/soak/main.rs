@@ -1,5 +1,5 @@
-//! `dcs serve` among many connections of which some stall, drip, reset or lie: the honest ones beside them are served, all of them, rightly and
-//! in bounded time.
+//! `dcs serve` among many connections of which some stall, drip, reset or lie: the honest ones beside them
+//! are served, all of them, rightly and in bounded time.
 //!
 //! A short run is part of the tests. A long one, as docs/serve.md tells:
 //!
@@ -37,8 +37,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// The short run has few places, and more hostile clients than places; the long one is of 2,000 connections, a tenth of them hostile, and the
-    /// server as it is by default.
+    /// The short run has few places, and more hostile clients than places; the long one is of 2,000
+    /// connections, a tenth of them hostile, and the server as it is by default.
     fn new() -> Plan {
         let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
         let Some(seconds) = number("DCS_SOAK_SECONDS") else {

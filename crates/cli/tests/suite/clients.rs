@@ -1,9 +1,9 @@
-//! Real clients of S3 against `dcs serve`: tests/clients/*.py, a file each. The first run installs the clients from PyPI, of pinned
-//! versions, into the user's cache folder. Where that can't be, the tests are skipped, and say why; with `DCS_CLIENTS=demand`
-//! they fail.
+//! Real clients of S3 against `dcs serve`: tests/clients/*.py, a file each. The first run installs the
+//! clients from PyPI, of pinned versions, into the user's cache folder. Where that can't be, the tests are
+//! skipped, and say why; with `DCS_CLIENTS=demand` they fail.
 //!
-//! rclone is used where the environment names it (`RCLONE=PATH`), where it is installed, or where `dcs bench s3` has built
-//! it; mc where the environment names it (`MC=PATH`).
+//! rclone is used where the environment names it (`RCLONE=PATH`), where it is installed, or where `dcs bench
+//! s3` has built it; mc where the environment names it (`MC=PATH`).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

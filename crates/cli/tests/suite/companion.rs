@@ -1,4 +1,5 @@
-//! `dcs demo`, `dcs bench` and `dcs vm` start `dcs-bench`, `dcs csd` starts `dcs-csd`: here a script in its place, which tells its arguments.
+//! `dcs demo`, `dcs bench` and `dcs vm` start `dcs-bench`, `dcs csd` starts `dcs-csd`: here a script in its
+//! place, which tells its arguments.
 
 use crate::run::{Done, Place};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! SSDs that `dcs` drives itself, and `dcs doctor`: in a guest whose NVMe SSDs, QEMU's, are behind an IOMMU. Skipped, with the reason, where no
-//! virtual server is to be had.
+//! SSDs that `dcs` drives itself, and `dcs doctor`: in a guest whose NVMe SSDs, QEMU's, are behind an IOMMU.
+//! Skipped, with the reason, where no virtual server is to be had.
 
 use crate::guest::{LIMIT, Rig, data, digest, function, md5, path_has, raw, ssd};
 use crate::run::Place;

@@ -1,6 +1,7 @@
-//! The commands of README, docs and help that need neither root nor another machine really run, as they are written: hosts and
-//! ports become this machine's, and absolute paths lie in the test's folder. (That all the others are understood is tested beside
-//! the parser, in `src/documents.rs`.) And what documents name is there: targets of make, files, links.
+//! The commands of README, docs and help that need neither root nor another machine really run, as they are
+//! written: hosts and ports become this machine's, and absolute paths lie in the test's folder. (That all the
+//! others are understood is tested beside the parser, in `src/documents.rs`.) And what documents name is
+//! there: targets of make, files, links.
 
 use crate::run::{Done, IV, KEY, KEY_XTS, Place, data};
 use std::path::{Path, PathBuf};
@@ -200,7 +201,8 @@ fn receivers_run_as_they_are_written() {
     assert!(seen >= 5, "{seen} lines");
 }
 
-/// README's example of encryption, from the key on: its receiver gets what its sender sends, and both print the same sum.
+/// README's example of encryption, from the key on: its receiver gets what its sender sends, and both print
+/// the same sum.
 #[test]
 fn what_readme_encrypts_its_receiver_gets_back() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();

@@ -1,4 +1,5 @@
-//! Promises about files: `dcs copy` and `dcs recv` keep those of cp and install: the file itself, owners, modes, links, holes.
+//! Promises about files: `dcs copy` and `dcs recv` keep those of cp and install: the file itself, owners,
+//! modes, links, holes.
 
 use crate::run::{Done, Place, data};
 use nix::sys::signal::{Signal, kill};

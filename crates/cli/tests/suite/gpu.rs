@@ -1,4 +1,5 @@
-//! Operators on a GPU, by the command: on a stand-in of CUDA's driver, and what is said where there is no GPU.
+//! Operators on a GPU, by the command: on a stand-in of CUDA's driver, and what is said where there is no
+//! GPU.
 
 use crate::run::{IV, KEY, Place};
 use crate::stand_in;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-/// Functions of the guest's shell for each step: each command is reported with its exit code, and all that it printed.
+/// Functions of the guest's shell for each step: each command is reported with its exit code, and all that it
+/// printed.
 const SHELL: &str = r#"
 step() { name=$1; shift; "$@" >/tmp/out 2>/tmp/err; code=$?; sed 's/^/@out /' /tmp/out; sed 's/^/@err /' /tmp/err; echo "@end $name $code"; }
 ssd() { for n in /sys/class/nvme/nvme*; do case "$(cat $n/serial)" in $1*) cat $n/address;; esac; done; }
@@ -75,7 +76,8 @@ impl Rig {
         }
     }
 
-    /// Boots a machine with that kernel and those of its modules, to run the script. Nothing, with the reason printed, where that cannot be had.
+    /// Boots a machine with that kernel and those of its modules, to run the script. Nothing, with the reason
+    /// printed, where that cannot be had.
     pub fn boot(
         place: Place,
         machine: Machine,

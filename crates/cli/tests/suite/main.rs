@@ -1,4 +1,5 @@
-//! The `dcs` command as a user has it: the built program, real files, pipes and sockets, and Python as the judge.
+//! The `dcs` command as a user has it: the built program, real files, pipes and sockets, and Python as the
+//! judge.
 
 mod card;
 mod clients;

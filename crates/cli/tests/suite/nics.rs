@@ -1,5 +1,5 @@
-//! NICs that `dcs` drives itself: in a guest whose NICs, QEMU's of Intel's models, are behind an IOMMU beside its NVMe SSDs. Skipped, with the reason,
-//! where no virtual server is to be had.
+//! NICs that `dcs` drives itself: in a guest whose NICs, QEMU's of Intel's models, are behind an IOMMU beside
+//! its NVMe SSDs. Skipped, with the reason, where no virtual server is to be had.
 
 use crate::guest::{LIMIT, Rig, data, digest, function, md5, path_has, raw, ssd};
 use crate::run::{Place, Receiver};
@@ -278,7 +278,8 @@ step release dcs doctor --release $NIC --json
     assert!(rig.step("release").ok().lines()[0]["driver"] == "e1000e");
 }
 
-/// Carries frames, and does so badly: of each hundred, it loses two, doubles three and lets three be overtaken.
+/// Carries frames, and does so badly: of each hundred, it loses two, doubles three and lets three be
+/// overtaken.
 fn carry(mut from: Wire, mut to: Wire, seed: u64, end: &Arc<AtomicBool>, lost: &Arc<AtomicU64>) {
     let mut state = seed;
     let mut late: Option<Vec<u8>> = None;

@@ -1,5 +1,5 @@
-//! Failures beside the transfer: results that nobody took, a close that fails, limits, standard files that are closed, folders
-//! that give access.
+//! Failures beside the transfer: results that nobody took, a close that fails, limits, standard files that
+//! are closed, folders that give access.
 
 use crate::run::{Done, KEY, Place, data};
 use std::fs::File;
@@ -82,7 +82,8 @@ fn standard_files_that_are_closed_are_not_dev_null() {
     assert_eq!(place.read("b"), b"");
 }
 
-/// A library in which to close a file that was written to fails, as on a network's file system whose quota is used up.
+/// A library in which to close a file that was written to fails, as on a network's file system whose quota is
+/// used up.
 const CLOSES: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-//! `dcs serve` on a disk that gets full: clients are told, what was there stays, and with room again it goes on.
+//! `dcs serve` on a disk that gets full: clients are told, what was there stays, and with room again it goes
+//! on.
 
 use crate::run::Place;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,7 +33,8 @@ impl Client {
     }
 }
 
-/// A server on a disk of 64 MiB, half of which it keeps free, and its bucket; `None` where no file system may be mounted.
+/// A server on a disk of 64 MiB, half of which it keeps free, and its bucket; `None` where no file system may
+/// be mounted.
 fn on_a_small_disk(place: &Place) -> Option<(Child, Client)> {
     std::fs::create_dir(place.path("small")).unwrap();
     // A mount of the process's own, which goes away with it.

@@ -1,7 +1,8 @@
-//! `dcs serve` is killed again and again while clients change objects: what was answered is there afterwards, whole; what was
-//! not has happened or not; no file is left over.
+//! `dcs serve` is killed again and again while clients change objects: what was answered is there afterwards,
+//! whole; what was not has happened or not; no file is left over.
 //!
-//! Each client has keys of its own, so that it knows what they hold. An object's data say which operation wrote them.
+//! Each client has keys of its own, so that it knows what they hold. An object's data say which operation
+//! wrote them.
 
 use crate::run::Place;
 use std::collections::BTreeMap;
@@ -140,7 +141,8 @@ impl Client {
     }
 }
 
-/// The contents that one client's keys may have: what was answered last, and what was asked for last where no answer came.
+/// The contents that one client's keys may have: what was answered last, and what was asked for last where no
+/// answer came.
 type Known = BTreeMap<String, Vec<Left>>;
 
 /// Changes objects until the server is gone.

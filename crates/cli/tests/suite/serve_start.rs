@@ -58,7 +58,8 @@ fn a_port_alone_is_for_this_machine_and_more_is_remarked() {
     }
 }
 
-/// Starts a server after a shell has set limits; tells its limit of open files (soft, hard) once it serves, and what it logs.
+/// Starts a server after a shell has set limits; tells its limit of open files (soft, hard) once it serves,
+/// and what it logs.
 fn limits_of_a_server(limits: &str) -> (u64, u64, String) {
     let place = Place::new();
     let mut command = Command::new("sh");

@@ -1,11 +1,13 @@
-//! `tools/setup`: what it installs, it says; and it can be refused. `tools/setup-preload` leaves nothing behind.
+//! `tools/setup`: what it installs, it says; and it can be refused. `tools/setup-preload` leaves nothing
+//! behind.
 
 use crate::run::Place;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs it where no compiler is found, as root of a Debian that would install one, and tells what it said and what was installed.
+/// Runs it where no compiler is found, as root of a Debian that would install one, and tells what it said and
+/// what was installed.
 fn setup(install: Option<&str>) -> (i32, String, String) {
     let place = Place::new();
     std::fs::create_dir(place.path("bin")).unwrap();

@@ -1,4 +1,5 @@
-//! `--timeout` and signals where the kernel does not come back: a file system that is frozen, a FIFO that nobody opens.
+//! `--timeout` and signals where the kernel does not come back: a file system that is frozen, a FIFO that
+//! nobody opens.
 
 use crate::run::{Done, Place, data, worker};
 use nix::sys::signal::{Signal, kill};
@@ -78,7 +79,8 @@ fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// All is received and written, and the file system takes nothing more: `rename` does not return, nor does `chmod`.
+/// All is received and written, and the file system takes nothing more: `rename` does not return, nor does
+/// `chmod`.
 #[test]
 fn the_last_steps_of_a_file_have_their_time_too() {
     let place = Place::new();
@@ -248,7 +250,8 @@ fn child(place: &Place, timeout: &str) -> Child {
     child
 }
 
-/// Whoever started the command knows one process: what it is told goes for both, and its end is the end of both.
+/// Whoever started the command knows one process: what it is told goes for both, and its end is the end of
+/// both.
 #[test]
 fn a_command_with_a_limit_is_signalled_and_killed_as_one() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

@@ -5,9 +5,9 @@
 //! itself, where operators process it and from where sockets, files and the NIC take it: each frame's payload
 //! is fetched out of the block. What a NIC receives it writes into buffers of its own, from which it is
 //! copied to its place in a block. Where it is so wished the blocks lie in an SSD's memory
-//! ([`SsdOptions::holds_blocks`]): then the SSD reads into that, the NIC fetches from there, and data cross no
-//! host memory. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at work
-//! finds them by looking.
+//! ([`SsdOptions::holds_blocks`]): then the SSD reads into that, the NIC fetches from there, and data cross
+//! no host memory. Completions and frames interrupt by the eventfd that the engine sleeps on; an engine at
+//! work finds them by looking.
 //!
 //! TCP is [`dcs_net`]'s: no kernel knows of the connections of such a NIC, and they end with the engine.
 //!

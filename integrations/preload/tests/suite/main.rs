@@ -1,5 +1,5 @@
-//! The library in programs that know nothing of it: their transcripts and every byte that they send are compared with
-//! what they do without it; digests in its log with Python's hashlib.
+//! The library in programs that know nothing of it: their transcripts and every byte that they send are
+//! compared with what they do without it; digests in its log with Python's hashlib.
 //!
 //! Programs that are not installed are skipped, with a line on standard error that says so; `make preload`
 //! installs all of them. With `DCS_CLIENTS=demand` a test that cannot run fails.

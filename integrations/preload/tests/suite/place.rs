@@ -139,8 +139,8 @@ pub fn installed(program: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says why a test cannot run, past the harness, which shows nothing of a test that passes. That is a failure where
-/// `DCS_CLIENTS=demand` asks for all tests.
+/// Says why a test cannot run, past the harness, which shows nothing of a test that passes. That is a failure
+/// where `DCS_CLIENTS=demand` asks for all tests.
 pub fn skip(why: &str) {
     assert!(std::env::var("DCS_CLIENTS").as_deref() != Ok("demand"), "{why}");
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
@@ -234,8 +234,8 @@ pub const FILES: [(&str, usize); 6] = [
     ("large", (7 << 20) + 11),
 ];
 
-/// Clients side by side: whole files and ranges on kept connections, a slow reader, one that leaves. Every byte is
-/// compared.
+/// Clients side by side: whole files and ranges on kept connections, a slow reader, one that leaves. Every
+/// byte is compared.
 pub fn load(port: u16, plain: &Path, clients: usize) {
     let contents: Vec<_> =
         FILES.iter().map(|(name, _)| (*name, std::fs::read(plain.join(name)).unwrap())).collect();

@@ -4,8 +4,9 @@ use crate::place::{COUNTER, KEY, Place, bytes, output, seal};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Sends a file over a socket pair, and checks what arrives. Arguments: file, what is expected (a file, or - for
-/// nothing), how it is encoded, blocking or not; or interrupted: blocking, with signals and a slow receiver.
+/// Sends a file over a socket pair, and checks what arrives. Arguments: file, what is expected (a file, or -
+/// for nothing), how it is encoded, blocking or not; or interrupted: blocking, with signals and a slow
+/// receiver.
 const SEND: &str = "
 import os, select, signal, socket, sys, threading, time, zlib
 path, expected, encoding, blocking = sys.argv[1:]
@@ -171,7 +172,8 @@ fn counters_that_other_users_may_write_are_not_taken() {
     }
 }
 
-/// Argument: a file, which is sent by one number of a socket, and then by another, when the first one is closed.
+/// Argument: a file, which is sent by one number of a socket, and then by another, when the first one is
+/// closed.
 const DUPLICATE: &str = "
 import os, socket, sys, time
 file, size = os.open(sys.argv[1], os.O_RDONLY), os.path.getsize(sys.argv[1])

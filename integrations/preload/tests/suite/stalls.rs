@@ -177,7 +177,8 @@ fn an_engine_that_does_nothing_is_given_up() {
     if !said.is_empty() {
         return skip(said.trim());
     }
-    // What went before is logged without a digest, the kernel carried the rest, and the next one has another engine.
+    // What went before is logged without a digest, the kernel carried the rest, and the next one has another
+    // engine.
     let objects = place.log("object");
     let [given_up, next] = &objects[..] else { panic!("{objects:?}") };
     assert!(given_up["error"].is_string() && given_up["digests"].is_null(), "{given_up}");

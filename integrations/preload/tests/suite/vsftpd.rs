@@ -3,8 +3,8 @@
 use crate::place::{FILES, Place, Server, files, free_port, installed, output, skip, whole};
 use std::process::Command;
 
-/// Fetches files, whole and from an offset, by Python's ftplib, several clients side by side. Arguments: port, folder
-/// of the files, how they come, and their names.
+/// Fetches files, whole and from an offset, by Python's ftplib, several clients side by side. Arguments:
+/// port, folder of the files, how they come, and their names.
 const FETCH: &str = "
 import ftplib, gzip, sys, threading
 port, folder, encoding, *names = sys.argv[1:]
