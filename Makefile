@@ -20,7 +20,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 PLACES = BUILT DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR BASHDIR ZSHDIR FISHDIR UNITDIR
 
-.PHONY: help build dist install uninstall deb demo workshop vm python test swift preload hdfs gpu lint fuzz bench bench-all report generate clean
+.PHONY: help build dist install uninstall deb demo workshop vm python test swift preload hdfs rtl gpu lint fuzz bench bench-all report generate clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -72,6 +72,7 @@ test: ## every test
 	DCS_GZIP=zlib-rs $(CARGO) test -q -p dcs-ndp --locked --test vectors --test properties --test independent --test corpus
 	tools/python test
 	integrations/swift/run quick
+	tools/rtl quick
 	tools/install-test
 
 swift: ## OpenStack Swift on the engine: Swift's own tests and ours on a cluster of its own, beside stock; a quarter of an hour
@@ -86,6 +87,10 @@ preload: ## libdcs-preload.so in nginx, lighttpd, vsftpd and Java, which are ins
 hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, balancer, grep, and what digests cost
 	integrations/hdfs/setup
 	integrations/hdfs/demo.py
+
+rtl: ## the engine in SystemVerilog: lint, benches, area, clock, to target/rtl; a quarter of an hour
+	@tools/setup
+	tools/rtl all
 
 gpu: build workshop ## on a machine with a GPU of NVIDIA's: what it computes against the CPU, and in which time, to target/gpu
 	target/release/dcs doctor
@@ -115,7 +120,7 @@ bench-all: build workshop ## every job, with small objects, cold files and hogs,
 report: workshop ## the papers' experiments beside the papers' figures, on one page: target/report/index.html
 	tools/report
 
-generate: ## include/dcs.h, tables of docs/abi.md, fuzz seeds: from crates/abi; the GPU's kernels
+generate: ## include/dcs.h, rtl/dcs_pkg.sv, tables of docs/abi.md, fuzz seeds: from crates/abi; the GPU's kernels
 	$(CARGO) run -q -p dcs-abi-gen
 	tools/gpu-kernels
 

@@ -95,7 +95,7 @@ fn comment(indent: &str, text: &str) -> String {
     out + indent + " */\n"
 }
 
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let last = lines.len() - 1;

@@ -1,4 +1,4 @@
-//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, the tables of `docs/abi.md`, the named fuzz
+//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, `rtl/dcs_pkg.sv`, the tables of `docs/abi.md`, the named fuzz
 //! seeds.
 //!
 //! ```text
@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`model`] | what every output language is told: structures without holes, groups of named numbers |
 //! | [`c`] | the C header, from the model and the hand-written pieces in `src/header/` |
+//! | [`sv`] | the SystemVerilog package, from the model |
 //! | [`api`] | the header's function section: cbindgen over the C API's sources, and how it is configured |
 //! | [`markdown`] | the tables of `docs/abi.md`, put between markers; the prose around them is hand-written |
 //! | [`example`] | the worked example of `docs/abi.md`, as bytes and as a listing |
@@ -31,6 +32,7 @@ pub mod example;
 pub mod markdown;
 pub mod model;
 pub mod seeds;
+pub mod sv;
 
 use std::path::{Path, PathBuf};
 
@@ -38,6 +40,7 @@ use std::path::{Path, PathBuf};
 pub const COMMAND: &str = "cargo run -p dcs-abi-gen";
 
 const HEADER: &str = "include/dcs.h";
+const PACKAGE: &str = "rtl/dcs_pkg.sv";
 const DOCUMENT: &str = "docs/abi.md";
 
 /// Why a file could not be made.
@@ -103,6 +106,7 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>, Error> {
     let document = std::fs::read_to_string(&document).map_err(|error| Error::Io(document, error))?;
     let mut outputs = vec![
         Output { path: HEADER.into(), content: c::header(api.as_deref()).into_bytes() },
+        Output { path: PACKAGE.into(), content: sv::package().into_bytes() },
         Output { path: DOCUMENT.into(), content: markdown::fill(&document)?.into_bytes() },
     ];
     outputs.extend(seeds::all().into_iter().map(|seed| Output { path: seed.path(), content: seed.bytes }));

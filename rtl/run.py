@@ -1,0 +1,36 @@
+"""Lints, simulates, synthesizes and places the modules in this folder; see tools/rtl, which runs it."""
+
+import argparse
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "tools"), str(HERE / "test")]
+
+import area  # noqa: E402
+import bench  # noqa: E402
+import lint  # noqa: E402
+import speed  # noqa: E402
+
+PARTS = {"lint": lint.run, "test": bench.run, "area": area.run, "speed": speed.run}
+
+# One of each module, for every run of all tests.
+QUICK = ["ndp_md5", "ndp_sha256", "ndp_crc32", "ndp_aes256_ctr"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", type=Path, required=True, help="where results are kept")
+    parser.add_argument("--seeds", type=int, default=8, help="how many seeds each bench runs")
+    parser.add_argument("part", choices=[*PARTS, "quick", "all"])
+    parser.add_argument("module", nargs="*", help="only these modules")
+    args = parser.parse_args()
+    parts = {"all": list(PARTS), "quick": ["lint", "test"]}.get(args.part, [args.part])
+    if args.part == "quick":
+        args.seeds, args.module = 1, QUICK
+    good = [PARTS[part](args) for part in parts]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()

