@@ -177,6 +177,11 @@ package dcs_pkg;
   // slice: drops skip bytes, passes take bytes and drops what follows. Other length. Parameter:
   // skip u64, take u64
   localparam logic [7:0] OpSlice = 8'h31;
+  // grep: lines that match a regular expression on bytes, or their number. Other length. Parameter:
+  // flags u8 (1: letters match in either case; 2: lines that do not match; 4: the lines' number in
+  // place of them), reserved[7], pattern[1 to 1016] (UTF-8; docs/operators.md says which
+  // expressions)
+  localparam logic [7:0] OpGrep = 8'h32;
   // added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c,
   // aes256-ctr)
   localparam logic [7:0] OpOnGpu = 8'h80;
@@ -325,6 +330,8 @@ package dcs_pkg;
   localparam logic [31:0] PathGpu = 32'h00000400;
   // source bytes were read into a GPU's memory, by GPUDirect Storage
   localparam logic [31:0] PathGpuStorage = 32'h00000800;
+  // a virtual drive ran the chain beside its disk
+  localparam logic [31:0] PathNearStorage = 32'h00001000;
 
   // ---- Parts of BAR0 ----
 
