@@ -80,6 +80,10 @@ impl HostPort for Guest {
         Piece::new(self.memory.clone(), offset, length)
     }
 
+    fn uptime(&mut self) -> u64 {
+        0
+    }
+
     fn interrupt(&mut self, vector: u16) {
         assert!(vector < self.vectors, "interrupt {vector}");
     }
@@ -90,13 +94,24 @@ struct Machine {
     drives: Drives<Guest, ModelStorage>,
     controller: Arc<Mutex<Controller>>,
     guest: Guest,
+    /// It has the standard's command sets, and the guest has selected them.
+    programs: bool,
     tails: [u32; 3],
 }
 
 impl Machine {
-    fn new(direct: bool, chain: bool) -> Machine {
+    fn new(direct: bool, chain: bool, programs: bool) -> Machine {
         let mut storage = ModelStorage::new(0);
-        let config = Config { queues: 2, commands: 6, buffers: 2, memory: 8192, ..Config::new("fuzz") };
+        let config = Config {
+            queues: 2,
+            commands: 6,
+            buffers: 2,
+            memory: 8192,
+            // Of local memory is then namespace 3, of programs 4.
+            namespaces: 2,
+            programs,
+            ..Config::new("fuzz")
+        };
         let controller = Arc::new(Mutex::new(Controller::new(config).expect("a good one")));
         for number in [1, 2] {
             let volume = storage.add(VOLUME + GUARD, 512);
@@ -115,7 +130,7 @@ impl Machine {
         let guest = Guest { memory, direct, vectors };
         let mut drives = Drives::new(storage, 16);
         drives.add(controller.clone(), guest.clone(), 1);
-        Machine { drives, controller, guest, tails: [0; 3] }
+        Machine { drives, controller, guest, programs, tails: [0; 3] }
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
@@ -154,7 +169,8 @@ impl Machine {
         self.write(0x24, &((7u32 << 16) | 7).to_le_bytes());
         self.write(0x28, &ADMIN.to_le_bytes());
         self.write(0x30, &(ADMIN + 0x1000).to_le_bytes());
-        self.write(0x14, &((4u32 << 20) | (6 << 16) | 1).to_le_bytes());
+        let sets = if self.programs { 6 << 4 } else { 0 };
+        self.write(0x14, &((4u32 << 20) | (6 << 16) | sets | 1).to_le_bytes());
         self.work();
         for queue in [1u16, 2] {
             for opcode in [5, 1] {
@@ -171,13 +187,16 @@ impl Machine {
     }
 
     /// An entry whose fields mean something, as a rule.
-    fn entry(input: &mut Input<'_>) -> [u8; 64] {
+    fn entry(&self, input: &mut Input<'_>) -> [u8; 64] {
         let mut entry = [0; 64];
         entry[0] = input.byte();
         entry[1] = input.byte() & 0xc3;
         entry[2] = input.byte();
-        entry[4] = input.byte() & 3;
+        entry[4] = input.byte() % if self.programs { 5 } else { 4 };
         entry[8..16].copy_from_slice(&input.number(8).to_le_bytes());
+        if self.programs {
+            entry[16..18].copy_from_slice(&(input.number(2) as u16).to_le_bytes());
+        }
         let place = |input: &mut Input<'_>| match input.byte() {
             0 => 0,
             1 => LISTS + input.number(1) * 8,
@@ -192,7 +211,10 @@ impl Machine {
         };
         entry[32..40].copy_from_slice(&second.to_le_bytes());
         for word in entry[40..].chunks_exact_mut(4) {
-            let size = usize::from(input.byte() & 3);
+            let size = match input.byte() & 7 {
+                4 => 4,
+                size => usize::from(size & 3),
+            };
             word.copy_from_slice(&(input.number(size) as u32).to_le_bytes());
         }
         entry
@@ -232,7 +254,7 @@ impl Machine {
             9 => self.work(),
             _ => {
                 let queue = u16::from(input.byte() % 3);
-                let entry = Machine::entry(input);
+                let entry = self.entry(input);
                 self.submit(queue, &entry);
             }
         }
@@ -244,7 +266,7 @@ impl Machine {
 pub fn csd(data: &[u8]) {
     let mut input = Input(data);
     let flags = input.byte();
-    let mut machine = Machine::new(flags & 1 != 0, flags & 2 != 0);
+    let mut machine = Machine::new(flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
     machine.enable();
     while !input.0.is_empty() {
         machine.act(&mut input);

@@ -168,6 +168,8 @@ A drive: NAME:KEY=VALUE,...
   key-file=FILE    its key: 64 bytes, or 128 hexadecimal digits
   queues=N         I/O queue pairs, 1 to 64 (8)
   memory=SIZE      device memory for near-storage commands, up to 1GiB (1MiB)
+  programs         the standard's command sets too: device memory as subsystem local memory (namespace 17), operators as
+                   computational programs (namespace 18)
   weight=N         share beside the other drives, 1 to 1000 (1)
   msi              MSI instead of MSI-X: QEMU can take the drive out of a running guest (device_del); fewer vectors
 

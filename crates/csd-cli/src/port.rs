@@ -5,6 +5,7 @@ use dcs_vfio_user::Port;
 use dcs_vfio_user::pci::Registers;
 use dcs_vfio_user::wake::Wake;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// The registers: what a guest's processor loads and stores.
 pub struct Front {
@@ -43,23 +44,36 @@ impl Registers for Front {
 }
 
 /// The guest.
-pub struct GuestPort(pub Port);
+pub struct GuestPort {
+    port: Port,
+    began: Instant,
+}
+
+impl GuestPort {
+    pub fn new(port: Port) -> GuestPort {
+        GuestPort { port, began: Instant::now() }
+    }
+}
 
 impl HostPort for GuestPort {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), HostError> {
-        self.0.read(address, bytes).map_err(|_| HostError)
+        self.port.read(address, bytes).map_err(|_| HostError)
     }
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), HostError> {
-        self.0.write(address, bytes).map_err(|_| HostError)
+        self.port.write(address, bytes).map_err(|_| HostError)
     }
 
     fn direct(&mut self, address: u64, length: u64, direction: Direction) -> Option<Piece> {
-        let found = self.0.direct(address, length, direction == Direction::ToGuest)?;
+        let found = self.port.direct(address, length, direction == Direction::ToGuest)?;
         Some(Piece::new(found.memory, found.offset, length)?.held(found.hold))
     }
 
+    fn uptime(&mut self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
     fn interrupt(&mut self, vector: u16) {
-        self.0.interrupt(vector);
+        self.port.interrupt(vector);
     }
 }

@@ -13,9 +13,9 @@ use crate::layout::{Layout, LayoutError};
 use crate::port::{Front, GuestPort};
 use crate::spec::{Drive, Namespace};
 use crate::state::{Lies, Space, State};
-use dcs_abi::operator::Operator;
 use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
+use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
 use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Storage, VolumeId};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
@@ -175,7 +175,13 @@ impl Process {
     fn serve(&self, layout: &mut Layout, spec: Drive) -> Result<Served, Refused> {
         let identity = Identity::NVME;
         let vendor = identity.vendor;
-        let config = Config { queues: spec.queues, memory: spec.memory, vendor, ..Config::new(&spec.name) };
+        let config = Config {
+            queues: spec.queues,
+            memory: spec.memory,
+            programs: spec.programs,
+            vendor,
+            ..Config::new(&spec.name)
+        };
         if !(1..=1000).contains(&spec.weight) {
             return Err(Refused::new(format!("weight must be 1 to 1000, not {}", spec.weight)));
         }
@@ -202,7 +208,7 @@ impl Process {
                 return Err(refused);
             }
         };
-        let (shared, guest, weight) = (controller.clone(), GuestPort(port.clone()), spec.weight);
+        let (shared, guest, weight) = (controller.clone(), GuestPort::new(port.clone()), spec.weight);
         let number = self.call(move |drives| drives.add(shared, guest, weight));
         match server.start() {
             Ok(running) => {
@@ -484,17 +490,6 @@ fn attach_one(
         storage.remove(volume);
     }
     attached.map(|()| volume)
-}
-
-/// The identifier by which a guest knows a namespace, wherever it lies and however large it is.
-fn identifier(subsystem: &str, nsid: u32) -> [u8; 16] {
-    let mut digest = dcs_ndp::Context::new(Operator::Md5, &[]).expect("md5 has no parameter");
-    digest.absorb(format!("{subsystem}/{nsid}").as_bytes());
-    let mut identifier = [0; 16];
-    if let Some(value) = digest.value() {
-        identifier.copy_from_slice(&value.as_bytes()[..16]);
-    }
-    identifier
 }
 
 /// In the loop: a volume's length and a namespace's, both or none.

@@ -37,6 +37,9 @@ pub struct Drive {
     /// Bytes of device memory for near-storage commands.
     #[serde(default = "mebibyte", deserialize_with = "memory")]
     pub memory: u32,
+    /// It shows its device memory and its operators by the standard's command sets too.
+    #[serde(default)]
+    pub programs: bool,
     /// It interrupts by MSI instead of MSI-X, so that QEMU can take it out of a running guest.
     #[serde(default)]
     pub msi: bool,
@@ -163,6 +166,7 @@ impl Drive {
             queues: 8,
             weight: 1,
             memory: mebibyte(),
+            programs: false,
             msi: false,
             namespaces: Vec::new(),
         };
@@ -200,11 +204,12 @@ impl Drive {
                     drive.memory =
                         units::size(value)?.try_into().map_err(|_| "device memory is at most 1GiB")?;
                 }
+                "programs" if value.is_empty() => drive.programs = true,
                 "msi" if value.is_empty() => drive.msi = true,
                 _ => {
                     return Err(format!(
                         "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
-                         through=, key-file=, queues=, weight=, memory=, msi"
+                         through=, key-file=, queues=, weight=, memory=, programs, msi"
                     ));
                 }
             }
@@ -245,11 +250,13 @@ mod tests {
     #[test]
     fn an_option_and_a_table_are_the_same_drive() {
         let short =
-            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,weight=2,msi,read-only").unwrap();
+            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,weight=2,programs,msi,read-only")
+                .unwrap();
         let text = r#"
             [[drive]]
             name = "a"
             weight = 2
+            programs = true
             msi = true
             [[drive.namespace]]
             size = "8G"

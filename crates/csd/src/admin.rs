@@ -17,6 +17,7 @@ impl Controller {
         storage: &mut dyn Storage,
         command: &Command,
     ) {
+        self.timers.begin(port.uptime());
         let status = |status: Status| Some((status, 0));
         let unit = |done: Result<(), Status>| match done {
             Ok(()) => Some((Status::SUCCESS, 0)),
@@ -48,6 +49,16 @@ impl Controller {
                 true => None,
                 false => status(Status::EVENT_REQUEST_LIMIT_EXCEEDED.with_do_not_retry()),
             },
+            admin::KEEP_ALIVE => {
+                self.timers.hear(port.uptime());
+                status(Status::SUCCESS)
+            }
+            admin::LOAD_PROGRAM | admin::PROGRAM_ACTIVATION | admin::MEMORY_RANGE_SETS => {
+                Some(match self.manage_programs(port, command) {
+                    Ok(value) => (Status::SUCCESS, value),
+                    Err(error) => (error.with_do_not_retry(), 0),
+                })
+            }
             admin::DOORBELL_BUFFER_CONFIG if self.config.shadow_doorbells => {
                 unit(self.configure_doorbells(command))
             }

@@ -26,6 +26,10 @@ pub struct Config {
     pub buffers: u16,
     /// Bytes of device memory for near-storage commands, up to 1 GiB.
     pub memory: u32,
+    /// Its device memory is a namespace of subsystem local memory too, and its operators are the programs of a
+    /// namespace of computational programs, for a guest that selects these command sets. It has device memory
+    /// then.
+    pub programs: bool,
     /// Shadow doorbells are offered: fewer register writes.
     pub shadow_doorbells: bool,
     /// Namespaces have numbers up to this one, 1 to 1,024. Firmware looks at each of them.
@@ -48,9 +52,25 @@ impl Config {
             transfer_shift: 20,
             buffers: 16,
             memory: 1 << 20,
+            programs: false,
             shadow_doorbells: true,
             namespaces: 16,
         }
+    }
+
+    /// The number of the namespace of subsystem local memory, where it has one.
+    pub fn local_memory_namespace(&self) -> u32 {
+        self.namespaces + 1
+    }
+
+    /// The number of the namespace of computational programs, where it has one.
+    pub fn programs_namespace(&self) -> u32 {
+        self.namespaces + 2
+    }
+
+    /// The largest number that a namespace may have.
+    pub(crate) fn largest_namespace(&self) -> u32 {
+        if self.programs { self.programs_namespace() } else { self.namespaces }
     }
 
     /// Says why there can be no such drive.
@@ -76,7 +96,8 @@ impl Config {
         range("commands under way", self.commands.into(), 1, 4096)?;
         range("the largest transfer, as a power of two,", self.transfer_shift.into(), 12, 22)?;
         range("buffers", self.buffers.into(), 1, 256)?;
-        range("bytes of device memory", self.memory.into(), 0, 1 << 30)?;
+        let least = if self.programs { 4096 } else { 0 };
+        range("bytes of device memory", self.memory.into(), least, 1 << 30)?;
         range("namespaces", self.namespaces.into(), 1, 1024)
     }
 }
@@ -147,7 +168,8 @@ mod tests {
             Config { subsystem: "x".repeat(224), ..Config::new("a") }.check(),
             Err(ConfigError::Subsystem)
         );
-        let changes: [fn(&mut Config); 7] = [
+        let changes: [fn(&mut Config); 8] = [
+            |config| (config.programs, config.memory) = (true, 0),
             |config| config.number = 0xfff0,
             |config| config.queues = 0,
             |config| config.entries = 1,

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dcs_nvme::Status;
+use dcs_nvme::bytes::u16_at;
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::register::{ControllerStatus, Shutdown};
 
@@ -22,6 +23,7 @@ use crate::registers::Registers;
 use crate::shares::Shares;
 use crate::slots::{Buffers, Slots, Work};
 use crate::storage::Storage;
+use crate::timers::Timers;
 
 /// The cost of a command beside its bytes.
 pub(crate) const COMMAND_COST: u64 = 4096;
@@ -66,6 +68,7 @@ pub struct Controller {
     pub(crate) changed: BTreeSet<u32>,
     pub(crate) events: Events,
     pub(crate) features: Features,
+    pub(crate) timers: Timers,
     pub(crate) logs: Logs,
     pub(crate) near: NearStorage,
     /// A reset waits until the storage has answered.
@@ -92,7 +95,7 @@ impl Controller {
         config.check()?;
         let pairs = usize::from(config.queues) + 1;
         Ok(Controller {
-            registers: Registers::new(config.entries),
+            registers: Registers::new(config.entries, config.programs),
             submissions: (0..pairs).map(|_| None).collect(),
             completions: (0..pairs).map(|_| None).collect(),
             shadow: None,
@@ -104,6 +107,7 @@ impl Controller {
             changed: BTreeSet::new(),
             events: Events::default(),
             features: Features::new(config.queues),
+            timers: Timers::default(),
             logs: Logs::default(),
             near: NearStorage::new(config.memory),
             resetting: false,
@@ -165,6 +169,7 @@ impl Controller {
         self.completions.iter_mut().for_each(|queue| *queue = None);
         (self.shadow, self.queue_shares, self.shutdown_wanted) = (None, Shares::default(), false);
         (self.events, self.features) = (Events::default(), Features::new(self.config.queues));
+        self.timers = Timers::default();
         self.changed.clear();
         while let Some(index) = self.parked.pop_front() {
             self.slots.give(index);
@@ -224,6 +229,9 @@ impl Controller {
     /// wait for a buffer, events, a shutdown. True where anything was done.
     pub fn attend(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
         let mut busy = false;
+        if self.is_running() && self.timers.is_over(|| port.uptime()) {
+            self.fail();
+        }
         if self.is_running() {
             busy |= self.look_at_shadows(port);
             busy |= self.drain(port);
@@ -312,20 +320,35 @@ impl Controller {
         }
         if self.queue_is_ready(0) {
             let entry = self.fetch(port, 0)?;
-            self.admin(drive, port, storage, &Command::from_bytes(&entry));
+            if self.begin_command(port, 0, &entry) {
+                self.admin(drive, port, storage, &Command::from_bytes(&entry));
+            }
             return Some(COMMAND_COST);
         }
         let mut shares = std::mem::take(&mut self.queue_shares);
         let next = shares.next(|queue| self.queue_is_ready(queue));
         let cost = next.and_then(|queue| {
             let entry = self.fetch(port, queue)?;
-            let cost = self.io(drive, port, storage, queue as u16, &entry);
+            let cost = match self.begin_command(port, queue as u16, &entry) {
+                true => self.io(drive, port, storage, queue as u16, &entry),
+                false => COMMAND_COST,
+            };
             shares.charge(queue, cost);
             Some(cost)
         });
         // A command of an I/O queue creates and deletes none.
         self.queue_shares = shares;
         cost
+    }
+
+    /// Takes down a command's identifier; false where another one has it: then the command has ended.
+    fn begin_command(&mut self, port: &mut dyn HostPort, queue: u16, entry: &[u8; command::SIZE]) -> bool {
+        let cid = u16_at(entry, 2);
+        let free = self.submissions[usize::from(queue)].as_mut().is_some_and(|held| held.begin(cid));
+        if !free {
+            self.end_conflict(port, queue, cid);
+        }
+        free
     }
 
     /// Copies the next entry of a queue. A queue that cannot be read is the end: only a reset helps.

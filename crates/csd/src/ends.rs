@@ -13,6 +13,18 @@ use crate::storage::{Action, Buffer, Data, Outcome, Request, Storage, Ticket};
 impl Controller {
     /// A command ends.
     pub(crate) fn end(&mut self, port: &mut dyn HostPort, queue: u16, cid: u16, status: Status, result: u64) {
+        if let Some(Some(held)) = self.submissions.get_mut(usize::from(queue)) {
+            held.finish(cid);
+        }
+        self.post(port, queue, cid, status, result);
+    }
+
+    /// A command ends whose identifier another one has.
+    pub(crate) fn end_conflict(&mut self, port: &mut dyn HostPort, queue: u16, cid: u16) {
+        self.post(port, queue, cid, Status::ID_CONFLICT.with_do_not_retry(), 0);
+    }
+
+    fn post(&mut self, port: &mut dyn HostPort, queue: u16, cid: u16, status: Status, result: u64) {
         let Some(Some(held)) = self.submissions.get_mut(usize::from(queue)) else { return };
         held.outstanding = held.outstanding.saturating_sub(1);
         let done = Completion {

@@ -24,6 +24,20 @@ pub struct Features {
     vectors: Vec<bool>,
     atomicity: u32,
     behavior: [u8; HOST_BEHAVIOR_SIZE],
+    host: HostIdentifier,
+}
+
+/// The guest's identifier. [base 2.1 5.1.25.1.28]
+#[derive(Clone, Copy, Default)]
+struct HostIdentifier {
+    bytes: [u8; 16],
+    /// It has 16 bytes; else it has the first 8.
+    extended: bool,
+}
+
+/// Bytes of a host identifier, by the feature's value.
+fn host_identifier_size(value: u32) -> usize {
+    if value & 1 != 0 { 16 } else { 8 }
 }
 
 impl Features {
@@ -37,6 +51,7 @@ impl Features {
             vectors: vec![false; usize::from(queues) + 1],
             atomicity: 0,
             behavior: [0; HOST_BEHAVIOR_SIZE],
+            host: HostIdentifier::default(),
         }
     }
 
@@ -49,9 +64,10 @@ impl Features {
 
 impl Controller {
     /// The feature is there.
-    fn has_feature(&self, number: u8) -> bool {
+    pub(crate) fn has_feature(&self, number: u8) -> bool {
         match number {
             feature::VOLATILE_WRITE_CACHE => self.has_cache,
+            feature::COMMAND_SETS => self.config.programs,
             number => matches!(
                 number,
                 feature::ARBITRATION
@@ -63,7 +79,10 @@ impl Controller {
                     | feature::INTERRUPT_VECTOR
                     | feature::WRITE_ATOMICITY
                     | feature::ASYNCHRONOUS_EVENTS
+                    | feature::TIMESTAMP
+                    | feature::KEEP_ALIVE
                     | feature::HOST_BEHAVIOR
+                    | feature::HOST_IDENTIFIER
             ),
         }
     }
@@ -119,15 +138,32 @@ impl Controller {
             feature::WRITE_ATOMICITY => features.atomicity,
             feature::ASYNCHRONOUS_EVENTS if is_default => 0,
             feature::ASYNCHRONOUS_EVENTS => self.events.wanted,
+            feature::KEEP_ALIVE if is_default => 0,
+            feature::KEEP_ALIVE => self.timers.keep_alive(),
             feature::HOST_BEHAVIOR => {
                 let data = features.behavior;
-                match self.copy_out(port, &command.data, &data) {
-                    Status::SUCCESS => 0,
-                    status => return Err(status),
+                self.feature_data(port, command, &data)?
+            }
+            feature::TIMESTAMP => {
+                let data = if is_default { [0; 8] } else { self.timers.timestamp(port.uptime()) };
+                self.feature_data(port, command, &data)?
+            }
+            feature::HOST_IDENTIFIER => {
+                let (host, size) = (features.host, host_identifier_size(wanted.value));
+                if host.bytes != [0; 16] && host.extended != (size == host.bytes.len()) {
+                    return Err(Status::INCONSISTENT_HOST_ID);
                 }
+                self.feature_data(port, command, &host.bytes[..size])?
             }
             _ => 0,
         })
+    }
+
+    fn feature_data(&self, port: &mut dyn HostPort, command: &Command, data: &[u8]) -> Result<u32, Status> {
+        match self.copy_out(port, &command.data, data) {
+            Status::SUCCESS => Ok(0),
+            status => Err(status),
+        }
     }
 
     /// Set Features: the result, or why not. Nothing where the command ends later. [base 5.27]
@@ -186,6 +222,24 @@ impl Controller {
                     status => return Err(status),
                 }
             }
+            feature::TIMESTAMP => {
+                let mut data = [0; 8];
+                match self.copy_in(port, &command.data, &mut data) {
+                    Status::SUCCESS => self.timers.set_timestamp(port.uptime(), data),
+                    status => return Err(status),
+                }
+            }
+            feature::KEEP_ALIVE => self.timers.set_keep_alive(port.uptime(), value),
+            feature::HOST_IDENTIFIER => {
+                let (mut bytes, size) = ([0; 16], host_identifier_size(value));
+                match self.copy_in(port, &command.data, &mut bytes[..size]) {
+                    Status::SUCCESS => self.features.host = HostIdentifier { bytes, extended: size == 16 },
+                    status => return Err(status),
+                }
+            }
+            // There is one combination of command sets.
+            feature::COMMAND_SETS if value & 0x1ff == 0 => {}
+            feature::COMMAND_SETS => return Err(Status::COMMAND_SETS_REJECTED),
             _ => return Err(Status::INVALID_FIELD),
         }
         Ok(Some(0))

@@ -42,6 +42,9 @@ pub trait HostPort {
     /// one mapping, or not to be reached in this direction: then it is copied.
     fn direct(&mut self, address: u64, length: u64, direction: Direction) -> Option<Piece>;
 
+    /// Milliseconds of a clock that goes on evenly, wherever it began.
+    fn uptime(&mut self) -> u64;
+
     /// Raises an interrupt. Ignored where the guest has not set the vector up.
     fn interrupt(&mut self, vector: u16);
 }

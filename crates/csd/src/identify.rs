@@ -10,6 +10,7 @@ use crate::host::HostPort;
 use crate::logs::{CRITICAL_TEMPERATURE, ERRORS, FIRMWARE, WARNING_TEMPERATURE};
 use crate::namespace::Namespace;
 use crate::registers::VERSION;
+use crate::timers::KEEP_ALIVE;
 
 /// Abort commands that may wait at once, as the data say. None ever waits.
 const ABORTS: u16 = 4;
@@ -31,45 +32,56 @@ fn text<const N: usize>(text: &str) -> [u8; N] {
 
 impl Controller {
     pub(crate) fn identify(&mut self, port: &mut dyn HostPort, command: &Command) -> Status {
-        let (structure, set) = (command.words[0] as u8, (command.words[1] >> 24) as u8);
-        let data = match self.identify_data(structure, set, command.namespace) {
+        let data = match self.identify_data(command) {
             Ok(data) => data,
             Err(status) => return status.with_do_not_retry(),
         };
         self.copy_out(port, &command.data, &data)
     }
 
-    fn identify_data(&self, structure: u8, set: u8, number: u32) -> Result<[u8; SIZE], Status> {
-        // Command set 0 is NVM, and the only one.
-        let of_set = matches!(
-            structure,
-            identify::NAMESPACE_OF_SET | identify::CONTROLLER_OF_SET | identify::ACTIVE_NAMESPACES_OF_SET
-        );
-        if of_set && set != 0 {
-            return Err(Status::INVALID_FIELD);
-        }
+    fn identify_data(&self, command: &Command) -> Result<[u8; SIZE], Status> {
+        let (structure, number) = (command.words[0] as u8, command.namespace);
         match structure {
             identify::CONTROLLER => Ok(self.identify_controller()),
-            identify::NAMESPACE => Ok(match self.known(number)? {
+            // Namespaces that are allocated are attached.
+            identify::NAMESPACE | identify::ALLOCATED_NAMESPACE => Ok(match self.with_blocks(number)? {
                 Some(namespace) => self.identify_namespace(namespace),
                 None => [0; SIZE],
             }),
-            identify::ACTIVE_NAMESPACES | identify::ACTIVE_NAMESPACES_OF_SET => {
+            identify::ACTIVE_NAMESPACES | identify::ALLOCATED_NAMESPACES => {
                 if number >= ALL_NAMESPACES - 1 {
                     return Err(Status::INVALID_NAMESPACE);
                 }
-                let after = self.namespaces.range(number + 1..).map(|(number, _)| *number);
-                Ok(identify::active_namespaces_bytes(after))
+                Ok(identify::active_namespaces_bytes(self.active_numbers(number, None)))
+            }
+            identify::NAMESPACE_DESCRIPTORS if self.set_of(number) != identify::set::NVM => {
+                Ok(self.descriptors_of_set(number))
             }
             identify::NAMESPACE_DESCRIPTORS => {
                 let namespace = self.known(number)?.ok_or(Status::INVALID_FIELD)?;
                 Ok(identifiers(namespace))
             }
-            // All fields are zero: what they could limit is not limited.
-            identify::NAMESPACE_OF_SET => self.known(number).map(|_| [0; SIZE]),
-            identify::CONTROLLER_OF_SET => Ok([0; SIZE]),
-            _ => Err(Status::INVALID_FIELD),
+            identify::CONTROLLERS_OF_NAMESPACE | identify::CONTROLLERS => self.controllers(command),
+            _ => self.identify_sets(command),
         }
+    }
+
+    /// The controllers of the subsystem, or those to which a namespace is attached.
+    fn controllers(&self, command: &Command) -> Result<[u8; SIZE], Status> {
+        let (structure, least) = (command.words[0] as u8, (command.words[0] >> 16) as u16);
+        // Nobody here knows the others of its subsystem.
+        if self.config.shared {
+            return Err(Status::INVALID_FIELD);
+        }
+        let number = command.namespace;
+        let attached = match structure {
+            identify::CONTROLLERS => true,
+            _ if number == ALL_NAMESPACES => return Err(Status::INVALID_FIELD),
+            _ => self.set_of(number) != identify::set::NVM || self.known(number)?.is_some(),
+        };
+        let this = [self.config.number];
+        let listed = attached && self.config.number >= least;
+        Ok(identify::controllers_bytes(if listed { &this } else { &[] }))
     }
 
     /// The namespace with this number, if it is active.
@@ -78,7 +90,7 @@ impl Controller {
     ///
     /// Where the number can be none.
     pub(crate) fn known(&self, number: u32) -> Result<Option<&Namespace>, Status> {
-        if number == 0 || number > self.config.namespaces {
+        if number == 0 || number > self.config.largest_namespace() {
             return Err(Status::INVALID_NAMESPACE);
         }
         Ok(self.namespaces.get(&number))
@@ -100,6 +112,8 @@ impl Controller {
             number: config.number,
             version: VERSION,
             events: NAMESPACES_CHANGED,
+            // Host identifiers have 8 or 16 bytes.
+            attributes: 1,
             // An I/O controller.
             kind: 1,
             // Doorbell buffer config.
@@ -113,11 +127,12 @@ impl Controller {
             error_entries: ERRORS,
             warning_temperature: WARNING_TEMPERATURE,
             critical_temperature: CRITICAL_TEMPERATURE,
+            keep_alive: KEEP_ALIVE,
             submission_entries: only(command::SIZE),
             completion_entries: only(completion::SIZE),
-            namespaces: config.namespaces,
-            // Compare, dataset management, write zeroes.
-            optional_commands: 1 | 1 << 2 | 1 << 3,
+            namespaces: config.largest_namespace(),
+            // Compare, dataset management, write zeroes, timestamp.
+            optional_commands: 1 | 1 << 2 | 1 << 3 | 1 << 6,
             write_cache: self.has_cache,
             // Flush takes the number of all namespaces.
             flush_all: 0b11,
@@ -163,6 +178,6 @@ fn identifiers(namespace: &Namespace) -> [u8; SIZE] {
     if namespace.nguid != [0; 16] {
         known.push(Identifier::Nguid(namespace.nguid));
     }
-    known.push(Identifier::CommandSet(0));
+    known.push(Identifier::CommandSet(identify::set::NVM));
     identify::identifiers_bytes(&known)
 }

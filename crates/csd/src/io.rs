@@ -1,6 +1,7 @@
-//! Commands of the I/O queues: the NVM command set. [NVM 3.2]
+//! Commands of the I/O queues: the NVM command set [NVM 3.2], and the way to those of the others.
 
 use dcs_nvme::command::{self, ALL_NAMESPACES, Blocks, Command, Datasets, Range, nvm};
+use dcs_nvme::identify::set;
 use dcs_nvme::walk::Place;
 use dcs_nvme::{DataPointer, Status, Walk};
 
@@ -35,8 +36,10 @@ impl Controller {
         entry: &[u8; command::SIZE],
     ) -> u64 {
         let command = Command::from_bytes(entry);
-        let begun = match command.opcode {
-            near::NO_DATA | near::FROM_GUEST | near::TO_GUEST if command.fused == 0 => {
+        let begun = match (self.set_of(command.namespace), command.opcode) {
+            (set::LOCAL_MEMORY, _) => self.local_memory(port, queue, &command, entry),
+            (set::PROGRAMS, _) => self.execute(port, queue, &command, entry),
+            (_, near::NO_DATA | near::FROM_GUEST | near::TO_GUEST) if command.fused == 0 => {
                 self.near_command(port, queue, &command, entry)
             }
             _ => self.begin_io(drive, port, storage, queue, &command),

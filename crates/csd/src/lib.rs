@@ -25,11 +25,13 @@
 //! | [`controller`] | [`Controller`]: a function as its guest sees it |
 //! | `registers`, `queue` | the registers of BAR0; submission and completion queues, shadow doorbells |
 //! | `admin`, `identify`, `features`, `logs` | commands of the admin queue |
+//! | `sets` | command sets beside NVM |
+//! | `timers` | the timestamp, keep alive |
 //! | `io`, `slots`, `ends` | commands of the I/O queues, those under way, how they end |
 //! | `copy`, `events` | data that are copied at once; asynchronous events |
 //! | [`chain`] | [`Chain`]: what the data of a namespace pass |
 //! | [`namespace`] | [`Namespace`]: logical blocks on a volume, and their chain |
-//! | [`near`] | near-storage commands: a source, operators, a destination |
+//! | [`near`] | near-storage commands: a source, operators, a destination; those of the standard's command sets |
 //! | [`shares`] | [`Shares`]: who is next, by weight |
 //! | [`drives`] | [`Drives`]: the controllers of a process, in turn |
 //! | [`storage`] | [`Storage`]: volumes on files, block devices, or in memory |
@@ -49,9 +51,9 @@
 //!
 //! * Fused commands, metadata and protection information, reservations, namespace management by the guest,
 //!   firmware download, self-test, sanitize, format, security, directives, zones.
-//! * Queues that are not contiguous, weighted arbitration (CC.AMS), I/O command sets other than NVM.
-//! * Timestamps and keep alive: the controller has no clock. Lists of allocated namespaces and of
-//!   controllers.
+//! * Queues that are not contiguous, weighted arbitration (CC.AMS), I/O command sets other than NVM,
+//!   Subsystem Local Memory and Computational Programs. Of the last one: programs that are loaded, the log of
+//!   memory range sets.
 //! * Operators on threads of their own: a chain runs where the controller does, a bounded piece at a time.
 //! * Deallocation on block devices: it is taken, and nothing is done.
 //! * A controller memory buffer, and bit buckets in scatter gather lists.
@@ -76,9 +78,11 @@ pub mod namespace;
 pub mod near;
 mod queue;
 mod registers;
+mod sets;
 pub mod shares;
 mod slots;
 pub mod storage;
+mod timers;
 
 pub use chain::Chain;
 pub use config::{Config, ConfigError};

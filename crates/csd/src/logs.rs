@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use dcs_nvme::command::{ALL_NAMESPACES, Command, GetLogPage, admin, log, nvm};
-use dcs_nvme::{Completion, Status};
+use dcs_nvme::command::{ALL_NAMESPACES, Command, GetLogPage, admin, feature, log, nvm};
+use dcs_nvme::identify::set;
+use dcs_nvme::programs::LIST_HEADER;
+use dcs_nvme::{Completion, Status, local_memory, programs};
 
 use crate::controller::Controller;
 use crate::host::HostPort;
@@ -99,8 +101,8 @@ fn firmware(page: &mut Vec<u8>) {
 const SUPPORTED: u8 = 1;
 const CHANGES: u8 = 1 << 1;
 
-/// Which commands there are, and what they do. [base figure 209]
-fn effects(page: &mut Vec<u8>) {
+/// Which commands there are of a command set, and what they do. [base figure 209]
+fn effects(page: &mut Vec<u8>, set: u8) {
     page.resize(4096, 0);
     let admin = [
         admin::DELETE_SUBMISSION_QUEUE,
@@ -113,9 +115,10 @@ fn effects(page: &mut Vec<u8>) {
         admin::SET_FEATURES,
         admin::GET_FEATURES,
         admin::ASYNCHRONOUS_EVENT_REQUEST,
+        admin::KEEP_ALIVE,
         admin::DOORBELL_BUFFER_CONFIG,
     ];
-    let io = [
+    let nvm = [
         (nvm::FLUSH, 0),
         (nvm::WRITE, CHANGES),
         (nvm::READ, 0),
@@ -126,7 +129,23 @@ fn effects(page: &mut Vec<u8>) {
         (FROM_GUEST, CHANGES),
         (TO_GUEST, 0),
     ];
+    let memory = [
+        (nvm::FLUSH, 0),
+        (local_memory::READ, 0),
+        (local_memory::WRITE, CHANGES),
+        (local_memory::FILL, CHANGES),
+        (local_memory::COPY, CHANGES),
+    ];
+    let programs_admin = [admin::LOAD_PROGRAM, admin::PROGRAM_ACTIVATION, admin::MEMORY_RANGE_SETS];
     admin.iter().for_each(|opcode| page[usize::from(*opcode) * 4] = SUPPORTED);
+    let io: &[(u8, u8)] = match set {
+        set::LOCAL_MEMORY => &memory,
+        set::PROGRAMS => {
+            programs_admin.iter().for_each(|opcode| page[usize::from(*opcode) * 4] = SUPPORTED);
+            &[(programs::EXECUTE, CHANGES)]
+        }
+        _ => &nvm,
+    };
     io.iter().for_each(|(opcode, changes)| page[1024 + usize::from(*opcode) * 4] = SUPPORTED | changes);
 }
 
@@ -145,7 +164,26 @@ impl Controller {
             log::HEALTH => return Status::INVALID_FIELD.with_do_not_retry(),
             log::FIRMWARE => firmware(&mut page),
             log::CHANGED_NAMESPACES => self.changed_namespaces(&mut page),
-            log::EFFECTS => effects(&mut page),
+            log::EFFECTS => {
+                // Which command set's: only where there are several.
+                let set = if self.has_sets() { (command.words[4] >> 24) as u8 } else { set::NVM };
+                if !matches!(set, set::NVM | set::LOCAL_MEMORY | set::PROGRAMS) {
+                    return Status::INVALID_FIELD.with_do_not_retry();
+                }
+                effects(&mut page, set);
+            }
+            log::SUPPORTED => self.supported_pages(&mut page),
+            log::FEATURES => self.supported_features(&mut page),
+            log::PROGRAMS | log::PROGRAM_TYPES if self.has_sets() => {
+                if command.namespace != self.config.programs_namespace() {
+                    return Status::INVALID_NAMESPACE.with_do_not_retry();
+                }
+                match wanted.page {
+                    log::PROGRAMS => self.near.program_list(&mut page),
+                    // There is none: all is zero, whatever fields it has.
+                    _ => page.resize(LIST_HEADER, 0),
+                }
+            }
             _ => return Status::INVALID_LOG_PAGE.with_do_not_retry(),
         }
         let Some(rest) = usize::try_from(wanted.offset).ok().and_then(|offset| page.get(offset..)) else {
@@ -161,6 +199,36 @@ impl Controller {
             }
         }
         status
+    }
+
+    /// A double word for each log page: bit 0, it is there. [base 2.2 5.1.12.1.1]
+    fn supported_pages(&self, page: &mut Vec<u8>) {
+        page.resize(1024, 0);
+        let always = [
+            log::SUPPORTED,
+            log::ERRORS,
+            log::HEALTH,
+            log::FIRMWARE,
+            log::CHANGED_NAMESPACES,
+            log::EFFECTS,
+            log::FEATURES,
+        ];
+        always.iter().for_each(|number| page[4 * usize::from(*number)] = 1);
+        if self.has_sets() {
+            [log::PROGRAMS, log::PROGRAM_TYPES].iter().for_each(|number| page[4 * usize::from(*number)] = 1);
+        }
+    }
+
+    /// A double word for each feature: bit 0, it is there; from bit 20 on its scope, bit 0 of which is a
+    /// namespace and bit 1 the controller. [base 2.2 5.1.12.1.18]
+    fn supported_features(&self, page: &mut Vec<u8>) {
+        page.resize(1024, 0);
+        for (number, place) in (0..=u8::MAX).zip(page.chunks_exact_mut(4)) {
+            if self.has_feature(number) {
+                let scope = if number == feature::ERROR_RECOVERY { 1 } else { 1 << 1 };
+                place.copy_from_slice(&(1u32 | scope << 20).to_le_bytes());
+            }
+        }
     }
 
     /// The numbers of those that changed since the log was read; one that says so where they are too many.

@@ -91,6 +91,19 @@ impl Namespace {
     }
 }
 
+/// The identifier (NGUID) by which a guest knows a namespace, wherever it lies and however large it is: the MD5
+/// of the subsystem's name and the namespace's number.
+pub fn identifier(subsystem: &str, number: u32) -> [u8; 16] {
+    let mut identifier = [0; 16];
+    if let Ok(mut digest) = dcs_ndp::Context::new(dcs_abi::operator::Operator::Md5, &[]) {
+        digest.absorb(format!("{subsystem}/{number}").as_bytes());
+        if let Some(value) = digest.value() {
+            identifier.copy_from_slice(&value.as_bytes()[..16]);
+        }
+    }
+    identifier
+}
+
 impl Controller {
     /// Attaches a namespace; the guest is told.
     ///

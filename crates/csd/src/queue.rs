@@ -18,11 +18,35 @@ pub struct SubmissionQueue {
     pub outstanding: u32,
     /// It ends when none is: the command that asked for it.
     pub deleted_by: Option<u16>,
+    /// Their identifiers, a bit each.
+    identifiers: Box<[u64; 1 << 10]>,
 }
 
 impl SubmissionQueue {
     pub fn new((base, size): (u64, u32), completion_queue: u16) -> SubmissionQueue {
-        SubmissionQueue { base, size, head: 0, tail: 0, completion_queue, outstanding: 0, deleted_by: None }
+        SubmissionQueue {
+            base,
+            size,
+            head: 0,
+            tail: 0,
+            completion_queue,
+            outstanding: 0,
+            deleted_by: None,
+            identifiers: Box::new([0; 1 << 10]),
+        }
+    }
+
+    /// A command with this identifier begins; false where another one has it.
+    pub fn begin(&mut self, cid: u16) -> bool {
+        let (word, bit) = (&mut self.identifiers[usize::from(cid >> 6)], 1 << (cid & 63));
+        let free = *word & bit == 0;
+        *word |= bit;
+        free
+    }
+
+    /// The command with this identifier ends.
+    pub fn finish(&mut self, cid: u16) {
+        self.identifiers[usize::from(cid >> 6)] &= !(1 << (cid & 63));
     }
 
     /// The guest says how far it has filled the queue; false where that cannot be.
@@ -144,6 +168,16 @@ mod tests {
         assert!(queue.ring(3) && queue.has_entries());
         assert!(!queue.ring(4));
         assert_eq!(queue.tail, 3);
+    }
+
+    #[test]
+    fn an_identifier_is_one_commands_until_it_ends() {
+        let mut queue = SubmissionQueue::new((0, 4), 0);
+        for cid in [0, 63, 64, u16::MAX] {
+            assert!(queue.begin(cid) && !queue.begin(cid));
+        }
+        queue.finish(64);
+        assert!(queue.begin(64) && !queue.begin(63));
     }
 
     #[test]

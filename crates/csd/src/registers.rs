@@ -40,9 +40,11 @@ pub struct AdminQueues {
 }
 
 impl Registers {
-    pub fn new(entries: u32) -> Registers {
+    /// With queues of so many entries at most, and more command sets than NVM.
+    pub fn new(entries: u32, command_sets: bool) -> Registers {
         let cap = Capabilities {
             max_entries: entries,
+            command_sets,
             contiguous: true,
             timeout: TIMEOUT,
             stride: 0,
@@ -64,7 +66,7 @@ impl Registers {
 
     /// All but the capabilities are as after power-on.
     pub fn reset(&mut self) {
-        *self = Registers::new(self.cap.max_entries);
+        *self = Registers::new(self.cap.max_entries, self.cap.command_sets);
     }
 
     pub fn configuration(&self) -> Configuration {
@@ -80,7 +82,8 @@ impl Registers {
     pub fn admin_queues(&self) -> Option<AdminQueues> {
         let wanted = self.configuration();
         let sizes = [self.aqa.submissions, self.aqa.completions];
-        let sensible = wanted.command_set == 0
+        let sets = wanted.command_set == Configuration::ALL_SETS && self.cap.command_sets;
+        let sensible = (wanted.command_set == 0 || sets)
             && wanted.page <= PAGE_SHIFT_MAX - 12
             && wanted.arbitration == 0
             && sizes.iter().all(|size| *size >= 2)

@@ -28,8 +28,16 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous event request. [base 5.2]
     pub const ASYNCHRONOUS_EVENT_REQUEST: u8 = 0x0c;
+    /// Keep alive. [base 2.2 3.9]
+    pub const KEEP_ALIVE: u8 = 0x18;
     /// Doorbell buffer config. [base 5.8]
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
+    /// Load program: [`LoadProgram`](crate::programs::LoadProgram).
+    pub const LOAD_PROGRAM: u8 = 0x85;
+    /// Program activation management: [`ProgramActivation`](crate::programs::ProgramActivation).
+    pub const PROGRAM_ACTIVATION: u8 = 0x88;
+    /// Memory range set management: [`MemoryRangeSets`](crate::programs::MemoryRangeSets).
+    pub const MEMORY_RANGE_SETS: u8 = 0x89;
 }
 
 /// Opcodes of the NVM command set. [NVM figure 16]
@@ -70,12 +78,22 @@ pub mod feature {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous events that are told. [base 5.27.1.8]
     pub const ASYNCHRONOUS_EVENTS: u8 = 0x0b;
+    /// Timestamp. [base 2.2 5.1.25.1.7]
+    pub const TIMESTAMP: u8 = 0x0e;
+    /// Keep alive timer, in milliseconds; 0: none. [base 2.2 5.1.25.1.8]
+    pub const KEEP_ALIVE: u8 = 0x0f;
     /// Host behavior support. [base 5.27.1.18]
     pub const HOST_BEHAVIOR: u8 = 0x16;
+    /// I/O command set profile: which combination of command sets is selected. [base 2.2 5.1.25.1.17]
+    pub const COMMAND_SETS: u8 = 0x19;
+    /// Host identifier, of 8 or 16 bytes. [base 2.1 5.1.25.1.28]
+    pub const HOST_IDENTIFIER: u8 = 0x81;
 }
 
 /// Numbers of log pages. [base 5.16.1]
 pub mod log {
+    /// Supported log pages. [base 2.2 5.1.12.1.1]
+    pub const SUPPORTED: u8 = 0x00;
     /// Error information. [base 5.16.1.2]
     pub const ERRORS: u8 = 0x01;
     /// SMART, health information. [base 5.16.1.3]
@@ -86,6 +104,12 @@ pub mod log {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands supported and effects. [base 5.16.1.6]
     pub const EFFECTS: u8 = 0x05;
+    /// Feature identifiers supported and effects. [base 2.2 5.1.12.1.18]
+    pub const FEATURES: u8 = 0x12;
+    /// Programs of a namespace, each a [`Descriptor`](crate::programs::Descriptor). [base 2.2 figure 31]
+    pub const PROGRAMS: u8 = 0x82;
+    /// Types of programs that can be loaded. [base 2.2 figure 31]
+    pub const PROGRAM_TYPES: u8 = 0x83;
 }
 
 /// The namespace identifier that means all namespaces. [base 3.2.1.2]

@@ -22,6 +22,28 @@ pub const NAMESPACE_OF_SET: u8 = 0x05;
 pub const CONTROLLER_OF_SET: u8 = 0x06;
 /// CNS: the numbers of active namespaces of the command set that CSI names. [base 5.17.2.7]
 pub const ACTIVE_NAMESPACES_OF_SET: u8 = 0x07;
+/// CNS: a namespace, whatever its command set: [`AnyNamespace`]. [base 2.1 5.1.13.2.8]
+pub const ANY_NAMESPACE: u8 = 0x08;
+/// CNS: the numbers of allocated namespaces, as those of active ones. [base 2.1 5.1.13.2.9]
+pub const ALLOCATED_NAMESPACES: u8 = 0x10;
+/// CNS: an allocated namespace: [`Namespace`]. [base 2.1 5.1.13.2.10]
+pub const ALLOCATED_NAMESPACE: u8 = 0x11;
+/// CNS: the numbers of controllers to which a namespace is attached: [`controllers_bytes`]. [base 2.1 5.1.13.2.11]
+pub const CONTROLLERS_OF_NAMESPACE: u8 = 0x12;
+/// CNS: the numbers of the subsystem's controllers: [`controllers_bytes`]. [base 2.1 5.1.13.2.12]
+pub const CONTROLLERS: u8 = 0x13;
+/// CNS: the combinations of command sets that can be selected: [`command_sets_bytes`]. [base 2.1 5.1.13.2.19]
+pub const COMMAND_SETS: u8 = 0x1c;
+
+/// Command sets (CSI), by which identify data name them. [base 2.1 figure 311]
+pub mod set {
+    /// NVM: logical blocks.
+    pub const NVM: u8 = 0;
+    /// Subsystem local memory: [`local_memory`](crate::local_memory).
+    pub const LOCAL_MEMORY: u8 = 3;
+    /// Computational programs: [`programs`](crate::programs).
+    pub const PROGRAMS: u8 = 4;
+}
 
 /// Sizes of queue entries that a controller takes, as powers of two. [base figure 275, SQES, CQES]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +102,8 @@ pub struct Controller {
     pub version: u32,
     /// Optional asynchronous events (OAES): bit 8, changed namespaces.
     pub events: u32,
+    /// Attributes (CTRATT): bit 0, host identifiers of 16 bytes.
+    pub attributes: u32,
     /// Kind (CNTRLTYPE): 1, an I/O controller.
     pub kind: u8,
     /// Optional admin commands (OACS): bit 8, doorbell buffer config.
@@ -98,13 +122,15 @@ pub struct Controller {
     pub warning_temperature: u16,
     /// Temperature that is critical, in Kelvin (CCTEMP).
     pub critical_temperature: u16,
+    /// Granularity of the keep alive timer, in units of 100 ms; 0: there is none (KAS).
+    pub keep_alive: u16,
     /// Sizes of submission entries (SQES).
     pub submission_entries: EntrySizes,
     /// Sizes of completion entries (CQES).
     pub completion_entries: EntrySizes,
     /// The largest number of a namespace (NN).
     pub namespaces: u32,
-    /// Optional commands (ONCS): bit 3, write zeroes.
+    /// Optional commands (ONCS): bit 3, write zeroes; bit 6, the timestamp feature.
     pub optional_commands: u16,
     /// There is a volatile write cache: without one, flush does nothing (VWC bit 0).
     pub write_cache: bool,
@@ -134,6 +160,7 @@ impl Controller {
             number: u16_at(data, 78),
             version: u32_at(data, 80),
             events: u32_at(data, 92),
+            attributes: u32_at(data, 96),
             kind: data[111],
             optional_admin: u16_at(data, 256),
             aborts: u16::from(data[258]) + 1,
@@ -143,6 +170,7 @@ impl Controller {
             error_entries: u16::from(data[262]) + 1,
             warning_temperature: u16_at(data, 266),
             critical_temperature: u16_at(data, 268),
+            keep_alive: u16_at(data, 320),
             submission_entries: EntrySizes::from_bits(data[512]),
             completion_entries: EntrySizes::from_bits(data[513]),
             namespaces: u32_at(data, 516),
@@ -173,6 +201,7 @@ impl Controller {
         put(78, &self.number.to_le_bytes());
         put(80, &self.version.to_le_bytes());
         put(92, &self.events.to_le_bytes());
+        put(96, &self.attributes.to_le_bytes());
         put(111, &[self.kind]);
         put(256, &self.optional_admin.to_le_bytes());
         put(258, &one_less(self.aborts));
@@ -181,6 +210,7 @@ impl Controller {
         put(262, &one_less(self.error_entries));
         put(266, &self.warning_temperature.to_le_bytes());
         put(268, &self.critical_temperature.to_le_bytes());
+        put(320, &self.keep_alive.to_le_bytes());
         put(512, &[self.submission_entries.bits(), self.completion_entries.bits()]);
         put(516, &self.namespaces.to_le_bytes());
         put(520, &self.optional_commands.to_le_bytes());
@@ -295,6 +325,52 @@ impl Namespace {
     }
 }
 
+/// Identify data of a namespace, whatever its command set. [base 2.2 figure 320]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnyNamespace {
+    /// Others with which it is shared (NMIC): bit 0, other controllers.
+    pub sharing: u8,
+    /// Attributes (NSATTR): bit 0, nothing can be written now.
+    pub attributes: u8,
+    /// It can be used (NSTAT bit 0).
+    pub ready: bool,
+}
+
+impl AnyNamespace {
+    /// Takes identify data apart.
+    pub fn from_bytes(data: &[u8; SIZE]) -> AnyNamespace {
+        AnyNamespace { sharing: data[1], attributes: data[8], ready: data[14] & 1 != 0 }
+    }
+
+    /// Its identify data.
+    pub fn bytes(&self) -> [u8; SIZE] {
+        let mut data = [0; SIZE];
+        (data[1], data[8], data[14]) = (self.sharing, self.attributes, self.ready.into());
+        data
+    }
+}
+
+/// The identify data with these combinations of command sets, each a vector of bits (bit 0 is NVM), as far as there is room for them.
+/// [base 2.1 figures 327, 328]
+pub fn command_sets_bytes(combinations: &[u64]) -> [u8; SIZE] {
+    let mut data = [0; SIZE];
+    for (place, sets) in data.chunks_exact_mut(8).zip(combinations) {
+        place.copy_from_slice(&sets.to_le_bytes());
+    }
+    data
+}
+
+/// The identify data that name these controllers, ascending, as far as there is room for them. [base 2.1 4.6.1]
+pub fn controllers_bytes(numbers: &[u16]) -> [u8; SIZE] {
+    let mut data = [0; SIZE];
+    let count = numbers.len().min(SIZE / 2 - 1);
+    put(&mut data, 0, &(count as u16).to_le_bytes());
+    for (place, number) in data[2..].chunks_exact_mut(2).zip(&numbers[..count]) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    data
+}
+
 /// A descriptor of what identifies a namespace. [base 5.17.2.3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identifier {
@@ -302,7 +378,7 @@ pub enum Identifier {
     Eui64([u8; 8]),
     /// Globally unique identifier (type 2).
     Nguid([u8; 16]),
-    /// Command set (type 4): 0 is NVM.
+    /// Command set (type 4), of [`set`].
     CommandSet(u8),
 }
 

@@ -12,6 +12,8 @@
 //! | [`register`] | the registers of BAR0, with their offsets, and the doorbells |
 //! | [`cmb`], [`pmr`] | registers of a controller memory buffer, of a persistent memory region |
 //! | [`command`] | submission entries, opcodes, and what each command keeps in its double words |
+//! | [`local_memory`] | the Subsystem Local Memory command set |
+//! | [`programs`] | the Computational Programs command set |
 //! | [`sgl`] | descriptors of scatter gather lists |
 //! | [`walk`] | where a command's data lie: walks along page lists and scatter gather lists |
 //! | [`completion`] | completion entries |
@@ -24,7 +26,7 @@
 //!
 //! # What it doesn't implement
 //!
-//! Bit buckets in walks, metadata, and command sets other than NVM.
+//! Bit buckets in walks, metadata, and command sets other than NVM, Subsystem Local Memory and Computational Programs.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -34,7 +36,9 @@ pub mod cmb;
 pub mod command;
 pub mod completion;
 pub mod identify;
+pub mod local_memory;
 pub mod pmr;
+pub mod programs;
 pub mod register;
 pub mod sgl;
 pub mod status;

@@ -71,6 +71,8 @@ pub struct Capabilities {
     pub stride: u8,
     /// It has the NVM command set (CSS bit 0).
     pub nvm_commands: bool,
+    /// It has the command sets that identify data name (CSS bit 6, IOCSS): [`command_sets`](crate::identify::command_sets_bytes).
+    pub command_sets: bool,
     /// It has no I/O command set (CSS bit 7): the admin commands alone.
     pub admin_only: bool,
     /// Smallest memory page in bytes as a power of two, 12 to 27. MPSMIN is 12 less.
@@ -99,6 +101,7 @@ impl Capabilities {
             timeout: field(bits, 24, 8) as u8,
             stride: field(bits, 32, 4) as u8,
             nvm_commands: field(bits, 37, 1) != 0,
+            command_sets: field(bits, 43, 1) != 0,
             admin_only: field(bits, 44, 1) != 0,
             page_shift_min: PAGE_SHIFT + field(bits, 48, 4) as u8,
             page_shift_max: PAGE_SHIFT + field(bits, 52, 4) as u8,
@@ -114,6 +117,7 @@ impl Capabilities {
             | place(self.timeout as u64, 24, 8)
             | place(self.stride as u64, 32, 4)
             | place(self.nvm_commands as u64, 37, 1)
+            | place(self.command_sets as u64, 43, 1)
             | place(self.admin_only as u64, 44, 1)
             | place(self.page_shift_min.saturating_sub(PAGE_SHIFT) as u64, 48, 4)
             | place(self.page_shift_max.saturating_sub(PAGE_SHIFT) as u64, 52, 4)
@@ -153,7 +157,7 @@ pub enum ShutdownRequest {
 pub struct Configuration {
     /// The controller is to run (EN).
     pub enabled: bool,
-    /// I/O command set (CSS): 0 is NVM.
+    /// I/O command set (CSS): 0 is NVM, [`Configuration::ALL_SETS`] all that there are.
     pub command_set: u8,
     /// Bytes of a memory page are `4096 << page` (MPS), 0 to 15.
     pub page: u8,
@@ -168,6 +172,9 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// All command sets of the combination that is selected (CSS).
+    pub const ALL_SETS: u8 = 6;
+
     /// Disabled, with memory pages of `1 << page_shift` bytes, the NVM command set, round robin, and the
     /// entries that there are: of [`command::SIZE`](crate::command::SIZE) and
     /// [`completion::SIZE`](crate::completion::SIZE) bytes.

@@ -6,12 +6,12 @@
 use dcs_nvme::command::{
     Abort, Blocks, CreateCompletionQueue, CreateSubmissionQueue, Feature, GetLogPage, QueueCounts,
 };
-use dcs_nvme::identify::{self, Controller, EntrySizes, Format, Namespace, Sgl};
+use dcs_nvme::identify::{self, AnyNamespace, Controller, EntrySizes, Format, Namespace, Sgl};
 use dcs_nvme::register::{Shutdown, ShutdownRequest};
 use dcs_nvme::sgl::Descriptor;
 use dcs_nvme::{
     AdminQueueSizes, Capabilities, Command, Completion, Configuration, ControllerStatus, DataPointer, Status,
-    cmb, pmr, register,
+    cmb, local_memory, pmr, programs, register,
 };
 use proptest::prelude::*;
 
@@ -72,6 +72,7 @@ fn fields_of_cap() {
         0xff << 24 => |cap| cap.timeout = 255;
         0xfu64 << 32 => |cap| cap.stride = 15;
         1u64 << 37 => |cap| cap.nvm_commands = true;
+        1u64 << 43 => |cap| cap.command_sets = true;
         1u64 << 44 => |cap| cap.admin_only = true;
         0xfu64 << 48 => |cap| cap.page_shift_min = 27;
         0x4u64 << 52 => |cap| cap.page_shift_max = 16;
@@ -256,10 +257,12 @@ fn identify_data_of_a_controller() {
     data[78..80].copy_from_slice(&[3, 1]);
     data[80..84].copy_from_slice(&[0, 4, 1, 0]);
     data[93] = 1;
+    data[96] = 1;
     data[111] = 1;
     data[257] = 1;
     data[258..263].copy_from_slice(&[3, 7, 0b11, 0b100, 15]);
     data[266..270].copy_from_slice(&[0x57, 1, 0x61, 1]);
+    data[320] = 10;
     data[512..514].copy_from_slice(&[0x76, 0x44]);
     data[516] = 9;
     data[520] = 8;
@@ -280,6 +283,7 @@ fn identify_data_of_a_controller() {
         number: 0x103,
         version: 0x0001_0400,
         events: 0x100,
+        attributes: 1,
         kind: 1,
         optional_admin: 0x100,
         aborts: 4,
@@ -289,6 +293,7 @@ fn identify_data_of_a_controller() {
         error_entries: 16,
         warning_temperature: 343,
         critical_temperature: 353,
+        keep_alive: 10,
         submission_entries: EntrySizes { least: 6, most: 7 },
         completion_entries: EntrySizes { least: 4, most: 4 },
         namespaces: 9,
@@ -337,6 +342,68 @@ fn the_list_of_active_namespaces_ends_with_the_first_zero() {
     assert!(identify::active_namespaces(&data).eq([1, 7, 0x1_0000]));
     assert!(identify::active_namespaces(&identify::active_namespaces_bytes(1..5000)).eq(1..=1024));
     assert_eq!(identify::active_namespaces(&[0; identify::SIZE]).next(), None);
+}
+
+#[test]
+fn identify_data_of_command_sets() {
+    let data = identify::command_sets_bytes(&[0x19, 1]);
+    assert_eq!(data[..24], [0x19, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let data = identify::controllers_bytes(&[1, 0x203]);
+    assert_eq!(data[..8], [2, 0, 1, 0, 3, 2, 0, 0]);
+    assert_eq!(identify::controllers_bytes(&[7; 3000])[..2], [0xff, 7]);
+    let any = AnyNamespace { sharing: 1, attributes: 1, ready: true };
+    let data = any.bytes();
+    assert_eq!((data[1], data[8], data[14]), (1, 1, 1));
+    assert_eq!(AnyNamespace::from_bytes(&data), any);
+}
+
+#[test]
+fn commands_of_local_memory() {
+    let mut entry = [0; 64];
+    let copy = local_memory::Copy { length: 0x1_0000_0200, target: 0x2_0000_0004, sources: 256, form: 4 };
+    copy.put(&mut entry);
+    assert_eq!(entry[8..16], [0, 2, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(entry[40..52], [4, 0, 0, 0, 2, 0, 0, 0, 0xff, 4, 0, 0]);
+    assert_eq!(local_memory::Copy::from_entry(&entry), copy);
+    let blocks = local_memory::Blocks { namespace: 2, first: 9, count: 65536, fast_only: true };
+    let bytes = blocks.bytes();
+    assert_eq!(
+        bytes[..24],
+        [2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0x80]
+    );
+    assert_eq!(local_memory::Blocks::from_bytes(&bytes), blocks);
+    let part = local_memory::Bytes { namespace: 17, first: 4, length: 0x1_0002, fast_only: false };
+    let bytes = part.bytes();
+    assert_eq!(bytes[..24], [17, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0]);
+    assert_eq!(local_memory::Bytes::from_bytes(&bytes), part);
+}
+
+#[test]
+fn commands_of_programs() {
+    let mut entry = [0; 64];
+    let execute = programs::Execute { program: 0x120, set: 3, ranges: 2, length: 80, parameters: [7, 9] };
+    execute.put(&mut entry);
+    assert_eq!(entry[8..20], [0x20, 1, 3, 0, 2, 0, 0, 0, 80, 0, 0, 0]);
+    assert_eq!((entry[40], entry[48]), (7, 9));
+    assert_eq!(programs::Execute::from_entry(&entry), execute);
+    let load = programs::LoadProgram { program: 5, kind: 2, unload: true };
+    assert_eq!(load.words()[0], 0x0102_0005);
+    let activation = programs::ProgramActivation { program: 5, select: 1 };
+    assert_eq!(activation.words()[0], 0x0001_0005);
+    let sets = programs::MemoryRangeSets { select: 1, set: 6, ranges: 8 };
+    assert_eq!(sets.words()[..2], [0x0006_0001, 8]);
+    let range = programs::MemoryRange { namespace: 17, length: 4096, first: 1 << 33 };
+    let bytes = range.bytes();
+    assert_eq!(bytes[..16], [17, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(programs::MemoryRange::from_bytes(&bytes), range);
+    let own = programs::Descriptor { occupied: 2, activated: true, kind: 0, identifier: Some(0x20) };
+    let bytes = own.bytes();
+    assert_eq!((bytes[0], bytes[1], bytes[8]), (0b1110, 0, 0x20));
+    assert_eq!(programs::Descriptor::from_bytes(&bytes), own);
+    let known = programs::Namespace { activated: 40, sets: 64, granularity: 2, ranges: 8, program_bytes: 0 };
+    let data = known.bytes();
+    assert_eq!(data[..8], [40, 0, 64, 0, 2, 0, 8, 0]);
+    assert_eq!(programs::Namespace::from_bytes(&data), known);
 }
 
 /// Written and read again, what was read from any bits is the same.
@@ -393,6 +460,10 @@ proptest! {
         words_survive!(Abort, words);
         words_survive!(GetLogPage, words);
         words_survive!(Feature, words);
+        words_survive!(local_memory::Range, words);
+        words_survive!(programs::LoadProgram, words);
+        words_survive!(programs::ProgramActivation, words);
+        words_survive!(programs::MemoryRangeSets, words);
     }
 
     #[test]

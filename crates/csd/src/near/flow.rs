@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dcs_ndp::Context;
 use dcs_nvme::Status;
 
 use super::entry::RESULT_SIZE;
 use super::pipeline::Pipeline;
+use super::programs::Execution;
 use super::ranges::Ranges;
 use crate::chain::Chain;
 use crate::host::HostPort;
@@ -15,7 +17,7 @@ use crate::storage::VolumeId;
 
 /// A near-storage command under way.
 pub struct Near {
-    pub(super) request: u32,
+    pub(super) origin: Origin,
     pub(super) flow: Box<Flow>,
     /// The stream that the flow is, and bytes of its source that this command may still take.
     pub(super) stream: Option<(u16, u64)>,
@@ -24,6 +26,16 @@ pub struct Near {
     pub(super) made: u64,
     /// Output on its way to logical blocks.
     pub(super) pending: Vec<u8>,
+}
+
+/// The command that it is.
+pub(super) enum Origin {
+    /// The vendor's, with the guest's number for it.
+    Request(u32),
+    /// One of local memory.
+    Memory,
+    /// The execution of a program.
+    Program(Execution),
 }
 
 /// A source on its way through a chain: of one command, or, a stream, of several.
@@ -49,18 +61,38 @@ pub(super) struct Run {
 }
 
 pub(super) enum Source {
-    Guest { next: u64, left: u64 },
-    Blocks { run: Run, next: u64, left: u64 },
-    Memory { next: u64, left: u64 },
+    Guest {
+        next: u64,
+        left: u64,
+    },
+    Blocks {
+        run: Run,
+        next: u64,
+        left: u64,
+    },
+    Memory {
+        next: u64,
+        left: u64,
+    },
     Ranges(Ranges),
+    /// Bytes that are zero.
+    Zeros {
+        left: u64,
+    },
+    /// One after the other, each with bytes that are left.
+    Several(VecDeque<Source>),
 }
 
 impl Source {
     /// Bytes that did not go in yet.
     pub(super) fn left(&self) -> u64 {
         match self {
-            Source::Guest { left, .. } | Source::Blocks { left, .. } | Source::Memory { left, .. } => *left,
+            Source::Guest { left, .. }
+            | Source::Blocks { left, .. }
+            | Source::Memory { left, .. }
+            | Source::Zeros { left } => *left,
             Source::Ranges(ranges) => ranges.left,
+            Source::Several(sources) => sources.iter().map(Source::left).fold(0, u64::saturating_add),
         }
     }
 
@@ -74,6 +106,26 @@ impl Source {
             }
             Source::Ranges(ranges) if bytes > 0 => ranges.advance(),
             Source::Ranges(_) => {}
+            Source::Zeros { left } => *left = left.saturating_sub(bytes),
+            Source::Several(sources) => {
+                if let Some(first) = sources.front_mut() {
+                    first.advance(bytes);
+                    if first.left() == 0 {
+                        sources.pop_front();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The one that is taken now.
+    pub(super) fn current(&mut self) -> &mut Source {
+        if matches!(self, Source::Several(sources) if sources.is_empty()) {
+            return self;
+        }
+        match self {
+            Source::Several(sources) => &mut sources[0],
+            source => source,
         }
     }
 }
@@ -97,7 +149,7 @@ impl Target {
 
 impl std::fmt::Debug for Near {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Near({}, {} bytes in, {} out)", self.request, self.flow.taken, self.flow.made)
+        write!(f, "Near({} bytes in, {} out)", self.flow.taken, self.flow.made)
     }
 }
 
@@ -114,6 +166,12 @@ impl Run {
 }
 
 impl Near {
+    /// All of one source.
+    pub(super) fn new(origin: Origin, contexts: Vec<Context>, source: Source, target: Target) -> Near {
+        let flow = Box::new(Flow::new(Pipeline::new(contexts), source));
+        Near { origin, flow, stream: None, target, made: 0, pending: Vec::new() }
+    }
+
     /// The next bytes of the source go into the chain.
     pub(super) fn give(&mut self, bytes: &[u8]) {
         let (flow, length) = (&mut self.flow, bytes.len() as u64);
@@ -200,6 +258,12 @@ impl Flow {
     pub fn new(pipeline: Pipeline, source: Source) -> Flow {
         let (surplus, status) = (VecDeque::new(), Status::SUCCESS);
         Flow { pipeline, source, taken: 0, made: 0, ended: false, surplus, status }
+    }
+
+    /// The value of its only operator, a digest.
+    pub(super) fn digest(&self) -> Vec<u8> {
+        let slot = self.pipeline.digests().next();
+        slot.map_or(Vec::new(), |slot| slot[16..16 + usize::from(slot[1])].to_vec())
     }
 
     /// True where nothing comes out any more.

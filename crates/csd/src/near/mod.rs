@@ -5,14 +5,18 @@
 //! [`FROM_GUEST`], [`TO_GUEST`]. So the stock driver's passthrough carries them, which maps one buffer in one
 //! direction. `docs/csd.md` has the table of their fields.
 //!
+//! The standard's commands of subsystem local memory and computational programs come to the same.
+//!
 //! Operators are those of `dcs_ndp`, run here block by block: neither the engine's core nor the library is
 //! between. Both move data between descriptors of their own process, and a guest's memory, a slice under a
 //! chain, and device memory are none; and the controller is a state machine without threads, as they are not.
 
 pub(crate) mod entry;
 pub(crate) mod flow;
+mod local_memory;
 mod pipeline;
 mod program;
+mod programs;
 mod ranges;
 mod run;
 mod stream;
@@ -21,10 +25,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use entry::{FROM_GUEST, Fields, NO_DATA, Place, RESULT_SIZE, TO_GUEST};
+pub(crate) use local_memory::GRANULARITY;
+pub(crate) use programs::program_count;
+pub use programs::{CHAIN, RANGES, SETS};
 pub use ranges::ENDED;
 pub use stream::STREAMS;
 
 use program::Program;
+use programs::Programs;
 use stream::Stream;
 
 /// Parameters that one controller keeps at most.
@@ -43,6 +51,8 @@ pub(crate) struct NearStorage {
     uses: u64,
     /// Device memory.
     memory: Vec<u8>,
+    /// The standard's programs and sets of memory ranges.
+    standard: Programs,
     /// Commands that can go on without the storage.
     ready: VecDeque<u16>,
 }
@@ -58,6 +68,7 @@ impl NearStorage {
         self.programs.clear();
         self.results.clear();
         self.streams.clear();
+        self.standard = Programs::default();
         self.ready.clear();
         // New memory: pages that nobody has touched.
         self.memory = vec![0; self.memory.len()];

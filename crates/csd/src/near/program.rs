@@ -90,6 +90,17 @@ impl Program {
         Ok((program, rest))
     }
 
+    /// One operator.
+    ///
+    /// # Errors
+    ///
+    /// A status of the vendor's type (7h) where it does not take its parameter.
+    pub fn of(operator: Operator, parameter: &[u8]) -> Result<Program, Status> {
+        let program = Program(vec![(operator, parameter.to_vec())]);
+        program.contexts()?;
+        Ok(program)
+    }
+
     /// The status where no handle is free.
     pub fn too_many() -> Status {
         status_of(Reason::OutOfResources)

@@ -1,11 +1,11 @@
 //! A near-storage command under way: a piece of its source at a time passes the chain, and what comes out
 //! goes to its destination.
 
-use dcs_nvme::Status;
 use dcs_nvme::command::{self, Command};
+use dcs_nvme::{DataPointer, Status};
 
 use super::entry::{Fields, NO_DATA, Place};
-use super::flow::{Flow, Near, Run, Source, Target};
+use super::flow::{Near, Origin, Run, Source, Target};
 use super::pipeline::{Pipeline, Pulled, UNIT};
 use super::program::{LONGEST, Program};
 use super::ranges::{ENDED, Ranges};
@@ -57,15 +57,28 @@ impl Controller {
         if fields.source == Place::Stream {
             self.near.idle(fields.handle).map_err(Status::with_do_not_retry)?;
         }
-        let index = self.slots.take(Work::Near, queue, command.cid).ok_or(Status::INTERRUPTED)?;
+        let buffer = (entry[0] != NO_DATA).then_some((&command.data, fields.buffer));
+        self.start(port, (queue, command.cid), buffer, |controller| {
+            controller.near_transfer(command, &fields)
+        })
+    }
+
+    /// Starts a transfer, with the guest's buffer if it has one; what it cost.
+    pub(super) fn start(
+        &mut self,
+        port: &mut dyn HostPort,
+        (queue, cid): (u16, u16),
+        buffer: Option<(&DataPointer, u64)>,
+        make: impl FnOnce(&mut Controller) -> Result<Near, Status>,
+    ) -> Result<u64, Status> {
+        let index = self.slots.take(Work::Near, queue, cid).ok_or(Status::INTERRUPTED)?;
         let mut places = std::mem::take(&mut self.slots.get(index).places);
-        let found = match fields.buffer {
-            _ if entry[0] == NO_DATA => Ok(()),
-            length => self.find(port, &command.data, length, &mut places),
+        let found = match buffer {
+            None => Ok(()),
+            Some((pointer, length)) => self.find(port, pointer, length, &mut places),
         };
         self.slots.get(index).places = places;
-        let near =
-            found.and_then(|()| self.near_transfer(command, &fields).map_err(Status::with_do_not_retry));
+        let near = found.and_then(|()| make(self).map_err(Status::with_do_not_retry));
         let near = match near {
             Ok(near) => near,
             Err(status) => {
@@ -138,15 +151,7 @@ impl Controller {
             0 => Vec::new(),
             handle => self.near.program(handle).ok_or(Status::INVALID_FIELD)?.contexts()?,
         };
-        let blocks = |first, count, writes: bool| {
-            let namespace = self.known(command.namespace)?.ok_or(Status::INVALID_FIELD)?;
-            if writes && namespace.read_only {
-                return Err(Status::WRITE_PROTECTED);
-            }
-            let (offset, length) = namespace.bytes(first, count).ok_or(Status::LBA_OUT_OF_RANGE)?;
-            let (volume, chain, shift) = (namespace.volume, namespace.chain.clone(), namespace.shift);
-            Ok((Run { volume, chain, shift }, offset, length))
-        };
+        let blocks = |first, count, writes| self.near_blocks(command.namespace, first, count, writes);
         let memory = |first, length| match self.near.range(first, length) {
             Some(_) => Ok(()),
             None => Err(Status::INVALID_FIELD),
@@ -173,8 +178,24 @@ impl Controller {
         if source.left() > SOURCE_MOST {
             return Err(Status::INVALID_FIELD);
         }
-        let flow = Box::new(Flow::new(Pipeline::new(contexts), source));
-        Ok(Near { request: fields.request, flow, stream: None, target, made: 0, pending: Vec::new() })
+        Ok(Near::new(Origin::Request(fields.request), contexts, source, target))
+    }
+
+    /// Logical blocks of a namespace, as they lie on its volume: first byte, and bytes.
+    pub(super) fn near_blocks(
+        &self,
+        number: u32,
+        first: u64,
+        count: u64,
+        writes: bool,
+    ) -> Result<(Run, u64, u64), Status> {
+        let namespace = self.known(number)?.ok_or(Status::INVALID_FIELD)?;
+        if writes && namespace.read_only {
+            return Err(Status::WRITE_PROTECTED);
+        }
+        let (offset, length) = namespace.bytes(first, count).ok_or(Status::LBA_OUT_OF_RANGE)?;
+        let (volume, chain, shift) = (namespace.volume, namespace.chain.clone(), namespace.shift);
+        Ok((Run { volume, chain, shift }, offset, length))
     }
 
     /// A destination that is not logical blocks.
@@ -195,7 +216,8 @@ impl Controller {
         let flow = self.near.take_stream(fields.handle)?;
         let limit = if fields.length == 0 { u64::MAX } else { fields.length };
         let stream = Some((fields.handle, limit));
-        Ok(Near { request: fields.request, flow, stream, target, made: 0, pending: Vec::new() })
+        let origin = Origin::Request(fields.request);
+        Ok(Near { origin, flow, stream, target, made: 0, pending: Vec::new() })
     }
 
     /// Takes one command on by one step, of those that do not wait for the storage. True where that did
@@ -237,7 +259,13 @@ impl Controller {
         if let Some(mut near) = near {
             result = near.made;
             self.logs.near += u64::from(status.is_success());
-            self.near.keep(near.request, near.flow.page(near.request, status));
+            match &near.origin {
+                Origin::Request(request) => self.near.keep(*request, near.flow.page(*request, status)),
+                Origin::Memory => result = 0,
+                Origin::Program(execution) => {
+                    result += self.near.end_execution(execution, &near.flow, status);
+                }
+            }
             if let Some((number, _)) = near.stream {
                 near.flow.status = status;
                 result |= if near.flow.is_over() { ENDED } else { 0 };
@@ -307,8 +335,9 @@ impl Controller {
         storage: &mut dyn Storage,
     ) -> Result<Next, Status> {
         let most = PIECE.min(1 << self.config.transfer_shift);
-        let length = most.min(near.flow.source.left());
-        let blocks = match &mut near.flow.source {
+        let source = near.flow.source.current();
+        let length = most.min(source.left());
+        let blocks = match source {
             Source::Blocks { run, next, .. } if length > 0 => Some((run.volume, *next, length)),
             Source::Ranges(ranges) if length > 0 => Some(self.next_blocks(ranges, most)?),
             _ => None,
@@ -319,17 +348,17 @@ impl Controller {
             return Ok(Next::Waits);
         }
         let mut bytes = vec![0; length as usize];
-        match near.flow.source {
+        match near.flow.source.current() {
             Source::Guest { next: at, .. } => {
-                if !self.slots.get(ticket.slot).load_at(port, at, &mut bytes) {
+                if !self.slots.get(ticket.slot).load_at(port, *at, &mut bytes) {
                     return Err(Status::DATA_TRANSFER_ERROR);
                 }
             }
             Source::Memory { next: at, .. } => {
-                let range = self.near.range(at, length).ok_or(Status::INTERNAL_ERROR)?;
+                let range = self.near.range(*at, length).ok_or(Status::INTERNAL_ERROR)?;
                 bytes.copy_from_slice(&self.near.memory[range]);
             }
-            Source::Blocks { .. } | Source::Ranges(_) => {}
+            _ => {}
         }
         near.give(&bytes);
         Ok(Next::Again)
@@ -381,7 +410,7 @@ impl Controller {
 impl Controller {
     /// Blocks of a command's source are there: their bytes go into the chain.
     fn arrived(&self, near: &mut Near, bytes: &mut [u8]) -> Status {
-        let wanted = match &near.flow.source {
+        let wanted = match &*near.flow.source.current() {
             Source::Blocks { run, next, .. } => {
                 run.pass(false, *next, bytes).then_some((0, bytes.len() as u64))
             }

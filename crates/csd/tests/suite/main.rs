@@ -8,3 +8,5 @@ mod peer;
 mod properties;
 mod rig;
 mod rules;
+mod sets;
+mod timers;

@@ -171,6 +171,15 @@ fn all_is_read_as_it_was_written() {
 }
 
 #[test]
+fn the_same_where_there_are_command_sets_that_the_host_does_not_know() {
+    let mut storage = ModelStorage::new(10_000);
+    let volume = storage.add(VOLUME, 512);
+    let mut machine = Machine::new(Config { programs: true, ..Config::new("peer") }, storage, true);
+    machine.attach(1, volume, 512);
+    whole_volume(Pair::up(machine, SglUse::Never, tick), false);
+}
+
+#[test]
 fn the_same_by_scatter_gather_lists() {
     whole_volume(pair(SglUse::Preferred, true, false), false);
 }

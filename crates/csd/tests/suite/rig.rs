@@ -1,5 +1,6 @@
 //! A guest in memory, and a driver by hand: it writes entries, rings doorbells, and reads completions.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use dcs_csd::{
@@ -32,6 +33,8 @@ pub const ENTRIES: u32 = 8;
 pub struct Guest {
     pub memory: Arc<Mapping>,
     pub interrupts: Arc<Mutex<Vec<u16>>>,
+    /// Its port's clock, in milliseconds.
+    pub clock: Arc<AtomicU64>,
     /// The kernel may reach the memory.
     pub direct: bool,
 }
@@ -39,7 +42,7 @@ pub struct Guest {
 impl Guest {
     pub fn new(direct: bool) -> Guest {
         let memory = Arc::new(Mapping::anonymous(LENGTH).unwrap());
-        Guest { memory, interrupts: Arc::default(), direct }
+        Guest { memory, interrupts: Arc::default(), clock: Arc::default(), direct }
     }
 
     fn place(address: u64, length: u64) -> Result<u64, HostError> {
@@ -79,6 +82,10 @@ impl HostPort for Guest {
     fn direct(&mut self, address: u64, length: u64, _: Direction) -> Option<Piece> {
         let offset = Guest::place(address, length).ok().filter(|_| self.direct)?;
         Piece::new(self.memory.clone(), offset, length)
+    }
+
+    fn uptime(&mut self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
     }
 
     fn interrupt(&mut self, vector: u16) {
@@ -155,12 +162,20 @@ impl<S: Storage> Machine<S> {
 
     /// Enables the controller, with admin queues of 8 entries.
     pub fn enable(&mut self) {
+        self.enable_sets(0);
+    }
+
+    /// The same, with these command sets (CC.CSS).
+    pub fn enable_sets(&mut self, command_set: u8) {
         let sizes = AdminQueueSizes { submissions: ENTRIES as u16, completions: ENTRIES as u16 };
         self.write32(register::AQA, sizes.bits());
         for (register, address) in [(register::ASQ, ADMIN_SUBMISSIONS), (register::ACQ, ADMIN_COMPLETIONS)] {
             self.controller().register_write(register, &address.to_le_bytes());
         }
-        self.write32(register::CC, Configuration { enabled: true, ..Configuration::new(12) }.bits());
+        self.write32(
+            register::CC,
+            Configuration { enabled: true, command_set, ..Configuration::new(12) }.bits(),
+        );
         self.work();
         assert_eq!(self.read32(register::CSTS), 1);
         self.queues = [(0, 0, true); 4];
@@ -208,6 +223,12 @@ impl<S: Storage> Machine<S> {
         cid
     }
 
+    /// The next command has the identifier of the last one.
+    pub fn same_identifier_again(&mut self) -> u16 {
+        self.cid = self.cid.wrapping_sub(1);
+        self.cid
+    }
+
     /// The next completion of a queue, if there is one. The head is told at once.
     pub fn reap(&mut self, queue: u16) -> Option<Completion> {
         let done = self.peek(queue)?;
@@ -248,12 +269,23 @@ impl<S: Storage> Machine<S> {
 
     /// Identify data, and how the command ended.
     pub fn identify(&mut self, structure: u8, namespace: u32) -> (Status, [u8; identify::SIZE]) {
+        self.identify_of(structure, 0, 0, namespace)
+    }
+
+    /// The same, with CNTID and CSI.
+    pub fn identify_of(
+        &mut self,
+        structure: u8,
+        controller: u16,
+        set: u8,
+        namespace: u32,
+    ) -> (Status, [u8; identify::SIZE]) {
         self.guest.store(DATA, &[0xee; identify::SIZE]);
         let done = self.admin(Command {
             opcode: admin::IDENTIFY,
             namespace,
             data: DataPointer::Prp(DATA, 0),
-            words: [structure.into(), 0, 0, 0, 0, 0],
+            words: [u32::from(controller) << 16 | u32::from(structure), u32::from(set) << 24, 0, 0, 0, 0],
             ..Command::default()
         });
         (done.status, self.guest.load(DATA))

@@ -42,6 +42,7 @@ pub(super) fn controller(config: &Config) -> Vec<u8> {
         number: 0,
         version: VERSION,
         events: 0,
+        attributes: 0,
         // An I/O controller.
         kind: 1,
         optional_admin: 0,
@@ -54,6 +55,7 @@ pub(super) fn controller(config: &Config) -> Vec<u8> {
         error_entries: ERRORS as u16,
         warning_temperature: WARM,
         critical_temperature: HOT,
+        keep_alive: 0,
         submission_entries: only(command::SIZE),
         completion_entries: only(completion::SIZE),
         namespaces: config.namespaces.len() as u32,

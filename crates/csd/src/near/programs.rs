@@ -1,0 +1,332 @@
+//! Computational programs: the operators as programs of the controller's own, which work on ranges of device
+//! memory.
+//!
+//! The index of a program is the number of its operator; [`CHAIN`] is a chain of several. The first memory
+//! range is the source; what comes out lies in the second, from its first byte on: the data, or of a digest its
+//! value. A third, if there is one, gets the result page. The data behind the ranges' descriptors are the
+//! operator's parameter block, or for a chain what parameters of the vendor's commands are. CPARAM1 is how
+//! many bytes of the source are taken, 0 for all; the value that is returned is how many came out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
+use dcs_nvme::Status;
+use dcs_nvme::command::{self, Command, admin};
+use dcs_nvme::programs::{
+    Descriptor, EXECUTE, Execute, LIST_HEADER, LoadProgram, MemoryRange, MemoryRangeSets, ProgramActivation,
+};
+
+use super::NearStorage;
+use super::entry::RESULT_SIZE;
+use super::flow::{Flow, Near, Origin, Source, Target};
+use super::local_memory::GRANULARITY;
+use super::program::{LONGEST, Program};
+use crate::controller::Controller;
+use crate::host::HostPort;
+
+/// The index of the program that is a chain of operators.
+pub const CHAIN: u16 = 0x100;
+/// Sets of memory ranges that there may be.
+pub const SETS: usize = 64;
+/// Memory ranges of a set at most.
+pub const RANGES: usize = 8;
+
+/// A program is the controller's own.
+const OWN: u8 = 2;
+
+/// The programs that there are.
+pub fn program_count() -> u16 {
+    OPERATORS.len() as u16 + 1
+}
+
+/// Says why there is no program of this index.
+fn exists(program: u16) -> Result<(), Status> {
+    match program {
+        CHAIN => Ok(()),
+        program if program > CHAIN => Err(Status::INVALID_PROGRAM_INDEX),
+        program => match u8::try_from(program).ok().and_then(Operator::from_number) {
+            Some(_) => Ok(()),
+            None => Err(Status::NO_PROGRAM),
+        },
+    }
+}
+
+/// The programs that are activated, and the sets of memory ranges.
+pub struct Programs {
+    /// Shared with those that run.
+    activated: BTreeMap<u16, Arc<()>>,
+    /// Shared with the executions that use them.
+    sets: BTreeMap<u16, Arc<Vec<MemoryRange>>>,
+}
+
+impl Default for Programs {
+    /// All programs are activated.
+    fn default() -> Programs {
+        let indexes = OPERATORS.iter().map(|info| info.operator as u16).chain([CHAIN]);
+        Programs { activated: indexes.map(|index| (index, Arc::default())).collect(), sets: BTreeMap::new() }
+    }
+}
+
+impl Programs {
+    fn activate(&mut self, wanted: ProgramActivation) -> Result<(), Status> {
+        exists(wanted.program)?;
+        match wanted.select {
+            1 => drop(self.activated.entry(wanted.program).or_default()),
+            0 => match self.activated.get(&wanted.program) {
+                Some(running) if Arc::strong_count(running) > 1 => return Err(Status::PROGRAM_IN_USE),
+                _ => drop(self.activated.remove(&wanted.program)),
+            },
+            _ => return Err(Status::INVALID_FIELD),
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, ranges: Vec<MemoryRange>) -> Result<u16, Status> {
+        let free = (1..=SETS as u16).find(|set| !self.sets.contains_key(set));
+        let set = free.ok_or(Status::TOO_MANY_MEMORY_RANGE_SETS)?;
+        self.sets.insert(set, Arc::new(ranges));
+        Ok(set)
+    }
+
+    fn delete(&mut self, set: u16) -> Result<(), Status> {
+        match self.sets.get(&set) {
+            None => Err(Status::INVALID_MEMORY_RANGE_SET_ID),
+            Some(ranges) if Arc::strong_count(ranges) > 1 => Err(Status::MEMORY_RANGE_SET_IN_USE),
+            Some(_) => {
+                self.sets.remove(&set);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What an execution holds as long as it runs, and where its result page goes.
+pub struct Execution {
+    _running: Arc<()>,
+    _set: Arc<Vec<MemoryRange>>,
+    /// Where a digest's value goes, and where the result page.
+    digest: Option<u64>,
+    page: Option<u64>,
+}
+
+impl NearStorage {
+    /// The log of programs: a descriptor for each index.
+    pub(crate) fn program_list(&self, page: &mut Vec<u8>) {
+        let count = u32::from(CHAIN) + 1;
+        page.extend_from_slice(&count.to_le_bytes());
+        page.resize(LIST_HEADER, 0);
+        for program in 0..=CHAIN {
+            let descriptor = match exists(program) {
+                Err(_) => Descriptor::default(),
+                Ok(()) => Descriptor {
+                    occupied: OWN,
+                    activated: self.standard.activated.contains_key(&program),
+                    kind: 0,
+                    identifier: Some(program.into()),
+                },
+            };
+            page.extend_from_slice(&descriptor.bytes());
+        }
+    }
+
+    fn put(&mut self, at: Option<u64>, bytes: &[u8]) {
+        let range = at.and_then(|at| self.range(at, bytes.len() as u64));
+        if let Some(place) = range.and_then(|range| self.memory.get_mut(range)) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    /// Puts a digest's value and the result page where an execution wants them; the value's length.
+    pub(super) fn end_execution(&mut self, execution: &Execution, flow: &Flow, status: Status) -> u64 {
+        let value = match status.is_success() && execution.digest.is_some() {
+            true => flow.digest(),
+            false => Vec::new(),
+        };
+        self.put(execution.digest, &value);
+        self.put(execution.page, &flow.page(0, status)[..]);
+        value.len() as u64
+    }
+}
+
+impl Controller {
+    /// A command of the admin queue for programs: its result.
+    pub(crate) fn manage_programs(
+        &mut self,
+        port: &mut dyn HostPort,
+        command: &Command,
+    ) -> Result<u32, Status> {
+        if !self.has_sets() {
+            return Err(Status::INVALID_OPCODE);
+        }
+        if command.namespace != self.config.programs_namespace() {
+            return Err(Status::INVALID_NAMESPACE);
+        }
+        match command.opcode {
+            admin::LOAD_PROGRAM => {
+                // The controller has programs of its own, and takes no others.
+                let program = LoadProgram::from_words(&command.words).program;
+                match exists(program) {
+                    Err(status) if status == Status::INVALID_PROGRAM_INDEX => Err(status),
+                    _ => Err(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE),
+                }
+            }
+            admin::PROGRAM_ACTIVATION => {
+                let wanted = ProgramActivation::from_words(&command.words);
+                self.near.standard.activate(wanted).map(|()| 0)
+            }
+            _ => {
+                let wanted = MemoryRangeSets::from_words(&command.words);
+                match wanted.select {
+                    0 => {
+                        let count = usize::from(wanted.ranges);
+                        let ranges = self.ranges(port, command, count)?;
+                        self.near.standard.create(ranges).map(u32::from)
+                    }
+                    1 => self.near.standard.delete(wanted.set).map(|()| 0),
+                    _ => Err(Status::INVALID_FIELD),
+                }
+            }
+        }
+    }
+
+    /// The memory ranges of a set that is to be made.
+    fn ranges(
+        &self,
+        port: &mut dyn HostPort,
+        command: &Command,
+        count: usize,
+    ) -> Result<Vec<MemoryRange>, Status> {
+        if count == 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        if count > RANGES {
+            return Err(Status::TOO_MANY_MEMORY_RANGES);
+        }
+        let mut bytes = [0; RANGES * MemoryRange::SIZE];
+        let bytes = &mut bytes[..count * MemoryRange::SIZE];
+        match self.copy_in(port, &command.data, bytes) {
+            Status::SUCCESS => self.read_ranges(bytes),
+            status => Err(status),
+        }
+    }
+
+    fn read_ranges(&self, bytes: &[u8]) -> Result<Vec<MemoryRange>, Status> {
+        let ranges: Vec<_> = bytes.chunks_exact(MemoryRange::SIZE).map(MemoryRange::from_bytes).collect();
+        for (place, range) in ranges.iter().enumerate() {
+            let (first, length) = (range.first, u64::from(range.length));
+            if range.namespace != self.config.local_memory_namespace() {
+                return Err(Status::INVALID_MEMORY_NAMESPACE);
+            }
+            let whole = first.is_multiple_of(GRANULARITY) && length.is_multiple_of(GRANULARITY);
+            if length == 0 || !whole || self.near.range(first, length).is_none() {
+                return Err(Status::INVALID_MEMORY_RANGE_SET);
+            }
+            let meets = |other: &MemoryRange| {
+                first < other.first + u64::from(other.length) && other.first < first + length
+            };
+            if ranges[..place].iter().any(meets) {
+                return Err(Status::OVERLAPPING_MEMORY_RANGES);
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// Begins to execute a program; what it cost.
+    pub(crate) fn execute(
+        &mut self,
+        port: &mut dyn HostPort,
+        queue: u16,
+        command: &Command,
+        entry: &[u8; command::SIZE],
+    ) -> Result<u64, Status> {
+        if command.opcode != EXECUTE {
+            return Err(Status::INVALID_OPCODE.with_do_not_retry());
+        }
+        if command.fused != 0 {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        let near = self.execution(port, command, &Execute::from_entry(entry));
+        self.start(port, (queue, command.cid), None, |_| near)
+    }
+
+    fn execution(
+        &mut self,
+        port: &mut dyn HostPort,
+        command: &Command,
+        wanted: &Execute,
+    ) -> Result<Near, Status> {
+        exists(wanted.program)?;
+        let activated = self.near.standard.activated.get(&wanted.program);
+        let running = activated.ok_or(Status::PROGRAM_NOT_ACTIVATED)?.clone();
+        if wanted.ranges as usize > RANGES {
+            return Err(Status::TOO_MANY_MEMORY_RANGES);
+        }
+        let (head, length) = (wanted.ranges as usize * MemoryRange::SIZE, wanted.length as usize);
+        if length < head || length > head + LONGEST || (wanted.set != 0 && wanted.ranges != 0) {
+            return Err(Status::INVALID_FIELD);
+        }
+        let mut bytes = vec![0; length];
+        let near = match self.copy_in(port, &command.data, &mut bytes) {
+            Status::SUCCESS => {
+                let (ranges, parameter) = bytes.split_at(head);
+                self.set(wanted.set, ranges).and_then(|set| self.program(wanted, running, set, parameter))
+            }
+            status => Err(status),
+        };
+        // They may hold keys.
+        bytes.fill(0);
+        std::hint::black_box(&bytes);
+        near
+    }
+
+    /// The memory ranges of an execution: a set that there is, or those of its data.
+    fn set(&self, set: u16, ranges: &[u8]) -> Result<Arc<Vec<MemoryRange>>, Status> {
+        match set {
+            0 => self.read_ranges(ranges).map(Arc::new),
+            set => {
+                let there = self.near.standard.sets.get(&set);
+                there.cloned().ok_or(Status::INVALID_MEMORY_RANGE_SET_ID)
+            }
+        }
+    }
+
+    fn program(
+        &self,
+        wanted: &Execute,
+        running: Arc<()>,
+        set: Arc<Vec<MemoryRange>>,
+        parameter: &[u8],
+    ) -> Result<Near, Status> {
+        let [source, target, rest @ ..] = &set[..] else { return Err(Status::INVALID_FIELD) };
+        let left = match wanted.parameters[0] {
+            0 => source.length.into(),
+            length => length,
+        };
+        let page = match rest {
+            [] => None,
+            [page, ..] if page.length as usize >= RESULT_SIZE => Some(page.first),
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        if left > source.length.into() || wanted.parameters[1] != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        let operator = u8::try_from(wanted.program).ok().and_then(Operator::from_number);
+        let program = match operator {
+            Some(operator) => Program::of(operator, parameter)?,
+            None => Program::read(parameter)?,
+        };
+        let room = u64::from(target.length);
+        let (next, at) = (source.first, target.first);
+        let (target, digest) = match operator.map(Operator::kind) {
+            Some(OperatorKind::Digest { size }) if size as u64 > room => {
+                return Err(Status::CAPACITY_EXCEEDED);
+            }
+            Some(OperatorKind::Digest { .. }) => (Target::Nowhere, Some(at)),
+            _ => (Target::Memory { next: at, room }, None),
+        };
+        let source = Source::Memory { next, left };
+        let origin = Origin::Program(Execution { _running: running, _set: set.clone(), digest, page });
+        Ok(Near::new(origin, program.contexts()?, source, target))
+    }
+}

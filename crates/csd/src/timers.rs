@@ -1,0 +1,61 @@
+//! What goes by the port's clock: the timestamp, and the keep alive timer. [base 2.2 5.1.25.1.7, 5.1.25.1.8]
+
+/// Bits of a timestamp, in milliseconds.
+const BITS: u64 = (1 << 48) - 1;
+
+/// Granularity of the keep alive timer, in units of 100 ms.
+pub const KEEP_ALIVE: u16 = 1;
+
+/// The timers of a controller, from one reset to the next.
+#[derive(Default)]
+pub struct Timers {
+    /// The timestamp at a time of the clock.
+    timestamp: Option<(u64, u64)>,
+    /// The guest has set it.
+    is_set: bool,
+    /// Milliseconds; 0: the timer is off.
+    keep_alive: u32,
+    /// When the guest was heard of last.
+    heard: u64,
+}
+
+impl Timers {
+    /// The first command after a reset: the timestamp counts from 0.
+    pub fn begin(&mut self, now: u64) {
+        self.timestamp.get_or_insert((0, now));
+    }
+
+    /// Data of the timestamp feature: 48 bits, then where it comes from.
+    pub fn timestamp(&self, now: u64) -> [u8; 8] {
+        let (value, at) = self.timestamp.unwrap_or((0, now));
+        let value = value.wrapping_add(now.saturating_sub(at)) & BITS;
+        (u64::from(self.is_set) << 49 | value).to_le_bytes()
+    }
+
+    /// The guest says which time it is.
+    pub fn set_timestamp(&mut self, now: u64, data: [u8; 8]) {
+        (self.timestamp, self.is_set) = (Some((u64::from_le_bytes(data) & BITS, now)), true);
+    }
+
+    /// Milliseconds within which the guest is to be heard of; 0: the timer is off.
+    pub fn keep_alive(&self) -> u32 {
+        self.keep_alive
+    }
+
+    /// Starts the timer, or with 0 switches it off. Times are rounded up to the granularity.
+    pub fn set_keep_alive(&mut self, now: u64, timeout: u32) {
+        let unit = 100 * u32::from(KEEP_ALIVE);
+        self.keep_alive = timeout.checked_next_multiple_of(unit).unwrap_or(timeout);
+        self.heard = now;
+    }
+
+    /// The guest was heard of.
+    pub fn hear(&mut self, now: u64) {
+        self.heard = now;
+    }
+
+    /// True if the timer is on, and the guest was not heard of in time.
+    pub fn is_over(&self, now: impl FnOnce() -> u64) -> bool {
+        self.keep_alive > 0 && now().saturating_sub(self.heard) > self.keep_alive.into()
+    }
+}

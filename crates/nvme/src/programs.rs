@@ -1,0 +1,234 @@
+//! The Computational Programs command set (CSI 4): programs of a controller that work on subsystem local memory.
+//!
+//! The specification (revision 1.0 of January 2024, and later) was not at hand. Opcodes of admin commands are libnvme's; the rest is
+//! that of two implementations, SPDK's of `hsung-yang/spdk`, which names the figures of revision 1.1, and CEMU's, where they agree; what
+//! only one of them has says so. Statuses are base 2.2 figure 104's, numbers of log pages its figure 31's.
+
+use crate::bytes::{put, u16_at, u32_at, u64_at};
+use crate::command;
+
+/// Execute program, the command of I/O queues: [`Execute`].
+pub const EXECUTE: u8 = 0x01;
+
+/// An execution. Its data are descriptors of memory ranges ([`MemoryRange`]), then the program's parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Execute {
+    /// The program: double word 2 bits 15:0 (PIND).
+    pub program: u16,
+    /// The set of memory ranges on which it works; 0: those of the data. Double word 2 bits 31:16 (RSID).
+    pub set: u16,
+    /// Memory ranges in the data: double word 3 (NUMR).
+    pub ranges: u32,
+    /// Bytes of the data: double word 4 (DLEN).
+    pub length: u32,
+    /// The program's own: double words 10 and 11, 12 and 13 (CPARAM1, CPARAM2).
+    pub parameters: [u64; 2],
+}
+
+impl Execute {
+    /// Of an entry.
+    pub fn from_entry(entry: &[u8; command::SIZE]) -> Execute {
+        Execute {
+            program: u16_at(entry, 8),
+            set: u16_at(entry, 10),
+            ranges: u32_at(entry, 12),
+            length: u32_at(entry, 16),
+            parameters: [u64_at(entry, 40), u64_at(entry, 48)],
+        }
+    }
+
+    /// Puts its fields into an entry.
+    pub fn put(self, entry: &mut [u8; command::SIZE]) {
+        put(entry, 8, &self.program.to_le_bytes());
+        put(entry, 10, &self.set.to_le_bytes());
+        put(entry, 12, &self.ranges.to_le_bytes());
+        put(entry, 16, &self.length.to_le_bytes());
+        put(entry, 40, &self.parameters[0].to_le_bytes());
+        put(entry, 48, &self.parameters[1].to_le_bytes());
+    }
+}
+
+/// A program that is loaded, or unloaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadProgram {
+    /// Its index: double word 10 bits 15:0 (PIND).
+    pub program: u16,
+    /// Its type: bits 23:16 (PTYPE).
+    pub kind: u8,
+    /// It is unloaded: bit 24 (SEL).
+    pub unload: bool,
+}
+
+impl LoadProgram {
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> LoadProgram {
+        let [low, high, kind, flags] = words[0].to_le_bytes();
+        LoadProgram { program: u16::from_le_bytes([low, high]), kind, unload: flags & 1 != 0 }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        let word = u32::from(self.unload) << 24 | u32::from(self.kind) << 16 | u32::from(self.program);
+        [word, 0, 0, 0, 0, 0]
+    }
+}
+
+/// A program that is activated, or deactivated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramActivation {
+    /// Its index: double word 10 bits 15:0 (PIND).
+    pub program: u16,
+    /// Bits 19:16 (SEL): 1 activates, 0 deactivates.
+    pub select: u8,
+}
+
+impl ProgramActivation {
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> ProgramActivation {
+        ProgramActivation { program: words[0] as u16, select: (words[0] >> 16 & 0xf) as u8 }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        [u32::from(self.select & 0xf) << 16 | u32::from(self.program), 0, 0, 0, 0, 0]
+    }
+}
+
+/// A set of memory ranges that is created, of the data's descriptors, or deleted. The completion's double word 0 is the new one's number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryRangeSets {
+    /// Double word 10 bits 3:0 (SEL): 0 creates, 1 deletes.
+    pub select: u8,
+    /// The set that is deleted: double word 10 bits 31:16 (RSID).
+    pub set: u16,
+    /// Memory ranges of one that is created: double word 11 bits 7:0 (NUMR).
+    pub ranges: u8,
+}
+
+impl MemoryRangeSets {
+    /// Of a command's double words.
+    pub fn from_words(words: &[u32; 6]) -> MemoryRangeSets {
+        MemoryRangeSets {
+            select: (words[0] & 0xf) as u8,
+            set: (words[0] >> 16) as u16,
+            ranges: words[1] as u8,
+        }
+    }
+
+    /// As a command's double words.
+    pub fn words(self) -> [u32; 6] {
+        [u32::from(self.set) << 16 | u32::from(self.select & 0xf), self.ranges.into(), 0, 0, 0, 0]
+    }
+}
+
+/// A memory range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryRange {
+    /// Its namespace of subsystem local memory.
+    pub namespace: u32,
+    /// Bytes.
+    pub length: u32,
+    /// First byte.
+    pub first: u64,
+}
+
+impl MemoryRange {
+    /// Bytes of a descriptor.
+    pub const SIZE: usize = 32;
+
+    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    pub fn from_bytes(bytes: &[u8]) -> MemoryRange {
+        MemoryRange { namespace: u32_at(bytes, 0), length: u32_at(bytes, 4), first: u64_at(bytes, 8) }
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; MemoryRange::SIZE] {
+        let mut bytes = [0; MemoryRange::SIZE];
+        put(&mut bytes, 0, &self.namespace.to_le_bytes());
+        put(&mut bytes, 4, &self.length.to_le_bytes());
+        put(&mut bytes, 8, &self.first.to_le_bytes());
+        bytes
+    }
+}
+
+/// Identify data of a namespace of programs. Only SPDK's has them. [figure 36]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Programs that may be activated (MAXACT).
+    pub activated: u16,
+    /// Sets of memory ranges at most (MAXMEMRS).
+    pub sets: u16,
+    /// Memory ranges begin and end at multiples of `1 << granularity` bytes (MRSG).
+    pub granularity: u16,
+    /// Memory ranges of a set at most (MAXMEMR).
+    pub ranges: u8,
+    /// Bytes of all programs that are loaded, in MiB (MAXPB).
+    pub program_bytes: u64,
+}
+
+impl Namespace {
+    /// Takes identify data apart.
+    pub fn from_bytes(data: &[u8; crate::identify::SIZE]) -> Namespace {
+        Namespace {
+            activated: u16_at(data, 0),
+            sets: u16_at(data, 2),
+            granularity: u16_at(data, 4),
+            ranges: data[6],
+            program_bytes: u64_at(data, 8),
+        }
+    }
+
+    /// Its identify data.
+    pub fn bytes(&self) -> [u8; crate::identify::SIZE] {
+        let mut data = [0; crate::identify::SIZE];
+        put(&mut data, 0, &self.activated.to_le_bytes());
+        put(&mut data, 2, &self.sets.to_le_bytes());
+        put(&mut data, 4, &self.granularity.to_le_bytes());
+        put(&mut data, 6, &[self.ranges]);
+        put(&mut data, 8, &self.program_bytes.to_le_bytes());
+        data
+    }
+}
+
+/// Bytes before the first descriptor of the log of programs: their number, of 32 bits, then zeros. No source has the specification's: these
+/// are those of its draft of July 2021 (TP 4091).
+pub const LIST_HEADER: usize = 64;
+
+/// A program, as the log has it: one for each index, from 0 on. Only SPDK's has it. [figure 27]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The index has a program (PEOCC): 0 none, 1 one that was loaded, 2 one of the controller's own.
+    pub occupied: u8,
+    /// It is activated (ACT).
+    pub activated: bool,
+    /// Its type (PTYPE): 0 for one of the controller's own.
+    pub kind: u8,
+    /// Its unique identifier, if it has one (PIT, PID).
+    pub identifier: Option<u64>,
+}
+
+impl Descriptor {
+    /// Bytes of one.
+    pub const SIZE: usize = 64;
+
+    /// Takes a descriptor apart. What lies past the end of `bytes` is zero.
+    pub fn from_bytes(bytes: &[u8]) -> Descriptor {
+        let flags = u16_at(bytes, 0);
+        Descriptor {
+            occupied: (flags & 3) as u8,
+            activated: flags & 4 != 0,
+            kind: (flags >> 8) as u8,
+            identifier: (flags >> 3 & 7 == 1).then(|| u64_at(bytes, 8)),
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; Descriptor::SIZE] {
+        let mut bytes = [0; Descriptor::SIZE];
+        let identified = u8::from(self.identifier.is_some());
+        bytes[0] = self.occupied & 3 | u8::from(self.activated) << 2 | identified << 3;
+        bytes[1] = self.kind;
+        put(&mut bytes, 8, &self.identifier.unwrap_or_default().to_le_bytes());
+        bytes
+    }
+}
