@@ -4,6 +4,7 @@ mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod passthrough;
+mod sets;
 
 use common::{Serving, disk};
 use dcs_vm::tools::Flavour;

@@ -6,34 +6,35 @@ use std::os::fd::AsRawFd;
 /// A command as the driver takes it. [linux/nvme_ioctl.h, struct nvme_passthru_cmd64]
 #[repr(C)]
 #[derive(Default)]
-struct Passthrough {
-    opcode: u8,
-    flags: u8,
-    reserved: u16,
-    nsid: u32,
-    cdw2: u32,
-    cdw3: u32,
-    metadata: u64,
-    address: u64,
-    metadata_length: u32,
-    length: u32,
-    cdw10: [u32; 6],
-    timeout_ms: u32,
-    reserved2: u32,
-    result: u64,
+pub struct Passthrough {
+    pub opcode: u8,
+    pub flags: u8,
+    pub reserved: u16,
+    pub nsid: u32,
+    pub cdw2: u32,
+    pub cdw3: u32,
+    /// Double words 4 and 5.
+    pub metadata: u64,
+    pub address: u64,
+    pub metadata_length: u32,
+    pub length: u32,
+    pub cdw10: [u32; 6],
+    pub timeout_ms: u32,
+    pub reserved2: u32,
+    pub result: u64,
 }
 
 nix::ioctl_readwrite!(io64_command, b'N', 0x48, Passthrough);
 nix::ioctl_readwrite!(admin64_command, b'N', 0x47, Passthrough);
 
 impl Passthrough {
-    fn new(opcode: u8, nsid: u32, data: &mut [u8]) -> Passthrough {
+    pub fn new(opcode: u8, nsid: u32, data: &mut [u8]) -> Passthrough {
         let (address, length) = (data.as_mut_ptr() as u64, data.len() as u32);
         Passthrough { opcode, nsid, address, length, ..Passthrough::default() }
     }
 
     /// The status that the command ends with; its data, if it has any, live until then.
-    fn submit(&mut self, file: &File, is_admin: bool) -> i32 {
+    pub fn submit(&mut self, file: &File, is_admin: bool) -> i32 {
         // SAFETY: the structure is the driver's, and the data that it names outlive the call.
         let done = unsafe {
             match is_admin {

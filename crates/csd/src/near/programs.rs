@@ -130,22 +130,27 @@ impl NearStorage {
         }
     }
 
-    fn put(&mut self, at: Option<u64>, bytes: &[u8]) {
-        let range = at.and_then(|at| self.range(at, bytes.len() as u64));
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        let range = self.range(at, bytes.len() as u64);
         if let Some(place) = range.and_then(|range| self.memory.get_mut(range)) {
             place.copy_from_slice(bytes);
         }
     }
 
     /// Puts a digest's value and the result page where an execution wants them; the value's length.
-    pub(super) fn end_execution(&mut self, execution: &Execution, flow: &Flow, status: Status) -> u64 {
-        let value = match status.is_success() && execution.digest.is_some() {
-            true => flow.digest(),
-            false => Vec::new(),
-        };
-        self.put(execution.digest, &value);
-        self.put(execution.page, &flow.page(0, status)[..]);
-        value.len() as u64
+    pub(super) fn end_execution(
+        &mut self,
+        execution: &Execution,
+        flow: &Flow,
+        status: Status,
+    ) -> Option<u64> {
+        if let Some(at) = execution.page {
+            self.put(at, &flow.page(0, status)[..]);
+        }
+        let at = execution.digest.filter(|_| status.is_success())?;
+        let value = flow.digest();
+        self.put(at, &value);
+        Some(value.len() as u64)
     }
 }
 

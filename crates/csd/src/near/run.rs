@@ -263,7 +263,7 @@ impl Controller {
                 Origin::Request(request) => self.near.keep(*request, near.flow.page(*request, status)),
                 Origin::Memory => result = 0,
                 Origin::Program(execution) => {
-                    result += self.near.end_execution(execution, &near.flow, status);
+                    result = self.near.end_execution(execution, &near.flow, status).unwrap_or(result);
                 }
             }
             if let Some((number, _)) = near.stream {

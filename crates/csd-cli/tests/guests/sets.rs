@@ -1,0 +1,64 @@
+//! The standard's command sets by the stock driver's passthrough: its generic devices of namespaces that it has no
+//! block device for.
+
+use crate::common::{Serving, disk};
+use crate::passthrough::Passthrough;
+use crate::{LIMIT, MB, boot, turn};
+use dcs_vm::Tools;
+use dcs_vm::tools::Flavour;
+use std::fs::OpenOptions;
+
+#[test]
+fn a_stock_driver_carries_the_standard_s_command_sets() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let drive = format!("d1:size=8M,backing={},programs", path.display());
+    let serving = Serving::start(folder.path(), &["--drive", &drive]).unwrap();
+    // The block device works as with any drive.
+    let script = "await /dev/nvme0n1\n\
+        seq 1 20000 | dd of=/dev/nvme0n1 bs=4k conv=fsync 2>/dev/null\n\
+        while ! [ -c /dev/ng0n18 ]; do sleep 0.2; done\n\
+        guest-side --ignored --exact sets::in_the_guest --nocapture --test-threads 1";
+    let mut guest = boot(&tools, folder.path(), "guest", &[&serving.socket("d1")], script);
+    guest.wait_for("@guest's end", LIMIT).unwrap();
+}
+
+#[test]
+#[ignore = "the guest's side of another test"]
+fn in_the_guest() {
+    const MEMORY: u32 = 17;
+    const PROGRAMS: u32 = 18;
+    let open = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let (memory, programs) = (open("/dev/ng0n17"), open("/dev/ng0n18"));
+    // From the namespace of blocks into local memory, which md5 reads; its value is read back.
+    let mut source = [0; 32];
+    source[0] = 1;
+    source[16] = 7;
+    let mut copy = Passthrough { cdw2: 4096, ..Passthrough::new(0x01, MEMORY, &mut source) };
+    copy.cdw10 = [0, 0, 2 << 8, 0, 0, 0];
+    assert_eq!(copy.submit(&memory, false), 0, "Memory Copy");
+    let range = |first: u32, length: u32| [MEMORY, length, first, 0, 0, 0, 0, 0];
+    let mut ranges: Vec<u8> =
+        [range(0, 4096), range(8192, 64)].concat().iter().flat_map(|word| word.to_le_bytes()).collect();
+    let length = ranges.len() as u64;
+    let mut execute = Passthrough { cdw2: 1, cdw3: 2, ..Passthrough::new(0x01, PROGRAMS, &mut ranges) };
+    execute.metadata = length;
+    assert_eq!(execute.submit(&programs, false), 0, "Execute Program");
+    assert_eq!(execute.result, 16, "bytes of an md5");
+    let mut value = [0; 16];
+    let mut read = Passthrough::new(0x02, MEMORY, &mut value);
+    read.cdw10 = [8192, 0, 16, 0, 0, 0];
+    assert_eq!(read.submit(&memory, false), 0, "Memory Read");
+    let told: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
+    std::fs::write("/tmp/begin", &text[..4096]).unwrap();
+    let output = std::process::Command::new("md5sum").arg("/tmp/begin").output().unwrap();
+    assert_eq!(told, String::from_utf8_lossy(&output.stdout)[..32], "by another program");
+    // Load Program is refused: program index not downloadable.
+    let mut load = Passthrough::new(0x85, PROGRAMS, &mut source);
+    load.cdw10 = [1, 32, 0, 0, 32, 0];
+    assert_eq!(load.submit(&programs, true) & 0x7ff, 0x19a, "Load Program");
+    println!("@guest's end");
+}
