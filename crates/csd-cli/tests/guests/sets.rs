@@ -6,7 +6,8 @@ use crate::passthrough::Passthrough;
 use crate::{LIMIT, MB, boot, turn};
 use dcs_vm::Tools;
 use dcs_vm::tools::Flavour;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 
 #[test]
 fn a_stock_driver_carries_the_standard_s_command_sets() {
@@ -19,10 +20,22 @@ fn a_stock_driver_carries_the_standard_s_command_sets() {
     // The block device works as with any drive.
     let script = "await /dev/nvme0n1\n\
         seq 1 20000 | dd of=/dev/nvme0n1 bs=4k conv=fsync 2>/dev/null\n\
-        while ! [ -c /dev/ng0n18 ]; do sleep 0.2; done\n\
+        for n in $(seq 60); do [ -c /dev/ng0n3 ] || sleep 1; done\n\
+        [ -c /dev/ng0n3 ] || poweroff -f\n\
         guest-side --ignored --exact sets::in_the_guest --nocapture --test-threads 1";
     let mut guest = boot(&tools, folder.path(), "guest", &[&serving.socket("d1")], script);
     guest.wait_for("@guest's end", LIMIT).unwrap();
+}
+
+nix::ioctl_none!(namespace_id, b'N', 0x40);
+
+/// The generic device of this namespace. The driver numbers them as it comes across them.
+fn device(namespace: u32) -> File {
+    let open = |n| OpenOptions::new().read(true).write(true).open(format!("/dev/ng0n{n}")).unwrap();
+    let mut devices = (1..=3).map(open);
+    // SAFETY: this command takes and gives no memory.
+    let is = |device: &File| unsafe { namespace_id(device.as_raw_fd()) }.unwrap() as u32 == namespace;
+    devices.find(is).unwrap()
 }
 
 #[test]
@@ -30,8 +43,7 @@ fn a_stock_driver_carries_the_standard_s_command_sets() {
 fn in_the_guest() {
     const MEMORY: u32 = 17;
     const PROGRAMS: u32 = 18;
-    let open = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let (memory, programs) = (open("/dev/ng0n17"), open("/dev/ng0n18"));
+    let (memory, programs) = (device(MEMORY), device(PROGRAMS));
     // From the namespace of blocks into local memory, which md5 reads; its value is read back.
     let mut source = [0; 32];
     source[0] = 1;
@@ -42,9 +54,12 @@ fn in_the_guest() {
     let range = |first: u32, length: u32| [MEMORY, length, first, 0, 0, 0, 0, 0];
     let mut ranges: Vec<u8> =
         [range(0, 4096), range(8192, 64)].concat().iter().flat_map(|word| word.to_le_bytes()).collect();
-    let length = ranges.len() as u64;
-    let mut execute = Passthrough { cdw2: 1, cdw3: 2, ..Passthrough::new(0x01, PROGRAMS, &mut ranges) };
-    execute.metadata = length;
+    // It passes no length of data on (double word 4): the ranges are those of a set that is made before.
+    let mut create = Passthrough::new(0x89, PROGRAMS, &mut ranges);
+    create.cdw10 = [0, 2, 0, 0, 0, 0];
+    assert_eq!(create.submit(&programs, true), 0, "Memory Range Set Management");
+    let set = create.result as u32;
+    let mut execute = Passthrough { cdw2: 1 | set << 16, ..Passthrough::new(0x01, PROGRAMS, &mut []) };
     assert_eq!(execute.submit(&programs, false), 0, "Execute Program");
     assert_eq!(execute.result, 16, "bytes of an md5");
     let mut value = [0; 16];

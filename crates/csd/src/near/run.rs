@@ -350,9 +350,8 @@ impl Controller {
         let mut bytes = vec![0; length as usize];
         match near.flow.source.current() {
             Source::Guest { next: at, .. } => {
-                if !self.slots.get(ticket.slot).load_at(port, *at, &mut bytes) {
-                    return Err(Status::DATA_TRANSFER_ERROR);
-                }
+                let loaded = self.slots.get(ticket.slot).load_at(port, *at, &mut bytes);
+                loaded.then_some(()).ok_or(Status::DATA_TRANSFER_ERROR)?;
             }
             Source::Memory { next: at, .. } => {
                 let range = self.near.range(*at, length).ok_or(Status::INTERNAL_ERROR)?;

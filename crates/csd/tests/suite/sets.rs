@@ -472,7 +472,8 @@ fn programs_that_cannot_be_are_refused() {
     let mut machine = all();
     let md5 = Operator::Md5 as u16;
     let two = [range(0, 4096), range(4096, 4096)];
-    let table: &[(u16, u64, &[MemoryRange], &[u8], Status)] = &[
+    type Row<'a> = (u16, u64, &'a [MemoryRange], &'a [u8], Status);
+    let table: &[Row] = &[
         (CHAIN + 1, 0, &two, &[], Status::INVALID_PROGRAM_INDEX),
         (0, 0, &two, &[], Status::NO_PROGRAM),
         (md5, 4097, &two, &[], Status::INVALID_FIELD),
