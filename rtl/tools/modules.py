@@ -25,6 +25,7 @@ UNITS = {
     "ndp_crc32c_512": Unit("ndp_crc", "ndp_crc", {"Code": 1, "DataWidth": 512}),
     "ndp_crc64_nvme": Unit("ndp_crc", "ndp_crc", {"Code": 2}),
     "ndp_aes256_ctr": Unit("ndp_aes256_ctr", "ndp_aes256_ctr"),
+    "renaming": Unit("renaming", "renaming"),
 }
 
 

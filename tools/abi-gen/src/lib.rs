@@ -1,5 +1,5 @@
-//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, `rtl/dcs_pkg.sv`, the tables of `docs/abi.md`, the named fuzz
-//! seeds.
+//! Turns the tables of `dcs-abi` into files: `include/dcs.h`, `rtl/dcs_pkg.sv`, the tables of `docs/abi.md`,
+//! the named fuzz seeds.
 //!
 //! ```text
 //! cargo run -p dcs-abi-gen              writes what has changed
