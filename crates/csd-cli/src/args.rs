@@ -69,6 +69,10 @@ pub struct Run {
     /// for as much CPU time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub poll: Option<std::time::Duration>,
+    /// Where Prometheus gets metrics, by HTTP at /metrics: IP:PORT, such as 127.0.0.1:9464; port 0 for one that
+    /// is free. Whoever may connect there sees all drives' names and counters
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<std::net::SocketAddr>,
 }
 
 /// Which process a command is for.

@@ -16,6 +16,7 @@
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
 //! | `port` | a controller behind its function |
 //! | `control` | the management socket |
+//! | `scrape` | the same for Prometheus, by HTTP |
 //! | `state` | what there is and what it has done |
 //! | `orders` | `dcs csd add`, `remove`, `resize`, `list`, `stats` |
 //!
@@ -23,7 +24,7 @@
 //!
 //! * Other machines' guests: a socket of the same machine, memory that QEMU shares.
 //! * Operators on a namespace other than aes256-xts.
-//! * Completions of shells for what stands behind `dcs csd`.
+//! * Latencies among the metrics, and limits of a drive's rate: drives have shares (`weight`) alone.
 //! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change what runs; the file is the
 //!   owner's.
 #![forbid(unsafe_code)]
@@ -36,6 +37,7 @@ mod layout;
 mod orders;
 mod port;
 mod process;
+mod scrape;
 mod spec;
 mod state;
 
@@ -103,11 +105,23 @@ fn serve(options: &Run, report: &Report) -> Result<(), Failure> {
     let listen = || control::listen(&sockets, process.clone());
     let ((), _leftover) =
         interrupt::leftover_of(&control, listen).map_err(|error| Failure::io(control.display(), &error))?;
-    report.object(&serde_json::json!({ "event": "listening", "command": "csd", "drives": process.state() }));
+    let metrics = match options.metrics {
+        Some(address) => Some(
+            scrape::listen(address, process.clone())
+                .map_err(|error| Failure::io(format_args!("metrics at {address}"), &error))?,
+        ),
+        None => None,
+    };
+    report.object(&serde_json::json!({
+        "event": "listening", "command": "csd", "drives": process.state(), "metrics": metrics,
+    }));
     for state in process.state() {
         state.lines().iter().for_each(|line| report.remark(format_args!("dcs: {line}")));
     }
     report.remark(format_args!("dcs: commands at {}", control.display()));
+    if let Some(address) = metrics {
+        report.remark(format_args!("dcs: metrics at http://{address}/metrics"));
+    }
     // It serves until a signal ends the process.
     loop {
         std::thread::park();

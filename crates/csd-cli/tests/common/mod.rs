@@ -12,6 +12,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs-csd");
 /// A process that serves. Dropping it kills it.
 pub struct Serving {
     child: Child,
+    /// What it said when it was ready.
+    pub said: Value,
     pub sockets: PathBuf,
 }
 
@@ -30,8 +32,8 @@ impl Serving {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: Option<Value> = serde_json::from_str(&line).ok();
-        if said.is_some_and(|said| said["event"] == "listening") {
-            return Ok(Serving { child, sockets: sockets.to_path_buf() });
+        if let Some(said) = said.filter(|said| said["event"] == "listening") {
+            return Ok(Serving { child, said, sockets: sockets.to_path_buf() });
         }
         let mut error = String::new();
         child.stderr.take().unwrap().read_to_string(&mut error).unwrap();

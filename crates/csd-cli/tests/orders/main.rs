@@ -6,6 +6,7 @@ mod common;
 use common::{Serving, disk};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -168,6 +169,37 @@ fn whatever_comes_to_the_management_socket_it_serves_on() {
     let _ = endless.read_to_end(&mut answer);
     assert!(String::from_utf8_lossy(&answer).contains("one line"), "{answer:?}");
     assert_eq!(list(&serving), before);
+}
+
+#[test]
+fn metrics_are_served_over_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let arguments = ["--metrics", "127.0.0.1:0", "--drive", &drive("a", &path, "")];
+    let serving = Serving::start(folder.path(), &arguments).unwrap();
+    let address = serving.said["metrics"].as_str().unwrap();
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    // One that says nothing is waited for 5 s, not longer.
+    let silent = TcpStream::connect(address).unwrap();
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+    drop(silent);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let (_, told) = answer.split_once("\r\n\r\n").unwrap();
+    assert_eq!(told, serving.does(&["stats", "--prometheus"]));
+    serving.does(&["add", &drive("b", &path, "")]);
+    assert!(ask("GET /metrics HTTP/1.1\r\n\r\n").contains("dcs_csd_connected{drive=\"b\"} 0"));
+    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let error = Serving::start(&other, &["--metrics", address]).err().unwrap();
+    assert!(error.contains(address), "{error}");
 }
 
 #[test]
