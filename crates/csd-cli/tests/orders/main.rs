@@ -171,6 +171,123 @@ fn whatever_comes_to_the_management_socket_it_serves_on() {
     assert_eq!(list(&serving), before);
 }
 
+/// Orders made up of good and bad parts, and bytes of them changed: each is answered, and a refused one changes nothing.
+#[test]
+fn any_order_is_done_or_refused_with_all_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let second = disk(folder.path(), "second", 64 * MB);
+    let serving = Serving::start(folder.path(), &["--drive", &drive("a", &path, "")]).unwrap();
+    let mut stream = UnixStream::connect(serving.sockets.join("csd.control")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let mut ask = |line: &[u8]| -> Value {
+        stream.write_all(line).unwrap();
+        let mut answer = String::new();
+        answers.read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer)
+            .unwrap_or_else(|_| panic!("{}: {answer:?}", String::from_utf8_lossy(line)))
+    };
+    // What there is, without what goes on meanwhile.
+    let bare = |mut answer: Value| {
+        for drive in answer["drives"].as_array_mut().unwrap() {
+            drive.as_object_mut().unwrap().retain(|key, _| key != "counted" && key != "under_way");
+        }
+        answer
+    };
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut any = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let numbers = [
+        json!(0),
+        json!(1),
+        json!(2),
+        json!(512),
+        json!(4096),
+        json!(1 << 20),
+        json!("1M"),
+        json!("4M"),
+        json!(1u64 << 32),
+        json!(1u64 << 63),
+        json!(u64::MAX - 511),
+        json!(u64::MAX),
+        json!(-1),
+        json!(0.5),
+        json!("16E"),
+        json!(null),
+        json!([]),
+    ];
+    let names = ["a", "a", "b", "b", "c", "", "..", "a/1", "csd", "a.b-c_d", "seventeen-letters", "\u{0}"];
+    let backings = [
+        json!(path),
+        json!(path),
+        json!(second),
+        json!([path, second]),
+        json!([path, path]),
+        json!([]),
+        json!(folder.path()),
+        json!("/nowhere"),
+    ];
+    let (mut done, mut refused) = (0, 0);
+    let mut before = bare(ask(b"{\"command\":\"list\"}\n"));
+    for _ in 0..2000 {
+        let name = names[any(names.len())];
+        let mut number = || numbers[any(numbers.len())].clone();
+        let (size, other, third) = (number(), number(), number());
+        let mut order = match any(4) {
+            0 => json!({ "command": "resize", "name": name, "nsid": any(3), "size": size }),
+            1 => json!({ "command": "remove", "name": name, "nsid": any(3) }),
+            2 => json!({ "command": "remove", "name": name }),
+            _ => {
+                let mut space = json!({ "size": if any(4) > 0 { json!("1M") } else { size },
+                    "backing": backings[any(backings.len())] });
+                for (key, value) in
+                    [("offset", &other), ("stripe", &third), ("block", &other), ("nsid", &third)]
+                {
+                    if any(8) == 0 {
+                        space[key] = value.clone();
+                    }
+                }
+                let spaces = if any(4) == 0 { vec![space.clone(), space] } else { vec![space] };
+                let mut drive = json!({ "name": name, "namespace": spaces });
+                for (key, value) in [("queues", &other), ("weight", &third), ("memory", &other)] {
+                    if any(12) == 0 {
+                        drive[key] = value.clone();
+                    }
+                }
+                json!({ "command": "add", "drive": drive })
+            }
+        };
+        if any(16) == 0 {
+            order["more"] = json!(1);
+        }
+        let mut line = serde_json::to_vec(&order).unwrap();
+        if any(8) == 0 {
+            let place = any(line.len());
+            line[place] = [b'"', b'{', b'0', b'9', 0xff, b' '][any(6)];
+        }
+        line.push(b'\n');
+        let answer = ask(&line);
+        let after = bare(ask(b"{\"command\":\"list\"}\n"));
+        match answer.get("error") {
+            Some(_) => {
+                refused += 1;
+                assert_eq!(after, before, "{} was refused", String::from_utf8_lossy(&line));
+            }
+            None => {
+                done += 1;
+                assert_eq!(bare(answer), after, "{}", String::from_utf8_lossy(&line));
+            }
+        }
+        before = after;
+    }
+    assert!(done > 50 && refused > 500, "{done} done, {refused} refused");
+}
+
 #[test]
 fn metrics_are_served_over_http() {
     let folder = tempfile::tempdir().unwrap();
