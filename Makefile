@@ -88,7 +88,7 @@ hdfs: build ## HDFS's DataNodes on the engine, from Apache's jars: put, get, bal
 	integrations/hdfs/setup
 	integrations/hdfs/demo.py
 
-rtl: ## the engine in SystemVerilog: lint, benches, area, clock, to target/rtl; a quarter of an hour
+rtl: ## the engine in SystemVerilog: lint, benches, proofs, area, clock, to target/rtl; a quarter of an hour
 	@tools/setup
 	tools/rtl all
 

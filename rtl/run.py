@@ -1,4 +1,4 @@
-"""Lints, simulates, synthesizes and places the modules in this folder; see tools/rtl, which runs it."""
+"""Lints, simulates, proves, synthesizes and places the modules in this folder; see tools/rtl, which runs it."""
 
 import argparse
 import sys
@@ -9,10 +9,11 @@ sys.path[:0] = [str(HERE / "tools"), str(HERE / "test")]
 
 import area  # noqa: E402
 import bench  # noqa: E402
+import formal  # noqa: E402
 import lint  # noqa: E402
 import speed  # noqa: E402
 
-PARTS = {"lint": lint.run, "test": bench.run, "area": area.run, "speed": speed.run}
+PARTS = {"lint": lint.run, "test": bench.run, "formal": formal.run, "area": area.run, "speed": speed.run}
 
 # One of each module, for every run of all tests.
 QUICK = ["ndp_md5", "ndp_sha256", "ndp_crc32", "ndp_aes256_ctr"]

@@ -1,4 +1,4 @@
-"""Drives a unit: jobs in, state and data as words, state out; with idle cycles and back-pressure where asked for."""
+"""Drives a unit: jobs in, state and data as words, state out; idle cycles and back-pressure where asked for."""
 
 import os
 import random
@@ -19,7 +19,7 @@ def record(text):
 
 @dataclass
 class Job:
-    """What a unit is asked for: its state before, words of 32 bits; the bytes; whether they end the stream; the stream's length."""
+    """What a unit is asked for: its state before, in words; the bytes; if they end the stream, and its length then."""
 
     state: list
     data: bytes

@@ -1,4 +1,4 @@
-"""The modules that are checked on their own, and the files that each needs, in the order in which tools want them."""
+"""The modules that are checked on their own, and the files that each needs, packages first."""
 
 import re
 from dataclasses import dataclass, field

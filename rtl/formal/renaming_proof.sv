@@ -1,0 +1,237 @@
+// What is proved of `renaming`, seen from outside, for any order of what it is asked for.
+
+module renaming_proof #(
+  parameter int unsigned Pools = 2,
+  parameter int unsigned Units = 2,
+  parameter int unsigned Rows  = 4,
+
+  localparam int unsigned PoolWidth = $clog2(Pools),
+  localparam int unsigned UnitWidth = $clog2(Units),
+  localparam int unsigned RowWidth  = $clog2(Rows)
+) (
+  input logic                 clk_i,
+  input logic                 rst_ni,
+  input logic                 rename_valid_i,
+  input logic [PoolWidth-1:0] rename_pool_i,
+  input logic [RowWidth-1:0]  rename_row_i,
+  input logic                 release_valid_i,
+  input logic [PoolWidth-1:0] release_pool_i,
+  input logic [UnitWidth-1:0] release_unit_i,
+  input logic                 forget_valid_i,
+  input logic [PoolWidth-1:0] forget_pool_i,
+  input logic [RowWidth-1:0]  forget_row_i,
+  input logic                 grant_ready_i
+);
+
+  logic rename_ready, release_ready, forget_ready, forget_found, grant_valid, all_free;
+  logic [PoolWidth-1:0] grant_pool;
+  logic [UnitWidth-1:0] grant_unit;
+  logic [RowWidth-1:0]  grant_row;
+
+  renaming #(
+    .Pools (Pools),
+    .Units (Units),
+    .Rows  (Rows)
+  ) u_renaming (
+    .clk_i,
+    .rst_ni,
+    .rename_valid_i,
+    .rename_ready_o  (rename_ready),
+    .rename_pool_i,
+    .rename_row_i,
+    .release_valid_i,
+    .release_ready_o (release_ready),
+    .release_pool_i,
+    .release_unit_i,
+    .forget_valid_i,
+    .forget_ready_o  (forget_ready),
+    .forget_found_o  (forget_found),
+    .forget_pool_i,
+    .forget_row_i,
+    .grant_valid_o   (grant_valid),
+    .grant_ready_i,
+    .grant_pool_o    (grant_pool),
+    .grant_unit_o    (grant_unit),
+    .grant_row_o     (grant_row),
+    .all_free_o      (all_free)
+  );
+
+  // ---- The plain view: who has asked, in which order, and who owns which unit ----
+
+  logic [Rows-1:0]                asked_q;
+  logic [Rows-1:0][PoolWidth-1:0] pool_q;
+  // older_q[a][b]: b had asked before a did, and has no unit yet.
+  logic [Rows-1:0][Rows-1:0]      older_q;
+  logic [Pools-1:0][Units-1:0]    owned_q;
+  logic [RowWidth:0]              patience_q;
+  logic                           started_q, forgetting_q;
+  logic [PoolWidth-1:0]           forget_pool_q;
+  logic [RowWidth-1:0]            forget_row_q;
+
+  logic rename, give_back, forget, grant, pending;
+  assign rename    = rename_valid_i && rename_ready;
+  assign give_back = release_valid_i && release_ready;
+  assign forget    = forget_valid_i && forget_ready;
+  assign grant     = grant_valid && grant_ready_i;
+  // The row is being told that it has a unit.
+  assign pending   = grant_valid && grant_row == forget_row_i;
+
+  initial started_q = 1'b0;
+
+  always_ff @(posedge clk_i) begin
+    started_q <= 1'b1;
+    if (!rst_ni) begin
+      asked_q      <= '0;
+      older_q      <= '0;
+      owned_q      <= '0;
+      patience_q   <= '0;
+      forgetting_q <= 1'b0;
+    end else begin
+      if (give_back) owned_q[release_pool_i][release_unit_i] <= 1'b0;
+      if (grant) begin
+        asked_q[grant_row]             <= 1'b0;
+        owned_q[grant_pool][grant_unit] <= 1'b1;
+        for (int unsigned i = 0; i < Rows; i++) older_q[i][grant_row] <= 1'b0;
+      end
+      if (rename) begin
+        asked_q[rename_row_i] <= 1'b1;
+        pool_q[rename_row_i]  <= rename_pool_i;
+        for (int unsigned i = 0; i < Rows; i++) begin
+          older_q[rename_row_i][i] <= asked_q[i] && pool_q[i] == rename_pool_i
+              && !(grant && RowWidth'(i) == grant_row);
+        end
+      end
+      if (forget && forget_found) begin
+        asked_q[forget_row_i] <= 1'b0;
+        older_q[forget_row_i] <= '0;
+        for (int unsigned i = 0; i < Rows; i++) older_q[i][forget_row_i] <= 1'b0;
+      end
+      patience_q    <= forget_valid_i && !forget_ready ? patience_q + 1'b1 : '0;
+      forgetting_q  <= forget_valid_i && !forget_ready;
+      forget_pool_q <= forget_pool_i;
+      forget_row_q  <= forget_row_i;
+    end
+  end
+
+  // ---- What the others keep to ----
+
+  always_comb begin
+    if (!started_q) assume (!rst_ni);
+    else assume (rst_ni);
+    if (started_q) begin
+      if (rename_valid_i) assume (!asked_q[rename_row_i]);
+      if (release_valid_i) assume (owned_q[release_pool_i][release_unit_i]);
+      if (forget_valid_i) assume (!asked_q[forget_row_i] || pool_q[forget_row_i] == forget_pool_i);
+      if (forgetting_q) begin
+        assume (forget_valid_i);
+        assume (forget_pool_i == forget_pool_q && forget_row_i == forget_row_q);
+      end
+    end
+  end
+
+  // ---- What the lines look like, so that the proof is by induction: for any number of cycles ----
+
+  // Rows in a line: those that asked, but for the one that is being told.
+  logic [Rows-1:0] line;
+  logic [RowWidth:0] walked;
+  logic sound;
+
+  always_comb begin
+    for (int unsigned i = 0; i < Rows; i++) begin
+      line[i] = asked_q[i] && !(grant_valid && grant_row == RowWidth'(i));
+    end
+    walked = '0;
+    for (int unsigned i = 0; i < Rows; i++) begin
+      walked += (RowWidth + 1)'(older_q[u_renaming.walk_q][i] && line[i]);
+    end
+    sound = 1'b1;
+    // Age is an order among those that wait for one pool.
+    for (int unsigned a = 0; a < Rows; a++) begin
+      for (int unsigned b = 0; b < Rows; b++) begin
+        if (older_q[a][b]) begin
+          sound &= line[a] && asked_q[b] && pool_q[a] == pool_q[b] && !older_q[b][a];
+        end
+        if (a != b && line[a] && line[b] && pool_q[a] == pool_q[b]) begin
+          sound &= older_q[a][b] || older_q[b][a];
+        end
+        for (int unsigned c = 0; c < Rows; c++) begin
+          if (older_q[a][b] && older_q[b][c]) sound &= older_q[a][c];
+        end
+      end
+    end
+    // A row's neighbour behind it is the next one by age.
+    for (int unsigned a = 0; a < Rows; a++) begin
+      logic [RowWidth-1:0] next;
+      next = u_renaming.behind_q[a];
+      if (line[a] && u_renaming.last_q[pool_q[a]] != RowWidth'(a)) begin
+        sound &= line[next] && pool_q[next] == pool_q[a] && older_q[next][a];
+        for (int unsigned b = 0; b < Rows; b++) sound &= !(older_q[next][b] && older_q[b][a]);
+      end
+      if (line[a]) sound &= u_renaming.waiting_q[pool_q[a]];
+    end
+    for (int unsigned p = 0; p < Pools; p++) begin
+      logic [RowWidth-1:0] first, last;
+      first = u_renaming.first_q[p];
+      last  = u_renaming.last_q[p];
+      if (u_renaming.waiting_q[p]) begin
+        sound &= line[first] && pool_q[first] == PoolWidth'(p);
+        sound &= line[last] && pool_q[last] == PoolWidth'(p);
+        for (int unsigned a = 0; a < Rows; a++) begin
+          sound &= !(older_q[first][a] && line[a]) && !older_q[a][last];
+        end
+        sound &= u_renaming.free_q[p] == '0;
+      end
+      for (int unsigned u = 0; u < Units; u++) begin
+        sound &= u_renaming.free_q[p][u] == !(owned_q[p][u]
+            || (grant_valid && grant_pool == PoolWidth'(p) && grant_unit == UnitWidth'(u)));
+      end
+    end
+    if (grant_valid) begin
+      sound &= asked_q[grant_row] && pool_q[grant_row] == grant_pool && older_q[grant_row] == '0;
+      sound &= !owned_q[grant_pool][grant_unit];
+    end
+    // A walk is in the line that it was begun in, and all rows that it has passed are others.
+    sound &= u_renaming.walking_q == forgetting_q;
+    sound &= patience_q == (forgetting_q ? walked + 1'b1 : '0);
+    if (forgetting_q) begin
+      sound &= line[u_renaming.walk_q] && pool_q[u_renaming.walk_q] == forget_pool_q;
+      if (line[forget_row_q]) sound &= pool_q[forget_row_q] == forget_pool_q;
+      sound &= !(older_q[u_renaming.walk_q][forget_row_q] && line[forget_row_q]);
+      if (u_renaming.at_first_q) begin
+        sound &= u_renaming.walk_q == u_renaming.first_q[forget_pool_q];
+      end else begin
+        sound &= line[u_renaming.before_q] && pool_q[u_renaming.before_q] == forget_pool_q;
+        sound &= u_renaming.before_q != u_renaming.last_q[forget_pool_q];
+        sound &= u_renaming.behind_q[u_renaming.before_q] == u_renaming.walk_q;
+      end
+    end
+  end
+
+  // ---- What is proved ----
+
+  always_comb begin
+    if (started_q && rst_ni) begin
+      assert (sound);
+      if (grant) begin
+        // No unit has two owners.
+        assert (!owned_q[grant_pool][grant_unit]);
+        // Who gets one has asked for it, once.
+        assert (asked_q[grant_row] && pool_q[grant_row] == grant_pool);
+        // Nobody is overtaken.
+        assert (older_q[grant_row] == '0);
+      end
+      // Nobody waits while a unit is free.
+      if (!grant_valid) begin
+        for (int unsigned i = 0; i < Rows; i++) begin
+          if (asked_q[i]) assert (&owned_q[pool_q[i]]);
+        end
+      end
+      // A row in a line is found there, and no other.
+      if (forget) assert (forget_found == (asked_q[forget_row_i] && !pending));
+      // A walk ends.
+      assert (patience_q <= (RowWidth + 1)'(Rows));
+      assert (all_free == (owned_q == '0 && asked_q == '0));
+    end
+  end
+
+endmodule
