@@ -160,8 +160,8 @@ pub struct Ssd {
     config: Config,
     streams: Streams,
     tasks: Vec<Tasks>,
-    /// What is under way at the medium: the stream and its run.
-    outstanding: BTreeMap<u64, (u16, u32)>,
+    /// The streams of what is under way at the medium.
+    outstanding: BTreeMap<u64, u16>,
     tokens: u64,
     /// Streams that wait for room among what is under way.
     waiting: Circle,
@@ -326,8 +326,7 @@ impl Ssd {
 
     fn begin_operation(&mut self, stream: u16) -> u64 {
         self.tokens += 1;
-        let run = self.streams.stream(stream).run;
-        self.outstanding.insert(self.tokens, (stream, run));
+        self.outstanding.insert(self.tokens, stream);
         self.tokens
     }
 
@@ -394,15 +393,16 @@ impl Ssd {
         Some(Action::Store { token: Token(token), lba, data })
     }
 
-    /// The stream of an operation that has ended, if its run is still the one that began it.
+    /// The stream of an operation that has ended. Its run may be another one by now, which has neither the
+    /// read nor a store.
     fn ended(&mut self, token: Token) -> Option<u16> {
-        let (stream, run) = self.outstanding.remove(&token.0)?;
+        let stream = self.outstanding.remove(&token.0)?;
         self.tasks[usize::from(stream)].storing.take_if(|storing| *storing == token.0);
         if let Some(waiting) = self.waiting.next() {
             self.streams.circle.add(waiting);
         }
         self.streams.circle.add(stream);
-        (self.streams.stream(stream).run == run).then_some(stream)
+        Some(stream)
     }
 
     /// A read has ended, with the blocks that it named.

@@ -3,7 +3,7 @@
 use crate::rig::{End, Faults, MS, Rig, SECOND, US, rate, template};
 use dcs_d2d::driver::{Receive, Send};
 use dcs_d2d::register::{Error, State, Task, Times};
-use dcs_d2d::{nic, ssd};
+use dcs_d2d::{Origin, nic, ssd};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -89,8 +89,10 @@ fn a_write_that_cannot_be_delivered_ends_its_stream_alone() {
         assert_eq!(rig.status(End::Ssd, stream).error, Some(Error::Bus));
         start_receiver(&mut rig, stream);
     }
-    // A refusal that is told late, of a run that is over, is not the new run's.
     start_sender(&mut rig, 1, 2_000_000);
+    // A refusal that is told late, of the run before, is not the new run's.
+    rig.ssd.write_failed(Origin { stream: 1, run: 1 });
+    assert!(rig.status(End::Ssd, 1).state.is_running());
     rig.run(2 * SECOND);
     assert_eq!(rig.status(End::Ssd, 1).state, State::Idle);
     check(&rig, 1);
