@@ -4,28 +4,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dcs_d2d::driver::{Layout, Place, Receive, Report, Send, Write};
-use dcs_d2d::register::{Error, GRANT, Rate as Speed, State, Task, Times};
+use dcs_d2d::driver::{Report, Send, Write};
+use dcs_d2d::register::{Error, Rate as Speed, State, Task, Times};
 use dcs_d2d::uoe::{Rtp, Template};
 use dcs_d2d::{nic, ssd};
-use dcs_drivers::bus::{Bus, Window};
-use dcs_fabric::d2d::{Nic, NicConfig, Ssd, SsdConfig};
+use dcs_drivers::bus::Window;
+use dcs_fabric::d2d::{self, End, Nic, NicConfig, Ssd, SsdConfig};
 use dcs_fabric::nic::{Config as LegacyConfig, Family, Nic as Legacy};
 use dcs_fabric::nvme::{Config as NvmeConfig, Media, Namespace, Nvme};
-use dcs_fabric::{Event, Fabric, Fault, FunctionId, HOST, Rate, Rule, Timing, When, Wire, WireEnd};
+use dcs_fabric::{Event, Fabric, Fault, FunctionId, Rate, Rule, Timing, When, Wire, WireEnd};
 use dcs_testkit::Random;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const BLOCK: u64 = 4096;
-
-/// A D2D function: where its registers are.
-#[derive(Clone, Copy)]
-struct End {
-    function: FunctionId,
-    registers: u64,
-    layout: Layout,
-}
 
 /// A machine with SSDs and NICs, whose wires end in the test's hands.
 struct Machine {
@@ -91,13 +83,7 @@ impl Machine {
         let mut ends = Vec::new();
         for (function, bar) in functions {
             fabric.set_bus_master(function, true);
-            let registers = fabric.bar(function, bar).address;
-            let mut read = |at| {
-                let bytes = fabric.read(HOST, registers + at, 8).expect("a function");
-                u64::from_le_bytes(bytes.try_into().unwrap())
-            };
-            let layout = Layout::from_values(Layout::READS.map(&mut read)).expect("a D2D function");
-            ends.push(End { function, registers, layout });
+            ends.push(End::new(&mut fabric, function, bar).expect("a D2D function"));
         }
         let nics = ends.split_off(plan.ssds);
         let mut machine = Machine {
@@ -116,32 +102,16 @@ impl Machine {
     }
 
     fn write(&mut self, end: End, writes: Vec<Write>) {
-        for write in writes {
-            self.fabric.port(HOST).write(end.registers + write.offset, &write.value.to_le_bytes());
-        }
-    }
-
-    fn read<const N: usize>(&mut self, end: End, offsets: [u64; N]) -> [u64; N] {
-        offsets.map(|offset| {
-            let bytes = self.fabric.read(HOST, end.registers + offset, 8).expect("a function");
-            u64::from_le_bytes(bytes.try_into().unwrap())
-        })
+        end.write(&mut self.fabric, &writes);
     }
 
     fn report(&mut self, end: End, stream: u16) -> Report {
-        Report::from_values(self.read(end, end.layout.report_reads(stream)))
+        end.report(&mut self.fabric, stream)
     }
 
     /// Starts a receiver, and then its sender.
-    fn start(&mut self, from: End, sender: u16, to: End, receiver: u16, send: Send) -> Place {
-        let grants_to = from.registers + from.layout.register(sender, GRANT);
-        let times = Times { stall_us: 0, ..send.times };
-        let receive = Receive { bytes: send.bytes, grants_to, times, interrupt: send.interrupt };
-        self.write(to, to.layout.receive(receiver, &receive));
-        let values = self.read(to, to.layout.place_reads(receiver));
-        let place = to.layout.place(values).expect("it runs");
-        self.write(from, from.layout.send(sender, &place, &send));
-        place
+    fn start(&mut self, from: End, to: End, stream: u16, send: Send) {
+        d2d::start(&mut self.fabric, (from, stream), (to, stream), &send).expect("it runs");
     }
 
     /// Puts a template and tasks in place, and starts a stream from an SSD to a NIC.
@@ -149,7 +119,7 @@ impl Machine {
         let (from, to) = (self.ssds[ssd], self.nics[nic]);
         self.write(to, to.layout.template(stream, &template(stream)));
         self.write(from, from.layout.tasks(stream, tasks).expect("room"));
-        self.start(from, stream, to, stream, send);
+        self.start(from, to, stream, send);
         self.started.insert(PORT + stream, self.fabric.now());
     }
 
@@ -380,7 +350,7 @@ fn what_a_nic_receives_is_stored_and_the_rest_is_the_legacy_functions() {
     machine.write(nic, nic.layout.template(0, &here));
     machine.write(ssd, ssd.layout.tasks(0, &tasks).unwrap());
     let bytes = 100_000;
-    machine.start(nic, 0, ssd, 0, Send { bytes, ..Send::default() });
+    machine.start(nic, ssd, 0, Send { bytes, ..Send::default() });
     machine.run(MS);
     let data = Random(77).bytes(bytes as usize);
     let wire = machine.wires[0];
@@ -412,7 +382,7 @@ fn a_nic_feeds_another_as_in_the_papers_prototype() {
     let rtp = Some(Rtp { kind: 33, sequence: 1, timestamp: 0, ssrc: 1 });
     machine.write(from, from.layout.template(0, &Template { mac_destination: [0; 6], ..template(0) }));
     machine.write(to, to.layout.template(0, &Template { rtp, ..template(0) }));
-    machine.start(from, 0, to, 0, Send::default());
+    machine.start(from, to, 0, Send::default());
     machine.run(MS);
     let mut sent = Vec::new();
     for at in 0..50u8 {

@@ -35,6 +35,9 @@ pub enum Component {
     Ssd,
     /// The NIC and the wire, from the doorbell to the far end.
     Network,
+    /// Transactions between devices, and between them and host memory, where they are told apart from the
+    /// devices' own time.
+    Bus,
     /// The GPU: copies and kernels.
     Gpu,
     /// The card's processing units.
@@ -45,7 +48,7 @@ pub enum Component {
 
 impl Component {
     /// All of them, those of the host's software first.
-    pub const ALL: [Component; 14] = [
+    pub const ALL: [Component; 15] = [
         Component::Application,
         Component::Kernel,
         Component::Crossing,
@@ -57,6 +60,7 @@ impl Component {
         Component::Card,
         Component::Ssd,
         Component::Network,
+        Component::Bus,
         Component::Gpu,
         Component::Ndp,
         Component::Spinner,
@@ -76,6 +80,7 @@ impl Component {
             Component::Card => "card control",
             Component::Ssd => "SSD",
             Component::Network => "NIC, wire",
+            Component::Bus => "PCIe",
             Component::Gpu => "GPU",
             Component::Ndp => "NDP units",
             Component::Spinner => "spinners",
@@ -91,7 +96,12 @@ impl Component {
     pub fn is_device(self) -> bool {
         matches!(
             self,
-            Component::Ssd | Component::Network | Component::Gpu | Component::Ndp | Component::Polling
+            Component::Ssd
+                | Component::Network
+                | Component::Bus
+                | Component::Gpu
+                | Component::Ndp
+                | Component::Polling
         )
     }
 }

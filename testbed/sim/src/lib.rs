@@ -3,7 +3,7 @@
 //! # Architecture
 //!
 //! ```text
-//!   experiments        latency, contention, object, balancer, encrypted sendfile, scaling, projection
+//!   experiments        latency, contention, object, balancer, encrypted sendfile, scaling, projection, d2d
 //!        |
 //!   design             host-centric, software-optimised, software-controlled P2P, integrated device, card
 //!        |

@@ -112,6 +112,8 @@ parameters! {
         "Broadcom BCM57711 (table 3.5).";
     nic_moderation: Nanos = 25_000, "ns",
         "Least time between two interrupts of the NIC: bnx2x's default (rx-usecs 25, which later drivers round down to 24; tx-usecs is 50).";
+    d2d_logic: Nanos = 231, "ns",
+        "Parse Control and UOE of two D2D NICs for one packet: what the components that Larsen et al. name (two passes of 1,188 ns, 2,352 ns of PCIe) leave of their total of 4,959 ns, on an FPGA at 125 to 160 MHz.";
     request: Nanos = 20_000, "ns",
         "What an object server does for a request besides its data: assumed; OpenStack Swift's Python takes more, a server in C less. The same in every design.";
 }

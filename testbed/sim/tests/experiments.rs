@@ -4,7 +4,7 @@
 use dcs_sim::design::{Design, Job, bring_up, build};
 use dcs_sim::experiments::figure::Figure;
 use dcs_sim::experiments::load::{Direction, Load, Request, run};
-use dcs_sim::experiments::{balancer, contention, encrypted, object, projection, scaling};
+use dcs_sim::experiments::{balancer, contention, d2d, encrypted, object, projection, scaling};
 use dcs_sim::host::Waiting;
 use dcs_sim::parameters::Parameters;
 
@@ -112,5 +112,19 @@ fn any_length_goes_through_every_design() {
             let measured = run(&Load { connections: 2, ..Load::new(design, requests) });
             assert_eq!(measured.bytes, 1 + 100_001 + 131_073 + 512 + 777_777);
         }
+    }
+}
+
+#[test]
+fn d2d_streams() {
+    let rows = d2d::measure(parameters(), 10);
+    assert_reached(&d2d::figures(&rows));
+    for row in &rows.latency {
+        println!("{} bytes, {}: {} ns, {:?}", row.frame, row.design.name(), row.total, row.parts);
+        assert_eq!(row.parts.iter().map(|(_, time)| time).sum::<u64>(), row.total);
+    }
+    for row in &rows.pace {
+        println!("{row:?}");
+        assert!(row.datagrams >= 9 * usize::from(row.streams) / 2);
     }
 }

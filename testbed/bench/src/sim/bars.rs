@@ -51,6 +51,7 @@ fn colour(what: Component) -> RGBColor {
         Component::Card => RGBColor(0, 0, 0),
         Component::Ssd => RGBColor(0, 114, 178),
         Component::Network => RGBColor(86, 180, 233),
+        Component::Bus => RGBColor(0, 60, 90),
         Component::Gpu => RGBColor(0, 158, 115),
         Component::Ndp => RGBColor(150, 220, 190),
         Component::Spinner => RGBColor(90, 90, 90),

@@ -14,7 +14,7 @@ use crate::report::Report;
 use bars::Chart;
 use clap::{Args, Subcommand};
 use dcs_sim::experiments::figure::Figure;
-use dcs_sim::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
+use dcs_sim::experiments::{balancer, contention, d2d, encrypted, latency, object, projection, scaling};
 use dcs_sim::parameters::Parameters;
 use page::Page;
 use serde_json::json;
@@ -56,6 +56,8 @@ pub enum Experiment {
     Scaling,
     /// Faster devices: an SSD of 10 us, 40 and 100 Gb/s, ideal ones
     Projection,
+    /// D2D streams: a packet from NIC to NIC beside descriptor DMA, a pair's throughput, how punctual 1,000 videos are
+    D2d,
     /// All of them
     All,
     /// Every parameter, with its source
@@ -64,7 +66,7 @@ pub enum Experiment {
     Faults(faults::Options),
 }
 
-const EXPERIMENTS: [Experiment; 7] = [
+const EXPERIMENTS: [Experiment; 8] = [
     Experiment::Latency,
     Experiment::Contention,
     Experiment::Object,
@@ -72,12 +74,14 @@ const EXPERIMENTS: [Experiment; 7] = [
     Experiment::EncryptedSendfile,
     Experiment::Scaling,
     Experiment::Projection,
+    Experiment::D2d,
 ];
 
 const HELP: &str = "\
 Examples:
   dcs bench sim latency                            # a table, and the papers' figures beside
   dcs bench sim contention --svg contention.svg
+  dcs bench sim d2d                                # an SSD that feeds a NIC by itself
   dcs bench sim all --json | jq 'select(.event == \"figure\")'
   dcs bench sim all --html report.html             # everything on one page
   dcs bench sim parameters                         # what time everything takes, and who says so
@@ -158,6 +162,7 @@ fn measure(experiment: &Experiment, parameters: Parameters, quick: bool) -> Show
         }
         Experiment::Scaling => show::scaling(&scaling::measure(parameters, count(32, 4))),
         Experiment::Projection => show::projection(&projection::measure(parameters, count(32, 8))),
+        Experiment::D2d => show::d2d(&d2d::measure(parameters, count(100, 20))),
         Experiment::All | Experiment::Parameters | Experiment::Faults(_) => unreachable!("it is none"),
     }
 }

@@ -7,7 +7,7 @@ use crate::report::Report;
 use dcs_sim::cpu::Component;
 use dcs_sim::experiments::figure::{Figure, Reach};
 use dcs_sim::experiments::load::{Direction, Measured};
-use dcs_sim::experiments::{balancer, contention, encrypted, latency, object, projection, scaling};
+use dcs_sim::experiments::{balancer, contention, d2d, encrypted, latency, object, projection, scaling};
 use dcs_sim::host::Waiting;
 use dcs_sim::parameters::Parameters;
 use serde_json::{Value, json};
@@ -329,5 +329,69 @@ pub fn projection(rows: &[projection::Row]) -> Shown {
         objects: rows.iter().map(object).collect(),
         figures: projection::figures(rows),
         chart: Chart { unit: "us", bars: rows.iter().map(bar).collect() },
+    }
+}
+
+/// See [`d2d`].
+pub fn d2d(rows: &d2d::Rows) -> Shown {
+    let latency = |row: &d2d::Latency| {
+        let cells = row.parts.iter().map(|(what, time)| format!("{} {}", what.name(), us(*time)));
+        vec![
+            format!("{} bytes, {}", row.frame, row.design.name()),
+            us(row.total),
+            cells.collect::<Vec<_>>().join(", "),
+        ]
+    };
+    let throughput = |row: &d2d::Throughput| {
+        vec![
+            format!("8 streams, as fast as they go, {} Gb/s", row.gbps),
+            "-".into(),
+            format!("{:.4} of the wire", row.share()),
+        ]
+    };
+    let pace = |row: &d2d::Pace| {
+        let (most_of_them, most) = (us(row.most_of_them), us(row.most));
+        let host = format!("{} interrupts, {} bytes of host memory", row.interrupts, row.host_bytes);
+        vec![
+            format!("{} videos of 7.82 Mb/s, after due time", row.streams),
+            us(row.median),
+            format!("99 % {most_of_them}, most {most}; {} datagrams; {host}", row.datagrams),
+        ]
+    };
+    let mut cells: Vec<_> = rows.latency.iter().map(latency).collect();
+    cells.extend(rows.throughput.iter().map(throughput));
+    cells.extend(rows.pace.iter().map(pace));
+    let mut objects: Vec<Value> = Vec::new();
+    objects.extend(rows.latency.iter().map(|row| {
+        json!({
+            "event": "measurement", "experiment": "d2d", "design": row.design.name(), "frame": row.frame,
+            "total_ns": row.total, "parts_ns": parts(&row.parts),
+        })
+    }));
+    objects.extend(rows.throughput.iter().map(|row| {
+        json!({
+            "event": "measurement", "experiment": "d2d", "gb_per_s_of_wire": row.gbps, "share": row.share(),
+        })
+    }));
+    objects.extend(rows.pace.iter().map(|row| {
+        json!({
+            "event": "measurement", "experiment": "d2d", "streams": row.streams, "datagrams": row.datagrams,
+            "late_ns_median": row.median, "late_ns_99": row.most_of_them, "late_ns_most": row.most,
+            "interrupts": row.interrupts, "host_memory_bytes": row.host_bytes,
+        })
+    }));
+    let bar = |row: &d2d::Latency| Bar {
+        panel: format!("us, a frame of {} bytes", row.frame),
+        label: row.design.name().into(),
+        parts: row.parts.iter().map(|(what, time)| (*what, *time as f64 / 1e3)).collect(),
+    };
+    Shown {
+        name: "d2d",
+        title: "D2D streams, two 10 Gb/s NICs, an SSD",
+        header: vec!["what", "us", "of it"],
+        rows: cells,
+        objects,
+        figures: d2d::figures(rows),
+        chart: Chart { unit: "us", bars: rows.latency.iter().map(bar).collect() },
     }
 }

@@ -4,11 +4,13 @@
 //! wire, reads and stores to a medium that takes its time. The legacy functions beside them, an NVMe
 //! controller on the same namespace and a NIC on the same wire, are the models that there are, unchanged.
 
+mod host;
 mod nic;
 mod ssd;
 
 use std::time::Duration;
 
+pub use host::{End, start};
 pub use nic::{Nic, NicConfig};
 pub use ssd::{Ssd, SsdConfig};
 

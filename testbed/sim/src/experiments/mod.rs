@@ -2,6 +2,7 @@
 
 pub mod balancer;
 pub mod contention;
+pub mod d2d;
 pub mod encrypted;
 pub mod faults;
 pub mod figure;
