@@ -45,7 +45,13 @@ fn run(data: &[u8]) -> Option<()> {
     match info.operator {
         Operator::Gzip => compressed(Operator::Gzip, Operator::Gunzip, parameter, data, &cut),
         Operator::Zstd => compressed(Operator::Zstd, Operator::Unzstd, parameter, data, &cut),
-        Operator::Gunzip | Operator::Unzstd | Operator::AwsChunked | Operator::Slice | Operator::Grep => {
+        Operator::Gunzip
+        | Operator::Unzstd
+        | Operator::AwsChunked
+        | Operator::Slice
+        | Operator::Grep
+        | Operator::Filter
+        | Operator::Aggregate => {
             decoded(info.operator, parameter, data, &cut);
         }
         Operator::Aes256Ctr => ctr(parameter, data, &cut),

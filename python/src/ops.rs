@@ -293,6 +293,22 @@ pub fn grep(pattern: String, ignore_case: bool, invert: bool, count: bool) -> Py
     Op::new(dcs::Op::Grep(grep))
 }
 
+/// Rows of comma-separated values (RFC 4180) whose field compares so with a constant: `price>100`
+/// (docs/operators.md has the syntax). An expression that is none is a ValueError that says why.
+#[pyfunction]
+pub fn filter(expression: String) -> PyResult<Op> {
+    dcs::op::check_filter(&expression).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Op::new(dcs::Op::Filter(expression))
+}
+
+/// Count, sum, least, most and mean of columns of comma-separated values: `sum(price)` (docs/operators.md has the
+/// syntax). An expression that is none is a ValueError that says why.
+#[pyfunction]
+pub fn aggregate(expression: String) -> PyResult<Op> {
+    dcs::op::check_aggregate(&expression).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Op::new(dcs::Op::Aggregate(expression))
+}
+
 /// S3's aws-chunked framing, taken off. The data are good only once the transfer has succeeded.
 ///
 /// `decoded_length`: bytes of the data without framing (x-amz-decoded-content-length). `checksum`: the operator whose

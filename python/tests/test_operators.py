@@ -1,7 +1,9 @@
 """Every operator against hashlib, zlib, cryptography and zstandard."""
 
+import csv
 import gzip
 import hashlib
+import io
 import re
 import zlib
 
@@ -129,6 +131,23 @@ def test_grep():
     with pytest.raises(dcs.Error) as caught:
         run(b"x" * (1 << 20) + b"x\n", [dcs.grep("y")])
     assert (caught.value.operator, caught.value.status) == ((0, "grep"), "CORRUPT_DATA")
+
+
+def test_filter_and_aggregate():
+    rows = [(at, at % 97 / 4, ["plain", 'with "marks", and\nlines'][at % 2]) for at in range(20_000)]
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([("id", "price", "note"), *rows])
+    content = text.getvalue().encode()
+    kept = run(content, [dcs.filter("price>20")]).memory
+    assert list(csv.reader(io.StringIO(kept.decode(), newline=""))) == [["id", "price", "note"]] + [
+        [str(field) for field in row] for row in rows if row[1] > 20
+    ]
+    prices = [row[1] for row in rows if row[1] > 20]
+    results = run(content, [dcs.filter("price>20"), dcs.aggregate("count;sum(price);min(price);max(#2)")]).memory
+    assert [float(field) for field in results.split(b",")] == [len(prices), sum(prices), min(prices), max(prices)]
+    for wrong in (lambda: dcs.filter("price"), lambda: dcs.aggregate("median(price)")):
+        with pytest.raises(ValueError, match="COLUMN"):
+            wrong()
 
 
 def chunked(content, trailer=b""):

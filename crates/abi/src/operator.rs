@@ -44,6 +44,10 @@ pub enum Operator {
     Slice = 0x31,
     /// Lines that match a regular expression.
     Grep = 0x32,
+    /// Rows of a table whose field compares so with a constant.
+    Filter = 0x33,
+    /// Count, sum, least, most and mean of a table's columns.
+    Aggregate = 0x34,
 }
 
 /// Effect of an operator on the data that pass.
@@ -247,6 +251,24 @@ pub const OPERATORS: &[OperatorInfo] = &[
         (9, 1024),
         GREP_PARAMETER,
         "lines that match a regular expression on bytes, or their number",
+    ),
+    transform(
+        Operator::Filter,
+        "filter",
+        "FILTER",
+        OperatorKind::Resize,
+        (1, 1024),
+        "expression[1 to 1024] (UTF-8; docs/operators.md has the syntax): price>100",
+        "rows of comma-separated values (RFC 4180) whose field compares so with a constant",
+    ),
+    transform(
+        Operator::Aggregate,
+        "aggregate",
+        "AGGREGATE",
+        OperatorKind::Resize,
+        (1, 1024),
+        "expression[1 to 1024] (UTF-8; docs/operators.md has the syntax): sum(price)",
+        "count, sum, least, most and mean of columns of comma-separated values (RFC 4180)",
     ),
 ];
 

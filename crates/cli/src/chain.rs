@@ -4,6 +4,7 @@ use crate::args::Choice;
 use crate::failure::Failure;
 use crate::keys::{Counters, Keys};
 use crate::units;
+use dcs::op::ExpressionError;
 use dcs::{AwsChunked, Grep, Mode, Op, Operator};
 use dcs_abi::CHAIN_MAX;
 use dcs_abi::operator::{OPERATORS, OperatorKind};
@@ -153,8 +154,8 @@ impl Spec {
                 .advise(format!("GPUs do: {}", names.join(", "))));
         }
         let words: Vec<_> = match (operator, rest) {
-            // All of it: spaces, colons and equals signs are the pattern's.
-            (Operator::Grep, Some(rest)) => vec![rest.to_string()],
+            // All of it: spaces, colons and equals signs are the expression's.
+            (Operator::Grep | Operator::Filter | Operator::Aggregate, Some(rest)) => vec![rest.to_string()],
             (_, Some(rest)) => rest.trim_end().split([':', '=']).map(str::to_string).collect(),
             (_, None) => Vec::new(),
         };
@@ -177,7 +178,7 @@ impl Spec {
 
     fn most_words(&self) -> usize {
         match self.operator {
-            Operator::Gzip | Operator::Zstd | Operator::Grep => 1,
+            Operator::Gzip | Operator::Zstd | Operator::Grep | Operator::Filter | Operator::Aggregate => 1,
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt | Operator::AwsChunked | Operator::Slice => 2,
             digest if digest.digest_size() > 0 => 1,
             _ => 0,
@@ -214,6 +215,8 @@ impl Spec {
             Operator::Aes256Xts | Operator::Aes256XtsDecrypt => self.xts(keys.xts_key(cipher, name)?)?,
             Operator::AwsChunked => self.aws_chunked()?,
             Operator::Grep => self.grep()?,
+            Operator::Filter => Op::Filter(self.expression(dcs::op::check_filter)?),
+            Operator::Aggregate => Op::Aggregate(self.expression(dcs::op::check_aggregate)?),
             Operator::Slice => match (self.number(0)?, self.number(1)?) {
                 (Some(skip), Some(take)) if skip.checked_add(take).is_some() => Op::Slice { skip, take },
                 _ => {
@@ -288,6 +291,14 @@ impl Spec {
         Ok(Op::Grep(grep))
     }
 
+    fn expression(&self, check: fn(&str) -> Result<(), ExpressionError>) -> Result<String, Failure> {
+        let (name, text) = (self.operator.name(), self.words.first().map_or("", String::as_str));
+        check(text).map_err(|error| {
+            Failure::usage(format!("--through: {name}: {text:?}: {error}")).advise(usage_of(self.operator))
+        })?;
+        Ok(text.to_string())
+    }
+
     /// Chunks without signatures: the key that signs them is not one that people type.
     fn aws_chunked(&self) -> Result<Op, Failure> {
         let refused =
@@ -319,6 +330,14 @@ pub fn usage_of(operator: Operator) -> String {
         Operator::Grep => format!(
             "{name}:[-OPTIONS:]PATTERN, a regular expression on bytes; options: i (letters in either case), v (lines \
              that do not match), c (the lines' number); in it \\, is a comma, and \\- a - at its beginning"
+        ),
+        Operator::Filter => format!(
+            "{name}:[-OPTIONS:]COLUMN=CONSTANT, rows of CSV; also != < <= > >=; COLUMN: its name in the header, or #NUMBER; \
+             options: n (no header), t (tabs), dC (C between fields)"
+        ),
+        Operator::Aggregate => format!(
+            "{name}:[-OPTIONS:]FUNCTION[;FUNCTION...], of CSV: count, count(COLUMN), sum, min, max, mean; columns and options \
+             as for filter"
         ),
         digest if digest.digest_size() > 0 => {
             format!("{name}[=HEX], the value that it is to have; it takes no parameters else")

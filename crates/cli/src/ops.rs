@@ -79,6 +79,7 @@ fn measure(operator: Operator) -> io::Result<f64> {
         Operator::Unzstd => once(&Op::Zstd { level: 3 }, &mut text.clone())?.0,
         Operator::AwsChunked => framed(&text),
         Operator::Grep => in_lines(text),
+        Operator::Filter | Operator::Aggregate => table(text),
         _ => text,
     };
     let (mut bytes, mut time) = (0, Duration::ZERO);
@@ -120,6 +121,8 @@ fn sample_op(operator: Operator) -> Op {
         Operator::Gzip => Op::Gzip { level: 1 },
         Operator::Zstd => Op::Zstd { level: 3 },
         Operator::Slice => Op::Slice { skip: 0, take: SAMPLE as u64 },
+        Operator::Filter => Op::Filter("-n:#2=x".to_string()),
+        Operator::Aggregate => Op::Aggregate("-n:count(#2)".to_string()),
         Operator::Grep => Op::Grep(Grep { pattern: "ERROR".to_string(), ..Grep::default() }),
         Operator::AwsChunked => Op::AwsChunked(Box::new(AwsChunked {
             decoded_length: SAMPLE as u64,
@@ -135,6 +138,13 @@ fn sample_op(operator: Operator) -> Op {
 fn in_lines(mut text: Vec<u8>) -> Vec<u8> {
     text.iter_mut().filter(|byte| **byte == b' ').step_by(8).for_each(|byte| *byte = b'\n');
     text
+}
+
+/// The same in columns.
+fn table(text: Vec<u8>) -> Vec<u8> {
+    let mut table = in_lines(text);
+    table.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b',');
+    table
 }
 
 /// In chunks of a block, as aws-chunked has them.

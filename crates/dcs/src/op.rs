@@ -1,8 +1,9 @@
 //! Operators with their parameters, as an application names them.
 
 use dcs_abi::operator::{ON_GPU, Operator};
-pub use dcs_ndp::PatternError;
 pub use dcs_ndp::parameter::{AwsChunked, AwsSignature, Grep};
+pub use dcs_ndp::parameter::{check_aggregate, check_filter};
+pub use dcs_ndp::{ExpressionError, PatternError};
 
 /// One operator of a chain. Data pass the chain in order: a digest before a cipher covers the plain data, one
 /// after it the encrypted data.
@@ -77,6 +78,12 @@ pub enum Op {
     },
     /// Lines that match a regular expression, or their number. A line of more than a MiB is an error.
     Grep(Grep),
+    /// Rows of comma-separated values (RFC 4180) whose field compares so with a constant: `price>100`
+    /// (`docs/operators.md` has the syntax; [`check_filter`] says why an expression is refused).
+    Filter(String),
+    /// Count, sum, least, most and mean of columns of comma-separated values: `sum(price)` (as above;
+    /// [`check_aggregate`]).
+    Aggregate(String),
     /// A digest that is to have this value: where it has another the transfer fails with
     /// [`Status::DigestMismatch`](crate::Status), and the last of the data are not delivered.
     Expect {
@@ -119,6 +126,8 @@ impl Op {
             Op::AwsChunked(_) => Operator::AwsChunked as u8,
             Op::Slice { .. } => Operator::Slice as u8,
             Op::Grep(_) => Operator::Grep as u8,
+            Op::Filter(_) => Operator::Filter as u8,
+            Op::Aggregate(_) => Operator::Aggregate as u8,
             Op::Expect { digest, .. } => *digest as u8,
             Op::Gpu(op) => op.number() | ON_GPU,
             Op::Raw { number, .. } => *number,
@@ -160,6 +169,7 @@ impl Op {
             Op::AwsChunked(parameter) => parameter.block(),
             Op::Slice { skip, take } => dcs_ndp::parameter::slice(*skip, *take).to_vec(),
             Op::Grep(grep) => grep.block(),
+            Op::Filter(expression) | Op::Aggregate(expression) => expression.as_bytes().to_vec(),
             Op::Expect { value, .. } => value.clone(),
             Op::Gpu(op) => op.parameter(),
             Op::Raw { parameter, .. } => parameter.clone(),

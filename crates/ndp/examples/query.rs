@@ -1,6 +1,6 @@
 //! Measures the query operators beside programs that do the same: `cargo run --release --example query -p
 //! dcs-ndp [-- FOLDER]`. Every contender is a process of its own that reads the same file, which lies in the
-//! page cache, and writes to a pipe; ours reads it in blocks of 64 KiB through the operator. CPU seconds,
+//! page cache, and writes to a pipe; ours reads it in blocks of 64 KiB through the operators. CPU seconds,
 //! user and system, so that threads count; medians of rounds that take turns. Contenders that the machine has
 //! not are left out. FOLDER is where the file is made: a tmpfs, or the current one.
 
@@ -16,7 +16,7 @@ const BLOCK: usize = 64 * 1024;
 const SIZE: usize = 256 << 20;
 const ROUNDS: usize = 5;
 
-/// Searches: a name, grep's options, the pattern.
+/// Searches in a log: a name, grep's options, the pattern.
 const SEARCHES: [(&str, &str, &str); 8] = [
     ("a rare word", "", "ERROR"),
     ("the same in either case", "i", "error"),
@@ -28,83 +28,180 @@ const SEARCHES: [(&str, &str, &str); 8] = [
     ("count of a common word", "c", "INFO"),
 ];
 
+/// A question about a table.
+struct Question {
+    name: &'static str,
+    chain: &'static [(Operator, &'static str)],
+    awk: &'static str,
+    sql: &'static str,
+    /// The answer is a number.
+    is_number: bool,
+}
+
+const QUESTIONS: [Question; 4] = [
+    Question {
+        name: "filter:price>900",
+        chain: &[(Operator::Filter, "price>900")],
+        awk: "NR == 1 || $3 > 900",
+        sql: "copy (select * from 'FILE' where price > 900) to '/dev/stdout' (header)",
+        is_number: false,
+    },
+    Question {
+        name: "filter:city=Lisbon",
+        chain: &[(Operator::Filter, "city=Lisbon")],
+        awk: "NR == 1 || $2 == \"Lisbon\"",
+        sql: "copy (select * from 'FILE' where city = 'Lisbon') to '/dev/stdout' (header)",
+        is_number: false,
+    },
+    Question {
+        name: "aggregate:max(price)",
+        chain: &[(Operator::Aggregate, "max(price)")],
+        awk: "NR > 1 && $3 > m { m = $3 } END { print m }",
+        sql: "copy (select max(price) from 'FILE') to '/dev/stdout' (header false)",
+        is_number: true,
+    },
+    Question {
+        name: "filter:price>900,aggregate:count",
+        chain: &[(Operator::Filter, "price>900"), (Operator::Aggregate, "count")],
+        awk: "NR > 1 && $3 > 900 { n++ } END { print n }",
+        sql: "copy (select count(*) from 'FILE' where price > 900) to '/dev/stdout' (header false)",
+        is_number: true,
+    },
+];
+
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    if let [_, mark, options, pattern, file] = &arguments[..]
-        && mark == "--operator"
+    if let [_, mark, file, chain @ ..] = &arguments[..]
+        && mark == "--chain"
     {
-        return grep(options, pattern, file);
+        return run(file, chain);
     }
     let folder = arguments.get(1).map_or(".", String::as_str);
-    let path = Path::new(folder).join("query.log");
-    std::fs::write(&path, log()).unwrap();
+    let path = Path::new(folder).join("query.csv");
     let file = path.to_str().unwrap();
-    let contenders = ["dcs", "rg", "grep", "mawk", "gawk"].into_iter().filter(|name| is_there(name));
-    let contenders: Vec<_> = contenders.collect();
-    println!("GiB of log per CPU second\n");
-    let head: String = contenders.iter().map(|name| format!("{name:>8}")).collect();
-    println!("{:50}{head}  lines", "");
+    std::fs::write(&path, log()).unwrap();
+    let contenders = ["dcs", "rg", "grep", "mawk", "gawk"];
+    title("GiB of a log per CPU second", &contenders);
     for (name, options, pattern) in SEARCHES {
-        let mut times = vec![Vec::new(); contenders.len()];
-        for _ in 0..ROUNDS {
-            for (times, contender) in times.iter_mut().zip(&contenders) {
-                times.push(cpu_of(&mut command(contender, options, pattern, file)));
-            }
-        }
-        let answers: Vec<_> = contenders.iter().map(|who| answer(who, options, pattern, file)).collect();
-        let rates = times.iter_mut().zip(&answers).map(|(times, theirs)| {
-            times.sort_by(f64::total_cmp);
-            let rate = SIZE as f64 / (1u64 << 30) as f64 / times[times.len() / 2];
-            // mawk has no braces.
-            if *theirs == answers[0] { format!("{rate:8.2}") } else { format!("{:>8}", "-") }
-        });
-        let rates: String = rates.collect();
-        let shown = format!("{name}: {pattern}");
-        println!("{shown:50}{rates}  {}", answers[0]);
+        let of = |contender: &str| search(contender, options, pattern, file);
+        compare(&format!("{name}: {pattern}"), &contenders, &of, options.contains('c'));
+    }
+    std::fs::write(&path, table()).unwrap();
+    let contenders = ["dcs", "mawk", "gawk", "duckdb"];
+    title("GiB of a table per CPU second", &contenders);
+    for asked in &QUESTIONS {
+        let of = |contender: &str| question(contender, asked, file);
+        compare(asked.name, &contenders, &of, asked.is_number);
     }
     std::fs::remove_file(path).unwrap();
 }
 
-fn is_there(contender: &str) -> bool {
-    contender == "dcs" || Command::new(contender).arg("--version").output().is_ok()
+fn title(text: &str, contenders: &[&str]) {
+    let head: String = contenders.iter().map(|name| format!("{name:>8}")).collect();
+    println!("\n{text}\n{:50}{head}  answer", "");
 }
 
-fn command(contender: &str, options: &str, pattern: &str, file: &str) -> Command {
-    let mut command = Command::new(contender);
-    match contender {
-        "dcs" => {
-            command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--operator", options, pattern, file]);
-        }
-        "rg" => {
-            command.args(["--no-config", "-a", "-j1", "--no-unicode", "-N"]);
-        }
-        "grep" => {
-            command.env("LC_ALL", "C").args(["-a", "-E"]);
-        }
-        _ => {
-            // Both take bytes so.
-            command.env("LC_ALL", "C");
-            let wanted = if options.contains('i') {
-                format!("tolower($0) ~ /{}/", pattern.to_lowercase())
-            } else {
-                format!("{}/{pattern}/", if options.contains('v') { "!" } else { "" })
-            };
-            let program =
-                if options.contains('c') { format!("{wanted} {{ n++ }} END {{ print n }}") } else { wanted };
-            command.args([&program, file]);
+/// One row of figures. A contender that the machine has not, or whose answer is another (mawk has no braces),
+/// has none.
+fn compare(name: &str, contenders: &[&str], of: &dyn Fn(&str) -> Command, is_number: bool) {
+    let ask = |contender: &&str| is_there(contender).then(|| answer(&mut of(contender), is_number));
+    let answers: Vec<_> = contenders.iter().map(ask).collect();
+    let mut times = vec![Vec::new(); contenders.len()];
+    for _ in 0..ROUNDS {
+        for ((times, contender), theirs) in times.iter_mut().zip(contenders).zip(&answers) {
+            if *theirs == answers[0] {
+                times.push(cpu_of(&mut of(contender)));
+            }
         }
     }
-    if contender == "rg" || contender == "grep" {
-        command.args((!options.is_empty()).then(|| format!("-{options}"))).args(["-e", pattern, file]);
+    let rates = times.iter_mut().map(|times| {
+        times.sort_by(f64::total_cmp);
+        let median = times.get(times.len() / 2);
+        let rate = |seconds: &f64| format!("{:8.2}", SIZE as f64 / (1u64 << 30) as f64 / seconds);
+        median.map_or(format!("{:>8}", "-"), rate)
+    });
+    let rates: String = rates.collect();
+    println!("{name:50}{rates}  {}", answers[0].as_deref().unwrap_or(""));
+}
+
+fn is_there(contender: &str) -> bool {
+    let mut command = match contender {
+        "dcs" => return true,
+        "duckdb" => Command::new("python3"),
+        other => Command::new(other),
+    };
+    match contender {
+        "duckdb" => command.args(["-c", "import duckdb"]),
+        _ => command.arg("--version"),
+    };
+    // mawk answers in its own way.
+    command.stdin(Stdio::null()).output().is_ok_and(|done| done.status.success() || contender == "mawk")
+}
+
+/// This program as a process of its own, with these operators.
+fn ours(file: &str, chain: &[(Operator, Vec<u8>)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--chain", file]);
+    for (operator, parameter) in chain {
+        let digits: String = parameter.iter().map(|byte| format!("{byte:02x}")).collect();
+        command.args([operator.name(), &digits]);
     }
     command
 }
 
+fn question(contender: &str, asked: &Question, file: &str) -> Command {
+    let own = asked.chain.iter().map(|(operator, text)| (*operator, text.as_bytes().to_vec()));
+    match contender {
+        "dcs" => ours(file, &own.collect::<Vec<_>>()),
+        "duckdb" => {
+            let sql = asked.sql.replace("FILE", file);
+            let mut command = Command::new("python3");
+            command.args(["-c", &format!("import duckdb\nduckdb.sql('set threads=1')\nduckdb.sql({sql:?})")]);
+            command
+        }
+        awk => {
+            let mut command = Command::new(awk);
+            command.env("LC_ALL", "C").args(["-F,", asked.awk, file]);
+            command
+        }
+    }
+}
+
+fn search(contender: &str, options: &str, pattern: &str, file: &str) -> Command {
+    let mut command = Command::new(contender);
+    match contender {
+        "dcs" => {
+            let parameter = parameter::Grep {
+                pattern: pattern.to_string(),
+                ignore_case: options.contains('i'),
+                invert: options.contains('v'),
+                count: options.contains('c'),
+            };
+            return ours(file, &[(Operator::Grep, parameter.block())]);
+        }
+        "rg" => command.args(["--no-config", "-a", "-j1", "--no-unicode", "-N"]),
+        "grep" => command.env("LC_ALL", "C").args(["-a", "-E"]),
+        _ => {
+            let wanted = match options.contains('i') {
+                true => format!("tolower($0) ~ /{}/", pattern.to_lowercase()),
+                false => format!("{}/{pattern}/", if options.contains('v') { "!" } else { "" }),
+            };
+            let program = match options.contains('c') {
+                true => format!("{wanted} {{ n++ }} END {{ print n }}"),
+                false => wanted,
+            };
+            command.env("LC_ALL", "C").args([&program, file]);
+            return command;
+        }
+    };
+    command.args((!options.is_empty()).then(|| format!("-{options}"))).args(["-e", pattern, file]);
+    command
+}
+
 /// Lines, or the number that was asked for.
-fn answer(contender: &str, options: &str, pattern: &str, file: &str) -> String {
-    let output = command(contender, options, pattern, file).output().unwrap().stdout;
-    match options.contains('c') {
+fn answer(command: &mut Command, is_number: bool) -> String {
+    let output = command.output().unwrap().stdout;
+    match is_number {
         true => String::from_utf8(output).unwrap().trim().to_string(),
         false => output.iter().filter(|byte| **byte == b'\n').count().to_string(),
     }
@@ -133,41 +230,45 @@ fn children() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// The operator's process.
-fn grep(options: &str, pattern: &str, file: &str) {
-    let parameter = parameter::Grep {
-        pattern: pattern.to_string(),
-        ignore_case: options.contains('i'),
-        invert: options.contains('v'),
-        count: options.contains('c'),
-    };
-    let mut context = Context::new(Operator::Grep, &parameter.block()).unwrap();
+/// The process of a chain: names and parameters in turn.
+fn run(file: &str, chain: &[String]) {
+    let operators = chain.chunks(2).map(|words| {
+        let byte = |at| u8::from_str_radix(&words[1][at..at + 2], 16).unwrap();
+        let parameter: Vec<_> = (0..words[1].len()).step_by(2).map(byte).collect();
+        (Context::new(Operator::from_name(&words[0]).unwrap(), &parameter).unwrap(), vec![0; BLOCK])
+    });
+    let mut operators: Vec<_> = operators.collect();
     let (mut file, mut output) = (File::open(file).unwrap(), std::io::stdout().lock());
-    let (mut block, mut room) = (vec![0; BLOCK], vec![0; BLOCK]);
+    let mut block = vec![0; BLOCK];
     loop {
         let length = file.read(&mut block).unwrap();
-        let mut rest = &block[..length];
-        loop {
-            let progress = context.resize(rest, &mut room, length == 0).unwrap();
-            output.write_all(&room[..progress.produced]).unwrap();
-            rest = &rest[progress.consumed..];
-            if progress.finished {
-                return output.flush().unwrap();
-            }
-            if rest.is_empty() && progress.produced < room.len() && length > 0 {
-                break;
-            }
+        pass(&mut operators, &block[..length], length == 0, &mut output);
+        if length == 0 {
+            return output.flush().unwrap();
+        }
+    }
+}
+
+fn pass(operators: &mut [(Context, Vec<u8>)], data: &[u8], last: bool, output: &mut impl Write) {
+    let Some(((context, room), after)) = operators.split_first_mut() else {
+        return output.write_all(data).unwrap();
+    };
+    let mut rest = data;
+    loop {
+        let progress = context.resize(rest, room, last).unwrap();
+        rest = &rest[progress.consumed..];
+        if progress.produced > 0 || progress.finished {
+            pass(after, &room[..progress.produced], progress.finished, output);
+        }
+        if progress.finished || rest.is_empty() && progress.produced < room.len() && !last {
+            return;
         }
     }
 }
 
 /// Lines of a server's log, about 110 bytes each; one of 10,000 an error.
 fn log() -> Vec<u8> {
-    let mut state = 1u64;
-    let mut next = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
+    let mut next = random();
     let mut log = String::with_capacity(SIZE + 200);
     while log.len() < SIZE {
         let level = match next(10_000) {
@@ -179,17 +280,37 @@ fn log() -> Vec<u8> {
         let (time, thread, id, took) = (log.len() / 110, next(64), next(1 << 30), next(100_000));
         let _ =
             write!(log, "2026-11-23T05:{:02}:{:02} {level} [worker-{thread}] ", time / 60 % 60, time % 60);
+        let (whole, hundredths) = (took / 100, took % 100);
         let _ = match level {
             "ERROR" => {
                 writeln!(log, "request {id:08x} java.net.SocketException: read timeout after {took} us")
             }
             _ => writeln!(
                 log,
-                "request {id:08x} GET /objects/{id:x}/data HTTP/1.1 200 took {}.{:02}ms",
-                took / 100,
-                took % 100
+                "request {id:08x} GET /objects/{id:x}/data HTTP/1.1 200 took {whole}.{hundredths:02}ms"
             ),
         };
     }
     log.into_bytes()
+}
+
+/// Rows with an id, a city, a price and a note, about 40 bytes each.
+fn table() -> Vec<u8> {
+    let mut next = random();
+    let mut table = String::with_capacity(SIZE + 200);
+    table.push_str("id,city,price,note\n");
+    let cities = ["Porto", "Lisbon", "Seoul", "Busan", "Aachen", "Lund", "Austin", "Pune"];
+    while table.len() < SIZE {
+        let (id, city, price, note) = (next(1 << 30), cities[next(8) as usize], next(100_000), next(1 << 30));
+        let _ = writeln!(table, "{id},{city},{}.{:02},order {note:x}", price / 100, price % 100);
+    }
+    table.into_bytes()
+}
+
+fn random() -> impl FnMut(u64) -> u64 {
+    let mut state = 1u64;
+    move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    }
 }

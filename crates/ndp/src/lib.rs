@@ -14,6 +14,7 @@
 //!     |  Digest         |  absorb(data)  ->  value()           md5 sha1 sha256 sha512 crc32 crc32c crc64-nvme
 //!     |  Cipher         |  in_place(data, last)                aes256-ctr aes256-xts aes256-xts-decrypt
 //!     |  Resize: Codec  |  resize(input, output, last)         gzip gunzip zstd unzstd aws-chunked slice grep
+//!     |                 |                                      filter aggregate
 //!     +-----------------+
 //! ```
 //!
@@ -31,7 +32,9 @@
 //! | `zstd` | the reference library, one call a step |
 //! | `aws_chunked` | S3's framing: chunks, signatures, trailers |
 //! | `slice` | a range of the stream |
+//! | `lines` | streams that are taken line by line |
 //! | `grep` | lines that match a regular expression |
+//! | `table` | rows of comma-separated values: `filter`, `aggregate` |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
@@ -89,6 +92,7 @@ mod hash;
 // Where a machine has no unit, there is nothing to run on one.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod lanes;
+mod lines;
 mod md5;
 mod offload;
 pub mod parameter;
@@ -96,6 +100,7 @@ mod resize;
 pub mod sequential;
 mod sha256;
 mod slice;
+mod table;
 mod zstd;
 
 use dcs_abi::operator::Operator;
@@ -111,6 +116,7 @@ pub use grep::PatternError;
 pub use lanes::{Lanes, Piece};
 pub use offload::{Answer, OFFLOADED, Task};
 pub use resize::Progress;
+pub use table::ExpressionError;
 
 /// Stream state of one operator of one chain: what a physical unit is loaded with.
 pub struct Context {
@@ -156,6 +162,8 @@ impl Context {
             Operator::Zstd => Unit::Resize(Resize::new(zstd::Zstd::new(parameter)?)),
             Operator::Slice => Unit::Resize(Resize::new(slice::Slice::new(parameter)?)),
             Operator::Grep => Unit::Resize(Resize::new(grep::Grep::new(parameter)?)),
+            Operator::Filter => Unit::Resize(Resize::new(parameter::parse_filter(parameter)?)),
+            Operator::Aggregate => Unit::Resize(Resize::new(parameter::parse_aggregate(parameter)?)),
             Operator::AwsChunked => Unit::Resize(Resize::new(aws_chunked::AwsChunked::new(parameter)?)),
             Operator::Gunzip => {
                 parameter::parse_none(parameter)?;

@@ -4,6 +4,8 @@ use dcs_abi::operator::Operator;
 
 use crate::aws_chunked::trailer_of;
 use crate::grep::{self, PatternError};
+use crate::lines::Lines;
+use crate::table::{Aggregate, ExpressionError, Filter};
 use crate::{DigestValue, OperatorError};
 
 /// The parameters of `aes256-ctr`: key, then the initial counter block.
@@ -155,6 +157,35 @@ pub(crate) fn parse_grep(block: &[u8]) -> Result<Grep, OperatorError> {
         invert: flags & GREP_INVERT != 0,
         count: flags & GREP_COUNT != 0,
     })
+}
+
+/// Tries the expression of `filter`, which is its parameter block: the operator refuses a wrong one as a bad
+/// parameter, without the reason.
+///
+/// # Errors
+///
+/// The reason why it would be refused.
+pub fn check_filter(expression: &str) -> Result<(), ExpressionError> {
+    Filter::new(expression).map(|_| ())
+}
+
+/// The same for `aggregate`.
+///
+/// # Errors
+///
+/// The reason why it would be refused.
+pub fn check_aggregate(expression: &str) -> Result<(), ExpressionError> {
+    Aggregate::new(expression).map(|_| ())
+}
+
+pub(crate) fn parse_filter(block: &[u8]) -> Result<Lines<Filter>, OperatorError> {
+    let expression = std::str::from_utf8(block).map_err(|_| OperatorError::BadParameter)?;
+    Filter::new(expression).map_err(|_| OperatorError::BadParameter)
+}
+
+pub(crate) fn parse_aggregate(block: &[u8]) -> Result<Lines<Aggregate>, OperatorError> {
+    let expression = std::str::from_utf8(block).map_err(|_| OperatorError::BadParameter)?;
+    Aggregate::new(expression).map_err(|_| OperatorError::BadParameter)
 }
 
 pub(crate) fn parse_slice(block: &[u8]) -> Result<(u64, u64), OperatorError> {

@@ -277,12 +277,15 @@ fn only_resize_changes_the_length() {
             Operator::AwsChunked => common::unsigned_chunks(data.len()),
             Operator::Slice => parameter::slice(1, 4000).to_vec(),
             Operator::Grep => common::grep("not there").block(),
+            Operator::Filter => b"-n:#1=not there".to_vec(),
+            Operator::Aggregate => b"count".to_vec(),
             _ => vec![],
         };
         let input = match info.operator {
             Operator::Gunzip => resized(Operator::Gzip, &[], &data),
             Operator::Unzstd => resized(Operator::Zstd, &[], &data),
             Operator::AwsChunked => [b"1000\r\n", &data[..], b"\r\n0\r\n\r\n"].concat(),
+            Operator::Filter | Operator::Aggregate => b"a table, \nof 2 rows".to_vec(),
             _ => data.clone(),
         };
         let output = sequential::run(&[(info.operator, parameter)], &input).unwrap().output;

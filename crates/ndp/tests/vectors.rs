@@ -215,6 +215,8 @@ fn misuse_is_an_error() {
             Operator::AwsChunked => common::unsigned_chunks(16),
             Operator::Slice => parameter::slice(0, 16).to_vec(),
             Operator::Grep => common::grep("^[0-9]").block(),
+            Operator::Filter => b"price>100".to_vec(),
+            Operator::Aggregate => b"count".to_vec(),
             _ => parameter,
         };
         let mut context = context(info.operator, &parameter);

@@ -19,6 +19,8 @@ pub fn parameter_of(operator: Operator) -> Vec<u8> {
             parameter::AwsChunked { decoded_length, trailers: true, checksum, signature: None }.block()
         }
         Operator::Slice => parameter::slice(100, 3000).to_vec(),
+        Operator::Filter => b"-n:#2!=x".to_vec(),
+        Operator::Aggregate => b"count".to_vec(),
         Operator::Grep => parameter::Grep { pattern: "[a-m]x?$".into(), ..Default::default() }.block(),
         _ => Vec::new(),
     }

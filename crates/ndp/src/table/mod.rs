@@ -1,0 +1,190 @@
+//! Rows of comma-separated values (RFC 4180): how they are divided into fields, and which column is meant.
+
+mod aggregate;
+mod filter;
+mod number;
+
+use crate::OperatorError;
+use crate::lines::{Selector, line_end};
+use std::borrow::Cow;
+
+pub(crate) use aggregate::Aggregate;
+pub(crate) use filter::Filter;
+
+/// Bytes of the longest expression.
+pub(crate) const EXPRESSION_MAX: usize = 1024;
+
+/// A reason why an expression is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    /// It is empty, or has more than 1,024 bytes.
+    #[error("an expression has 1 to {EXPRESSION_MAX} bytes")]
+    Length,
+    /// An option that there is not, or options without a colon behind them.
+    #[error("options are n (no header), t (tabs) and dC (C between fields), with a colon behind them")]
+    Options,
+    /// No column, or one by a number that is none.
+    #[error("a column is its name in the header, or # and its number from 1 on")]
+    Column,
+    /// No comparison, or nothing to compare with.
+    #[error("a comparison is COLUMN, one of = != < <= > >=, and a constant")]
+    Comparison,
+    /// No such function.
+    #[error(
+        "a function is count, count(COLUMN), sum(COLUMN), min(COLUMN), max(COLUMN) or mean(COLUMN); with ; between several"
+    )]
+    Function,
+}
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug)]
+struct Format {
+    header: bool,
+    delimiter: u8,
+}
+
+/// Options, where there are some, and the rest of an expression.
+fn format(text: &str) -> Result<(Format, &str), ExpressionError> {
+    if text.is_empty() || text.len() > EXPRESSION_MAX {
+        return Err(ExpressionError::Length);
+    }
+    let mut format = Format { header: true, delimiter: b',' };
+    let Some(options) = text.strip_prefix('-') else { return Ok((format, text)) };
+    let mut characters = options.char_indices();
+    while let Some((at, option)) = characters.next() {
+        match option {
+            ':' => return Ok((format, &options[at + 1..])),
+            'n' => format.header = false,
+            't' => format.delimiter = b'\t',
+            'd' => {
+                let (_, delimiter) = characters.next().ok_or(ExpressionError::Options)?;
+                let allowed = delimiter.is_ascii() && !['"', '\n', '\r'].contains(&delimiter);
+                format.delimiter =
+                    if allowed { delimiter as u8 } else { return Err(ExpressionError::Options) };
+            }
+            _ => break,
+        }
+    }
+    Err(ExpressionError::Options)
+}
+
+/// A column, as it is named, and then as it is found.
+#[derive(Clone, Debug)]
+enum Column {
+    Named(String),
+    /// From 0 on.
+    At(usize),
+}
+
+impl Column {
+    fn parse(text: &str) -> Result<Column, ExpressionError> {
+        let text = text.trim();
+        match text.strip_prefix('#') {
+            _ if text.is_empty() => Err(ExpressionError::Column),
+            None => Ok(Column::Named(text.to_string())),
+            Some(number) => match number.parse::<usize>() {
+                Ok(number @ 1..=65_536) => Ok(Column::At(number - 1)),
+                _ => Err(ExpressionError::Column),
+            },
+        }
+    }
+
+    /// Finds it in the header.
+    fn find(&mut self, header: &Row<'_>) -> Result<(), OperatorError> {
+        let Column::Named(name) = self else { return Ok(()) };
+        let place = (0..)
+            .map_while(|at| header.field(at).transpose())
+            .position(|field| field.is_ok_and(|field| field.trim_ascii() == name.as_bytes()));
+        *self = Column::At(place.ok_or(OperatorError::CorruptData)?);
+        Ok(())
+    }
+
+    /// Its field of a row; empty where the row is too short.
+    fn of<'a>(&self, row: &Row<'a>) -> Result<Cow<'a, [u8]>, OperatorError> {
+        match self {
+            Column::At(at) => Ok(row.field(*at)?.unwrap_or_default()),
+            // The header was looked at before.
+            Column::Named(_) => Err(OperatorError::InternalError),
+        }
+    }
+}
+
+/// A row, without the end of its line.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    text: &'a [u8],
+    delimiter: u8,
+    quoted: bool,
+}
+
+impl<'a> Row<'a> {
+    fn is_blank(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// A field without its quotation marks.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::CorruptData`] where quotation marks stand inside it, or anything behind them.
+    fn field(&self, at: usize) -> Result<Option<Cow<'a, [u8]>>, OperatorError> {
+        let field = if self.quoted { self.quoted_fields().nth(at) } else { self.plain_field(at) };
+        field.map(unquoted).transpose()
+    }
+
+    fn plain_field(&self, at: usize) -> Option<&'a [u8]> {
+        let mut ends = memchr::memchr_iter(self.delimiter, self.text);
+        let start = if at == 0 { 0 } else { ends.nth(at - 1)? + 1 };
+        Some(&self.text[start..ends.next().unwrap_or(self.text.len())])
+    }
+
+    /// A delimiter between quotation marks divides nothing.
+    fn quoted_fields(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (mut open, delimiter) = (false, self.delimiter);
+        self.text.split(move |byte| {
+            open ^= *byte == b'"';
+            *byte == delimiter && !open
+        })
+    }
+}
+
+fn unquoted(field: &[u8]) -> Result<Cow<'_, [u8]>, OperatorError> {
+    if memchr::memchr(b'"', field).is_none() {
+        return Ok(Cow::Borrowed(field));
+    }
+    let inside = field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    let inside = inside.ok_or(OperatorError::CorruptData)?;
+    let mut bytes = Vec::with_capacity(inside.len());
+    let mut rest = inside.iter();
+    while let Some(byte) = rest.next() {
+        // Two are one.
+        if *byte == b'"' && rest.next() != Some(&b'"') {
+            return Err(OperatorError::CorruptData);
+        }
+        bytes.push(*byte);
+    }
+    Ok(Cow::Owned(bytes))
+}
+
+/// The row at `from`, and where the next one begins.
+///
+/// # Errors
+///
+/// [`OperatorError::TruncatedData`] where the text ends between quotation marks.
+fn row_at<S: Selector>(text: &[u8], from: usize, delimiter: u8) -> Result<(Row<'_>, usize), OperatorError> {
+    let feed = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |feed| from + feed + 1);
+    let quoted = memchr::memchr(b'"', &text[from..feed]).is_some();
+    let mut open = false;
+    let end = if quoted { line_end::<S>(text, from, &mut open).unwrap_or(text.len()) } else { feed };
+    if open {
+        return Err(OperatorError::TruncatedData);
+    }
+    let line = &text[from..end];
+    let line = line.strip_suffix(b"\n").map_or(line, |line| line.strip_suffix(b"\r").unwrap_or(line));
+    Ok((Row { text: line, delimiter, quoted }, end))
+}
+
+/// The header's row without the mark with which some programs begin a file in UTF-8.
+fn without_mark(row: Row<'_>) -> Row<'_> {
+    Row { text: row.text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(row.text), ..row }
+}
