@@ -58,6 +58,8 @@ fn prepared() -> Place {
     ] {
         place.write(name, &plain);
     }
+    place.write("rows.csv", b"id,city,price\n1,New York,99.50\n2,Porto,120\n");
+    place.write("rows.tsv", b"1\tx\t0.25\n2\ty\t0.75\n");
     place.write("disk.img", b"");
     std::fs::File::options()
         .write(true)
