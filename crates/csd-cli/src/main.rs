@@ -14,7 +14,7 @@
 //! | `spec` | drives as people write them |
 //! | `layout` | which bytes of which file belong to which namespace |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
-//! | `port` | a controller behind its function |
+//! | `port`, in the library | a controller behind its function |
 //! | `control` | the management socket |
 //! | `scrape` | the same for Prometheus, by HTTP |
 //! | `state` | what there is and what it has done |
@@ -35,7 +35,6 @@ mod control;
 mod documents;
 mod layout;
 mod orders;
-mod port;
 mod process;
 mod scrape;
 mod spec;

@@ -15,6 +15,7 @@ pub struct Front {
 }
 
 impl Front {
+    /// Of a controller that a loop drives, which `wake` wakes.
     pub fn new(controller: Arc<Mutex<Controller>>, wake: Wake) -> Front {
         Front { controller, wake }
     }

@@ -10,7 +10,6 @@
 //! loop takes it over, which does all of it or nothing.
 
 use crate::layout::{Layout, LayoutError};
-use crate::port::{Front, GuestPort};
 use crate::spec::{Drive, Namespace};
 use crate::state::{Lies, Space, State};
 use dcs_console::failure::Failure;
@@ -18,6 +17,7 @@ use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
 use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Storage, VolumeId};
+use dcs_csd_cli::port::{Front, GuestPort};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Port, Running, Server};

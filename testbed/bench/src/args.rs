@@ -122,6 +122,9 @@ pub enum BenchCommand {
     /// Applications as they are, and on the engine: OpenStack Swift, nginx
     #[cfg(feature = "benchmarks")]
     Apps(crate::apps::Options),
+    /// Virtual drives beside io_uring on the same file: throughput, latency, CPU time of a command
+    #[cfg(feature = "benchmarks")]
+    Csd(crate::csd::Options),
     /// Each operator on a GPU, beside its memory, its bus, and one core
     #[cfg(feature = "benchmarks")]
     Gpu(crate::gpu::Options),
@@ -281,6 +284,7 @@ Examples:
   dcs bench control                                # instructions of one small transfer
   dcs bench s3                                     # object servers: dcs bench s3 --help
   dcs bench gpu                                    # what a GPU does: dcs bench gpu --help
+  dcs bench csd                                    # virtual drives: dcs bench csd --help
   dcs bench sim latency                            # the papers' experiments in virtual time: dcs bench sim --help
   dcs bench guest object                           # and in a guest: dcs bench guest --help
 

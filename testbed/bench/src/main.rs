@@ -9,6 +9,7 @@
 //! | `s3` | `dcs bench s3`: object servers |
 //! | `sim` | `dcs bench sim`: servers in virtual time |
 //! | `guest` | `dcs vm` and `dcs bench guest`: a server in QEMU |
+//! | `csd` | `dcs bench csd`: virtual drives |
 //! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
 //! | `harness` | what they have in common |
 //! | `command` | the `dcs` beside this program |
@@ -22,6 +23,8 @@
 mod apps;
 mod args;
 mod command;
+#[cfg(feature = "benchmarks")]
+mod csd;
 mod demo;
 #[cfg(test)]
 mod documents;
@@ -68,6 +71,8 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
             Some(BenchCommand::Guest(options)) => guest::experiments::run(options, report),
             #[cfg(feature = "benchmarks")]
             Some(BenchCommand::Apps(options)) => apps::run(options, report),
+            #[cfg(feature = "benchmarks")]
+            Some(BenchCommand::Csd(options)) => csd::run(options, report),
             #[cfg(feature = "benchmarks")]
             Some(BenchCommand::Gpu(options)) => gpu::run(options, report),
         },

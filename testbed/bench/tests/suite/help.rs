@@ -5,8 +5,17 @@ use crate::run::Place;
 #[test]
 fn every_command_shows_examples_of_itself() {
     let place = Place::new();
-    for command in ["demo", "bench", "bench host", "bench s3", "bench sim", "bench guest", "bench gpu", "vm"]
-    {
+    for command in [
+        "demo",
+        "bench",
+        "bench host",
+        "bench s3",
+        "bench sim",
+        "bench guest",
+        "bench gpu",
+        "bench csd",
+        "vm",
+    ] {
         let help = place.run(&format!("{command} --help")).ok().stdout();
         let (_, examples) = help.split_once("Examples:").expect("there are examples");
         let named = command.strip_suffix(" host").unwrap_or(command);
