@@ -51,6 +51,7 @@ pub struct GuestPort {
 }
 
 impl GuestPort {
+    /// Behind this port; its time begins now.
     pub fn new(port: Port) -> GuestPort {
         GuestPort { port, began: Instant::now() }
     }

@@ -36,7 +36,7 @@ const ENTRIES: u32 = 256;
 const REGISTERS: u64 = 16 << 10;
 
 /// The storage's answers are waited for so long before the guests are looked at.
-const NAP: Duration = Duration::from_micros(50);
+const NAP: Duration = Duration::from_micros(25);
 
 type Loop = Drives<GuestPort, FileStorage>;
 type Job = Box<dyn FnOnce(&mut Loop) + Send>;
@@ -338,15 +338,20 @@ impl Served {
 /// looked at after [`NAP`] all the same; it has to ring the real doorbells only when nothing has happened for
 /// a while.
 fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
-    let mut worked = Instant::now();
+    let (mut worked, mut look, mut looked) = (Instant::now(), Look { now: poll, most: poll }, false);
     loop {
         if step(&mut drives, orders) {
-            worked = Instant::now();
+            let now = Instant::now();
+            if std::mem::take(&mut looked) {
+                look.learn(now.duration_since(worked));
+            }
+            worked = now;
             continue;
         }
         let idle = worked.elapsed();
         let is_waiting = drives.storage().is_busy();
-        if idle < poll && !is_waiting {
+        looked |= !is_waiting;
+        if idle < look.now && !is_waiting {
             std::hint::spin_loop();
             continue;
         }
@@ -361,6 +366,25 @@ fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
         if found {
             worked = Instant::now();
         }
+    }
+}
+
+/// How long the loop looks for a guest's next command before it sleeps: up to `most`, as long as that has paid
+/// lately.
+#[derive(Debug, PartialEq)]
+struct Look {
+    now: Duration,
+    most: Duration,
+}
+
+impl Look {
+    /// The next command came after so long.
+    fn learn(&mut self, idle: Duration) {
+        self.now = match idle <= self.most {
+            true => self.now.max(2 * idle).min(self.most),
+            false if self.now > Duration::from_micros(1) => self.now / 2,
+            false => Duration::ZERO,
+        };
     }
 }
 
@@ -551,5 +575,23 @@ fn occupied(socket: &Path, error: &io::Error) -> Refused {
         }
         io::ErrorKind::NotFound => refused.advise("make the folder, or choose another: --sockets DIR"),
         _ => refused.advise("choose a folder where you may make sockets: --sockets DIR"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_goes_on_where_it_pays() {
+        let us = Duration::from_micros;
+        let mut look = Look { now: us(50), most: us(50) };
+        (0..10).for_each(|_| look.learn(us(500)));
+        assert_eq!(look.now, Duration::ZERO);
+        look.learn(us(4));
+        assert_eq!(look.now, us(8));
+        (0..3).for_each(|_| look.learn(us(49)));
+        look.learn(us(2));
+        assert_eq!(look.now, us(50));
     }
 }

@@ -1,7 +1,7 @@
 //! A function as its guest sees it: an NVMe controller, as a state machine.
 //!
 //! Its owner passes on what the guest does to the registers, calls [`Controller::attend`],
-//! [`Controller::step`] and [`Controller::settle`] in turn, and brings the storage's answers;
+//! [`Controller::step`], [`Controller::operate`] and [`Controller::settle`] in turn, and brings the storage's answers;
 //! [`Drives`](crate::drives::Drives) does all that for several. Each call does a bounded number of things.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -240,7 +240,6 @@ impl Controller {
                 self.end(port, 0, cid, Status::SUCCESS, result.into());
             }
             busy |= self.unpark(drive, port, storage);
-            busy |= self.near_step(drive, port, storage);
         }
         if self.shutdown_wanted && !self.resetting && self.parked.is_empty() && self.slots.has_free() {
             self.shutdown_wanted = false;
@@ -248,6 +247,12 @@ impl Controller {
             busy = true;
         }
         busy
+    }
+
+    /// Takes a near-storage command on by a bounded piece; true where there is one that could be. Whoever calls
+    /// it for several controllers does so for one of them at a time, with everybody's plain commands between.
+    pub fn operate(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
+        self.is_running() && self.near_step(drive, port, storage)
     }
 
     fn waiting_event(&mut self) -> Option<(u16, u32)> {

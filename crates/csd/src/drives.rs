@@ -32,6 +32,8 @@ pub struct Drives<P, S> {
     outcomes: Vec<Outcome>,
     /// Commands that the storage may have at once.
     window: usize,
+    /// The drive whose operators are next.
+    operates: usize,
 }
 
 struct Drive<P> {
@@ -53,7 +55,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
     /// waits with its guest, where the shares decide who is next.
     pub fn new(storage: S, window: usize) -> Drives<P, S> {
         let (drives, outcomes) = (Vec::new(), Vec::with_capacity(window));
-        Drives { drives, shares: Shares::default(), storage, outcomes, window }
+        Drives { drives, shares: Shares::default(), storage, outcomes, window, operates: 0 }
     }
 
     /// The storage.
@@ -130,7 +132,26 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
             controller.settle(&mut held.port);
             held.outstanding = controller.outstanding();
         }
+        // Last, when the disk has its commands and guests their answers.
+        busy |= self.operate();
         if busy { Activity::Busy } else { Activity::Idle }
+    }
+
+    /// Takes one near-storage command of one drive on by a piece: however many there are, everybody's plain
+    /// commands wait for no more than that. Drives take turns.
+    fn operate(&mut self) -> bool {
+        let count = self.drives.len();
+        for index in (0..count).map(|step| (self.operates + step) % count) {
+            let Some(held) = self.drives[index].as_mut().filter(|held| !held.removed) else { continue };
+            let mut controller = lock(&held.controller);
+            if controller.operate(index as u32, &mut held.port, &mut self.storage) {
+                held.outstanding = controller.outstanding();
+                self.operates = index + 1;
+                self.storage.commit();
+                return true;
+            }
+        }
+        false
     }
 
     /// Nobody polls for a while: guests with shadow doorbells are to ring the real ones. True where one has

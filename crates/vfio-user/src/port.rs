@@ -117,6 +117,13 @@ impl Port {
     ) -> Result<(), Unreachable> {
         let _copying = self.copying()?;
         let maps = self.maps();
+        // Most lie in one piece.
+        if let (count, Way::Memory(memory, offset)) = maps.way(address, length as u64, write)
+            && count == length as u64
+        {
+            take(0, length, memory, offset);
+            return Ok(());
+        }
         if !maps.reaches(address, length as u64, write) {
             return Err(Unreachable::Unmapped);
         }

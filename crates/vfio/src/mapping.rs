@@ -175,6 +175,17 @@ impl Mapping {
         let start = self.check(offset, bytes.len());
         let mut end = bytes.len();
         while end > 0 {
+            if end >= 8 && (start + end).is_multiple_of(8) {
+                // Most of it, without a look at each word.
+                for to in bytes[end % 8..end].rchunks_exact_mut(8) {
+                    end -= 8;
+                    // SAFETY: as below.
+                    let word = unsafe { AtomicU64::from_ptr(self.at(start + end).cast()) };
+                    to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+                    fence(Ordering::Acquire);
+                }
+                continue;
+            }
             let width = width(start + end, end, true);
             let at = self.at(start + end - width);
             let to = &mut bytes[end - width..end];
@@ -210,6 +221,16 @@ impl Mapping {
         let start = self.check(offset, bytes.len());
         let mut done = 0;
         while done < bytes.len() {
+            if bytes.len() - done >= 8 && (start + done).is_multiple_of(8) {
+                // Most of it, without a look at each word.
+                for from in bytes[done..].chunks_exact(8) {
+                    // SAFETY: as below.
+                    let word = unsafe { AtomicU64::from_ptr(self.at(start + done).cast()) };
+                    word.store(u64::from_ne_bytes(array(from)), Ordering::Release);
+                    done += 8;
+                }
+                continue;
+            }
             let width = width(start + done, bytes.len() - done, false);
             let (at, from) = (self.at(start + done), &bytes[done..done + width]);
             // SAFETY: as in `load`, and the mapping is writable.

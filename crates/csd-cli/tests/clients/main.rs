@@ -5,9 +5,14 @@
 mod common;
 
 use common::{Serving, disk};
+use dcs_nvme::DataPointer;
+use dcs_nvme::command::{Blocks, Command, nvm};
 use dcs_nvme_client::load::{Check, Mix, Order, Runner, Stop, Workload};
-use dcs_nvme_client::{Drive, Options};
+use dcs_nvme_client::{Device, Drive, Options};
 use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const MB: u64 = 1 << 20;
 
@@ -52,4 +57,105 @@ fn sixteen_drives_at_once_mix_up_nothing() {
     });
     let stats = serving.does(&["stats"]);
     assert_eq!(stats.lines().count(), 16, "{stats}");
+}
+
+/// A neighbour that does its worst until it is told to stop; how often it did.
+fn until(stop: &AtomicBool, mut act: impl FnMut(u64)) -> u64 {
+    let mut done = 0;
+    while !stop.load(Ordering::Acquire) {
+        act(done);
+        done += 1;
+    }
+    done
+}
+
+/// Has the neighbours stop, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Gives a drive some reads without ever looking at their ends.
+fn neglect(drive: &mut Drive, reads: u16) {
+    let words = Blocks { first: 0, count: 8, durable: false }.words();
+    let place = drive.device.take(4096).unwrap();
+    for cid in 0..reads {
+        let data = DataPointer::Prp(Device::address(place), 0);
+        let read = Command { opcode: nvm::READ, cid, namespace: 1, data, words, ..Command::default() };
+        drive.queues[0].submit(&drive.device, &read.bytes());
+    }
+    drive.queues[0].ring(&mut drive.device).unwrap();
+}
+
+#[test]
+fn a_bad_neighbour_takes_nothing_from_the_others_but_its_share() {
+    let folder = folder();
+    let serving = serve(folder.path(), 5);
+    let socket = &|number: usize| serving.socket(&format!("d{number}"));
+    let mut drive = Drive::open(&socket(0), Options::default()).unwrap();
+    let mut runner = Runner::new(&mut drive, 0, 4096, 16, 8 * MB, 7).unwrap();
+    let mut good = || {
+        let done = runner.run(&mut drive, &verified(3000, 16)).unwrap();
+        assert_eq!(done.commands, 3000);
+        done
+    };
+    let alone = good();
+    let stop = &AtomicBool::new(false);
+    let small = Options { memory: 2 * MB, ..Options::default() };
+    let ready = &Barrier::new(5);
+    let (beside, bad) = std::thread::scope(|scope| {
+        let floods = scope.spawn(move || {
+            let options = Options { memory: 64 * MB, ..Options::default() };
+            let mut drive = Drive::open(&socket(1), options).unwrap();
+            let mut runner = Runner::new(&mut drive, 0, 131_072, 200, 8 * MB, 9).unwrap();
+            let (order, mix, check) = (Order::Sequential, Mix::Read, Check::Nothing);
+            let flood = Workload { order, mix, depth: 200, check, stop: Stop::Commands(200) };
+            ready.wait();
+            until(stop, |_| _ = runner.run(&mut drive, &flood).unwrap())
+        });
+        // Its completion queue is full, and it does not care.
+        let stalls = scope.spawn(move || {
+            let mut drive = Drive::open(&socket(2), Options { entries: 16, ..small }).unwrap();
+            neglect(&mut drive, 15);
+            ready.wait();
+            until(stop, |_| std::thread::sleep(Duration::from_millis(10)))
+        });
+        let resets = scope.spawn(move || {
+            ready.wait();
+            until(stop, |_| {
+                let mut drive = Drive::open(&socket(3), small).unwrap();
+                neglect(&mut drive, 100);
+                drive.device.reset().unwrap();
+            })
+        });
+        // It hangs up while the disk works for it.
+        let dies = scope.spawn(move || {
+            ready.wait();
+            until(stop, |_| neglect(&mut Drive::open(&socket(4), small).unwrap(), 100))
+        });
+        ready.wait();
+        let ends = Ends(stop);
+        let beside = good();
+        drop(ends);
+        (beside, [floods, stalls, resets, dies].map(|neighbour| neighbour.join().unwrap()))
+    });
+    assert!(bad.iter().all(|count| *count > 0), "all were at it meanwhile: {bad:?}");
+    println!(
+        "alone {:.0}/s, beside them {:.0}/s; longest time without an answer {:?}, {:?}; floods, stalls, resets, deaths: {bad:?}",
+        alone.rate(),
+        beside.rate(),
+        alone.longest_gap,
+        beside.longest_gap
+    );
+    // All of them can be used again.
+    for number in 1..5 {
+        let mut drive = Drive::open(&socket(number), small).unwrap();
+        let mut runner = Runner::new(&mut drive, 0, 4096, 4, MB, 11).unwrap();
+        let (order, mix, check) = (Order::Sequential, Mix::Read, Check::Nothing);
+        let reads = Workload { order, mix, depth: 4, check, stop: Stop::Commands(100) };
+        assert_eq!(runner.run(&mut drive, &reads).unwrap().commands, 100);
+    }
 }

@@ -19,7 +19,7 @@ use crate::storage::{Action, Buffer, Data, Request, Storage, Ticket, VolumeId};
 const PIECE: u64 = 128 << 10;
 
 /// Pulls from a chain before others have their turn: for so long a guest's operators hold them up.
-const PULLS: usize = 4;
+const PULLS: usize = 1;
 
 /// Bytes of a source at most.
 const SOURCE_MOST: u64 = 1 << 40;

@@ -242,13 +242,15 @@ impl Ring {
         !self.backlog.is_empty()
     }
 
-    /// Waits for an answer, or for what is watched, a while, or for ever.
+    /// Waits for an answer, or for what is watched, a while, or for ever. For a while it is several where many
+    /// are under way: they are taken in together.
     pub fn wait(&mut self, limit: Option<Duration>) {
+        let least = if limit.is_some() { (self.in_flight / 8).clamp(1, 8) } else { 1 };
         self.look_at_watched();
         let limit = limit.map(Timespec::from);
         let arguments = limit.as_ref().map_or(SubmitArgs::new(), |limit| SubmitArgs::new().timespec(limit));
         // What fails here is tried again with the next call.
-        let _ = self.ring.submitter().submit_with_args(1, &arguments);
+        let _ = self.ring.submitter().submit_with_args(least, &arguments);
     }
 
     /// Waits for all that the kernel has, a while. False where it still has something: what that names must

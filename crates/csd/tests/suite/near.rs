@@ -7,7 +7,8 @@ use dcs_csd::near::{ENDED, FROM_GUEST, NO_DATA, STREAMS, TO_GUEST};
 use dcs_csd::storage::ModelStorage;
 use dcs_csd::{Chain, Config, Fault, Namespace, Storage, VolumeId};
 use dcs_ndp::{parameter, sequential};
-use dcs_nvme::{Completion, Status};
+use dcs_nvme::command::{Blocks, Command, nvm};
+use dcs_nvme::{Completion, DataPointer, Status};
 
 use crate::rig::{DATA, Machine};
 
@@ -48,6 +49,14 @@ fn machine() -> Machine<ModelStorage> {
 }
 
 fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
+    let cid = machine.submit_bytes(1, entry(near));
+    machine.work();
+    let done = machine.reap(1).expect("a completion");
+    assert_eq!(done.cid, cid);
+    done
+}
+
+fn entry(near: Near) -> [u8; 64] {
     let mut entry = [0; 64];
     entry[0] = near.opcode;
     entry[4..8].copy_from_slice(&near.namespace.to_le_bytes());
@@ -61,11 +70,7 @@ fn run(machine: &mut Machine<ModelStorage>, near: Near) -> Completion {
     for (place, word) in entry[40..].chunks_exact_mut(4).zip(near.words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
-    let cid = machine.submit_bytes(1, entry);
-    machine.work();
-    let done = machine.reap(1).expect("a completion");
-    assert_eq!(done.cid, cid);
-    done
+    entry
 }
 
 /// A chain as parameters, with so many ranges to follow.
@@ -481,4 +486,57 @@ fn streams_that_cannot_be_are_refused_and_abandoned_ones_make_room() {
     machine.enable();
     machine.create(1);
     assert!(take(&mut machine, next, 64, 0).0.is(Status::INVALID_FIELD));
+}
+
+/// Between two looks at the plain commands of all guests, operators do a bounded piece of work, whoever's they
+/// are.
+#[test]
+fn plain_reads_go_on_beside_a_neighbours_operators() {
+    let mut near = machine();
+    let loaded = load(&mut near, &[(Operator::Sha256, vec![]), (Operator::Md5, vec![])]).result;
+    let mut plain = Machine::new(Config::new("plain"), ModelStorage::new(0), true);
+    // Both are the first one's drives' now; whoever works has them.
+    near.drives.add(plain.controller.clone(), plain.guest.clone(), 1);
+    std::mem::swap(&mut near.drives, &mut plain.drives);
+    plain.attach(1, VolumeId(0), 512);
+    plain.enable();
+    plain.create(1);
+    std::mem::swap(&mut near.drives, &mut plain.drives);
+    let digest = Near {
+        opcode: NO_DATA,
+        namespace: 1,
+        source: BLOCKS,
+        destination: NOWHERE,
+        handle: loaded.into(),
+        words: [0, 2048, 0, 0, 0, 0],
+        ..Near::default()
+    };
+    const COMMANDS: u64 = 5;
+    for _ in 0..COMMANDS {
+        near.submit_bytes(1, entry(digest));
+    }
+    let words = Blocks { first: 8, count: 8, durable: false }.words();
+    let read = Command {
+        opcode: nvm::READ,
+        namespace: 1,
+        data: DataPointer::Prp(DATA, 0),
+        words,
+        ..Command::default()
+    };
+    let (mut polls, mut reads, mut ended) = (0, 0, 0);
+    while ended < COMMANDS {
+        plain.submit(1, read);
+        // It is begun in the first, and answered in the second.
+        for _ in 0..2 {
+            near.drives.poll();
+            polls += 1;
+        }
+        assert_eq!(plain.reap(1).expect("the answer to a read").status, Status::SUCCESS);
+        reads += 1;
+        while let Some(done) = near.reap(1) {
+            assert_eq!(done.status, Status::SUCCESS);
+            ended += 1;
+        }
+    }
+    assert!(polls >= COMMANDS * 16, "more than 64 KiB of operators at once: {polls} pieces, {reads} reads");
 }

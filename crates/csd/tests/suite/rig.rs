@@ -1,5 +1,6 @@
 //! A guest in memory, and a driver by hand: it writes entries, rings doorbells, and reads completions.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -41,7 +42,10 @@ pub struct Guest {
 
 impl Guest {
     pub fn new(direct: bool) -> Guest {
-        let memory = Arc::new(Mapping::anonymous(LENGTH).unwrap());
+        // Of a file in memory: only what is used takes room.
+        let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, LENGTH).unwrap();
+        let memory = Arc::new(Mapping::file(file.as_fd(), 0, LENGTH, true).unwrap());
         Guest { memory, interrupts: Arc::default(), clock: Arc::default(), direct }
     }
 

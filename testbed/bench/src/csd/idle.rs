@@ -42,7 +42,7 @@ fn measure(folder: &Folder, cores: &[usize], report: &Report) -> io::Result<()> 
         "idle: {DRIVES} connected drives of 8 queues: {:.3} % of a core, {:.1} MiB of memory of its own (of which at most {} MiB are device memory)",
         share * 100.0,
         own as f64 / f64::from(1 << 20),
-        DRIVES * DEVICE_MEMORY >> 20,
+        (DRIVES * DEVICE_MEMORY) >> 20,
     ));
     report.object(&json!({ "event": "idle", "drives": DRIVES, "core_share": share, "bytes": own }));
     Ok(())

@@ -210,7 +210,7 @@ impl MemoryDrive {
         let controller = Arc::new(Mutex::new(controller));
         server.function().set_registers(Box::new(Front::new(controller.clone(), wake.clone())));
         let mut drives = Drives::new(storage, 256);
-        drives.add(controller, GuestPort(port), 1);
+        drives.add(controller, GuestPort::new(port), 1);
         Ok((drives, server.start()?))
     }
 
