@@ -12,8 +12,8 @@ const MOST: usize = 8 << 10;
 /// Time for a request to come, and for its answer to go, so that nobody holds up the next one for longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Listens at this address and answers on a thread of its own, as long as the process lives; the address, with the port that was free
-/// where none was asked for.
+/// Listens at this address and answers on a thread of its own, as long as the process lives; the address,
+/// with the port that was free where none was asked for.
 pub fn listen(address: SocketAddr, process: Arc<Process>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;

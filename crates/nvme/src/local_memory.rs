@@ -1,8 +1,9 @@
 //! The Subsystem Local Memory command set (CSI 3): memory of a controller as a namespace of bytes.
 //!
-//! The specification (revision 1.0 of December 2023, and later) was not at hand. Opcodes and fields are those on which two
-//! implementations agree, SPDK's of `hsung-yang/spdk` and CEMU's; they differ in the opcode of [`FILL`], which is SPDK's: 00h is
-//! Flush in every command set (base 2.2 figure 556). Statuses are base 2.2 figure 104's.
+//! The specification (revision 1.0 of December 2023, and later) was not at hand. Opcodes and fields are those
+//! on which two implementations agree, SPDK's of `hsung-yang/spdk` and CEMU's; they differ in the opcode of
+//! [`FILL`], which is SPDK's: 00h is Flush in every command set (base 2.2 figure 556). Statuses are base 2.2
+//! figure 104's.
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::command;

@@ -1,8 +1,10 @@
-//! The Computational Programs command set (CSI 4): programs of a controller that work on subsystem local memory.
+//! The Computational Programs command set (CSI 4): programs of a controller that work on subsystem local
+//! memory.
 //!
-//! The specification (revision 1.0 of January 2024, and later) was not at hand. Opcodes of admin commands are libnvme's; the rest is
-//! that of two implementations, SPDK's of `hsung-yang/spdk`, which names the figures of revision 1.1, and CEMU's, where they agree; what
-//! only one of them has says so. Statuses are base 2.2 figure 104's, numbers of log pages its figure 31's.
+//! The specification (revision 1.0 of January 2024, and later) was not at hand. Opcodes of admin commands are
+//! libnvme's; the rest is that of two implementations, SPDK's of `hsung-yang/spdk`, which names the figures
+//! of revision 1.1, and CEMU's, where they agree; what only one of them has says so. Statuses are base 2.2
+//! figure 104's, numbers of log pages its figure 31's.
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::command;
@@ -94,7 +96,8 @@ impl ProgramActivation {
     }
 }
 
-/// A set of memory ranges that is created, of the data's descriptors, or deleted. The completion's double word 0 is the new one's number.
+/// A set of memory ranges that is created, of the data's descriptors, or deleted. The completion's double
+/// word 0 is the new one's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRangeSets {
     /// Double word 10 bits 3:0 (SEL): 0 creates, 1 deletes.
@@ -190,8 +193,8 @@ impl Namespace {
     }
 }
 
-/// Bytes before the first descriptor of the log of programs: their number, of 32 bits, then zeros. No source has the specification's: these
-/// are those of its draft of July 2021 (TP 4091).
+/// Bytes before the first descriptor of the log of programs: their number, of 32 bits, then zeros. No source
+/// has the specification's: these are those of its draft of July 2021 (TP 4091).
 pub const LIST_HEADER: usize = 64;
 
 /// A program, as the log has it: one for each index, from 0 on. Only SPDK's has it. [figure 27]

@@ -1,5 +1,5 @@
-//! The standard's command sets by the stock driver's passthrough: its generic devices of namespaces that it has no
-//! block device for.
+//! The standard's command sets by the stock driver's passthrough: its generic devices of namespaces that it
+//! has no block device for.
 
 use crate::common::{Serving, disk};
 use crate::passthrough::Passthrough;

@@ -171,7 +171,8 @@ fn whatever_comes_to_the_management_socket_it_serves_on() {
     assert_eq!(list(&serving), before);
 }
 
-/// Orders made up of good and bad parts, and bytes of them changed: each is answered, and a refused one changes nothing.
+/// Orders made up of good and bad parts, and bytes of them changed: each is answered, and a refused one
+/// changes nothing.
 #[test]
 fn any_order_is_done_or_refused_with_all_as_it_was() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! The index of a program is the number of its operator; [`CHAIN`] is a chain of several. The first memory
-//! range is the source; what comes out lies in the second, from its first byte on: the data, or of a digest its
-//! value. A third, if there is one, gets the result page. The data behind the ranges' descriptors are the
+//! range is the source; what comes out lies in the second, from its first byte on: the data, or of a digest
+//! its value. A third, if there is one, gets the result page. The data behind the ranges' descriptors are the
 //! operator's parameter block, or for a chain what parameters of the vendor's commands are. CPARAM1 is how
 //! many bytes of the source are taken, 0 for all; the value that is returned is how many came out.
 
