@@ -19,7 +19,7 @@ def record(text):
 
 @dataclass
 class Job:
-    """What a unit is asked for: its state before, in words; the bytes; if they end the stream, and its length then."""
+    """What a unit is asked for: its state in words; the bytes; if they end the stream, and its length then."""
 
     state: list
     data: bytes
@@ -28,7 +28,7 @@ class Job:
 
 
 class Unit:
-    """A unit under test. `random` decides about idle cycles and back-pressure, of which there are none without."""
+    """A unit under test. `chance` decides about idle cycles and back-pressure; without it there are none."""
 
     def __init__(self, dut):
         self.dut = dut
@@ -51,7 +51,7 @@ class Unit:
             yield int.from_bytes(piece, "little"), (1 << len(piece)) - 1, at == len(pieces) - 1
 
     async def run(self, job, words, chance=None, first_out=0):
-        """Does a job; gives its state afterwards, of so many words, what came out, and the cycles that it took.
+        """Does a job; gives its state afterwards, of so many words, what came out, and the cycles it took.
 
         Words of the state before `first_out` do not come out.
 
@@ -127,7 +127,7 @@ def pieces(chance, data, block=64):
 
 
 async def check_digest(dut, initial, digest, encode, name, block=64):
-    """Streams of all lengths, each cut into jobs; two at once on one unit, job by job in turn, as renaming does it.
+    """Streams of all lengths, each cut into jobs; two at once on one unit, job by job, as renaming does it.
 
     A job that does not end its stream is a multiple of `block` bytes; a cycle count is for so many, or for a word.
     """
