@@ -3,11 +3,16 @@
 
 use crate::common::{Serving, disk};
 use crate::passthrough::Passthrough;
-use crate::{LIMIT, MB, boot, turn};
+use crate::{MB, boot, turn};
 use dcs_vm::Tools;
 use dcs_vm::tools::Flavour;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// It takes 25 s. A few runs in a hundred never end, for a reason that has not been found: then the console's
+/// last lines are shown soon.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 #[test]
 fn a_stock_driver_carries_the_standard_s_command_sets() {
@@ -24,7 +29,7 @@ fn a_stock_driver_carries_the_standard_s_command_sets() {
         [ -c /dev/ng0n3 ] || poweroff -f\n\
         guest-side --ignored --exact sets::in_the_guest --nocapture --test-threads 1";
     let mut guest = boot(&tools, folder.path(), "guest", &[&serving.socket("d1")], script);
-    guest.wait_for("@guest's end", LIMIT).unwrap();
+    guest.wait_for("@guest's end", PATIENCE).unwrap();
 }
 
 nix::ioctl_none!(namespace_id, b'N', 0x40);
