@@ -3,6 +3,7 @@
 mod beside;
 #[path = "../common/mod.rs"]
 mod common;
+mod hard;
 mod passthrough;
 mod sets;
 
