@@ -54,11 +54,10 @@ fn main() {
 
 /// Words drawn at random from a few: compresses to about a third.
 fn text() -> Vec<u8> {
-    let mut state = 1u64;
+    let mut random = dcs_testkit::Random(1);
     let mut data = Vec::new();
     while data.len() < BLOCK * BLOCKS {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        data.extend_from_slice(format!("{:x} ", (state >> 52) * 2_654_435_761).as_bytes());
+        data.extend_from_slice(format!("{:x} ", (random.next() >> 52) * 2_654_435_761).as_bytes());
     }
     data.truncate(BLOCK * BLOCKS);
     data

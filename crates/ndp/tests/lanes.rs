@@ -3,18 +3,8 @@
 
 use dcs_abi::operator::{OPERATORS, Operator};
 use dcs_ndp::{Context, Lanes, Piece};
+use dcs_testkit::bytes;
 use proptest::prelude::*;
-
-fn bytes(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..length).map(next).collect()
-}
 
 /// Every unit of this machine, with its operator.
 fn units() -> Vec<(Operator, Lanes)> {

@@ -2,7 +2,7 @@
 
 use super::about;
 use super::http::{Answer, Connection};
-use super::random::{Random, data};
+use dcs_testkit::Random;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -255,4 +255,18 @@ fn expect(answer: &Answer, right: bool) -> io::Result<()> {
     }
     let body = String::from_utf8_lossy(&answer.body[..answer.body.len().min(300)]).into_owned();
     Err(io::Error::other(format!("not what was to be expected: {} {body:?}", answer.head)))
+}
+
+/// The data of that number: each block says which it is. Cheap to make, since one thread is all the clients.
+pub fn data(seed: u64, length: usize) -> Vec<u8> {
+    const BLOCK: usize = 4096;
+    let mut block = [seed as u8; BLOCK];
+    block[8..16].copy_from_slice(&seed.to_le_bytes());
+    let mut bytes = Vec::with_capacity(length + BLOCK);
+    for number in 0..length.div_ceil(BLOCK) as u64 {
+        block[..8].copy_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&block);
+    }
+    bytes.truncate(length);
+    bytes
 }

@@ -1,7 +1,7 @@
 //! Hostile clients: they may send whatever an honest one may, and do it badly.
 
 use super::honest::Report;
-use super::random::Random;
+use dcs_testkit::Random;
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;

@@ -8,13 +8,12 @@
 mod honest;
 mod hostile;
 mod http;
-mod random;
 
+use dcs_testkit::Random;
 use honest::{Honest, Report};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use random::Random;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -5,6 +5,7 @@
 //! wrote them.
 
 use crate::run::Place;
+use dcs_testkit::Random;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -19,19 +20,6 @@ const PART: usize = 5 << 20;
 
 /// The contents of a key after an operation: the data of that serial number, or nothing.
 type Left = Option<u64>;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
 
 /// The data that the operation of that number writes. Some are of two parts.
 fn content(serial: u64) -> Vec<u8> {

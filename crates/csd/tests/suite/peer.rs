@@ -122,19 +122,9 @@ fn pair(sgl: SglUse, direct: bool, chain: bool) -> Pair<ModelStorage> {
     Pair::up(machine, sgl, tick)
 }
 
-/// Bytes that are not like their neighbours.
-fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed;
-    let next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    std::iter::repeat_with(next).take(length).collect()
-}
-
 /// Writes all of the volume in pieces of all kinds, and reads it again in others.
 fn whole_volume(mut pair: Pair<ModelStorage>, unaligned: bool) -> Pair<ModelStorage> {
-    let expected = pattern(7, VOLUME);
+    let expected = dcs_testkit::bytes(VOLUME, 7);
     let (mut lba, mut size) = (0, 1);
     let from = OWN + if unaligned { 20 } else { 0 };
     while (lba as usize) * 512 < VOLUME {
@@ -164,7 +154,7 @@ fn whole_volume(mut pair: Pair<ModelStorage>, unaligned: bool) -> Pair<ModelStor
 #[test]
 fn all_is_read_as_it_was_written() {
     let pair = whole_volume(pair(SglUse::Never, true, false), false);
-    assert!(pair.machine.drives.storage().bytes(dcs_csd::VolumeId(0)) == pattern(7, VOLUME));
+    assert!(pair.machine.drives.storage().bytes(dcs_csd::VolumeId(0)) == dcs_testkit::bytes(VOLUME, 7));
     let counters = pair.machine.controller().counters();
     assert_eq!((counters.bytes_read, counters.bytes_written), (VOLUME as u64, VOLUME as u64));
     assert_eq!((counters.errors, counters.flushes), (0, 1));
@@ -192,7 +182,7 @@ fn the_same_where_the_kernel_cannot_reach_the_memory() {
 #[test]
 fn the_same_through_a_chain() {
     let pair = whole_volume(pair(SglUse::WhereNeeded, true, true), false);
-    let mut expected = pattern(7, VOLUME);
+    let mut expected = dcs_testkit::bytes(VOLUME, 7);
     let key: [u8; 64] = std::array::from_fn(|i| i as u8);
     let parameter = dcs_ndp::parameter::aes256_xts(&key, 512, 0);
     let operator = dcs_abi::operator::Operator::Aes256Xts;

@@ -2,6 +2,7 @@
 //! sequential program, which must agree.
 
 use dcs::{Completion, Op, Operator};
+use dcs_testkit::hex;
 use openssl::hash::{MessageDigest, hash};
 use openssl::symm::{Cipher, encrypt};
 
@@ -10,10 +11,6 @@ use openssl::symm::{Cipher, encrypt};
 pub struct Expected {
     pub output: Vec<u8>,
     pub digests: Vec<(String, u64)>,
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The plain sequential program.

@@ -134,30 +134,9 @@ pub fn data(length: usize) -> Vec<u8> {
 
 /// Bytes by a seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+    let mut bytes = dcs_testkit::bytes(length, seed);
     bytes.chunks_mut(1000).step_by(2).for_each(|chunk| chunk.fill(b'.'));
     bytes
-}
-
-/// Xorshift: no test needs more.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 16
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
 }
 
 /// A failure as the tests compare it: status, stage, place in the chain, bytes delivered.

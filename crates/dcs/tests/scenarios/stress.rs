@@ -3,8 +3,9 @@
 
 use crate::ends::{Kind, Rest, drain, feed};
 use crate::oracle::{self, Expected};
-use crate::rig::{BACKENDS, BLOCK, Backend, Bench, Random, noise, watched};
+use crate::rig::{BACKENDS, BLOCK, Backend, Bench, noise, watched};
 use dcs::{Completion, Mode, Op, Status, Transfer, TransferError};
+use dcs_testkit::Random;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,12 +39,12 @@ fn chain(random: &mut Random) -> Vec<Op> {
         Op::Gzip { level: 2 },
         Op::Zstd { level: 1 },
     ];
-    let mut chain: Vec<Op> = (0..random.below(5)).map(|_| random.pick(&ops).clone()).collect();
-    if random.below(4) == 0 {
+    let mut chain: Vec<Op> = (0..random.index(5)).map(|_| random.pick(&ops).clone()).collect();
+    if random.index(4) == 0 {
         chain.extend([Op::Gzip { level: 2 }, Op::Crc32, Op::Gunzip, Op::Md5]);
     }
     // What comes out at level 1 is not always the same bytes: only that it is restored can be checked.
-    if random.below(4) == 0 {
+    if random.index(4) == 0 {
         chain.extend([Op::Gzip { level: 1 }, Op::Gunzip, Op::Sha256]);
     }
     chain.truncate(8);
@@ -55,7 +56,7 @@ fn chain(random: &mut Random) -> Vec<Op> {
 
 fn launch(bench: &Bench, random: &mut Random) -> Option<Flying> {
     let size =
-        [0, 1, random.below(BLOCK), random.below(4 * BLOCK), random.below(20 * BLOCK)][random.below(5)];
+        [0, 1, random.index(BLOCK), random.index(4 * BLOCK), random.index(20 * BLOCK)][random.index(5)];
     let (input, chain) = (noise(random.next(), size), chain(random));
     let (from, to) = (*random.pick(&SOURCES), *random.pick(&SINKS));
     let expected = oracle::sequential(&chain, &input);
@@ -68,12 +69,12 @@ fn launch(bench: &Bench, random: &mut Random) -> Option<Flying> {
     }
     let mut request =
         bench.session.request(source.zero_copy(*random.pick(&[Mode::Auto, Mode::Off])), chain.clone(), sink);
-    let disturbed = random.below(4) == 0;
+    let disturbed = random.index(4) == 0;
     if disturbed {
-        request = request.timeout(Duration::from_millis(1 + random.below(5) as u64));
+        request = request.timeout(Duration::from_millis(1 + random.index(5) as u64));
     }
-    if random.below(3) == 0 {
-        request = request.rid(random.below(3) as u32);
+    if random.index(3) == 0 {
+        request = request.rid(random.index(3) as u32);
     }
     let what = format!("{from:?} to {to:?}, {size} bytes through {chain:?}, {}", bench.backend.name);
     let transfer = request.submit().unwrap();
@@ -128,15 +129,15 @@ fn stress(backend: &Backend, seed: u64) {
     let engine = backend.start();
     let session = engine.session().unwrap();
     let bench = Bench { backend: backend.clone(), engine, session };
-    let mut random = Random(seed | 1);
+    let mut random = Random(seed);
     let mut flying: Vec<Flying> = Vec::new();
     let (start, mut count) = (Instant::now(), 0);
     while start.elapsed() < TIME {
         while flying.len() < 12 {
             flying.extend(launch(&bench, &mut random));
         }
-        let mut one = flying.swap_remove(random.below(flying.len()));
-        if random.below(6) == 0 {
+        let mut one = flying.swap_remove(random.index(flying.len()));
+        if random.index(6) == 0 {
             one.disturbed = true;
             one.transfer.cancel();
         }

@@ -186,13 +186,9 @@ int main(void) {
         let Some(library) = library() else { return eprintln!("not tested: ISA-L is not installed") };
         let words =
             ["error ", "GET /index.html ", "200 ", "a", "\n", "2026-11-22T04:24:00Z ", "user=", "17 "];
-        let mut seed = 7u64;
-        let mut random = move || {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 33) as usize
-        };
+        let mut random = dcs_testkit::Random(7);
         let data: Vec<u8> =
-            std::iter::repeat_with(|| words[random() % words.len()].bytes()).take(60_000).flatten().collect();
+            std::iter::repeat_with(|| random.pick(&words).bytes()).take(60_000).flatten().collect();
         for length in [1000, 40_000, data.len()] {
             for piece in [7000, 65_536, 1 << 20] {
                 let packed = [0u8, 0x55, 0xff, 0x01, 0x80].map(|fill| {

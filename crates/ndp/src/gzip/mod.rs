@@ -244,11 +244,8 @@ mod tests {
 
     /// Words, runs and noise, by turns.
     fn data(seed: u64, length: usize) -> Vec<u8> {
-        let mut state = seed | 1;
-        let mut next = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 33
-        };
+        let mut random = dcs_testkit::Random(seed);
+        let mut next = move || random.next() >> 33;
         let mut data = Vec::with_capacity(length + 200_000);
         while data.len() < length {
             let end = data.len() + next() as usize % 200_000;

@@ -13,24 +13,12 @@ use std::path::{Path, PathBuf};
 use super::crash_tests::{States, check, content, follow, open, put, put_in_parts, wait};
 use super::trace::{Event, Recorder};
 use super::*;
+use dcs_testkit::Random;
 
 /// The number of states of the disk for each place where the power goes, where not 6.
 const LOSSES: &str = "DCS_STORE_LOSSES";
 /// The unit that a disk writes as a whole.
 const SECTOR: u64 = 512;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-}
 
 /// Which of the possible contents a disk has where it has a choice of so many: the first is what was synced.
 enum Choice {
@@ -49,7 +37,7 @@ impl Choice {
         match self {
             Choice::Oldest => 0,
             Choice::Newest => states - 1,
-            Choice::Any(random) => random.below(states),
+            Choice::Any(random) => random.index(states),
             Choice::Numbered(rest) => {
                 let state = *rest % states as u128;
                 *rest /= states as u128;

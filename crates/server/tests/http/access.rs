@@ -1,9 +1,10 @@
 //! Who may do what: signatures, rights, and what is refused rather than ignored.
 
-use crate::rig::{Answer, Client, Rig, Setting, data};
+use crate::rig::{Answer, Client, Rig, Setting};
 use crate::signer::{ask_with, signer};
 use dcs_server::access::Anonymous;
 use dcs_server::users::Users;
+use dcs_testkit::bytes as data;
 
 /// A server with an administrator, a writer, a reader, and somebody with nothing.
 fn with_users() -> Rig {

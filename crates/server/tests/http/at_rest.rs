@@ -1,11 +1,12 @@
 //! Encryption and compression at rest.
 
-use crate::rig::{Rig, Setting, data};
+use crate::rig::{Rig, Setting};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use dcs_server::encryption::Keys;
 use dcs_server::store::record::Compression;
 use dcs_server::store::{Options, Store};
+use dcs_testkit::{bytes as data, hex};
 use md5::{Digest, Md5};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -135,7 +136,6 @@ fn nothing_but_the_key_tells_what_a_customer_encrypted() {
     let put = with_key(&mut client, "PUT", "/bucket/key", &given, body);
     assert_eq!(put.status, 200, "{}", put.text());
     assert_eq!(put.headers["x-amz-checksum-sha256"], BASE64.encode(sha), "who sent it is told");
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_ne!(put.etag(), hex(md5));
     let mode = [("x-amz-checksum-mode", "ENABLED")];
     for method in ["GET", "HEAD"] {

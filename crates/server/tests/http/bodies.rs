@@ -1,10 +1,11 @@
 //! Bodies: checked, cut, in S3's framing, behind 100-continue.
 
-use crate::rig::{Rig, Setting, data};
+use crate::rig::{Rig, Setting};
 use crate::signer::{ask_with, signer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use dcs_server::store::{Durability, memory};
+use dcs_testkit::bytes as data;
 use md5::{Digest, Md5};
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
 //! Connections: kept, ended, refused, stopped.
 
-use crate::rig::{Rig, data};
+use crate::rig::Rig;
+use dcs_testkit::bytes as data;
 use std::io::Write;
 
 #[test]

@@ -1,6 +1,7 @@
 //! Clients that stall, drip, flood, leave: the others are served, and the server says how it is.
 
-use crate::rig::{Client, Rig, Setting, data};
+use crate::rig::{Client, Rig, Setting};
+use dcs_testkit::bytes as data;
 use std::io::Write;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,9 @@
 //! Limits: who is slow, silent, or one too many.
 
-use crate::rig::{Client, Rig, Setting, data};
+use crate::rig::{Client, Rig, Setting};
 use crate::signer::signer;
 use dcs_server::access::Anonymous;
+use dcs_testkit::bytes as data;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 

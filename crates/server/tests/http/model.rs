@@ -1,6 +1,7 @@
 //! The server against a model in memory: sequences of requests that are the same in every run.
 
-use crate::rig::{Answer, Client, Rig, data};
+use crate::rig::{Answer, Client, Rig};
+use dcs_testkit::{Random, bytes as data};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A key's data and its ETag.
@@ -10,28 +11,6 @@ const KEYS: [&str; 10] = ["a", "a/", "a/b", "a/b/c", "a/c", "aa", "b", "b%C3%A9/
 const PREFIXES: [&str; 6] = ["", "a", "a/", "a/b", "b", "zz"];
 /// S3's least size of a part that is not the last.
 const PART: usize = 5 << 20;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-
-    fn of<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len())]
-    }
-
-    fn data(&mut self) -> Vec<u8> {
-        let length = [0, 1, 15, 16, 4096, 70_000, 300_000][self.below(7)];
-        data(length, self.below(1 << 30) as u64)
-    }
-}
 
 struct World {
     rig: Rig,
@@ -66,6 +45,12 @@ fn between<'a>(text: &'a str, tag: &str) -> Vec<&'a str> {
 }
 
 impl World {
+    /// Data of one of several lengths.
+    fn body(&mut self) -> Vec<u8> {
+        let length = *self.random.pick(&[0, 1, 15, 16, 4096, 70_000, 300_000]);
+        data(length, self.random.below(1 << 30))
+    }
+
     fn did(&mut self, what: &'static str) {
         *self.done.entry(what).or_default() += 1;
     }
@@ -75,9 +60,9 @@ impl World {
     }
 
     fn put(&mut self) {
-        let (key, body) = (self.random.of(&KEYS), self.random.data());
+        let (key, body) = (*self.random.pick(&KEYS), self.body());
         let old = self.model.get(key).map(|(_, etag)| format!("\"{etag}\""));
-        let (fields, expected) = match (self.random.below(5), &old) {
+        let (fields, expected) = match (self.random.index(5), &old) {
             (0, None) => (vec![("If-None-Match", "*")], 200),
             (0, Some(_)) => (vec![("If-None-Match", "*")], 412),
             (1, None) => (vec![("If-Match", "\"other\"")], 404),
@@ -97,9 +82,9 @@ impl World {
     }
 
     fn get(&mut self) {
-        let key = self.random.of(&KEYS);
-        let range = self.random.below(3) == 0;
-        let (from, length) = (self.random.below(80_000), 1 + self.random.below(5000));
+        let key = *self.random.pick(&KEYS);
+        let range = self.random.index(3) == 0;
+        let (from, length) = (self.random.index(80_000), 1 + self.random.index(5000));
         let field = format!("bytes={from}-{}", from + length - 1);
         let fields = if range { vec![("Range", field.as_str())] } else { vec![] };
         let got = self.client.ask("GET", &target(key), &fields, b"");
@@ -119,7 +104,7 @@ impl World {
     }
 
     fn conditions(&mut self) {
-        let key = self.random.of(&KEYS);
+        let key = *self.random.pick(&KEYS);
         let Some((_, etag)) = self.model.get(key).cloned() else { return };
         let etag = format!("\"{etag}\"");
         for (field, value, status) in [
@@ -137,7 +122,7 @@ impl World {
     }
 
     fn delete(&mut self) {
-        let keys: BTreeSet<&str> = (0..=self.random.below(3)).map(|_| self.random.of(&KEYS)).collect();
+        let keys: BTreeSet<&str> = (0..=self.random.index(3)).map(|_| *self.random.pick(&KEYS)).collect();
         if let [key] = Vec::from_iter(&keys)[..] {
             assert_eq!(self.ask("DELETE", &target(key), &[], b"").status, 204);
         } else {
@@ -153,7 +138,7 @@ impl World {
     }
 
     fn copy(&mut self) {
-        let (from, to) = (self.random.of(&KEYS), self.random.of(&KEYS));
+        let (from, to) = (*self.random.pick(&KEYS), *self.random.pick(&KEYS));
         let copied = self.ask("PUT", &target(to), &[("x-amz-copy-source", &target(from))], b"");
         if from == to {
             assert_eq!(copied.status, 400, "onto itself");
@@ -171,12 +156,12 @@ impl World {
     }
 
     fn multipart(&mut self) {
-        let key = self.random.of(&KEYS);
+        let key = *self.random.pick(&KEYS);
         let begun = self.ask("POST", &format!("{}?uploads", target(key)), &[], b"").text();
         let id = between(&begun, "UploadId")[0].to_string();
-        let mut parts = vec![self.random.data()];
-        if self.random.below(8) == 0 {
-            parts.insert(0, data(PART, self.random.below(1 << 30) as u64));
+        let mut parts = vec![self.body()];
+        if self.random.index(8) == 0 {
+            parts.insert(0, data(PART, self.random.below(1 << 30)));
         }
         let mut order = String::new();
         for (number, part) in (1..).zip(&parts) {
@@ -187,7 +172,7 @@ impl World {
             order += &format!("<Part><PartNumber>{number}</PartNumber><ETag>\"{etag}\"</ETag></Part>");
         }
         let place = format!("{}?uploadId={id}", target(key));
-        if self.random.below(4) == 0 {
+        if self.random.index(4) == 0 {
             assert_eq!(self.ask("DELETE", &place, &[], b"").status, 204);
             return self.did("abort");
         }
@@ -203,9 +188,9 @@ impl World {
 
     /// All pages of a listing.
     fn list(&mut self) {
-        let prefix = self.random.of(&PREFIXES);
-        let delimiter = ["", "/"][self.random.below(2)];
-        let page = 1 + self.random.below(4);
+        let prefix = *self.random.pick(&PREFIXES);
+        let delimiter = ["", "/"][self.random.index(2)];
+        let page = 1 + self.random.index(4);
         let (mut keys, mut prefixes, mut token) = (Vec::new(), Vec::new(), String::new());
         loop {
             let query =
@@ -233,7 +218,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.random.below(20) {
+        match self.random.index(20) {
             0..5 => self.put(),
             5..10 => self.get(),
             10 => self.conditions(),

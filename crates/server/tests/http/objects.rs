@@ -1,12 +1,9 @@
 //! Objects: put, got, ranged, listed, copied, deleted.
 
-use crate::rig::{Rig, data};
+use crate::rig::Rig;
 use crate::signer::signer;
+use dcs_testkit::{bytes as data, hex};
 use md5::{Digest, Md5};
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 #[test]
 fn an_object_comes_back_with_what_was_said_of_it() {

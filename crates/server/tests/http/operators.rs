@@ -1,6 +1,7 @@
 //! Pages for operators: health, figures, the page in a browser.
 
-use crate::rig::{Answer, Rig, data};
+use crate::rig::{Answer, Rig};
+use dcs_testkit::bytes as data;
 use std::process::Command;
 
 const MIB: usize = 1 << 20;

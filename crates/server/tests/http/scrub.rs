@@ -1,6 +1,6 @@
 //! Objects whose files have changed: found by going through them, or by a reader, and kept from readers then.
 
-use crate::rig::{Client, Rig, Setting, data};
+use crate::rig::{Client, Rig, Setting};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use dcs::Engine;
@@ -8,6 +8,7 @@ use dcs_server::encryption::Keys;
 use dcs_server::scrub::{Action, Checked, Scrub, Tally, Verdict};
 use dcs_server::store::record::{Bucket, Compression};
 use dcs_server::transfers::{DataPath, Settings};
+use dcs_testkit::bytes as data;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;

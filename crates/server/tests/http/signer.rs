@@ -1,6 +1,7 @@
 //! A client that signs its requests, so or not quite so as AWS Signature Version 4 has it.
 
 use crate::rig::{Answer, Client};
+use dcs_testkit::hex;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,10 +17,6 @@ pub struct Signer {
 
 pub fn signer(access: &str) -> Signer {
     Signer { access: access.into(), secret: format!("secret-of-{access}"), service: "s3" }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn mac(key: &[u8], text: &str) -> Vec<u8> {

@@ -1,8 +1,9 @@
 //! Objects over TLS.
 
-use crate::rig::{Rig, Setting, data};
+use crate::rig::{Rig, Setting};
 use dcs_server::access::Anonymous;
 use dcs_server::tls::{Tls, TlsError};
+use dcs_testkit::bytes as data;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;

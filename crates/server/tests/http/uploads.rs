@@ -1,8 +1,9 @@
 //! Multipart uploads.
 
-use crate::rig::{Client, Rig, data};
+use crate::rig::{Client, Rig};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use dcs_testkit::bytes as data;
 use md5::{Digest, Md5};
 
 const PART: usize = 5 << 20;
