@@ -74,6 +74,8 @@ fn obey() -> io::Result<()> {
             }
             running.join().map_err(|_| io::Error::other("panic"))?
         })?;
+        // The other end may wait for this, and whoever hears the account for the other end.
+        drop(sockets);
         let latency_us = control.latency_us.into_inner().unwrap_or_else(|error| error.into_inner());
         say(&Account { streams, latency_us })?;
     }
