@@ -7,8 +7,8 @@ use dcs_ndp::Context;
 use dcs_nvme::Status;
 
 use super::entry::RESULT_SIZE;
+use super::installed::Execution;
 use super::pipeline::Pipeline;
-use super::programs::Execution;
 use super::ranges::Ranges;
 use crate::chain::Chain;
 use crate::host::HostPort;

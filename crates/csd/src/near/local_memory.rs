@@ -7,11 +7,9 @@ use dcs_nvme::local_memory::{self, Blocks, Bytes, Range};
 use dcs_nvme::{Status, local_memory::Copy};
 
 use super::flow::{Near, Origin, Source, Target};
+use super::installed::GRANULARITY;
 use crate::controller::{COMMAND_COST, Controller};
 use crate::host::HostPort;
-
-/// Places and lengths in local memory are multiples of this.
-pub const GRANULARITY: u64 = 4;
 
 fn is_whole(numbers: &[u64]) -> bool {
     numbers.iter().all(|number| number.is_multiple_of(GRANULARITY))

@@ -13,6 +13,7 @@
 
 pub(crate) mod entry;
 pub(crate) mod flow;
+mod installed;
 mod local_memory;
 mod pipeline;
 mod program;
@@ -25,20 +26,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use entry::{FROM_GUEST, Fields, NO_DATA, Place, RESULT_SIZE, TO_GUEST};
-pub(crate) use local_memory::GRANULARITY;
-pub(crate) use programs::program_count;
-pub use programs::{CHAIN, RANGES, SETS};
+pub use installed::{CHAIN, RANGES, SETS};
+pub(crate) use installed::{GRANULARITY, program_count};
 pub use ranges::ENDED;
 pub use stream::STREAMS;
 
+use installed::Programs;
 use program::Program;
-use programs::Programs;
 use stream::Stream;
 
 /// Parameters that one controller keeps at most.
 pub const HANDLES: usize = 64;
 /// Result pages that it keeps: those of the last requests.
 pub const RESULTS: usize = 64;
+
 /// All that near-storage commands have of a controller.
 #[derive(Default)]
 pub(crate) struct NearStorage {

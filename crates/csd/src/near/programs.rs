@@ -7,10 +7,9 @@
 //! operator's parameter block, or for a chain what parameters of the vendor's commands are. CPARAM1 is how
 //! many bytes of the source are taken, 0 for all; the value that is returned is how many came out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dcs_abi::operator::{OPERATORS, Operator, OperatorKind};
+use dcs_abi::operator::{Operator, OperatorKind};
 use dcs_nvme::Status;
 use dcs_nvme::command::{self, Command, admin};
 use dcs_nvme::programs::{
@@ -20,95 +19,13 @@ use dcs_nvme::programs::{
 use super::NearStorage;
 use super::entry::RESULT_SIZE;
 use super::flow::{Flow, Near, Origin, Source, Target};
-use super::local_memory::GRANULARITY;
+use super::installed::{CHAIN, Execution, GRANULARITY, RANGES, exists};
 use super::program::{LONGEST, Program};
 use crate::controller::Controller;
 use crate::host::HostPort;
 
-/// The index of the program that is a chain of operators.
-pub const CHAIN: u16 = 0x100;
-/// Sets of memory ranges that there may be.
-pub const SETS: usize = 64;
-/// Memory ranges of a set at most.
-pub const RANGES: usize = 8;
-
 /// A program is the controller's own.
 const OWN: u8 = 2;
-
-/// The programs that there are.
-pub fn program_count() -> u16 {
-    OPERATORS.len() as u16 + 1
-}
-
-/// Says why there is no program of this index.
-fn exists(program: u16) -> Result<(), Status> {
-    match program {
-        CHAIN => Ok(()),
-        program if program > CHAIN => Err(Status::INVALID_PROGRAM_INDEX),
-        program => match u8::try_from(program).ok().and_then(Operator::from_number) {
-            Some(_) => Ok(()),
-            None => Err(Status::NO_PROGRAM),
-        },
-    }
-}
-
-/// The programs that are activated, and the sets of memory ranges.
-pub struct Programs {
-    /// Shared with those that run.
-    activated: BTreeMap<u16, Arc<()>>,
-    /// Shared with the executions that use them.
-    sets: BTreeMap<u16, Arc<Vec<MemoryRange>>>,
-}
-
-impl Default for Programs {
-    /// All programs are activated.
-    fn default() -> Programs {
-        let indexes = OPERATORS.iter().map(|info| info.operator as u16).chain([CHAIN]);
-        Programs { activated: indexes.map(|index| (index, Arc::default())).collect(), sets: BTreeMap::new() }
-    }
-}
-
-impl Programs {
-    fn activate(&mut self, wanted: ProgramActivation) -> Result<(), Status> {
-        exists(wanted.program)?;
-        match wanted.select {
-            1 => drop(self.activated.entry(wanted.program).or_default()),
-            0 => match self.activated.get(&wanted.program) {
-                Some(running) if Arc::strong_count(running) > 1 => return Err(Status::PROGRAM_IN_USE),
-                _ => drop(self.activated.remove(&wanted.program)),
-            },
-            _ => return Err(Status::INVALID_FIELD),
-        }
-        Ok(())
-    }
-
-    fn create(&mut self, ranges: Vec<MemoryRange>) -> Result<u16, Status> {
-        let free = (1..=SETS as u16).find(|set| !self.sets.contains_key(set));
-        let set = free.ok_or(Status::TOO_MANY_MEMORY_RANGE_SETS)?;
-        self.sets.insert(set, Arc::new(ranges));
-        Ok(set)
-    }
-
-    fn delete(&mut self, set: u16) -> Result<(), Status> {
-        match self.sets.get(&set) {
-            None => Err(Status::INVALID_MEMORY_RANGE_SET_ID),
-            Some(ranges) if Arc::strong_count(ranges) > 1 => Err(Status::MEMORY_RANGE_SET_IN_USE),
-            Some(_) => {
-                self.sets.remove(&set);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// What an execution holds as long as it runs, and where its result page goes.
-pub struct Execution {
-    _running: Arc<()>,
-    _set: Arc<Vec<MemoryRange>>,
-    /// Where a digest's value goes, and where the result page.
-    digest: Option<u64>,
-    page: Option<u64>,
-}
 
 impl NearStorage {
     /// The log of programs: a descriptor for each index.

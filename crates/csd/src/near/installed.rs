@@ -1,0 +1,92 @@
+//! The programs that are activated, sets of memory ranges, and what an execution holds of both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dcs_abi::operator::{OPERATORS, Operator};
+use dcs_nvme::Status;
+use dcs_nvme::programs::{MemoryRange, ProgramActivation};
+
+/// The index of the program that is a chain of operators.
+pub const CHAIN: u16 = 0x100;
+/// Sets of memory ranges that there may be.
+pub const SETS: usize = 64;
+/// Memory ranges of a set at most.
+pub const RANGES: usize = 8;
+/// Places and lengths in local memory are multiples of this.
+pub const GRANULARITY: u64 = 4;
+
+/// The programs that there are.
+pub fn program_count() -> u16 {
+    OPERATORS.len() as u16 + 1
+}
+
+/// Says why there is no program of this index.
+pub(super) fn exists(program: u16) -> Result<(), Status> {
+    match program {
+        CHAIN => Ok(()),
+        program if program > CHAIN => Err(Status::INVALID_PROGRAM_INDEX),
+        program => match u8::try_from(program).ok().and_then(Operator::from_number) {
+            Some(_) => Ok(()),
+            None => Err(Status::NO_PROGRAM),
+        },
+    }
+}
+
+/// The programs that are activated, and the sets of memory ranges.
+pub struct Programs {
+    /// Shared with those that run.
+    pub(super) activated: BTreeMap<u16, Arc<()>>,
+    /// Shared with the executions that use them.
+    pub(super) sets: BTreeMap<u16, Arc<Vec<MemoryRange>>>,
+}
+
+impl Default for Programs {
+    /// All programs are activated.
+    fn default() -> Programs {
+        let indexes = OPERATORS.iter().map(|info| info.operator as u16).chain([CHAIN]);
+        Programs { activated: indexes.map(|index| (index, Arc::default())).collect(), sets: BTreeMap::new() }
+    }
+}
+
+impl Programs {
+    pub(super) fn activate(&mut self, wanted: ProgramActivation) -> Result<(), Status> {
+        exists(wanted.program)?;
+        match wanted.select {
+            1 => drop(self.activated.entry(wanted.program).or_default()),
+            0 => match self.activated.get(&wanted.program) {
+                Some(running) if Arc::strong_count(running) > 1 => return Err(Status::PROGRAM_IN_USE),
+                _ => drop(self.activated.remove(&wanted.program)),
+            },
+            _ => return Err(Status::INVALID_FIELD),
+        }
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, ranges: Vec<MemoryRange>) -> Result<u16, Status> {
+        let free = (1..=SETS as u16).find(|set| !self.sets.contains_key(set));
+        let set = free.ok_or(Status::TOO_MANY_MEMORY_RANGE_SETS)?;
+        self.sets.insert(set, Arc::new(ranges));
+        Ok(set)
+    }
+
+    pub(super) fn delete(&mut self, set: u16) -> Result<(), Status> {
+        match self.sets.get(&set) {
+            None => Err(Status::INVALID_MEMORY_RANGE_SET_ID),
+            Some(ranges) if Arc::strong_count(ranges) > 1 => Err(Status::MEMORY_RANGE_SET_IN_USE),
+            Some(_) => {
+                self.sets.remove(&set);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What an execution holds as long as it runs, and where its result page goes.
+pub struct Execution {
+    pub(super) _running: Arc<()>,
+    pub(super) _set: Arc<Vec<MemoryRange>>,
+    /// Where a digest's value goes, and where the result page.
+    pub(super) digest: Option<u64>,
+    pub(super) page: Option<u64>,
+}
