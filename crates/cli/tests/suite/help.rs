@@ -31,6 +31,24 @@ fn help_is_had_by_either_way_and_typing_errors_get_a_hint() {
     place.run("recv - b").fails(2, &["PORT", "HOST:PORT", "unix:PATH"]);
 }
 
+/// The words of a command line before a comment, a pipe or a redirection, as a shell takes quotation marks.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+    for letter in line.chars() {
+        match letter {
+            '\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            '#' | '|' | '>' if !quoted => break,
+            ' ' if !quoted => words.extend(word.take()),
+            letter => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// The examples are commands that are understood: a file or peer may be missing, nothing else.
 #[test]
 fn the_examples_are_understood() {
@@ -40,10 +58,9 @@ fn the_examples_are_understood() {
         let examples = help.lines().filter_map(|line| line.split_once(&format!("dcs {command} ")));
         let mut seen = 0;
         for (_, example) in examples {
-            let words = example.split(['#', '|', '>']).next().unwrap();
-            let words = words.replace("$iv", &"0".repeat(32)).replace("$sum", &"0".repeat(32));
-            let mut run = place.dcs(&format!("{command} {words} --through aes256-gcm"));
-            let output = run.output().unwrap();
+            let example = example.replace("$iv", &"0".repeat(32)).replace("$sum", &"0".repeat(32));
+            let mut run = place.dcs(command);
+            let output = run.args(words(&example)).args(["--through", "aes256-gcm"]).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.contains("no operator \"aes256-gcm\""), "{example}: {said}");
             seen += 1;
