@@ -28,8 +28,8 @@ fn every_scenario_beside_the_disk() {
     );
     let serving = Serving::start(folder.path(), &["--drive", &plain]).unwrap();
     serving.does(&["add", &sealed]);
-    let script = "await /dev/nvme0n1; await /dev/nvme0n2; ip link set lo up\n\
-        mkfs.ext4 -q -F /dev/nvme0n1 && mount -t ext4 /dev/nvme0n1 /mnt || echo '@no ext4'\n\
+    let script = "export PLAIN=$(named 1) SEALED=$(named 2); ip link set lo up\n\
+        mkfs.ext4 -q -F $PLAIN && mount -t ext4 $PLAIN /mnt || echo '@no ext4'\n\
         guest-side --ignored --exact beside::in_the_guest --nocapture --test-threads 1";
     let mut guest = boot(&tools, folder.path(), "guest", &[&serving.socket("d1")], script);
     for (name, _) in dcs_scenarios::all().iter().filter(|(name, _)| *name != BYTES_BEFORE) {
@@ -155,7 +155,7 @@ fn refusals(engine: &Engine) {
     refused(&reads, "hole");
     std::fs::write("/tmp/elsewhere", [7; 10_000]).unwrap();
     refused(&File::open("/tmp/elsewhere").unwrap(), "no virtual drive");
-    refused(&File::open("/dev/nvme0n1").unwrap(), "mounted");
+    refused(&File::open(std::env::var("PLAIN").unwrap()).unwrap(), "mounted");
     // Without operators there is nothing to compute beside a disk.
     let session = engine.session().unwrap();
     let done =
@@ -172,10 +172,10 @@ fn refusals(engine: &Engine) {
 /// A block device; the drive deciphers what lies there before the chain sees it.
 fn encrypted(engine: &Engine) {
     let written = Command::new("sh")
-        .args(["-c", "seq 1 300000 | dd of=/dev/nvme0n2 bs=4k conv=fsync,notrunc 2>/dev/null"])
+        .args(["-c", "seq 1 300000 | dd of=$SEALED bs=4k conv=fsync,notrunc 2>/dev/null"])
         .status();
     assert!(written.unwrap().success());
-    let file = File::open("/dev/nvme0n2").unwrap();
+    let file = File::open(std::env::var("SEALED").unwrap()).unwrap();
     let session = engine.session().unwrap();
     let chain = [Op::Md5, Op::Gzip { level: 1 }];
     let source = Source::file(&file, 1000..1_000_000);

@@ -17,10 +17,12 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(900);
 const MB: u64 = 1 << 20;
 
-/// Functions of the guests' scripts: numbers are those of files' contents, the same in both guests and
-/// outside.
+/// Functions of the guests' scripts. A namespace's device is told by its number: kernels look for several at
+/// once, and name them as they are found. Numbers in files are the same in both guests and outside.
 const SHELL: &str = r#"
 await() { while ! [ -b $1 ]; do sleep 0.2; done; }
+space() { for d in /sys/block/nvme*n*; do [ "$(cat $d/nsid 2>/dev/null)" = $1 ] && echo /dev/${d##*/}; done; }
+named() { while ! [ -b "$(space $1)" ]; do sleep 0.2; done; space $1; }
 gone() { while [ -b $1 ]; do sleep 0.2; done; }
 fill() { seq $2 $(($2 + 40000)) | md5sum | cut -c1-32; seq $2 $(($2 + 40000)) >$1; }
 sum() { md5sum <$1 | cut -c1-32; }
