@@ -48,6 +48,7 @@ use dcs_console::refusal::refuse;
 use dcs_console::report::Report;
 use process::{Process, Refused};
 use spec::Configuration;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,6 +79,22 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         CsdCommand::Resize(options) => orders::resize(options, report),
         CsdCommand::List(to) => orders::list(to, report),
         CsdCommand::Stats(options) => orders::stats(options, report),
+        CsdCommand::Demo(_) => Err(demo()),
+    }
+}
+
+/// Becomes the program that boots guests, which is no part of an installation. Returns where there is none.
+fn demo() -> Failure {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("dcs-bench"));
+    let program = beside.filter(|path| path.is_file()).unwrap_or_else(|| "dcs-bench".into());
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::new(
+            Exit::NotFound,
+            "there is no dcs-bench beside this program, nor in PATH: it does the demo",
+        )
+        .advise("build it in a source tree of dcs: cargo build --release -p dcs-bench"),
+        _ => Failure::io("dcs-bench", &error),
     }
 }
 

@@ -29,6 +29,9 @@ pub enum Command {
     /// Boot a whole server in QEMU: the engine as a PCIe card that drives an SSD and a NIC, and a stock Linux
     /// guest
     Vm(Vm),
+    /// A part of `dcs csd`, whose program starts this one for it
+    #[command(hide = true)]
+    Csd(Csd),
     /// Write man pages into a folder, for make install
     #[command(hide = true)]
     BenchPages { folder: PathBuf },
@@ -44,6 +47,8 @@ pub enum Command {
     GuestOrders { from: std::net::SocketAddrV4 },
     #[command(hide = true)]
     GuestWorker,
+    #[command(hide = true)]
+    GuestDrive { seed: u64, bytes: u64 },
     #[command(hide = true)]
     BenchControl { contender: String, transfers: usize },
     #[command(hide = true)]
@@ -71,6 +76,7 @@ impl Arguments {
             Command::Demo(_) => "demo",
             Command::Bench(_) => "bench",
             Command::Vm(_) => "vm",
+            Command::Csd(_) => "csd",
             _ => "helper",
         };
         Report::new(name, &self.telling)
@@ -174,6 +180,25 @@ pub struct Host {
     /// Folder for the data: up to some hundred MiB
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Csd {
+    #[command(subcommand)]
+    pub command: CsdCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CsdCommand {
+    Demo(CsdDemo),
+}
+
+/// Its help is that of `dcs csd demo`, in the program behind `dcs csd`.
+#[derive(Debug, Args)]
+pub struct CsdDemo {
+    /// Bytes of each file
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64MiB")]
+    pub size: u64,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,5 @@
 //! `dcs-bench`: the demo, the benchmarks and the virtual server. `dcs demo`, `dcs bench` and `dcs vm` start
-//! it.
+//! it, and `dcs csd demo`.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `host` | `dcs bench host`: jobs of the engine on this machine |
 //! | `s3` | `dcs bench s3`: object servers |
 //! | `sim` | `dcs bench sim`: servers in virtual time |
-//! | `guest` | `dcs vm` and `dcs bench guest`: a server in QEMU |
+//! | `guest` | `dcs vm` and `dcs bench guest`: a server in QEMU; `dcs csd demo` |
 //! | `csd` | `dcs bench csd`: virtual drives |
 //! | `apps`, `gpu` | `dcs bench apps`, `dcs bench gpu` |
 //! | `harness` | what they have in common |
@@ -38,7 +38,7 @@ mod s3;
 #[cfg(feature = "benchmarks")]
 mod sim;
 
-use args::{Arguments, BenchCommand, Command, VmCommand};
+use args::{Arguments, BenchCommand, Command, CsdCommand, VmCommand};
 use clap::{CommandFactory, Parser};
 use dcs_console::refusal::refuse;
 use dcs_console::{failure, interrupt, operate, pages, report, units};
@@ -80,6 +80,9 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
             VmCommand::Demo(options) => guest::demo::run(options, report),
             VmCommand::Shell(options) => guest::shell::run(options, report),
         },
+        Command::Csd(csd) => match &csd.command {
+            CsdCommand::Demo(options) => guest::drives::run(options, report),
+        },
         Command::BenchPages { folder } => {
             pages::write_companion(folder, Arguments::command(), &["demo", "bench", "vm"])
                 .map_err(|error| Failure::io(folder.display(), &error))
@@ -88,6 +91,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         Command::GuestEnvironment { sets } => guest::orders::environment(*sets),
         Command::GuestOrders { from } => guest::orders::run(*from),
         Command::GuestWorker => guest::worker::run(),
+        Command::GuestDrive { seed, bytes } => guest::drives::side(*seed, *bytes),
         Command::BenchControl { contender, transfers } => host::control::child(contender, *transfers),
         Command::BenchServer => host::server::run(),
         Command::BenchClient => host::client::run(),

@@ -1,8 +1,11 @@
-//! Guests that are hard on their drives: many writers at once, and a drive that is pulled and plugged.
+//! Guests that are hard on their drives: resets, drives that are pulled and plugged, many writers, several
+//! programs at once.
 
 use super::*;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 /// A program that this machine may have, for the guest.
 fn program(initramfs: &mut Initramfs<'_>, name: &str) -> bool {
@@ -13,6 +16,37 @@ fn program(initramfs: &mut Initramfs<'_>, name: &str) -> bool {
     };
     initramfs.program(&format!("bin/{name}"), &path).unwrap();
     true
+}
+
+/// A reset of the function, as the guest's kernel makes it (FLR), while files are written: what was flushed is
+/// there, and the drive goes on.
+#[test]
+fn the_guest_resets_the_function_under_load() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let drive = format!("d1:size=48M,backing={}", path.display());
+    let serving = Serving::start(folder.path(), &["--drive", &drive]).unwrap();
+    let script = r#"
+await /dev/nvme0n1
+F=/sys/class/nvme/nvme0/device
+[ "$(cat $F/reset_method 2>/dev/null)" ] && echo @methods $(cat $F/reset_method)
+mkfs.ext4 -q -F /dev/nvme0n1 && mount -t ext4 /dev/nvme0n1 /mnt
+SUM=$(fill /mnt/flushed 1000000); sync
+for n in 1 2 3; do
+  dd if=/dev/zero of=/mnt/load$n bs=64k count=60 conv=fsync 2>/dev/null &
+  echo flr >$F/reset_method; echo 1 >$F/reset || echo "@wrong reset $n is refused"
+  wait %%; [ $(stat -c %s /mnt/load$n) = 3932160 ] || echo "@wrong load $n"
+done
+umount /mnt && echo 3 >/proc/sys/vm/drop_caches && mount -t ext4 /dev/nvme0n1 /mnt || echo "@wrong mount"
+same "$(sum /mnt/flushed)" "$SUM" "read back"
+dmesg | grep -i "i/o error" && echo "@wrong errors"
+echo @through
+"#;
+    let mut guest = boot(&tools, folder.path(), "guest", &[&serving.socket("d1")], script);
+    assert!(wait(&mut guest, "methods").contains("flr"));
+    wait(&mut guest, "through");
 }
 
 /// Random writes of many at once, checked by fio.
@@ -123,4 +157,53 @@ echo @same
     }
     wait(&mut guest, "back");
     wait(&mut guest, "same");
+}
+
+/// Programs of one guest, each with a drive of its own, and two on one drive, have near-storage work done at
+/// once.
+#[test]
+fn programs_share_a_guest_s_drives() {
+    let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = disk(folder.path(), "disk", 64 * MB);
+    let drive = |name: &str| format!("{name}:size=16M,backing={}", path.display());
+    let serving = Serving::start(folder.path(), &["--drive", &drive("d1"), "--drive", &drive("d2")]).unwrap();
+    let script = r#"
+await /dev/nvme0n1; await /dev/nvme1n1
+for n in 0 1; do
+  mkdir -p /mnt/$n; mkfs.ext4 -q -F /dev/nvme${n}n1 && mount -t ext4 /dev/nvme${n}n1 /mnt/$n
+  seq ${n}000000 ${n}700000 >/mnt/$n/data; sync
+done
+for job in "0 1" "0 2" "1 3"; do
+  set -- $job
+  FILE=/mnt/$1/data guest-side --ignored --exact hard::one_of_several --nocapture --test-threads 1 >/tmp/out$2 2>&1 &
+done
+wait
+for n in 1 2 3; do grep -q "@well" /tmp/out$n || { cat /tmp/out$n; echo "@wrong program $n"; }; done
+echo @all
+"#;
+    let sockets = [serving.socket("d1"), serving.socket("d2")];
+    let mut guest = boot(&tools, folder.path(), "guest", &[&sockets[0], &sockets[1]], script);
+    wait(&mut guest, "all");
+    let near = |drive| figures(&serving, drive)["counted"]["near"].as_u64().unwrap();
+    assert!(near(0) > near(1) && near(1) > 20, "{} and {}", near(0), near(1));
+}
+
+#[test]
+#[ignore = "the guest's side of another test"]
+fn one_of_several() {
+    use dcs::{Backend, Engine, Op, Sink, Source};
+    let path = std::env::var("FILE").unwrap();
+    let output = Command::new("md5sum").arg(&path).output().unwrap();
+    let expected = String::from_utf8_lossy(&output.stdout)[..32].to_owned();
+    let engine = Engine::builder().backend(Backend::Drive).start().unwrap();
+    let session = engine.session().unwrap();
+    let file = File::open(&path).unwrap();
+    for round in 0..10 {
+        let transfer = session.transfer(Source::file(&file, ..), [Op::Md5], Sink::memory(16 << 20)).unwrap();
+        let done = transfer.wait().unwrap();
+        assert_eq!(done.digests[0].to_string(), expected, "round {round}");
+    }
+    println!("@well");
 }

@@ -73,7 +73,7 @@ impl Processor {
     }
 
     /// Nanoseconds so far. [Linux: Documentation/scheduler/sched-stats.rst]
-    fn time(&self) -> io::Result<u64> {
+    pub fn time(&self) -> io::Result<u64> {
         let text = fs::read_to_string(&self.schedstat)?;
         let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
         first.ok_or_else(|| io::ErrorKind::InvalidData.into())

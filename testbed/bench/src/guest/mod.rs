@@ -19,12 +19,14 @@
 //! | `client` | the other end of the network, which checks |
 //! | `orders`, `worker`, `counters` | hidden subcommands, in the guest |
 //! | `designs` | there: a module for each design |
+//! | `drives` | `dcs csd demo`: guests with virtual drives |
 
 pub mod card;
 mod client;
 mod counters;
 pub mod demo;
 mod designs;
+pub mod drives;
 #[cfg(feature = "benchmarks")]
 pub mod experiments;
 mod machine;

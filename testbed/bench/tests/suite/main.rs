@@ -2,6 +2,7 @@
 //! they are to be had.
 
 mod demo;
+mod drives;
 mod guest;
 mod help;
 mod host;

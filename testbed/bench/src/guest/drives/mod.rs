@@ -1,0 +1,20 @@
+//! `dcs csd demo`: two guests, each with a drive of one `dcs csd` process.
+//!
+//! ```text
+//!   this process                       QEMU, twice                          dcs csd run
+//!     orders, checks  <-- console -->    dcs-bench guest-drive
+//!                                        mkfs.ext4, mount, files  <------->  a plain and an encrypted namespace each
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `demo` | the process, the guests, the jobs and their figures |
+//! | `side` | a hidden subcommand, in the guest: makes the files, does the jobs |
+//! | `words` | what is said between them |
+
+mod demo;
+mod side;
+mod words;
+
+pub use demo::run;
+pub use side::run as side;

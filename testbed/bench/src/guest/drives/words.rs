@@ -1,0 +1,133 @@
+//! The words between the demo and its guests: JSON, a line each; a guest's have [`MARK`] before them.
+
+use dcs_testkit::Random;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+
+/// What tells a guest's words from what else comes from its console.
+pub const MARK: &str = "@demo ";
+
+/// A guest's file systems: the first on a plain namespace, the second on one that is encrypted on the disk.
+pub const FOLDERS: [&str; 2] = ["/mnt/plain", "/mnt/encrypted"];
+
+/// The word that `grep` looks for.
+pub const PATTERN: &str = "ERROR";
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Who {
+    /// busybox, in the guest.
+    Program,
+    /// dcs on the guest's kernel.
+    Guest,
+    /// The drive, beside its disk.
+    Drive,
+}
+
+/// What is computed of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Job {
+    /// Its MD5.
+    Md5,
+    /// The lines that have [`PATTERN`].
+    Grep,
+    /// It is compressed by the drive, and unpacked in the guest.
+    Gzip,
+}
+
+impl Who {
+    pub const ALL: [Who; 3] = [Who::Program, Who::Guest, Who::Drive];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Who::Program => "busybox in the guest",
+            Who::Guest => "dcs in the guest",
+            Who::Drive => "dcs near storage",
+        }
+    }
+}
+
+impl Job {
+    /// Those who do it to be compared: busybox's grep takes twenty times as long as the others.
+    pub fn by(self) -> impl Iterator<Item = Who> {
+        Who::ALL.into_iter().filter(move |who| *who != Who::Program || self == Job::Md5)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Job::Md5 => "md5",
+            Job::Grep => "grep",
+            Job::Gzip => "gzip",
+        }
+    }
+}
+
+/// An order to a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// The file in that folder, read from the disk.
+    Do { job: Job, who: Who, folder: usize },
+    /// Switch off.
+    End,
+}
+
+/// A guest's answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Of the file, or of what came out: lower-case hexadecimal digits.
+    pub md5: String,
+    /// Bytes that crossed to the guest.
+    pub delivered: u64,
+    /// The drive did it.
+    pub beside: bool,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// Bytes of a line.
+const LINE: usize = 64;
+
+/// A guest's file: whole MiB of lines, no two MiB alike. One line in 4,096 has the pattern.
+pub fn write(out: &mut impl Write, seed: u64, bytes: u64) -> io::Result<()> {
+    let mut block = Random(seed).bytes(1 << 20);
+    block.iter_mut().for_each(|byte| *byte = b'a' + (*byte & 15));
+    block.chunks_exact_mut(LINE).for_each(|line| line[LINE - 1] = b'\n');
+    for number in 0..bytes >> 20 {
+        for place in 0..4 {
+            let text = format!("{PATTERN} {seed:08} {number:08} {place}");
+            block[place * (256 << 10) + 1000 * LINE..][..text.len()].copy_from_slice(text.as_bytes());
+        }
+        out.write_all(&block)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_come_back_as_they_were() {
+        for order in [Order::Do { job: Job::Grep, who: Who::Drive, folder: 1 }, Order::End] {
+            let text = serde_json::to_string(&order).unwrap();
+            assert!(!text.contains('\n'));
+            assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
+        }
+    }
+
+    #[test]
+    fn files_are_lines_and_differ_in_every_mebibyte() {
+        let made = |seed| {
+            let mut bytes = Vec::new();
+            write(&mut bytes, seed, 3 << 20).unwrap();
+            bytes
+        };
+        let one = made(1);
+        assert_eq!(one.len(), 3 << 20);
+        assert!(one[..1 << 20] != one[1 << 20..2 << 20] && one != made(2));
+        let lines = one.split(|byte| *byte == b'\n');
+        let found = lines.filter(|line| line.starts_with(PATTERN.as_bytes()) && line.len() == LINE - 1);
+        assert_eq!(found.count(), 12);
+    }
+}
