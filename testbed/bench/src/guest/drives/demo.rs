@@ -263,6 +263,9 @@ struct Row {
 fn measure(guests: &mut [Booted], drives: &Drives, order: Order, size: u64) -> Result<Row, Failure> {
     let failed = |error: io::Error| Failure::io("dcs csd", &error);
     let gib = (guests.len() as u64 * size) as f64 / (1u64 << 30) as f64;
+    // What the job before had cached is not this one's to throw away.
+    guests.iter_mut().try_for_each(|guest| guest.order(Order::Forget))?;
+    guests.iter_mut().try_for_each(|guest| guest.answer().map(drop))?;
     let (start, process) = (Instant::now(), cpu_of(drives.child.id()).map_err(failed)?);
     let before = guests.iter_mut().map(Booted::time).sum::<Result<u64, _>>()?;
     guests.iter_mut().try_for_each(|guest| guest.order(order))?;

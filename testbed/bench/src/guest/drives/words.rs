@@ -68,6 +68,8 @@ impl Job {
 pub enum Order {
     /// The file in that folder, read from the disk.
     Do { job: Job, who: Who, folder: usize },
+    /// What is cached of files goes: the next job reads from the disk.
+    Forget,
     /// Switch off.
     End,
 }
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn orders_come_back_as_they_were() {
-        for order in [Order::Do { job: Job::Grep, who: Who::Drive, folder: 1 }, Order::End] {
+        for order in [Order::Do { job: Job::Grep, who: Who::Drive, folder: 1 }, Order::Forget, Order::End] {
             let text = serde_json::to_string(&order).unwrap();
             assert!(!text.contains('\n'));
             assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order);
