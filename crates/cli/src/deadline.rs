@@ -58,7 +58,7 @@ enum Ending {
     Code(u8),
 }
 
-/// What is to be said of a step that does not come to its end.
+/// The report on a step that does not come to its end.
 pub struct Late {
     name: String,
     state: String,

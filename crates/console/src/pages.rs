@@ -73,7 +73,7 @@ fn description(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.json"))
 }
 
-/// What completions need of a command, without what help hides.
+/// The part of a command that completions need, without what help hides.
 fn described(command: &Command) -> Value {
     let argument = |argument: &Arg| {
         let values = argument.get_possible_values();

@@ -1,4 +1,4 @@
-//! What `dcs-csd` has that the testbed uses too: a drive's controller behind a vfio-user function. The program
+//! A drive's controller behind a vfio-user function: the part of `dcs-csd` that the testbed uses too. The program
 //! is `main.rs`, which says how it is built.
 #![forbid(unsafe_code)]
 

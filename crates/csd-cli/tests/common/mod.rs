@@ -12,7 +12,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_dcs-csd");
 /// A process that serves. Dropping it kills it.
 pub struct Serving {
     child: Child,
-    /// What it said when it was ready.
+    /// Its first line, which says that it is ready.
     pub said: Value,
     pub sockets: PathBuf,
 }

@@ -9,7 +9,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-/// What the engine refuses: its files' bytes come after others.
+/// A scenario that the engine refuses: its files' bytes come after others.
 const BYTES_BEFORE: &str = "a prefix comes first";
 
 /// The guest's disk has a namespace for files and an encrypted one.
