@@ -15,6 +15,7 @@
 //! | `vfio_user` | what a client sends to the process that serves a function | `crates/vfio-user/tests/corpus.rs` |
 //! | `csd` | what a guest does with a virtual drive | `crates/csd/tests/corpus.rs` |
 //! | `d2d` | register accesses, data, frames and answers for an SSD and a NIC that stream to each other | `crates/d2d/tests/corpus.rs` |
+//! | `media` | bytes for the sender of a media stream, datagrams for a receiver, and what time it is | `crates/media/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
 //! | `head` | the head of a request to the object server | `crates/server/tests/corpus.rs` |
 //! | `connection` | what a client sends on a connection to the object server | `crates/server/tests/corpus.rs` |
@@ -34,6 +35,7 @@ mod csd;
 mod d2d;
 mod engine;
 mod guest;
+mod media;
 mod ndp;
 mod net;
 mod preload;
@@ -47,6 +49,7 @@ pub use csd::csd;
 pub use d2d::d2d;
 pub use engine::engine;
 pub use guest::card as guest;
+pub use media::media;
 pub use ndp::operators;
 pub use net::net;
 pub use preload::preload;

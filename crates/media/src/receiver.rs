@@ -1,0 +1,179 @@
+//! The receiver of one stream: datagrams come in as they arrive, bytes go out in their order.
+
+use crate::rtp::{self, Header};
+use crate::window::Window;
+use crate::{Framing, Nanos};
+use std::collections::VecDeque;
+
+/// What became of the datagrams of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Datagrams received,
+    pub datagrams: u64,
+    /// and bytes of the payloads that were passed on.
+    pub bytes: u64,
+    /// Datagrams that never came. Without RTP nobody knows.
+    pub lost: u64,
+    /// Datagrams that came twice, or too late.
+    pub surplus: u64,
+    /// Datagrams that were put into their place.
+    pub reordered: u64,
+    /// Times that the sender began anew.
+    pub restarts: u64,
+    /// Datagrams that are none of RTP's, of another payload type, or of another stream.
+    pub foreign: u64,
+}
+
+/// A stream's receiver.
+#[derive(Debug)]
+pub struct Receiver {
+    framing: Framing,
+    window: Window<Box<[u8]>>,
+    /// Payloads in their order.
+    ready: VecDeque<Box<[u8]>>,
+    /// Bytes of the first one that were taken.
+    taken: usize,
+    /// The stream: the first one that is heard.
+    ssrc: Option<u32>,
+    /// Datagrams in a row of another stream: the sender was perhaps started anew.
+    strangers: (u32, u32),
+    datagrams: u64,
+    bytes: u64,
+    foreign: u64,
+}
+
+/// So many datagrams in a row of another stream are the stream from then on.
+const CHANGE: u32 = 16;
+
+impl Receiver {
+    /// A receiver that waits so long for what is missing, in nanoseconds.
+    pub fn new(framing: Framing, patience: u64) -> Receiver {
+        Receiver {
+            framing,
+            window: Window::new(patience),
+            ready: VecDeque::new(),
+            taken: 0,
+            ssrc: None,
+            strangers: (0, 0),
+            datagrams: 0,
+            bytes: 0,
+            foreign: 0,
+        }
+    }
+
+    /// Takes a datagram in.
+    pub fn put(&mut self, datagram: &[u8], now: Nanos) {
+        self.datagrams += 1;
+        if self.framing == Framing::Plain {
+            self.ready.push_back(datagram.into());
+            return;
+        }
+        match Header::parse(datagram).filter(|(header, _)| header.payload_type == rtp::MP2T) {
+            Some((header, payload)) if self.is_ours(header.ssrc) => {
+                self.window.put(header.sequence, payload.into(), now);
+            }
+            _ => self.foreign += 1,
+        }
+        self.advance(now, false);
+    }
+
+    /// Lets go of what was waited for long enough; `all`: of everything, since nothing follows.
+    pub fn advance(&mut self, now: Nanos, all: bool) {
+        while let Some(payload) = self.window.take(now, all) {
+            self.ready.push_back(payload);
+        }
+    }
+
+    /// Copies bytes out, in order; tells how many.
+    pub fn read(&mut self, into: &mut [u8]) -> usize {
+        let mut count = 0;
+        while let Some(first) = self.ready.front() {
+            let left = &first[self.taken..];
+            let length = left.len().min(into.len() - count);
+            into[count..count + length].copy_from_slice(&left[..length]);
+            count += length;
+            self.taken += length;
+            if self.taken < first.len() {
+                break;
+            }
+            self.ready.pop_front();
+            self.taken = 0;
+        }
+        self.bytes += count as u64;
+        count
+    }
+
+    /// When [`Receiver::advance`] has something to do though nothing comes.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.window.deadline()
+    }
+
+    /// What became of the datagrams so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            datagrams: self.datagrams,
+            bytes: self.bytes,
+            lost: self.window.lost,
+            surplus: self.window.surplus,
+            reordered: self.window.reordered,
+            restarts: self.window.restarts,
+            foreign: self.foreign,
+        }
+    }
+
+    /// The first stream is the one that is received; one that takes its place is taken for it after a while.
+    fn is_ours(&mut self, ssrc: u32) -> bool {
+        if *self.ssrc.get_or_insert(ssrc) == ssrc {
+            self.strangers.1 = 0;
+            return true;
+        }
+        let (stranger, count) = self.strangers;
+        self.strangers = (ssrc, if stranger == ssrc { count + 1 } else { 1 });
+        if self.strangers.1 < CHANGE {
+            return false;
+        }
+        (self.ssrc, self.strangers.1) = (Some(ssrc), 0);
+        self.window.renew(|payload| self.ready.push_back(payload));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram(ssrc: u32, sequence: u16, payload: &[u8]) -> Vec<u8> {
+        let header = Header { payload_type: rtp::MP2T, sequence, ssrc, ..Header::default() };
+        let mut bytes = [0; rtp::HEADER];
+        header.write(&mut bytes);
+        [&bytes[..], payload].concat()
+    }
+
+    #[test]
+    fn order_is_made_and_another_stream_is_not_mixed_in() {
+        let mut receiver = Receiver::new(Framing::Rtp, 1000);
+        for (ssrc, sequence, payload) in [(1, 9, "one "), (1, 11, "three"), (2, 10, "not"), (1, 10, "two ")] {
+            receiver.put(&datagram(ssrc, sequence, payload.as_bytes()), 0);
+        }
+        receiver.put(b"no RTP", 0);
+        let mut bytes = [0; 6];
+        assert_eq!((receiver.read(&mut bytes), &bytes), (6, b"one tw"));
+        let mut bytes = [0; 20];
+        assert_eq!((receiver.read(&mut bytes), &bytes[..7]), (7, &b"o three"[..]));
+        let counted = receiver.statistics();
+        assert_eq!((counted.datagrams, counted.bytes, counted.foreign, counted.reordered), (5, 13, 2, 1));
+    }
+
+    #[test]
+    fn a_sender_that_was_started_anew_is_heard_after_a_while() {
+        let mut receiver = Receiver::new(Framing::Rtp, 1000);
+        receiver.put(&datagram(1, 9, b"a"), 0);
+        for sequence in 0..20 {
+            receiver.put(&datagram(2, 40_000 + sequence, b"b"), 0);
+        }
+        receiver.advance(0, true);
+        let mut bytes = [0; 100];
+        let count = receiver.read(&mut bytes);
+        assert_eq!(&bytes[..count], b"abbbbb");
+    }
+}

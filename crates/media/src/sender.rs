@@ -1,0 +1,428 @@
+//! The sender of one stream: bytes come in as they are read, datagrams go out when they are due.
+
+use crate::clock::{Clock, Pacing, Span};
+use crate::continuity::Continuity;
+use crate::ring::Ring;
+use crate::rtcp::{self, Report};
+use crate::rtp::{self, Header};
+use crate::ts::{self, Packet};
+use crate::{Framing, Nanos};
+
+/// Datagrams that a sender has room for at first,
+const SLOTS: usize = 64;
+/// and at most: between two clock references there may be so many.
+const SLOTS_MAX: usize = 8192;
+/// Datagrams of one batch, and their bytes: what UDP takes in one call (UDP_SEGMENT).
+const BATCH: u64 = 64;
+const BATCH_BYTES: usize = 65_000;
+/// Packets at a stream's start that have to be packets.
+const PROOF: u64 = 5;
+/// A datagram that is sent so much after its time, in nanoseconds, is late.
+pub const LATE: u64 = 5_000_000;
+/// When the first one that is due is later than this, in nanoseconds, all that follow are put off instead of
+/// sent in a burst.
+pub const SLIP: u64 = 250_000_000;
+/// Upper bounds of the classes of [`Statistics::deviations`], in nanoseconds; the last class has none.
+pub const DEVIATIONS: [u64; 11] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    100_000_000,
+    250_000_000,
+];
+
+/// Why a sender refuses bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is to be paced by PCR and begins with something else.
+    #[error("it is no MPEG transport stream (packets of 188 bytes that begin with 47h)")]
+    NotTransportStream,
+    /// It is to be paced by PCR and has none.
+    #[error("no clock reference (PCR) tells its pace")]
+    NoClock,
+}
+
+/// What a sender does with its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What stands before the payload.
+    pub framing: Framing,
+    /// Bytes of a datagram's payload; a multiple of 188 for a transport stream.
+    pub payload: usize,
+    /// The stream's number, its first sequence number and its first timestamp: random, where it matters.
+    pub first: Header,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { framing: Framing::Plain, payload: ts::PAYLOAD, first: Header::default() }
+    }
+}
+
+/// What became of a stream's datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Datagrams sent,
+    pub datagrams: u64,
+    /// and bytes of their payloads.
+    pub bytes: u64,
+    /// Datagrams sent more than [`LATE`] after their time.
+    pub late: u64,
+    /// The greatest deviation from the due time, in nanoseconds, early or late.
+    pub worst: u64,
+    /// Datagrams by their deviation: see [`DEVIATIONS`].
+    pub deviations: [u64; DEVIATIONS.len() + 1],
+    /// Times that all that followed was put off, since the bytes came too late,
+    pub slips: u64,
+    /// and by how much in all, in nanoseconds.
+    pub slipped: u64,
+    /// Datagrams that the network did not take.
+    pub lost: u64,
+    /// Clock references that jumped without saying so.
+    pub jumps: u64,
+    /// Bytes left out since they are no packet of a transport stream.
+    pub skipped: u64,
+}
+
+impl Statistics {
+    /// The deviation that this part of the datagrams does not exceed: the upper bound of its class, in
+    /// nanoseconds; the worst for the last class.
+    pub fn quantile(&self, part: f64) -> u64 {
+        let wanted = (self.datagrams as f64 * part).ceil() as u64;
+        let mut sum = 0;
+        for (count, bound) in self.deviations.iter().zip(DEVIATIONS) {
+            sum += count;
+            if sum >= wanted {
+                return bound.min(self.worst);
+            }
+        }
+        self.worst
+    }
+}
+
+/// Datagrams that are due and lie side by side: all of them as long as [`Batch::size`] but the last.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// Their bytes.
+    pub bytes: &'a [u8],
+    /// Bytes of each, with its header.
+    pub size: usize,
+    /// How many they are.
+    pub count: u64,
+}
+
+/// A stream's sender.
+#[derive(Debug)]
+pub struct Sender {
+    settings: Settings,
+    ring: Ring,
+    clock: Clock,
+    continuity: Option<Continuity>,
+    /// Bytes in the datagram that is being filled,
+    fill: usize,
+    /// and in all so far.
+    position: u64,
+    /// Packets since the transfer began.
+    packets: u64,
+    /// The clock of what follows begins anew: its first reference is to say so.
+    renewed: bool,
+    /// What comes next follows without a pause.
+    joined: bool,
+    /// The time from which timestamps count.
+    origin: Option<Nanos>,
+    /// The number of the first datagram after a slip: its timestamp jumps.
+    marked: Option<u64>,
+    statistics: Statistics,
+}
+
+impl Sender {
+    /// A sender that has nothing to send.
+    pub fn new(settings: Settings) -> Sender {
+        let payload = settings.payload.clamp(ts::PACKET, BATCH_BYTES - rtp::HEADER);
+        Sender {
+            settings: Settings { payload, ..settings },
+            ring: Ring::new(SLOTS, settings.framing.header(), payload),
+            clock: Clock::new(),
+            continuity: None,
+            fill: 0,
+            position: 0,
+            packets: 0,
+            renewed: false,
+            joined: false,
+            origin: None,
+            marked: None,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What became of its datagrams so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { jumps: self.clock.jumps, ..self.statistics }
+    }
+
+    /// Bytes of another transfer follow. Where the one before ended with `more`, they follow without a pause.
+    pub fn begin(&mut self, pacing: Pacing) {
+        let joined = std::mem::take(&mut self.joined);
+        self.clock.begin(pacing, self.position, joined);
+        self.packets = 0;
+        self.renewed = self.continuity.is_some();
+        match &mut self.continuity {
+            Some(continuity) => continuity.join(),
+            None if pacing == Pacing::Pcr => self.continuity = Some(Continuity::new()),
+            None => {}
+        }
+    }
+
+    /// Takes bytes; tells how many there was room for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: the transfer is over then; what was taken before is sent.
+    pub fn push(&mut self, mut bytes: &[u8], now: Nanos) -> Result<usize, Error> {
+        let (given, paced) = (bytes.len(), self.clock.pacing() == Pacing::Pcr);
+        while !bytes.is_empty() && self.has_room()? {
+            if self.fill == 0 {
+                self.ring.slot(self.ring.tail).position = self.position;
+            }
+            let room = match paced {
+                true => ts::PACKET - self.fill % ts::PACKET,
+                false => self.settings.payload - self.fill,
+            };
+            let (piece, rest) = bytes.split_at(room.min(bytes.len()));
+            let fill = self.fill;
+            self.ring.payload(self.ring.tail)[fill..fill + piece.len()].copy_from_slice(piece);
+            self.fill += piece.len();
+            self.position += piece.len() as u64;
+            bytes = rest;
+            if paced && self.fill.is_multiple_of(ts::PACKET) {
+                self.packet(now)?;
+            }
+            let is_full = match paced {
+                true => {
+                    self.fill.is_multiple_of(ts::PACKET) && self.fill + ts::PACKET > self.settings.payload
+                }
+                false => self.fill == self.settings.payload,
+            };
+            if is_full {
+                self.close(now);
+            }
+        }
+        Ok(given - bytes.len())
+    }
+
+    /// The transfer's bytes are all here. `more`: another one follows without a pause, and fills up the last
+    /// datagram.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] where they were too few to tell what they are.
+    pub fn end(&mut self, more: bool, now: Nanos) -> Result<(), Error> {
+        let paced = self.clock.pacing() == Pacing::Pcr;
+        let cut = if paced { self.fill % ts::PACKET } else { 0 };
+        self.fill -= cut;
+        self.position -= cut as u64;
+        self.statistics.skipped += cut as u64;
+        let span = self.clock.finish(self.position, now);
+        self.time(span);
+        self.joined = more;
+        if !more && self.fill > 0 {
+            self.close(now);
+        }
+        if paced && cut > 0 && self.packets == 0 { Err(Error::NotTransportStream) } else { Ok(()) }
+    }
+
+    /// All that was taken was sent.
+    pub fn is_empty(&self) -> bool {
+        self.ring.head == self.ring.tail
+    }
+
+    /// When the next datagram is due.
+    pub fn next_due(&mut self) -> Option<Nanos> {
+        let head = self.ring.head;
+        (head < self.ring.timed.min(self.ring.tail)).then(|| self.ring.slot(head).due)
+    }
+
+    /// Datagrams that are due until then, to be sent at `now`. What it gives is given again until
+    /// [`Sender::sent`] or [`Sender::lost`] is told.
+    pub fn batch(&mut self, until: Nanos, now: Nanos) -> Option<Batch<'_>> {
+        let first = self.ring.head;
+        let due = self.next_due().filter(|due| *due <= until)?;
+        let late = now.saturating_sub(due);
+        if late > SLIP {
+            self.slip(late);
+        }
+        let size = self.settings.framing.header() + self.settings.payload;
+        let most = BATCH.min((BATCH_BYTES / size).max(1) as u64).min(self.ring.contiguous(first));
+        let end = (first + most).min(self.ring.timed).min(self.ring.tail);
+        let mut count = 0;
+        while first + count < end {
+            let slot = *self.ring.slot(first + count);
+            if slot.due > until.max(due + late) {
+                break;
+            }
+            self.write_header(first + count, slot.due);
+            count += 1;
+            if slot.length < self.settings.payload {
+                break;
+            }
+        }
+        Some(Batch { bytes: self.ring.run(first, count), size, count })
+    }
+
+    /// So many datagrams of the last batch were sent at `now`.
+    pub fn sent(&mut self, count: u64, now: Nanos) {
+        for _ in 0..count.min(self.ring.tail - self.ring.head) {
+            let slot = *self.ring.slot(self.ring.head);
+            self.ring.head += 1;
+            let deviation = now.abs_diff(slot.due);
+            let class = DEVIATIONS.iter().position(|bound| deviation <= *bound).unwrap_or(DEVIATIONS.len());
+            let counted = &mut self.statistics;
+            counted.datagrams += 1;
+            counted.bytes += slot.length as u64;
+            counted.deviations[class] += 1;
+            counted.worst = counted.worst.max(deviation);
+            counted.late += u64::from(now > slot.due && deviation > LATE);
+        }
+    }
+
+    /// So many datagrams of the last batch were not taken, and are not tried again.
+    pub fn lost(&mut self, count: u64) {
+        let count = count.min(self.ring.tail - self.ring.head);
+        self.ring.head += count;
+        self.statistics.lost += count;
+    }
+
+    /// A report of what was sent, for the receivers; `unix`: nanoseconds since 1970, at `now`.
+    pub fn report(&self, now: Nanos, unix: u64) -> Report {
+        Report {
+            ssrc: self.settings.first.ssrc,
+            ntp: rtcp::ntp(unix),
+            timestamp: self.timestamp(now),
+            packets: self.statistics.datagrams as u32,
+            octets: self.statistics.bytes as u32,
+        }
+    }
+
+    fn timestamp(&self, due: Nanos) -> u32 {
+        let since = due.saturating_sub(self.origin.unwrap_or(due));
+        self.settings.first.timestamp.wrapping_add(rtp::ticks(since))
+    }
+
+    fn write_header(&mut self, number: u64, due: Nanos) {
+        self.origin.get_or_insert(due);
+        if self.settings.framing != Framing::Rtp {
+            return;
+        }
+        let header = Header {
+            marker: self.marked == Some(number),
+            payload_type: rtp::MP2T,
+            sequence: self.settings.first.sequence.wrapping_add(number as u16),
+            timestamp: self.timestamp(due),
+            ssrc: self.settings.first.ssrc,
+        };
+        if let Some(bytes) = self.ring.header(number).first_chunk_mut() {
+            header.write(bytes);
+        }
+    }
+
+    /// Room in the datagram that is being filled.
+    fn has_room(&mut self) -> Result<bool, Error> {
+        if !self.ring.is_full() {
+            return Ok(true);
+        }
+        if self.ring.timed > self.ring.head {
+            return Ok(false);
+        }
+        // Nothing can be sent before the next clock reference is here.
+        if self.ring.capacity() >= SLOTS_MAX {
+            let span = self.clock.finish(self.position, 0);
+            self.time(span);
+            return Err(Error::NoClock);
+        }
+        self.ring.grow();
+        Ok(true)
+    }
+
+    /// Looks at the packet that was just filled in.
+    fn packet(&mut self, now: Nanos) -> Result<(), Error> {
+        let (tail, fill) = (self.ring.tail, self.fill);
+        let bytes = &mut self.ring.payload(tail)[fill - ts::PACKET..fill];
+        let parsed = bytes.first_chunk().and_then(Packet::parse);
+        let Some(packet) = parsed else { return self.resynchronise() };
+        self.packets += 1;
+        if packet.pcr.is_some() && std::mem::take(&mut self.renewed) {
+            ts::set_discontinuity(bytes);
+        }
+        if let Some(continuity) = &mut self.continuity {
+            continuity.adjust(&packet, bytes);
+        }
+        if packet.pcr.is_some() {
+            let span = self.clock.reference(&packet, self.position - ts::PACKET as u64, now);
+            self.time(span);
+        }
+        Ok(())
+    }
+
+    /// Leaves out what comes before the next sync byte.
+    fn resynchronise(&mut self) -> Result<(), Error> {
+        if self.packets < PROOF {
+            self.fill -= ts::PACKET;
+            self.position -= ts::PACKET as u64;
+            return Err(Error::NotTransportStream);
+        }
+        let (tail, fill) = (self.ring.tail, self.fill);
+        let bytes = &mut self.ring.payload(tail)[fill - ts::PACKET..fill];
+        let skipped = bytes.iter().skip(1).position(|byte| *byte == ts::SYNC).map_or(ts::PACKET, |at| at + 1);
+        bytes.copy_within(skipped.., 0);
+        self.fill -= skipped;
+        self.position -= skipped as u64;
+        self.statistics.skipped += skipped as u64;
+        Ok(())
+    }
+
+    /// The datagram is full, or is to be sent as it is.
+    fn close(&mut self, now: Nanos) {
+        let length = std::mem::take(&mut self.fill);
+        let tail = self.ring.tail;
+        self.ring.slot(tail).length = length;
+        self.ring.tail += 1;
+        let span = self.clock.advance(self.position, now);
+        self.time(span);
+    }
+
+    /// Gives datagrams their times.
+    fn time(&mut self, span: Option<Span>) {
+        let Some(span) = span else { return };
+        let open = u64::from(self.fill > 0);
+        while self.ring.timed < self.ring.tail + open {
+            let slot = self.ring.slot(self.ring.timed);
+            if slot.position >= span.until {
+                return;
+            }
+            slot.due = span.due(slot.position);
+            self.ring.timed += 1;
+        }
+    }
+
+    /// The bytes came too late: all that follows is put off.
+    fn slip(&mut self, by: u64) {
+        for number in self.ring.head..self.ring.timed {
+            self.ring.slot(number).due += by;
+        }
+        self.clock.shift(by);
+        self.marked = Some(self.ring.head);
+        self.statistics.slips += 1;
+        self.statistics.slipped += by;
+    }
+}
