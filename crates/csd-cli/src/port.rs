@@ -4,7 +4,7 @@ use dcs_csd::{Controller, Direction, HostError, HostPort, Piece};
 use dcs_vfio_user::Port;
 use dcs_vfio_user::pci::Registers;
 use dcs_vfio_user::wake::Wake;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The registers: what a guest's processor loads and stores.
@@ -44,16 +44,18 @@ impl Registers for Front {
     }
 }
 
+/// All ports' clock begins with the first look at it.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// The guest.
 pub struct GuestPort {
     port: Port,
-    began: Instant,
 }
 
 impl GuestPort {
-    /// Behind this port; its time begins now.
+    /// Behind this port.
     pub fn new(port: Port) -> GuestPort {
-        GuestPort { port, began: Instant::now() }
+        GuestPort { port }
     }
 }
 
@@ -72,7 +74,7 @@ impl HostPort for GuestPort {
     }
 
     fn uptime(&mut self) -> u64 {
-        self.began.elapsed().as_millis() as u64
+        BEGAN.elapsed().as_nanos() as u64
     }
 
     fn interrupt(&mut self, vector: u16) {

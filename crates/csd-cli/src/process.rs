@@ -360,7 +360,8 @@ fn run(mut drives: Loop, orders: &Receiver<Job>, wake: &Wake, poll: Duration) {
         let asleep = wake.asleep();
         let found = step(&mut drives, orders) || (nap.is_none() && drives.arm());
         if !found {
-            drives.storage_mut().sleep(nap);
+            let rest = nap.or_else(|| drives.rest());
+            drives.storage_mut().sleep(rest);
         }
         drop(asleep);
         if found {

@@ -11,10 +11,13 @@ use dcs_nvme::bytes::u16_at;
 use dcs_nvme::command::{self, Command};
 use dcs_nvme::register::{ControllerStatus, Shutdown};
 
+use crate::coalescing::Coalescing;
 use crate::config::{Config, ConfigError};
 use crate::events::Events;
 use crate::features::Features;
 use crate::host::HostPort;
+use crate::latency::Clocked;
+use crate::limits::{Limiter, Limits};
 use crate::logs::Logs;
 use crate::namespace::Namespace;
 use crate::near::NearStorage;
@@ -71,6 +74,9 @@ pub struct Controller {
     pub(crate) timers: Timers,
     pub(crate) logs: Logs,
     pub(crate) near: NearStorage,
+    pub(crate) clocked: Clocked,
+    pub(crate) limiter: Limiter,
+    pub(crate) coalescing: Coalescing,
     /// A reset waits until the storage has answered.
     resetting: bool,
     pub(crate) shutdown_wanted: bool,
@@ -110,6 +116,9 @@ impl Controller {
             timers: Timers::default(),
             logs: Logs::default(),
             near: NearStorage::new(config.memory),
+            clocked: Clocked::new(config.commands.into()),
+            limiter: Limiter::default(),
+            coalescing: Coalescing::default(),
             resetting: false,
             shutdown_wanted: false,
             interrupts: 0,
@@ -136,6 +145,35 @@ impl Controller {
             media_errors: self.logs.media_errors,
             interrupts: self.interrupts,
         }
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> Limits {
+        self.limiter.limits()
+    }
+
+    /// Other limits from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limiter.set(limits);
+    }
+
+    /// Slots of commands that are used. [`Config::commands`] says how many there are.
+    pub fn slots_used(&self) -> usize {
+        self.slots.used()
+    }
+
+    /// When something is to be done though neither the guest nor the storage says anything, by the port's
+    /// clock: the guest's keep alive runs out, completions have waited long enough for others, a limit lets
+    /// the next command begin.
+    pub fn deadline(&self) -> Option<u64> {
+        if !self.is_running() {
+            return None;
+        }
+        let held_back = !self.limiter.is_free(self.slots.now)
+            && (self.near.waiting() > 0
+                || self.submissions.iter().skip(1).flatten().any(|queue| queue.has_entries()));
+        let limit = held_back.then(|| self.limiter.due());
+        [self.timers.deadline(), self.coalescing_deadline(), limit].into_iter().flatten().min()
     }
 
     /// Its configuration.
@@ -169,7 +207,7 @@ impl Controller {
         self.completions.iter_mut().for_each(|queue| *queue = None);
         (self.shadow, self.queue_shares, self.shutdown_wanted) = (None, Shares::default(), false);
         (self.events, self.features) = (Events::default(), Features::new(self.config.queues));
-        self.timers = Timers::default();
+        (self.timers, self.coalescing) = (Timers::default(), Coalescing::default());
         self.changed.clear();
         while let Some(index) = self.parked.pop_front() {
             self.slots.give(index);
@@ -221,7 +259,8 @@ impl Controller {
         let Some(Some(submissions)) = self.submissions.get(queue) else { return false };
         let completions = self.completions.get(usize::from(submissions.completion_queue));
         let room = completions.and_then(Option::as_ref).is_some_and(|held| held.waiting.is_empty());
-        let free = self.slots.has_free() && (queue == 0 || self.parked.is_empty());
+        let free = queue == 0 || (self.parked.is_empty() && self.limiter.is_free(self.slots.now));
+        let free = free && self.slots.has_free();
         submissions.has_entries() && room && free
     }
 
@@ -229,6 +268,9 @@ impl Controller {
     /// wait for a buffer, events, a shutdown. True where anything was done.
     pub fn attend(&mut self, drive: u32, port: &mut dyn HostPort, storage: &mut dyn Storage) -> bool {
         let mut busy = false;
+        if self.limiter.is_on() {
+            self.at(port.uptime());
+        }
         if self.is_running() && self.timers.is_over(|| port.uptime()) {
             self.fail();
         }

@@ -2,6 +2,7 @@
 //! queues.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::controller::Controller;
 use crate::host::HostPort;
@@ -109,6 +110,16 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         }
     }
 
+    /// For how long nothing is to do where neither a guest nor the storage says anything; nothing: for ever.
+    pub fn rest(&mut self) -> Option<Duration> {
+        let all = self.drives.iter_mut().flatten().filter(|held| !held.removed);
+        let rests = all.filter_map(|held| {
+            let deadline = lock(&held.controller).deadline()?;
+            Some(Duration::from_nanos(deadline.saturating_sub(held.port.uptime())))
+        });
+        rests.min()
+    }
+
     /// Takes what the storage has answered to the guests, and their next commands to the storage: a bounded
     /// number of them.
     pub fn poll(&mut self) -> Activity {
@@ -148,6 +159,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
                 held.outstanding = controller.outstanding();
                 self.operates = index + 1;
                 self.storage.commit();
+                controller.settle_times(&mut held.port);
                 return true;
             }
         }
@@ -168,10 +180,12 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         self.storage.reap(&mut self.outcomes);
         let busy = !self.outcomes.is_empty();
         let mut outcomes = std::mem::take(&mut self.outcomes);
+        let mut now = None;
         for outcome in outcomes.drain(..) {
             let index = outcome.ticket.drive as usize;
             if let Some(Some(held)) = self.drives.get_mut(index) {
                 let mut controller = lock(&held.controller);
+                controller.at(*now.get_or_insert_with(|| held.port.uptime()));
                 controller.complete(&mut held.port, &mut self.storage, outcome);
                 held.outstanding = controller.outstanding();
                 drop(controller);
@@ -196,6 +210,7 @@ impl<P: HostPort, S: Storage> Drives<P, S> {
         let Some(index) = next else { return 0 };
         let Some(Some(held)) = self.drives.get_mut(index) else { return 0 };
         let (mut controller, mut begun) = (lock(&held.controller), 0);
+        controller.at(held.port.uptime());
         while begun < most && self.shares.has_credit(index) {
             // None where it has no more, or a reset came between.
             let Some(cost) = controller.step(index as u32, &mut held.port, &mut self.storage) else { break };

@@ -67,9 +67,14 @@ impl Controller {
 
     /// A batch is through: one interrupt for each vector with new completions.
     pub fn settle(&mut self, port: &mut dyn HostPort) {
+        self.settle_times(port);
+        if self.is_coalescing() {
+            return self.settle_coalesced(port);
+        }
         let mut raised = 0u128;
         for queue in self.completions.iter_mut().flatten() {
-            if std::mem::take(&mut queue.dirty)
+            queue.urgent = false;
+            if std::mem::take(&mut queue.fresh) > 0
                 && let Some(vector) = queue.vector
                 && raised >> vector & 1 == 0
             {
@@ -82,7 +87,7 @@ impl Controller {
 
     /// The storage has answered: the command goes on, or ends.
     pub fn complete(&mut self, port: &mut dyn HostPort, storage: &mut dyn Storage, outcome: Outcome) {
-        let index = outcome.ticket.slot;
+        let (index, now) = (outcome.ticket.slot, self.slots.now);
         let slot = self.slots.get(index);
         let action = slot.action;
         let mut buffer = None;
@@ -100,6 +105,9 @@ impl Controller {
             slot.status = crate::io::status_of(fault, action);
         }
         slot.remaining = slot.remaining.saturating_sub(1);
+        if slot.remaining == 0 {
+            slot.times.answered(now);
+        }
         if slot.work == Work::Zeros
             && !slot.stale
             && let Some(held) = buffer
@@ -143,6 +151,10 @@ impl Controller {
             }
             _ => {}
         }
+        if queue > 0 {
+            let times = self.slots.get(index).times;
+            self.clocked.ends(times, self.slots.now, false);
+        }
         self.end(port, queue, cid, status, 0);
     }
 
@@ -161,8 +173,9 @@ impl Controller {
         self.slots.get(index).remaining = volumes.len() as u32;
         if volumes.is_empty() {
             self.finish(port, index, None);
-            self.slots.give(index);
+            return self.slots.give(index);
         }
+        self.clocked.hands(index);
         for volume in volumes {
             let ticket = Ticket { drive, slot: index };
             let (action, data) = (Action::Flush, Data::None);

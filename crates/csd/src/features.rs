@@ -19,7 +19,7 @@ pub struct Features {
     thresholds: [u16; 2],
     error_recovery: u32,
     pub write_cache: bool,
-    coalescing: u32,
+    pub coalescing: u32,
     /// Of each vector: interrupts are not coalesced.
     vectors: Vec<bool>,
     atomicity: u32,
@@ -53,6 +53,11 @@ impl Features {
             behavior: [0; HOST_BEHAVIOR_SIZE],
             host: HostIdentifier::default(),
         }
+    }
+
+    /// Interrupts of a vector are coalesced, if any are. Those of the admin queue's never are.
+    pub fn is_coalesced(&self, vector: u16) -> bool {
+        self.vectors.get(usize::from(vector)) == Some(&false)
     }
 
     /// The threshold that a value of the feature names. [base figure 321]

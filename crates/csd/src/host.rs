@@ -42,7 +42,7 @@ pub trait HostPort {
     /// one mapping, or not to be reached in this direction: then it is copied.
     fn direct(&mut self, address: u64, length: u64, direction: Direction) -> Option<Piece>;
 
-    /// Milliseconds of a clock that goes on evenly, wherever it began.
+    /// Nanoseconds of a clock that goes on evenly, wherever it began: one clock for all guests of a process.
     fn uptime(&mut self) -> u64;
 
     /// Raises an interrupt. Ignored where the guest has not set the vector up.

@@ -36,6 +36,7 @@ impl Controller {
         entry: &[u8; command::SIZE],
     ) -> u64 {
         let command = Command::from_bytes(entry);
+        self.limiter.command(self.slots.now);
         let begun = match (self.set_of(command.namespace), command.opcode) {
             (set::LOCAL_MEMORY, _) => self.local_memory(port, queue, &command, entry),
             (set::PROGRAMS, _) => self.execute(port, queue, &command, entry),
@@ -123,6 +124,12 @@ impl Controller {
         let slot = self.slots.get(index);
         slot.action = action;
         slot.remaining += 1;
+        if slot.remaining == 1 {
+            self.clocked.hands(index);
+        }
+        if matches!(action, Action::Read | Action::Write { .. }) {
+            self.limiter.bytes(self.slots.now, length);
+        }
         let ticket = Ticket { drive, slot: index };
         storage.submit(Request { ticket, volume, action, offset, length, data });
     }

@@ -28,7 +28,8 @@
 //! | `sets` | command sets beside NVM |
 //! | `timers` | the timestamp, keep alive |
 //! | `io`, `slots`, `ends` | commands of the I/O queues, those under way, how they end |
-//! | `copy`, `events` | data that are copied at once; asynchronous events |
+//! | `copy`, `events`, `coalescing` | data that are copied at once; asynchronous events; interrupts for several completions |
+//! | [`latency`], [`limits`] | where commands spend their time; limits of a drive's rate |
 //! | [`chain`] | [`Chain`]: what the data of a namespace pass |
 //! | [`namespace`] | [`Namespace`]: logical blocks on a volume, and their chain |
 //! | [`near`] | near-storage commands: a source, operators, a destination; those of the standard's command sets |
@@ -57,12 +58,11 @@
 //! * Operators on threads of their own: a chain runs where the controller does, a bounded piece at a time.
 //! * Deallocation on block devices: it is taken, and nothing is done.
 //! * A controller memory buffer, and bit buckets in scatter gather lists.
-//! * Interrupt coalescing: it can be set, and every batch of completions raises one interrupt a vector
-//!   whatever is set.
 #![deny(unsafe_code)]
 
 mod admin;
 pub mod chain;
+mod coalescing;
 pub mod config;
 pub mod controller;
 mod copy;
@@ -73,6 +73,8 @@ mod features;
 pub mod host;
 mod identify;
 mod io;
+pub mod latency;
+pub mod limits;
 mod logs;
 pub mod namespace;
 pub mod near;
@@ -89,6 +91,8 @@ pub use config::{Config, ConfigError};
 pub use controller::{Controller, Counters};
 pub use drives::{Activity, DriveId, Drives};
 pub use host::{Direction, HostError, HostPort, Piece};
+pub use latency::Latencies;
+pub use limits::Limits;
 pub use namespace::Namespace;
 pub use shares::Shares;
 pub use storage::{Action, Buffer, Data, Fault, Outcome, Request, Storage, Ticket, VolumeId, VolumeInfo};

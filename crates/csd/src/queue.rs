@@ -73,8 +73,10 @@ pub struct CompletionQueue {
     phase: bool,
     /// The vector that is raised, if any.
     pub vector: Option<u16>,
-    /// There are completions that no interrupt told of yet.
-    pub dirty: bool,
+    /// Completions that no interrupt told of yet.
+    pub fresh: u32,
+    /// One of them tells of an error.
+    pub urgent: bool,
     /// Submission queues that use it.
     pub users: u16,
     /// Completions for which there was no room.
@@ -84,7 +86,18 @@ pub struct CompletionQueue {
 impl CompletionQueue {
     pub fn new((base, size): (u64, u32), vector: Option<u16>, most: usize) -> CompletionQueue {
         let waiting = VecDeque::with_capacity(most);
-        CompletionQueue { base, size, head: 0, tail: 0, phase: true, vector, dirty: false, users: 0, waiting }
+        CompletionQueue {
+            base,
+            size,
+            head: 0,
+            tail: 0,
+            phase: true,
+            vector,
+            fresh: 0,
+            urgent: false,
+            users: 0,
+            waiting,
+        }
     }
 
     /// The guest says how far it has read; false where it cannot have.
@@ -123,7 +136,8 @@ impl CompletionQueue {
     fn write(&mut self, port: &mut dyn HostPort, mut done: Completion) -> Result<(), HostError> {
         done.phase = self.phase;
         port.write(self.base + u64::from(self.tail) * completion::SIZE as u64, &done.bytes())?;
-        self.dirty = true;
+        self.fresh += 1;
+        self.urgent |= !done.status.is_success();
         self.tail = (self.tail + 1) % self.size;
         self.phase ^= self.tail == 0;
         Ok(())

@@ -7,6 +7,7 @@ use dcs_nvme::walk::Place;
 
 use crate::chain::Chain;
 use crate::host::{Direction, HostPort, Piece};
+use crate::latency::Times;
 use crate::near::flow::Near;
 use crate::storage::{Action, Buffer, VolumeId};
 
@@ -45,6 +46,7 @@ pub struct Slot {
     pub status: Status,
     /// Requests that are not answered yet.
     pub remaining: u32,
+    pub times: Times,
     /// The controller was reset meanwhile: nobody wants to know.
     pub stale: bool,
     /// Of which namespace.
@@ -74,6 +76,7 @@ impl Slot {
             cid: 0,
             status: Status::SUCCESS,
             remaining: 0,
+            times: Times::default(),
             stale: false,
             namespace: 0,
             volume: VolumeId(0),
@@ -188,11 +191,14 @@ impl Slot {
 pub struct Slots {
     slots: Vec<Slot>,
     free: Vec<u16>,
+    /// The port's clock, when the batch began.
+    pub now: u64,
 }
 
 impl Slots {
     pub fn new(count: u16) -> Slots {
-        Slots { slots: (0..count).map(|_| Slot::new()).collect(), free: (0..count).rev().collect() }
+        let slots = (0..count).map(|_| Slot::new()).collect();
+        Slots { slots, free: (0..count).rev().collect(), now: 0 }
     }
 
     pub fn has_free(&self) -> bool {
@@ -205,8 +211,9 @@ impl Slots {
 
     /// A free slot for a command; nothing where there is none.
     pub fn take(&mut self, work: Work, queue: u16, cid: u16) -> Option<u16> {
-        let index = self.free.pop()?;
+        let (index, fetched) = (self.free.pop()?, self.now);
         let slot = self.get(index);
+        slot.times = Times::new(fetched);
         (slot.work, slot.queue, slot.cid) = (work, queue, cid);
         (slot.status, slot.remaining, slot.stale) = (Status::SUCCESS, 0, false);
         Some(index)

@@ -3,13 +3,16 @@
 /// Bits of a timestamp, in milliseconds.
 const BITS: u64 = (1 << 48) - 1;
 
+/// Nanoseconds of a millisecond.
+const MILLISECOND: u64 = 1_000_000;
+
 /// Granularity of the keep alive timer, in units of 100 ms.
 pub const KEEP_ALIVE: u16 = 1;
 
-/// The timers of a controller, from one reset to the next.
+/// The timers of a controller, from one reset to the next. `now` is always the port's clock, in nanoseconds.
 #[derive(Default)]
 pub struct Timers {
-    /// The timestamp at a time of the clock.
+    /// The timestamp, in milliseconds, at a time of the clock.
     timestamp: Option<(u64, u64)>,
     /// The guest has set it.
     is_set: bool,
@@ -28,7 +31,7 @@ impl Timers {
     /// Data of the timestamp feature: 48 bits, then where it comes from.
     pub fn timestamp(&self, now: u64) -> [u8; 8] {
         let (value, at) = self.timestamp.unwrap_or((0, now));
-        let value = value.wrapping_add(now.saturating_sub(at)) & BITS;
+        let value = value.wrapping_add(now.saturating_sub(at) / MILLISECOND) & BITS;
         (u64::from(self.is_set) << 49 | value).to_le_bytes()
     }
 
@@ -56,6 +59,12 @@ impl Timers {
 
     /// True if the timer is on, and the guest was not heard of in time.
     pub fn is_over(&self, now: impl FnOnce() -> u64) -> bool {
-        self.keep_alive > 0 && now().saturating_sub(self.heard) > self.keep_alive.into()
+        self.deadline().is_some_and(|deadline| now() >= deadline)
+    }
+
+    /// When the guest is to be heard of at the latest, if the timer is on.
+    pub fn deadline(&self) -> Option<u64> {
+        let time = u64::from(self.keep_alive) * MILLISECOND;
+        (time > 0).then(|| self.heard.saturating_add(time + 1))
     }
 }

@@ -5,14 +5,15 @@
 mod common;
 
 use common::{Serving, disk};
-use dcs_nvme::DataPointer;
-use dcs_nvme::command::{Blocks, Command, nvm};
+use dcs_nvme::command::{Blocks, Command, Feature, admin, feature, nvm};
+use dcs_nvme::register::CSTS;
+use dcs_nvme::{ControllerStatus, DataPointer};
 use dcs_nvme_client::load::{Check, Mix, Order, Runner, Stop, Workload};
 use dcs_nvme_client::{Device, Drive, Options};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MB: u64 = 1 << 20;
 
@@ -157,5 +158,23 @@ fn a_bad_neighbour_takes_nothing_from_the_others_but_its_share() {
         let (order, mix, check) = (Order::Sequential, Mix::Read, Check::Nothing);
         let reads = Workload { order, mix, depth: 4, check, stop: Stop::Commands(100) };
         assert_eq!(runner.run(&mut drive, &reads).unwrap().commands, 100);
+    }
+}
+
+/// A guest that is not heard of any more: the process, which nobody says anything to, notices.
+#[test]
+fn an_idle_process_notices_that_a_keep_alive_has_run_out() {
+    let folder = folder();
+    let serving = serve(folder.path(), 1);
+    let mut drive = Drive::open(&serving.socket("d0"), Options::default()).unwrap();
+    let words = Feature { number: feature::KEEP_ALIVE, value: 300, ..Feature::default() }.words();
+    drive.admin(Command { opcode: admin::SET_FEATURES, words, ..Command::default() }).unwrap();
+    let mut status = || ControllerStatus::from_bits(u32::from_le_bytes(drive.device.load(CSTS).unwrap()));
+    assert!(status().ready);
+    // Loads of a register do not wake the process.
+    let end = Instant::now() + Duration::from_secs(60);
+    while !status().fatal {
+        assert!(Instant::now() < end, "nobody noticed");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -228,7 +228,11 @@ impl Controller {
         port: &mut dyn HostPort,
         storage: &mut dyn Storage,
     ) -> bool {
+        if !self.limiter.is_free(self.slots.now) {
+            return false;
+        }
         let Some(index) = self.near.ready.pop_front() else { return false };
+        let began = port.uptime();
         let Some(mut near) = self.slots.get(index).near.take() else { return false };
         let ticket = Ticket { drive, slot: index };
         let (done, busy) = match self.near_next(ticket, &mut near, port, storage) {
@@ -244,7 +248,11 @@ impl Controller {
             }
             Err(status) => (Some(status), true),
         };
-        self.slots.get(index).near = Some(near);
+        self.at(port.uptime());
+        let now = self.slots.now;
+        let slot = self.slots.get(index);
+        slot.near = Some(near);
+        slot.times.operators += now.saturating_sub(began);
         if let Some(status) = done {
             self.end_near(port, index, status);
         }
@@ -254,7 +262,8 @@ impl Controller {
     /// Ends the command in this slot, and gives that back.
     fn end_near(&mut self, port: &mut dyn HostPort, index: u16, status: Status) {
         let slot = self.slots.get(index);
-        let (queue, cid, near) = (slot.queue, slot.cid, slot.near.take());
+        let (queue, cid, near, times) = (slot.queue, slot.cid, slot.near.take(), slot.times);
+        self.clocked.ends(times, self.slots.now, true);
         let mut result = 0;
         if let Some(mut near) = near {
             result = near.made;
@@ -382,6 +391,8 @@ impl Controller {
     ) {
         let slot = self.slots.get(ticket.slot);
         (slot.action, slot.remaining) = (action, 1);
+        self.clocked.hands(ticket.slot);
+        self.limiter.bytes(self.slots.now, length);
         let data = Data::Buffer(buffer);
         storage.submit(Request { ticket, volume, action, offset, length, data });
     }

@@ -245,7 +245,9 @@ impl Ring {
     /// Waits for an answer, or for what is watched, a while, or for ever. For a while it is several where many
     /// are under way: they are taken in together.
     pub fn wait(&mut self, limit: Option<Duration>) {
-        let least = if limit.is_some() { (self.in_flight / 8).clamp(1, 8) } else { 1 };
+        // Only a short while is worth it: whoever wakes the thread counts as one answer.
+        let short = limit.is_some_and(|limit| limit < Duration::from_millis(1));
+        let least = if short { (self.in_flight / 8).clamp(1, 8) } else { 1 };
         self.look_at_watched();
         let limit = limit.map(Timespec::from);
         let arguments = limit.as_ref().map_or(SubmitArgs::new(), |limit| SubmitArgs::new().timespec(limit));

@@ -6,6 +6,7 @@ mod life;
 mod near;
 mod peer;
 mod properties;
+mod rates;
 mod rig;
 mod rules;
 mod sets;

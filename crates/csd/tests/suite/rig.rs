@@ -34,7 +34,7 @@ pub const ENTRIES: u32 = 8;
 pub struct Guest {
     pub memory: Arc<Mapping>,
     pub interrupts: Arc<Mutex<Vec<u16>>>,
-    /// Its port's clock, in milliseconds.
+    /// Its port's clock, in nanoseconds.
     pub clock: Arc<AtomicU64>,
     /// The kernel may reach the memory.
     pub direct: bool,

@@ -1,0 +1,228 @@
+//! Time that commands spend in each stage, as histograms.
+//!
+//! ```text
+//!   entry fetched -- fetch --> the kernel has it -- storage --> answered -- completion --> interrupt raised
+//!                                                                  ^  |
+//!                                     near-storage commands alone: +--+ operators, a piece at a time
+//! ```
+//!
+//! The clock is read for a batch of commands, not for each: a stage ends when its batch is handed on, which is
+//! when the kernel, or the guest, learns of it. The time in the guest's queue before that cannot be seen.
+
+use crate::controller::Controller;
+use crate::host::HostPort;
+
+/// Bounded buckets of a histogram: up to 1 us, 2 us, 4 us and so on, the last up to 8.4 s.
+pub const BUCKETS: usize = 24;
+
+/// Commands by the time that they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: [u64; BUCKETS + 1],
+    sum: u64,
+}
+
+impl Histogram {
+    /// Counts a command that took so many nanoseconds.
+    pub fn record(&mut self, nanoseconds: u64) {
+        let microseconds = nanoseconds.div_ceil(1000).max(1);
+        let bucket = microseconds.next_power_of_two().trailing_zeros() as usize;
+        self.counts[bucket.min(BUCKETS)] += 1;
+        self.sum = self.sum.saturating_add(nanoseconds);
+    }
+
+    /// Commands in each bucket; the last one has no bound.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// The largest time that falls into a bucket, in nanoseconds.
+    pub fn bound(bucket: usize) -> u64 {
+        1000 << bucket
+    }
+
+    /// Nanoseconds of all commands together.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+}
+
+/// A part of a command's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// From the copy of its entry until the storage has it: its data are found, copied and encrypted, it may
+    /// wait for a buffer.
+    Fetch,
+    /// The storage works on it; of a near-storage command, all pieces together.
+    Storage,
+    /// Operators of a near-storage command, all pieces together.
+    Operators,
+    /// From the storage's last answer until the guest has the completion and its interrupt.
+    Completion,
+    /// All of it, and waiting between pieces.
+    Whole,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Stage; 5] =
+        [Stage::Fetch, Stage::Storage, Stage::Operators, Stage::Completion, Stage::Whole];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Fetch => "fetch",
+            Stage::Storage => "storage",
+            Stage::Operators => "operators",
+            Stage::Completion => "completion",
+            Stage::Whole => "whole",
+        }
+    }
+}
+
+/// Histograms of commands of I/O queues that had something to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    stages: [Histogram; Stage::ALL.len()],
+    /// Near-storage commands that took longer than 1.5 times what the storage and their operators worked on
+    /// them (FlexCSV's measure, 1.5 T_exec): the rest they waited for others.
+    pub violations: u64,
+}
+
+impl Latencies {
+    /// The commands by their time in this stage.
+    pub fn of(&self, stage: Stage) -> &Histogram {
+        &self.stages[stage as usize]
+    }
+
+    fn record(&mut self, stage: Stage, nanoseconds: u64) {
+        self.stages[stage as usize].record(nanoseconds);
+    }
+}
+
+/// Times of a command under way, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    pub fetched: u64,
+    /// When the storage got it, or its last piece.
+    handed: Option<u64>,
+    /// The storage has worked on it for so long.
+    storage: u64,
+    /// Its operators have.
+    pub operators: u64,
+}
+
+impl Times {
+    /// Of a command whose entry was copied at this time.
+    pub fn new(fetched: u64) -> Times {
+        Times { fetched, ..Times::default() }
+    }
+
+    /// The storage has answered all that it had of the command.
+    pub fn answered(&mut self, now: u64) {
+        self.storage += self.handed.map_or(0, |handed| now.saturating_sub(handed));
+    }
+}
+
+/// A command that has ended, and of which the guest has not been told yet.
+struct Ended {
+    times: Times,
+    answered: u64,
+    is_near: bool,
+}
+
+/// The times of a controller.
+#[derive(Default)]
+pub(crate) struct Clocked {
+    handed: Vec<u16>,
+    ended: Vec<Ended>,
+    pub latencies: Latencies,
+}
+
+impl Clocked {
+    /// So many commands are under way at most.
+    pub fn new(commands: usize) -> Clocked {
+        let (handed, ended) = (Vec::with_capacity(commands), Vec::with_capacity(commands));
+        Clocked { handed, ended, latencies: Latencies::default() }
+    }
+
+    /// The storage has a command's next piece.
+    pub fn hands(&mut self, slot: u16) {
+        self.handed.push(slot);
+    }
+
+    /// A command ends.
+    pub fn ends(&mut self, times: Times, now: u64, is_near: bool) {
+        self.ended.push(Ended { times, answered: now, is_near });
+    }
+
+    fn settle(&mut self, now: u64) {
+        for Ended { times, answered, is_near } in self.ended.drain(..) {
+            let whole = now.saturating_sub(times.fetched);
+            if times.handed.is_some() {
+                self.latencies.record(Stage::Storage, times.storage);
+            }
+            if is_near {
+                self.latencies.record(Stage::Operators, times.operators);
+                let worked = times.storage + times.operators;
+                self.latencies.violations += u64::from(2 * whole > 3 * worked);
+            }
+            self.latencies.record(Stage::Completion, now.saturating_sub(answered));
+            self.latencies.record(Stage::Whole, whole);
+        }
+    }
+}
+
+impl Controller {
+    /// The histograms of its commands.
+    pub fn latencies(&self) -> &Latencies {
+        &self.clocked.latencies
+    }
+
+    /// It is now this time of its port's clock: for the commands that begin or end before the next call.
+    pub(crate) fn at(&mut self, now: u64) {
+        self.slots.now = now;
+    }
+
+    /// The storage has a batch, and guests have their completions.
+    pub(crate) fn settle_times(&mut self, port: &mut dyn HostPort) {
+        if self.clocked.handed.is_empty() && self.clocked.ended.is_empty() {
+            return;
+        }
+        let now = port.uptime();
+        for index in self.clocked.handed.drain(..) {
+            let times = &mut self.slots.get(index).times;
+            if times.handed.is_none() {
+                self.clocked.latencies.record(Stage::Fetch, now.saturating_sub(times.fetched));
+            }
+            times.handed = Some(now);
+        }
+        self.clocked.settle(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_falls_into_the_bucket_with_the_next_bound() {
+        for (time, bucket) in [
+            (0, 0),
+            (1000, 0),
+            (1001, 1),
+            (2000, 1),
+            (2001, 2),
+            (1_000_000, 10),
+            (8_388_608_000, 23),
+            (8_388_608_001, BUCKETS),
+            (u64::MAX, BUCKETS),
+        ] {
+            let mut histogram = Histogram::default();
+            histogram.record(time);
+            assert_eq!(histogram.counts().iter().position(|count| *count == 1), Some(bucket), "{time}");
+            assert!(bucket == BUCKETS || time <= Histogram::bound(bucket));
+            assert!(bucket == 0 || time > Histogram::bound(bucket - 1));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Limits of a drive's rate: commands and bytes a second.
+//!
+//! A drive that has had more than its limit gets none of its next commands until the average is kept again.
+//! After a rest it may go ahead by what it would have had in [`BURST`]: in any time `t` it begins at most
+//! `rate * (t + BURST)` and one command more.
+
+/// Rest that a drive may make up for, in nanoseconds.
+pub const BURST: u64 = 10_000_000;
+
+/// Limits; zero: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Commands of I/O queues a second.
+    pub commands: u64,
+    /// Bytes that they read and write on namespaces, a second.
+    pub bytes: u64,
+}
+
+/// How much of its limits a drive has used.
+#[derive(Default)]
+pub(crate) struct Limiter {
+    limits: Limits,
+    /// When what was had has been worked off, by the port's clock: of commands, of bytes.
+    due: [u64; 2],
+}
+
+impl Limiter {
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Other limits from now on. A debt is forgotten.
+    pub fn set(&mut self, limits: Limits) {
+        *self = Limiter { limits, due: [0; 2] };
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.limits != Limits::default()
+    }
+
+    /// When the next command may begin.
+    pub fn due(&self) -> u64 {
+        self.due[0].max(self.due[1])
+    }
+
+    /// True if a command may begin.
+    pub fn is_free(&self, now: u64) -> bool {
+        self.due() <= now
+    }
+
+    fn take(&mut self, which: usize, rate: u64, now: u64, amount: u64) {
+        if rate > 0 {
+            let time = u128::from(amount) * 1_000_000_000 / u128::from(rate);
+            let from = self.due[which].max(now.saturating_sub(BURST));
+            self.due[which] = from.saturating_add(u64::try_from(time).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// A command begins.
+    pub fn command(&mut self, now: u64) {
+        self.take(0, self.limits.commands, now, 1);
+    }
+
+    /// So many bytes are read or written.
+    pub fn bytes(&mut self, now: u64, bytes: u64) {
+        self.take(1, self.limits.bytes, now, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whenever it is asked, within any two times no more begins than the limit allows.
+        #[test]
+        fn no_time_has_more_than_its_limit(
+            rate in 1..1_000_000u64,
+            bytes in 0..10_000_000u64,
+            steps in prop::collection::vec((0..20_000_000u64, 0..50u32, 0..1_000_000u64), 1..60),
+        ) {
+            let mut limiter = Limiter::default();
+            limiter.set(Limits { commands: rate, bytes });
+            let mut begun: Vec<(u64, u64)> = Vec::new();
+            let mut now = 1_000_000_000;
+            for (pause, tries, size) in steps {
+                now += pause;
+                for _ in 0..tries {
+                    if limiter.is_free(now) {
+                        limiter.command(now);
+                        limiter.bytes(now, size);
+                        begun.push((now, size));
+                    }
+                }
+            }
+            for first in 0..begun.len() {
+                let mut sum = 0;
+                for last in first..begun.len() {
+                    let window = u128::from(begun[last].0 - begun[first].0 + BURST);
+                    let count = (last - first) as u128;
+                    // A time is rounded down to a nanosecond for each command.
+                    prop_assert!(count * 999_999_999 / u128::from(rate) <= window + count);
+                    if bytes > 0 {
+                        prop_assert!(sum * 1_000_000_000 / u128::from(bytes) <= window + count);
+                    }
+                    sum += u128::from(begun[last].1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_drive_that_always_has_commands_gets_all_of_its_limit() {
+        let mut limiter = Limiter::default();
+        limiter.set(Limits { commands: 1000, bytes: 0 });
+        let mut begun = 0;
+        for now in (5_000_000_000..15_000_000_000u64).step_by(100_000) {
+            while limiter.is_free(now) {
+                limiter.command(now);
+                begun += 1;
+            }
+        }
+        assert!((10_000..=10_012).contains(&begun), "{begun}");
+    }
+}
