@@ -1,10 +1,11 @@
 //! The command line of `dcs csd`. Help teaches by example: every subcommand ends with commands that work as
 //! they stand.
 
-use crate::spec::Drive;
 use clap::{Args, Parser, Subcommand};
 use dcs_console::report::{self, Report};
 use dcs_console::units;
+use dcs_csd_cli::order::Rates;
+use dcs_csd_cli::spec::Drive;
 use std::path::PathBuf;
 
 /// Give virtual machines NVMe drives out of files and disks. `dcs` starts this program for its command csd.
@@ -47,6 +48,9 @@ pub enum CsdCommand {
     /// Make a namespace larger or smaller while its guest runs
     #[command(after_help = RESIZE_HELP)]
     Resize(Resize),
+    /// Give a drive another share, or other limits, while its guest runs
+    #[command(after_help = SET_HELP)]
+    Set(Set),
     /// List drives and namespaces, and where they lie
     #[command(after_help = LIST_HELP)]
     List(To),
@@ -114,6 +118,34 @@ pub struct Resize {
     pub size: u64,
     #[command(flatten)]
     pub to: To,
+}
+
+#[derive(Debug, Args)]
+pub struct Set {
+    /// NAME of a drive
+    pub name: String,
+    /// weight=N, iops=N, bytes-per-s=SIZE, one or several, with commas between; 0 takes a limit away
+    #[arg(value_parser = rates)]
+    pub rates: Rates,
+    #[command(flatten)]
+    pub to: To,
+}
+
+fn rates(text: &str) -> Result<Rates, String> {
+    let mut rates = Rates::default();
+    for option in text.split(',') {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let number = || value.parse().map_err(|_| format!("{option}: that is no number, or too large"));
+        match key {
+            "weight" => {
+                rates.weight = Some(value.parse().map_err(|_| format!("{option}: that is no weight"))?)
+            }
+            "iops" => rates.iops = Some(number()?),
+            "bytes-per-s" => rates.bytes_per_s = Some(units::size(value)?),
+            _ => return Err(format!("{option}: there is weight=, iops=, bytes-per-s=")),
+        }
+    }
+    Ok(rates)
 }
 
 #[derive(Debug, Args)]
@@ -185,6 +217,8 @@ A drive: NAME:KEY=VALUE,...
   programs         the standard's command sets too: device memory as subsystem local memory (namespace 17), operators as
                    computational programs (namespace 18)
   weight=N         share beside the other drives, 1 to 1000 (1)
+  iops=N           commands a second at most (any)
+  bytes-per-s=SIZE bytes that are read and written a second, at most (any)
   msi              MSI instead of MSI-X: QEMU can take the drive out of a running guest (device_del); fewer vectors
 
 The same as a file:
@@ -223,6 +257,14 @@ A namespace grows where the bytes behind it in its backing are free. What lies b
 
 Examples:
   dcs csd resize a/2 2G";
+
+const SET_HELP: &str = "\
+A limit holds the guest's next commands back until the average is kept: none is refused. After a rest a drive may make up for 10 ms.
+
+Examples:
+  dcs csd set a iops=5000,bytes-per-s=200MiB
+  dcs csd set a weight=4
+  dcs csd set a iops=0";
 
 const LIST_HELP: &str = "\
 Examples:

@@ -4,9 +4,7 @@
 //! refused with all as it was.
 
 use crate::process::{Process, Refused};
-use crate::spec::Drive;
-use crate::state::State;
-use serde::{Deserialize, Serialize};
+use dcs_csd_cli::order::{Answer, MOST, Order, Rates};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,34 +15,10 @@ use std::time::Duration;
 
 /// Its name in the folder of the sockets.
 pub const NAME: &str = "csd.control";
-/// Most bytes of an order.
-const MOST: u64 = 64 << 10;
 /// Most connections at once.
 const CONNECTIONS: usize = 16;
 /// Time for which a connection may say nothing, or take nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A command of the management socket.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Order {
-    /// A drive, or namespaces of one that is there.
-    Add { drive: Drive },
-    /// A namespace, or a whole drive.
-    Remove { name: String, nsid: Option<u32> },
-    /// A namespace's size in bytes.
-    Resize { name: String, nsid: u32, size: u64 },
-    /// All that there is, and what it has done.
-    List {},
-}
-
-/// The answer to a command.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-pub enum Answer {
-    Done { drives: Vec<State> },
-    Refused { error: String, advice: Option<String> },
-}
 
 /// Listens in the folder and answers on threads of its own, as long as the process lives.
 pub fn listen(folder: &Path, process: Arc<Process>) -> io::Result<()> {
@@ -108,16 +82,17 @@ fn too_long() -> Answer {
 }
 
 fn answer(line: &[u8], process: &Process) -> Answer {
-    let order = match serde_json::from_slice(line) {
+    let order = match Order::parse(line) {
         Ok(order) => order,
-        Err(error) => {
-            return Answer::Refused { error: format!("that is no order: {error}"), advice: None };
-        }
+        Err(error) => return Answer::Refused { error, advice: None },
     };
     let done = match order {
         Order::Add { drive } => process.add(drive),
         Order::Remove { name, nsid } => process.remove(&name, nsid),
         Order::Resize { name, nsid, size } => process.resize(&name, nsid, size),
+        Order::Set { name, weight, iops, bytes_per_s } => {
+            process.set(&name, Rates { weight, iops, bytes_per_s })
+        }
         Order::List {} => Ok(()),
     };
     match done {
@@ -131,9 +106,7 @@ pub fn ask(folder: &Path, order: &Order) -> io::Result<Answer> {
     let stream = UnixStream::connect(folder.join(NAME))?;
     // Adding a drive may wait for a disk.
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    let mut text = serde_json::to_vec(order)?;
-    text.push(b'\n');
-    (&stream).write_all(&text)?;
+    (&stream).write_all(&order.line()?)?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
     serde_json::from_str(&line).map_err(io::Error::other)

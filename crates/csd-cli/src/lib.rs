@@ -1,5 +1,8 @@
-//! A drive's controller behind a vfio-user function: the part of `dcs-csd` that the testbed uses too. The program
-//! is `main.rs`, which says how it is built.
+//! The parts of `dcs-csd` that others use too: a drive's controller behind a vfio-user function (the testbed), what
+//! people and programs may say to it (the fuzz target). The program is `main.rs`, which says how it is built.
 #![forbid(unsafe_code)]
 
+pub mod order;
 pub mod port;
+pub mod spec;
+pub mod state;

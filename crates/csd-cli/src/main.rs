@@ -11,20 +11,19 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `args` | the command line and its help |
-//! | `spec` | drives as people write them |
 //! | `layout` | which bytes of which file belong to which namespace |
 //! | `process` | `dcs csd run`: the loop, drives, their sockets |
-//! | `port`, in the library | a controller behind its function |
 //! | `control` | the management socket |
 //! | `scrape` | the same for Prometheus, by HTTP |
-//! | `state` | what there is and what it has done |
-//! | `orders` | `dcs csd add`, `remove`, `resize`, `list`, `stats` |
+//! | `orders` | `dcs csd add`, `remove`, `resize`, `set`, `list`, `stats` |
+//! | in the library: `spec` | drives as people write them |
+//! | `order`, `state` | what goes over the management socket: orders; what there is and what it has done |
+//! | `port` | a controller behind its function |
 //!
 //! # What it doesn't implement
 //!
 //! * Other machines' guests: a socket of the same machine, memory that QEMU shares.
 //! * Operators on a namespace other than aes256-xts.
-//! * Latencies among the metrics, and limits of a drive's rate: drives have shares (`weight`) alone.
 //! * Reloading a configuration: `dcs csd add`, `remove` and `resize` change what runs; the file is the
 //!   owner's.
 #![forbid(unsafe_code)]
@@ -37,8 +36,6 @@ mod layout;
 mod orders;
 mod process;
 mod scrape;
-mod spec;
-mod state;
 
 use args::{Arguments, Command, CsdCommand, Run};
 use clap::{CommandFactory, Parser};
@@ -46,8 +43,8 @@ use dcs_console::failure::{Exit, Failure};
 use dcs_console::interrupt;
 use dcs_console::refusal::refuse;
 use dcs_console::report::Report;
+use dcs_csd_cli::spec::Configuration;
 use process::{Process, Refused};
-use spec::Configuration;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,6 +74,7 @@ fn run(command: &Command, report: &Report) -> Result<(), Failure> {
         CsdCommand::Add(options) => orders::add(options, report),
         CsdCommand::Remove(options) => orders::remove(options, report),
         CsdCommand::Resize(options) => orders::resize(options, report),
+        CsdCommand::Set(options) => orders::set(options, report),
         CsdCommand::List(to) => orders::list(to, report),
         CsdCommand::Stats(options) => orders::stats(options, report),
         CsdCommand::Demo(_) => Err(demo()),

@@ -1,11 +1,12 @@
 //! The commands that change or tell what runs.
 
-use crate::args::{Add, Remove, Resize, Stats, To};
-use crate::control::{self, Answer, Order};
+use crate::args::{Add, Remove, Resize, Set, Stats, To};
+use crate::control;
 use crate::process::Refused;
-use crate::state::{self, State};
 use dcs_console::failure::{Exit, Failure};
 use dcs_console::report::Report;
+use dcs_csd_cli::order::{Answer, Order, Rates};
+use dcs_csd_cli::state::{self, State};
 use serde_json::json;
 use std::io::ErrorKind;
 
@@ -30,6 +31,14 @@ pub fn resize(options: &Resize, report: &Report) -> Result<(), Failure> {
     };
     let drives = ask(&options.to, &Order::Resize { name: name.clone(), nsid, size: options.size })?;
     tell(drives.iter().filter(|drive| drive.name == name), report);
+    Ok(())
+}
+
+pub fn set(options: &Set, report: &Report) -> Result<(), Failure> {
+    let Rates { weight, iops, bytes_per_s } = options.rates;
+    let order = Order::Set { name: options.name.clone(), weight, iops, bytes_per_s };
+    let drives = ask(&options.to, &order)?;
+    tell(drives.iter().filter(|drive| drive.name == options.name), report);
     Ok(())
 }
 

@@ -10,14 +10,15 @@
 //! loop takes it over, which does all of it or nothing.
 
 use crate::layout::{Layout, LayoutError};
-use crate::spec::{Drive, Namespace};
-use crate::state::{Lies, Space, State};
 use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
 use dcs_csd::storage::FileStorage;
-use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Storage, VolumeId};
+use dcs_csd::{Activity, Chain, Config, ConfigError, Controller, DriveId, Drives, Limits, Storage, VolumeId};
+use dcs_csd_cli::order::Rates;
 use dcs_csd_cli::port::{Front, GuestPort};
+use dcs_csd_cli::spec::{Drive, Namespace};
+use dcs_csd_cli::state::{Lies, Space, State};
 use dcs_vfio_user::pci::{Function, Identity, Interrupts, NoRegisters, Setup};
 use dcs_vfio_user::wake::Wake;
 use dcs_vfio_user::{Port, Running, Server};
@@ -182,10 +183,9 @@ impl Process {
             vendor,
             ..Config::new(&spec.name)
         };
-        if !(1..=1000).contains(&spec.weight) {
-            return Err(Refused::new(format!("weight must be 1 to 1000, not {}", spec.weight)));
-        }
-        let controller = Controller::new(config)?;
+        check_weight(spec.weight)?;
+        let mut controller = Controller::new(config)?;
+        controller.set_limits(limits(&spec));
         let registers = controller.registers_len().next_power_of_two().max(REGISTERS);
         let vectors = controller.vectors();
         let interrupts = match spec.msi {
@@ -308,6 +308,26 @@ impl Process {
         resized
     }
 
+    /// Gives a drive another share, or other limits.
+    pub fn set(&self, name: &str, rates: Rates) -> Result<(), Refused> {
+        let mut held = lock(&self.held);
+        let served = held.drives.get_mut(name).ok_or_else(|| missing(name))?;
+        let Rates { weight, iops, bytes_per_s } = rates;
+        let weight = weight.unwrap_or(served.spec.weight);
+        check_weight(weight)?;
+        let spec = &mut served.spec;
+        spec.weight = weight;
+        spec.iops = iops.unwrap_or(spec.iops);
+        spec.bytes_per_s = bytes_per_s.unwrap_or(spec.bytes_per_s);
+        let limits = limits(spec);
+        let (number, controller) = (served.number, served.controller.clone());
+        self.call(move |drives| {
+            drives.set_weight(number, weight);
+            lock(&controller).set_limits(limits);
+        });
+        Ok(())
+    }
+
     /// All that there is, and what it has done.
     pub fn state(&self) -> Vec<State> {
         lock(&self.held).drives.values().map(Served::state).collect()
@@ -322,10 +342,15 @@ impl Served {
             socket: self.socket.clone(),
             connected: self.port.is_connected(),
             weight: self.spec.weight,
+            iops: self.spec.iops,
+            bytes_per_s: self.spec.bytes_per_s,
             queues: self.spec.queues,
             msi: self.spec.msi,
             namespaces: self.spaces.values().map(|(space, _)| space.clone()).collect(),
             under_way: controller.outstanding() as u64,
+            slots: u64::from(controller.config().commands),
+            slots_used: controller.slots_used() as u64,
+            latencies: controller.latencies().into(),
             counted: controller.counters().into(),
         }
     }
@@ -553,6 +578,17 @@ fn check_size(size: u64, block: u64) -> Result<(), Refused> {
         true => Ok(()),
         false => Err(LayoutError::Size { size, block }.into()),
     }
+}
+
+fn check_weight(weight: u32) -> Result<(), Refused> {
+    match weight {
+        1..=1000 => Ok(()),
+        _ => Err(Refused::new(format!("weight must be 1 to 1000, not {weight}"))),
+    }
+}
+
+fn limits(spec: &Drive) -> Limits {
+    Limits { commands: spec.iops, bytes: spec.bytes_per_s }
 }
 
 fn owner(name: &str, nsid: u32) -> String {

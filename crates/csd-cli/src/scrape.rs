@@ -1,7 +1,7 @@
 //! Metrics over HTTP, as Prometheus takes them: `GET /metrics`, one connection after the other.
 
 use crate::process::Process;
-use crate::state;
+use dcs_csd_cli::state;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

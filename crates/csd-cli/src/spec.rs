@@ -18,6 +18,7 @@ pub struct Configuration {
     /// The folder of the sockets.
     #[serde(default)]
     pub sockets: Option<PathBuf>,
+    /// Drives, in the order in which they get their places.
     #[serde(default, rename = "drive")]
     pub drives: Vec<Drive>,
 }
@@ -34,6 +35,12 @@ pub struct Drive {
     /// Its share beside those of the other drives.
     #[serde(default = "one")]
     pub weight: u32,
+    /// Commands a second at most; 0: any.
+    #[serde(default)]
+    pub iops: u64,
+    /// Bytes that are read and written a second, at most; 0: any.
+    #[serde(default, deserialize_with = "bytes")]
+    pub bytes_per_s: u64,
     /// Bytes of device memory for near-storage commands.
     #[serde(default = "mebibyte", deserialize_with = "memory")]
     pub memory: u32,
@@ -43,6 +50,7 @@ pub struct Drive {
     /// It interrupts by MSI instead of MSI-X, so that QEMU can take it out of a running guest.
     #[serde(default)]
     pub msi: bool,
+    /// Its namespaces.
     #[serde(default, rename = "namespace")]
     pub namespaces: Vec<Namespace>,
 }
@@ -54,8 +62,10 @@ pub struct Namespace {
     /// Its number; without one, the first that is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
+    /// Bytes.
     #[serde(deserialize_with = "bytes")]
     pub size: u64,
+    /// Files or block devices; with several, it is striped over them.
     #[serde(deserialize_with = "one_or_more")]
     pub backing: Vec<PathBuf>,
     /// Where it starts in its backing; without one, behind the slices that are there.
@@ -67,6 +77,7 @@ pub struct Namespace {
     /// Bytes of a logical block.
     #[serde(default = "block")]
     pub block: u64,
+    /// The guest cannot write.
     #[serde(default)]
     pub read_only: bool,
     /// The operators that its data pass on their way to the backing.
@@ -165,6 +176,8 @@ impl Drive {
             name: name.to_owned(),
             queues: 8,
             weight: 1,
+            iops: 0,
+            bytes_per_s: 0,
             memory: mebibyte(),
             programs: false,
             msi: false,
@@ -200,6 +213,8 @@ impl Drive {
                 "key-file" if !value.is_empty() => space.key_file = Some(value.into()),
                 "queues" => drive.queues = number(key, value)?,
                 "weight" => drive.weight = number(key, value)?,
+                "iops" => drive.iops = number(key, value)?,
+                "bytes-per-s" => drive.bytes_per_s = units::size(value)?,
                 "memory" => {
                     drive.memory =
                         units::size(value)?.try_into().map_err(|_| "device memory is at most 1GiB")?;
@@ -209,7 +224,7 @@ impl Drive {
                 _ => {
                     return Err(format!(
                         "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
-                         through=, key-file=, queues=, weight=, memory=, programs, msi"
+                         through=, key-file=, queues=, weight=, iops=, bytes-per-s=, memory=, programs, msi"
                     ));
                 }
             }
@@ -250,12 +265,14 @@ mod tests {
     #[test]
     fn an_option_and_a_table_are_the_same_drive() {
         let short =
-            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,weight=2,programs,msi,read-only")
+            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,weight=2,iops=500,bytes-per-s=1M,programs,msi,read-only")
                 .unwrap();
         let text = r#"
             [[drive]]
             name = "a"
             weight = 2
+            iops = 500
+            bytes-per-s = "1M"
             programs = true
             msi = true
             [[drive.namespace]]

@@ -3,60 +3,164 @@
 
 use dcs_console::units::human;
 use dcs_csd::Counters;
+use dcs_csd::latency::{BUCKETS, Histogram, Stage};
 use prometheus::core::{AtomicU64, GenericCounterVec};
-use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder, proto};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A drive.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct State {
+    /// Its name.
     pub name: String,
+    /// Where QEMU attaches it.
     pub socket: PathBuf,
     /// A client is connected: QEMU, most of the time.
     pub connected: bool,
+    /// Its share beside the others.
     pub weight: u32,
+    /// Commands a second at most; 0: any.
+    pub iops: u64,
+    /// Bytes a second at most; 0: any.
+    pub bytes_per_s: u64,
+    /// I/O queue pairs.
     pub queues: u16,
+    /// It interrupts by MSI.
     pub msi: bool,
+    /// Its namespaces, by number.
     pub namespaces: Vec<Space>,
     /// Commands that the storage has.
     pub under_way: u64,
+    /// Commands that it may have under way.
+    pub slots: u64,
+    /// Those that it has: the storage's, near-storage ones, those that wait for a buffer.
+    pub slots_used: u64,
+    /// What it has done.
     pub counted: Counted,
+    /// Of commands of I/O queues, since the drive was added.
+    pub latencies: Latencies,
 }
 
 /// A namespace.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Space {
+    /// Its number.
     pub nsid: u32,
+    /// Bytes.
     pub size: u64,
+    /// Bytes of a logical block.
     pub block: u64,
+    /// The guest cannot write.
     pub read_only: bool,
+    /// Bytes that lie in one slice before the next has its turn.
     pub stripe: u64,
     /// The operators that its data pass.
     pub through: Option<String>,
+    /// Where it lies.
     pub slices: Vec<Lies>,
 }
 
 /// Where a namespace, or a part of it, lies.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Lies {
+    /// A file or a block device.
     pub backing: PathBuf,
+    /// First byte.
     pub offset: u64,
+    /// Bytes.
     pub length: u64,
 }
 
 /// Since the drive was added.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Counted {
+    /// Reads and compares.
     pub reads: u64,
+    /// Writes.
     pub writes: u64,
+    /// Flushes, and other commands without data.
     pub flushes: u64,
+    /// Near-storage transfers.
     pub near: u64,
+    /// Bytes that were read.
     pub bytes_read: u64,
+    /// Bytes that were written.
     pub bytes_written: u64,
+    /// Commands that failed.
     pub errors: u64,
+    /// Those of them that the medium failed.
     pub media_errors: u64,
+    /// Interrupts that were raised.
     pub interrupts: u64,
+}
+
+/// Commands by the time that they took in each stage.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Latencies {
+    /// Upper bounds of the buckets, in nanoseconds; the last bucket has none.
+    pub bounds_ns: Vec<u64>,
+    /// Each stage.
+    pub stages: Vec<Times>,
+    /// Near-storage commands that took more than 1.5 times what was worked on them.
+    pub violations: u64,
+}
+
+/// Commands by the time that they took in one stage.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Times {
+    /// Its name.
+    pub stage: String,
+    /// Of each bucket.
+    pub counts: Vec<u64>,
+    /// Of all commands.
+    pub sum_ns: u64,
+}
+
+impl From<&dcs_csd::Latencies> for Latencies {
+    fn from(all: &dcs_csd::Latencies) -> Latencies {
+        let stages = Stage::ALL.map(|stage| {
+            let histogram = all.of(stage);
+            let (stage, counts) = (stage.name().to_owned(), histogram.counts().to_vec());
+            Times { stage, counts, sum_ns: histogram.sum() }
+        });
+        let bounds_ns = (0..BUCKETS).map(Histogram::bound).collect();
+        Latencies { bounds_ns, stages: stages.to_vec(), violations: all.violations }
+    }
+}
+
+impl Times {
+    /// A bound that this share of the commands, in hundredths, kept to; nothing where there was none, or it took
+    /// longer than all bounds.
+    fn within(&self, hundredths: u64, bounds: &[u64]) -> Option<Duration> {
+        let all: u64 = self.counts.iter().sum();
+        let mut left = (all * hundredths).div_ceil(100);
+        for (count, bound) in self.counts.iter().zip(bounds) {
+            left = left.saturating_sub(*count);
+            if all > 0 && left == 0 {
+                return Some(Duration::from_nanos(*bound));
+            }
+        }
+        None
+    }
+
+    /// As Prometheus has it.
+    fn histogram(&self, bounds: &[u64]) -> proto::Histogram {
+        let mut sum = 0;
+        let buckets = bounds.iter().zip(&self.counts).map(|(bound, count)| {
+            sum += count;
+            let mut bucket = proto::Bucket::default();
+            bucket.set_cumulative_count(sum);
+            bucket.set_upper_bound(*bound as f64 / 1e9);
+            bucket
+        });
+        let mut histogram = proto::Histogram::default();
+        histogram.set_bucket(buckets.collect());
+        histogram.set_sample_count(self.counts.iter().sum());
+        histogram.set_sample_sum(self.sum_ns as f64 / 1e9);
+        histogram
+    }
 }
 
 impl From<Counters> for Counted {
@@ -96,15 +200,32 @@ impl State {
         lines
     }
 
-    /// Its line of figures.
+    /// Its lines of figures.
     pub fn figures(&self) -> String {
+        let Latencies { bounds_ns, stages, violations } = &self.latencies;
+        let times = stages.iter().filter_map(|times| {
+            let (half, most) = (times.within(50, bounds_ns)?, times.within(99, bounds_ns)?);
+            Some(format!("{} {half:?}, {most:?}", times.stage))
+        });
+        let times: Vec<String> = times.collect();
+        match times.is_empty() {
+            true => self.counts(),
+            false => format!(
+                "{}\n  50 %, 99 % of the commands within: {}; {violations} near storage waited for others",
+                self.counts(),
+                times.join("; ")
+            ),
+        }
+    }
+
+    fn counts(&self) -> String {
         let Counted { reads, writes, flushes, near, bytes_read, bytes_written, errors, interrupts, .. } =
             self.counted;
         let (read, written) = (human(bytes_read), human(bytes_written));
         format!(
             "{}: {reads} reads ({read}), {writes} writes ({written}), {flushes} flushes, {near} near storage, {errors} errors, {interrupts} interrupts, \
-             {} under way",
-            self.name, self.under_way
+             {} under way, {} of {} slots used",
+            self.name, self.under_way, self.slots_used, self.slots
         )
     }
 }
@@ -116,6 +237,10 @@ impl std::fmt::Display for Lies {
 }
 
 /// All of it in Prometheus's text format, version 0.0.4.
+///
+/// # Errors
+///
+/// Where the format has no room for it.
 pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
     let registry = Registry::new();
     let counter = |name: &str, help: &str| -> prometheus::Result<GenericCounterVec<AtomicU64>> {
@@ -139,6 +264,15 @@ pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
         counter("media_errors_total", "Commands that the medium failed.")?,
         counter("interrupts_total", "Interrupts that were raised.")?,
     ];
+    let violations = counter(
+        "qos_violations_total",
+        "Near-storage commands that took more than 1.5 times what the storage and their operators worked on them.",
+    )?;
+    let slots = gauge("slots", "Commands that a drive may have under way.", &["drive"])?;
+    let used =
+        gauge("slots_used", "Commands that it has under way, those that wait for a buffer too.", &["drive"])?;
+    let iops = gauge("limit_iops", "Commands a second at most; 0: any.", &["drive"])?;
+    let bytes = gauge("limit_bytes_per_second", "Bytes a second at most; 0: any.", &["drive"])?;
     let connected = gauge("connected", "1 where a client is connected to the drive's socket.", &["drive"])?;
     let under_way = gauge("under_way", "Commands that the storage has.", &["drive"])?;
     let sizes = gauge("namespace_bytes", "Bytes of a namespace.", &["drive", "namespace"])?;
@@ -161,6 +295,15 @@ pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
             .iter()
             .zip(values)
             .for_each(|(counter, value)| counter.with_label_values(&label).inc_by(value));
+        violations.with_label_values(&label).inc_by(drive.latencies.violations);
+        for (gauge, value) in [
+            (&slots, drive.slots),
+            (&used, drive.slots_used),
+            (&iops, drive.iops),
+            (&bytes, drive.bytes_per_s),
+        ] {
+            gauge.with_label_values(&label).set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
         connected.with_label_values(&label).set(drive.connected.into());
         under_way.with_label_values(&label).set(drive.under_way.cast_signed());
         for space in &drive.namespaces {
@@ -168,7 +311,36 @@ pub fn metrics(drives: &[State]) -> prometheus::Result<String> {
             sizes.with_label_values(&labels).set(space.size.cast_signed());
         }
     }
-    TextEncoder::new().encode_to_string(&registry.gather())
+    let mut families = registry.gather();
+    // They have been counted elsewhere: the registry's own histograms count for themselves.
+    families.push(latencies(drives));
+    families.retain(|family| !family.get_metric().is_empty());
+    families.sort_by(|one, other| one.name().cmp(other.name()));
+    TextEncoder::new().encode_to_string(&families)
+}
+
+/// Histograms, by drive and stage.
+fn latencies(drives: &[State]) -> proto::MetricFamily {
+    let label = |name: &str, value: &str| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name(name.to_owned());
+        pair.set_value(value.to_owned());
+        pair
+    };
+    let all = drives.iter().flat_map(|drive| drive.latencies.stages.iter().map(move |times| (drive, times)));
+    let all = all.map(|(drive, times)| {
+        let labels = vec![label("drive", &drive.name), label("stage", &times.stage)];
+        let mut metric = proto::Metric::from_label(labels);
+        metric.set_histogram(times.histogram(&drive.latencies.bounds_ns));
+        metric
+    });
+    let mut family = proto::MetricFamily::default();
+    family.set_name("dcs_csd_latency_seconds".into());
+    family
+        .set_help("Time of commands of I/O queues, by stage; that in the guest's queue is not seen.".into());
+    family.set_field_type(proto::MetricType::HISTOGRAM);
+    family.set_metric(all.collect());
+    family
 }
 
 #[cfg(test)]
@@ -195,18 +367,38 @@ mod tests {
             queues: 8,
             msi: false,
             namespaces: vec![space],
+            iops: 500,
+            bytes_per_s: 0,
             under_way: 3,
+            slots: 256,
+            slots_used: 4,
             counted: Counted { reads: 7, bytes_read: 7 << 12, ..Counted::default() },
+            latencies: Latencies {
+                bounds_ns: vec![1000, 2000],
+                stages: vec![Times { stage: "storage".into(), counts: vec![98, 1, 1], sum_ns: 3_000_000 }],
+                violations: 2,
+            },
         };
         let text = metrics(std::slice::from_ref(&state)).unwrap();
         for line in [
             "dcs_csd_reads_total{drive=\"a\"} 7",
             "dcs_csd_read_bytes_total{drive=\"a\"} 28672",
             "dcs_csd_connected{drive=\"a\"} 1",
+            "dcs_csd_slots{drive=\"a\"} 256",
+            "dcs_csd_slots_used{drive=\"a\"} 4",
+            "dcs_csd_limit_iops{drive=\"a\"} 500",
+            "dcs_csd_qos_violations_total{drive=\"a\"} 2",
+            "# TYPE dcs_csd_latency_seconds histogram",
+            "dcs_csd_latency_seconds_bucket{drive=\"a\",stage=\"storage\",le=\"0.000001\"} 98",
+            "dcs_csd_latency_seconds_bucket{drive=\"a\",stage=\"storage\",le=\"0.000002\"} 99",
+            "dcs_csd_latency_seconds_bucket{drive=\"a\",stage=\"storage\",le=\"+Inf\"} 100",
+            "dcs_csd_latency_seconds_sum{drive=\"a\",stage=\"storage\"} 0.003",
+            "dcs_csd_latency_seconds_count{drive=\"a\",stage=\"storage\"} 100",
             "dcs_csd_namespace_bytes{drive=\"a\",namespace=\"2\"} 1073741824",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
         }
+        assert!(state.figures().contains("storage 1\u{b5}s, 2\u{b5}s; 2 near"), "{}", state.figures());
         let lines = state.lines();
         assert_eq!(lines[0], "a: a guest at /run/dcs/a.sock");
         assert_eq!(lines[1], "  a/2: 1.00 GiB in blocks of 512, read-only on /srv/0 at 1048576");

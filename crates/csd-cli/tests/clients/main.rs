@@ -57,7 +57,7 @@ fn sixteen_drives_at_once_mix_up_nothing() {
         }
     });
     let stats = serving.does(&["stats"]);
-    assert_eq!(stats.lines().count(), 16, "{stats}");
+    assert_eq!(stats.lines().filter(|line| line.starts_with('d')).count(), 16, "{stats}");
 }
 
 /// A neighbour that does its worst until it is told to stop; how often it did.
@@ -177,4 +177,38 @@ fn an_idle_process_notices_that_a_keep_alive_has_run_out() {
         assert!(Instant::now() < end, "nobody noticed");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A limit holds for as long as it stands, and stages tell where the time went.
+#[test]
+fn limits_hold_while_a_client_runs() {
+    let folder = folder();
+    let serving = serve(folder.path(), 1);
+    let mut drive = Drive::open(&serving.socket("d0"), Options::default()).unwrap();
+    let mut runner = Runner::new(&mut drive, 0, 4096, 16, 8 * MB, 3).unwrap();
+    let mut reads = |commands| {
+        let (order, mix, check) = (Order::Random, Mix::Read, Check::Nothing);
+        let began = Instant::now();
+        let reads = Workload { order, mix, depth: 16, check, stop: Stop::Commands(commands) };
+        assert_eq!(runner.run(&mut drive, &reads).unwrap().commands, commands);
+        began.elapsed()
+    };
+    serving.does(&["set", "d0", "iops=500"]);
+    // The first 5 are those of a rest; the last one need not be over.
+    let took = reads(300);
+    assert!(took >= Duration::from_millis(2 * (300 - 6)), "500 a second, and 300 took {took:?}");
+    serving.does(&["set", "d0", "iops=0,bytes-per-s=4MiB"]);
+    let took = reads(300);
+    assert!(took >= Duration::from_micros(976 * (300 - 12)), "1024 a second, and 300 took {took:?}");
+    serving.does(&["set", "d0", "bytes-per-s=0"]);
+    reads(300);
+    serving.refuses(&["set", "d0", "weight=0"], "1 to 1000");
+    serving.refuses(&["set", "nobody", "weight=1"], "no drive nobody");
+    let metrics = serving.does(&["stats", "--prometheus"]);
+    for stage in ["fetch", "storage", "completion", "whole"] {
+        let line = format!("dcs_csd_latency_seconds_count{{drive=\"d0\",stage=\"{stage}\"}} 900");
+        assert!(metrics.lines().any(|one| one == line), "{line} is not in\n{metrics}");
+    }
+    let told = serving.does(&["stats"]);
+    assert!(told.contains("50 %, 99 % of the commands within: fetch"), "{told}");
 }

@@ -192,7 +192,10 @@ fn any_order_is_done_or_refused_with_all_as_it_was() {
     // What there is, without what goes on meanwhile.
     let bare = |mut answer: Value| {
         for drive in answer["drives"].as_array_mut().unwrap() {
-            drive.as_object_mut().unwrap().retain(|key, _| key != "counted" && key != "under_way");
+            drive
+                .as_object_mut()
+                .unwrap()
+                .retain(|key, _| key != "counted" && key != "under_way" && key != "slots_used");
         }
         answer
     };
@@ -239,10 +242,13 @@ fn any_order_is_done_or_refused_with_all_as_it_was() {
         let name = names[any(names.len())];
         let mut number = || numbers[any(numbers.len())].clone();
         let (size, other, third) = (number(), number(), number());
-        let mut order = match any(4) {
+        let mut order = match any(5) {
             0 => json!({ "command": "resize", "name": name, "nsid": any(3), "size": size }),
             1 => json!({ "command": "remove", "name": name, "nsid": any(3) }),
             2 => json!({ "command": "remove", "name": name }),
+            3 => {
+                json!({ "command": "set", "name": name, "weight": size, "iops": other, "bytes-per-s": third })
+            }
             _ => {
                 let mut space = json!({ "size": if any(4) > 0 { json!("1M") } else { size },
                     "backing": backings[any(backings.len())] });

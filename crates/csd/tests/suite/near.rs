@@ -540,3 +540,39 @@ fn plain_reads_go_on_beside_a_neighbours_operators() {
     }
     assert!(polls >= COMMANDS * 16, "more than 64 KiB of operators at once: {polls} pieces, {reads} reads");
 }
+
+/// A command is worked on by the storage and its operators; where it lies for more than half as long beside
+/// that, it is counted.
+#[test]
+fn commands_that_wait_for_others_are_counted() {
+    let mut machine = machine();
+    let handle = load(&mut machine, &[(Operator::Md5, vec![])]).result.into();
+    let words = [0, 256, 0, 0, 0, 0];
+    let digest = Near {
+        opcode: NO_DATA,
+        namespace: 1,
+        source: BLOCKS,
+        destination: NOWHERE,
+        handle,
+        words,
+        ..Near::default()
+    };
+    // 128 KiB are a piece. The storage takes 5 ms for it, and that is all.
+    let pass = |machine: &Machine<ModelStorage>, ms: u64| {
+        machine.guest.clock.fetch_add(ms * 1_000_000, std::sync::atomic::Ordering::Relaxed);
+    };
+    let run = |machine: &mut Machine<ModelStorage>, wait: u64| {
+        machine.submit_bytes(1, entry(digest));
+        machine.drives.poll();
+        pass(machine, 5);
+        // The storage's answer; the operators have their turn after that.
+        machine.drives.poll();
+        pass(machine, wait);
+        machine.work();
+        assert_eq!(machine.reap(1).expect("a completion").status, Status::SUCCESS);
+        machine.controller().latencies().violations
+    };
+    assert_eq!(run(&mut machine, 0), 0);
+    assert_eq!(run(&mut machine, 2), 0, "7 ms for 5");
+    assert_eq!(run(&mut machine, 3), 1, "8 ms for 5");
+}

@@ -1,0 +1,129 @@
+//! Orders of the management socket, and their answers: a line of JSON each.
+//!
+//! What comes is copied, then read here, then done: an order that is no order names why, and changes nothing.
+
+use crate::spec::Drive;
+use crate::state::State;
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of an order.
+pub const MOST: u64 = 64 << 10;
+
+/// A command of the management socket.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Order {
+    /// A drive, or namespaces of one that is there.
+    Add {
+        /// It is made where its name is new.
+        drive: Drive,
+    },
+    /// A namespace, or a whole drive.
+    Remove {
+        /// The drive's.
+        name: String,
+        /// Without one: the drive.
+        nsid: Option<u32>,
+    },
+    /// A namespace's size in bytes.
+    Resize {
+        /// The drive's.
+        name: String,
+        /// The namespace's number.
+        nsid: u32,
+        /// Bytes.
+        size: u64,
+    },
+    /// A drive's share and limits. What is not named stays as it is.
+    Set {
+        /// The drive's.
+        name: String,
+        /// Its share beside the others.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        weight: Option<u32>,
+        /// Commands a second at most; 0: any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        iops: Option<u64>,
+        /// Bytes a second at most; 0: any.
+        #[serde(default, rename = "bytes-per-s", skip_serializing_if = "Option::is_none")]
+        bytes_per_s: Option<u64>,
+    },
+    /// All that there is, and what it has done.
+    List {},
+}
+
+/// A drive's share and limits, where they are to be other ones: see [`Order::Set`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    /// Its share beside the others.
+    pub weight: Option<u32>,
+    /// Commands a second at most; 0: any.
+    pub iops: Option<u64>,
+    /// Bytes a second at most; 0: any.
+    pub bytes_per_s: Option<u64>,
+}
+
+/// The answer to a command.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// It was done, and this is what there is now.
+    Done {
+        /// All drives.
+        drives: Vec<State>,
+    },
+    /// All is as it was.
+    Refused {
+        /// Why.
+        error: String,
+        /// What helps, where somebody knows.
+        advice: Option<String>,
+    },
+}
+
+impl Order {
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// Why it is no order.
+    pub fn parse(line: &[u8]) -> Result<Order, String> {
+        if line.len() as u64 > MOST {
+            return Err(format!("an order is one line of at most {MOST} bytes"));
+        }
+        serde_json::from_slice(line).map_err(|error| format!("that is no order: {error}"))
+    }
+
+    /// The line that says it.
+    ///
+    /// # Errors
+    ///
+    /// Where a path is no text.
+    pub fn line(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_nobody_knows_are_refused() {
+        let set = Order::parse(br#"{"command":"set","name":"a","iops":5,"bytes-per-s":7}"#).unwrap();
+        let wanted = Order::Set { name: "a".into(), weight: None, iops: Some(5), bytes_per_s: Some(7) };
+        assert_eq!(set, wanted);
+        assert_eq!(Order::parse(&set.line().unwrap()).unwrap(), set);
+        for line in [
+            r#"{"command":"set","name":"a","iops":5,"colour":7}"#,
+            r#"{"command":"set","name":"a","iops":-5}"#,
+            r#"{"command":"set"}"#,
+            r#"{"command":"list","more":1}"#,
+            "",
+        ] {
+            assert!(Order::parse(line.as_bytes()).unwrap_err().starts_with("that is no order"), "{line}");
+        }
+    }
+}
