@@ -287,14 +287,15 @@ extern "C" {
  */
 #define DCS_OP_GREP 0x32u
 /**
- * filter: rows of comma-separated values (RFC 4180) whose field compares so with a constant. Other
- * length. Parameter: expression[1 to 1024] (UTF-8; docs/operators.md has the syntax): price>100
+ * filter: rows of comma-separated values (RFC 4180), or binary ones of a fixed width, whose field
+ * compares so with a constant. Other length. Parameter: expression[1 to 1024] (UTF-8;
+ * docs/operators.md has the syntax): price>100
  */
 #define DCS_OP_FILTER 0x33u
 /**
- * aggregate: count, sum, least, most and mean of columns of comma-separated values (RFC 4180).
- * Other length. Parameter: expression[1 to 1024] (UTF-8; docs/operators.md has the syntax):
- * sum(price)
+ * aggregate: count, sum, least, most and mean of columns of comma-separated values (RFC 4180) or of
+ * binary rows of a fixed width. Other length. Parameter: expression[1 to 1024] (UTF-8;
+ * docs/operators.md has the syntax): sum(price)
  */
 #define DCS_OP_AGGREGATE 0x34u
 /**

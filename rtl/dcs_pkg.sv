@@ -182,13 +182,13 @@ package dcs_pkg;
   // place of them), reserved[7], pattern[1 to 1016] (UTF-8; docs/operators.md says which
   // expressions)
   localparam logic [7:0] OpGrep = 8'h32;
-  // filter: rows of comma-separated values (RFC 4180) whose field compares so with a constant.
-  // Other length. Parameter: expression[1 to 1024] (UTF-8; docs/operators.md has the syntax):
-  // price>100
+  // filter: rows of comma-separated values (RFC 4180), or binary ones of a fixed width, whose field
+  // compares so with a constant. Other length. Parameter: expression[1 to 1024] (UTF-8;
+  // docs/operators.md has the syntax): price>100
   localparam logic [7:0] OpFilter = 8'h33;
-  // aggregate: count, sum, least, most and mean of columns of comma-separated values (RFC 4180).
-  // Other length. Parameter: expression[1 to 1024] (UTF-8; docs/operators.md has the syntax):
-  // sum(price)
+  // aggregate: count, sum, least, most and mean of columns of comma-separated values (RFC 4180) or
+  // of binary rows of a fixed width. Other length. Parameter: expression[1 to 1024] (UTF-8;
+  // docs/operators.md has the syntax): sum(price)
   localparam logic [7:0] OpAggregate = 8'h34;
   // added to an operator's number: the engine's GPU does it (md5, sha256, crc32, crc32c,
   // aes256-ctr)

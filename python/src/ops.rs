@@ -293,15 +293,15 @@ pub fn grep(pattern: String, ignore_case: bool, invert: bool, count: bool) -> Py
     Op::new(dcs::Op::Grep(grep))
 }
 
-/// Rows of comma-separated values (RFC 4180) whose field compares so with a constant: `price>100`
-/// (docs/operators.md has the syntax). An expression that is none is a ValueError that says why.
+/// Rows of comma-separated values (RFC 4180) whose field compares so with a constant, `price>100`, or binary rows of a
+/// fixed width, `-w16:u32@8>100` (docs/operators.md has the syntax). An expression that is none is a ValueError that says why.
 #[pyfunction]
 pub fn filter(expression: String) -> PyResult<Op> {
     dcs::op::check_filter(&expression).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Op::new(dcs::Op::Filter(expression))
 }
 
-/// Count, sum, least, most and mean of columns of comma-separated values: `sum(price)` (docs/operators.md has the
+/// Count, sum, least, most and mean of columns of such rows: `sum(price)`, `-w16:sum(u32@8)` (docs/operators.md has the
 /// syntax). An expression that is none is a ValueError that says why.
 #[pyfunction]
 pub fn aggregate(expression: String) -> PyResult<Op> {

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import re
+import struct
 import zlib
 
 import pytest
@@ -148,6 +149,24 @@ def test_filter_and_aggregate():
     for wrong in (lambda: dcs.filter("price"), lambda: dcs.aggregate("median(price)")):
         with pytest.raises(ValueError, match="COLUMN"):
             wrong()
+
+
+def test_filter_and_aggregate_of_binary_rows():
+    rows = [(at % 1000, at / 8, b"city%d" % (at % 7)) for at in range(50_000)]
+    content = b"".join(struct.pack("<Id8s", *row) for row in rows)
+    kept = [row for row in rows if row[0] >= 900]
+    chain = [dcs.filter("-w20:u32@0>=900")]
+    assert run(content, chain).memory == b"".join(struct.pack("<Id8s", *row) for row in kept)
+    functions = "count;sum(u32@0);sum(f64@4);max(f64@4);count(text8@12)"
+    results = run(content, [*chain, dcs.aggregate("-w20:" + functions)]).memory.split(b",")
+    prices = [row[1] for row in kept]
+    assert [float(field) for field in results] == [len(kept), sum(row[0] for row in kept), sum(prices), max(prices), len(kept)]
+    assert len(run(content, [dcs.filter("-w20:text8@12=city3")]).memory) == 20 * sum(row[2] == b"city3" for row in rows)
+    with pytest.raises(dcs.Error) as caught:
+        run(content[:-1], chain)
+    assert (caught.value.operator, caught.value.status) == ((0, "filter"), "TRUNCATED_DATA")
+    with pytest.raises(ValueError, match="TYPE|u32@8"):
+        dcs.filter("-w20:price>5")
 
 
 def chunked(content, trailer=b""):

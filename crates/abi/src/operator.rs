@@ -259,7 +259,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
         OperatorKind::Resize,
         (1, 1024),
         "expression[1 to 1024] (UTF-8; docs/operators.md has the syntax): price>100",
-        "rows of comma-separated values (RFC 4180) whose field compares so with a constant",
+        "rows of comma-separated values (RFC 4180), or binary ones of a fixed width, whose field compares so with a constant",
     ),
     transform(
         Operator::Aggregate,
@@ -268,7 +268,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
         OperatorKind::Resize,
         (1, 1024),
         "expression[1 to 1024] (UTF-8; docs/operators.md has the syntax): sum(price)",
-        "count, sum, least, most and mean of columns of comma-separated values (RFC 4180)",
+        "count, sum, least, most and mean of columns of comma-separated values (RFC 4180) or of binary rows of a fixed width",
     ),
 ];
 

@@ -333,7 +333,8 @@ pub fn usage_of(operator: Operator) -> String {
         ),
         Operator::Filter => format!(
             "{name}:[-OPTIONS:]COLUMN=CONSTANT, rows of CSV; also != < <= > >=; COLUMN: its name in the header, or #NUMBER; \
-             options: n (no header), t (tabs), dC (C between fields)"
+             options: n (no header), t (tabs), dC (C between fields); binary rows of N bytes: {name}:-wN:TYPE@OFFSET=CONSTANT, TYPE \
+             u8 to u64, i8 to i64, f32, f64, with be where big-endian, or textN"
         ),
         Operator::Aggregate => format!(
             "{name}:[-OPTIONS:]FUNCTION[;FUNCTION...], of CSV: count, count(COLUMN), sum, min, max, mean; columns and options \

@@ -78,10 +78,10 @@ pub enum Op {
     },
     /// Lines that match a regular expression, or their number. A line of more than a MiB is an error.
     Grep(Grep),
-    /// Rows of comma-separated values (RFC 4180) whose field compares so with a constant: `price>100`
-    /// (`docs/operators.md` has the syntax; [`check_filter`] says why an expression is refused).
+    /// Rows of comma-separated values (RFC 4180) whose field compares so with a constant, `price>100`, or binary
+    /// rows of a fixed width, `-w16:u32@8>100` (`docs/operators.md` has the syntax; [`check_filter`] says why an expression is refused).
     Filter(String),
-    /// Count, sum, least, most and mean of columns of comma-separated values: `sum(price)` (as above;
+    /// Count, sum, least, most and mean of columns of such rows: `sum(price)`, `-w16:sum(u32@8)` (as above;
     /// [`check_aggregate`]).
     Aggregate(String),
     /// A digest that is to have this value: where it has another the transfer fails with

@@ -34,7 +34,9 @@
 //! | `slice` | a range of the stream |
 //! | `lines` | streams that are taken line by line |
 //! | `grep` | lines that match a regular expression |
-//! | `table` | rows of comma-separated values: `filter`, `aggregate` |
+//! | `rows` | streams that are taken by rows of a fixed width |
+//! | `table` | rows of comma-separated values and binary ones: `filter`, `aggregate` |
+//! | `wide` | loops that are compiled for AVX2, too |
 //! | [`parameter`] | building and checking parameter blocks |
 //! | [`sequential`] | a chain over bytes in memory: the plain program |
 //!
@@ -97,10 +99,12 @@ mod md5;
 mod offload;
 pub mod parameter;
 mod resize;
+mod rows;
 pub mod sequential;
 mod sha256;
 mod slice;
 mod table;
+mod wide;
 mod zstd;
 
 use dcs_abi::operator::Operator;
@@ -162,8 +166,8 @@ impl Context {
             Operator::Zstd => Unit::Resize(Resize::new(zstd::Zstd::new(parameter)?)),
             Operator::Slice => Unit::Resize(Resize::new(slice::Slice::new(parameter)?)),
             Operator::Grep => Unit::Resize(Resize::new(grep::Grep::new(parameter)?)),
-            Operator::Filter => Unit::Resize(Resize::new(parameter::parse_filter(parameter)?)),
-            Operator::Aggregate => Unit::Resize(Resize::new(parameter::parse_aggregate(parameter)?)),
+            Operator::Filter => Unit::Resize(parameter::parse_filter(parameter)?),
+            Operator::Aggregate => Unit::Resize(parameter::parse_aggregate(parameter)?),
             Operator::AwsChunked => Unit::Resize(Resize::new(aws_chunked::AwsChunked::new(parameter)?)),
             Operator::Gunzip => {
                 parameter::parse_none(parameter)?;

@@ -4,8 +4,8 @@ use dcs_abi::operator::Operator;
 
 use crate::aws_chunked::trailer_of;
 use crate::grep::{self, PatternError};
-use crate::lines::Lines;
-use crate::table::{Aggregate, ExpressionError, Filter};
+use crate::resize::Resize;
+use crate::table::{self, ExpressionError};
 use crate::{DigestValue, OperatorError};
 
 /// The parameters of `aes256-ctr`: key, then the initial counter block.
@@ -166,7 +166,7 @@ pub(crate) fn parse_grep(block: &[u8]) -> Result<Grep, OperatorError> {
 ///
 /// The reason why it would be refused.
 pub fn check_filter(expression: &str) -> Result<(), ExpressionError> {
-    Filter::new(expression).map(|_| ())
+    table::filter(expression).map(|_| ())
 }
 
 /// The same for `aggregate`.
@@ -175,17 +175,17 @@ pub fn check_filter(expression: &str) -> Result<(), ExpressionError> {
 ///
 /// The reason why it would be refused.
 pub fn check_aggregate(expression: &str) -> Result<(), ExpressionError> {
-    Aggregate::new(expression).map(|_| ())
+    table::aggregate(expression).map(|_| ())
 }
 
-pub(crate) fn parse_filter(block: &[u8]) -> Result<Lines<Filter>, OperatorError> {
+pub(crate) fn parse_filter(block: &[u8]) -> Result<Resize, OperatorError> {
     let expression = std::str::from_utf8(block).map_err(|_| OperatorError::BadParameter)?;
-    Filter::new(expression).map_err(|_| OperatorError::BadParameter)
+    table::filter(expression).map_err(|_| OperatorError::BadParameter)
 }
 
-pub(crate) fn parse_aggregate(block: &[u8]) -> Result<Lines<Aggregate>, OperatorError> {
+pub(crate) fn parse_aggregate(block: &[u8]) -> Result<Resize, OperatorError> {
     let expression = std::str::from_utf8(block).map_err(|_| OperatorError::BadParameter)?;
-    Aggregate::new(expression).map_err(|_| OperatorError::BadParameter)
+    table::aggregate(expression).map_err(|_| OperatorError::BadParameter)
 }
 
 pub(crate) fn parse_slice(block: &[u8]) -> Result<(u64, u64), OperatorError> {

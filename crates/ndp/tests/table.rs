@@ -1,19 +1,19 @@
 //! `filter` and `aggregate` against Python's csv and decimal modules, and what they say of themselves.
 
 mod common;
+mod oracle;
 
 use common::{Cut, resize, resized, whole};
 use dcs_abi::operator::Operator;
 use dcs_ndp::parameter::{check_aggregate, check_filter};
 use dcs_ndp::{ExpressionError, OperatorError, sequential};
+use oracle::Oracle;
 use proptest::prelude::*;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
 /// Reads a table as Python does, and answers as we should: rows that are kept are written as they stood.
 const ORACLE: &str = r##"
-import csv, io, operator, re, sys
+import csv, io, operator, re
 from decimal import Decimal, getcontext, ROUND_HALF_UP
 getcontext().prec = 80
 def answer(column, comparison, constant, is_number, functions, text):
@@ -55,49 +55,11 @@ def answer(column, comparison, constant, is_number, functions, text):
         elif name == "mean": results.append(plain((sum(numbers) / len(numbers)).quantize(Decimal(1).scaleb(-18), ROUND_HALF_UP)))
         else: results.append(plain({"min": min, "max": max}[name](numbers)))
     return rows_out, (",".join(results) + "\n").encode()
-stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-while head := stdin.readline():
-    arguments = [stdin.read(int(length)).decode("latin-1") for length in head.split()]
-    parts = answer(*arguments)
-    stdout.write(b" ".join(str(len(part)).encode() for part in parts) + b"\n" + b"".join(parts))
-    stdout.flush()
+serve(lambda *arguments: answer(*(argument.decode("latin-1") for argument in arguments)))
 "##;
 
-/// A Python that answers one question after the other: it takes long to start.
-struct Oracle {
-    child: Child,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Oracle {
-    fn new() -> Oracle {
-        let mut command = Command::new("python3");
-        command.args(["-c", ORACLE]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python3 is needed for this test");
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        Oracle { child, answers }
-    }
-
-    /// Rows and results.
-    fn ask(&mut self, parts: [&[u8]; 6]) -> (Vec<u8>, Vec<u8>) {
-        let stdin = self.child.stdin.as_mut().unwrap();
-        let lengths: Vec<_> = parts.iter().map(|part| part.len().to_string()).collect();
-        stdin.write_all(&[lengths.join(" ").as_bytes(), b"\n", &parts.concat()].concat()).unwrap();
-        stdin.flush().unwrap();
-        let mut head = String::new();
-        self.answers.read_line(&mut head).unwrap();
-        let mut lengths = head.split_whitespace().map(|length| length.parse::<usize>().unwrap());
-        let mut part = || {
-            let mut bytes = vec![0; lengths.next().expect("Python failed")];
-            self.answers.read_exact(&mut bytes).unwrap();
-            bytes
-        };
-        (part(), part())
-    }
-}
-
 /// It ends with this process, whose end is the end of its questions.
-static PYTHON: LazyLock<Mutex<Oracle>> = LazyLock::new(|| Mutex::new(Oracle::new()));
+static PYTHON: LazyLock<Mutex<Oracle>> = LazyLock::new(|| Mutex::new(Oracle::new(ORACLE)));
 
 /// A number, with its zeros and its sign as people write them.
 fn numbers() -> impl Strategy<Value = String> {
@@ -163,7 +125,8 @@ proptest! {
     ) {
         let flag = if is_number { "yes" } else { "no" };
         let [name, sign, value, flag, functions] = [column, comparison, &constant, flag, FUNCTIONS].map(str::as_bytes);
-        let (rows, results) = PYTHON.lock().unwrap().ask([name, sign, value, flag, functions, &table]);
+        let answers = PYTHON.lock().unwrap().ask(&[name, sign, value, flag, functions, &table]);
+        let [rows, results] = answers.try_into().unwrap();
         let constant = if is_number { constant } else { format!("\"{constant}\"") };
         let expression = format!("{column}{comparison}{constant}");
         let (output, result) = resize(Operator::Filter, expression.as_bytes(), &table, &cut);

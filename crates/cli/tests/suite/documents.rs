@@ -60,6 +60,7 @@ fn prepared() -> Place {
     }
     place.write("rows.csv", b"id,city,price\n1,New York,99.50\n2,Porto,120\n");
     place.write("rows.tsv", b"1\tx\t0.25\n2\ty\t0.75\n");
+    place.write("rows.bin", &[[0; 8], [101, 0, 0, 0, 0, 0, 128, 63]].concat());
     place.write("disk.img", b"");
     std::fs::File::options()
         .write(true)

@@ -1,6 +1,6 @@
 //! Numbers of a column: how many, their sum, the least, the most, the mean.
 
-use super::{Column, ExpressionError, Format, Row, format, number, row_at, without_mark};
+use super::{Column, ExpressionError, Format, Row, number, row_at, without_mark};
 use crate::OperatorError;
 use crate::lines::{Lines, Selector};
 use std::ops::Range;
@@ -13,13 +13,31 @@ pub(crate) struct Aggregate {
     before_header: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
     Count,
     Sum,
     Min,
     Max,
     Mean,
+}
+
+/// A function and its column; none where it has no brackets, which is for `count` alone.
+pub(super) fn function(text: &str) -> Result<(Kind, Option<&str>), ExpressionError> {
+    let text = text.trim();
+    let (name, column) = match text.split_once('(') {
+        None => (text, None),
+        Some((name, rest)) => (name.trim(), Some(rest.strip_suffix(')').ok_or(ExpressionError::Function)?)),
+    };
+    let kind = match name {
+        "count" => Kind::Count,
+        "sum" => Kind::Sum,
+        "min" => Kind::Min,
+        "max" => Kind::Max,
+        "mean" => Kind::Mean,
+        _ => return Err(ExpressionError::Function),
+    };
+    if column.is_none() && kind != Kind::Count { Err(ExpressionError::Function) } else { Ok((kind, column)) }
 }
 
 struct Function {
@@ -33,25 +51,8 @@ struct Function {
 
 impl Function {
     fn parse(text: &str, format: Format) -> Result<Function, ExpressionError> {
-        let text = text.trim();
-        let (name, column) = match text.split_once('(') {
-            None => (text, None),
-            Some((name, rest)) => {
-                let column = rest.strip_suffix(')').ok_or(ExpressionError::Function)?;
-                (name.trim(), Some(Column::parse(column)?))
-            }
-        };
-        let kind = match name {
-            "count" => Kind::Count,
-            "sum" => Kind::Sum,
-            "min" => Kind::Min,
-            "max" => Kind::Max,
-            "mean" => Kind::Mean,
-            _ => return Err(ExpressionError::Function),
-        };
-        if column.is_none() && kind != Kind::Count {
-            return Err(ExpressionError::Function);
-        }
+        let (kind, column) = function(text)?;
+        let column = column.map(Column::parse).transpose()?;
         if !format.header && matches!(column, Some(Column::Named(_))) {
             return Err(ExpressionError::Column);
         }
@@ -96,8 +97,7 @@ impl Function {
 }
 
 impl Aggregate {
-    pub(crate) fn new(expression: &str) -> Result<Lines<Aggregate>, ExpressionError> {
-        let (format, text) = format(expression)?;
+    pub(super) fn new(text: &str, format: Format) -> Result<Lines<Aggregate>, ExpressionError> {
         let functions =
             text.split(';').map(|text| Function::parse(text, format)).collect::<Result<_, _>>()?;
         Ok(Lines::new(Aggregate { format, functions, before_header: format.header }))

@@ -1,6 +1,6 @@
 //! The rows of a table whose field compares so with a constant.
 
-use super::{Column, ExpressionError, Format, Row, format, number, row_at, without_mark};
+use super::{Column, ExpressionError, Format, Row, number, row_at, without_mark};
 use crate::OperatorError;
 use crate::lines::{Lines, Selector};
 use std::cmp::Ordering;
@@ -10,8 +10,7 @@ use std::ops::Range;
 pub(crate) struct Filter {
     format: Format,
     column: Column,
-    allowed: [Ordering; 2],
-    negated: bool,
+    sign: Sign,
     constant: Constant,
     /// The header is still to come.
     before_header: bool,
@@ -22,8 +21,22 @@ enum Constant {
     Text(Vec<u8>),
 }
 
+/// A comparison: how a field may compare with the constant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sign {
+    pub(super) allowed: [Ordering; 2],
+    /// All others are wanted.
+    pub(super) negated: bool,
+}
+
+impl Sign {
+    pub(super) fn allows(self, ordering: Ordering) -> bool {
+        self.allowed.contains(&ordering) != self.negated
+    }
+}
+
 /// Longer ones first.
-const COMPARISONS: [(&str, [Ordering; 2], bool); 6] = [
+const SIGNS: [(&str, [Ordering; 2], bool); 6] = [
     ("!=", [Ordering::Equal; 2], true),
     ("<=", [Ordering::Less, Ordering::Equal], false),
     (">=", [Ordering::Greater, Ordering::Equal], false),
@@ -32,20 +45,25 @@ const COMPARISONS: [(&str, [Ordering; 2], bool); 6] = [
     (">", [Ordering::Greater; 2], false),
 ];
 
+/// The column, the comparison and the constant of an expression.
+pub(super) fn comparison(text: &str) -> Result<(&str, Sign, &str), ExpressionError> {
+    let at = text.find(['=', '!', '<', '>']).ok_or(ExpressionError::Comparison)?;
+    let (column, rest) = text.split_at(at);
+    let found = SIGNS.iter().find(|(sign, ..)| rest.starts_with(sign));
+    let (sign, allowed, negated) = found.ok_or(ExpressionError::Comparison)?;
+    let sign_of = Sign { allowed: *allowed, negated: *negated };
+    Ok((column, sign_of, rest[sign.len()..].trim()))
+}
+
 impl Filter {
-    pub(crate) fn new(expression: &str) -> Result<Lines<Filter>, ExpressionError> {
-        let (format, text) = format(expression)?;
-        let at = text.find(['=', '!', '<', '>']).ok_or(ExpressionError::Comparison)?;
-        let (column, rest) = text.split_at(at);
-        let found = COMPARISONS.iter().find(|(sign, ..)| rest.starts_with(sign));
-        let (sign, allowed, negated) = found.ok_or(ExpressionError::Comparison)?;
-        let constant = Constant::parse(rest[sign.len()..].trim())?;
+    pub(super) fn new(text: &str, format: Format) -> Result<Lines<Filter>, ExpressionError> {
+        let (column, sign, constant) = comparison(text)?;
+        let constant = Constant::parse(constant)?;
         let column = Column::parse(column)?;
         if !format.header && matches!(column, Column::Named(_)) {
             return Err(ExpressionError::Column);
         }
-        let (allowed, negated) = (*allowed, *negated);
-        Ok(Lines::new(Filter { format, column, allowed, negated, constant, before_header: format.header }))
+        Ok(Lines::new(Filter { format, column, sign, constant, before_header: format.header }))
     }
 
     /// A header is passed.
@@ -63,7 +81,7 @@ impl Filter {
             Constant::Text(text) => Some((*field).cmp(text)),
             Constant::Number(constant) => number::parse(&field).map(|number| number.cmp(constant)),
         };
-        Ok(ordering.is_some_and(|ordering| self.allowed.contains(&ordering) != self.negated))
+        Ok(ordering.is_some_and(|ordering| self.sign.allows(ordering)))
     }
 }
 

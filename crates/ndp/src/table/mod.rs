@@ -1,15 +1,17 @@
-//! Rows of comma-separated values (RFC 4180): how they are divided into fields, and which column is meant.
+//! Rows of comma-separated values (RFC 4180): how they are divided into fields, and which column is meant. Those
+//! of a fixed width, in binary, are `fixed`'s.
 
 mod aggregate;
 mod filter;
+mod fixed;
 mod number;
 
 use crate::OperatorError;
 use crate::lines::{Selector, line_end};
+use crate::rows::WIDTH_MAX;
 use std::borrow::Cow;
 
-pub(crate) use aggregate::Aggregate;
-pub(crate) use filter::Filter;
+use crate::resize::Resize;
 
 /// Bytes of the longest expression.
 pub(crate) const EXPRESSION_MAX: usize = 1024;
@@ -21,8 +23,22 @@ pub enum ExpressionError {
     #[error("an expression has 1 to {EXPRESSION_MAX} bytes")]
     Length,
     /// An option that there is not, or options without a colon behind them.
-    #[error("options are n (no header), t (tabs) and dC (C between fields), with a colon behind them")]
+    #[error(
+        "options are n (no header), t (tabs) and dC (C between fields), or wN alone (binary rows of N bytes), with a colon behind them"
+    )]
     Options,
+    /// No width of binary rows.
+    #[error("binary rows have 1 to {WIDTH_MAX} bytes")]
+    Width,
+    /// No column of binary rows, or one that lies outside of them.
+    #[error(
+        "a column of binary rows is u8, u16, u32, u64, i8, i16, i32, i64, f32 or f64, with be behind it where it is \
+         big-endian, or textN (N bytes), and @ and its offset in the row: u32@8"
+    )]
+    BinaryColumn,
+    /// A column of numbers is compared with something else.
+    #[error("a column of numbers is compared with a number")]
+    Constant,
     /// No column, or one by a number that is none.
     #[error("a column is its name in the header, or # and its number from 1 on")]
     Column,
@@ -43,11 +59,44 @@ struct Format {
     delimiter: u8,
 }
 
-/// Options, where there are some, and the rest of an expression.
-fn format(text: &str) -> Result<(Format, &str), ExpressionError> {
+/// How rows are written.
+#[derive(Clone, Copy, Debug)]
+enum Layout {
+    Text(Format),
+    /// In binary, each of so many bytes.
+    Fixed(usize),
+}
+
+/// The operator `filter`.
+pub(crate) fn filter(expression: &str) -> Result<Resize, ExpressionError> {
+    Ok(match layout(expression)? {
+        (Layout::Text(format), text) => Resize::new(filter::Filter::new(text, format)?),
+        (Layout::Fixed(width), text) => Resize::new(fixed::Filter::new(text, width)?),
+    })
+}
+
+/// The operator `aggregate`.
+pub(crate) fn aggregate(expression: &str) -> Result<Resize, ExpressionError> {
+    Ok(match layout(expression)? {
+        (Layout::Text(format), text) => Resize::new(aggregate::Aggregate::new(text, format)?),
+        (Layout::Fixed(width), text) => Resize::new(fixed::Aggregate::new(text, width)?),
+    })
+}
+
+/// The layout that the options name, and the rest of an expression.
+fn layout(text: &str) -> Result<(Layout, &str), ExpressionError> {
     if text.is_empty() || text.len() > EXPRESSION_MAX {
         return Err(ExpressionError::Length);
     }
+    let Some(width) = text.strip_prefix("-w") else {
+        return format(text).map(|(format, text)| (Layout::Text(format), text));
+    };
+    let (width, text) = width.split_once(':').ok_or(ExpressionError::Options)?;
+    Ok((Layout::Fixed(fixed::width(width)?), text))
+}
+
+/// Options, where there are some, and the rest of an expression.
+fn format(text: &str) -> Result<(Format, &str), ExpressionError> {
     let mut format = Format { header: true, delimiter: b',' };
     let Some(options) = text.strip_prefix('-') else { return Ok((format, text)) };
     let mut characters = options.char_indices();

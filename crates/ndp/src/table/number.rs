@@ -1,7 +1,7 @@
 //! Decimal numbers of up to 18 digits before the point and 18 behind it, exactly.
 
 /// Steps from one whole number to the next.
-const ONE: i128 = 10i128.pow(DIGITS as u32);
+pub(super) const ONE: i128 = 10i128.pow(DIGITS as u32);
 /// Digits on either side of the point.
 const DIGITS: usize = 18;
 

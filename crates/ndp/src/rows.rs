@@ -1,0 +1,124 @@
+//! A stream taken by rows of a fixed width: whatever its pieces, an operator sees whole rows, and hands some of
+//! them out.
+
+use crate::OperatorError;
+use crate::resize::{Codec, End, Step};
+
+/// Bytes of the widest row: what is kept of one that comes in pieces.
+pub(crate) const WIDTH_MAX: usize = 1 << 20;
+
+/// An operator on rows.
+pub(crate) trait Taker: Send {
+    /// Takes whole rows, one at least, and as many as it likes.
+    fn take(&mut self, rows: &[u8], output: &mut [u8]) -> Taken;
+
+    /// The bytes that come out at the end of the stream.
+    fn finish(&mut self) -> Vec<u8>;
+}
+
+/// What became of rows.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Bytes of rows that are done with,
+    pub(crate) consumed: usize,
+    /// and of the output that were filled.
+    pub(crate) produced: usize,
+    /// Behind them so many bytes of rows are to be handed out as they are. They count as taken.
+    pub(crate) pass: usize,
+}
+
+/// The stream, as far as it has come. Rows are looked at where they lie, in the input; one that is not there as
+/// a whole is kept until it is.
+pub(crate) struct Rows<T> {
+    taker: T,
+    width: usize,
+    /// The beginning of a row, or a row of which so many bytes were handed out.
+    kept: Vec<u8>,
+    handed_out: Option<usize>,
+    /// Bytes at the beginning of the input that are to be handed out.
+    pass: usize,
+    /// Output behind the last row.
+    end: Option<Vec<u8>>,
+}
+
+impl<T: Taker> Rows<T> {
+    /// `width` is 1 to [`WIDTH_MAX`].
+    pub(crate) fn new(taker: T, width: usize) -> Rows<T> {
+        Rows { taker, width, kept: Vec::new(), handed_out: None, pass: 0, end: None }
+    }
+
+    /// Takes in as much of the row that is kept as there is.
+    fn keep(&mut self, input: &[u8]) -> Step {
+        let consumed = input.len().min(self.width - self.kept.len());
+        self.kept.extend_from_slice(&input[..consumed]);
+        if self.kept.len() == self.width {
+            match self.taker.take(&self.kept, &mut []).pass {
+                0 => self.kept.clear(),
+                _ => self.handed_out = Some(0),
+            }
+        }
+        open(consumed, 0)
+    }
+
+    fn hand_out_kept(&mut self, from: usize, output: &mut [u8]) -> Step {
+        let produced = copy(&self.kept[from..], output);
+        self.handed_out = Some(from + produced);
+        if from + produced == self.kept.len() {
+            self.kept.clear();
+            self.handed_out = None;
+        }
+        open(0, produced)
+    }
+
+    fn hand_out(&mut self, input: &[u8], output: &mut [u8]) -> Step {
+        let moved = copy(&input[..self.pass.min(input.len())], output);
+        self.pass -= moved;
+        open(moved, moved)
+    }
+
+    /// The end of the stream.
+    fn finish(&mut self, output: &mut [u8]) -> Step {
+        if !self.kept.is_empty() {
+            return Step { consumed: 0, produced: 0, end: End::Failed(OperatorError::TruncatedData) };
+        }
+        let rest = self.end.get_or_insert_with(|| self.taker.finish());
+        let produced = copy(rest, output);
+        rest.drain(..produced);
+        let end = if rest.is_empty() { End::Finished } else { End::Open };
+        Step { consumed: 0, produced, end }
+    }
+}
+
+impl<T: Taker> Codec for Rows<T> {
+    fn step(&mut self, input: &[u8], output: &mut [u8], last: bool) -> Step {
+        if let Some(from) = self.handed_out {
+            return self.hand_out_kept(from, output);
+        }
+        if input.is_empty() {
+            return if last { self.finish(output) } else { open(0, 0) };
+        }
+        if self.pass > 0 {
+            return self.hand_out(input, output);
+        }
+        let whole = input.len() - input.len() % self.width;
+        if whole == 0 || !self.kept.is_empty() {
+            return self.keep(input);
+        }
+        let Taken { consumed, produced, pass } = self.taker.take(&input[..whole], output);
+        self.pass = pass;
+        match (consumed, pass) {
+            (0, 1..) => self.hand_out(input, output),
+            _ => open(consumed, produced),
+        }
+    }
+}
+
+fn open(consumed: usize, produced: usize) -> Step {
+    Step { consumed, produced, end: End::Open }
+}
+
+fn copy(from: &[u8], to: &mut [u8]) -> usize {
+    let length = from.len().min(to.len());
+    to[..length].copy_from_slice(&from[..length]);
+    length
+}
