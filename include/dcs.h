@@ -953,9 +953,15 @@ static inline bool dcs_status_do_not_retry(uint16_t status) {
 #define DCS_IO_PLAIN 2
 
 /**
- * In dcs_engine_options.flags: bind the engine's thread to dcs_engine_options.cpu.
+ * In dcs_engine_options.flags: bind the engine's thread to dcs_engine_options.cpu; of several cores the next
+ * thread to the next CPU, and so on.
  */
 #define DCS_ENGINE_BIND_CPU 1
+
+/**
+ * In dcs_engine_options.cores: one for each processor that the process may use, or that the NUMA node has.
+ */
+#define DCS_CORES_ALL 65535
 
 /**
  * In dcs_engine_options.spin_us: sleep at once.
@@ -1132,9 +1138,15 @@ struct dcs_engine_options {
      */
     uint8_t gpu_storage;
     /**
-     * Must be 0.
+     * Threads, for as many processors: 1 by default, DCS_CORES_ALL. Each has the blocks, commands and sessions
+     * that are named above. An engine that its callers drive, that is a card's, or that has a GPU, has one.
      */
-    uint8_t reserved[4];
+    uint16_t cores;
+    /**
+     * The NUMA node on whose processors the threads run, and from which they take their memory, counted from
+     * 1; 0: anywhere.
+     */
+    uint16_t numa_node;
 };
 
 /**
@@ -1388,7 +1400,8 @@ size_t dcs_digest_text(const struct dcs_digest *digest,
  * Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine),
  * E2BIG (options of a newer version of this library), or why the system has not what it needs (ENOSYS,
  * EPERM: io_uring was demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
- * the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
+ * the nice value is not permitted; ENODEV: there is no card, no such GPU, no such NUMA node, or it cannot be
+ * used).
  *
  * # Safety
  *
@@ -1422,6 +1435,15 @@ size_t dcs_gpu_sentence(uint8_t gpu,
 int dcs_engine_uses_io_uring(const struct dcs_engine *engine);
 
 /**
+ * Its cores: how many threads it has, or 1 where its callers drive it; -1 and EFAULT for NULL.
+ *
+ * # Safety
+ *
+ * `engine` is NULL or an engine that was not stopped.
+ */
+int dcs_engine_cores(const struct dcs_engine *engine);
+
+/**
  * Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
  *
  * Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay,
@@ -1437,6 +1459,10 @@ void dcs_engine_stop(struct dcs_engine *engine);
 /**
  * Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is
  * freed.
+ *
+ * It is on one of the engine's cores for good, and so are its transfers: on that with the least load, transfers
+ * in flight and open sessions. To use all cores, open as many sessions as dcs_engine_cores says, or one for
+ * each of your threads. Request ids order the transfers of sessions on one core.
  *
  * Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many
  * sessions are open as the engine was made for).

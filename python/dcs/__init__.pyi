@@ -80,12 +80,17 @@ class Engine:
         commands: int | None = None,
         depth: int = 1024,
         spin: float | None = None,
+        cores: int | Literal["all"] | None = None,
         core: int | None = None,
+        cpus: list[int] | None = None,
+        numa_node: int | None = None,
         nice: int | None = None,
         gpu: int | None = None,
         gpu_storage: _Mode = "auto",
     ) -> Self: ...
     def statistics(self) -> dict[str, int]: ...
+    @property
+    def cores(self) -> int: ...
     @property
     def uses_io_uring(self) -> bool: ...
     def close(self) -> None: ...

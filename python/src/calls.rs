@@ -58,7 +58,7 @@ fn submit(
         None => default_engine(py)?,
     };
     let held = engine.get().held()?;
-    let mut request = held.session.request(source.end, chain, sink.end).rid(options.rid);
+    let mut request = held.spread.request(source.end, chain, sink.end).rid(options.rid);
     if let Some(count) = count {
         request = request.length(count);
     }

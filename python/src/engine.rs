@@ -6,10 +6,10 @@
 
 use crate::calls::mode;
 use crate::error::refused;
-use dcs::{Io, Session, Stage};
+use dcs::{Cores, Io, Spread, Stage};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict};
 use rustix::process::{Pid, getpid};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,11 @@ use std::time::Duration;
 /// commands: transfers that run at the same time; more wait for their turn.
 /// depth: transfers that may be submitted and not done yet, up to 4096; more are refused with EAGAIN.
 /// spin: seconds for which the engine looks for work before it sleeps.
-/// core: a CPU to bind its thread to.
+/// cores: its threads, for as many processors: a number, or "all"; 1 without it. Each has the blocks, commands and depth
+/// that are named here. A transfer is on one of them: where fewest are, but streams that can share lanes, as those through
+/// md5 can, gather on one until its lanes are full; and transfers with one rid are on one.
+/// core: a CPU to bind its thread to; cpus: a list of one for each core.
+/// numa_node: the NUMA node, from 0 on, on whose CPUs its threads run, and from which they take their memory.
 /// nice: the nice value of its thread, -20 to 19.
 /// gpu: the GPU that does operators like "gpu:md5", by its number, from 0 on; without it there is none.
 /// gpu_storage: whether it reads files itself (GPUDirect Storage) where the first operator is on it: "auto", "on" or "off".
@@ -38,9 +42,9 @@ pub struct Engine {
     held: Mutex<Option<Arc<Held>>>,
 }
 
-/// What there is of an engine until it is closed. The session goes first.
+/// What there is of an engine until it is closed. The sessions go first.
 pub struct Held {
-    pub session: Session,
+    pub spread: Spread,
     engine: dcs::Engine,
 }
 
@@ -58,16 +62,27 @@ fn seconds(value: f64, what: &str) -> PyResult<Duration> {
         .map_err(|_| PyValueError::new_err(format!("{what} is a number of seconds, not negative: {value}")))
 }
 
+/// A number of cores, or "all".
+fn cores_of(cores: &Bound<'_, PyAny>) -> PyResult<Cores> {
+    let text = if cores.is_instance_of::<PyBool>() { String::new() } else { cores.str()?.to_string() };
+    let wrong = |_| PyValueError::new_err(format!("cores is a number from 1 on, or \"all\", not {cores}"));
+    text.parse().map_err(wrong)
+}
+
 impl Engine {
     fn start(py: Python<'_>, builder: dcs::engine::Builder, depth: u16) -> PyResult<Engine> {
         // One session: an engine guarantees a share to each that it is made for.
         let started = py.detach(|| {
             let engine = builder.sessions(1).start()?;
-            let session = engine.session_with_depth(depth)?;
-            Ok(Held { session, engine })
+            let spread = engine.spread_with_depth(depth)?;
+            Ok(Held { spread, engine })
         });
         let held = started.map_err(|error: dcs::Error| match error {
-            dcs::Error::Config(_) | dcs::Error::Depth => PyValueError::new_err(error.to_string()),
+            dcs::Error::Config(_)
+            | dcs::Error::Depth
+            | dcs::Error::Processors(..)
+            | dcs::Error::OneCore(_)
+            | dcs::Error::NumaNode(_) => PyValueError::new_err(error.to_string()),
             error => refused(py, &error, Stage::Frontend),
         })?;
         Ok(Engine { owner: getpid(), held: Mutex::new(Some(Arc::new(held))) })
@@ -94,7 +109,7 @@ const DEPTH: u16 = 1024;
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, core=None, nice=None, gpu=None, gpu_storage="auto"))]
+    #[pyo3(signature = (*, io="auto", block_size=None, blocks=None, window=None, commands=None, depth=1024, spin=None, cores=None, core=None, cpus=None, numa_node=None, nice=None, gpu=None, gpu_storage="auto"))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -105,7 +120,10 @@ impl Engine {
         commands: Option<u16>,
         depth: u16,
         spin: Option<f64>,
+        cores: Option<&Bound<'_, PyAny>>,
         core: Option<usize>,
+        cpus: Option<Vec<usize>>,
+        numa_node: Option<u32>,
         nice: Option<i8>,
         gpu: Option<u32>,
         gpu_storage: &str,
@@ -134,6 +152,15 @@ impl Engine {
         }
         if let Some(core) = core {
             builder = builder.core(core);
+        }
+        if let Some(cores) = cores {
+            builder = builder.cores(cores_of(cores)?);
+        }
+        if let Some(cpus) = cpus {
+            builder = builder.cpus(cpus);
+        }
+        if let Some(node) = numa_node {
+            builder = builder.numa_node(node);
         }
         if let Some(nice) = nice {
             builder = builder.nice(nice);
@@ -164,6 +191,12 @@ impl Engine {
         dict.set_item("gpu_blocks", counted.gpu_blocks)?;
         dict.set_item("ignored", counted.ignored)?;
         Ok(dict)
+    }
+
+    /// How many cores it has.
+    #[getter]
+    fn cores(&self) -> PyResult<usize> {
+        Ok(self.held()?.engine.cores())
     }
 
     /// Whether io_uring carries what takes time; otherwise plain system calls do.

@@ -3,13 +3,14 @@
 use crate::copy_text;
 use crate::{call, read_sized};
 use dcs::binding::DEPTH;
-use dcs::engine::{Backend, Builder, Driver, Engine};
+use dcs::engine::{Backend, Builder, Cores, Driver, Engine};
 use dcs::error::Error;
 use dcs::session::Session;
 use dcs_abi::descriptor::Mode;
 use dcs_devices::Io;
 use dcs_devices::gpu::GpuOptions;
 use std::ffi::{c_char, c_int};
+use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::panic::catch_unwind;
 use std::time::Duration;
@@ -36,8 +37,12 @@ pub const DCS_IO_URING: u8 = 1;
 /// Plain system calls; other threads make those that may wait.
 pub const DCS_IO_PLAIN: u8 = 2;
 
-/// In dcs_engine_options.flags: bind the engine's thread to dcs_engine_options.cpu.
+/// In dcs_engine_options.flags: bind the engine's thread to dcs_engine_options.cpu; of several cores the next
+/// thread to the next CPU, and so on.
 pub const DCS_ENGINE_BIND_CPU: u16 = 1;
+
+/// In dcs_engine_options.cores: one for each processor that the process may use, or that the NUMA node has.
+pub const DCS_CORES_ALL: u16 = 0xffff;
 
 /// In dcs_engine_options.spin_us: sleep at once.
 pub const DCS_SPIN_NEVER: u32 = 0xffff_ffff;
@@ -81,8 +86,12 @@ pub struct dcs_engine_options {
     /// DCS_MODE_*. With DCS_MODE_ON there is no engine without it; DCS_PATH_GPU_STORAGE says of each transfer
     /// whether it did.
     pub gpu_storage: u8,
-    /// Must be 0.
-    pub reserved: [u8; 4],
+    /// Threads, for as many processors: 1 by default, DCS_CORES_ALL. Each has the blocks, commands and sessions
+    /// that are named above. An engine that its callers drive, that is a card's, or that has a GPU, has one.
+    pub cores: u16,
+    /// The NUMA node on whose processors the threads run, and from which they take their memory, counted from
+    /// 1; 0: anywhere.
+    pub numa_node: u16,
 }
 
 /// An engine. Any thread of the process that made it may use it.
@@ -107,7 +116,8 @@ pub struct dcs_session {
 /// Returns 0, or -1 and errno: EFAULT (`engine` is NULL), EINVAL (a size or value that makes no engine),
 /// E2BIG (options of a newer version of this library), or why the system has not what it needs (ENOSYS,
 /// EPERM: io_uring was demanded and is not to be had; EAGAIN, EMFILE: no thread or descriptor left; EACCES:
-/// the nice value is not permitted; ENODEV: there is no card or no such GPU, or it cannot be used).
+/// the nice value is not permitted; ENODEV: there is no card, no such GPU, no such NUMA node, or it cannot be
+/// used).
 ///
 /// # Safety
 ///
@@ -160,9 +170,16 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
         _ => return Err(libc::EINVAL),
     };
     let mut builder = builder.backend(backend).driver(driver).io(io);
+    let cores = match NonZeroUsize::new(options.cores.into()) {
+        Some(_) if options.cores == DCS_CORES_ALL => Cores::All,
+        cores => cores.unwrap_or(NonZeroUsize::MIN).into(),
+    };
     builder = match options.flags {
-        0 => builder,
-        DCS_ENGINE_BIND_CPU => builder.core(options.cpu.into()),
+        0 => builder.cores(cores),
+        DCS_ENGINE_BIND_CPU => {
+            let first = usize::from(options.cpu);
+            builder.cores(cores).cpus(first..first + cores.count())
+        }
         _ => return Err(libc::EINVAL),
     };
     builder = match options.spin_us {
@@ -175,8 +192,11 @@ fn configure(builder: Builder, options: &dcs_engine_options) -> Result<Builder, 
     }
     let storage = Mode::from_number(options.gpu_storage).ok_or(libc::EINVAL)?;
     builder = builder.gpu_storage(storage);
-    if options.reserved != [0; 4] || !(-20..=19).contains(&options.nice) {
+    if !(-20..=19).contains(&options.nice) {
         return Err(libc::EINVAL);
+    }
+    if let Some(node) = options.numa_node.checked_sub(1) {
+        builder = builder.numa_node(node.into());
     }
     if options.nice != 0 {
         builder = builder.nice(options.nice);
@@ -207,7 +227,9 @@ fn errno(error: &Error) -> c_int {
         Error::Stopped => libc::ESHUTDOWN,
         Error::Forked => libc::EPERM,
         Error::CallerDriven => libc::EOPNOTSUPP,
-        Error::Card(_) | Error::Drive(_) | Error::Gpu(_) | Error::NoGpu(..) => libc::ENODEV,
+        Error::Card(_) | Error::Drive(_) | Error::Gpu(_) | Error::NoGpu(..) | Error::NumaNode(_) => {
+            libc::ENODEV
+        }
         _ => libc::EINVAL,
     }
 }
@@ -252,6 +274,20 @@ pub unsafe extern "C" fn dcs_engine_uses_io_uring(engine: *const dcs_engine) -> 
     call(|| unsafe { engine.as_ref() }.map(|engine| engine.engine.uses_io_uring().into()).ok_or(libc::EFAULT))
 }
 
+/// Its cores: how many threads it has, or 1 where its callers drive it; -1 and EFAULT for NULL.
+///
+/// # Safety
+///
+/// `engine` is NULL or an engine that was not stopped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dcs_engine_cores(engine: *const dcs_engine) -> c_int {
+    call(|| {
+        // SAFETY: NULL or an engine, by the caller's promise.
+        let engine = unsafe { engine.as_ref() }.ok_or(libc::EFAULT)?;
+        Ok(c_int::try_from(engine.engine.cores()).unwrap_or(c_int::MAX))
+    })
+}
+
 /// Aborts what is in flight, waits until the engine has let go of all descriptors and memory, and stops it.
 ///
 /// Its transfers end with DCS_STATUS_QUEUE_DELETED unless they were faster. Its sessions and transfers stay,
@@ -274,6 +310,10 @@ pub unsafe extern "C" fn dcs_engine_stop(engine: *mut dcs_engine) {
 
 /// Opens a session with room for `depth` transfers (1 to 4096; 0: 64). A transfer takes its room until it is
 /// freed.
+///
+/// It is on one of the engine's cores for good, and so are its transfers: on that with the least load, transfers
+/// in flight and open sessions. To use all cores, open as many sessions as dcs_engine_cores says, or one for
+/// each of your threads. Request ids order the transfers of sessions on one core.
 ///
 /// Returns 0 and the session in `*session`, or -1 and errno: EFAULT (NULL), EINVAL (depth), EMFILE (as many
 /// sessions are open as the engine was made for).
@@ -351,7 +391,8 @@ mod tests {
         let of = ::dcs_engine::Config::default();
         let [blocks, size] = [of.blocks, of.block_size].map(u128::from);
         let [commands, queues, window] = [of.commands, of.queues, of.window].map(u128::from);
-        assert_eq!(told, [size, blocks, commands, queues, window, SPIN.as_micros()]);
+        let cores = Engine::builder().start().unwrap().cores() as u128;
+        assert_eq!(told, [size, blocks, commands, queues, window, SPIN.as_micros(), cores]);
         let depths = format!("transfers (1 to {DEPTH_MAX}; 0: {DEPTH})");
         assert!(header.contains(&depths), "{depths}");
     }

@@ -31,6 +31,15 @@ pub enum Error {
     /// The GPU that the engine is to have cannot be had.
     #[error(transparent)]
     Gpu(#[from] dcs_devices::gpu::GpuError),
+    /// So many processors were named, and the engine is to have so many cores.
+    #[error("{0} processors were named for {1} cores: name one for each (Builder::cpus, Builder::cores)")]
+    Processors(usize, usize),
+    /// There is no such NUMA node, or it has no processors.
+    #[error("there is no NUMA node {0} with processors (/sys/devices/system/node)")]
+    NumaNode(u32),
+    /// The engine can have one core alone.
+    #[error("{0}: such an engine has one core (Builder::cores)")]
+    OneCore(&'static str),
     /// Data cannot be moved in this way.
     #[error(
         "peer-to-peer is between an SSD and a NIC that the engine drives itself (Builder::nvme, Backend::Kernel), without a GPU"

@@ -31,7 +31,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`engine`] | [`Engine`], its [`Builder`](engine::Builder), threads |
+//! | [`engine`] | [`Engine`], its [`Builder`](engine::Builder), cores and threads, [`Spread`] |
 //! | [`session`] | [`Session`], [`Request`], [`Transfer`] |
 //! | [`endpoint`] | [`Source`] and [`Sink`] |
 //! | [`op`] | [`Op`]: operators with their keys |
@@ -84,7 +84,7 @@ pub use dcs_devices::vfio_devices::{DriveError, Interface};
 pub use dcs_devices::{EndpointError, Io, Traffic};
 pub use dcs_drivers::nic::Model as NicModel;
 pub use endpoint::{Handle, Namespace, Sink, Source};
-pub use engine::{Backend, Driver, Engine};
+pub use engine::{Backend, Cores, Driver, Engine, Spread};
 pub use error::{Error, TransferError};
 pub use op::{AwsChunked, AwsSignature, Grep, Op, PatternError};
 pub use session::{Request, Session, Transfer};

@@ -144,7 +144,7 @@ pub struct Datagrams(Arc<Held>);
 impl Engine {
     /// The addresses of the card's NICs, or of the engine's own.
     pub fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
-        self.shared.info.nics.iter().map(|port| port.nic.address)
+        self.first().info.nics.iter().map(|port| port.nic.address)
     }
 
     /// Opens datagrams between a port of the card's address and a peer. `payload`: bytes of each that is
@@ -167,7 +167,7 @@ impl Engine {
         let payload = payload.map_or(0, |payload| payload.get().into());
         let entry = entry(opcode::DATAGRAMS, &[nic.handle, remote.ip().to_bits(), ports, payload]);
         let (handle, _) = self.ask(WHAT, &entry)?;
-        Ok(Datagrams(Arc::new(Held { engine: Arc::clone(&self.shared), handle })))
+        Ok(Datagrams(Arc::new(Held { engine: Arc::clone(self.first()), handle })))
     }
 
     /// Waits for connections to a port of the card's only address, or of the NIC's.
@@ -176,7 +176,7 @@ impl Engine {
     ///
     /// [`NetError`]: the port is taken, this engine has no NIC, nor a card with one, or it has several: [`Engine::listen_at`].
     pub fn listen(&self, port: u16) -> Result<Listener, NetError> {
-        match &self.shared.info.nics[..] {
+        match &self.first().info.nics[..] {
             [] => Err(NetError::no_nic(LISTEN, Why::NoNic)),
             [only] => self.listen_by(only, port),
             _ => Err(NetError::no_nic(LISTEN, Why::Several)),
@@ -189,13 +189,13 @@ impl Engine {
     ///
     /// [`NetError`]: the port is taken, or the address is none of this engine's.
     pub fn listen_at(&self, local: SocketAddrV4) -> Result<Listener, NetError> {
-        let nic = of(&self.shared.info.nics, *local.ip()).map_err(|why| NetError::no_nic(LISTEN, why))?;
+        let nic = of(&self.first().info.nics, *local.ip()).map_err(|why| NetError::no_nic(LISTEN, why))?;
         self.listen_by(nic, local.port())
     }
 
     fn listen_by(&self, nic: &Port, port: u16) -> Result<Listener, NetError> {
         let (handle, _) = self.ask(LISTEN, &entry(opcode::LISTEN, &[nic.handle, port.into()]))?;
-        let held = Held { engine: Arc::clone(&self.shared), handle };
+        let held = Held { engine: Arc::clone(self.first()), handle };
         Ok(Listener { held, local: nic.nic.address, given_up: Mutex::default() })
     }
 
@@ -242,18 +242,18 @@ impl Engine {
         const WHAT: &str = "connect";
         let nic = self.choose(WHAT, local, *to.ip())?;
         let entry = entry(opcode::CONNECT, &[nic.handle, to.ip().to_bits(), to.port().into()]);
-        let made = self.shared.admin_within(entry, limit);
+        let made = self.first().admin_within(entry, limit);
         let (handle, _) = made.map_err(|status| NetError::new(WHAT, status))?;
-        let held = Arc::new(Held { engine: Arc::clone(&self.shared), handle });
+        let held = Arc::new(Held { engine: Arc::clone(self.first()), handle });
         Ok(Connection { held, local: nic.nic.address, peer: *to.ip() })
     }
 
     fn choose(&self, what: &'static str, local: Option<Ipv4Addr>, peer: Ipv4Addr) -> Result<&Port, NetError> {
-        choose(&self.shared.info.nics, local, peer).map_err(|why| NetError::no_nic(what, why))
+        choose(&self.first().info.nics, local, peer).map_err(|why| NetError::no_nic(what, why))
     }
 
     fn ask(&self, what: &'static str, entry: &AdminEntry) -> Result<(u32, u32), NetError> {
-        self.shared.admin(*entry).map_err(|status| NetError::new(what, status))
+        self.first().admin(*entry).map_err(|status| NetError::new(what, status))
     }
 }
 

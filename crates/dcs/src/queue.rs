@@ -4,6 +4,7 @@
 //! without undefined behaviour, just as a host may to memory that a card reads. The engine copies, then
 //! checks, then uses.
 
+use crate::engine::Meter;
 use crate::outcome::Outcome;
 use dcs_abi::entry::{CompletionEntry, SubmissionEntry};
 use dcs_abi::result::{ResultArea, ResultPacket};
@@ -66,6 +67,8 @@ pub(crate) struct QueuePair {
     state: Mutex<State>,
     finished: Condvar,
     event: OnceLock<OwnedFd>,
+    /// The load of its core, to which its transfers belong.
+    meter: Arc<Meter>,
 }
 
 /// A ring of entries of N 64-bit words.
@@ -234,7 +237,7 @@ impl<const N: usize> Ring<N> {
 }
 
 impl QueuePair {
-    pub fn new(depth: u16) -> QueuePair {
+    pub fn new(depth: u16, meter: Arc<Meter>) -> QueuePair {
         let identifiers = identifiers(depth);
         let ring = identifiers as usize + 1;
         let words = identifiers as usize * SLOT_SIZE / 8;
@@ -259,6 +262,7 @@ impl QueuePair {
             }),
             finished: Condvar::new(),
             event: OnceLock::new(),
+            meter,
         }
     }
 
@@ -294,6 +298,7 @@ impl QueuePair {
         for range in ResultArea::used(chain_length(&chain)) {
             self.clear_memory(slot + RESULT_AT + range.start, range.len());
         }
+        self.meter.begin(&chain);
         state.slots[cid as usize] = Slot {
             busy: true,
             counted: true,
@@ -605,7 +610,13 @@ impl QueuePair {
             slot.unfetched = false;
             return state.release(entry.cid);
         }
+        self.end(state, entry, after);
+    }
+
+    /// Takes in that a transfer has ended.
+    fn end(&self, state: &mut State, entry: CompletionEntry, after: &mut AfterUnlock) {
         self.forget_parameters(state, entry.cid);
+        self.meter.end(&state.slots[entry.cid as usize].chain);
         state.finish(entry, after);
     }
 
@@ -617,13 +628,12 @@ impl QueuePair {
 
     /// Finishes a transfer that the engine never had.
     fn abandon(&self, state: &mut State, cid: u16, status: Status, stage: Stage, after: &mut AfterUnlock) {
-        self.forget_parameters(state, cid);
         let mut entry = CompletionEntry { cid, stage: stage as u8, ..Default::default() };
         entry.set_status(status, false);
         let result = ResultArea { status: status.code(), stage: stage as u8, ..Default::default() };
         let address = BASE + (cid as usize * SLOT_SIZE + RESULT_AT) as u64;
         self.write_result(address, &result);
-        state.finish(entry, after);
+        self.end(state, entry, after);
     }
 
     /// Takes in that the engine has aborted a cancelled transfer; `fetched`: it had its entry. Otherwise the

@@ -4,6 +4,7 @@ use crate::completion::Completion;
 use crate::drive::{Job, Near, Work};
 use crate::endpoint::{Extents, Range, Side, Sink, Source};
 use crate::engine::shared::Shared;
+use crate::engine::{Meter, Spread};
 use crate::error::{Error, TransferError};
 use crate::op::Op;
 use crate::queue::{Awaited, Command, Finished, QueuePair, Refused};
@@ -36,7 +37,7 @@ pub struct Session {
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is submitted"]
 pub struct Request<'a> {
-    session: &'a Session,
+    to: To<'a>,
     source: Source,
     chain: Vec<Op>,
     sink: Sink,
@@ -45,6 +46,14 @@ pub struct Request<'a> {
     timeout: Duration,
     rid: u32,
     flags: u16,
+}
+
+/// Where a request is submitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To<'a> {
+    Session(&'a Session),
+    /// The session is found at the submission.
+    Spread(&'a Spread),
 }
 
 /// A transfer in flight. Wait for it, await it, or poll it; dropping it cancels it.
@@ -60,6 +69,7 @@ pub struct Transfer {
 
 impl Session {
     pub(crate) fn new(engine: Arc<Shared>, queue: Arc<QueuePair>) -> Session {
+        engine.meter.open();
         Session { engine, queue }
     }
 
@@ -79,17 +89,17 @@ impl Session {
 
     /// Begins a transfer with more settings: prefix bytes, a length, a timeout, an order.
     pub fn request(&self, source: Source, chain: impl IntoIterator<Item = Op>, sink: Sink) -> Request<'_> {
-        Request {
-            session: self,
-            source,
-            chain: chain.into_iter().collect(),
-            sink,
-            prefix: None,
-            length: LENGTH_TO_END,
-            timeout: Duration::ZERO,
-            rid: 0,
-            flags: 0,
-        }
+        Request::new(To::Session(self), source, chain, sink)
+    }
+
+    /// The load of its core.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.engine.meter
+    }
+
+    /// True where nothing can be submitted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.is_full()
     }
 
     /// Waits until some transfer of this session is done that nobody has taken: [`Transfer::is_done`] tells
@@ -136,7 +146,41 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if !self.engine.is_foreign() {
+            self.engine.meter.close();
+        }
         self.engine.delete_queue(&self.queue);
+    }
+}
+
+impl To<'_> {
+    fn is_foreign(self) -> bool {
+        let session = match self {
+            To::Session(session) => Some(session),
+            To::Spread(spread) => spread.sessions().first(),
+        };
+        session.is_some_and(|session| session.engine.is_foreign())
+    }
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(
+        to: To<'a>,
+        source: Source,
+        chain: impl IntoIterator<Item = Op>,
+        sink: Sink,
+    ) -> Request<'a> {
+        Request {
+            to,
+            source,
+            chain: chain.into_iter().collect(),
+            sink,
+            prefix: None,
+            length: LENGTH_TO_END,
+            timeout: Duration::ZERO,
+            rid: 0,
+            flags: 0,
+        }
     }
 }
 
@@ -168,8 +212,9 @@ impl Request<'_> {
     }
 
     /// Request id: a transfer does not start before the earlier ones with the same id are finished. Earlier
-    /// is what was submitted earlier to this session; and of the engine's other sessions, what it fetched
-    /// earlier. 0: no order.
+    /// is what was submitted earlier to this session, or to this [`Spread`]; and of the other sessions on the
+    /// same core, what it fetched earlier. Sessions on different cores of an engine know nothing of each
+    /// other. 0: no order.
     pub fn rid(mut self, rid: u32) -> Self {
         self.rid = rid;
         self
@@ -203,20 +248,24 @@ impl Request<'_> {
     ///
     /// [`Error`]: nothing was moved.
     pub fn submit(self) -> Result<Transfer, Error> {
-        if self.session.engine.is_foreign() {
+        if self.to.is_foreign() {
             return Err(Error::Forked);
         }
+        let session = match self.to {
+            To::Session(session) => session,
+            To::Spread(spread) => spread.session_for(&self.chain, self.rid),
+        };
         if self.chain.len() > CHAIN_MAX {
             return Err(Error::ChainTooLong);
         }
-        if !self.session.engine.has_gpu()
+        if !session.engine.has_gpu()
             && let Some((at, name)) =
                 self.chain.iter().map(Op::gpu_name).enumerate().find_map(|(at, name)| Some((at, name?)))
         {
             return Err(Error::NoGpu(name, at as u8));
         }
         let memory = self.sink.0.memory.clone();
-        let (engine, queue) = (&self.session.engine, &self.session.queue);
+        let (engine, queue) = (&session.engine, &session.queue);
         // A prefix of no bytes is no prefix.
         let is_empty = |side: &Side| matches!(&side.endpoint, Ok(endpoint) if endpoint.size().is_ok_and(|size| size == Some(0)));
         let prefix = self.prefix.filter(|side| !is_empty(side));

@@ -351,6 +351,56 @@ static size_t open_descriptors(void) {
     return count;
 }
 
+/* An engine with several cores: a session on each, and transfers of all of them at once. */
+static void cores(void) {
+    struct dcs_engine_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.io = io;
+    options.cores = 3;
+    options.sessions = 1;
+    struct dcs_engine *wide = NULL;
+    CHECK(dcs_engine_start(&options, &wide) == 0 && dcs_engine_cores(wide) == 3);
+    CHECK(dcs_engine_cores(engine) == 1);
+    int in = open_input();
+    struct dcs_session *sessions[3], *none;
+    struct dcs_transfer *transfers[3];
+    char names[3][16];
+    for (int at = 0; at < 3; at++) {
+        /* Each core has room for one. */
+        sessions[at] = open_session(wide, 4);
+        snprintf(names[at], sizeof names[at], "core-%d", at);
+        int out = create(names[at]);
+        struct dcs_request request = request_from(in, out);
+        request.chain = &MD5;
+        request.operators = 1;
+        CHECK(dcs_transfer_submit(sessions[at], &request, &transfers[at]) == 0);
+        close(out);
+    }
+    FAILS(dcs_session_open(wide, 4, &none), EMFILE);
+    for (int at = 0; at < 3; at++) {
+        struct dcs_completion done;
+        CHECK(dcs_transfer_wait(transfers[at], &done) == 0 && done.result.bytes_out == INPUT);
+        say_digest(&done.result.digests[0], names[at], 0, INPUT);
+        dcs_transfer_free(transfers[at]);
+        dcs_session_close(sessions[at]);
+    }
+    dcs_engine_stop(wide);
+    close(in);
+
+    FAILS(dcs_engine_cores(NULL), EFAULT);
+    options.driver = DCS_DRIVER_CALLER;
+    FAILS(dcs_engine_start(&options, &wide), EINVAL);
+    options.driver = DCS_DRIVER_THREAD;
+    options.numa_node = 5000;
+    FAILS(dcs_engine_start(&options, &wide), ENODEV);
+    options.numa_node = 0;
+    options.cores = DCS_CORES_ALL;
+    options.flags = DCS_ENGINE_BIND_CPU;
+    CHECK(dcs_engine_start(&options, &wide) == 0 && dcs_engine_cores(wide) >= 1);
+    dcs_engine_stop(wide);
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     size_t descriptors = open_descriptors();
@@ -367,6 +417,7 @@ int main(int argc, char **argv) {
     free_in_flight();
     close_in_flight();
     memory();
+    cores();
     session_full();
     order_and_time();
     stop_in_flight();

@@ -1,9 +1,11 @@
 //! Settings of an engine, and its start.
 
-use super::Engine;
+use super::cores::{Cores, Place, Where};
 use super::shared::Shared;
+use super::{Core, Engine};
 use crate::backend::{Backend, BackendLoop, Driver, Info};
 use crate::card::{self, CardLoop};
+use crate::drive::Near;
 use crate::error::Error;
 use crate::kernel::{DirectDevices, KernelLoop};
 use dcs_abi::descriptor::Mode;
@@ -12,8 +14,7 @@ use dcs_devices::controller::Waker;
 use dcs_devices::gpu;
 use dcs_devices::vfio_devices::{NicOptions, SsdOptions};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Time for which an engine looks for work before it sleeps, where there are cores for that.
@@ -28,7 +29,8 @@ pub struct Builder {
     io: Io,
     config: dcs_engine::Config,
     spin: Duration,
-    core: Option<usize>,
+    place: Where,
+    gather: bool,
     nice: Option<i8>,
     card: Option<card::Options>,
     drives: Vec<SsdOptions>,
@@ -50,7 +52,8 @@ impl Default for Builder {
             io: Io::Auto,
             config: dcs_engine::Config::default(),
             spin,
-            core: None,
+            place: Where::default(),
+            gather: true,
             nice: None,
             card: None,
             drives: Vec::new(),
@@ -155,7 +158,7 @@ impl Builder {
         self
     }
 
-    /// Block buffers.
+    /// Block buffers; of several cores each has so many.
     pub fn blocks(mut self, blocks: u32) -> Self {
         self.config.blocks = blocks;
         self
@@ -167,13 +170,13 @@ impl Builder {
         self
     }
 
-    /// Transfers that may be in flight in all.
+    /// Transfers that may be in flight in all; on each of several cores.
     pub fn commands(mut self, commands: u16) -> Self {
         self.config.commands = commands;
         self
     }
 
-    /// Sessions that may be open.
+    /// Sessions that may be open; on each of several cores.
     pub fn sessions(mut self, sessions: u16) -> Self {
         self.config.queues = sessions;
         self
@@ -185,9 +188,39 @@ impl Builder {
         self
     }
 
-    /// Binds the engine's thread to a CPU: one engine per core.
-    pub fn core(mut self, core: usize) -> Self {
-        self.core = Some(core);
+    /// So many threads, for as many processors: see [`Engine`], *Cores*. One without this. Each has the
+    /// blocks, commands and sessions that this builder says. An engine that its callers drive
+    /// ([`Driver::Caller`]), and one that has devices of its own (a card, SSDs, a NIC, a GPU), has one.
+    pub fn cores(mut self, cores: impl Into<Cores>) -> Self {
+        self.place.cores = Some(cores.into());
+        self
+    }
+
+    /// Binds the engine's thread to a processor, by its number from 0 on. One that is not there, or not
+    /// allowed, leaves it where the scheduler puts it. With several cores: [`Builder::cpus`].
+    pub fn core(self, core: usize) -> Self {
+        self.cpus([core])
+    }
+
+    /// Binds the thread of each core to a processor, in this order: one for each core, and
+    /// [`Cores::All`] are as many as these.
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.place.cpus = cpus.into_iter().collect();
+        self
+    }
+
+    /// Runs the engine's threads on a NUMA node's processors, and takes their memory from that node, as long
+    /// as it has some: blocks, and all that the threads themselves make. The memory of a session's queues
+    /// comes from where its opener runs. [`Builder::cpus`], where it is given, says which processors.
+    pub fn numa_node(mut self, node: u32) -> Self {
+        self.place.node = Some(node);
+        self
+    }
+
+    /// Choice of whether a [`Spread`](super::Spread) gathers streams that can share lanes on one core. It
+    /// does without this.
+    pub fn gather(mut self, gather: bool) -> Self {
+        self.gather = gather;
         self
     }
 
@@ -205,13 +238,48 @@ impl Builder {
     ///
     /// [`Error::Config`] for sizes that make no engine, [`Error::Start`] and [`Error::IoUring`] where the
     /// system has not what it needs, or does not permit the nice value (EACCES); [`Error::Card`],
-    /// [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had.
+    /// [`Error::Drive`] and [`Error::Gpu`] for devices that cannot be had; [`Error::Processors`],
+    /// [`Error::NumaNode`] and [`Error::OneCore`] for cores that cannot be so.
     pub fn start(mut self) -> Result<Engine, Error> {
         if self.peer_to_peer {
             let there = self.backend == Backend::Kernel && self.gpu.is_none();
             let ssd = self.drives.first_mut().filter(|_| there).ok_or(Error::PeerToPeer)?;
             ssd.holds_blocks = true;
         }
+        let places = self.place.places()?;
+        if let Some(why) = self.only_one().filter(|_| places.len() > 1) {
+            return Err(Error::OneCore(why));
+        }
+        let near = (self.backend == Backend::Drive).then(Arc::<Near>::default);
+        let builder = Arc::new(self);
+        let mut engine = Engine { cores: Vec::new(), gather: builder.gather, placing: Mutex::new(()) };
+        for place in places {
+            // Where one fails, those before are stopped.
+            engine.cores.push(match builder.driver {
+                Driver::Caller => Core { shared: Arc::new(builder.shared(near.as_ref())?), thread: None },
+                Driver::Thread => spawn(&builder, place, near.clone())?,
+            });
+        }
+        Ok(engine)
+    }
+
+    /// The reason why the engine cannot have several cores.
+    fn only_one(&self) -> Option<&'static str> {
+        if self.driver == Driver::Caller {
+            Some("its callers drive it (Driver::Caller)")
+        } else if self.backend == Backend::Card {
+            Some("a card runs its transfers (Backend::Card)")
+        } else if !self.drives.is_empty() {
+            Some("it drives an SSD (Builder::nvme)")
+        } else if self.nic.is_some() {
+            Some("it drives a NIC (Builder::nic)")
+        } else {
+            self.gpu.as_ref().map(|_| "it has a GPU (Builder::gpu)")
+        }
+    }
+
+    /// Starts the backend of one core, with the devices that it has.
+    fn shared(&self, near: Option<&Arc<Near>>) -> Result<Shared, Error> {
         let gpu = self.gpu.clone().map(|gpu| gpu::GpuOptions {
             storage: self.gpu_storage,
             storage_library: self.gpu_storage_library.clone(),
@@ -220,20 +288,14 @@ impl Builder {
         let (backend, waker, info) = match self.backend {
             Backend::Kernel | Backend::Drive => {
                 let direct = DirectDevices { ssds: &self.drives, nic: self.nic.as_ref(), gpu: gpu.as_ref() };
-                let (backend, waker, info) = kernel(self.config, (self.io, self.driver), direct)?;
-                let near = (self.backend == Backend::Drive).then(Arc::default);
-                (backend, waker, Info { near, ..info })
+                let (backend, waker, info) = kernel(self.config.clone(), (self.io, self.driver), direct)?;
+                (backend, waker, Info { near: near.cloned(), ..info })
             }
             Backend::Card => card(&self.card)?,
         };
         // A card interrupts.
         let spin = if self.backend == Backend::Card { Duration::ZERO } else { self.spin };
-        let shared = Arc::new(Shared::new(backend, self.driver, spin, waker, info));
-        let thread = match self.driver {
-            Driver::Caller => None,
-            Driver::Thread => Some(spawn(&shared, self.core, self.nice)?),
-        };
-        Ok(Engine { shared, thread })
+        Ok(Shared::new(backend, self.driver, spin, waker, info))
     }
 }
 
@@ -272,21 +334,33 @@ fn io_from_environment(io: Io) -> Result<Io, Error> {
     }
 }
 
-fn spawn(shared: &Arc<Shared>, core: Option<usize>, nice: Option<i8>) -> Result<JoinHandle<()>, Error> {
-    let shared = Arc::clone(shared);
+/// Starts a thread, which starts its own backend: its memory is where the thread runs.
+fn spawn(builder: &Arc<Builder>, place: Place, near: Option<Arc<Near>>) -> Result<Core, Error> {
+    let builder = Arc::clone(builder);
     let (send, receive) = std::sync::mpsc::channel();
     let run = move || {
-        let prepared = crate::kernel::thread::prepare(core, nice);
-        let failed = prepared.is_err();
-        if send.send(prepared).is_err() || failed {
+        let prepared = crate::kernel::thread::prepare(&place, builder.nice).map_err(Error::Start);
+        let shared = match prepared.and_then(|()| builder.shared(near.as_ref())) {
+            Ok(shared) => Arc::new(shared),
+            Err(error) => return drop(send.send(Err(error))),
+        };
+        drop(builder);
+        if send.send(Ok(Arc::clone(&shared))).is_err() {
             return;
         }
+        drop(send);
         // After a panic, which is a defect, it goes on only to refuse what is asked of it: nobody waits for
         // ever.
         let run = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.run()));
         let _ = run().or_else(|_| run());
     };
     let thread = std::thread::Builder::new().name("dcs-engine".into()).spawn(run).map_err(Error::Start)?;
-    let prepared = receive.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
-    prepared.map(|()| thread).map_err(Error::Start)
+    match receive.recv() {
+        Ok(Ok(shared)) => Ok(Core { shared, thread: Some(thread) }),
+        Ok(Err(error)) => {
+            let _ = thread.join();
+            Err(error)
+        }
+        Err(_) => Err(Error::Start(std::io::ErrorKind::Other.into())),
+    }
 }

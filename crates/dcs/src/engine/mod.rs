@@ -3,13 +3,23 @@
 //! | module | contents |
 //! |---|---|
 //! | `builder` | settings, start, the engine's thread |
-//! | `shared` | the part that sessions share: who drives the backend, sleep, wake-up, control |
+//! | `cores` | which processors its threads run on |
+//! | `meter` | the load of each core, and the choice of one |
+//! | `spread` | [`Spread`]: a session on each core |
+//! | `shared` | the part of a core that its sessions share: who drives the backend, sleep, wake-up, control |
 
 mod builder;
+mod cores;
+mod meter;
 pub(crate) mod shared;
+mod spread;
 
 pub use crate::backend::{Backend, Driver};
 pub use builder::{Builder, SPIN};
+pub use cores::Cores;
+pub(crate) use cores::Place;
+pub(crate) use meter::Meter;
+pub use spread::Spread;
 
 use crate::backend::Control;
 use crate::endpoint::Namespace;
@@ -20,7 +30,7 @@ use crate::statistics::Statistics;
 use dcs_devices::gpu;
 use dcs_devices::vfio_devices::Interface;
 use shared::Shared;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// An engine: it runs the transfers that its sessions submit.
@@ -59,6 +69,15 @@ use std::thread::JoinHandle;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// # Cores
+///
+/// With [`Builder::cores`] an engine has several threads, for several processors. They share nothing: each
+/// has its own ring, blocks, and lanes, as many as the builder says, and what holds for an engine holds for
+/// each core of it. A session is on one core for good, that with the least load when it is opened; so is each
+/// of its transfers, source and destination and all operators. Open a session for each of your threads, or
+/// let a [`Spread`] find the core of each transfer. A [`Handle`](crate::Handle) belongs to no core, nor to an
+/// engine: transfers on any may use it.
+///
 /// # Processes
 ///
 /// An engine belongs to the process that made it. In a child of fork(2) it does nothing, and neither do its
@@ -74,7 +93,17 @@ use std::thread::JoinHandle;
 /// [`Transfer::try_wait`]: crate::Transfer::try_wait
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
+    /// At least one.
+    cores: Vec<Core>,
+    gather: bool,
+    /// Held while a core is chosen for a session.
+    placing: Mutex<()>,
+}
+
+/// One core, with the thread that drives it, if it has one.
+#[derive(Debug)]
+struct Core {
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,7 +113,18 @@ impl Engine {
         Builder::default()
     }
 
-    /// Opens a session with room for 64 transfers in flight.
+    /// The only core of an engine that has devices of its own, or the first.
+    pub(crate) fn first(&self) -> &Arc<Shared> {
+        &self.cores[0].shared
+    }
+
+    /// Its cores: [`Builder::cores`].
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// Opens a session with room for 64 transfers in flight, on the core with the least load: transfers in
+    /// flight and open sessions.
     ///
     /// # Errors
     ///
@@ -99,77 +139,99 @@ impl Engine {
     ///
     /// [`Error::NoSessions`], [`Error::Depth`], [`Error::Forked`].
     pub fn session_with_depth(&self, depth: u16) -> Result<Session, Error> {
+        if self.first().is_foreign() {
+            return Err(Error::Forked);
+        }
+        // Two threads that come together do not choose the same core.
+        let placing = self.placing.lock().unwrap_or_else(|error| error.into_inner());
+        let order = meter::by_load(self.cores.iter().map(|core| &*core.shared.meter));
+        let chosen = &self.cores[order[0]].shared;
+        chosen.meter.open();
+        drop(placing);
+        let opened = Engine::open(chosen, depth);
+        chosen.meter.close();
+        // One without room: then any that has some.
+        order[1..].iter().fold(opened, |opened, at| match opened {
+            Err(Error::NoSessions) => Engine::open(&self.cores[*at].shared, depth),
+            opened => opened,
+        })
+    }
+
+    /// Opens a session on this core.
+    fn open(core: &Arc<Shared>, depth: u16) -> Result<Session, Error> {
         if !(1..=DEPTH_MAX).contains(&depth) {
             return Err(Error::Depth);
         }
-        if self.shared.is_foreign() {
+        if core.is_foreign() {
             return Err(Error::Forked);
         }
-        let queue = Arc::new(QueuePair::new(depth));
-        self.shared.push(Control::AddQueue(Arc::clone(&queue)));
-        self.shared.wait(&queue, Awaited::Opened);
+        let queue = Arc::new(QueuePair::new(depth, Arc::clone(&core.meter)));
+        core.push(Control::AddQueue(Arc::clone(&queue)));
+        core.wait(&queue, Awaited::Opened);
         queue.id.get().ok_or(Error::NoSessions)?;
-        Ok(Session::new(Arc::clone(&self.shared), queue))
+        Ok(Session::new(Arc::clone(core), queue))
     }
 
     /// True if io_uring carries all calls that take time; otherwise plain system calls do, by `poll` and on
     /// threads. On an engine that its callers drive with [`Io::Auto`](crate::Io::Auto) it carries zero-copy sends alone: what
     /// a thread puts into a ring interrupts it later and ends with it.
     pub fn uses_io_uring(&self) -> bool {
-        self.shared.info.has_ring
+        self.cores.iter().all(|core| core.shared.info.has_ring)
     }
 
     /// The GPU that it has ([`Builder::gpu`]).
     pub fn gpu(&self) -> Option<&gpu::Properties> {
-        self.shared.info.gpu.as_ref()
+        self.first().info.gpu.as_ref()
     }
 
     /// The means by which files are read to the GPU directly ([`Builder::gpu_storage`]), or why there is
     /// none. `None`: it has no GPU.
     pub fn gpu_storage(&self) -> Option<&Result<gpu::Storage, gpu::StorageError>> {
-        self.shared.info.gpu_storage.as_ref()
+        self.first().info.gpu_storage.as_ref()
     }
 
     /// The GPU's last failure, in the words of its driver; also why GPUDirect Storage did not read a file,
     /// which was then read in the ordinary way.
     pub fn gpu_trouble(&self) -> Option<String> {
-        self.shared.info.gpu_trouble.lock().unwrap_or_else(|error| error.into_inner()).clone()
+        self.first().info.gpu_trouble.lock().unwrap_or_else(|error| error.into_inner()).clone()
     }
 
     /// The namespaces of the SSDs that it drives itself, in the order of [`Builder::nvme`].
     pub fn namespaces(&self) -> &[Namespace] {
-        &self.shared.info.namespaces
+        &self.first().info.namespaces
     }
 
     /// The NIC that it drives itself ([`Builder::nic`]).
     pub fn interface(&self) -> Option<&Interface> {
-        self.shared.info.interface.as_deref()
+        self.first().info.interface.as_deref()
     }
 
-    /// Its counters, as of its last step.
+    /// Its counters, as of its last step; of all cores together.
     pub fn statistics(&self) -> Statistics {
-        if self.shared.is_foreign() {
-            return Statistics::default();
-        }
-        if self.shared.info.asks_for_statistics {
-            let (send, seen) = std::sync::mpsc::channel();
-            self.shared.push(Control::UpdateStatistics(send));
-            let _ = self.shared.answer(&seen, None);
-        }
-        *self.shared.info.statistics.lock().unwrap_or_else(|error| error.into_inner())
+        let mut all = self.statistics_by_core().into_iter();
+        let first = all.next().unwrap_or_default();
+        all.fold(first, Statistics::plus)
+    }
+
+    /// The counters of each core.
+    pub fn statistics_by_core(&self) -> Vec<Statistics> {
+        self.cores.iter().map(|core| core.shared.statistics()).collect()
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.shared.is_foreign() {
-            // The thread is the parent's.
-            return std::mem::forget(self.thread.take());
+        if self.cores.iter().any(|core| core.shared.is_foreign()) {
+            // The threads are the parent's.
+            return self.cores.iter_mut().for_each(|core| std::mem::forget(core.thread.take()));
         }
-        self.shared.stop();
-        match self.thread.take() {
-            Some(thread) => drop(thread.join()),
-            None => self.shared.run(),
+        // All are asked before any is waited for.
+        self.cores.iter().for_each(|core| core.shared.stop());
+        for core in &mut self.cores {
+            match core.thread.take() {
+                Some(thread) => drop(thread.join()),
+                None => core.shared.run(),
+            }
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use crate::backend::{BackendLoop, Control, Driver, Info};
 use crate::drive::Near;
+use crate::engine::Meter;
 use crate::queue::{Awaited, QueuePair};
+use crate::statistics::Statistics;
 use dcs_abi::admin::{AdminEntry, Answer};
 use dcs_abi::status::Status;
 use dcs_devices::controller::Waker;
@@ -40,6 +42,8 @@ pub(crate) struct Shared {
     driven: AtomicBool,
     /// Queues whose threads may be waiting for their turn to drive.
     waiting: Mutex<Vec<Arc<QueuePair>>>,
+    /// What its sessions give it to do.
+    pub meter: Arc<Meter>,
     pub info: Info,
 }
 
@@ -73,6 +77,7 @@ impl Shared {
             spin,
             driven: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
+            meter: Arc::default(),
             info,
         }
     }
@@ -148,6 +153,19 @@ impl Shared {
     pub fn admin_later(&self, entry: AdminEntry) {
         self.push(Control::Admin(entry, std::sync::mpsc::channel().0));
         self.drive_once();
+    }
+
+    /// Its counters, as of its last step.
+    pub fn statistics(&self) -> Statistics {
+        if self.is_foreign() {
+            return Statistics::default();
+        }
+        if self.info.asks_for_statistics {
+            let (send, seen) = std::sync::mpsc::channel();
+            self.push(Control::UpdateStatistics(send));
+            let _ = self.answer(&seen, None);
+        }
+        *self.info.statistics.lock().unwrap_or_else(|error| error.into_inner())
     }
 
     /// Near storage, where it has that.

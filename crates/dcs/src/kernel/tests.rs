@@ -11,7 +11,7 @@ use dcs_abi::operator::Operator;
 fn core() -> (KernelLoop, Arc<QueuePair>) {
     let config = Config { block_size: 4096, ..Config::default() };
     let mut core = KernelLoop::new(config, (Io::Plain, false), DirectDevices::default()).unwrap();
-    let pair = Arc::new(QueuePair::new(16));
+    let pair = Arc::new(QueuePair::new(16, Arc::default()));
     core.control(Control::AddQueue(Arc::clone(&pair)));
     settle(&mut core);
     assert!(pair.id.get().is_some());
@@ -261,7 +261,7 @@ fn doorbells_of_any_value_are_ignored() {
 #[test]
 fn a_number_that_is_used_again_is_another_queue() {
     let (mut core, first) = core();
-    let second = Arc::new(QueuePair::new(16));
+    let second = Arc::new(QueuePair::new(16, Arc::default()));
     // An entry is under way when the queue goes, so that actions for it are still to be performed.
     first.push_raw(&SubmissionEntry { opcode: 0x33, cid: 5, ..Default::default() }.to_bytes());
     core.control(Control::DeleteQueue(*first.id.get().unwrap()));
@@ -276,7 +276,7 @@ fn a_number_that_is_used_again_is_another_queue() {
 fn a_core_that_was_given_up_tells_everybody() {
     let (mut core, pair) = core();
     core.abandon();
-    let late = Arc::new(QueuePair::new(1));
+    let late = Arc::new(QueuePair::new(1, Arc::default()));
     core.control(Control::AddQueue(Arc::clone(&late)));
     assert!(!core.step());
     for pair in [pair, late] {

@@ -1,5 +1,6 @@
 //! The thread that drives an engine: its clock, signals, core and nice value.
 
+use crate::engine::Place;
 use std::io;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
@@ -25,12 +26,25 @@ pub(crate) fn cache_size() -> u32 {
 
 /// Prepares the calling thread to be an engine's: signals are for the application's threads, and a broken
 /// pipe is an error of one transfer, not of the process.
-pub(crate) fn prepare(core: Option<usize>, nice: Option<i8>) -> io::Result<()> {
+pub(crate) fn prepare(place: &Place, nice: Option<i8>) -> io::Result<()> {
     block_signals();
-    if let Some(core) = core {
-        bind_to(core);
-    }
+    bind_to(&place.cpus);
+    place.node.map_or(Ok(()), prefer_node)?;
     nice.map_or(Ok(()), be_nice)
+}
+
+/// Memory that this thread touches first comes from that NUMA node, as long as it has some.
+fn prefer_node(node: u32) -> io::Result<()> {
+    const BITS: u32 = usize::BITS;
+    let mut nodes = vec![0usize; (node / BITS) as usize + 1];
+    nodes[(node / BITS) as usize] = 1 << (node % BITS);
+    // The kernel takes the number for one more than it reads (get_nodes in mm/mempolicy.c).
+    let count = nodes.len() * BITS as usize + 1;
+    // SAFETY: set_mempolicy(2) reads as many bits as it is told, all of which are there, and changes only
+    // this thread.
+    let failed =
+        unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_PREFERRED, nodes.as_ptr(), count) != 0 };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn be_nice(level: i8) -> io::Result<()> {
@@ -51,16 +65,29 @@ fn block_signals() {
     }
 }
 
-/// A core that is not there, or not allowed, leaves the thread where the scheduler puts it.
-fn bind_to(core: usize) {
+/// Processors that are not there, or not allowed, leave the thread where the scheduler puts it.
+fn bind_to(cpus: &[usize]) {
+    let known = cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize);
+    if known.clone().next().is_none() {
+        return;
+    }
     // SAFETY: cpu_set_t is plain bits, zero is the empty set; CPU_SET is given an index below its size; 0
     // means the calling thread.
     unsafe {
         let mut set = std::mem::zeroed::<libc::cpu_set_t>();
-        if core < libc::CPU_SETSIZE as usize {
-            libc::CPU_SET(core, &mut set);
-            libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set);
-        }
+        known.for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
+        libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// The processors that the calling thread may run on.
+pub(crate) fn allowed() -> Vec<usize> {
+    // SAFETY: cpu_set_t is plain bits, and valid for the write; 0 means the calling thread; CPU_ISSET is given
+    // indices below its size.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::sched_getaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &mut set);
+        (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
     }
 }
 
@@ -112,5 +139,35 @@ impl Drop for Shield {
             while libc::sigtimedwait(&self.ours, std::ptr::null_mut(), &now) > 0 {}
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The policy of the calling thread's memory, and its first nodes.
+    fn policy() -> (i32, usize) {
+        let (mut mode, mut nodes) = (0, [0usize; 16]);
+        // SAFETY: get_mempolicy(2) writes one int, and as many bits as it is told, which are there.
+        let failed = unsafe {
+            let bits = nodes.len() * usize::BITS as usize;
+            libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nodes.as_mut_ptr(), bits, 0, 0)
+        };
+        assert_eq!(failed, 0, "{}", io::Error::last_os_error());
+        (mode, nodes[0])
+    }
+
+    #[test]
+    fn memory_comes_from_the_node_that_was_asked_for() {
+        std::thread::spawn(|| match prefer_node(0) {
+            Ok(()) => assert_eq!(policy(), (libc::MPOL_PREFERRED, 1)),
+            // A kernel without NUMA.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        })
+        .join()
+        .unwrap();
+        std::thread::spawn(|| assert!(prefer_node(1000).is_err(), "there is no such node")).join().unwrap();
     }
 }

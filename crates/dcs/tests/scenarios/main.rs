@@ -9,6 +9,7 @@ mod oracle;
 mod rig;
 
 mod acknowledged;
+mod cores;
 mod fuse;
 mod life;
 mod many;
