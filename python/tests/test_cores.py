@@ -17,7 +17,7 @@ def test_many_transfers_at_once(make, cores):
         contents = [data(100_000 + at, at) for at in range(50)]
         chains = [["md5"], ["sha1", "md5"], [], ["crc32c"]]
         transfers = [
-            dcs.transfer(make(content), dcs.Memory(len(content)), chains[at % 4], engine=engine)
+            dcs.transfer(make(content, str(at)), dcs.Memory(len(content)), chains[at % 4], engine=engine)
             for at, content in enumerate(contents)
         ]
         for at, (content, transfer) in enumerate(zip(contents, transfers, strict=True)):
