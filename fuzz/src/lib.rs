@@ -14,6 +14,7 @@
 //! | `card` | what a guest does with the card, and a peer with its NIC | `crates/card/tests/corpus.rs` |
 //! | `vfio_user` | what a client sends to the process that serves a function | `crates/vfio-user/tests/corpus.rs` |
 //! | `csd` | what a guest does with a virtual drive | `crates/csd/tests/corpus.rs` |
+//! | `control` | what `dcs-csd` is told: orders of its management socket, drives as options, a configuration | `crates/csd-cli/tests/corpus.rs` |
 //! | `d2d` | register accesses, data, frames and answers for an SSD and a NIC that stream to each other | `crates/d2d/tests/corpus.rs` |
 //! | `media` | bytes for the sender of a media stream, datagrams for a receiver, and what time it is | `crates/media/tests/corpus.rs` |
 //! | `net` | frames from a peer that sends anything, calls of the stack's owner | `crates/net/tests/corpus.rs` |
@@ -31,6 +32,7 @@
 
 mod abi;
 mod connection;
+mod control;
 mod csd;
 mod d2d;
 mod engine;
@@ -45,6 +47,7 @@ mod vfio_user;
 
 pub use abi::{descriptor, entry};
 pub use connection::connection;
+pub use control::control;
 pub use csd::csd;
 pub use d2d::d2d;
 pub use engine::engine;

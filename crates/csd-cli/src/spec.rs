@@ -150,14 +150,23 @@ impl Configuration {
         let mut text = String::new();
         let read = std::fs::File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text));
         read.map_err(|error| Failure::io(path.display(), &error))?;
-        let read: Configuration = toml::from_str(&text).map_err(|error| {
-            let (line, column) = place(&text, error.span().map_or(0, |span| span.start));
-            let name = path.display();
-            Failure::usage(format!("{name}:{line}:{column}: {}", error.message())).advise(
+        Configuration::parse(&text).map_err(|(line, column, message)| {
+            Failure::usage(format!("{}:{line}:{column}: {message}", path.display())).advise(
                 "a drive is a table [[drive]] with a name, and [[drive.namespace]] with size and backing below it",
             )
-        })?;
-        Ok(read)
+        })
+    }
+
+    /// Reads TOML.
+    ///
+    /// # Errors
+    ///
+    /// Line, column, and what is wrong there.
+    pub fn parse(text: &str) -> Result<Configuration, (usize, usize, String)> {
+        toml::from_str(text).map_err(|error| {
+            let (line, column) = place(text, error.span().map_or(0, |span| span.start));
+            (line, column, error.message().to_owned())
+        })
     }
 }
 

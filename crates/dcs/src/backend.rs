@@ -10,6 +10,7 @@ use dcs_devices::gpu;
 use dcs_devices::vfio_devices::{Interface, NicOptions};
 use dcs_engine::QueueId;
 use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
@@ -93,6 +94,8 @@ pub(crate) struct Info {
     pub gpu_trouble: Arc<Mutex<Option<String>>>,
     /// Chains on files of virtual drives run beside their disks.
     pub near: Option<Arc<Near>>,
+    /// Transfers that failed there, and whose pipe the engine saw to its end.
+    pub near_failures: Arc<AtomicU64>,
 }
 
 /// A NIC of the card's, or of the engine's.

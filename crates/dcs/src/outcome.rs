@@ -5,7 +5,8 @@ use dcs_abi::entry::CompletionEntry;
 use dcs_abi::result::{DigestSlot, PATH_NEAR_STORAGE, ResultArea};
 use dcs_abi::status::{Stage, Status};
 use dcs_abi::{CHAIN_MAX, U48};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The reason for which a transfer failed.
 #[derive(Debug)]
@@ -30,7 +31,11 @@ impl Fault {
 
 /// How a transfer ended at the drive. It is set before the pipe ends.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome(OnceLock<Ended>);
+pub(crate) struct Outcome {
+    ended: OnceLock<Ended>,
+    /// Failures that the kernel backend knows nothing of, of all transfers of an engine.
+    failures: Arc<AtomicU64>,
+}
 
 /// Bytes and digests at the end, and what went wrong.
 #[derive(Debug, Default)]
@@ -44,8 +49,20 @@ pub(crate) struct Ended {
 }
 
 impl Outcome {
+    /// Of a transfer whose failure is counted there.
+    pub fn new(failures: Arc<AtomicU64>) -> Outcome {
+        Outcome { ended: OnceLock::new(), failures }
+    }
+
     pub(crate) fn set(&self, ended: Ended) {
-        let _ = self.0.set(ended);
+        let _ = self.ended.set(ended);
+    }
+
+    /// The pipe's transfer has ended, once: where it is a failure for the drive's part alone, that is counted.
+    pub fn count(&self, status: Status) {
+        if status.is_success() && self.ended.get().is_none_or(|ended| ended.fault.is_some()) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Joins it with the end of the pipe's transfer. What went wrong there, at the sink, is what counts, but
@@ -53,7 +70,7 @@ impl Outcome {
     pub fn join(&self, entry: &mut CompletionEntry, area: &mut ResultArea, reason: &mut Option<Box<str>>) {
         let ok = entry.status().is_success();
         let lost = Ended { fault: Some(Fault::new(Status::InternalError, 0)), ..Ended::default() };
-        let ended = self.0.get().unwrap_or(&lost);
+        let ended = self.ended.get().unwrap_or(&lost);
         (area.bytes_in, area.digests) = (ended.taken, ended.digests);
         area.path |= PATH_NEAR_STORAGE;
         if let (true, Some(dropped)) = (ok, ended.dropped) {
@@ -96,6 +113,14 @@ mod tests {
         let (entry, area) = joined(Status::Success, &outcome);
         assert_eq!((entry.status(), entry.stage_index, entry.phase()), (Status::CorruptData, 2, true));
         assert_eq!((area.bytes_in, area.bytes_out), (100, 7));
+        // It is a failure of the engine's transfer, though the pipe's ended well.
+        outcome.count(Status::Success);
+        outcome.count(Status::PeerReset);
+        assert_eq!(
+            outcome.failures.load(Ordering::Relaxed),
+            1,
+            "the other one the kernel backend has counted"
+        );
         // The sink failed: that is why the drive could not go on.
         assert_eq!(joined(Status::PeerReset, &outcome).0.status(), Status::PeerReset);
         // All went well, and nobody wanted the bytes.
@@ -104,5 +129,7 @@ mod tests {
         let (entry, area) = joined(Status::Success, &outcome);
         assert_eq!((entry.status(), area.bytes_out), (Status::Success, 90));
         assert_ne!(area.path & PATH_NEAR_STORAGE, 0);
+        outcome.count(Status::Success);
+        assert_eq!(outcome.failures.load(Ordering::Relaxed), 0);
     }
 }

@@ -684,6 +684,9 @@ impl State {
             }
         }
         slot.in_flight = false;
+        if let Some(near) = &slot.near {
+            near.count(entry.status());
+        }
         slot.done = Some(entry);
         after.wakers.extend(slot.waker.take());
         if slot.detached {

@@ -277,7 +277,7 @@ impl Request<'_> {
             // The kernel backend gets what comes out of the chain, by a pipe.
             let ranges = from.1.as_slice();
             let job = Job::new(near, (Arc::clone(&source), ranges), chain, length, prefix.is_some());
-            let (begun, pipe) = Work::new(job, destination.is_null())?;
+            let (begun, pipe) = Work::new(job, destination.is_null(), engine.near_failures())?;
             (source, from) = describe(Side::shared(Ok(pipe), Range::From(0)))?;
             (chain, length, work) = (&[], LENGTH_TO_END, Some(begun));
         }

@@ -20,6 +20,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use zeroize::Zeroizing;
 
 /// Opcodes of near-storage commands, and the places that they name (docs/csd.md).
@@ -88,18 +89,19 @@ impl Job {
 
 impl Work {
     /// The work, and the end of the pipe that is the kernel backend's source. `drops`: nobody wants the
-    /// bytes.
+    /// bytes. A failure that the kernel backend knows nothing of is counted in `failures`.
     ///
     /// # Errors
     ///
     /// Where the process has no descriptor left.
-    pub fn new(job: Job, drops: bool) -> Result<(Work, Arc<Endpoint>), Error> {
+    pub fn new(job: Job, drops: bool, failures: &Arc<AtomicU64>) -> Result<(Work, Arc<Endpoint>), Error> {
         let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (reader, writer) = pipe.map_err(|errno| Error::Start(errno.into()))?;
         // Less where the user has many pipes.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
         let source = Endpoint::from_fd(reader.as_fd())?;
-        Ok((Work { job, pipe: writer, drops, outcome: Arc::default() }, Arc::new(source)))
+        let outcome = Arc::new(Outcome::new(Arc::clone(failures)));
+        Ok((Work { job, pipe: writer, drops, outcome }, Arc::new(source)))
     }
 
     /// Begins, on a thread of its own. Where there is none to be had, the outcome says so.

@@ -12,7 +12,7 @@ use dcs_devices::controller::Waker;
 use dcs_devices::fork::Process;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -165,7 +165,14 @@ impl Shared {
             self.push(Control::UpdateStatistics(send));
             let _ = self.answer(&seen, None);
         }
-        *self.info.statistics.lock().unwrap_or_else(|error| error.into_inner())
+        let mut counted = *self.info.statistics.lock().unwrap_or_else(|error| error.into_inner());
+        counted.failed += self.info.near_failures.load(Ordering::Relaxed);
+        counted
+    }
+
+    /// Where failures at drives are counted.
+    pub fn near_failures(&self) -> &Arc<AtomicU64> {
+        &self.info.near_failures
     }
 
     /// Near storage, where it has that.

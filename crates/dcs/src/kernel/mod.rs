@@ -181,6 +181,7 @@ impl KernelLoop {
         let port = |interface: &Arc<Interface>| Port { handle: 0, nic: interface.options.clone() };
         Info {
             near: None,
+            near_failures: Arc::default(),
             statistics: Arc::clone(&self.statistics),
             asks_for_statistics: false,
             has_ring: self.controller.has_ring(),

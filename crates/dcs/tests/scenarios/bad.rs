@@ -388,3 +388,21 @@ fn go_wrong(bench: &Bench, round: u64) {
     drop((theirs, reader, writer));
     let _ = (to_socket.wait(), timed.wait(), direct.wait());
 }
+
+/// What a drive's part of a transfer fails at is a failure of the engine's, though its pipe ended well.
+#[test]
+fn refusals_of_a_drive_are_counted() {
+    let engine = dcs::Engine::builder().backend(dcs::Backend::Drive).start().unwrap();
+    let session = engine.session().unwrap();
+    let mut file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut file, b"on no virtual drive").unwrap();
+    for count in 1..=3 {
+        let source = dcs::Source::file(&file, ..);
+        let refused = session.transfer(source, [dcs::Op::Md5], dcs::Sink::memory(100)).unwrap().wait();
+        assert_eq!(refused.unwrap_err().status, dcs::Status::PathUnavailable);
+        assert_eq!(engine.statistics().failed, count);
+    }
+    // What goes by the kernel alone is counted once, by it.
+    session.transfer(dcs::Source::file(&file, ..), [], dcs::Sink::memory(100)).unwrap().wait().unwrap();
+    assert_eq!(engine.statistics().failed, 3);
+}
