@@ -55,13 +55,15 @@ extern "C" {
 /* ---- Version and limits ---- */
 
 /** version of this command set, in every descriptor */
-#define DCS_ABI_VERSION 1
+#define DCS_ABI_VERSION 2
 /** most operators in one chain [FlexCSV 4.3.1, op_chain] */
 #define DCS_CHAIN_MAX 8
 /** most bytes of a descriptor, extents and parameters included */
 #define DCS_DESCRIPTOR_MAX 65536
 /** bytes of the longest digest */
 #define DCS_DIGEST_MAX 64
+/** longest window of a paced endpoint, microseconds */
+#define DCS_WINDOW_MAX 10000000
 
 /* ---- Bytes of the structures ---- */
 
@@ -319,6 +321,22 @@ extern "C" {
 #define DCS_ENDPOINT_DEVICE_MEMORY 5
 /** an ordered stream without position: a pipe, a character device */
 #define DCS_ENDPOINT_STREAM 6
+/**
+ * datagrams of a media stream: as a destination each is sent when it is due, as a source they are
+ * put into their order
+ */
+#define DCS_ENDPOINT_PACED 7
+
+/* ---- What says when bytes are due ---- */
+
+/** as fast as they can be sent; always so for a source */
+#define DCS_PACING_FREE 0
+/** at a constant rate */
+#define DCS_PACING_CONSTANT 1
+/**
+ * by the clock references of the MPEG transport stream that they are [ISO/IEC 13818-1, 2.4.3.5]
+ */
+#define DCS_PACING_PCR 2
 
 /* ---- Whether a path is taken ---- */
 
@@ -643,12 +661,21 @@ struct dcs_endpoint {
      */
     uint32_t extents_offset;
     /**
-     * Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW and
-     * STREAM.
+     * Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW, STREAM
+     * and PACED.
      */
     uint32_t extents_count;
+    /** Bits a second, without the headers of datagrams, where pacing is CONSTANT; else 0. */
+    uint64_t rate;
+    /**
+     * Microseconds, at most DCS_WINDOW_MAX. PACED as a destination: datagrams that are due within
+     * this time go together. As a source: a missing datagram is waited for so long. Else 0.
+     */
+    uint32_t window_us;
+    /** DCS_PACING_*: what says when the bytes of a PACED destination are due; else 0. */
+    uint8_t pacing;
     /** Reserved, zero. */
-    uint8_t reserved_16[16];
+    uint8_t reserved_29[3];
 };
 DCS_STATIC_ASSERT(sizeof(struct dcs_endpoint) == 32, "dcs_endpoint");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, kind) == 0, "dcs_endpoint.kind");
@@ -658,7 +685,10 @@ DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, immutable) == 3, "dcs_endpoint.i
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, handle) == 4, "dcs_endpoint.handle");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, extents_offset) == 8, "dcs_endpoint.extents_offset");
 DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, extents_count) == 12, "dcs_endpoint.extents_count");
-DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, reserved_16) == 16, "dcs_endpoint.reserved_16");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, rate) == 16, "dcs_endpoint.rate");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, window_us) == 24, "dcs_endpoint.window_us");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, pacing) == 28, "dcs_endpoint.pacing");
+DCS_STATIC_ASSERT(offsetof(struct dcs_endpoint, reserved_29) == 29, "dcs_endpoint.reserved_29");
 
 /** Where an operator's parameter block is. [FlexCSV direct_param and file_param] */
 struct dcs_parameter {

@@ -7,13 +7,15 @@ package dcs_pkg;
   // ---- Version and limits ----
 
   // version of this command set, in every descriptor
-  localparam int unsigned AbiVersion = 32'd1;
+  localparam int unsigned AbiVersion = 32'd2;
   // most operators in one chain [FlexCSV 4.3.1, op_chain]
   localparam int unsigned ChainMax = 32'd8;
   // most bytes of a descriptor, extents and parameters included
   localparam int unsigned DescriptorMax = 32'd65536;
   // bytes of the longest digest
   localparam int unsigned DigestMax = 32'd64;
+  // longest window of a paced endpoint, microseconds
+  localparam int unsigned WindowMax = 32'd10000000;
 
   // ---- Bytes of the structures ----
 
@@ -210,6 +212,18 @@ package dcs_pkg;
   localparam logic [7:0] EndpointDeviceMemory = 8'd5;
   // an ordered stream without position: a pipe, a character device
   localparam logic [7:0] EndpointStream = 8'd6;
+  // datagrams of a media stream: as a destination each is sent when it is due, as a source they are
+  // put into their order
+  localparam logic [7:0] EndpointPaced = 8'd7;
+
+  // ---- What says when bytes are due ----
+
+  // as fast as they can be sent; always so for a source
+  localparam int unsigned PacingFree = 32'd0;
+  // at a constant rate
+  localparam int unsigned PacingConstant = 32'd1;
+  // by the clock references of the MPEG transport stream that they are [ISO/IEC 13818-1, 2.4.3.5]
+  localparam int unsigned PacingPcr = 32'd2;
 
   // ---- Whether a path is taken ----
 
@@ -458,9 +472,16 @@ package dcs_pkg;
   // Where bytes come from or go to.
   typedef struct packed {
     // Reserved, zero.
-    logic [15:0][7:0] reserved_16;
-    // Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW and
-    // STREAM.
+    logic [2:0][7:0] reserved_29;
+    // DCS_PACING_*: what says when the bytes of a PACED destination are due; else 0.
+    logic [7:0] pacing;
+    // Microseconds, at most DCS_WINDOW_MAX. PACED as a destination: datagrams that are due within
+    // this time go together. As a source: a missing datagram is waited for so long. Else 0.
+    logic [31:0] window_us;
+    // Bits a second, without the headers of datagrams, where pacing is CONSTANT; else 0.
+    logic [63:0] rate;
+    // Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW, STREAM
+    // and PACED.
     logic [31:0] extents_count;
     // Offset in the descriptor of the first struct dcs_extent; FILE, BLOCK, MEMORY and
     // DEVICE_MEMORY.

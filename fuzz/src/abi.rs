@@ -78,7 +78,7 @@ fn check_endpoint(view: &EndpointView<'_>) {
     let total: u128 = view.extents().map(|extent| u128::from(extent.length)).sum();
     assert!(total < u128::from(LENGTH_TO_END));
     assert_eq!(view.extents().len() > 0, view.kind.is_positional());
-    let endless = matches!(view.kind, EndpointKind::Flow | EndpointKind::Stream);
+    let endless = matches!(view.kind, EndpointKind::Flow | EndpointKind::Stream | EndpointKind::Paced);
     assert_eq!(u128::from(view.length()), if endless { u128::from(LENGTH_TO_END) } else { total });
     for extent in view.extents() {
         assert!(extent.offset.checked_add(extent.length).is_some());
@@ -114,6 +114,9 @@ fn rebuild(parsed: &Descriptor<'_>, buffer: &mut [u8]) -> Result<usize, NoRoom> 
             zero_copy,
             immutable: view.immutable.into(),
             handle: view.handle,
+            rate: view.pace.rate,
+            window_us: view.pace.window_us,
+            pacing: view.pace.pacing as u8,
             ..Endpoint::ZERO
         };
         builder.endpoint(role, endpoint, &view.extents().collect::<Vec<_>>())?;

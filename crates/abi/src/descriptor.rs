@@ -44,8 +44,16 @@ wire_struct! {
         handle: u32 = 4,
         /// Offset in the descriptor of the first struct dcs_extent; FILE, BLOCK, MEMORY and DEVICE_MEMORY.
         extents_offset: u32 = 8,
-        /// Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW and STREAM.
+        /// Number of extents; at least 1 where there is an endpoint that has extents, 0 for FLOW, STREAM and
+        /// PACED.
         extents_count: u32 = 12,
+        /// Bits a second, without the headers of datagrams, where pacing is CONSTANT; else 0.
+        rate: u64 = 16,
+        /// Microseconds, at most DCS_WINDOW_MAX. PACED as a destination: datagrams that are due within this time
+        /// go together. As a source: a missing datagram is waited for so long. Else 0.
+        window_us: u32 = 24,
+        /// DCS_PACING_*: what says when the bytes of a PACED destination are due; else 0.
+        pacing: u8 = 28,
     }
 }
 
@@ -101,6 +109,9 @@ pub enum EndpointKind {
     DeviceMemory = 5,
     /// An ordered stream without position: a pipe, a character device.
     Stream = 6,
+    /// Datagrams of a media stream: as a destination each is sent when it is due, as a source they are put
+    /// into their order.
+    Paced = 7,
 }
 
 /// Endpoint kinds, for generators.
@@ -116,13 +127,18 @@ pub const ENDPOINT_KINDS: &[Constant] = &[
         value: 6,
         doc: "an ordered stream without position: a pipe, a character device",
     },
+    Constant {
+        name: "PACED",
+        value: 7,
+        doc: "datagrams of a media stream: as a destination each is sent when it is due, as a source they are put into their order",
+    },
 ];
 
 impl EndpointKind {
     /// The kind of that number.
     pub fn from_number(number: u8) -> Option<EndpointKind> {
         use EndpointKind::*;
-        const KINDS: [EndpointKind; 7] = [None, File, Block, Flow, Memory, DeviceMemory, Stream];
+        const KINDS: [EndpointKind; 8] = [None, File, Block, Flow, Memory, DeviceMemory, Stream, Paced];
         KINDS.get(number as usize).copied()
     }
 
@@ -132,6 +148,62 @@ impl EndpointKind {
             self,
             EndpointKind::File | EndpointKind::Block | EndpointKind::Memory | EndpointKind::DeviceMemory
         )
+    }
+}
+
+/// Longest window of a paced endpoint, in microseconds.
+pub const WINDOW_MAX_US: u32 = 10_000_000;
+
+/// What says when the bytes of a paced destination are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pacing {
+    /// Nothing: they go as fast as they can.
+    #[default]
+    Free = 0,
+    /// A constant rate.
+    Constant = 1,
+    /// The clock references (PCR) of the MPEG transport stream that they are. (ISO/IEC 13818-1, 2.4.3.5)
+    Pcr = 2,
+}
+
+/// Pacings, for generators.
+pub const PACINGS: &[Constant] = &[
+    Constant { name: "FREE", value: 0, doc: "as fast as they can be sent; always so for a source" },
+    Constant { name: "CONSTANT", value: 1, doc: "at a constant rate" },
+    Constant {
+        name: "PCR",
+        value: 2,
+        doc: "by the clock references of the MPEG transport stream that they are [ISO/IEC 13818-1, 2.4.3.5]",
+    },
+];
+
+impl Pacing {
+    /// The pacing of that number.
+    pub fn from_number(number: u8) -> Option<Pacing> {
+        [Pacing::Free, Pacing::Constant, Pacing::Pcr].get(number as usize).copied()
+    }
+}
+
+/// The pace of a paced endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// What says when bytes are due.
+    pub pacing: Pacing,
+    /// Bits a second, where it is constant.
+    pub rate: u64,
+    /// Microseconds: see [`Endpoint::window_us`].
+    pub window_us: u32,
+}
+
+impl Pace {
+    /// The pace that an endpoint's fields describe.
+    fn of(endpoint: &Endpoint) -> Option<Pace> {
+        let pacing = Pacing::from_number(endpoint.pacing)?;
+        let pace = Pace { pacing, rate: endpoint.rate, window_us: endpoint.window_us };
+        let is_paced = endpoint.kind == EndpointKind::Paced as u8;
+        let sound = (pace.rate > 0) == (pacing == Pacing::Constant) && pace.window_us <= WINDOW_MAX_US;
+        (if is_paced { sound } else { pace == Pace::default() }).then_some(pace)
     }
 }
 
@@ -202,7 +274,9 @@ impl core::fmt::Display for DescriptorError {
             DescriptorError::Wire(error) => write!(f, "descriptor header: {error}"),
             DescriptorError::Version => f.write_str("descriptor of another version"),
             DescriptorError::Length => f.write_str("total_length is not the descriptor's length"),
-            DescriptorError::Endpoint => f.write_str("endpoint of an undefined or misplaced kind or mode"),
+            DescriptorError::Endpoint => {
+                f.write_str("endpoint of an undefined or misplaced kind, mode or pace")
+            }
             DescriptorError::Bounds => f.write_str("extents or parameters outside the descriptor"),
             DescriptorError::Extents => f.write_str("extents missing, surplus, empty or overflowing"),
             DescriptorError::Parameter => f.write_str("parameter of an undefined kind"),
@@ -242,6 +316,8 @@ pub struct EndpointView<'a> {
     pub immutable: bool,
     /// The session's handle for it.
     pub handle: u32,
+    /// Its pace, where it is paced.
+    pub pace: Pace,
     extents: &'a [u8],
 }
 
@@ -251,10 +327,10 @@ impl<'a> EndpointView<'a> {
         self.extents.chunks_exact(Extent::SIZE).map(Extent::get)
     }
 
-    /// Bytes of all extents together; [`LENGTH_TO_END`] for a flow or a stream, 0 where there is no endpoint.
+    /// Bytes of all extents together; [`LENGTH_TO_END`] for a flow, a stream and datagrams, 0 where there is no endpoint.
     pub fn length(&self) -> u64 {
         match self.kind {
-            EndpointKind::Flow | EndpointKind::Stream => LENGTH_TO_END,
+            EndpointKind::Flow | EndpointKind::Stream | EndpointKind::Paced => LENGTH_TO_END,
             _ => self.extents().map(|extent| extent.length).sum(),
         }
     }
@@ -284,6 +360,7 @@ impl<'a> Descriptor<'a> {
                 zero_copy: Mode::Auto,
                 immutable: false,
                 handle: 0,
+                pace: Pace::default(),
                 extents: &[],
             }
         } else {
@@ -292,7 +369,7 @@ impl<'a> Descriptor<'a> {
         let source = view(bytes, &header.source)?;
         let destination = view(bytes, &header.destination)?;
         let missing = header.source.kind == 0 || header.destination.kind == 0;
-        let misplaced = prefix.immutable || destination.immutable;
+        let misplaced = prefix.immutable || destination.immutable || source.pace.pacing != Pacing::Free;
         if missing || misplaced || !matches!(prefix.kind, EndpointKind::None | EndpointKind::Memory) {
             return Err(DescriptorError::Endpoint);
         }
@@ -360,6 +437,7 @@ fn view<'a>(bytes: &'a [u8], endpoint: &Endpoint) -> Result<EndpointView<'a>, De
     let kind = EndpointKind::from_number(endpoint.kind).ok_or(DescriptorError::Endpoint)?;
     let cache = Mode::from_number(endpoint.cache).ok_or(DescriptorError::Endpoint)?;
     let zero_copy = Mode::from_number(endpoint.zero_copy).ok_or(DescriptorError::Endpoint)?;
+    let pace = Pace::of(endpoint).ok_or(DescriptorError::Endpoint)?;
     let undefined = endpoint.immutable > 1;
     if undefined || kind == EndpointKind::None && *endpoint != Endpoint::default() {
         return Err(DescriptorError::Endpoint);
@@ -385,7 +463,7 @@ fn view<'a>(bytes: &'a [u8], endpoint: &Endpoint) -> Result<EndpointView<'a>, De
         }
     }
     let immutable = endpoint.immutable == 1;
-    Ok(EndpointView { kind, cache, zero_copy, immutable, handle: endpoint.handle, extents })
+    Ok(EndpointView { kind, cache, zero_copy, immutable, handle: endpoint.handle, pace, extents })
 }
 
 fn inside(bytes: &[u8], offset: u64, length: u64) -> Result<&[u8], DescriptorError> {
@@ -560,6 +638,9 @@ mod tests {
             ("immutable", |h| h.source.immutable = 2, DescriptorError::Endpoint),
             ("immutable destination", |h| h.destination.immutable = 1, DescriptorError::Endpoint),
             ("socket as prefix", |h| h.prefix = h.destination, DescriptorError::Endpoint),
+            ("a rate on a socket", |h| h.destination.rate = 1, DescriptorError::Endpoint),
+            ("a window on a file", |h| h.source.window_us = 1, DescriptorError::Endpoint),
+            ("a pacing that is none", |h| h.destination.pacing = 3, DescriptorError::Endpoint),
             ("extents on a socket", |h| h.destination.extents_count = 1, DescriptorError::Extents),
             ("file without extents", |h| h.source.extents_count = 0, DescriptorError::Extents),
             ("extents in the header", |h| h.source.extents_offset = 0, DescriptorError::Bounds),
@@ -578,9 +659,34 @@ mod tests {
         }
         assert!(matches!(Descriptor::parse(&buffer[..100]), Err(DescriptorError::Wire(_))));
         let mut damaged = buffer;
-        damaged[48 + 16] = 1;
-        let reserved = DescriptorError::Wire(WireError::Reserved { offset: 64 });
+        damaged[48 + 29] = 1;
+        let reserved = DescriptorError::Wire(WireError::Reserved { offset: 77 });
         assert_eq!(Descriptor::parse(&damaged[..used]).unwrap_err(), reserved, "inside a nested endpoint");
+    }
+
+    #[test]
+    fn a_pace_belongs_to_datagrams_and_fits_its_pacing() {
+        let parse = |paced: Endpoint, to_destination: bool| {
+            let mut buffer = [0; 1024];
+            let mut builder = Builder::new(&mut buffer).unwrap();
+            let roles = [EndpointRole::Source, EndpointRole::Destination];
+            let at = usize::from(to_destination);
+            builder.endpoint(roles[at], paced, &[]).unwrap();
+            builder.endpoint(roles[1 - at], socket(2), &[]).unwrap();
+            let used = builder.finish();
+            Descriptor::parse(&buffer[..used]).map(|parsed| (parsed.source().pace, parsed.destination().pace))
+        };
+        let paced = Endpoint { kind: EndpointKind::Paced as u8, handle: 1, ..Default::default() };
+        let constant = Endpoint { pacing: 1, rate: 8_000_000, window_us: 1000, ..paced };
+        let pace = Pace { pacing: Pacing::Constant, rate: 8_000_000, window_us: 1000 };
+        assert_eq!(parse(constant, true), Ok((Pace::default(), pace)));
+        assert_eq!(parse(Endpoint { pacing: 2, ..paced }, true).unwrap().1.pacing, Pacing::Pcr);
+        assert_eq!(parse(Endpoint { window_us: 7, ..paced }, false).unwrap().0.window_us, 7);
+        let bad = Err(DescriptorError::Endpoint);
+        assert_eq!(parse(Endpoint { rate: 0, ..constant }, true), bad, "a rate of nothing");
+        assert_eq!(parse(Endpoint { rate: 9, ..paced }, true), bad, "a rate without a pacing");
+        assert_eq!(parse(Endpoint { window_us: WINDOW_MAX_US + 1, ..paced }, true), bad);
+        assert_eq!(parse(constant, false), bad, "nobody paces what comes");
     }
 
     #[test]

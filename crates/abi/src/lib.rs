@@ -71,7 +71,7 @@ pub use wire::{U48, Wire, WireError};
 pub const CHAIN_MAX: usize = 8;
 
 /// The version of this command set, as the `version` field of a descriptor carries it.
-pub const ABI_VERSION: u16 = 1;
+pub const ABI_VERSION: u16 = 2;
 
 /// Every structure of the command set, nested ones before those that hold them.
 pub const STRUCTURES: &[&layout::Layout] = &[

@@ -1,7 +1,7 @@
 //! Sources and sinks, as an application names them.
 
 use crate::error::Error;
-use dcs_abi::descriptor::{EndpointKind, Extent, Mode, OPEN_END};
+use dcs_abi::descriptor::{EndpointKind, Extent, Mode, OPEN_END, Pace};
 use dcs_devices::{Endpoint, EndpointError};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::AsFd;
@@ -80,6 +80,8 @@ pub(crate) struct Side {
     pub cache: Mode,
     pub zero_copy: Mode,
     pub immutable: bool,
+    /// When bytes are due, where it is paced.
+    pub pace: Pace,
     /// The memory of a memory sink, to be handed back.
     pub memory: Option<Arc<Mutex<Vec<u8>>>>,
 }
@@ -126,7 +128,15 @@ impl Side {
     }
 
     pub(crate) fn shared(endpoint: Result<Arc<Endpoint>, EndpointError>, range: Range) -> Side {
-        Side { endpoint, range, cache: Mode::Auto, zero_copy: Mode::Auto, immutable: false, memory: None }
+        Side {
+            endpoint,
+            range,
+            cache: Mode::Auto,
+            zero_copy: Mode::Auto,
+            immutable: false,
+            pace: Pace::default(),
+            memory: None,
+        }
     }
 
     fn fd(fd: &impl AsFd, range: Range) -> Side {

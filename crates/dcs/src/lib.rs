@@ -43,6 +43,7 @@
 //! | `backend` | the interface of the backends |
 //! | `queue` | the queue pair's memory |
 //! | `kernel` | the kernel backend: the loop that joins core, devices and operators |
+//! | [`media`] | media streams in datagrams, each sent when it is due |
 //! | [`binding`] | what the C API in `crates/capi` needs beyond this, hidden from the documentation |
 //! | `outcome` | how a transfer ended at a virtual drive |
 //! | `drive` | the drive backend: in a guest, chains on a virtual drive's files run beside the disk |
@@ -52,7 +53,7 @@
 //!
 //! * The engine in SystemVerilog: it comes later behind the same API.
 //! * Multi-lane units for all operators: those without one run one stream at a time on the engine's core.
-//! * TLS, HTTP; datagram sockets: endpoints are byte streams, files and memory, and on a card (not on a NIC
+//! * TLS, HTTP; datagram sockets but for [`media`]: endpoints are byte streams, files and memory, and on a card (not on a NIC
 //!   that the engine drives itself) UDP ([`net::Datagrams`]).
 
 #[doc(hidden)]
@@ -63,6 +64,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod error;
 pub mod gpu;
+pub mod media;
 pub mod net;
 pub mod op;
 pub mod session;

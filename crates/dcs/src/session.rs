@@ -342,6 +342,9 @@ fn describe(side: Side) -> Result<(Arc<Endpoint>, Described), Error> {
         cache: side.cache as u8,
         zero_copy: side.zero_copy as u8,
         immutable: side.immutable.into(),
+        rate: side.pace.rate,
+        window_us: side.pace.window_us,
+        pacing: side.pace.pacing as u8,
         ..Default::default()
     };
     Ok((endpoint, (wire, extents)))

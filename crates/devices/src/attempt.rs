@@ -24,6 +24,8 @@ pub(crate) enum Attempt {
     Copy,
     /// Nobody will tell when it can go on: try again after so long.
     Later(Duration),
+    /// A paced stream has no room, or has not sent all: it is tried again when it has.
+    Paced,
 }
 
 /// The readiness to wait for.

@@ -6,6 +6,7 @@
 
 use crate::buffer::ALIGNMENT;
 use crate::gpu::{RegisteredFile, StorageError};
+use crate::paced::{Incoming, Outgoing, Paced, Receiving, Sending, locked};
 use crate::vfio_devices::Namespace;
 use dcs_abi::descriptor::EndpointKind;
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -65,6 +66,7 @@ pub(crate) enum Object {
     Memory(Memory),
     Device(DeviceFlow),
     Namespace(Arc<Namespace>),
+    Paced(Paced),
 }
 
 /// A connection of a card, or of a NIC that the engine drives: its backend knows it by number.
@@ -223,6 +225,56 @@ impl Endpoint {
         Endpoint { object, readable: true, writable: true }
     }
 
+    /// A media stream that goes out by this socket, which is of datagrams and connected. `reports`: where
+    /// reports about it go (RTCP), and the sender's canonical name.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`]; nothing is kept open then.
+    pub fn outgoing(
+        socket: BorrowedFd<'_>,
+        reports: Option<(BorrowedFd<'_>, String)>,
+        settings: dcs_media::sender::Settings,
+    ) -> Result<Endpoint, EndpointError> {
+        let socket = datagrams(socket)?;
+        let reports = reports.map(|(fd, name)| datagrams(fd).map(|fd| (fd, name))).transpose()?;
+        let outgoing = Box::new(Mutex::new(Outgoing::new(socket, reports, settings)));
+        Ok(Endpoint { object: Object::Paced(Paced::Out(outgoing)), readable: false, writable: true })
+    }
+
+    /// A media stream that comes in by this socket, which is of datagrams.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`]; nothing is kept open then.
+    pub fn incoming(socket: BorrowedFd<'_>, framing: dcs_media::Framing) -> Result<Endpoint, EndpointError> {
+        let incoming = Box::new(Mutex::new(Incoming::new(datagrams(socket)?, framing)));
+        Ok(Endpoint { object: Object::Paced(Paced::In(incoming)), readable: true, writable: false })
+    }
+
+    /// How a stream that is sent fares, if this is one.
+    pub fn sending(&self) -> Option<Sending> {
+        match &self.object {
+            Object::Paced(Paced::Out(outgoing)) => Some(locked(outgoing).state()),
+            _ => None,
+        }
+    }
+
+    /// How a stream that is received fares, if this is one.
+    pub fn receiving(&self) -> Option<Receiving> {
+        match &self.object {
+            Object::Paced(Paced::In(incoming)) => Some(locked(incoming).state()),
+            _ => None,
+        }
+    }
+
+    /// Ends a stream that is received: its transfer succeeds with what has come.
+    pub fn stop_receiving(&self) {
+        if let Object::Paced(Paced::In(incoming)) = &self.object {
+            locked(incoming).stop();
+        }
+    }
+
     /// The card's number for its connection, if this is one.
     pub fn device_handle(&self) -> Option<u32> {
         match &self.object {
@@ -282,6 +334,7 @@ impl Endpoint {
             Object::Stream(_) => EndpointKind::Stream,
             Object::Memory(_) => EndpointKind::Memory,
             Object::Namespace(_) => EndpointKind::Block,
+            Object::Paced(_) => EndpointKind::Paced,
         }
     }
 
@@ -331,11 +384,23 @@ impl Endpoint {
     pub fn size(&self) -> std::io::Result<Option<u64>> {
         Ok(match &self.object {
             Object::File(file) => Some(file.size()?),
-            Object::Flow(_) | Object::Stream(_) | Object::Device(_) => None,
+            Object::Flow(_) | Object::Stream(_) | Object::Device(_) | Object::Paced(_) => None,
             Object::Memory(memory) => Some(memory.length() as u64),
             Object::Namespace(namespace) => Some(namespace.bytes()),
         })
     }
+}
+
+/// A duplicate of a descriptor that is a socket of datagrams.
+fn datagrams(fd: BorrowedFd<'_>) -> Result<OwnedFd, EndpointError> {
+    let kind = rustix::net::sockopt::socket_type(fd).map_err(|errno| match errno {
+        Errno::NOTSOCK => EndpointError::Unsupported("what is no socket of datagrams"),
+        errno => errno.into(),
+    })?;
+    if kind != SocketType::DGRAM {
+        return Err(EndpointError::Unsupported("a socket that is not of datagrams"));
+    }
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
 }
 
 impl File {

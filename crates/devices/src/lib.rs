@@ -25,6 +25,7 @@
 //! | [`route`] | one command's endpoints, checked, and the path between them |
 //! | [`buffer`] | block buffers, owned by pool, operation or kernel, never two of them |
 //! | [`controller`] | starts, aborts, reaps, waits |
+//! | `paced` | media streams in datagrams: each is sent when it is due |
 //! | `file`, `flow`, `copy` | one attempt at an operation, without waiting |
 //! | [`Traffic`] | what has gone over a TCP connection, as the kernel counts it |
 //! | `acknowledged` | waiting until a peer has acknowledged what was sent |
@@ -36,7 +37,7 @@
 //!
 //! # What it doesn't implement
 //!
-//! * Datagram sockets, and writing to files that are open for appending: a position would mean nothing.
+//! * Datagram sockets but for media streams, and writing to files that are open for appending: a position would mean nothing.
 //! * Retries of failed disks. Short reads and writes are carried on by the engine.
 
 pub mod buffer;
@@ -55,11 +56,13 @@ mod edge;
 mod fault;
 mod file;
 mod flow;
+mod paced;
 mod ring;
 mod traffic;
 
 pub use buffer::{BlockPool, Buffer};
 pub use controller::{Controller, Event, Io, Setup};
 pub use endpoint::{Endpoint, EndpointError};
+pub use paced::{Receiving, Sending};
 pub use route::Route;
 pub use traffic::Traffic;

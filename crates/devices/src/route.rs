@@ -5,7 +5,7 @@ use crate::attempt::Attempt;
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use crate::vfio_devices::{DriveWork, Driven};
-use dcs_abi::descriptor::{Extent, Mode};
+use dcs_abi::descriptor::{Extent, Mode, Pace};
 use dcs_abi::operator::OperatorKind;
 use dcs_abi::status::{Stage, Status};
 use dcs_engine::{Binding, EndpointRole, EndpointSpec, Fault, OperationKind, OperatorSpec, TransferSpec};
@@ -41,6 +41,12 @@ pub struct Route {
     pub(crate) copy_error: Option<Errno>,
     /// A direct copy moved nothing though both ends were ready: once may be chance.
     pub(crate) futile: bool,
+    /// Its pace, where the source or the destination has one.
+    pub(crate) pace: Pace,
+    /// The stream that is its destination knows of it.
+    pub(crate) begun: bool,
+    /// Another transfer follows at the destination without a pause.
+    pub(crate) more: bool,
 }
 
 /// One endpoint with what the command asked of it.
@@ -110,7 +116,14 @@ impl Route {
             return Err((Stage::Destination, Fault::new(Status::PathUnavailable)));
         }
         let kernel_copy = KernelCopy::choose(spec, &source, &destination);
-        let flush = matches!(&destination.endpoint.object, Object::File(file) if file.tells_at_close);
+        let flush = match &destination.endpoint.object {
+            Object::File(file) => file.tells_at_close,
+            // It is done when the last datagram was sent.
+            Object::Paced(_) => !spec.more,
+            _ => false,
+        };
+        let is_source = matches!(source.endpoint.object, Object::Paced(_));
+        let pace = if is_source { spec.source.pace } else { spec.destination.pace };
         let binding = Binding { direct: kernel_copy.is_some(), flush };
         let sends_again = sends_again(spec, &source, &destination);
         let route = Route {
@@ -127,6 +140,9 @@ impl Route {
             durable: spec.durable,
             copy_error: None,
             futile: false,
+            pace,
+            begun: false,
+            more: spec.more,
         };
         Ok((route, binding))
     }
@@ -187,6 +203,9 @@ impl Route {
             durable: false,
             copy_error: None,
             futile: self.futile,
+            pace: self.pace,
+            begun: self.begun,
+            more: self.more,
         }
     }
 
@@ -294,7 +313,7 @@ fn check(spec: &EndpointSpec, endpoint: &Arc<Endpoint>, stage: Stage) -> Result<
             }
         }
         // Whether it is one of a NIC of this engine's is known where that is.
-        Object::Flow(_) | Object::Stream(_) | Object::Device(_) => {}
+        Object::Flow(_) | Object::Stream(_) | Object::Device(_) | Object::Paced(_) => {}
     }
     Ok(Side { endpoint: Arc::clone(endpoint), direct_io, zero_copy: spec.zero_copy })
 }

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use dcs_abi::descriptor::{EndpointKind, Extent, Mode, OPEN_END};
+use dcs_abi::descriptor::{EndpointKind, Extent, Mode, OPEN_END, Pace};
 use dcs_abi::entry::LENGTH_TO_END;
 use dcs_abi::operator::{Operator, OperatorKind};
 
@@ -40,6 +40,8 @@ pub struct EndpointSpec {
     pub immutable: bool,
     /// The queue's handle.
     pub handle: u32,
+    /// When what goes to it is due, where it is paced.
+    pub pace: Pace,
     /// Its extents; none for a stream.
     pub extents: Vec<Extent>,
 }

@@ -38,7 +38,7 @@ const EXTENTS_KEPT: usize = 16;
 impl EndpointSpec {
     fn read(&mut self, view: &EndpointView<'_>) {
         (self.kind, self.cache, self.zero_copy) = (view.kind, view.cache, view.zero_copy);
-        (self.immutable, self.handle) = (view.immutable, view.handle);
+        (self.immutable, self.handle, self.pace) = (view.immutable, view.handle, view.pace);
         self.extents.clear();
         self.extents.extend(view.extents());
     }

@@ -247,6 +247,12 @@ impl Sender {
         self.ring.head == self.ring.tail
     }
 
+    /// There is room for a good deal: half of it, or nothing can be sent before more comes.
+    pub fn wants(&self) -> bool {
+        let used = (self.ring.tail - self.ring.head) as usize;
+        used * 2 <= self.ring.capacity() || self.ring.timed <= self.ring.head
+    }
+
     /// When the next datagram is due.
     pub fn next_due(&mut self) -> Option<Nanos> {
         let head = self.ring.head;

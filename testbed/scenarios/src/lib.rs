@@ -33,6 +33,11 @@ pub trait World {
 
     /// Makes a file ready to be written by the engine: so many bytes.
     fn prepare(&self, file: &File, length: u64);
+
+    /// Media streams in datagrams go out by sockets of the kernel.
+    fn paces(&self) -> bool {
+        true
+    }
 }
 
 /// The engine's end of a connection.

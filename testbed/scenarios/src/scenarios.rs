@@ -2,13 +2,14 @@
 //! emulation.
 
 use crate::{Scenario, World};
+use dcs::media::{Pace, Sender, Settings};
 use dcs::{AwsChunked, Op, Operator, Sink, Source, Stage, Status, TransferError};
 use dcs_testkit::{bytes as data, hex};
 use openssl::hash::{MessageDigest, hash};
 use openssl::symm::{Cipher, encrypt};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, UdpSocket};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("a session that goes tells its transfers", session_goes),
     ("S3's framing comes off, and its checksum is told", framing_comes_off),
     ("a digest that is not the expected one withholds the end", expected_digest),
+    ("a media stream goes out in datagrams, or is refused", media_stream),
 ];
 
 fn digest(kind: MessageDigest, bytes: &[u8]) -> String {
@@ -421,4 +423,31 @@ fn expected_digest(world: &dyn World) {
         assert!(bytes.starts_with(&got) && if right { got.len() == length } else { got.len() < length });
         assert!(length > 1000 || got.is_empty(), "what fits into a block is not sent at all");
     }
+}
+
+fn media_stream(world: &dyn World) {
+    let bytes = data(100_001, 22);
+    let file = file(world, "stream", &bytes);
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(peer.local_addr().unwrap()).unwrap();
+    let sender = Sender::new(&socket, None, Settings::plain()).unwrap();
+    let session = world.engine().session().unwrap();
+    let sink = sender.sink(Pace::constant(10_000_000));
+    let done = session.transfer(Source::file(&file, ..), [Op::Md5], sink).unwrap().wait();
+    if !world.paces() {
+        let error = done.expect_err("it has no such endpoints");
+        assert_eq!(verdict(&error), (Status::UnsupportedEndpoint, Stage::Destination));
+        return;
+    }
+    let done = done.unwrap();
+    assert_eq!(done.digests[0].to_string(), digest(MessageDigest::md5(), &bytes));
+    let (mut heard, mut buffer) = (Vec::new(), [0; 2000]);
+    while heard.len() < bytes.len() {
+        let length = peer.recv(&mut buffer).expect("all of it comes");
+        assert_eq!(length, (bytes.len() - heard.len()).min(1316));
+        heard.extend_from_slice(&buffer[..length]);
+    }
+    assert!(heard == bytes);
 }

@@ -3,7 +3,7 @@
 //! `c.rs` and `markdown.rs` differ only in how they write this down.
 
 use dcs_abi::admin::{ADMIN_OPCODES, GRANTS};
-use dcs_abi::descriptor::{DESCRIPTOR_MAX, ENDPOINT_KINDS, MODES, PARAMETER_KINDS};
+use dcs_abi::descriptor::{DESCRIPTOR_MAX, ENDPOINT_KINDS, MODES, PACINGS, PARAMETER_KINDS, WINDOW_MAX_US};
 use dcs_abi::entry::{FLAGS, LENGTH_TO_END, OPCODES};
 use dcs_abi::layout::{Constant, Kind, Layout};
 use dcs_abi::operator::{ON_GPU, OPERATORS, OperatorInfo, OperatorKind};
@@ -147,6 +147,7 @@ pub fn groups() -> Vec<Group> {
         group("lengths", "DCS_LENGTH_", "Special lengths", Hexadecimal(16), lengths()),
         group("operators", "DCS_OP_", "Operators", Hexadecimal(2), operators),
         group("endpoints", "DCS_ENDPOINT_", "Kinds of endpoint", Decimal, table(ENDPOINT_KINDS)),
+        group("pacings", "DCS_PACING_", "What says when bytes are due", Decimal, table(PACINGS)),
         group("modes", "DCS_MODE_", "Whether a path is taken", Decimal, table(MODES)),
         group("parameters", "DCS_PARAMETER_", "Kinds of parameter", Decimal, table(PARAMETER_KINDS)),
         group("statuses", "DCS_STATUS_", "Statuses, 15 bits", Hexadecimal(4), statuses),
@@ -158,7 +159,7 @@ pub fn groups() -> Vec<Group> {
     ]
 }
 
-fn limits() -> [Item; 4] {
+fn limits() -> [Item; 5] {
     [
         item("ABI_VERSION", ABI_VERSION.into(), "version of this command set, in every descriptor"),
         item("CHAIN_MAX", CHAIN_MAX as u64, "most operators in one chain [FlexCSV 4.3.1, op_chain]"),
@@ -168,6 +169,7 @@ fn limits() -> [Item; 4] {
             "most bytes of a descriptor, extents and parameters included",
         ),
         item("DIGEST_MAX", DIGEST_MAX as u64, "bytes of the longest digest"),
+        item("WINDOW_MAX", WINDOW_MAX_US.into(), "longest window of a paced endpoint, microseconds"),
     ]
 }
 

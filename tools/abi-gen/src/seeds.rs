@@ -84,14 +84,16 @@ fn between(source: (Endpoint, &[Extent]), destination: (Endpoint, &[Extent]), pr
 }
 
 fn descriptors() -> Vec<Named> {
-    use EndpointKind::{Block, DeviceMemory, File, Flow, Memory, Stream};
+    use EndpointKind::{Block, DeviceMemory, File, Flow, Memory, Paced, Stream};
     let one = [Extent { offset: 4096, length: 65536 }];
     let three = [one[0], Extent { offset: 0, length: 100 }, Extent { offset: 1 << 40, length: 1 }];
     let (file, flow) = (endpoint(File, 3), endpoint(Flow, 4));
     let to_flow = |extents: &[Extent]| between((file, extents), (flow, &[]), &[]);
     let forced = Endpoint { cache: 2, zero_copy: 1, ..file };
     let immutable = Endpoint { immutable: 1, ..file };
+    let paced = Endpoint { pacing: 1, rate: 8_000_000, window_us: 1000, ..endpoint(Paced, 7) };
     let mut seeds = vec![
+        ("file_to_datagrams", between((file, &one), (paced, &[]), &[])),
         ("file_to_flow_chain", example::descriptor()),
         ("three_extents", to_flow(&three)),
         ("empty_file", to_flow(&[Extent::default()])),
@@ -117,12 +119,13 @@ fn refused(good: &[u8]) -> Vec<Named> {
     let (source, destination, second) = (48, 80, 128);
     vec![
         ("header_cut", good[..255].to_vec()),
-        ("other_version", patched(good, 0, &[2])),
+        ("other_version", patched(good, 0, &[1])),
         ("other_header_length", patched(good, 2, &[0, 2])),
         ("cut_at_the_end", good[..good.len() - 8].to_vec()),
-        ("reserved_in_endpoint", patched(good, source + 16, &[1])),
+        ("reserved_in_endpoint", patched(good, source + 29, &[1])),
         ("undefined_immutable", patched(good, source + 3, &[2])),
-        ("undefined_kind", patched(good, source, &[7])),
+        ("undefined_kind", patched(good, source, &[8])),
+        ("rate_of_a_file", patched(good, source + 16, &[1])),
         ("undefined_mode", patched(good, source + 1, &[3])),
         ("no_source", patched(good, source, &[0; 32])),
         ("flow_with_extents", patched(good, destination + 12, &[1])),
@@ -151,6 +154,6 @@ mod tests {
         for (at, (name, bytes)) in descriptors.iter().enumerate() {
             assert_eq!(Descriptor::parse(bytes).is_ok(), at < first_bad, "{name}");
         }
-        assert!(descriptors.len() <= 30 && entries().len() <= 30, "a corpus that people can read");
+        assert!(descriptors.len() <= 32 && entries().len() <= 30, "a corpus that people can read");
     }
 }

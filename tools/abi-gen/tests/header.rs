@@ -136,6 +136,9 @@ fn header() -> DescriptorHeader {
         handle: seed,
         extents_offset: seed + 1,
         extents_count: seed + 2,
+        rate: 0x0102_0304_0506_0708 + u64::from(seed),
+        window_us: seed + 3,
+        pacing: descriptor::Pacing::Pcr as u8,
     };
     let parameter = |at: usize| Parameter {
         kind: descriptor::PARAMETER_DIRECT,

@@ -87,6 +87,10 @@ impl World for Card {
     fn prepare(&self, file: &File, length: u64) {
         extents::prepare(file, length).unwrap();
     }
+
+    fn paces(&self) -> bool {
+        false
+    }
 }
 
 #[test]

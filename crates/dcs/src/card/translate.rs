@@ -171,6 +171,9 @@ struct Context<'a> {
 impl Context<'_> {
     fn source(&mut self, view: &EndpointView<'_>, endpoint: &Arc<Endpoint>) -> Result<End, Refusal> {
         let refuse = |status| Refusal::new(Stage::Source, status, 0);
+        if view.kind == EndpointKind::Paced {
+            return Err(refuse(Status::UnsupportedEndpoint));
+        }
         if !endpoint.readable() {
             return Err(refuse(Status::AccessDenied));
         }
@@ -209,6 +212,9 @@ impl Context<'_> {
         length: Option<u64>,
     ) -> Result<End, Refusal> {
         let refuse = |status| Refusal::new(Stage::Destination, status, 0);
+        if view.kind == EndpointKind::Paced {
+            return Err(refuse(Status::UnsupportedEndpoint));
+        }
         if !endpoint.writable() {
             return Err(refuse(Status::AccessDenied));
         }

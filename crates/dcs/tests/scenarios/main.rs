@@ -14,6 +14,7 @@ mod fuse;
 mod life;
 mod many;
 mod odd;
+mod paced;
 mod pairs;
 mod paths;
 mod slow;

@@ -3,6 +3,7 @@
 mod waits;
 mod with_calls;
 mod with_gpu;
+mod with_paced;
 
 use crate::attempt::{Attempt, DiskRequest, Interest};
 use crate::buffer::BlockPool;
@@ -11,6 +12,7 @@ use crate::edge::Edges;
 use crate::endpoint::{Endpoint, Object};
 use crate::fault;
 use crate::gpu::{self, Gpu};
+use crate::paced::streams::Streams;
 use crate::ring::{Reply, Ring};
 use crate::route::Route;
 use crate::vfio_devices::{
@@ -89,6 +91,8 @@ enum Pending {
     Again { operation: Operation, fd: RawFd, aborted: bool },
     /// Waits for a time to come.
     Later { operation: Operation },
+    /// Waits for a paced stream to have room, or to have sent all.
+    Paced { operation: Operation },
     /// Was given back as [`Event::Retry`] and is awaited. `by_host`: not to be read to the GPU again.
     /// `copied`: what its copy came to.
     Retry { aborted: bool, by_host: bool, copied: Option<Box<calls::Copied>> },
@@ -130,6 +134,8 @@ pub struct Controller {
     edges: Edges,
     /// When operations are to be tried again: some of them may be done, or aborted.
     later: Vec<(Instant, OperationId)>,
+    streams: Streams,
+    unpaced: Vec<OperationId>,
     calls: Calls,
     back: Vec<calls::Done>,
     registered: bool,
@@ -200,6 +206,8 @@ impl Controller {
             events: Vec::new(),
             edges: Edges::default(),
             later: Vec::new(),
+            streams: Streams::default(),
+            unpaced: Vec::new(),
             registered: false,
             drives: None,
             drive_events: Vec::new(),
@@ -318,6 +326,10 @@ impl Controller {
             Attempt::Call(request) => self.call(operation, request, route),
             Attempt::Copy => self.call_copy(operation, route),
             Attempt::Later(pause) => self.retry_after(operation, pause),
+            Attempt::Paced => {
+                self.pending.insert(operation.id, Pending::Paced { operation: *operation });
+                None
+            }
         }
     }
 
@@ -404,6 +416,7 @@ impl Controller {
                     Object::Flow(flow) => flow::receive(flow, &mut bytes[range]),
                     Object::Stream(stream) => flow::read(stream, &mut bytes[range]),
                     Object::Memory(memory) => Attempt::moved(memory.read(offset, &mut bytes[range]), 0),
+                    Object::Paced(stream) => with_paced::read(stream, &mut bytes[range], &route.pace),
                     Object::Namespace(_) | Object::Device(_) => {
                         side.driven(DriveWork::Read { position: offset, block, start, length })
                     }
@@ -412,6 +425,9 @@ impl Controller {
             OperationKind::Write { offset, block, start, length, origin, more } => {
                 if let Some(attempt) = origin.and_then(|origin| copy::again(route, origin, length)) {
                     return attempt;
+                }
+                if matches!(route.side(EndpointRole::Destination).endpoint.object, Object::Paced(_)) {
+                    return self.write_paced(operation.id, route, block, start..start + length);
                 }
                 let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
                 let copy_error = route.copy_error;
@@ -428,6 +444,8 @@ impl Controller {
                         0 => Attempt::failed(Fault::new(Status::CapacityExceeded)),
                         written => Attempt::moved(written, 0),
                     },
+                    // It was written to above.
+                    Object::Paced(_) => Attempt::failed(Fault::new(Status::InternalError)),
                     Object::Namespace(_) | Object::Device(_) => {
                         side.driven(DriveWork::Write { position: offset, block, start, length, more })
                     }
@@ -448,6 +466,7 @@ impl Controller {
                     close: file.tells_at_close,
                 }),
                 Object::Namespace(_) => route.side(EndpointRole::Destination).driven(DriveWork::Flush),
+                Object::Paced(_) => self.flush_paced(operation.id, route),
                 Object::Device(_) | Object::Flow(_) if route.acknowledged => {
                     route.look_whether_acknowledged()
                 }
@@ -515,6 +534,10 @@ impl Controller {
                 }
             }
             Some(Pending::Block { .. } | Pending::Later { .. }) => self.finish_aborted(id),
+            Some(Pending::Paced { .. }) => {
+                self.streams.forget(id);
+                self.finish_aborted(id);
+            }
             Some(Pending::Call { .. }) => self.abort_call(id),
             Some(Pending::Retry { aborted, .. } | Pending::Again { aborted, .. }) => *aborted = true,
             Some(Pending::ToGpu { aborted }) => {
@@ -564,6 +587,7 @@ impl Controller {
             self.poll_plain(Some(Duration::ZERO));
         }
         self.retry_due();
+        self.send_due();
         self.hear_calls();
         self.hear_drives();
         self.hear_gpu();
@@ -584,7 +608,8 @@ impl Controller {
         let drives = self.drives.as_ref().and_then(Drives::timeout);
         let gpu = self.gpu.as_mut().and_then(Gpu::before_sleep);
         let later = self.until_due();
-        let timeout = [timeout, drives, gpu, later, self.calls.timeout()].into_iter().flatten().min();
+        let paced = self.streams.until_due();
+        let timeout = [timeout, drives, gpu, later, paced, self.calls.timeout()].into_iter().flatten().min();
         let wake = self.wake.as_raw_fd();
         if self.calls.before_sleep() {
             match self.full_ring() {

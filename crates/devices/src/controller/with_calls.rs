@@ -143,6 +143,7 @@ impl Controller {
 
     /// Releases an endpoint without waiting.
     pub fn let_go(&mut self, endpoint: Arc<Endpoint>) {
+        self.let_go_of_paced(&endpoint);
         if let Some(endpoint) = Arc::into_inner(endpoint)
             && endpoint.closing() != Closing::AtOnce
         {

@@ -15,6 +15,9 @@ pub enum Device {
     /// A socket to write to, which takes pieces. One that holds goes on reading a block after the write is
     /// done.
     Sink { bytes: Vec<u8>, piece: usize, holds: bool, more: Vec<bool> },
+    /// A media stream: a datagram at a time, each so many nanoseconds after the one before. `idle`: the time
+    /// between two of them for which it had nothing.
+    Paced { bytes: Vec<u8>, datagram: usize, interval: u64, free: u64, idle: Vec<u64> },
     /// Takes operations and never answers them, unless they are aborted.
     Dead,
 }
@@ -38,11 +41,25 @@ impl Device {
         Device::Sink { bytes: Vec::new(), piece, holds: false, more: Vec::new() }
     }
 
+    /// A datagram of so many bytes every so many nanoseconds.
+    pub fn paced(datagram: usize, interval: u64) -> Device {
+        Device::Paced { bytes: Vec::new(), datagram, interval, free: 0, idle: Vec::new() }
+    }
+
+    /// The time that a write which is issued now takes, where the device says.
+    pub fn write_takes(&mut self, now: u64) -> Option<u64> {
+        let Device::Paced { interval, free, idle, .. } = self else { return None };
+        idle.extend((*free > 0).then(|| now.saturating_sub(*free)));
+        *free = now.max(*free) + *interval;
+        Some(*free - now)
+    }
+
     /// True where an endpoint of that kind may name it.
     pub fn is(&self, kind: EndpointKind) -> bool {
         match self {
             Device::File { .. } => kind.is_positional(),
             Device::Source { .. } | Device::Sink { .. } => !kind.is_positional(),
+            Device::Paced { .. } => kind == EndpointKind::Paced,
             Device::Dead => true,
         }
     }
@@ -50,7 +67,7 @@ impl Device {
     /// Its bytes now: of a source, those that have not been read.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Device::File { bytes, .. } | Device::Sink { bytes, .. } => bytes,
+            Device::File { bytes, .. } | Device::Sink { bytes, .. } | Device::Paced { bytes, .. } => bytes,
             Device::Source { bytes, at, .. } => &bytes[*at..],
             Device::Dead => &[],
         }
@@ -103,6 +120,11 @@ impl Device {
                 more.push(follows);
                 Ok(count)
             }
+            Device::Paced { bytes, datagram, .. } => {
+                let count = from.len().min(*datagram);
+                bytes.extend_from_slice(&from[..count]);
+                Ok(count)
+            }
             _ => Err(Fault::new(Status::WriteError)),
         }
     }
@@ -111,6 +133,7 @@ impl Device {
     pub fn piece(&self) -> usize {
         match self {
             Device::Source { piece, .. } | Device::Sink { piece, .. } => *piece,
+            Device::Paced { datagram, .. } => *datagram,
             _ => usize::MAX,
         }
     }

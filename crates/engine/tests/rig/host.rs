@@ -84,6 +84,10 @@ impl End {
         End { kind: EndpointKind::Flow, handle, extents: Vec::new() }
     }
 
+    pub fn paced(handle: u32) -> End {
+        End { kind: EndpointKind::Paced, handle, extents: Vec::new() }
+    }
+
     pub fn file(handle: u32, extents: &[(u64, u64)]) -> End {
         let extents = extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length });
         End { kind: EndpointKind::File, handle, extents: extents.collect() }

@@ -206,6 +206,13 @@ impl Rig {
             Some(Kind::Delay) => self.random.range(1, 1000) * self.options.latency,
             _ => self.random.range(1, self.options.latency),
         };
+        let paced = match operation.kind {
+            OperationKind::Write { .. } if struck.is_none() => {
+                self.devices[spec.destination.handle as usize].write_takes(self.now)
+            }
+            _ => None,
+        };
+        let delay = paced.unwrap_or(delay);
         let multi_lane = unit.filter(|(operator, _)| self.engine.config().multi_lane.contains(operator));
         if let Some((operator, _)) =
             multi_lane.filter(|_| matches!(operation.kind, OperationKind::Process { .. }))
@@ -422,6 +429,6 @@ pub(super) fn granted(end: &EndpointSpec, offset: u64, length: u64) {
         assert!(end.extents.iter().any(inside), "{offset}+{length} is outside of {:?}", end.extents);
     } else {
         assert_eq!(offset, 0);
-        assert!(matches!(end.kind, EndpointKind::Flow | EndpointKind::Stream));
+        assert!(matches!(end.kind, EndpointKind::Flow | EndpointKind::Stream | EndpointKind::Paced));
     }
 }

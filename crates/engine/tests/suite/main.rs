@@ -9,6 +9,7 @@ mod frontend;
 mod garbage;
 mod multi_lane;
 mod order;
+mod paced;
 mod properties;
 #[path = "../rig/mod.rs"]
 mod rig;

@@ -56,6 +56,9 @@ static struct dcs_endpoint endpoint(uint8_t kind, uint32_t seed) {
     endpoint.handle = seed;
     endpoint.extents_offset = seed + 1;
     endpoint.extents_count = seed + 2;
+    endpoint.rate = 0x0102030405060708 + seed;
+    endpoint.window_us = seed + 3;
+    endpoint.pacing = DCS_PACING_PCR;
     return endpoint;
 }
 

@@ -1,0 +1,115 @@
+//! Media streams in datagrams.
+
+use super::{Controller, Pending};
+use crate::attempt::Attempt;
+use crate::endpoint::{Endpoint, Object};
+use crate::paced::{Outgoing, Paced, locked};
+use crate::route::Route;
+use dcs_abi::descriptor::Pace;
+use dcs_abi::result::PATH_SYSCALL;
+use dcs_abi::status::Status;
+use dcs_engine::{BlockId, EndpointRole, Fault, OperationId, Outcome};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// Reads from a stream.
+pub(super) fn read(stream: &Paced, into: &mut [u8], pace: &Pace) -> Attempt {
+    match stream {
+        Paced::In(incoming) => locked(incoming).read(into, pace),
+        Paced::Out(_) => Attempt::failed(Fault::new(Status::AccessDenied)),
+    }
+}
+
+/// The stream that a route ends in.
+fn outgoing(endpoint: &Endpoint) -> Result<&Mutex<Outgoing>, Attempt> {
+    match &endpoint.object {
+        Object::Paced(Paced::Out(outgoing)) => Ok(outgoing),
+        _ => Err(Attempt::failed(Fault::new(Status::InternalError))),
+    }
+}
+
+impl Controller {
+    /// Has a stream take bytes of a block; where it has no room, the operation waits.
+    pub(super) fn write_paced(
+        &mut self,
+        operation: OperationId,
+        route: &mut Route,
+        block: BlockId,
+        range: Range<u32>,
+    ) -> Attempt {
+        let Some(buffer) = self.pool.get_mut(block) else { return self.without(block) };
+        let bytes = &buffer.bytes()[range.start as usize..range.end as usize];
+        let begun = std::mem::replace(&mut route.begun, true);
+        let endpoint = &route.side(EndpointRole::Destination).endpoint;
+        let taken = outgoing(endpoint).map(|outgoing| {
+            let mut outgoing = locked(outgoing);
+            if !begun {
+                outgoing.begin(&route.pace);
+            }
+            (outgoing.push(bytes), outgoing.next())
+        });
+        let (taken, next) = match taken {
+            Ok(taken) => taken,
+            Err(failed) => return failed,
+        };
+        let waits = matches!(taken, Ok(0)).then_some(operation);
+        if next.is_some() || waits.is_some() {
+            self.streams.add(endpoint, next, waits);
+        }
+        match taken {
+            Ok(0) => Attempt::Paced,
+            Ok(count) => Attempt::moved(count, PATH_SYSCALL),
+            Err(fault) => Attempt::failed(fault),
+        }
+    }
+
+    /// Waits until all that a stream has taken is sent; where more is to follow, only says so.
+    pub(super) fn flush_paced(&mut self, operation: OperationId, route: &Route) -> Attempt {
+        let endpoint = &route.side(EndpointRole::Destination).endpoint;
+        let state = outgoing(endpoint).map(|outgoing| {
+            let mut outgoing = locked(outgoing);
+            let ended = outgoing.end(route.more);
+            (ended, outgoing.is_empty(), outgoing.next())
+        });
+        match state {
+            Err(failed) => failed,
+            Ok((Err(fault), ..)) => Attempt::failed(fault),
+            Ok((Ok(()), is_empty, next)) => {
+                let waits = (!is_empty && !route.more).then_some(operation);
+                if next.is_some() || waits.is_some() {
+                    self.streams.add(endpoint, next, waits);
+                }
+                if waits.is_some() { Attempt::Paced } else { Attempt::Done(Outcome::Flushed) }
+            }
+        }
+    }
+
+    /// Sends what is due; operations that waited for that go on.
+    pub(super) fn send_due(&mut self) {
+        let mut ready = std::mem::take(&mut self.unpaced);
+        self.streams.send_due(&mut ready);
+        for id in ready.drain(..) {
+            match self.pending.remove(&id) {
+                Some(Pending::Paced { operation }) => self.retry(operation),
+                Some(other) => drop(self.pending.insert(id, other)),
+                None => {}
+            }
+        }
+        self.unpaced = ready;
+    }
+
+    /// A transfer's endpoint is let go of: what a stream has taken of it gets its times.
+    pub(super) fn let_go_of_paced(&mut self, endpoint: &Arc<Endpoint>) {
+        if let Object::Paced(Paced::Out(outgoing)) = &endpoint.object {
+            let next = {
+                let mut outgoing = locked(outgoing);
+                // One that failed has said so.
+                let _ = outgoing.end(true);
+                outgoing.next()
+            };
+            if next.is_some() {
+                self.streams.add(endpoint, next, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A stream that is sent.
+
+use crate::fault;
+use crate::paced::{Sending, now};
+use dcs_abi::descriptor::{Pace, Pacing};
+use dcs_abi::status::Status;
+use dcs_engine::Fault;
+use dcs_media::{Nanos, Sender, clock, rtcp, sender};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Batches of one stream in one turn: others wait no longer than they take.
+const BATCHES_A_TURN: usize = 4;
+/// When a socket has no room it is tried again after so long, in nanoseconds.
+const FULL: Nanos = 250_000;
+
+/// The socket, and what goes out by it.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    sender: Sender,
+    socket: OwnedFd,
+    /// Where reports go (RTCP).
+    reports: Option<Reports>,
+    /// Datagrams due within this time go together, in nanoseconds.
+    window: Nanos,
+    /// A transfer's bytes are coming.
+    open: bool,
+    segments: bool,
+    errno: i32,
+}
+
+#[derive(Debug)]
+struct Reports {
+    socket: OwnedFd,
+    /// The canonical name.
+    name: String,
+    next: Nanos,
+}
+
+/// What is left of a stream after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// When its next turn is.
+    pub next: Option<Nanos>,
+    /// There is room for a good deal of bytes.
+    pub wants: bool,
+    /// All that was taken is sent.
+    pub is_empty: bool,
+}
+
+impl Outgoing {
+    pub fn new(socket: OwnedFd, reports: Option<(OwnedFd, String)>, settings: sender::Settings) -> Outgoing {
+        let sender = Sender::new(settings);
+        let settings = sender.settings();
+        let size = settings.framing.header() + settings.payload;
+        let segments = segment(&socket, size);
+        let reports = reports.map(|(socket, name)| Reports { socket, name, next: 0 });
+        Outgoing { sender, socket, reports, window: 0, open: false, segments, errno: 0 }
+    }
+
+    pub fn state(&self) -> Sending {
+        Sending { counts: self.sender.statistics(), errno: self.errno, segments: self.segments }
+    }
+
+    /// The bytes of another transfer follow.
+    pub fn begin(&mut self, pace: &Pace) {
+        let pacing = match pace.pacing {
+            Pacing::Free => clock::Pacing::Free,
+            Pacing::Constant => clock::Pacing::Constant(pace.rate),
+            Pacing::Pcr => clock::Pacing::Pcr,
+        };
+        if self.open {
+            // The one before was not ended, since its destination was not flushed: this one joins it.
+            let _ = self.end(true);
+        }
+        self.window = u64::from(pace.window_us) * 1000;
+        self.sender.begin(pacing);
+        self.open = true;
+    }
+
+    /// Takes bytes; tells how many there was room for.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        self.sender.push(bytes, now()).map_err(refused)
+    }
+
+    /// The transfer's bytes are all here. `more`: another one joins it.
+    pub fn end(&mut self, more: bool) -> Result<(), Fault> {
+        if !std::mem::take(&mut self.open) {
+            return Ok(());
+        }
+        self.sender.end(more, now()).map_err(refused)
+    }
+
+    /// Where its transfer is over, and not flushed: what was taken gets its times.
+    pub fn is_empty(&self) -> bool {
+        self.sender.is_empty()
+    }
+
+    /// When something is to be done for it: the tick next to the time when its first datagram is due.
+    pub fn next(&mut self) -> Option<Nanos> {
+        let due = self.sender.next_due()?;
+        Some(match self.window {
+            0 => due,
+            window => due.saturating_add(window / 2) / window * window,
+        })
+    }
+
+    /// Sends what is due.
+    pub fn send_due(&mut self) -> Progress {
+        let mut full = false;
+        for _ in 0..BATCHES_A_TURN {
+            let now = now();
+            // Streams of one window have the same ticks: half of it belongs to this one.
+            let until = now.saturating_add(self.window / 2);
+            match self.send_batch(until, now) {
+                None => break,
+                Some(room) => full = !room,
+            }
+            if full {
+                break;
+            }
+        }
+        self.report();
+        let next = if full { Some(now() + FULL) } else { self.next() };
+        Progress { next, wants: self.sender.wants(), is_empty: self.sender.is_empty() }
+    }
+
+    /// Sends datagrams that are due. None: there are none; false: the socket has no room for them.
+    fn send_batch(&mut self, until: Nanos, now: Nanos) -> Option<bool> {
+        let segments = self.segments;
+        let batch = self.sender.batch(until, now)?;
+        let (count, size) = (batch.count, batch.size);
+        let pieces = if segments { 1 } else { count };
+        let mut sent = 0;
+        for bytes in batch.bytes.chunks(if segments { size * count as usize } else { size }) {
+            match send(&self.socket, bytes) {
+                Ok(()) => sent += 1,
+                Err(errno) => return Some(self.refused(errno, (sent, pieces, count), now)),
+            }
+        }
+        self.sender.sent(count, now);
+        Some(true)
+    }
+
+    /// The network refused the piece behind so many that were sent; `pieces` are `count` datagrams.
+    fn refused(&mut self, errno: Errno, (sent, pieces, count): (u64, u64, u64), now: Nanos) -> bool {
+        self.sender.sent(sent, now);
+        match errno {
+            Errno::AGAIN | Errno::NOBUFS => return false,
+            // A device without the means for it, or a path for shorter ones: one by one then.
+            _ if pieces < count => {
+                self.segments = false;
+                segment(&self.socket, 0);
+            }
+            _ => {
+                self.sender.lost(if pieces == 1 { count } else { 1 });
+                self.errno = errno.raw_os_error();
+            }
+        }
+        true
+    }
+
+    /// Sends a report when it is time.
+    fn report(&mut self) {
+        let now = now();
+        let Some(reports) = self.reports.as_mut().filter(|reports| reports.next <= now) else { return };
+        if self.sender.statistics().datagrams > 0 {
+            reports.next = now + rtcp::INTERVAL;
+            self.send_report(false);
+        }
+    }
+
+    /// Nobody waits for a report: one that is lost is followed by another.
+    fn send_report(&self, last: bool) {
+        if let Some(Reports { socket, name, .. }) = &self.reports {
+            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+            let report = self.sender.report(now(), unix.as_nanos() as u64);
+            let _ = send(socket, &report.write(name, last));
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if self.sender.statistics().datagrams > 0 {
+            self.send_report(true);
+        }
+    }
+}
+
+/// A socket that is connected tells, at the next call, that nobody listens there: that call sends nothing.
+fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let send = || rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, flags)).map(|_| ());
+    match send() {
+        Err(Errno::CONNREFUSED) => send(),
+        result => result,
+    }
+}
+
+fn refused(error: sender::Error) -> Fault {
+    let errno = match error {
+        sender::Error::NotTransportStream => Errno::BADMSG,
+        sender::Error::NoClock => Errno::NODATA,
+    };
+    fault::fault(Status::CorruptData, errno)
+}
+
+/// Has the kernel cut what one call sends into datagrams of this size; 0: no more. Tells whether it will.
+fn segment(socket: &impl AsFd, size: usize) -> bool {
+    let size = size as libc::c_int;
+    // SAFETY: the kernel reads one int, which is there.
+    let code = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const size).cast(),
+            size_of_val(&size) as libc::socklen_t,
+        )
+    };
+    code == 0
+}
