@@ -212,6 +212,8 @@ A drive: NAME:KEY=VALUE,...
   read-only        the guest cannot write
   through=aes256-xts   what is on the backing is encrypted, each logical block by its number; the guest needs to know nothing
   key-file=FILE    its key: 64 bytes, or 128 hexadecimal digits
+  subsystem=NAME   several drives, of one process or of several, are paths to the same namespaces (native multipath)
+  path=N           its number among them, 1 to 1000 (1)
   queues=N         I/O queue pairs, 1 to 64 (8)
   memory=SIZE      device memory for near-storage commands, up to 1GiB (1MiB)
   programs         the standard's command sets too: device memory as subsystem local memory (namespace 17), operators as

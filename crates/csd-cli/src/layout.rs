@@ -1,8 +1,20 @@
 //! Slices: which bytes of which file or block device belong to which namespace.
 //!
-//! Within the process no two overlap. Against other processes each slice is a lock of its byte range (an open
-//! file description's lock): a second process that is given the same slice is refused, and one that was
-//! killed leaves no lock behind.
+//! No two overlap, within the process or in several: each slice is a lock of its byte range (an open file
+//! description's lock). A second process that is given the same slice is refused, and one that was killed leaves
+//! no lock behind.
+//!
+//! Slices of a shared namespace are had by all who show the same one, and by nobody else. A lock has no room for
+//! a name, so three ranges are locked, two of them far behind the end of any file:
+//!
+//! | who | the bytes | [`READERS`] on | [`NAMES`] on |
+//! |---|---|---|---|
+//! | one alone, to write | exclusive | | |
+//! | one alone, read only | shared | shared | nobody may have a lock |
+//! | a shared namespace | shared | nobody may have a lock | shared, from the place that is its name on; others begin there too |
+//!
+//! Each takes its own locks first, and looks for others' then: of two at once both may be refused, and never
+//! none.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -13,6 +25,10 @@ use std::path::{Path, PathBuf};
 
 /// Slices begin at multiples of this, so that no two of them have a block of any disk in common.
 const ALIGNMENT: u64 = 1 << 20;
+
+/// Where the locks of slices are repeated that one alone reads, and of shared ones, with their names.
+const READERS: u64 = 1 << 61;
+const NAMES: u64 = 1 << 62;
 
 /// Why a namespace cannot lie there.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +49,8 @@ pub enum LayoutError {
     Locked { path: PathBuf, from: u64, to: u64 },
     #[error("{0} is named twice")]
     Twice(PathBuf),
+    #[error("a slice of a shared namespace has at least {ALIGNMENT} bytes, not {0}")]
+    Small(u64),
 }
 
 impl LayoutError {
@@ -55,6 +73,7 @@ impl LayoutError {
             }
             LayoutError::Locked { .. } => "end the other process, or give another offset".into(),
             LayoutError::Twice(_) => "name each backing once".into(),
+            LayoutError::Small(_) => "choose 1MiB for each backing, or more".into(),
         }
     }
 }
@@ -65,6 +84,22 @@ pub struct Slice {
     pub file: File,
     pub path: PathBuf,
     pub offset: u64,
+}
+
+/// A shared namespace, by the first bytes of its identifier: who has the same may have the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u64);
+
+impl Share {
+    /// Of the namespace with this identifier.
+    pub fn of(identifier: [u8; 16]) -> Share {
+        Share(u64::from_le_bytes(std::array::from_fn(|at| identifier[at])))
+    }
+
+    /// Where its lock begins, behind the first byte of a slice.
+    fn place(self) -> u64 {
+        self.0 % ALIGNMENT
+    }
 }
 
 /// A file or block device, whatever it is called.
@@ -80,6 +115,7 @@ struct Claim {
     to: u64,
     owner: String,
     read_only: bool,
+    share: Option<Share>,
 }
 
 /// The slices of this process.
@@ -96,8 +132,11 @@ impl Layout {
         backing: &[PathBuf],
         offset: Option<u64>,
         length: u64,
-        read_only: bool,
+        (read_only, share): (bool, Option<Share>),
     ) -> Result<Vec<Slice>, LayoutError> {
+        if share.is_some() && length < ALIGNMENT {
+            return Err(LayoutError::Small(length));
+        }
         let before = self.claims.len();
         let placed: Result<_, LayoutError> = backing
             .iter()
@@ -106,10 +145,10 @@ impl Layout {
                 if self.claims[before..].iter().any(|claim| claim.id == id) {
                     return Err(LayoutError::Twice(path.clone()));
                 }
-                let from = offset.unwrap_or_else(|| self.behind(id));
+                let from = offset.unwrap_or_else(|| self.behind(id, share));
                 let to = from.saturating_add(length);
                 let (path, owner) = (path.clone(), owner.to_owned());
-                let claim = Claim { id, path, file, from, to, owner, read_only };
+                let claim = Claim { id, path, file, from, to, owner, read_only, share };
                 self.check(&claim)?;
                 lock(&claim)?;
                 let file =
@@ -125,8 +164,12 @@ impl Layout {
         placed
     }
 
-    /// The first place behind all that is claimed in a file.
-    fn behind(&self, id: Id) -> u64 {
+    /// The place of the same shared namespace in a file, or the first behind all that is claimed there.
+    fn behind(&self, id: Id, share: Option<Share>) -> u64 {
+        let same = |claim: &&Claim| claim.id == id && share.is_some() && claim.share == share;
+        if let Some(claim) = self.claims.iter().find(same) {
+            return claim.from;
+        }
         let ends = self.claims.iter().filter(|claim| claim.id == id).map(|claim| claim.to);
         ends.max().unwrap_or(0).next_multiple_of(ALIGNMENT)
     }
@@ -136,10 +179,13 @@ impl Layout {
         let Claim { from, to, .. } = *new;
         let length = length(&new.file).map_err(|error| LayoutError::Io(new.path.clone(), error))?;
         let path = || new.path.clone();
-        if to > length || to == u64::MAX {
+        if to > length || to >= READERS {
             return Err(LayoutError::Short { path: path(), from, to, length });
         }
+        let same =
+            |claim: &Claim| claim.share.is_some() && (claim.share, claim.from) == (new.share, new.from);
         let others = self.claims.iter().filter(|claim| claim.owner != new.owner && claim.id == new.id);
+        let others = others.filter(|claim| !same(claim));
         match others.into_iter().find(|claim| claim.from < to && from < claim.to) {
             Some(claim) => Err(LayoutError::Overlap { path: path(), from, to, owner: claim.owner.clone() }),
             None => Ok(()),
@@ -191,27 +237,56 @@ fn open(path: &Path, read_only: bool) -> Result<(File, Id, u64), LayoutError> {
     Ok((file, id, length))
 }
 
+/// Locks a claim's bytes against all who may not have them too.
 fn lock(claim: &Claim) -> Result<(), LayoutError> {
-    let Claim { from, to, read_only, .. } = *claim;
-    let kind = if read_only { nix::libc::F_RDLCK } else { nix::libc::F_WRLCK };
-    let range = nix::libc::flock {
+    let Claim { from, to, read_only, share, .. } = *claim;
+    let refused = || LayoutError::Locked { path: claim.path.clone(), from, to };
+    let io = |error: Errno| match error {
+        Errno::EAGAIN | Errno::EACCES => refused(),
+        other => LayoutError::Io(claim.path.clone(), other.into()),
+    };
+    let set = |kind, from, to| {
+        fcntl(&claim.file, FcntlArg::F_OFD_SETLK(&range(kind, from, to))).map(drop).map_err(io)
+    };
+    // Where the first of others' locks begins; nothing where there is none.
+    let others = |from, to| {
+        let mut found = range(nix::libc::F_WRLCK, from, to);
+        fcntl(&claim.file, FcntlArg::F_OFD_GETLK(&mut found)).map_err(io)?;
+        Ok((found.l_type != nix::libc::F_UNLCK as i16).then_some(found.l_start as u64))
+    };
+    match share {
+        None if !read_only => set(nix::libc::F_WRLCK, from, to),
+        None => {
+            set(nix::libc::F_RDLCK, from, to)?;
+            set(nix::libc::F_RDLCK, READERS + from, READERS + to)?;
+            others(NAMES + from, NAMES + to)?.map_or(Ok(()), |_| Err(refused()))
+        }
+        Some(share) => {
+            let place = NAMES + from + share.place();
+            set(nix::libc::F_RDLCK, from, to)?;
+            set(nix::libc::F_RDLCK, place, NAMES + to)?;
+            let alone = others(READERS + from, READERS + to)?.is_none();
+            let same = others(NAMES + from, NAMES + to)?.is_none_or(|there| there == place);
+            if alone && same { Ok(()) } else { Err(refused()) }
+        }
+    }
+}
+
+fn range(kind: i32, from: u64, to: u64) -> nix::libc::flock {
+    nix::libc::flock {
         l_type: kind as i16,
         l_whence: nix::libc::SEEK_SET as i16,
         l_start: from as i64,
         l_len: (to - from) as i64,
         l_pid: 0,
-    };
-    let path = claim.path.clone();
-    match fcntl(&claim.file, FcntlArg::F_OFD_SETLK(&range)) {
-        Ok(_) => Ok(()),
-        Err(Errno::EAGAIN | Errno::EACCES) => Err(LayoutError::Locked { path, from, to }),
-        Err(error) => Err(LayoutError::Io(path, error.into())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALONE: (bool, Option<Share>) = (false, None);
 
     fn file(folder: &tempfile::TempDir, name: &str, length: u64) -> PathBuf {
         let path = folder.path().join(name);
@@ -225,7 +300,7 @@ mod tests {
         let path = file(&folder, "disk", 8 << 20);
         let mut layout = Layout::default();
         let mut place = |owner: &str, offset, length| {
-            layout.place(owner, std::slice::from_ref(&path), offset, length, false)
+            layout.place(owner, std::slice::from_ref(&path), offset, length, ALONE)
         };
         let first = place("a/1", None, 1000).unwrap();
         let second = place("b/1", None, 2 << 20).unwrap();
@@ -243,7 +318,7 @@ mod tests {
         assert!(matches!(layout.resize("b/1", 8 << 20), Err(LayoutError::Short { .. })));
         layout.resize("b/1", 7 << 20).unwrap();
         layout.release("b/1");
-        let again = layout.place("c/1", &[path], Some(1 << 20), 2 << 20, false).unwrap();
+        let again = layout.place("c/1", &[path], Some(1 << 20), 2 << 20, ALONE).unwrap();
         assert_eq!(again[0].offset, 1 << 20);
     }
 
@@ -254,10 +329,10 @@ mod tests {
         let other = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &other).unwrap();
         let mut layout = Layout::default();
-        let error = layout.place("a/1", &[path.clone(), other.clone()], None, 1 << 20, false).unwrap_err();
+        let error = layout.place("a/1", &[path.clone(), other.clone()], None, 1 << 20, ALONE).unwrap_err();
         assert!(matches!(error, LayoutError::Twice(_)), "{error}");
-        let _first = layout.place("a/1", &[path], Some(0), 1 << 20, false).unwrap();
-        assert!(matches!(layout.place("b/1", &[other], Some(0), 1, false), Err(LayoutError::Overlap { .. })));
+        let _first = layout.place("a/1", &[path], Some(0), 1 << 20, ALONE).unwrap();
+        assert!(matches!(layout.place("b/1", &[other], Some(0), 1, ALONE), Err(LayoutError::Overlap { .. })));
     }
 
     #[test]
@@ -265,14 +340,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = file(&folder, "disk", 8 << 20);
         // An open file description of its own is what another process would have.
-        let other = Layout::default().place("x", std::slice::from_ref(&path), None, 1 << 20, false).unwrap();
+        let other = Layout::default().place("x", std::slice::from_ref(&path), None, 1 << 20, ALONE).unwrap();
         let mut layout = Layout::default();
         let paths = std::slice::from_ref(&path);
-        let error = layout.place("a/1", paths, None, 1 << 20, false).unwrap_err();
+        let error = layout.place("a/1", paths, None, 1 << 20, ALONE).unwrap_err();
         assert!(matches!(error, LayoutError::Locked { .. }), "{error}");
-        assert!(layout.place("a/1", paths, Some(1 << 20), 1 << 20, false).is_ok());
+        assert!(layout.place("a/1", paths, Some(1 << 20), 1 << 20, ALONE).is_ok());
         drop(other);
-        assert!(layout.place("b/1", paths, Some(0), 1 << 20, false).is_ok());
+        assert!(layout.place("b/1", paths, Some(0), 1 << 20, ALONE).is_ok());
     }
 
     #[test]
@@ -284,9 +359,55 @@ mod tests {
         for (bad, said) in
             [(missing, "truncate"), (folder.path().to_path_buf(), "name a"), ("/dev/null".into(), "name a")]
         {
-            let error = layout.place("a/1", &[path.clone(), bad], None, 1 << 20, false).unwrap_err();
+            let error = layout.place("a/1", &[path.clone(), bad], None, 1 << 20, ALONE).unwrap_err();
             assert!(error.advice().contains(said), "{error}: {}", error.advice());
         }
-        assert!(layout.place("b/1", &[path], Some(0), 8 << 20, false).is_ok(), "it is all free");
+        assert!(layout.place("b/1", &[path], Some(0), 8 << 20, ALONE).is_ok(), "it is all free");
+    }
+
+    #[test]
+    fn a_shared_namespace_s_bytes_are_had_by_those_who_show_the_same_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder, "disk", 32 << 20);
+        let (one, other) = (Some(Share(7)), Some(Share(8)));
+        // Each an open file description of its own, as other processes have.
+        let place = |offset, (read_only, share)| {
+            let mut layout = Layout::default();
+            layout.place("a/1", std::slice::from_ref(&path), Some(offset), 4 << 20, (read_only, share))?;
+            Ok::<Layout, LayoutError>(layout)
+        };
+        let refused = |offset, kind| matches!(place(offset, kind), Err(LayoutError::Locked { .. }));
+        let mut first = place(8 << 20, (false, one)).unwrap();
+        let second = place(8 << 20, (false, one)).unwrap();
+        let reader = place(8 << 20, (true, one)).unwrap();
+        for at in [8 << 20, 5 << 20, 11 << 20, 9 << 20] {
+            for kind in [ALONE, (true, None), (false, other), (true, other)] {
+                assert!(refused(at, kind), "{at}: {kind:?}");
+            }
+            assert_eq!(refused(at, (false, one)), at != 8 << 20, "the same, elsewhere");
+        }
+        assert!(place(4 << 20, ALONE).is_ok() && place(12 << 20, (false, other)).is_ok(), "beside it");
+        // A longer one locks more, and another path may follow.
+        first.resize("a/1", 8 << 20).unwrap();
+        assert!(refused(12 << 20, ALONE));
+        drop((first, second));
+        assert!(refused(8 << 20, ALONE), "one path is left");
+        drop(reader);
+        // Readers that know nothing of each other may be several, and no shared one beside them.
+        let readers = [place(8 << 20, (true, None)).unwrap(), place(8 << 20, (true, None)).unwrap()];
+        assert!(refused(8 << 20, (false, one)) && refused(8 << 20, ALONE));
+        drop(readers);
+        assert!(place(8 << 20, ALONE).is_ok());
+        let mut layout = Layout::default();
+        let small = layout.place("a/1", std::slice::from_ref(&path), None, 1000, (false, one));
+        assert!(matches!(small, Err(LayoutError::Small(1000))));
+        // In one process it lies where it is.
+        let paths = std::slice::from_ref(&path);
+        layout.place("z/1", paths, None, 1 << 20, ALONE).unwrap();
+        let first = layout.place("a/1", paths, None, 2 << 20, (false, one)).unwrap();
+        let second = layout.place("b/1", paths, None, 2 << 20, (false, one)).unwrap();
+        assert_eq!((first[0].offset, second[0].offset), (1 << 20, 1 << 20));
+        let over = layout.place("c/1", paths, Some(1 << 20), 2 << 20, (false, other)).unwrap_err();
+        assert!(matches!(over, LayoutError::Overlap { .. }), "{over}");
     }
 }

@@ -9,7 +9,7 @@
 //! Orders come one at a time. An order is prepared first (files, sockets: what may wait, or fail), then the
 //! loop takes it over, which does all of it or nothing.
 
-use crate::layout::{Layout, LayoutError};
+use crate::layout::{Layout, LayoutError, Share};
 use dcs_console::failure::Failure;
 use dcs_console::interrupt::{self, Leftover};
 use dcs_csd::namespace::identifier;
@@ -110,6 +110,9 @@ struct Prepared {
     owner: String,
     files: Vec<(File, u64)>,
     chain: Option<Arc<Chain>>,
+    nguid: [u8; 16],
+    /// Other controllers of its subsystem show it too.
+    shared: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -159,12 +162,22 @@ impl Process {
                 Err(Refused::new(format!("there is a drive {} already", spec.name)))
             }
             Some(served) => {
+                let spec = Drive { namespaces: spec.namespaces, ..served.spec.clone() };
                 let prepared = prepare(layout, &spec, &served.spaces)?;
                 let added = self.attach(layout, &served.controller, prepared)?;
                 served.spaces.extend(added);
                 Ok(())
             }
             None => {
+                let path = (&spec.subsystem, spec.path);
+                let same = |other: &&Served| (&other.spec.subsystem, other.spec.path) == path;
+                if let Some(other) = drives.values().filter(|_| path.0.is_some()).find(same) {
+                    return Err(Refused::new(format!(
+                        "{} is path {} of that subsystem already",
+                        other.spec.name, path.1
+                    ))
+                    .advise("each path has a number of its own: path=2"));
+                }
                 let served = self.serve(layout, spec)?;
                 drives.insert(served.spec.name.clone(), served);
                 Ok(())
@@ -181,7 +194,12 @@ impl Process {
             memory: spec.memory,
             programs: spec.programs,
             vendor,
-            ..Config::new(&spec.name)
+            number: spec.path,
+            shared: spec.subsystem.is_some(),
+            // Linux (6.12) takes a flush that a dead path had for failed, though there is another path.
+            write_through: spec.subsystem.is_some(),
+            subsystem: subsystem(&spec),
+            ..Config::new(spec.subsystem.as_ref().unwrap_or(&spec.name))
         };
         check_weight(spec.weight)?;
         let mut controller = Controller::new(config)?;
@@ -341,6 +359,8 @@ impl Served {
             name: self.spec.name.clone(),
             socket: self.socket.clone(),
             connected: self.port.is_connected(),
+            subsystem: self.spec.subsystem.clone(),
+            path: self.spec.path,
             weight: self.spec.weight,
             iops: self.spec.iops,
             bytes_per_s: self.spec.bytes_per_s,
@@ -437,7 +457,7 @@ fn prepare(
         let prepared = match taken(nsid) {
             true => Err(Refused::new(format!("there is a namespace {}/{nsid} already", drive.name))
                 .advise("leave nsid out: then it gets the first number that is free")),
-            false => place(layout, &drive.name, nsid, wanted),
+            false => place(layout, drive, nsid, wanted),
         };
         match prepared {
             Ok(prepared) => all.push(prepared),
@@ -450,7 +470,7 @@ fn prepare(
     Ok(all)
 }
 
-fn place(layout: &mut Layout, name: &str, nsid: u32, wanted: &Namespace) -> Result<Prepared, Refused> {
+fn place(layout: &mut Layout, drive: &Drive, nsid: u32, wanted: &Namespace) -> Result<Prepared, Refused> {
     let Namespace { size, stripe, block, read_only, .. } = *wanted;
     check_size(size, block)?;
     if wanted.backing.is_empty() {
@@ -461,14 +481,20 @@ fn place(layout: &mut Layout, name: &str, nsid: u32, wanted: &Namespace) -> Resu
         return Err(Refused::new(error));
     }
     let chain = chain(wanted)?;
-    let owner = owner(name, nsid);
+    let owner = owner(&drive.name, nsid);
     let length = part(size, wanted.backing.len(), stripe);
-    let slices = layout.place(&owner, &wanted.backing, wanted.offset, length, read_only)?;
+    let known = identifier(&subsystem(drive), nsid);
+    let share = drive.subsystem.is_some().then(|| Share::of(known));
+    let slices = layout.place(&owner, &wanted.backing, wanted.offset, length, (read_only, share))?;
     let lies = slices.iter().map(|slice| Lies { backing: slice.path.clone(), offset: slice.offset, length });
     let through = wanted.through.clone();
     let space = Space { nsid, size, block, read_only, stripe, through, slices: lies.collect() };
+    let nguid = match share {
+        Some(_) => shared_identifier(drive, &space, chain.as_deref()),
+        None => known,
+    };
     let files = slices.into_iter().map(|slice| (slice.file, slice.offset)).collect();
-    Ok(Prepared { space, owner, files, chain })
+    Ok(Prepared { space, owner, files, chain, nguid, shared: share.is_some() })
 }
 
 /// The operators that a namespace's data pass, with their key.
@@ -503,9 +529,9 @@ fn attach(
     prepared: Vec<Prepared>,
 ) -> Result<BTreeMap<u32, (Space, VolumeId)>, Refused> {
     let mut added = BTreeMap::new();
-    for Prepared { space, files, chain, .. } in prepared {
-        let one = attach_one(drives, controller, &space, files, chain);
-        match one {
+    for one in prepared {
+        let space = one.space.clone();
+        match attach_one(drives, controller, one) {
             Ok(volume) => _ = added.insert(space.nsid, (space, volume)),
             Err(refused) => {
                 for (nsid, (_, volume)) in added {
@@ -522,10 +548,9 @@ fn attach(
 fn attach_one(
     drives: &mut Loop,
     controller: &mut Controller,
-    space: &Space,
-    files: Vec<(File, u64)>,
-    chain: Option<Arc<Chain>>,
+    prepared: Prepared,
 ) -> Result<VolumeId, Refused> {
+    let Prepared { space, files, chain, nguid, shared, .. } = prepared;
     let storage = drives.storage_mut();
     let volume = storage.add(files, space.size, space.stripe, space.read_only).map_err(Refused::new)?;
     let info = storage.volume(volume).ok_or_else(|| Refused::new("the volume is not there"));
@@ -533,7 +558,7 @@ fn attach_one(
         let mut namespace = dcs_csd::Namespace::new(space.nsid, volume, &info, space.block)?;
         namespace.read_only |= space.read_only;
         namespace.chain = chain;
-        namespace.nguid = identifier(&controller.config().subsystem, space.nsid);
+        (namespace.nguid, namespace.shared) = (nguid, shared);
         Ok(controller.attach(namespace, &*storage)?)
     });
     if attached.is_err() {
@@ -578,6 +603,28 @@ fn check_size(size: u64, block: u64) -> Result<(), Refused> {
         true => Ok(()),
         false => Err(LayoutError::Size { size, block }.into()),
     }
+}
+
+/// The name of a drive's subsystem (NQN).
+fn subsystem(spec: &Drive) -> String {
+    match &spec.subsystem {
+        Some(name) => format!("nqn.2014-08.org.nvmexpress:dcs-shared:{name}"),
+        None => Config::new(&spec.name).subsystem,
+    }
+}
+
+/// The identifier of a shared namespace. Whoever shows other bytes, or by another key, shows another one: a guest
+/// takes them for different namespaces then, and not for paths to the same.
+fn shared_identifier(drive: &Drive, space: &Space, chain: Option<&Chain>) -> [u8; 16] {
+    let mut text = format!("{} {} {} {:?}", subsystem(drive), space.block, space.stripe, space.through);
+    for lies in &space.slices {
+        let path = std::fs::canonicalize(&lies.backing).unwrap_or_else(|_| lies.backing.clone());
+        text += &format!(" {:?} {}", path, lies.offset);
+    }
+    if let Some(chain) = chain {
+        text += &format!(" {:x?}", chain.fingerprint());
+    }
+    identifier(&text, space.nsid)
 }
 
 fn check_weight(weight: u32) -> Result<(), Refused> {

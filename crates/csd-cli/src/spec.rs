@@ -29,6 +29,12 @@ pub struct Configuration {
 pub struct Drive {
     /// Its socket is NAME.sock.
     pub name: String,
+    /// The subsystem of which it is one controller among several; without one, it is alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subsystem: Option<String>,
+    /// Its number in its subsystem, from 1 on: each path to a namespace has another one.
+    #[serde(default = "first")]
+    pub path: u16,
     /// I/O queue pairs.
     #[serde(default = "eight")]
     pub queues: u16,
@@ -94,6 +100,10 @@ fn eight() -> u16 {
 
 fn mebibyte() -> u32 {
     1 << 20
+}
+
+fn first() -> u16 {
+    1
 }
 
 fn one() -> u32 {
@@ -183,6 +193,8 @@ impl Drive {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let mut drive = Drive {
             name: name.to_owned(),
+            subsystem: None,
+            path: 1,
             queues: 8,
             weight: 1,
             iops: 0,
@@ -220,6 +232,8 @@ impl Drive {
                 "read-only" if value.is_empty() => space.read_only = true,
                 "through" if !value.is_empty() => space.through = Some(value.to_owned()),
                 "key-file" if !value.is_empty() => space.key_file = Some(value.into()),
+                "subsystem" if !value.is_empty() => drive.subsystem = Some(value.to_owned()),
+                "path" => drive.path = number(key, value)?,
                 "queues" => drive.queues = number(key, value)?,
                 "weight" => drive.weight = number(key, value)?,
                 "iops" => drive.iops = number(key, value)?,
@@ -233,11 +247,12 @@ impl Drive {
                 _ => {
                     return Err(format!(
                         "{option}: of a drive there is size=, backing=, offset=, stripe=, block=, nsid=, read-only, \
-                         through=, key-file=, queues=, weight=, iops=, bytes-per-s=, memory=, programs, msi"
+                         through=, key-file=, subsystem=, path=, queues=, weight=, iops=, bytes-per-s=, memory=, programs, msi"
                     ));
                 }
             }
         }
+        drive.check_name()?;
         space.size = size.ok_or("a drive has a size: size=8G")?;
         if space.backing.is_empty() {
             return Err("a drive lies on something: backing=FILE".into());
@@ -246,20 +261,32 @@ impl Drive {
         Ok(drive)
     }
 
-    /// A name is a file's name, a label of metrics and a part of the serial number.
+    /// A name is a file's name, a label of metrics and a part of the serial number; a subsystem's is a serial
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with one of them, or with the path.
     pub fn check_name(&self) -> Result<(), String> {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        match self.name.as_bytes() {
-            [first, ..]
-                if first.is_ascii_alphanumeric() && self.name.len() <= 16 && self.name.bytes().all(fits) =>
-            {
-                Ok(())
-            }
-            _ => Err(format!(
-                "{:?}: a drive's name has 1 to 16 of A-Z a-z 0-9 - _ . and begins with a letter or a digit",
-                self.name
-            )),
+        match &self.subsystem {
+            Some(subsystem) => check_name(subsystem, "subsystem")?,
+            None if self.path == 1 => {}
+            None => return Err("a path is one of a shared subsystem: subsystem=NAME".into()),
         }
+        if !(1..=1000).contains(&self.path) {
+            return Err(format!("path must be 1 to 1000, not {}", self.path));
+        }
+        check_name(&self.name, "drive")
+    }
+}
+
+fn check_name(name: &str, whose: &str) -> Result<(), String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    match name.as_bytes() {
+        [first, ..] if first.is_ascii_alphanumeric() && name.len() <= 16 && name.bytes().all(fits) => Ok(()),
+        _ => Err(format!(
+            "{name:?}: a {whose}'s name has 1 to 16 of A-Z a-z 0-9 - _ . and begins with a letter or a digit"
+        )),
     }
 }
 
@@ -274,11 +301,13 @@ mod tests {
     #[test]
     fn an_option_and_a_table_are_the_same_drive() {
         let short =
-            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,weight=2,iops=500,bytes-per-s=1M,programs,msi,read-only")
+            Drive::parse("a:size=8G,backing=/srv/0,backing=/srv/1,offset=1M,subsystem=vm7,path=2,weight=2,iops=500,bytes-per-s=1M,programs,msi,read-only")
                 .unwrap();
         let text = r#"
             [[drive]]
             name = "a"
+            subsystem = "vm7"
+            path = 2
             weight = 2
             iops = 500
             bytes-per-s = "1M"
@@ -310,6 +339,9 @@ mod tests {
             ("a:size=1G,backing=x,colour=red", "colour=red"),
             ("a:size=1G,backing=x,queues=many", "no number"),
             ("a:size=1G,backing=x,msi=yes", "msi"),
+            ("a:size=1G,backing=x,path=2", "subsystem=NAME"),
+            ("a:size=1G,backing=x,subsystem=s,path=0", "1 to 1000"),
+            ("a:size=1G,backing=x,subsystem=a/b", "a subsystem's name"),
         ] {
             let error = Drive::parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

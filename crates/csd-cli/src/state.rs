@@ -19,6 +19,10 @@ pub struct State {
     pub socket: PathBuf,
     /// A client is connected: QEMU, most of the time.
     pub connected: bool,
+    /// The subsystem of which it is one controller among several.
+    pub subsystem: Option<String>,
+    /// Its number there.
+    pub path: u16,
     /// Its share beside the others.
     pub weight: u32,
     /// Commands a second at most; 0: any.
@@ -184,7 +188,9 @@ impl State {
     /// Its lines in a list.
     pub fn lines(&self) -> Vec<String> {
         let guest = if self.connected { "a guest" } else { "no guest" };
-        let mut lines = vec![format!("{}: {guest} at {}", self.name, self.socket.display())];
+        let subsystem = self.subsystem.iter().map(|name| format!(", path {} of {name}", self.path));
+        let subsystem = subsystem.collect::<String>();
+        let mut lines = vec![format!("{}: {guest} at {}{subsystem}", self.name, self.socket.display())];
         for space in &self.namespaces {
             let read_only = if space.read_only { ", read-only" } else { "" };
             let through =
@@ -363,6 +369,8 @@ mod tests {
             name: "a".into(),
             socket: "/run/dcs/a.sock".into(),
             connected: true,
+            subsystem: None,
+            path: 1,
             weight: 1,
             queues: 8,
             msi: false,

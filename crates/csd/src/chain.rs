@@ -60,6 +60,14 @@ impl Chain {
         context.is_some_and(|mut context| context.in_place(bytes, true).is_ok())
     }
 
+    /// What tells chains of different keys apart, and tells nothing of the key: a block that no namespace has,
+    /// encrypted.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        let mut bytes = [0; 512];
+        self.encrypt(1 << 63, 9, &mut bytes);
+        std::array::from_fn(|at| bytes[at])
+    }
+
     /// Encrypts whole logical blocks of `1 << shift` bytes, of which `first` is the first. False where that
     /// cannot be, and then the bytes are as they were.
     pub(crate) fn encrypt(&self, first: u64, shift: u8, bytes: &mut [u8]) -> bool {

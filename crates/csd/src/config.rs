@@ -11,6 +11,9 @@ pub struct Config {
     pub subsystem: String,
     /// Number of the controller in its subsystem (CNTLID), 0 to 0xffef.
     pub number: u16,
+    /// There is no volatile write cache: every write is on the medium when it is answered, and guests need no
+    /// flushes.
+    pub write_through: bool,
     /// Its subsystem has other controllers too: a guest may use several of them as paths.
     pub shared: bool,
     /// I/O queue pairs at most, 1 to 64. There is a vector for each, and one for the admin queue.
@@ -45,6 +48,7 @@ impl Config {
             vendor: 0,
             subsystem: format!("nqn.2014-08.org.nvmexpress:dcs:{serial}"),
             number: 1,
+            write_through: false,
             shared: false,
             queues: 8,
             entries: 1024,

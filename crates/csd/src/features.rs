@@ -68,6 +68,11 @@ impl Features {
 }
 
 impl Controller {
+    /// A write is to be on the medium when it is answered.
+    pub(crate) fn is_durable(&self, asked_for: bool) -> bool {
+        asked_for || self.config.write_through || !self.features.write_cache
+    }
+
     /// The feature is there.
     pub(crate) fn has_feature(&self, number: u8) -> bool {
         match number {

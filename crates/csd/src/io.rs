@@ -156,7 +156,7 @@ impl Controller {
             nvm::READ => (Work::Transfer(Direction::ToGuest), Action::Read),
             nvm::COMPARE => (Work::Compare, Action::Read),
             _ => {
-                let durable = blocks.durable || !self.features.write_cache;
+                let durable = self.is_durable(blocks.durable);
                 (Work::Transfer(Direction::FromGuest), Action::Write { durable })
             }
         };
@@ -325,7 +325,7 @@ impl Controller {
         let place = namespace.bytes(blocks.first, blocks.count.into());
         let (offset, length) = place.ok_or(Status::LBA_OUT_OF_RANGE.with_do_not_retry())?;
         let (volume, thin) = (namespace.volume, namespace.thin);
-        let durable = blocks.durable || !self.features.write_cache;
+        let durable = self.is_durable(blocks.durable);
         if let Some(chain) = namespace.chain.clone() {
             let shift = namespace.shift;
             let index = self.take(Work::Zeros, queue, command)?;
@@ -376,8 +376,12 @@ impl Controller {
         }
         let index = self.take(Work::Plain, queue, command)?;
         let cost = COMMAND_COST * places.len() as u64;
+        let action = match self.config.write_through {
+            true => Action::Zero { deallocate: true, durable: true },
+            false => Action::Deallocate,
+        };
         for (offset, length) in places {
-            self.submit(drive, storage, index, (volume, Action::Deallocate, offset, length), Data::None);
+            self.submit(drive, storage, index, (volume, action, offset, length), Data::None);
         }
         Ok(cost)
     }

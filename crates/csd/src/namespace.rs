@@ -125,7 +125,9 @@ impl Controller {
             return Err(ConfigError::Taken(number));
         }
         namespace.check(storage.volume(namespace.volume).as_ref())?;
-        self.has_cache |= storage.volume(namespace.volume).is_some_and(|volume| volume.volatile_cache);
+        let is_cached = !self.config.write_through;
+        self.has_cache |=
+            is_cached && storage.volume(namespace.volume).is_some_and(|volume| volume.volatile_cache);
         self.namespaces.insert(number, namespace);
         self.has_changed(number);
         Ok(())

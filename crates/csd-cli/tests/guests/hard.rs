@@ -86,7 +86,7 @@ fn fio_reads_back_what_it_wrote() {
 }
 
 /// QEMU's machine protocol.
-fn qmp(socket: &Path, command: &str) -> String {
+pub fn qmp(socket: &Path, command: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut text = String::new();

@@ -3,8 +3,10 @@
 mod beside;
 #[path = "../common/mod.rs"]
 mod common;
+mod crash;
 mod hard;
 mod passthrough;
+mod paths;
 mod sets;
 
 use common::{Serving, disk};

@@ -134,6 +134,45 @@ fn a_second_process_gets_neither_sockets_nor_bytes_of_the_first() {
 }
 
 #[test]
+fn paths_to_the_same_namespaces_share_their_bytes() {
+    let folders = [1, 2, 3].map(|_| tempfile::tempdir().unwrap());
+    let path = disk(folders[0].path(), "disk", 64 * MB);
+    let start = |number: usize, more: &str| {
+        let drive = drive("d", &path, &format!(",subsystem=vm{more}"));
+        Serving::start(folders[number].path(), &["--drive", &drive])
+    };
+    let first = start(0, "").unwrap();
+    let second = start(1, ",path=2").unwrap();
+    // Of one process: it lies where the first one lies.
+    second.does(&["add", &drive("e", &path, ",subsystem=vm,path=3")]);
+    let drives = list(&second);
+    assert_eq!(drives[0]["namespaces"][0]["slices"], drives[1]["namespaces"][0]["slices"]);
+    assert!(second.does(&["list"]).contains(", path 3 of vm"));
+    second.refuses(
+        &["add", &drive("f", &path, ",subsystem=vm,path=3")],
+        "e is path 3 of that subsystem already",
+    );
+    second.refuses(&["add", &drive("f", &path, ",subsystem=other,offset=0")], "overlap those of d/1");
+    second.refuses(&["add", &drive("f", &path, ",offset=2M")], "overlap those of d/1");
+    // Of others: the same place alone, and the same subsystem alone.
+    let third = |more: &str| {
+        let drive = drive("d", &path, more);
+        Serving::start(folders[2].path(), &["--drive", &drive]).err().unwrap()
+    };
+    for more in [
+        "",
+        ",read-only",
+        ",subsystem=other",
+        ",subsystem=vm,path=4,offset=1M",
+        ",subsystem=vm,path=4,nsid=2",
+    ] {
+        assert!(third(more).contains("in use by another process"), "{more}");
+    }
+    drop((first, second));
+    assert!(Serving::start(folders[2].path(), &["--drive", &drive("d", &path, "")]).is_ok());
+}
+
+#[test]
 fn whatever_comes_to_the_management_socket_it_serves_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 64 * MB);

@@ -171,7 +171,7 @@ impl Controller {
         let target = match fields.destination {
             Place::Blocks => {
                 let (run, next, room) = blocks(fields.target, fields.room, true)?;
-                Target::Blocks { run, next, room, durable: !self.features.write_cache }
+                Target::Blocks { run, next, room, durable: self.is_durable(false) }
             }
             _ => self.near_target(fields)?,
         };

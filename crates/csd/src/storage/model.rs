@@ -3,9 +3,13 @@
 //! A volume has a volatile cache: what was written counts as safe only when it was flushed, or written
 //! durably. [`ModelStorage::lose_power`] takes the rest back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 use super::{Action, Data, Fault, Outcome, Request, Storage, VolumeId, VolumeInfo};
+
+/// Bytes of which it is noted together that they are not safe.
+const PIECE: usize = 64 << 10;
 
 /// Volumes in memory.
 #[derive(Debug, Default)]
@@ -23,7 +27,31 @@ struct Volume {
     current: Vec<u8>,
     /// As it is after power was lost.
     safe: Vec<u8>,
+    /// Pieces of `PIECE` bytes in which the two may differ.
+    dirty: BTreeSet<usize>,
     alignment: u64,
+}
+
+impl Volume {
+    fn touch(&mut self, range: Range<usize>) {
+        self.dirty.extend(range.start / PIECE..range.end.div_ceil(PIECE));
+    }
+
+    /// All is safe.
+    fn keep(&mut self) {
+        for piece in std::mem::take(&mut self.dirty) {
+            let range = piece * PIECE..((piece + 1) * PIECE).min(self.current.len());
+            self.safe[range.clone()].copy_from_slice(&self.current[range]);
+        }
+    }
+
+    /// What is not safe is gone.
+    fn lose(&mut self) {
+        for piece in std::mem::take(&mut self.dirty) {
+            let range = piece * PIECE..((piece + 1) * PIECE).min(self.current.len());
+            self.current[range.clone()].copy_from_slice(&self.safe[range]);
+        }
+    }
 }
 
 impl ModelStorage {
@@ -34,7 +62,8 @@ impl ModelStorage {
 
     /// A volume of `length` bytes that are zero, whose offsets and lengths are multiples of `alignment`.
     pub fn add(&mut self, length: usize, alignment: u64) -> VolumeId {
-        self.volumes.push(Volume { current: vec![0; length], safe: vec![0; length], alignment });
+        let (current, safe) = (vec![0; length], vec![0; length]);
+        self.volumes.push(Volume { current, safe, dirty: BTreeSet::new(), alignment });
         VolumeId(self.volumes.len() as u32 - 1)
     }
 
@@ -57,7 +86,7 @@ impl ModelStorage {
     pub fn lose_power(&mut self) {
         self.waiting.clear();
         for volume in &mut self.volumes {
-            volume.current.copy_from_slice(&volume.safe);
+            volume.lose();
         }
     }
 
@@ -68,7 +97,10 @@ impl ModelStorage {
 
     /// The same, to be changed behind everybody's back.
     pub fn bytes_mut(&mut self, volume: VolumeId) -> &mut [u8] {
-        self.volumes.get_mut(volume.0 as usize).map_or(&mut [], |volume| &mut volume.current)
+        self.volumes.get_mut(volume.0 as usize).map_or(&mut [], |volume| {
+            volume.touch(0..volume.current.len());
+            &mut volume.current
+        })
     }
 
     fn perform(&mut self, request: &mut Request) -> Result<(), Fault> {
@@ -87,7 +119,7 @@ impl ModelStorage {
                 return Ok(());
             }
             Action::Flush => {
-                volume.safe.copy_from_slice(&volume.current);
+                volume.keep();
                 return Ok(());
             }
             Action::Write { durable } => {
@@ -103,8 +135,9 @@ impl ModelStorage {
                 false
             }
         };
-        if durable {
-            volume.safe[range.clone()].copy_from_slice(&volume.current[range]);
+        match durable {
+            true => volume.safe[range.clone()].copy_from_slice(&volume.current[range]),
+            false => volume.touch(range),
         }
         Ok(())
     }

@@ -290,6 +290,37 @@ fn a_cache_that_is_off_makes_every_write_durable() {
     assert_eq!((bytes[0], bytes[512]), (1, 2));
 }
 
+/// Without a cache a guest needs no flush, and is told so.
+#[test]
+fn a_drive_that_writes_through_loses_nothing_with_its_power() {
+    let mut storage = ModelStorage::new(0);
+    let volume = storage.add(64 << 10, 512);
+    let config = Config { write_through: true, ..Config::new("through") };
+    let mut machine = Machine::new(config, storage, true);
+    machine.attach(1, volume, 512);
+    for _ in 0..2 {
+        machine.enable();
+        machine.create(1);
+        let known = identify::Controller::from_bytes(&machine.identify(identify::CONTROLLER, 0).1);
+        assert!(!known.write_cache);
+        let words = Feature { number: feature::VOLATILE_WRITE_CACHE, ..Feature::default() }.words();
+        let get = Command { opcode: admin::GET_FEATURES, words, ..Command::default() };
+        assert!(machine.admin(get).status.is(Status::INVALID_FIELD));
+        machine.guest.store(DATA, &[7; 1024]);
+        io(&mut machine, blocks(nvm::WRITE, 0, 2), Status::SUCCESS);
+        let range = Range { first: 1, count: 1 }.bytes();
+        machine.guest.store(DATA, &range);
+        let words = Datasets { ranges: 1, deallocate: true }.words();
+        let trim = Command { words, ..blocks(nvm::DATASET_MANAGEMENT, 0, 1) };
+        io(&mut machine, trim, Status::SUCCESS);
+        let storage = machine.drives.storage_mut();
+        storage.lose_power();
+        assert_eq!((storage.bytes(volume)[0], storage.bytes(volume)[512]), (7, 0));
+        machine.write32(register::CC, 0);
+        machine.work();
+    }
+}
+
 #[test]
 fn identify_data_and_logs() {
     let mut machine = machine();
