@@ -1,13 +1,13 @@
 //! The NIC: as a receiver it makes frames of what is written to it; as a sender it passes on what the network
 //! sends.
 
+use crate::interface::{Action, ConfigError, Nanos, Operator, Origin};
 use crate::reassembly::{Limits, Outcome, Reassembly};
 use crate::register::{END_HERE, Error, Kind, Medium, Role};
 use crate::schedule::Circle;
 use crate::streams::{Access, Command, Place, Settings, Streams, read};
 use crate::uoe::{self, Demands, Filter, Packets, Template};
 use crate::wire::{self, Packet, Rtp};
-use crate::{Action, ConfigError, Nanos, Operator, Origin};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

@@ -1,6 +1,6 @@
 //! The pace of a sender: how many bytes are due by when.
 
-use crate::Nanos;
+use crate::interface::Nanos;
 
 /// A rate in slots of fixed length. Slot k begins k granularities after the start, and by then the bytes of
 /// the slots before it and its own are due: floor(rate * (k + 1) * granularity). The sum is computed anew

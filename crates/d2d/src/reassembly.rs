@@ -4,7 +4,7 @@
 //! kept as they came: if it turns out to be nobody's here, they go on to the legacy function, untouched and
 //! in their order.
 
-use crate::Nanos;
+use crate::interface::Nanos;
 use crate::wire::{Packet, ports};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

@@ -4,8 +4,8 @@
 //! What the data become, frames or blocks, is its owner's affair: it takes them out of the queue, and says
 //! when they have left.
 
-use crate::Nanos;
 use crate::credit::CREDIT;
+use crate::interface::Nanos;
 use crate::queue::Queue;
 use crate::register::{Error, Grant, State, Times};
 use alloc::vec::Vec;

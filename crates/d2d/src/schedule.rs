@@ -3,7 +3,7 @@
 //! No poll looks at all streams: a stream is in the circle after something has happened to it, once at most,
 //! and has one timer at most.
 
-use crate::Nanos;
+use crate::interface::Nanos;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;

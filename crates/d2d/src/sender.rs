@@ -1,7 +1,7 @@
 //! The Tx FSM: one stream's way from its Tx queue to a receiver. [III-B, Fig. 4]
 
-use crate::Nanos;
 use crate::credit::{CREDIT, is_after, later};
+use crate::interface::Nanos;
 use crate::pace::Pace;
 use crate::queue::Queue;
 use crate::register::{Error, Grant, Rate, State};

@@ -1,9 +1,11 @@
 //! The SSD: as a sender it reads the blocks of its tasks, ahead of what is due; as a receiver it stores them.
 
+use crate::credit::CREDIT;
+use crate::interface::{Action, ConfigError, Nanos, Operator, Origin, Token};
+use crate::register;
 use crate::register::{END_HERE, Error, Kind, Medium, Role, State, Status, Task};
 use crate::schedule::Circle;
 use crate::streams::{Access, Command, Place, Settings, Streams, read};
-use crate::{Action, ConfigError, Nanos, Operator, Origin, Token, register};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -69,7 +71,7 @@ impl Config {
             && self.transfer != 0
             && self.transfer.trailing_zeros() >= u32::from(self.block_shift)
             && self.transfer <= self.read_ahead
-            && u64::from(self.transfer) <= u64::from(self.window) * crate::CREDIT
+            && u64::from(self.transfer) <= u64::from(self.window) * CREDIT
             && self.outstanding > 0;
         if is_good { Ok(()) } else { Err(ConfigError::Blocks) }
     }

@@ -1,12 +1,12 @@
 //! What both functions have in common: the streams' registers, their runs, whose turn it is.
 
 use crate::credit::CREDIT;
+use crate::interface::{Action, ConfigError, Nanos, Operator, Origin};
 use crate::receiver::{self, Arrival, Receiver};
 use crate::register::*;
 use crate::schedule::{Circle, Timers};
 use crate::sender::{self, Sender};
 use crate::uoe;
-use crate::{Action, ConfigError, Nanos, Operator, Origin};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

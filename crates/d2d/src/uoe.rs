@@ -3,8 +3,8 @@
 //! Byte i of a register, as it lies in memory, is byte i of the header on the wire: what is more than one
 //! byte is in network order.
 
-use crate::Nanos;
 use crate::checksum::{fold, pseudo_header, sum};
+use crate::interface::Nanos;
 use alloc::vec::Vec;
 
 /// MAC Dst: bytes 0 to 5.

@@ -1,6 +1,7 @@
 //! The command line of `dcs demo`, `dcs bench` and `dcs vm`. Help teaches by example: every subcommand ends
 //! with commands that work as they stand.
 
+use crate::guest::nic::KernelNic;
 use crate::harness::cores::ServerCores;
 use crate::harness::faults::Faults;
 use crate::report::{self, Report};
@@ -239,13 +240,6 @@ pub struct VmShell {
     pub nic: KernelNic,
     #[command(flatten)]
     pub faults: Faults,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KernelNic {
-    Virtio,
-    E1000e,
-    Igb,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,8 +3,8 @@
 use super::card::{self, Asked, Listening};
 use super::orders;
 use super::task::object;
-use crate::args::KernelNic;
 use crate::failure::{Exit, Failure};
+use crate::guest::nic::KernelNic;
 use crate::harness::faults::{Faults, Strikes};
 use crate::harness::process::Helper;
 use crate::interrupt::{self, Leftover};
@@ -76,10 +76,7 @@ pub struct Contents {
 impl Parts {
     pub fn new(wanted: &Wanted<'_>, report: &Report) -> Result<Parts, Failure> {
         card::interposer(wanted.faults)?;
-        let flavour = match wanted.nic {
-            KernelNic::Virtio => Flavour::Cloud,
-            KernelNic::E1000e | KernelNic::Igb => Flavour::Full,
-        };
+        let flavour = wanted.nic.flavour();
         let tools = Tools::find(flavour, &|step| report.remark(format_args!("dcs: {step}")));
         let tools = tools.map_err(failure)?;
         let folder = tempfile::Builder::new().prefix("dcs-server.").tempdir();
@@ -128,16 +125,6 @@ impl Parts {
         self.card.tell(&Asked {}).map_err(failed)?;
         let told: Vec<Strikes> = self.card.hear().map_err(failed)?;
         Ok(told.iter().filter_map(Strikes::struck).collect())
-    }
-}
-
-impl From<KernelNic> for Nic {
-    fn from(nic: KernelNic) -> Nic {
-        match nic {
-            KernelNic::Virtio => Nic::Virtio,
-            KernelNic::E1000e => Nic::E1000e,
-            KernelNic::Igb => Nic::Igb,
-        }
     }
 }
 
@@ -191,12 +178,7 @@ fn initramfs(tools: &Tools, flavour: Flavour, wanted: &Wanted<'_>) -> Result<Vec
     if flavour == Flavour::Full {
         initramfs.modules(&["nvme", "crc32c_generic", "ext4"]).map_err(failure)?;
     }
-    let nic = match wanted.nic {
-        KernelNic::Virtio => "virtio_net",
-        KernelNic::E1000e => "e1000e",
-        KernelNic::Igb => "igb",
-    };
-    initramfs.modules(&[nic, "vfio-pci", "vfio_iommu_type1"]).map_err(failure)?;
+    initramfs.modules(&[wanted.nic.module(), "vfio-pci", "vfio_iommu_type1"]).map_err(failure)?;
     let program = std::env::current_exe().map_err(|error| Failure::io("this program", &error))?;
     initramfs.program("bin/dcs-bench", &program).map_err(failure)?;
     if let Some(dcs) = wanted.dcs {

@@ -9,7 +9,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `machine` | the virtual server's parts |
+//! | `machine`, `nic` | the virtual server's parts |
 //! | `card` | the card's process |
 //! | `rig` | a running server: does tasks, has them checked |
 //! | `demo`, `table` | `dcs vm demo` |
@@ -30,6 +30,7 @@ pub mod drives;
 #[cfg(feature = "benchmarks")]
 pub mod experiments;
 mod machine;
+pub mod nic;
 pub mod orders;
 mod rig;
 pub mod shell;

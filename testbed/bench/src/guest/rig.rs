@@ -3,8 +3,8 @@
 use super::client::{self, Client, Expected, Processor, Received, Verdict};
 use super::machine::{Contents, Parts, SEED, Wanted, failure, seed};
 use super::task::{Outcome, Stream, Task};
-use crate::args::KernelNic;
 use crate::failure::{Exit, Failure};
+use crate::guest::nic::KernelNic;
 use crate::harness::contender::Named;
 use crate::harness::faults::Faults;
 use crate::interrupt;

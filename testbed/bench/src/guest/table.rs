@@ -2,7 +2,7 @@
 
 use super::rig::Row;
 use super::task::{OBJECT, Outcome, Transfer, Who, is_device};
-use crate::args::KernelNic;
+use crate::guest::nic::KernelNic;
 use crate::harness::contender::Named;
 use crate::harness::shown;
 use crate::harness::table::{Table, number};

@@ -6,17 +6,17 @@
 pub mod bars;
 mod faults;
 mod page;
+pub mod results;
 pub mod show;
 
 use crate::failure::Failure;
 use crate::harness::plot;
 use crate::report::Report;
-use bars::Chart;
 use clap::{Args, Subcommand};
-use dcs_sim::experiments::figure::Figure;
 use dcs_sim::experiments::{balancer, contention, d2d, encrypted, latency, object, projection, scaling};
 use dcs_sim::parameters::Parameters;
 use page::Page;
+use results::Results;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -101,17 +101,6 @@ docs/experiments.md says what is modelled and what not, and what differs from th
 
 Exit codes: 0 done; 1 a plot or page could not be written; 2 usage; 101 a byte or a digest was wrong, which is a defect";
 
-/// The results of an experiment.
-pub struct Shown {
-    pub name: &'static str,
-    pub title: &'static str,
-    pub header: Vec<&'static str>,
-    pub rows: Vec<Vec<String>>,
-    pub objects: Vec<serde_json::Value>,
-    pub figures: Vec<Figure>,
-    pub chart: Chart,
-}
-
 pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     let parameters = Parameters::default();
     let chosen = match &options.experiment {
@@ -146,7 +135,7 @@ pub fn run(options: &Options, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(experiment: &Experiment, parameters: Parameters, quick: bool) -> Shown {
+fn measure(experiment: &Experiment, parameters: Parameters, quick: bool) -> Results {
     let count = |whole: u64, some: u64| if quick { some } else { whole };
     match experiment {
         Experiment::Latency => show::latency(&latency::run(parameters)),

@@ -2,11 +2,12 @@
 //!
 //! The page needs nothing else: plots are in it, and the measurements as JSON lines. It runs no script.
 
+use super::Options;
 use super::bars;
+use super::results::Results;
 use super::show;
-use super::{Options, Shown};
 use crate::failure::{Exit, Failure};
-use crate::guest::experiments::{Measurement, shown};
+use crate::guest::experiments::{measurement::Measurement, shown};
 use crate::report::Report;
 use dcs_sim::experiments::figure::Figure;
 use dcs_sim::parameters::Parameters;
@@ -40,7 +41,7 @@ integrated device is missing. docs/server.md says what is counted.";
 
 /// The page, and what it is made of: everything that was measured, and what a guest printed, if anything.
 pub struct Page<'a> {
-    pub shown: &'a [Shown],
+    pub shown: &'a [Results],
     pub parameters: &'a Parameters,
     pub guest: Option<Guest>,
     pub quick: bool,
@@ -51,7 +52,7 @@ pub struct Guest {
     /// Rows of `dcs vm demo --json`.
     demo: Vec<Value>,
     /// Experiments of `dcs bench guest --json`.
-    shown: Vec<Shown>,
+    shown: Vec<Results>,
 }
 
 /// A guest's measurements, from a file that `dcs vm demo --json` or `dcs bench guest --json` wrote, or both
@@ -136,12 +137,12 @@ impl Page<'_> {
     }
 
     /// Experiments in the guest.
-    fn in_guest(&self) -> impl Iterator<Item = &Shown> {
+    fn in_guest(&self) -> impl Iterator<Item = &Results> {
         self.guest.iter().flat_map(|guest| &guest.shown)
     }
 
     /// Those in virtual time, and those.
-    fn all(&self) -> impl Iterator<Item = &Shown> {
+    fn all(&self) -> impl Iterator<Item = &Results> {
         self.shown.iter().chain(self.in_guest())
     }
 
@@ -184,7 +185,7 @@ impl Page<'_> {
     /// Everything as JSON lines, for whoever wants to plot it anew.
     fn data(&self, page: &mut String) {
         page.push_str("<h2 id=\"data-lines\">Data</h2><details><summary>Measurements and figures, a JSON object a line</summary><pre id=\"lines\">");
-        let figures = |shown: &Shown| {
+        let figures = |shown: &Results| {
             shown.figures.iter().map(|figure| show::figure_object(shown.name, figure)).collect::<Vec<_>>()
         };
         for shown in self.all() {
@@ -201,7 +202,7 @@ impl Page<'_> {
     }
 }
 
-fn experiment(page: &mut String, shown: &Shown) -> Result<(), Failure> {
+fn experiment(page: &mut String, shown: &Results) -> Result<(), Failure> {
     let svg = bars::svg(&shown.chart)
         .map_err(|error| Failure::new(Exit::Failed, format!("the plot of {}: {error}", shown.name)))?;
     let title = escape(shown.title);

@@ -1,7 +1,7 @@
 //! Tables, JSON and charts of the experiments.
 
-use super::Shown;
 use super::bars::{Bar, Chart};
+use super::results::Results;
 use crate::harness::table::Table;
 use crate::report::Report;
 use dcs_sim::cpu::Component;
@@ -23,7 +23,7 @@ pub fn parameters(parameters: &Parameters, report: &Report) {
 }
 
 /// A table, then the figures beside the papers'.
-pub fn experiment(shown: &Shown, report: &Report) {
+pub fn experiment(shown: &Results, report: &Report) {
     report.text(format_args!("\n{}\n", shown.title));
     let mut table = Table::new(shown.header.iter().copied()).indent(0);
     shown.rows.iter().for_each(|row| table.row(row.iter().cloned()));
@@ -107,7 +107,7 @@ fn load_object(experiment: &str, design: &str, more: Value, measured: &Measured)
 }
 
 /// See [`latency`].
-pub fn latency(rows: &[latency::Row]) -> Shown {
+pub fn latency(rows: &[latency::Row]) -> Results {
     let waits = |waiting| if waiting == Waiting::Poll { ", polling" } else { "" };
     let name = |row: &latency::Row| format!("{}{}", row.design.name(), waits(row.waiting));
     let job = |row: &latency::Row| if row.operator.is_some() { "SSD -> MD5 -> NIC" } else { "SSD -> NIC" };
@@ -136,7 +136,7 @@ pub fn latency(rows: &[latency::Row]) -> Shown {
         label: name(row),
         parts: row.parts.iter().map(|(what, time)| (*what, *time as f64 / 1e3)).collect(),
     };
-    Shown {
+    Results {
         name: "latency",
         title: "4 KiB from the application's call to the last bit at the far end of a 10 Gb/s wire, us",
         header: vec!["design", "job", "total", "host software", "card control", "devices", "call returned"],
@@ -148,7 +148,7 @@ pub fn latency(rows: &[latency::Row]) -> Shown {
 }
 
 /// See [`contention`].
-pub fn contention(cpu: &[contention::Row], memory: &[contention::Row]) -> Shown {
+pub fn contention(cpu: &[contention::Row], memory: &[contention::Row]) -> Results {
     let all =
         || cpu.iter().map(|row| ("spinners", row)).chain(memory.iter().map(|row| ("memory contenders", row)));
     let cells = |(what, row): (&str, &contention::Row)| {
@@ -165,7 +165,7 @@ pub fn contention(cpu: &[contention::Row], memory: &[contention::Row]) -> Shown 
         label: row.contenders.to_string(),
         parts: vec![(Component::Network, row.measured.gbps())],
     };
-    Shown {
+    Results {
         name: "contention",
         title: "4 MiB objects on two cores and 10 Gb/s: SSD -> NIC beside spinners, NIC -> CRC32 -> SSD beside memory contenders",
         header: vec!["design", "beside", "Gb/s", "cores", "CPU s/GiB"],
@@ -181,8 +181,8 @@ fn cpu_bar(panel: String, label: &str, measured: &Measured) -> Bar {
 }
 
 /// See [`object`].
-pub fn object(rows: &[object::Row]) -> Shown {
-    Shown {
+pub fn object(rows: &[object::Row]) -> Results {
+    Results {
         name: "object",
         title: "An object server: GET and PUT with MD5, 4 KiB to 4 MiB, Poisson arrivals; below, other mixes",
         header: vec!["design", "mix", "Gb/s", "cores", "CPU s/GiB"],
@@ -210,7 +210,7 @@ pub fn object(rows: &[object::Row]) -> Shown {
 }
 
 /// See [`balancer`].
-pub fn balancer(rows: &[balancer::Row]) -> Shown {
+pub fn balancer(rows: &[balancer::Row]) -> Results {
     let side = |direction| if direction == Direction::Send { "sender" } else { "receiver" };
     let cells = |row: &balancer::Row| {
         [vec![row.design.name().into(), side(row.direction).into()], load_cells(&row.measured)].concat()
@@ -219,7 +219,7 @@ pub fn balancer(rows: &[balancer::Row]) -> Shown {
         load_object("balancer", row.design.name(), json!({ "side": side(row.direction) }), &row.measured)
     };
     let bar = |row: &balancer::Row| cpu_bar(side(row.direction).into(), row.design.name(), &row.measured);
-    Shown {
+    Results {
         name: "balancer",
         title: "The HDFS balancer: pieces of 8 MiB at 3 Gb/s; the receiver takes CRC32",
         header: vec!["design", "side", "Gb/s", "cores", "CPU s/GiB"],
@@ -231,12 +231,12 @@ pub fn balancer(rows: &[balancer::Row]) -> Shown {
 }
 
 /// See [`encrypted`].
-pub fn encrypted(rows: &[encrypted::Row]) -> Shown {
+pub fn encrypted(rows: &[encrypted::Row]) -> Results {
     let cells = |row: &encrypted::Row| {
         let time = format!("{:.1}", row.measured.time as f64 / 1e6);
         [vec![row.design.name().into(), time], load_cells(&row.measured)].concat()
     };
-    Shown {
+    Results {
         name: "encrypted-sendfile",
         title: "One object, AES-256 in counter mode, over 10 Gb/s; the peer decrypts it",
         header: vec!["design", "ms", "Gb/s", "cores", "CPU s/GiB"],
@@ -257,7 +257,7 @@ pub fn encrypted(rows: &[encrypted::Row]) -> Shown {
 }
 
 /// See [`scaling`].
-pub fn scaling(rows: &[scaling::Row]) -> Shown {
+pub fn scaling(rows: &[scaling::Row]) -> Results {
     let cells = |row: &scaling::Row| {
         [vec![row.design.name().into(), row.sets.to_string()], load_cells(&row.measured)].concat()
     };
@@ -269,7 +269,7 @@ pub fn scaling(rows: &[scaling::Row]) -> Shown {
         label: row.sets.to_string(),
         parts: vec![(Component::Network, row.measured.gbps())],
     };
-    Shown {
+    Results {
         name: "scaling",
         title: "SSD -> NIC, 1 to 4 sets of an SSD and a 10 Gb/s NIC, two cores",
         header: vec!["design", "sets", "Gb/s", "cores", "CPU s/GiB"],
@@ -281,7 +281,7 @@ pub fn scaling(rows: &[scaling::Row]) -> Shown {
 }
 
 /// See [`projection`].
-pub fn projection(rows: &[projection::Row]) -> Shown {
+pub fn projection(rows: &[projection::Row]) -> Results {
     let cells = |row: &projection::Row| {
         let latency = &row.latency;
         let share = format!("{:.1}", 100.0 * latency.control() as f64 / latency.total as f64);
@@ -312,7 +312,7 @@ pub fn projection(rows: &[projection::Row]) -> Shown {
         label: row.latency.design.name().into(),
         parts: row.latency.parts.iter().map(|(what, time)| (*what, *time as f64 / 1e3)).collect(),
     };
-    Shown {
+    Results {
         name: "projection",
         title: "Faster devices: the latency of 4 KiB (us), and SSD -> NIC as fast as it goes",
         header: vec![
@@ -333,7 +333,7 @@ pub fn projection(rows: &[projection::Row]) -> Shown {
 }
 
 /// See [`d2d`].
-pub fn d2d(rows: &d2d::Rows) -> Shown {
+pub fn d2d(rows: &d2d::Rows) -> Results {
     let latency = |row: &d2d::Latency| {
         let cells = row.parts.iter().map(|(what, time)| format!("{} {}", what.name(), us(*time)));
         vec![
@@ -385,7 +385,7 @@ pub fn d2d(rows: &d2d::Rows) -> Shown {
         label: row.design.name().into(),
         parts: row.parts.iter().map(|(what, time)| (*what, *time as f64 / 1e3)).collect(),
     };
-    Shown {
+    Results {
         name: "d2d",
         title: "D2D streams, two 10 Gb/s NICs, an SSD",
         header: vec!["what", "us", "of it"],

@@ -1,6 +1,8 @@
 //! The HDFS balancer: a sender, and a receiver that takes CRC32, as in `dcs bench sim balancer`, more slowly.
 
-use super::{Measured, Options, measurement, shown};
+use super::measurement::{self, Measured};
+use super::options::Options;
+use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;

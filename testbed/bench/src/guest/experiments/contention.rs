@@ -5,8 +5,10 @@
 //! the guest leaves it idle, so that it is as fast with spinners as without. What differs then is what the
 //! guest's scheduler leaves to the design's process.
 
+use super::measurement::{Measured, Measurement};
+use super::options::Options;
 use super::pin::Pinned;
-use super::{Measured, Measurement, Options, shown};
+use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;

@@ -100,3 +100,6 @@ pub fn rows(experiment: &str, job: &str, asked: f64, rows: &[Row]) -> Vec<Measur
     };
     rows.iter().map(one).collect()
 }
+
+/// Rows of an experiment, and what was wrong.
+pub type Measured = (Vec<Measurement>, Vec<String>);

@@ -1,6 +1,8 @@
 //! An object server: the requests of `dcs bench sim object`, more slowly, one after the other.
 
-use super::{Measured, Options, measurement, shown};
+use super::measurement::{self, Measured};
+use super::options::Options;
+use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::Rig;

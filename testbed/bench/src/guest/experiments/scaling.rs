@@ -3,8 +3,10 @@
 //! Each set has as much to send as the one alone. How fast they are together is how fast this machine
 //! emulates them: all devices, the card and the client share its cores, so that the bandwidth means nothing.
 
+use super::measurement::{Measured, Measurement, Sets};
+use super::options::Options;
 use super::pin::Pinned;
-use super::{Measured, Measurement, Options, Sets, shown};
+use super::shown;
 use crate::failure::Failure;
 use crate::guest::machine::Contents;
 use crate::guest::rig::{Rig, Row};

@@ -2,11 +2,11 @@
 
 mod sets;
 
-use super::Measurement;
+use super::measurement::Measurement;
 use crate::guest::task::Who;
 use crate::harness::contender::Named;
-use crate::sim::Shown;
 use crate::sim::bars::{Bar, Chart};
+use crate::sim::results::Results;
 use dcs_sim::cpu::Component;
 use dcs_sim::experiments::figure::{Figure, Reach};
 
@@ -20,10 +20,10 @@ pub const SENDER: &str = "sender: SSD -> NIC";
 pub const RECEIVER: &str = "receiver: NIC -> crc32 -> SSD";
 
 /// Every experiment of which there are rows.
-pub fn all(rows: &[Measurement]) -> Vec<Shown> {
+pub fn all(rows: &[Measurement]) -> Vec<Results> {
     let of = |name: &str| rows.iter().filter(|row| row.experiment == name).collect::<Vec<_>>();
     let experiments = [
-        (CONTENTION, contention as fn(&[&Measurement]) -> Shown),
+        (CONTENTION, contention as fn(&[&Measurement]) -> Results),
         (OBJECT, object),
         (BALANCER, balancer),
         (SCALING, sets::scaling),
@@ -40,7 +40,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{value:.digits$}"))
 }
 
-fn contention(rows: &[&Measurement]) -> Shown {
+fn contention(rows: &[&Measurement]) -> Results {
     let cells = |row: &&Measurement| {
         vec![
             row.by.clone(),
@@ -87,7 +87,7 @@ fn contention(rows: &[&Measurement]) -> Shown {
             "As host-centric: TCP and the data's way through host memory take the processor.",
         ),
     ];
-    Shown {
+    Results {
         name: CONTENTION,
         title: "In QEMU: SSD -> NIC, 8 MiB a command (4 with --quick), beside processes of the guest that spin on its only processor",
         header: vec![
@@ -169,7 +169,7 @@ fn jobs<'a>(rows: &[&'a Measurement]) -> Vec<&'a str> {
 
 const HOST: fn(Who) -> bool = |who| who == Who::Host;
 
-fn object(rows: &[&Measurement]) -> Shown {
+fn object(rows: &[&Measurement]) -> Results {
     let jobs = jobs(rows);
     let (mix, others) = jobs.split_at(1.min(jobs.len()));
     let figure = |what, ours, paper, reach, why| Figure { what, ours, paper, reach, why };
@@ -198,7 +198,7 @@ fn object(rows: &[&Measurement]) -> Shown {
             "What a transfer costs whatever its size weighs more: opening the file, asking where it lies, submitting.",
         ));
     }
-    Shown {
+    Results {
         name: OBJECT,
         title: "In QEMU: an object server, GET and PUT with MD5, Poisson arrivals; CPU time of the guest's processor",
         header: HEADER.to_vec(),
@@ -213,10 +213,10 @@ fn object(rows: &[&Measurement]) -> Shown {
     }
 }
 
-fn balancer(rows: &[&Measurement]) -> Shown {
+fn balancer(rows: &[&Measurement]) -> Results {
     let both = jobs(rows);
     let figure = |what, ours, paper, reach, why| Figure { what, ours, paper, reach, why };
-    Shown {
+    Results {
         name: BALANCER,
         title: "In QEMU: the HDFS balancer, pieces of 8 MiB, sender, and receiver with CRC32; CPU time of the guest's processor",
         header: HEADER.to_vec(),

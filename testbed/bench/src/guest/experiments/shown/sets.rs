@@ -1,10 +1,10 @@
 //! Several sets of an SSD and a NIC.
 
 use super::{HOST, SCALING, is, lines, number};
-use crate::guest::experiments::{Measurement, Sets};
+use crate::guest::experiments::measurement::{Measurement, Sets};
 use crate::guest::task::Who;
-use crate::sim::Shown;
 use crate::sim::bars::{Bar, Chart};
+use crate::sim::results::Results;
 use dcs_sim::cpu::Component;
 use dcs_sim::experiments::figure::{Figure, Reach};
 
@@ -28,7 +28,7 @@ fn cells(row: &&Measurement) -> Vec<String> {
 }
 
 /// See [`super::super::scaling`].
-pub fn scaling(rows: &[&Measurement]) -> Shown {
+pub fn scaling(rows: &[&Measurement]) -> Results {
     let counted = |row: &Measurement| row.sets.as_ref().map_or(0, |sets| sets.count);
     let most = rows.iter().map(|row| counted(row)).max().unwrap_or(0);
     let of = |is_it: fn(Who) -> bool, figure: fn(&Sets) -> f64| {
@@ -74,7 +74,7 @@ pub fn scaling(rows: &[&Measurement]) -> Shown {
             "An engine, and a thread, for each set.",
         ),
     ];
-    Shown {
+    Results {
         name: SCALING,
         title: "In QEMU: SSD -> NIC from 1 to 4 sets of an SSD and a NIC, two streams each, as much from each set; MiB/s is the emulation's, whose \
                 cores all sets share, and means nothing",
