@@ -47,7 +47,7 @@ fn first_counter(text: &str) {
 fn keys(data: &[u8]) {
     match key::parse(data.to_vec()) {
         Ok(key) => {
-            let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            let digits = dcs_testkit::hex(&key);
             assert_eq!(key::parse(format!("{digits}\n").into_bytes()), Ok(key));
         }
         Err(length) => assert_ne!(length, 32),

@@ -3,6 +3,7 @@
 //! The programs check what they can see; every digest and every byte that they name on their output is
 //! checked here by Python's hashlib, zlib and by openssl, which share no code with the library.
 
+use dcs_testkit::Random;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -66,16 +67,10 @@ fn compile(source: &str, folder: &Path) -> PathBuf {
 /// A folder with a file of random bytes and one of text.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let input: Vec<u8> = (0..INPUT / 8).flat_map(|_| next().to_le_bytes()).collect();
-    std::fs::write(folder.path().join("input"), input).unwrap();
-    let text: String = (0..40_000).map(|line| format!("line {line} of a text, {}\n", next() % 10)).collect();
+    let mut random = Random(1);
+    std::fs::write(folder.path().join("input"), random.bytes(INPUT)).unwrap();
+    let text: String =
+        (0..40_000).map(|line| format!("line {line} of a text, {}\n", random.below(10))).collect();
     std::fs::write(folder.path().join("text"), text).unwrap();
     folder
 }

@@ -9,7 +9,8 @@ mod gpu_common;
 mod stand_in;
 
 use dcs::{Driver, Engine, Error, Op, Operator, Sink, Source, Stage, Status, TransferError};
-use gpu_common::{check, ctr, data, expected};
+use dcs_testkit::bytes as data;
+use gpu_common::{check, ctr, expected};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;

@@ -21,10 +21,6 @@ fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
     Signer::new(MessageDigest::sha256(), &key).unwrap().sign_oneshot_to_vec(data).unwrap()
 }
 
-fn hex_of(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The signing key of Amazon's examples.
 fn key() -> [u8; 32] {
     let mut key = b"AWS4wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_vec();
@@ -46,16 +42,17 @@ struct Client {
 
 impl Client {
     fn new(parameter: &AwsChunked) -> Client {
-        let previous = parameter.signature.as_ref().map(|signature| hex_of(&signature.seed));
+        let previous = parameter.signature.as_ref().map(|signature| dcs_testkit::hex(&signature.seed));
         Client { previous, stream: Vec::new() }
     }
 
     fn sign(&mut self, algorithm: &str, hashes: &[&[u8]]) -> Option<String> {
-        let hashes = hashes.iter().map(|data| hex_of(&hash(MessageDigest::sha256(), data).unwrap()));
+        let hashes =
+            hashes.iter().map(|data| dcs_testkit::hex(&hash(MessageDigest::sha256(), data).unwrap()));
         let timestamp = String::from_utf8(TIMESTAMP.to_vec()).unwrap();
         let mut lines = vec![algorithm.to_string(), timestamp, SCOPE.to_string(), self.previous.clone()?];
         lines.extend(hashes);
-        self.previous = Some(hex_of(&hmac(&key(), lines.join("\n").as_bytes())));
+        self.previous = Some(dcs_testkit::hex(&hmac(&key(), lines.join("\n").as_bytes())));
         self.previous.clone()
     }
 

@@ -28,7 +28,7 @@ fn digests_against_openssl() {
         let data = sample(length as u64 + 1, length);
         for (operator, theirs) in pairs {
             let value = openssl::hash::hash(theirs, &data).unwrap();
-            let value: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            let value = dcs_testkit::hex(&value);
             assert_eq!(digest(operator, &data), value, "{operator:?} over {length} bytes");
         }
     }

@@ -137,7 +137,7 @@ fn xts_aes256_ieee_1619() {
         let unit = u64::from_str_radix(vector[0], 16).unwrap();
         let parameter = parameter::aes256_xts(&XTS_KEY, 512, unit);
         let cipher = in_place(Operator::Aes256Xts, &parameter, &plain);
-        let printed: String = cipher.iter().map(|byte| format!("{byte:02x}")).collect();
+        let printed = dcs_testkit::hex(&cipher);
         assert_eq!(printed, vector[1], "data unit {unit:x}");
         assert_eq!(in_place(Operator::Aes256XtsDecrypt, &parameter, &cipher), plain);
     }

@@ -1,8 +1,9 @@
 //! SSDs that `dcs` drives itself, and `dcs doctor`: in a guest whose NVMe SSDs, QEMU's, are behind an IOMMU.
 //! Skipped, with the reason, where no virtual server is to be had.
 
-use crate::guest::{LIMIT, Rig, data, digest, function, md5, path_has, raw, ssd};
+use crate::guest::{LIMIT, Rig, digest, function, md5, path_has, raw, ssd};
 use crate::run::Place;
+use dcs_testkit::bytes as data;
 use dcs_vm::tools::Flavour;
 use dcs_vm::{Machine, Network, Nic, Tools, disk};
 use std::net::TcpListener;

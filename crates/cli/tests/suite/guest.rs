@@ -94,17 +94,6 @@ impl Rig {
     }
 }
 
-pub fn data(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 24) as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
-
 /// By hashlib.
 pub fn md5(path: &Path) -> String {
     python("import hashlib, sys; print(hashlib.md5(open(sys.argv[1], 'rb').read()).hexdigest())", path)

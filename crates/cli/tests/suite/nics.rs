@@ -1,8 +1,9 @@
 //! NICs that `dcs` drives itself: in a guest whose NICs, QEMU's of Intel's models, are behind an IOMMU beside
 //! its NVMe SSDs. Skipped, with the reason, where no virtual server is to be had.
 
-use crate::guest::{LIMIT, Rig, data, digest, function, md5, path_has, raw, ssd};
+use crate::guest::{LIMIT, Rig, digest, function, md5, path_has, raw, ssd};
 use crate::run::{Place, Receiver};
+use dcs_testkit::{Random, bytes as data};
 use dcs_vm::machine::Forward;
 use dcs_vm::tools::Flavour;
 use dcs_vm::wire::{Socket, Wire};
@@ -281,7 +282,7 @@ step release dcs doctor --release $NIC --json
 /// Carries frames, and does so badly: of each hundred, it loses two, doubles three and lets three be
 /// overtaken.
 fn carry(mut from: Wire, mut to: Wire, seed: u64, end: &Arc<AtomicBool>, lost: &Arc<AtomicU64>) {
-    let mut state = seed;
+    let mut random = Random(seed);
     let mut late: Option<Vec<u8>> = None;
     while !end.load(Ordering::Relaxed) {
         let frame = match from.receive(Duration::from_millis(20)) {
@@ -292,8 +293,7 @@ fn carry(mut from: Wire, mut to: Wire, seed: u64, end: &Arc<AtomicBool>, lost: &
             },
             Err(_) => return,
         };
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let times = match (state >> 33) % 100 {
+        let times = match random.below(100) {
             0..2 => {
                 lost.fetch_add(1, Ordering::Relaxed);
                 0

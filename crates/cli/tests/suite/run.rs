@@ -1,5 +1,6 @@
 //! Running `dcs`, and what the tests need around it.
 
+use dcs_testkit::Random;
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -171,17 +172,7 @@ pub fn worker(first: &Child) -> Pid {
 
 /// Data that compress somewhat, of a length that fits no block.
 pub fn data(size: usize) -> Vec<u8> {
-    let mut state = 88_172_645_463_325_252u64;
-    let mut bytes = Vec::with_capacity(size + 8);
-    while bytes.len() < size {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let word = if state & 3 == 0 { state } else { state & 0x0f0f };
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    bytes.truncate(size);
-    bytes
+    Random(1).compressible(size)
 }
 
 /// The output of a line of Python, given the path of a file in `sys.argv[1]`.

@@ -100,7 +100,7 @@ fn near_storage(space: &File, page: &mut [u8]) {
     results.cdw10 = [192, 0, 0, 0, 0, 0];
     assert_eq!(results.submit(space, false), 0);
     assert_eq!((u64::from_le_bytes(result[8..16].try_into().unwrap()), result[7]), (4096, 1));
-    let told: String = result[80..96].iter().map(|byte| format!("{byte:02x}")).collect();
+    let told = dcs_testkit::hex(&result[80..96]);
     let output = std::process::Command::new("md5sum").arg("/tmp/page").output().unwrap();
     assert_eq!(told, String::from_utf8_lossy(&output.stdout)[..32], "by another program");
 }

@@ -71,7 +71,7 @@ fn in_the_guest() {
     let mut read = Passthrough::new(0x02, MEMORY, &mut value);
     read.cdw10 = [8192, 0, 16, 0, 0, 0];
     assert_eq!(read.submit(&memory, false), 0, "Memory Read");
-    let told: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+    let told = dcs_testkit::hex(&value);
     let text: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
     std::fs::write("/tmp/begin", &text[..4096]).unwrap();
     let output = std::process::Command::new("md5sum").arg("/tmp/begin").output().unwrap();

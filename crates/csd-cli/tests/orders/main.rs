@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Serving, disk};
+use dcs_testkit::Random;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -238,13 +239,8 @@ fn any_order_is_done_or_refused_with_all_as_it_was() {
         }
         answer
     };
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut any = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut random = Random(1);
+    let mut any = move |below: usize| random.index(below);
     let numbers = [
         json!(0),
         json!(1),

@@ -1,17 +1,8 @@
-//! Things that tests of the GPU share: data, and the right output of a chain, computed one operator after the
+//! The right output of a chain, which tests of the GPU share: computed one operator after the
 //! other on the CPU.
 
 use dcs::{Completion, Op, Operator};
 use dcs_ndp::sequential;
-
-pub fn data(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
 
 pub fn ctr(seed: u8) -> Op {
     let mut counter = [0xff; 16];

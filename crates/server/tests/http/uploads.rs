@@ -50,7 +50,7 @@ fn parts_make_an_object() {
     let done = complete(&mut client, &id, &named);
     let mut md5 = Md5::new();
     body.chunks(PART).for_each(|part| md5.update(Md5::digest(part)));
-    let expected: String = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected = dcs_testkit::hex(&md5.finalize());
     assert!(done.status == 200 && done.text().contains(&format!("{expected}-3")), "{}", done.text());
     let got = client.ask("GET", "/bucket/key", &[], b"");
     assert!(got.body == body && got.headers["x-amz-meta-colour"] == "blue");

@@ -1,6 +1,7 @@
 //! Calls at awkward moments, by `tests/c/awkward.c`: cancelled threads, signal handlers.
 
-use crate::place::{COUNTER, KEY, Place, bytes, compile, output, seal};
+use crate::place::{COUNTER, KEY, Place, compile, output, seal};
+use dcs_testkit::bytes;
 
 const SIZE: usize = (2 << 20) + 77;
 

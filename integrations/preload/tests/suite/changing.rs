@@ -1,6 +1,7 @@
 //! Files that change while they are sent: that grow, are removed, are written, or do not tell their size.
 
-use crate::place::{COUNTER, KEY, Place, bytes, output, seal};
+use crate::place::{COUNTER, KEY, Place, output, seal};
+use dcs_testkit::bytes;
 
 fn python(place: &Place, rules: &str, script: &str, arguments: &[&str]) {
     let arguments = arguments.iter().map(|name| place.path(name));

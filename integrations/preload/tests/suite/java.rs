@@ -1,6 +1,7 @@
 //! Java's FileChannel.transferTo, blocking and not, many threads.
 
-use crate::place::{Place, bytes, installed, output, whole};
+use crate::place::{Place, installed, output, whole};
+use dcs_testkit::bytes;
 
 const SIZE: usize = (5 << 20) + 13;
 

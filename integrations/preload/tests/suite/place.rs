@@ -1,5 +1,6 @@
 //! What the tests have in common: a folder, the library, its log, oracles, HTTP by hand.
 
+use dcs_testkit::bytes;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -144,20 +145,6 @@ pub fn installed(program: &str, package: &str) -> Option<PathBuf> {
 pub fn skip(why: &str) {
     assert!(std::env::var("DCS_CLIENTS").as_deref() != Ok("demand"), "{why}");
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
-}
-
-/// Bytes that look random, and are the same each time.
-pub fn bytes(count: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = (0..count.div_ceil(8)).flat_map(|_| next()).collect();
-    bytes.truncate(count);
-    bytes
 }
 
 /// Encrypts a file by OpenSSL.

@@ -1,6 +1,7 @@
 //! What Python's os.sendfile sends, which is the C library's: compression, failures, the log.
 
-use crate::place::{COUNTER, KEY, Place, bytes, output, seal};
+use crate::place::{COUNTER, KEY, Place, output, seal};
+use dcs_testkit::bytes;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 

@@ -1,6 +1,7 @@
 //! sendfile(2) as a program sees it, by `tests/c/semantics.c`: its transcript does not change.
 
-use crate::place::{COUNTER, KEY, Place, bytes, compile, output, seal};
+use crate::place::{COUNTER, KEY, Place, compile, output, seal};
+use dcs_testkit::bytes;
 use std::process::Command;
 
 const SIZE: usize = (3 << 20) + 77;

@@ -1,6 +1,7 @@
 //! No stream stops another: sockets that take nothing, files that give nothing, an engine that does nothing.
 
-use crate::place::{Place, bytes, output, skip};
+use crate::place::{Place, output, skip};
+use dcs_testkit::bytes;
 
 const MD5: &str = "[[rule]]\nthrough = 'md5'\n";
 

@@ -1,7 +1,8 @@
 //! `dcs demo`, in small.
 
-use crate::run::Place;
+use crate::run::{Done, Place};
 use serde_json::Value;
+use std::process::Command;
 
 fn of<'a>(lines: &'a [Value], event: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["event"] == event).collect()
@@ -29,12 +30,28 @@ fn it_checks_every_job_and_measures_every_contender() {
     assert!(std::fs::read_dir(place.path("new/folder")).unwrap().next().is_none(), "the data are removed");
 }
 
+/// The account of so many files fills the pipe on which the server tells it.
+#[test]
+fn files_by_the_hundred_are_each_checked() {
+    let place = Place::new();
+    let demo = place.dcs("demo --size 54MiB --runs 1 --json --dir .");
+    // It would hang, and fails instead.
+    let mut limited = Command::new("timeout");
+    limited.arg("600").arg(demo.get_program()).args(demo.get_args()).current_dir(place.path(""));
+    let lines = Done(limited.output().unwrap()).ok().lines();
+    let checks = of(&lines, "check");
+    assert_eq!(checks.len(), 3 + 3);
+    assert!(checks.iter().all(|check| check["ok"] == true));
+    let most = checks.iter().map(|check| check["files"].as_u64().unwrap()).max();
+    assert!(most >= Some(256), "{most:?} files");
+}
+
 #[test]
 fn it_says_what_it_could_not_check_and_fails() {
     let place = Place::new();
     let without_tools = |rest: &str| {
         let mut command = place.dcs(&format!("demo --size 256KiB --runs 1 --json --dir . {rest}"));
-        crate::run::Done(command.env("PATH", "/nonexistent").output().unwrap())
+        Done(command.env("PATH", "/nonexistent").output().unwrap())
     };
     let done = without_tools("").fails(1, &["could not be checked without python3", "--unverified"]);
     assert!(of(&done.lines(), "check").iter().all(|check| check["ok"].is_null()));
