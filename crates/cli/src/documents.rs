@@ -4,13 +4,10 @@
 
 use crate::args::{Arguments, Command, Moving};
 use crate::chain;
-use clap::CommandFactory;
 use dcs::Operator;
-use dcs_documents::{Shown, check, of_documents, of_help, shown, wrong};
+use dcs_documents::{Program, shown, wrong};
 
-fn own(all: Vec<Shown>) -> Vec<Shown> {
-    all.into_iter().filter(|shown| shown.program() == "dcs").collect()
-}
+const PROGRAM: Program<Arguments> = Program { name: "dcs", unfit };
 
 /// Checks operators and counters, which clap does not look at.
 fn unfit(arguments: &Arguments) -> Option<String> {
@@ -36,28 +33,24 @@ fn chain_of(moving: &Moving) -> Option<String> {
 
 #[test]
 fn commands_of_readme_and_docs_are_understood() {
-    check(&own(of_documents()), unfit, 30);
+    PROGRAM.check_documents(30);
 }
 
 #[test]
 fn commands_of_help_are_understood() {
-    check(&own(of_help(&Arguments::command())), unfit, 30);
+    PROGRAM.check_help(30);
 }
 
 #[test]
 fn a_wrong_command_is_found() {
-    let wrong_ones = [
+    PROGRAM.check_finds(&[
         "dcs sent a there:9000",
         "dcs send a there:9000 --though md5",
         "dcs send a there:9000 --through md6",
         "dcs copy a b --through aes256-ctr",
         "dcs help sent",
         "dcs send a",
-    ];
-    for line in wrong_ones {
-        let found = shown("here", &format!("    {line}"));
-        assert!(found.len() == 1 && wrong(&found[0], unfit).is_some(), "{line}");
-    }
+    ]);
     let mentioned = shown("here", "It is `dcs send`, and `dcs sent` is not.");
     assert!(wrong(&mentioned[0], unfit).is_none() && wrong(&mentioned[1], unfit).is_some());
 }

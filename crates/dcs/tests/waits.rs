@@ -2,13 +2,12 @@
 //! fire, and others go on.
 
 use dcs::{Driver, Engine, Io, Mode, Op, Session, Sink, Source, Status};
+use dcs_testkit::disk::Disk;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that does not wait; shorter than what is waited for here would.
@@ -78,88 +77,29 @@ fn a_socket_that_lingers_is_closed_by_somebody_else() {
     }
 }
 
-/// An ext4 of its own, in a file.
-struct Disk {
-    folder: tempfile::TempDir,
-    frozen: bool,
-}
-
-impl Disk {
-    /// None where this machine lets nobody mount one; then it is said.
-    fn new() -> Option<Disk> {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let image = folder.path().join("image");
-        File::create(&image).unwrap().set_len(32 << 20).unwrap();
-        std::fs::create_dir(folder.path().join("mount")).unwrap();
-        let disk = Disk { folder, frozen: false };
-        let made = run(Command::new("mkfs.ext4").arg("-q").arg(&image))
-            .and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(disk.mount())));
-        match made {
-            Ok(()) => Some(disk),
-            Err(why) => {
-                println!("skipped: there is no file system to be frozen: {why}");
-                None
-            }
-        }
-    }
-
-    fn mount(&self) -> PathBuf {
-        self.folder.path().join("mount")
-    }
-
-    fn file(&self, name: &str) -> File {
-        File::options()
-            .create(true)
-            .truncate(true)
-            .read(true)
-            .write(true)
-            .open(self.mount().join(name))
-            .unwrap()
-    }
-
-    fn freeze(&mut self, frozen: bool) {
-        let how = if frozen { "--freeze" } else { "--unfreeze" };
-        run(Command::new("fsfreeze").arg(how).arg(self.mount())).unwrap();
-        self.frozen = frozen;
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if self.frozen {
-            self.freeze(false);
-        }
-        // It is not there where it was not made.
-        let _ = run(Command::new("umount").arg("--lazy").arg(self.mount()));
-    }
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let done = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    match done.status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&done.stderr).trim())),
-    }
+fn file(disk: &Disk, name: &str) -> File {
+    File::options().create(true).truncate(true).read(true).write(true).open(disk.mount().join(name)).unwrap()
 }
 
 #[test]
 fn a_file_system_that_is_frozen_holds_up_its_own_transfers_and_they_time_out() {
     for engine in engines() {
-        let Some(mut disk) = Disk::new() else { return };
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let Some(disk) = Disk::new(folder.path()) else { return };
         let [session, other] = [0; 2].map(|_| engine.session().unwrap());
-        let files: Vec<File> = (0..8).map(|at| disk.file(&format!("file{at}"))).collect();
+        let files: Vec<File> = (0..8).map(|at| file(&disk, &format!("file{at}"))).collect();
         files.iter().for_each(|file| file.set_len(8192).unwrap());
         // Blocks that did not come back would be missed the third time.
         for _ in 0..3 {
-            stuck(&mut disk, &files, &session, &other);
+            stuck(&disk, &files, &session, &other);
         }
         drop((session, other));
     }
 }
 
 /// Freezes a file system under transfers that write to its files, and thaws it again.
-fn stuck(disk: &mut Disk, files: &[File], session: &Session, other: &Session) {
-    disk.freeze(true);
+fn stuck(disk: &Disk, files: &[File], session: &Session, other: &Session) {
+    disk.freeze();
     let began = Instant::now();
     // More than there are threads for one file system, at first.
     let stuck: Vec<_> = files
@@ -182,7 +122,7 @@ fn stuck(disk: &mut Disk, files: &[File], session: &Session, other: &Session) {
     drop(file);
     drop(transfer);
     others_go_on(other);
-    disk.freeze(false);
+    disk.thaw();
     // The blocks come back: more than half of all are wanted at once.
     for _ in 0..50 {
         let many: Vec<_> = files
@@ -200,17 +140,18 @@ fn stuck(disk: &mut Disk, files: &[File], session: &Session, other: &Session) {
 
 #[test]
 fn an_engine_ends_though_a_file_system_is_frozen() {
-    let Some(mut disk) = Disk::new() else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some(disk) = Disk::new(folder.path()) else { return };
     for engine in engines() {
-        let file = disk.file("file");
-        disk.freeze(true);
+        let file = file(&disk, "file");
+        disk.freeze();
         let session = engine.session().unwrap();
         let transfer = session.transfer(Source::memory(vec![7; 5000]), [], Sink::file(&file, 0)).unwrap();
         let began = Instant::now();
         drop(engine);
         assert_eq!(transfer.wait().unwrap_err().status, Status::QueueDeleted);
         assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-        disk.freeze(false);
+        disk.thaw();
     }
 }
 
@@ -267,17 +208,18 @@ fn who_drove_is_not_interrupted_later() {
 /// is of.
 #[test]
 fn a_copy_that_comes_back_after_its_command_has_ended_is_let_go_of() {
-    let Some(mut disk) = Disk::new() else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some(disk) = Disk::new(folder.path()) else { return };
     for io in [Io::Auto, Io::Plain] {
         let engine = Engine::builder().io(io).sessions(1).start().unwrap();
         let session = engine.session().unwrap();
-        let (from, to) = (disk.file("from"), disk.file("to"));
+        let (from, to) = (file(&disk, "from"), file(&disk, "to"));
         std::fs::write(disk.mount().join("from"), vec![7; 100_000]).unwrap();
         let copy = |timeout| {
             let request = session.request(Source::file(&from, ..), [], Sink::file(&to, 0));
             request.timeout(timeout).submit().unwrap()
         };
-        disk.freeze(true);
+        disk.freeze();
         assert_eq!(copy(Duration::from_millis(100)).wait().unwrap_err().status, Status::Timeout);
         // Another command is in the midst of its work meanwhile.
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -286,7 +228,7 @@ fn a_copy_that_comes_back_after_its_command_has_ended_is_let_go_of() {
         while in_queue(&ours) != 0 {
             std::thread::yield_now();
         }
-        disk.freeze(false);
+        disk.thaw();
         // What was begun is carried out, which is seen in the file.
         while std::fs::metadata(disk.mount().join("to")).unwrap().len() == 0 {
             std::thread::yield_now();
@@ -299,7 +241,7 @@ fn a_copy_that_comes_back_after_its_command_has_ended_is_let_go_of() {
         assert_eq!(copy(Duration::ZERO).wait().unwrap().bytes_out, 100_000);
         drop((from, to));
         // The descriptors of the one that had hung are given back too.
-        while !engine.statistics().is_idle || is_open(&disk.mount()) {
+        while !engine.statistics().is_idle || is_open(disk.mount()) {
             std::thread::yield_now();
         }
     }

@@ -18,6 +18,11 @@ impl TestBus {
         let memory = vec![0xee; own.length as usize];
         TestBus { memory, writes: Vec::new(), reads: Vec::new(), own, registers }
     }
+
+    /// One with so much memory, and no device.
+    pub fn memory(length: u64) -> TestBus {
+        TestBus::new(Window { address: 0, length }, Window { address: length, length: 0 })
+    }
 }
 
 impl Bus for TestBus {

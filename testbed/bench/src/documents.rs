@@ -2,12 +2,9 @@
 
 use crate::args::{Arguments, BenchCommand, Command};
 use crate::host::job::Job;
-use clap::CommandFactory;
-use dcs_documents::{Shown, check, of_documents, of_help, shown, wrong};
+use dcs_documents::Program;
 
-fn own(all: Vec<Shown>) -> Vec<Shown> {
-    all.into_iter().filter(|shown| shown.program() == "dcs-bench").collect()
-}
+const PROGRAM: Program<Arguments> = Program { name: "dcs-bench", unfit };
 
 /// Checks the part that clap does not look at: jobs.
 fn unfit(arguments: &Arguments) -> Option<String> {
@@ -23,26 +20,22 @@ fn unfit(arguments: &Arguments) -> Option<String> {
 
 #[test]
 fn commands_of_readme_and_docs_are_understood() {
-    check(&own(of_documents()), unfit, 30);
+    PROGRAM.check_documents(30);
 }
 
 #[test]
 fn commands_of_help_are_understood() {
-    check(&own(of_help(&Arguments::command())), unfit, 30);
+    PROGRAM.check_help(30);
 }
 
 #[test]
 fn a_wrong_command_is_found() {
-    let wrong_ones = [
+    PROGRAM.check_finds(&[
         "dcs bench 'file>md6>socket'",
         "dcs bench host 'file>md6>socket'",
         "dcs bench guest everything",
         "dcs bench serve",
         "dcs help vm shel",
         "dcs demo --sise 1M",
-    ];
-    for line in wrong_ones {
-        let found = shown("here", &format!("    {line}"));
-        assert!(found.len() == 1 && wrong(&found[0], unfit).is_some(), "{line}");
-    }
+    ]);
 }

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 const COMPANIONS: [(&str, &[&str]); 2] = [("dcs-bench", &["demo", "bench", "vm"]), ("dcs-csd", &["csd"])];
 
 /// All commands of README, SPECIFICATION and docs.
-pub fn of_documents() -> Vec<Shown> {
+fn of_documents() -> Vec<Shown> {
     let text = |path: PathBuf| (path.display().to_string(), std::fs::read_to_string(path).unwrap());
     files().into_iter().map(text).flat_map(|(name, text)| shown(&name, &text)).collect()
 }
 
 /// All commands that a program's help shows, of it and of its subcommands.
-pub fn of_help(command: &clap::Command) -> Vec<Shown> {
+fn of_help(command: &clap::Command) -> Vec<Shown> {
     fn visit(command: &clap::Command, name: &str, all: &mut Vec<Shown>) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         all.extend(shown(name, &help));
@@ -31,7 +31,7 @@ pub fn of_help(command: &clap::Command) -> Vec<Shown> {
 
 impl Shown {
     /// The program whose command it is.
-    pub fn program(&self) -> &'static str {
+    fn program(&self) -> &'static str {
         let named = self.words.iter().find(|word| !word.starts_with('-') && *word != "help");
         let has = |commands: &[&str]| named.is_some_and(|word| commands.contains(&word.as_str()));
         COMPANIONS.iter().find(|(_, commands)| has(commands)).map_or("dcs", |(program, _)| program)
@@ -198,19 +198,55 @@ pub fn wrong<A: Parser>(shown: &Shown, unfit: fn(&A) -> Option<String>) -> Optio
     }
 }
 
-/// Checks all of them, of which at least so many are whole lines.
-///
-/// # Panics
-///
-/// Where one is wrong, or there are fewer.
-pub fn check<A: Parser>(all: &[Shown], unfit: fn(&A) -> Option<String>, least: usize) {
-    let whole = all.iter().filter(|shown| shown.is_whole).count();
-    assert!(whole >= least, "only {whole} commands were found");
-    let said = |shown: &Shown| {
-        Some(format!("{}: dcs {}: {}", shown.at, shown.words.join(" "), wrong(shown, unfit)?))
-    };
-    let wrong: Vec<String> = all.iter().filter_map(said).collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+/// A program, which tries those commands that are its own.
+pub struct Program<A> {
+    /// The name of its file.
+    pub name: &'static str,
+    /// What its parser does not look at: the mistake there.
+    pub unfit: fn(&A) -> Option<String>,
+}
+
+impl<A: Parser> Program<A> {
+    /// Tries those of the documents, at least so many whole lines.
+    ///
+    /// # Panics
+    ///
+    /// Where one is wrong, or there are fewer.
+    pub fn check_documents(&self, least: usize) {
+        self.check(of_documents(), least);
+    }
+
+    /// Tries those of its help, at least so many whole lines.
+    ///
+    /// # Panics
+    ///
+    /// Where one is wrong, or there are fewer.
+    pub fn check_help(&self, least: usize) {
+        self.check(of_help(&A::command()), least);
+    }
+
+    /// Shows that mistakes are found: in each of these commands.
+    ///
+    /// # Panics
+    ///
+    /// Where one is not.
+    pub fn check_finds(&self, wrong_ones: &[&str]) {
+        for line in wrong_ones {
+            let found = shown("here", &format!("    {line}"));
+            assert!(found.len() == 1 && wrong(&found[0], self.unfit).is_some(), "{line}");
+        }
+    }
+
+    fn check(&self, all: Vec<Shown>, least: usize) {
+        let all: Vec<Shown> = all.into_iter().filter(|shown| shown.program() == self.name).collect();
+        let whole = all.iter().filter(|shown| shown.is_whole).count();
+        assert!(whole >= least, "only {whole} commands were found");
+        let said = |shown: &Shown| {
+            Some(format!("{}: dcs {}: {}", shown.at, shown.words.join(" "), wrong(shown, self.unfit)?))
+        };
+        let wrong: Vec<String> = all.iter().filter_map(said).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
 }
 
 #[cfg(test)]

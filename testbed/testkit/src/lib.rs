@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`random`] | [`Random`]: numbers and bytes from a seed |
+//! | [`disk`] | a file system that can be frozen |
 //! | [`peer`] | the far end of a NIC's wire: smoltcp (feature `peer`) |
 //!
 //! # What it doesn't implement
@@ -10,6 +11,7 @@
 //! Anything that one crate alone needs: rigs, oracles and data with a form lie with their tests.
 #![forbid(unsafe_code)]
 
+pub mod disk;
 #[cfg(feature = "peer")]
 pub mod peer;
 pub mod random;

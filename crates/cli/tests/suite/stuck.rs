@@ -2,52 +2,26 @@
 //! nobody opens.
 
 use crate::run::{Done, Place, data, worker};
+use dcs_testkit::disk::Disk;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// After so long a frozen file system is thawed, which a test then notices.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// An ext4 of its own, in a file of the place.
-struct Disk<'a>(&'a Place);
-
-impl Disk<'_> {
-    /// None where this machine lets nobody mount one; then it is said.
-    fn new(place: &Place) -> Option<Disk<'_>> {
-        let image = place.path("image");
-        std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
-        std::fs::create_dir(place.path("mount")).unwrap();
-        let disk = Disk(place);
-        let made = run(Command::new("mkfs.ext4").arg("-q").arg(&image))
-            .and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(disk.mount())));
-        match made {
-            Ok(()) => Some(disk),
-            Err(why) => {
-                println!("skipped: there is no file system to be frozen: {why}");
-                None
-            }
-        }
-    }
-
-    fn mount(&self) -> PathBuf {
-        self.0.path("mount")
-    }
-
-    /// Freezes it while something is done, which must not wait for the thaw.
-    fn frozen<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mount = self.mount();
-        let thaw = move || run(Command::new("fsfreeze").arg("--unfreeze").arg(&mount)).unwrap();
-        run(Command::new("fsfreeze").arg("--freeze").arg(self.mount())).unwrap();
-        let (done, ends) = channel();
-        let watches = std::thread::spawn(move || {
+/// Freezes a disk while something is done, which must not wait for the thaw.
+fn frozen<T>(disk: &Disk, work: impl FnOnce() -> T) -> T {
+    disk.freeze();
+    let (done, ends) = channel();
+    std::thread::scope(|scope| {
+        let watches = scope.spawn(move || {
             let in_time = ends.recv_timeout(PATIENCE).is_ok();
-            thaw();
+            disk.thaw();
             in_time
         });
         let result = work();
@@ -55,28 +29,13 @@ impl Disk<'_> {
         let _ = done.send(());
         assert!(watches.join().unwrap(), "the command did not end before the file system was thawed");
         result
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.mount()).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name != "lost+found").collect()
-    }
+    })
 }
 
-impl Drop for Disk<'_> {
-    fn drop(&mut self) {
-        // It is not there where it was not made.
-        let _ = run(Command::new("umount").arg("--lazy").arg(self.mount()));
-    }
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let done = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    match done.status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&done.stderr).trim())),
-    }
+fn names(disk: &Disk) -> Vec<String> {
+    let entries = std::fs::read_dir(disk.mount()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "lost+found").collect()
 }
 
 /// All is received and written, and the file system takes nothing more: `rename` does not return, nor does
@@ -84,7 +43,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 #[test]
 fn the_last_steps_of_a_file_have_their_time_too() {
     let place = Place::new();
-    let Some(disk) = Disk::new(&place) else { return };
+    let Some(disk) = Disk::new(&place.path("")) else { return };
     let bytes = data(300_000);
     for (older, words) in [
         (None::<&[u8]>, "whether the new data are in its place is not known"),
@@ -96,14 +55,14 @@ fn the_last_steps_of_a_file_have_their_time_too() {
         let receiver = place.recv("mount/b --timeout 10s", |_| ());
         let mut peer = TcpStream::connect(&receiver.address).unwrap();
         peer.write_all(&bytes).unwrap();
-        let part = || disk.names().into_iter().find(|name| name.ends_with(".part"));
+        let part = || names(&disk).into_iter().find(|name| name.ends_with(".part"));
         let is_written = |name: &String| {
             std::fs::metadata(disk.mount().join(name)).is_ok_and(|file| file.len() == bytes.len() as u64)
         };
         while part().as_ref().is_none_or(|name| !is_written(name)) {
             std::thread::yield_now();
         }
-        disk.frozen(|| {
+        frozen(&disk, || {
             drop(peer);
             receiver.end().fails(8, &["mount/b: out of time", words, "mount/.b."]);
         });
@@ -124,12 +83,12 @@ fn the_last_steps_of_a_file_have_their_time_too() {
 fn a_file_that_cannot_be_opened_ends_in_time() {
     let place = Place::new();
     place.write("a", b"new");
-    run(Command::new("mkfifo").arg(place.path("fifo"))).unwrap();
+    nix::unistd::mkfifo(&place.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     for line in ["send fifo - --timeout 300ms", "copy a fifo --timeout 300ms", "recv 0 fifo --timeout 300ms"]
     {
         place.run(line).fails(8, &["fifo: out of time", "not open yet", "FIFO"]);
     }
-    let Some(disk) = Disk::new(&place) else { return };
+    let Some(disk) = Disk::new(&place.path("")) else { return };
     place.write("mount/b", b"older");
     for line in [
         "copy a mount/b --timeout 300ms",
@@ -137,7 +96,7 @@ fn a_file_that_cannot_be_opened_ends_in_time() {
         "copy a mount/b --in-place --timeout 300ms",
     ] {
         // Who reads what it says is not kept waiting either.
-        disk.frozen(|| place.run(line).fails(8, &["mount/", "out of time"]));
+        frozen(&disk, || place.run(line).fails(8, &["mount/", "out of time"]));
     }
 }
 
@@ -145,12 +104,12 @@ fn a_file_that_cannot_be_opened_ends_in_time() {
 #[test]
 fn a_transfer_that_times_out_does_not_wait_for_its_cleaning_up() {
     let place = Place::new();
-    let Some(disk) = Disk::new(&place) else { return };
+    let Some(disk) = Disk::new(&place.path("")) else { return };
     let mut copy = place.dcs("copy - mount/b --timeout 10s").stdin(Stdio::piped()).spawn().unwrap();
-    while disk.names().is_empty() {
+    while names(&disk).is_empty() {
         std::thread::yield_now();
     }
-    disk.frozen(|| {
+    frozen(&disk, || {
         // No more than the pipe holds: the kernel keeps it open for as long as its own copy is stuck.
         copy.stdin.as_mut().unwrap().write_all(&data(10_000)).unwrap();
         Done(copy.wait_with_output().unwrap()).fails(8, &["mount/b", "time"]);
@@ -163,7 +122,7 @@ fn a_transfer_that_times_out_does_not_wait_for_its_cleaning_up() {
 fn a_signal_ends_a_command_whose_file_system_is_frozen() {
     let place = Place::new();
     place.write("a", b"new");
-    let Some(disk) = Disk::new(&place) else { return };
+    let Some(disk) = Disk::new(&place.path("")) else { return };
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         // In the transfer.
         let mut copy = place.dcs("copy - mount/b --timeout 1h").stdin(Stdio::piped()).spawn().unwrap();
@@ -173,18 +132,18 @@ fn a_signal_ends_a_command_whose_file_system_is_frozen() {
         while unread(&input) > 0 {
             std::thread::yield_now();
         }
-        disk.frozen(|| {
+        frozen(&disk, || {
             input.write_all(&data(10_000)).unwrap();
             kill(Pid::from_raw(copy.id() as i32), signal).unwrap();
             let done = Done(copy.wait_with_output().unwrap());
             done.fails(130, &["mount/b: interrupted", "mount/.b.", "stays"]);
         });
         // It is carried out when the file system is thawed.
-        while !disk.names().is_empty() {
+        while !names(&disk).is_empty() {
             std::thread::yield_now();
         }
         // At the open, which waits before anything is made.
-        let works = disk.frozen(|| {
+        let works = frozen(&disk, || {
             let copy = place.dcs("copy a mount/b --in-place --timeout 1h").spawn().unwrap();
             let works = worker(&copy);
             while !is_waiting(works) {

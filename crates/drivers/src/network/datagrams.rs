@@ -163,29 +163,11 @@ fn failed<C>(read: &Read<C>, fault: Fault) -> DeviceEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::{Tag, Window};
-
-    /// A bus that is memory alone.
-    struct Memory(Vec<u8>);
-
-    impl Bus for Memory {
-        fn window(&self) -> Window {
-            Window { address: 0, length: self.0.len() as u64 }
-        }
-        fn load(&self, offset: u64, bytes: &mut [u8]) {
-            bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
-        }
-        fn store(&mut self, offset: u64, bytes: &[u8]) {
-            self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-        fn write(&mut self, _: u64, _: &[u8]) {}
-        fn read(&mut self, _: u64, _: u32, _: Tag) {}
-        fn interrupt(&mut self, _: u16) {}
-    }
+    use crate::testbus::TestBus;
 
     struct Rig {
         datagrams: Datagrams<char>,
-        bus: Memory,
+        bus: TestBus,
         events: VecDeque<DeviceEvent>,
         /// The next byte that comes.
         next: u8,
@@ -195,7 +177,7 @@ mod tests {
         fn new() -> Rig {
             Rig {
                 datagrams: Datagrams::new(100, 0),
-                bus: Memory(vec![0; 1000]),
+                bus: TestBus::memory(1000),
                 events: VecDeque::new(),
                 next: 0,
             }
@@ -229,7 +211,7 @@ mod tests {
         }
 
         fn has(&self, at: usize, first: u8, length: u8) -> bool {
-            self.bus.0[at..][..length.into()].iter().copied().eq(first..first + length)
+            self.bus.memory[at..][..length.into()].iter().copied().eq(first..first + length)
         }
     }
 
@@ -285,14 +267,14 @@ mod tests {
         rig.datagrams.forget('x');
         rig.datagrams.settle(&mut rig.bus, &mut rig.events);
         assert_eq!(rig.ended(), [], "it is not over");
-        rig.bus.0.fill(0xee);
+        rig.bus.memory.fill(0xee);
         rig.datagrams.forget('a');
         rig.datagrams.settle(&mut rig.bus, &mut rig.events);
         // The second datagram was taken by the first command, as there was room.
         assert_eq!(rig.ended(), []);
         rig.arrive(7);
         assert_eq!(rig.ended(), [(2, Ok(7))]);
-        assert!(rig.has(500, 22, 7) && rig.bus.0[..500].iter().all(|byte| *byte == 0xee));
+        assert!(rig.has(500, 22, 7) && rig.bus.memory[..500].iter().all(|byte| *byte == 0xee));
         rig.read('c', 4, 0, 7, 7);
         rig.datagrams.close(&mut rig.events);
         assert_eq!(rig.ended(), [(4, Err(Status::PeerReset))]);

@@ -322,26 +322,8 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::{Tag, Window};
+    use crate::testbus::TestBus;
     use dcs_abi::result::PATH_VFIO;
-
-    /// A bus that is memory alone.
-    struct Memory(Vec<u8>);
-
-    impl Bus for Memory {
-        fn window(&self) -> Window {
-            Window { address: 0, length: self.0.len() as u64 }
-        }
-        fn load(&self, offset: u64, bytes: &mut [u8]) {
-            bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
-        }
-        fn store(&mut self, offset: u64, bytes: &[u8]) {
-            self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-        fn write(&mut self, _: u64, _: &[u8]) {}
-        fn read(&mut self, _: u64, _: u32, _: Tag) {}
-        fn interrupt(&mut self, _: u16) {}
-    }
 
     fn operation(number: u64) -> OperationId {
         OperationId::from_bits(number)
@@ -356,7 +338,7 @@ mod tests {
     }
 
     /// The stream is 0, 1, 2, ...; receive buffers are at 1000.
-    fn arrive(flow: &mut Flow, bus: &mut Memory, offset: u64, length: u32) {
+    fn arrive(flow: &mut Flow, bus: &mut TestBus, offset: u64, length: u32) {
         let bytes: Vec<u8> = (0..u64::from(length)).map(|at| (offset + at) as u8).collect();
         bus.store(1000, &bytes);
         flow.deliver(bus, offset, Piece { offset: 1000, length });
@@ -364,7 +346,7 @@ mod tests {
 
     #[test]
     fn packets_are_gathered_into_the_places_of_reads_in_any_order() {
-        let (mut flow, mut bus, mut events) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        let (mut flow, mut bus, mut events) = (Flow::default(), TestBus::memory(2000), VecDeque::new());
         assert_eq!(flow.read(&mut bus, operation(1), 0, 10), 10);
         assert_eq!(flow.read(&mut bus, operation(2), 100, 10), 10);
         arrive(&mut flow, &mut bus, 8, 6);
@@ -374,11 +356,11 @@ mod tests {
         flow.received(14);
         flow.settle(&mut events);
         assert_eq!(moved(&events), [(1, 10)]);
-        assert_eq!(bus.0[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(bus.memory[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         flow.ended(14);
         flow.settle(&mut events);
         assert_eq!(moved(&events), [(1, 10), (2, 4)]);
-        assert_eq!(bus.0[100..104], [10, 11, 12, 13]);
+        assert_eq!(bus.memory[100..104], [10, 11, 12, 13]);
         flow.read(&mut bus, operation(3), 0, 10);
         flow.settle(&mut events);
         assert_eq!(moved(&events)[2..], [(3, 0)], "the end");
@@ -386,7 +368,7 @@ mod tests {
 
     #[test]
     fn an_end_that_is_known_before_the_last_bytes_have_come_is_no_end_yet() {
-        let (mut flow, mut bus, mut events) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        let (mut flow, mut bus, mut events) = (Flow::default(), TestBus::memory(2000), VecDeque::new());
         flow.ended(14);
         flow.read(&mut bus, operation(1), 0, 10);
         flow.settle(&mut events);
@@ -417,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_a_read_that_was_given_up_had_is_the_next_one_s() {
-        let (mut flow, mut bus, mut events) = (Flow::default(), Memory(vec![0; 2000]), VecDeque::new());
+        let (mut flow, mut bus, mut events) = (Flow::default(), TestBus::memory(2000), VecDeque::new());
         flow.read(&mut bus, operation(1), 0, 20);
         arrive(&mut flow, &mut bus, 0, 5);
         arrive(&mut flow, &mut bus, 9, 2);
@@ -426,7 +408,7 @@ mod tests {
             flow.abort_read(&bus, operation(1), &mut events)
                 && !flow.abort_read(&bus, operation(1), &mut events)
         );
-        bus.0[..20].fill(0xee);
+        bus.memory[..20].fill(0xee);
         events.clear();
         arrive(&mut flow, &mut bus, 5, 2);
         flow.received(7);
@@ -437,10 +419,10 @@ mod tests {
         flow.received(20);
         flow.settle(&mut events);
         assert_eq!(moved(&events), [(2, 10), (3, 10)]);
-        assert_eq!(bus.0[100..110], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(bus.0[200..210], [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(bus.memory[100..110], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(bus.memory[200..210], [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
         assert!(
-            bus.0[..20].iter().all(|byte| *byte == 0xee),
+            bus.memory[..20].iter().all(|byte| *byte == 0xee),
             "nothing comes into a block that was given back"
         );
     }
