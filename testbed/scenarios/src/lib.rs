@@ -17,8 +17,9 @@ mod scenarios;
 
 use dcs::{Engine, Sink, Source};
 use std::fs::File;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 /// The services of a backend's test.
 pub trait World {
@@ -47,6 +48,25 @@ pub trait Flow {
 
     /// The bytes that it sends.
     fn sink(&self) -> Sink;
+}
+
+/// A connection of the kernel's, of this machine with itself: the engine's end, and the other.
+pub fn loopback(timeout: Duration) -> (Box<dyn Flow>, TcpStream) {
+    struct Socket(TcpStream);
+
+    impl Flow for Socket {
+        fn source(&self) -> Source {
+            Source::socket(&self.0)
+        }
+        fn sink(&self) -> Sink {
+            Sink::socket(&self.0)
+        }
+    }
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    peer.set_read_timeout(Some(timeout)).unwrap();
+    (Box::new(Socket(listener.accept().unwrap().0)), peer)
 }
 
 /// A scenario.

@@ -1,26 +1,15 @@
 //! The scenarios on the kernel backend.
 
-use dcs::{Backend, Engine, Sink, Source};
-use dcs_scenarios::{Flow, World};
+use dcs::{Backend, Engine};
+use dcs_scenarios::{Flow, World, loopback};
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
 struct Kernel {
     engine: Engine,
     folder: tempfile::TempDir,
-}
-
-struct Socket(TcpStream);
-
-impl Flow for Socket {
-    fn source(&self) -> Source {
-        Source::socket(&self.0)
-    }
-    fn sink(&self) -> Sink {
-        Sink::socket(&self.0)
-    }
 }
 
 impl World for Kernel {
@@ -31,10 +20,7 @@ impl World for Kernel {
         self.folder.path()
     }
     fn connect(&self) -> (Box<dyn Flow>, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        (Box::new(Socket(listener.accept().unwrap().0)), peer)
+        loopback(Duration::from_secs(60))
     }
     fn prepare(&self, _: &File, _: u64) {}
 }

@@ -5,11 +5,10 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::num::NonZeroU16;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use dcs::card::{Disk, Nic as CardNic, Options, extents};
-use dcs::{Backend, Engine, Op, Session, Sink, Source, Stage, Status};
+use dcs::card::extents;
+use dcs::{Engine, Op, Session, Sink, Source, Stage, Status};
 use dcs_card::card::Config;
 use dcs_card::serve::serve;
 use dcs_vm::tools::Flavour;
@@ -62,13 +61,7 @@ fn linux_and_the_card_exchange_datagrams() {
 #[test]
 #[ignore = "runs in the guest of linux_and_the_card_exchange_datagrams"]
 fn the_datagrams_in_the_guest() {
-    let last =
-        |vendor, class| dcs_vfio::functions(vendor, None, Some(class)).last().expect("there is one").clone();
-    let device = Some(PathBuf::from(std::env::var_os("DISK").expect("the script says")));
-    let disk = Disk { function: last(None, 0x01_0802), device };
-    let nic = CardNic { function: last(Some(0x8086), 0x02_0000), address: CARD, prefix: 24, gateway: None };
-    let options = Options { card: None, disks: vec![disk], nics: vec![nic] };
-    let engine = Engine::builder().backend(Backend::Card).card(options).start().unwrap();
+    let engine = crate::suite::engine_in_the_guest(CARD);
     let session = engine.session().unwrap();
     let socket = UdpSocket::bind((LINUX, PORT)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -51,6 +51,17 @@ fn every_scenario_on_the_card() {
     drop(card);
 }
 
+/// The engine of the guest's card, which has its last SSD, and its last NIC at this address.
+pub fn engine_in_the_guest(address: Ipv4Addr) -> Engine {
+    let last =
+        |vendor, class| dcs_vfio::functions(vendor, None, Some(class)).last().expect("there is one").clone();
+    let device = Some(PathBuf::from(std::env::var_os("DISK").expect("the script says")));
+    let disk = Disk { function: last(None, 0x01_0802), device };
+    let nic = CardNic { function: last(Some(0x8086), 0x02_0000), address, prefix: 24, gateway: None };
+    let options = Options { card: None, disks: vec![disk], nics: vec![nic] };
+    Engine::builder().backend(Backend::Card).card(options).start().unwrap()
+}
+
 struct Card {
     engine: Engine,
     listener: Listener,
@@ -96,13 +107,7 @@ impl World for Card {
 #[test]
 #[ignore = "runs in the guest of every_scenario_on_the_card"]
 fn the_scenarios_in_the_guest() {
-    let last =
-        |vendor, class| dcs_vfio::functions(vendor, None, Some(class)).last().expect("there is one").clone();
-    let device = Some(PathBuf::from(std::env::var_os("DISK").expect("the script says")));
-    let disk = Disk { function: last(None, 0x01_0802), device };
-    let nic = CardNic { function: last(Some(0x8086), 0x02_0000), address: CARD, prefix: 24, gateway: None };
-    let options = Options { card: None, disks: vec![disk], nics: vec![nic] };
-    let engine = Engine::builder().backend(Backend::Card).card(options).start().unwrap();
+    let engine = engine_in_the_guest(CARD);
     let listener = engine.listen(PORT).unwrap();
     let world = Card { engine, listener, one: Mutex::new(()) };
     for (name, scenario) in dcs_scenarios::all() {

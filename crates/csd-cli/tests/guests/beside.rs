@@ -2,11 +2,11 @@
 
 use super::*;
 use dcs::{Backend, Engine, Op, Sink, Source, Status, TransferError};
-use dcs_scenarios::{Flow, World};
+use dcs_scenarios::{Flow, World, loopback};
 use nix::fcntl::FallocateFlags;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
 
 /// A scenario that the engine refuses: its files' bytes come after others.
@@ -49,17 +49,6 @@ fn every_scenario_beside_the_disk() {
 
 struct Beside(Engine);
 
-struct Socket(TcpStream);
-
-impl Flow for Socket {
-    fn source(&self) -> Source {
-        Source::socket(&self.0)
-    }
-    fn sink(&self) -> Sink {
-        Sink::socket(&self.0)
-    }
-}
-
 impl World for Beside {
     fn engine(&self) -> &Engine {
         &self.0
@@ -68,10 +57,7 @@ impl World for Beside {
         Path::new("/mnt")
     }
     fn connect(&self) -> (Box<dyn Flow>, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        peer.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
-        (Box::new(Socket(listener.accept().unwrap().0)), peer)
+        loopback(Duration::from_secs(300))
     }
     fn prepare(&self, _: &File, _: u64) {}
 }
